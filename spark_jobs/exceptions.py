@@ -1,0 +1,63 @@
+"""What can go wrong in the steps and the lake, as one tree.
+
+    SparkJobsError              catch this one: every message says what, where and how to mend
+    +-- SetupError              the machine lacks something (Java, jars, disk)
+    +-- DeclarationError        a mistake in code or YAML, found before anything runs
+    |   +-- TableDeclarationError
+    |   +-- StepDeclarationError
+    +-- ConfigError             a value that a user gave cannot be used
+    +-- CatalogueError          the catalogue cannot be reached or its settings make no sense
+    +-- TableMismatchError      rows or properties are not what the table says
+    +-- AuditError              a blocking check failed; the table is as it was
+    +-- LeaseError              another writer holds the table
+    +-- InputError              an input table or file is missing or unusable
+    +-- StepRunError            Spark failed while a step ran
+"""
+
+
+class SparkJobsError(Exception):
+    """Base of all errors that spark_jobs raises on purpose."""
+
+
+class SetupError(SparkJobsError):
+    """The machine lacks something that headrace needs."""
+
+
+class DeclarationError(SparkJobsError):
+    """A mistake in a declaration, found before anything runs."""
+
+
+class TableDeclarationError(DeclarationError):
+    """A table is declared wrongly."""
+
+
+class StepDeclarationError(DeclarationError):
+    """A step is declared wrongly."""
+
+
+class ConfigError(SparkJobsError):
+    """A value that a user gave cannot be used."""
+
+
+class CatalogueError(SparkJobsError):
+    """The catalogue cannot be reached or its settings make no sense."""
+
+
+class TableMismatchError(SparkJobsError):
+    """Rows or properties are not what the table says."""
+
+
+class AuditError(SparkJobsError):
+    """A blocking check failed; readers still see the table as it was."""
+
+
+class LeaseError(SparkJobsError):
+    """Another writer holds the table."""
+
+
+class InputError(SparkJobsError):
+    """An input table or file is missing or unusable."""
+
+
+class StepRunError(SparkJobsError):
+    """Spark failed while a step ran."""

@@ -1,0 +1,287 @@
+"""Tables declared in code: columns with types and comments, key, order, partitions and checks.
+
+A `Table` is what a step promises about its output. It is written in Iceberg's own words (`string`, `long`, `list<int>`,
+`struct<rule: string, value: double>`, `map<string, string>`); a `!` after a name or an element type means required:
+
+    SIGNALS = Table(
+        name="signals",
+        comment="What was measured of each text, one column per signal.",
+        columns=(
+            Column("shard!", "int", "hash of the repository modulo the dataset's shards"),
+            Column("doc_id!", "string", "identity of the document"),
+            Column("word_count!", "long", "words: maximal runs without white space"),
+        ),
+        key=("doc_id",),
+        partition=("increment", "shard"),
+        checks=(Check("words_not_negative", "word_count >= 0", "a count is never negative"),),
+    )
+
+Every table whose partition names `increment` gets the column `increment! int` first: `lake` writes it, steps do not.
+This module needs PyIceberg alone, so that Dagster's definitions load without Spark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
+from pyiceberg.transforms import DayTransform, IdentityTransform, Transform
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+)
+
+from spark_jobs.exceptions import TableDeclarationError
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
+_PARTITION = re.compile(r"(?:days\((?P<days>\w+)\)|(?P<identity>\w+))")
+_RESERVED_NAMESPACES = frozenset({"system", "blends", "default"})
+_METADATA_TABLES = frozenset(
+    "all_data_files all_delete_files all_entries all_files all_manifests changes data_files delete_files entries files "
+    "history manifests metadata_log_entries partitions position_deletes properties refs snapshots".split()
+)
+_PRIMITIVES: Mapping[str, IcebergType] = {
+    "boolean": BooleanType(),
+    "int": IntegerType(),
+    "long": LongType(),
+    "float": FloatType(),
+    "double": DoubleType(),
+    "date": DateType(),
+    "timestamp": TimestampType(),
+    "timestamptz": TimestamptzType(),
+    "string": StringType(),
+    "binary": BinaryType(),
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its name (`!` = required), Iceberg type, and what it means, with the unit.
+
+    Nested parts take the same `!`: `list<int!>`, `list<struct<rule!: string, value: double>>`.
+    """
+
+    declared_name: str
+    type: str
+    comment: str
+
+    @property
+    def name(self) -> str:
+        """The column's name without the mark."""
+        return self.declared_name.removesuffix("!")
+
+    @property
+    def required(self) -> bool:
+        """Whether null is refused."""
+        return self.declared_name.endswith("!")
+
+
+@dataclass(frozen=True)
+class Check:
+    """A blocking check of the audit: a SQL predicate that must be true (not null) for every row."""
+
+    name: str
+    predicate: str
+    description: str
+
+
+INCREMENT = Column("increment!", "int", "increment that brought the row, from 0")
+
+
+@dataclass(frozen=True)
+class Table:
+    """What is promised about one table; see the module for an example.
+
+    Attributes:
+        name: last part of the identifier, `[a-z][a-z0-9_]{0,40}`.
+        comment: what one row is.
+        columns: in the order written, without `increment` (added where the partition names it).
+        key: columns that are unique together within the table; empty where no key exists.
+        sort: columns by which each data file is ordered.
+        partition: identity columns or `days(column)`, in order.
+        checks: blocking row checks, audited before publishing. Required columns and the key are checked besides.
+        properties: table properties set at creation.
+        sampled: columns whose values are text of documents, hidden where the policy for samples is `ids`.
+    """
+
+    name: str
+    comment: str
+    columns: tuple[Column, ...]
+    key: tuple[str, ...] = ()
+    sort: tuple[str, ...] = ()
+    partition: tuple[str, ...] = ()
+    checks: tuple[Check, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    sampled: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse a declaration that no table could be made of."""
+        if not _NAME.fullmatch(self.name) or self.name in _METADATA_TABLES:
+            raise TableDeclarationError(
+                f"table {self.name!r}: not a table name; write [a-z][a-z0-9_]{{0,40}} and none of Iceberg's metadata tables"
+            )
+        names = [column.name for column in self.all_columns]
+        if len(set(names)) != len(names):
+            raise TableDeclarationError(f"table {self.name}: a column is declared twice in {names}")
+        used = [*self.key, *self.sort, *(partition_column(p) for p in self.partition), *self.sampled]
+        for name in used:
+            if name not in names:
+                raise TableDeclarationError(
+                    f"table {self.name}: key, sort, partition or sampled names {name!r}, its columns are {names}"
+                )
+        self.schema()
+
+    @property
+    def has_increments(self) -> bool:
+        """Whether rows carry the increment that brought them."""
+        return "increment" in self.partition
+
+    @property
+    def all_columns(self) -> tuple[Column, ...]:
+        """Columns as written, `increment` first where there is one."""
+        if self.has_increments and all(column.name != "increment" for column in self.columns):
+            return (INCREMENT, *self.columns)
+        return self.columns
+
+    def schema(self) -> Schema:
+        """PyIceberg schema with comments; ids count from 1 in depth-first order."""
+        ids = _Ids()
+        fields = []
+        for column in self.all_columns:
+            field_id = ids.next()
+            parsed = parse_type(column.type, ids)
+            fields.append(NestedField(field_id, column.name, parsed, required=column.required, doc=column.comment))
+        return Schema(*fields)
+
+    def partition_spec(self, schema: Schema) -> PartitionSpec:
+        """PyIceberg partition spec over `schema`."""
+        fields = []
+        for number, text in enumerate(self.partition):
+            source = partition_column(text)
+            transform: Transform[object, object] = DayTransform() if text.startswith("days(") else IdentityTransform()
+            name = f"{source}_day" if text.startswith("days(") else source
+            fields.append(PartitionField(schema.find_field(source).field_id, 1000 + number, transform, name))
+        return PartitionSpec(*fields)
+
+    def sort_order(self, schema: Schema) -> SortOrder:
+        """PyIceberg sort order over `schema`: ascending, nulls first."""
+        return SortOrder(
+            *(
+                SortField(schema.find_field(n).field_id, IdentityTransform(), SortDirection.ASC, NullOrder.NULLS_FIRST)
+                for n in self.sort
+            )
+        )
+
+
+def partition_column(text: str) -> str:
+    """The column behind a partition field: `day` for `days(day)`, else the name itself.
+
+    Raises:
+        TableDeclarationError: the text is neither.
+    """
+    found = _PARTITION.fullmatch(text)
+    if found is None:
+        raise TableDeclarationError(f"partition field {text!r}: write a column name or days(column)")
+    return found["days"] or found["identity"]
+
+
+def check_identifier(identifier: str) -> tuple[str, str]:
+    """Split `namespace.table` and refuse names that the lake cannot hold.
+
+    Raises:
+        TableDeclarationError: not two parts, a reserved namespace, or a name Iceberg or Spark would misread.
+    """
+    parts = identifier.split(".")
+    if len(parts) != 2 or not all(_NAME.fullmatch(part) for part in parts) or parts[1] in _METADATA_TABLES:
+        raise TableDeclarationError(
+            f"table {identifier!r}: write namespace.table, each [a-z][a-z0-9_]{{0,40}}, none of Iceberg's metadata tables"
+        )
+    if parts[0] in _RESERVED_NAMESPACES:
+        raise TableDeclarationError(f"table {identifier!r}: the namespace {parts[0]!r} is reserved; choose another name")
+    return parts[0], parts[1]
+
+
+class _Ids:
+    """Counts field ids from 1."""
+
+    def __init__(self) -> None:
+        self._last = 0
+
+    def next(self) -> int:
+        """The next free id."""
+        self._last += 1
+        return self._last
+
+
+def parse_type(text: str, ids: _Ids | None = None) -> IcebergType:
+    """Read an Iceberg type from text, e.g. `list<struct<rule!: string, value: double>!>`.
+
+    Raises:
+        TableDeclarationError: the text is no type.
+    """
+    ids = ids or _Ids()
+    stripped = text.strip()
+    if stripped in _PRIMITIVES:
+        return _PRIMITIVES[stripped]
+    head, bracket, rest = stripped.partition("<")
+    if not bracket or not rest.endswith(">"):
+        raise TableDeclarationError(
+            f"type {text!r}: not an Iceberg type; write one of {', '.join(_PRIMITIVES)}, list<..>, map<.., ..>, struct<..>"
+        )
+    parts = _split(rest[:-1])
+    if head == "list" and len(parts) == 1:
+        element_id = ids.next()
+        inner = parts[0]
+        return ListType(element_id, parse_type(inner.removesuffix("!"), ids), element_required=inner.endswith("!"))
+    if head == "map" and len(parts) == 2:
+        key_id, value_id = ids.next(), ids.next()
+        key, value = parts
+        return MapType(
+            key_id,
+            parse_type(key.removesuffix("!"), ids),
+            value_id,
+            parse_type(value.removesuffix("!"), ids),
+            value_required=value.endswith("!"),
+        )
+    if head == "struct":
+        return StructType(*(_struct_field(part, ids) for part in parts))
+    raise TableDeclarationError(f"type {text!r}: {head}<..> with {len(parts)} parts is no Iceberg type")
+
+
+def _struct_field(text: str, ids: _Ids) -> NestedField:
+    """`name!: type` as a field."""
+    name, colon, kind = text.partition(":")
+    if not colon:
+        raise TableDeclarationError(f"struct field {text!r}: write name: type")
+    field_id = ids.next()
+    return NestedField(
+        field_id, name.strip().removesuffix("!"), parse_type(kind, ids), required=name.strip().endswith("!")
+    )
+
+
+def _split(text: str) -> list[str]:
+    """Split at commas outside of angle brackets."""
+    parts, depth, start = [], 0, 0
+    for place, character in enumerate(text):
+        depth += (character == "<") - (character == ">")
+        if character == "," and depth == 0:
+            parts.append(text[start:place].strip())
+            start = place + 1
+    return [*parts, text[start:].strip()]

@@ -1,0 +1,164 @@
+"""A step: one pure function from DataFrames and a config to the rows of a table, with what the lake must know of it.
+
+    @step(version="1", scope=Scope.INCREMENT, tables=(SIGNALS,), kernels=("spark_jobs.text.measures",))
+    def signals(texts: DataFrame, config: SignalsConfig) -> DataFrame:
+        \"\"\"Measure every text.\"\"\"
+
+Parameters are bound by name: `config` is the config model; `increment` (int) is the increment being computed; `base`
+(int) the number of rows that earlier increments of the own table hold; every other name is an input table. By scope, an
+input holds
+
+    INCREMENT   the rows of increment n alone
+    HISTORY     the rows of increments 0..n, with the column `increment`; the own table (a parameter of its name): 0..n-1
+    FROZEN      the rows of increment 0
+    WHOLE       all rows (tables without increments)
+
+while an input that is frozen itself is always given whole. An input bound to several tables is their union, with a
+column `dataset` (the namespace each row came from). A corpus reads its datasets by the corpus's own increments.
+
+The function returns a DataFrame with the columns of its table but for `increment`, or an `Output` where it has side
+tables or table properties that only the data can tell.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from pydantic import BaseModel, ConfigDict
+
+from spark_jobs.exceptions import StepDeclarationError
+from spark_jobs.lake.tables import Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+SPECIAL_PARAMETERS = frozenset({"context", "spark", "config", "increment", "base"})
+
+
+class Scope(enum.Enum):
+    """Which increments of its inputs an increment of the output depends on (DESIGN.md section 2)."""
+
+    INCREMENT = "increment"
+    HISTORY = "history"
+    FROZEN = "frozen"
+    WHOLE = "whole"
+
+
+class NoConfig(BaseModel):
+    """A step that has nothing to configure."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A picture for the UI: drawn from some columns of the published table (at most a million rows)."""
+
+    title: str
+    columns: tuple[str, ...]
+    draw: Callable[[pa.Table], bytes]
+    """From those columns to a PNG."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a step returns when one DataFrame does not say it all.
+
+    Attributes:
+        frames: a DataFrame for every table of the step, by the table's name.
+        properties: table properties of the main table that the data decides; they are immutable while the table lives.
+    """
+
+    frames: Mapping[str, DataFrame]
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A declared step; call it as the function it wraps.
+
+    Attributes:
+        name: the name of its main table, of its command and of its section of a config.
+        version: code version, bumped whenever the rows change (a test guards it).
+        scope: see `Scope`.
+        tables: main table first, then side tables; published in this order, recorded in the ledger together.
+        config: the config model.
+        function: the wrapped function.
+        kernels: modules besides the function's own whose code decides the rows.
+        discover: for a step at the source of data: from its config and the own last side table so far (Arrow) to the
+            Arrow table that becomes the first input of the next increment, or None where nothing is new.
+        numbered: rows carry dense ordinals that continue over increments: an increment that is computed again
+            takes all later ones with it, under a new generation.
+        plot: a picture for the UI.
+    """
+
+    name: str
+    version: str
+    scope: Scope
+    tables: tuple[Table, ...]
+    config: type[BaseModel]
+    function: Callable[..., Any]
+    kernels: tuple[str, ...] = ()
+    discover: Callable[[Any, pa.Table], pa.Table | None] | None = None
+    numbered: bool = False
+    plot: Plot | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the wrapped function."""
+        return self.function(*args, **kwargs)
+
+    @property
+    def table(self) -> Table:
+        """The main table."""
+        return self.tables[0]
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Names of all parameters of the function."""
+        return tuple(inspect.signature(self.function).parameters)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the input tables, the own history left out."""
+        return tuple(p for p in self.parameters if p not in SPECIAL_PARAMETERS and p != self.table.name)
+
+
+def step(
+    *,
+    version: str,
+    scope: Scope,
+    tables: tuple[Table, ...],
+    name: str | None = None,
+    kernels: tuple[str, ...] = (),
+    discover: Callable[[Any, pa.Table], pa.Table | None] | None = None,
+    numbered: bool = False,
+    plot: Plot | None = None,
+) -> Callable[[Callable[..., Any]], Step]:
+    """Declare a function as a step; its config model is the annotation of its parameter `config`.
+
+    Raises:
+        StepDeclarationError: no table, or a `config` that is no pydantic model.
+    """
+
+    def declare(function: Callable[..., Any]) -> Step:
+        step_name = name or function.__name__
+        if not tables:
+            raise StepDeclarationError(f"step {step_name}: name at least one table")
+        config = NoConfig
+        if "config" in inspect.signature(function).parameters:
+            config = get_type_hints(function, _hint_names(function)).get("config", NoConfig)
+            if not (isinstance(config, type) and issubclass(config, BaseModel)):
+                raise StepDeclarationError(f"step {step_name}: annotate `config` with a pydantic model, got {config!r}")
+        return Step(step_name, version, scope, tables, config, function, kernels, discover, numbered, plot)
+
+    return declare
+
+
+def _hint_names(function: Callable[..., Any]) -> dict[str, Any]:
+    """Names for annotations: pyspark is imported for type checking only, so its classes may be missing."""
+    return {"DataFrame": object, "SparkSession": object, **function.__globals__}

@@ -1,0 +1,72 @@
+"""Opens the lake: PyIceberg's own settings where there are any, else SQLite and local files in ./warehouse."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.utils.config import Config
+from sqlalchemy.exc import SQLAlchemyError
+
+from blender_service.exceptions import CatalogueError
+
+CATALOGUE_NAME: Final = "lake"
+
+
+def open_catalogue(warehouse: str | os.PathLike[str] | None = None) -> Catalog:
+    """Open the catalogue `lake`.
+
+    Args:
+        warehouse: directory of an embedded lake; without it PyIceberg's settings (its config file, or
+            `PYICEBERG_CATALOG__LAKE__*`) decide, and without those the directory `./warehouse`.
+
+    Raises:
+        CatalogueError: the settings are wrong, or there is no lake at that place.
+    """
+    if warehouse is None and Config().get_catalog_config(CATALOGUE_NAME):
+        try:
+            return load_catalog(CATALOGUE_NAME)
+        except (ValueError, ImportError, OSError, SQLAlchemyError) as error:
+            raise CatalogueError(
+                f"lake: the catalogue's settings do not work: {_first_line(error)}; mend PYICEBERG_CATALOG__LAKE__*"
+            ) from error
+    return _open_embedded(Path(warehouse if warehouse is not None else "warehouse").absolute())
+
+
+def _open_embedded(warehouse: Path) -> Catalog:
+    """Open SQLite and local files; a lake that was never built is an error, not an empty catalogue."""
+    database = warehouse / "catalog.db"
+    if not database.is_file():
+        raise CatalogueError(
+            f"lake: {database} does not exist; build tables first (headrace run), change to the directory that holds "
+            "warehouse/, or set PYICEBERG_CATALOG__LAKE__URI"
+        )
+    try:
+        # Spark writes to the same file; 30 s is the wait both sides use for SQLite's lock.
+        return load_catalog(
+            CATALOGUE_NAME, type="sql", uri=f"sqlite:///{database}?timeout=30", warehouse=str(warehouse)
+        )
+    except SQLAlchemyError as error:
+        raise CatalogueError(f"lake: {database} is no catalogue: {_first_line(error)}; restore the file") from error
+
+
+def warehouse_location(catalogue: Catalog) -> str:
+    """Give the root of the warehouse, under which blends are kept.
+
+    Raises:
+        CatalogueError: the catalogue's settings do not say it.
+    """
+    location = catalogue.properties.get("warehouse")
+    if not location:
+        raise CatalogueError("lake: the catalogue has no warehouse setting; set PYICEBERG_CATALOG__LAKE__WAREHOUSE")
+    return str(location).rstrip("/")
+
+
+def _first_line(error: BaseException) -> str:
+    """Shorten a foreign error to its first line."""
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+__all__ = ["CATALOGUE_NAME", "open_catalogue", "warehouse_location"]

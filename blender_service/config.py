@@ -1,0 +1,124 @@
+"""What a blend is: an immutable value, named by the hash of its canonical JSON.
+
+Canonical means: keys sorted, no white space, UTF-8, no floats, 64-bit ids and the seed as decimal strings, fields that
+are not set left out (so a field added later changes no id that exists). Two requests for the same sources, whole
+weights in the same proportions and the same seed give the same bytes, hence the same id, on every machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from blender_service.cycle import MAX_CYCLE_ROWS
+from blender_service.exceptions import StoredBlendError
+from blender_service.order import BlendOrder
+from blender_service.segments import SourceOrder
+
+ORDER_VERSION: Final = 1
+MAX_SOURCES: Final = 256
+NAME_PATTERN: Final = r"^[a-z][a-z0-9_.-]{0,127}$"
+BLEND_ID: Final = re.compile(r"[0-9a-f]{64}")
+
+Uint64Text = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,19})$")]
+
+
+class _Frozen(BaseModel):
+    """A value: never changed, no unknown fields, no guessing of types."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class WindowFacts(_Frozen):
+    """What one row of a packed table is; all sources of a blend agree on it."""
+
+    window_tokens: int = Field(ge=1, description="length L of every row, in tokens")
+    tokenizer_sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the tokenizer's file")
+    vocabulary_size: int = Field(ge=1, le=1 << 31, description="number of token ids; every id is below it")
+    end_of_document_id: int = Field(ge=0, description="token that ends a document")
+    padding_id: int = Field(ge=0, description="token that fills the end of a window")
+
+    @property
+    def token_bytes(self) -> int:
+        """Width of a token id on the wire: 2 up to a vocabulary of 65,536, else 4."""
+        return 2 if self.vocabulary_size <= 1 << 16 else 4
+
+
+class Source(_Frozen):
+    """A packed table at one snapshot, with its part in the blend."""
+
+    name: str = Field(pattern=NAME_PATTERN, description="identity of the source inside the blend")
+    table: str = Field(description="identifier in the catalogue, namespace.table")
+    table_uuid: str = Field(description="UUID of the table; notices that it was dropped and made again")
+    snapshot_id: Uint64Text = Field(description="pinned snapshot")
+    rows: int = Field(ge=1, lt=1 << 62, description="number of rows N of that snapshot")
+    generation: str = Field(description="headrace.generation of the packing")
+    weight: int = Field(ge=1, le=MAX_CYCLE_ROWS, description="rows in one cycle of the blend")
+    max_epochs: int = Field(ge=0, lt=1 << 31, description="passes over the source; 0 goes round without end")
+    on_exhausted: Literal["END", "CONTINUE"] = Field(description="what happens at the first slot it cannot fill")
+
+
+class BlendConfig(_Frozen):
+    """A blend: its sources, their weights and everything that the order of its rows depends on."""
+
+    order_version: Literal[1] = Field(ORDER_VERSION, description="version of the order's algorithm")
+    seed: Uint64Text = Field(description="of every permutation, 0 <= seed < 2**64")
+    block_rows: int = Field(2048, ge=1, le=1 << 20, description="consecutive ordinals that are read together")
+    group_blocks: int = Field(16, ge=1, le=1 << 10, description="blocks whose rows are shuffled together")
+    window: WindowFacts
+    sources: tuple[Source, ...] = Field(min_length=1, max_length=MAX_SOURCES, description="ascending by name")
+
+    @model_validator(mode="after")
+    def _sources_are_canonical(self) -> BlendConfig:
+        names = [source.name for source in self.sources]
+        if names != sorted(set(names)):
+            raise ValueError("sources must be ascending by name, each name once")
+        if sum(source.weight for source in self.sources) > MAX_CYCLE_ROWS:
+            raise ValueError(f"weights must sum to at most {MAX_CYCLE_ROWS}")
+        return self
+
+    def canonical_json(self) -> bytes:
+        """Give the bytes that the id is the hash of."""
+        return json.dumps(
+            self.model_dump(mode="json", exclude_none=True), sort_keys=True, separators=(",", ":"), ensure_ascii=False
+        ).encode()
+
+    @property
+    def blend_id(self) -> str:
+        """SHA-256 of the canonical JSON, 64 hex digits."""
+        return hashlib.sha256(self.canonical_json()).hexdigest()
+
+    def order(self) -> BlendOrder:
+        """Resolve the order of the rows; pure arithmetic, reads nothing."""
+        return BlendOrder(
+            int(self.seed),
+            [source.name for source in self.sources],
+            [
+                SourceOrder(source.weight, source.rows, source.max_epochs, source.on_exhausted == "END")
+                for source in self.sources
+            ],
+            self.block_rows,
+            self.group_blocks,
+        )
+
+
+def load_config(blend_id: str, content: bytes) -> BlendConfig:
+    """Read a stored config and check that it is the one its id names.
+
+    Raises:
+        StoredBlendError: the bytes are damaged, or a newer version wrote them.
+    """
+    if hashlib.sha256(content).hexdigest() != blend_id:
+        raise StoredBlendError(f"blend {blend_id}: the stored config does not have that SHA-256; restore the file")
+    try:
+        return BlendConfig.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise StoredBlendError(
+            f"blend {blend_id}: {where}: {first['msg']}; serve it with the version of headrace that created it"
+        ) from error

@@ -1,0 +1,149 @@
+"""Weights become a cycle: which source each row of the blend comes from.
+
+Weights are exact fractions, reduced to the smallest integers w with sum P. A cycle of P rows holds w_i rows of source
+i, interleaved by Tijdeman's solution of the chairman assignment problem, here as earliest deadline first on integers::
+
+    weights 5:3:2:1      a b a c a b a d b a c      each prefix within one row of its exact share
+
+Row j of source i (from 1) may stand at the 1-based slots from ceil(P(1+(j-1)D) / (w_i D)) to
+floor((jD-1)P / (w_i D)) + 1, with D = 2n-2. Tijdeman 1980, "The chairman assignment problem", proves that a schedule
+exists, so earliest deadline first finds it; every source stays within 1 - 1/(2n-2) rows of its share.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Final, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+MAX_CYCLE_ROWS: Final = 1 << 20
+
+
+class Cycle(NamedTuple):
+    """One period of a blend.
+
+    Attributes:
+        weights: (n,) rows of each source in the cycle.
+        source: (P,) which source each place belongs to.
+        rank: (P,) how many earlier places of the cycle belong to the same source.
+    """
+
+    weights: tuple[int, ...]
+    source: NDArray[np.uint8]
+    rank: NDArray[np.int32]
+
+    @property
+    def rows(self) -> int:
+        """Length P of the cycle."""
+        return self.source.size
+
+    def counts_before(self, place: int) -> NDArray[np.int64]:
+        """Count, per source, the places before `place`."""
+        return np.bincount(self.source[:place], minlength=len(self.weights)).astype(np.int64)
+
+    def place_of(self, source: int, rank: int) -> int:
+        """Find the place of the `rank`-th (from 0) row of a source in the cycle."""
+        return int(np.flatnonzero(self.source == source)[rank])
+
+
+def parse_weight(text: str) -> Fraction:
+    """Read a weight: decimal text such as `0.3` or a fraction such as `1/3`, never a binary float.
+
+    Raises:
+        ValueError: the text is not a finite positive number.
+    """
+    if len(text) > 64:
+        raise ValueError("weight text is longer than 64 characters; write fewer digits")
+    if "e" in text.lower():
+        raise ValueError(f"weight {text!r} has an exponent; write a plain decimal (0.3) or a fraction (1/3)")
+    try:
+        weight = Fraction(text.strip())
+    except (ValueError, ZeroDivisionError):
+        raise ValueError(f"weight {text!r} is not a number; write a decimal (0.3) or a fraction (1/3)") from None
+    if weight <= 0:
+        raise ValueError(f"weight {text} is not above 0; leave the source out, or raise it")
+    return weight
+
+
+def reduce_weights(weights: Sequence[Fraction]) -> tuple[int, ...]:
+    """Give the smallest whole numbers in the same proportions.
+
+    Args:
+        weights: (n,) each > 0.
+    """
+    scale = math.lcm(*(weight.denominator for weight in weights))
+    whole = [int(weight * scale) for weight in weights]
+    divisor = math.gcd(*whole)
+    return tuple(weight // divisor for weight in whole)
+
+
+def quantize(weights: Sequence[Fraction], cycle_rows: int = MAX_CYCLE_ROWS) -> tuple[int, ...]:
+    """Give the nearest whole weights that sum to `cycle_rows`, each at least 1 (largest remainder).
+
+    Args:
+        weights: (n,) each > 0.
+        cycle_rows: the sum wanted, >= n.
+    """
+    total = sum(weights, Fraction(0))
+    exact = [weight * cycle_rows / total for weight in weights]
+    whole = [max(1, math.floor(share)) for share in exact]
+    by_lack = sorted(range(len(whole)), key=lambda i: (whole[i] - exact[i], i))
+    for i in by_lack[: max(0, cycle_rows - sum(whole))]:
+        whole[i] += 1
+    while sum(whole) > cycle_rows:  # raising small weights to 1 took rows that the largest must give back
+        largest = max(range(len(whole)), key=lambda i: (whole[i] - exact[i] if whole[i] > 1 else -math.inf, -i))
+        whole[largest] -= 1
+    return tuple(whole)
+
+
+@functools.lru_cache(maxsize=16)
+def build_cycle(weights: tuple[int, ...]) -> Cycle:
+    """Interleave sources so that every prefix keeps their proportions to within one row.
+
+    Args:
+        weights: (n,) whole, each >= 1, without a common divisor, sum <= 2**20; n <= 256.
+    """
+    source = _earliest_deadline_first(np.array(weights, dtype=np.int64))
+    rank = np.empty(source.size, dtype=np.int32)
+    for i in range(len(weights)):
+        places = np.flatnonzero(source == i)
+        rank[places] = np.arange(places.size, dtype=np.int32)
+    return Cycle(weights, source, rank)
+
+
+@njit(cache=True)
+def _earliest_deadline_first(weights: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Give each slot the released row with the earliest last slot, ties to the lower source."""
+    source_count = weights.size
+    cycle_rows = weights.sum()
+    schedule = np.zeros(cycle_rows, dtype=np.uint8)
+    if source_count == 1:
+        return schedule
+    spread = 2 * source_count - 2
+    next_row = np.ones(source_count, dtype=np.int64)
+    release = np.empty(source_count, dtype=np.int64)
+    deadline = np.empty(source_count, dtype=np.int64)
+    for i in range(source_count):
+        divisor = weights[i] * spread
+        release[i] = (cycle_rows + divisor - 1) // divisor
+        deadline[i] = ((spread - 1) * cycle_rows) // divisor + 1
+    for slot in range(1, cycle_rows + 1):
+        chosen = -1
+        for i in range(source_count):
+            if next_row[i] > weights[i] or release[i] > slot:
+                continue
+            if chosen < 0 or deadline[i] < deadline[chosen]:
+                chosen = i
+        schedule[slot - 1] = chosen
+        next_row[chosen] += 1
+        row = next_row[chosen]
+        divisor = weights[chosen] * spread
+        release[chosen] = (cycle_rows * (1 + (row - 1) * spread) + divisor - 1) // divisor
+        deadline[chosen] = ((row * spread - 1) * cycle_rows) // divisor + 1
+    return schedule

@@ -1,0 +1,97 @@
+"""What can go wrong in Blender. Every message says what, where and how to mend.
+
+    BlenderError
+    |-- CatalogueError          the lake cannot be opened
+    |-- InvalidBlendError       a blend was asked for that cannot be; lists every mistake with its field
+    |-- BlendNotFoundError      no blend has that id or name
+    |-- BlendNameTakenError     the name already stands for another blend
+    |-- StoredBlendError        a stored config is damaged or of an unknown order version
+    |-- SourceChangedError      a table is no longer what the blend pinned
+    |-- PackedTableError        a packed table breaks its contract
+    |-- InvalidReadError        a read asks for an impossible slice
+    |-- OffsetOutOfRangeError   a read starts beyond the end of the blend
+    |-- WindowMismatchError     tokenizer, window or vocabulary are not what the reader expects
+    |-- StateError              a saved training state belongs to another blend
+    |-- ServerStartError        the server cannot take its port
+    `-- ServerUnavailableError  the server cannot be reached, or is stopping
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class BlenderError(Exception):
+    """Base of every error a user of Blender can cause or meet."""
+
+
+class CatalogueError(BlenderError):
+    """The lake's catalogue cannot be opened."""
+
+
+class FieldViolation(NamedTuple):
+    """One mistake in a request: which field, and what is wrong with it."""
+
+    field: str
+    problem: str
+
+
+class InvalidBlendError(BlenderError):
+    """A blend cannot be created as asked; `violations` holds every mistake found."""
+
+    def __init__(self, message: str, violations: Sequence[FieldViolation] = ()) -> None:
+        """Keep the mistakes beside the one-line message."""
+        super().__init__(message)
+        self.violations = tuple(violations)
+
+    @classmethod
+    def from_violations(cls, violations: Sequence[FieldViolation]) -> InvalidBlendError:
+        """Report all mistakes at once, in one line."""
+        count = "1 mistake" if len(violations) == 1 else f"{len(violations)} mistakes"
+        listed = "; ".join(f"{violation.field}: {violation.problem}" for violation in violations)
+        return cls(f"blend: {count}: {listed}", violations)
+
+
+class BlendNotFoundError(BlenderError):
+    """No blend has that id or name."""
+
+
+class BlendNameTakenError(BlenderError):
+    """The name already stands for another blend; names are bound once."""
+
+
+class StoredBlendError(BlenderError):
+    """A stored config does not match its id, or was written by a newer version."""
+
+
+class SourceChangedError(BlenderError):
+    """A table is no longer the one, or no longer in the state, that the blend pinned."""
+
+
+class PackedTableError(BlenderError):
+    """A packed table breaks its contract: an array of windows with an explicit dense index."""
+
+
+class InvalidReadError(BlenderError):
+    """A read asks for a slice that cannot be."""
+
+
+class OffsetOutOfRangeError(BlenderError):
+    """A read starts beyond the end of the blend."""
+
+
+class WindowMismatchError(BlenderError):
+    """Tokenizer, window length or vocabulary are not what the reader expects."""
+
+
+class StateError(BlenderError):
+    """A saved training state does not belong to this blend."""
+
+
+class ServerStartError(BlenderError):
+    """The server cannot start, for example because its port is taken."""
+
+
+class ServerUnavailableError(BlenderError):
+    """The server cannot be reached, or is stopping."""

@@ -1,0 +1,207 @@
+"""Where configs are kept: `<warehouse>/blends/<id>.json`, put if absent, never changed.
+
+A name is a second small object, `<warehouse>/blends/names/<name>`, that holds an id and is bound once. An object is
+complete or invisible whenever a crash happens, so replicas need nothing else in common and no lock.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Final, Protocol
+from urllib.parse import urlparse
+
+from pyarrow import fs
+from pyiceberg.catalog import Catalog
+from pyiceberg.io.pyarrow import PyArrowFileIO
+
+from blender_service.catalogue import warehouse_location
+from blender_service.config import BLEND_ID, NAME_PATTERN, BlendConfig, load_config
+from blender_service.exceptions import BlendNameTakenError, BlendNotFoundError, InvalidBlendError, StoredBlendError
+
+MIN_ID_DIGITS: Final = 6
+
+
+class ObjectStore(Protocol):
+    """The three operations that a place for blends must have."""
+
+    def put_if_absent(self, path: str, content: bytes) -> bool:
+        """Write a new object; say whether it was absent."""
+
+    def read(self, path: str) -> bytes | None:
+        """Read an object, None if there is none."""
+
+    def list(self, folder: str) -> list[str]:
+        """List the names of the objects in a folder."""
+
+
+class LocalStore:
+    """Objects as files of one directory tree."""
+
+    def __init__(self, root: Path) -> None:
+        """Keep objects under `root`, which need not exist yet."""
+        self._root = root
+
+    def put_if_absent(self, path: str, content: bytes) -> bool:
+        """Write a file whole, then link it to its name: the link is atomic and refuses a name that exists."""
+        target = self._root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(prefix=".writing-", dir=target.parent)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(temporary, 0o644)
+            os.link(temporary, target)
+        except FileExistsError:
+            return False
+        finally:
+            os.unlink(temporary)
+        return True
+
+    def read(self, path: str) -> bytes | None:
+        """Read a file, None if there is none."""
+        try:
+            return (self._root / path).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def list(self, folder: str) -> list[str]:
+        """List the files of a folder, those still being written left out."""
+        directory = self._root / folder
+        if not directory.is_dir():
+            return []
+        return sorted(entry.name for entry in directory.iterdir() if entry.is_file() and entry.name[0] != ".")
+
+
+class RemoteStore:
+    """Objects in an object store, where a write becomes visible when it is closed.
+
+    There is no portable create-if-absent, so two writers of one new object can both succeed. Configs are named by their
+    content, so both write the same bytes; of two that bind one name in the same moment, the last one wins.
+    """
+
+    def __init__(self, filesystem: fs.FileSystem, root: str) -> None:
+        """Keep objects under `root` of a pyarrow file system."""
+        self._filesystem = filesystem
+        self._root = root
+
+    def put_if_absent(self, path: str, content: bytes) -> bool:
+        """Write an object unless it exists."""
+        full = f"{self._root}/{path}"
+        if self._filesystem.get_file_info(full).type != fs.FileType.NotFound:
+            return False
+        with self._filesystem.open_output_stream(full) as stream:
+            stream.write(content)
+        return True
+
+    def read(self, path: str) -> bytes | None:
+        """Read an object, None if there is none."""
+        try:
+            with self._filesystem.open_input_file(f"{self._root}/{path}") as file:
+                return bytes(file.read())
+        except FileNotFoundError:
+            return None
+
+    def list(self, folder: str) -> list[str]:
+        """List the objects of a folder."""
+        selector = fs.FileSelector(f"{self._root}/{folder}".rstrip("/"), allow_not_found=True)
+        return sorted(info.base_name for info in self._filesystem.get_file_info(selector) if info.is_file)
+
+
+def open_store(catalogue: Catalog) -> BlendStore:
+    """Open the place for blends in a catalogue's warehouse."""
+    location = warehouse_location(catalogue)
+    parsed = urlparse(location)
+    if parsed.scheme in ("", "file"):
+        return BlendStore(LocalStore(Path(parsed.path) / "blends"))
+    io = PyArrowFileIO(dict(catalogue.properties))
+    filesystem = io.fs_by_scheme(parsed.scheme, parsed.netloc)
+    return BlendStore(RemoteStore(filesystem, f"{parsed.netloc}{parsed.path}/blends"))
+
+
+class BlendStore:
+    """Configs by id, and ids by name."""
+
+    def __init__(self, objects: ObjectStore) -> None:
+        """Keep configs in `objects`."""
+        self._objects = objects
+
+    def put(self, config: BlendConfig) -> str:
+        """Store a config if it is new, and give its id."""
+        self._objects.put_if_absent(f"{config.blend_id}.json", config.canonical_json())
+        return config.blend_id
+
+    def check_name(self, name: str) -> None:
+        """Refuse a name that could be taken for an id, or that is no name.
+
+        Raises:
+            InvalidBlendError: with the rule that the name breaks.
+        """
+        if not re.match(NAME_PATTERN, name) or re.fullmatch(rf"[0-9a-f]{{{MIN_ID_DIGITS},64}}", name):
+            raise InvalidBlendError(
+                f"blend name {name!r}: use a letter, then letters, digits, '_', '.', '-' in lower case, "
+                "and something that does not read as a hex id"
+            )
+
+    def bind(self, name: str, blend_id: str) -> None:
+        """Let a name stand for an id, for good.
+
+        Raises:
+            BlendNameTakenError: it stands for another one.
+        """
+        if self._objects.put_if_absent(f"names/{name}", blend_id.encode()):
+            return
+        bound = (self._objects.read(f"names/{name}") or b"").decode()
+        if bound != blend_id:
+            raise BlendNameTakenError(
+                f"blend name {name}: already stands for {bound}, not for {blend_id}; choose another name"
+            )
+
+    def resolve(self, reference: str) -> str:
+        """Turn an id, the start of one (6 digits or more) or a name into the id.
+
+        Raises:
+            BlendNotFoundError: nothing, or more than one blend, answers to it.
+        """
+        if BLEND_ID.fullmatch(reference):
+            return reference
+        if re.match(NAME_PATTERN, reference):
+            bound = self._objects.read(f"names/{reference}")
+            if bound is not None:
+                return bound.decode()
+        starting = [blend_id for blend_id in self.list_ids() if blend_id.startswith(reference)]
+        if len(reference) >= MIN_ID_DIGITS and len(starting) == 1:
+            return starting[0]
+        problem = f"is the start of {len(starting)} ids" if len(starting) > 1 else "does not exist"
+        raise BlendNotFoundError(f"blend {reference!r} {problem}; see `headrace blend list` for ids and names")
+
+    def get(self, blend_id: str) -> BlendConfig:
+        """Read a config by its full id.
+
+        Raises:
+            BlendNotFoundError: there is none.
+            StoredBlendError: it is damaged or of an unknown version.
+        """
+        content = self._objects.read(f"{blend_id}.json")
+        if content is None:
+            raise BlendNotFoundError(f"blend {blend_id} does not exist; see `headrace blend list` for ids and names")
+        return load_config(blend_id, content)
+
+    def list_ids(self) -> list[str]:
+        """List all ids, ascending."""
+        names = self._objects.list("")
+        return [name[:-5] for name in names if name.endswith(".json") and BLEND_ID.fullmatch(name[:-5])]
+
+    def names(self) -> dict[str, list[str]]:
+        """List the names of each id."""
+        found: dict[str, list[str]] = {}
+        for name in self._objects.list("names"):
+            bound = self._objects.read(f"names/{name}")
+            if bound is None:
+                raise StoredBlendError(f"blend name {name}: vanished while it was read; names are never removed")
+            found.setdefault(bound.decode(), []).append(name)
+        return found

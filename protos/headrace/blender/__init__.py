@@ -1,0 +1,1 @@
+"""Blender: blends and rows over gRPC."""

@@ -1,0 +1,46 @@
+# Every command sets up what it needs first; that is free while pyproject.toml and the locks have not changed.
+PYTHON := .venv/bin/python
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format bench lock protos ui serve clean
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sort | sed -E 's/^([a-z]+):.*## (.*)/make \1\t\2/' | expand -t 14
+
+setup: ## install everything into .venv: packages, Java if there is none, jars
+	@setup/install.sh
+
+demo: setup ## build a lake from files on this machine, train on it over gRPC (ARGS= for headrace demo)
+	@.venv/bin/headrace demo $(ARGS)
+
+test: lint ## all checks and the whole test suite (ARGS= for pytest)
+	@$(PYTHON) -m pytest $(ARGS)
+
+lint: setup ## style, types and the layers between packages
+	@$(PYTHON) -m ruff check --quiet .
+	@$(PYTHON) -m ruff format --quiet --check . || { echo "make lint: files are not formatted; run: make format"; exit 1; }
+	@$(PYTHON) -m mypy --no-error-summary
+	@.venv/bin/lint-imports --no-timings > .venv/lint-imports.log || { cat .venv/lint-imports.log; exit 1; }
+
+format: setup ## format the code and mend what ruff can mend
+	@$(PYTHON) -m ruff check --quiet --fix . ; $(PYTHON) -m ruff format --quiet .
+
+bench: setup ## the benchmarks, one table each (ARGS=benchmarks/one.py for one)
+	@for file in $(or $(ARGS),$(sort $(wildcard benchmarks/bench_*.py))); do echo "== $$file"; $(PYTHON) $$file || exit 1; done
+
+lock: setup ## solve requirements.lock again after a change in pyproject.toml (ARGS=--upgrade for newer versions)
+	@$(PYTHON) setup/lock.py $(ARGS)
+
+protos: setup ## generate the Python of protos/ again
+	@$(PYTHON) -m blender_service.protos
+
+ui: setup ## Dagster on this lake, in the browser
+	@.venv/bin/headrace ui $(ARGS)
+
+serve: setup ## Blender on this lake
+	@.venv/bin/headrace serve $(ARGS)
+
+clean: ## remove the set-up and all caches; lakes stay
+	@rm -rf .venv .uv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

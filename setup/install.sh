@@ -1,0 +1,136 @@
+#!/usr/bin/env bash
+# Makes .venv hold exactly what requirements.lock says, finds Java and fetches the jars.
+#
+# Needs Python 3.11+ alone: uv comes from the PATH, else from the pinned wheel in setup/uv.lock. Running it again is
+# free while nothing changed; killing it at any moment is harmless, the next run goes on. On failure it says in one
+# line what is missing and how to get it, and exits with status 2. Indexes and mirrors are those of pip's and uv's own
+# settings; HEADRACE_PYTHON names another Python, HEADRACE_JARS and HEADRACE_IVY_SETTINGS see spark_jobs/lake/jars.py.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly OLDEST_UV=0.8.0 HEARTBEAT_SECONDS=20 NEEDED_GIB=8
+readonly CERTIFICATES=/etc/ssl/certs/ca-certificates.crt
+readonly VENV=.venv TOOLS=.uv STAMP=.venv/headrace-set-up LOG=.uv/set-up.log
+
+say() { echo "set-up: $*"; }
+fail() { echo "set-up: $*" >&2; exit 2; }
+
+fingerprint() { cat pyproject.toml requirements.lock setup/install.sh setup/uv.lock spark_jobs/lake/jars.lock | sha256sum; }
+
+up_to_date() { [ -x "$VENV/bin/python" ] && [ "$(cat "$STAMP" 2>/dev/null)" = "$(fingerprint)" ]; }
+
+# Runs a command with its output in the log, a line now and then while it lasts, and its error in one line.
+quietly() {
+  local what=$1 begin=$SECONDS heartbeat status=0
+  shift
+  (while sleep "$HEARTBEAT_SECONDS" && kill -0 $$ 2>/dev/null; do say "  $what, $((SECONDS - begin)) s so far"; done) 9>&- &
+  heartbeat=$!
+  # shellcheck disable=SC2064
+  trap "kill $heartbeat 2>/dev/null || true" EXIT
+  "$@" >"$LOG" 2>&1 || status=$?
+  kill "$heartbeat" 2>/dev/null || true
+  wait "$heartbeat" 2>/dev/null || true
+  trap - EXIT
+  [ "$status" -eq 0 ] || fail "$what failed: $(last_error)$(disk_hint) (all of it in $LOG)"
+}
+
+last_error() {
+  { grep -iE '^ *(error|e:|caused by)' "$LOG" || tail -n 1 "$LOG"; } | tail -n 1 | sed 's/^ *//' | cut -c1-240
+}
+
+disk_hint() {
+  local free_gib
+  free_gib=$(df -Pk . | awk 'NR == 2 {print int($4 / 1048576)}')
+  [ "$free_gib" -ge "$NEEDED_GIB" ] || echo "; the disk has $free_gib GiB left and an installation takes about $NEEDED_GIB"
+}
+
+find_python() {
+  local candidate
+  for candidate in ${HEADRACE_PYTHON:+"$HEADRACE_PYTHON"} python3 python3.13 python3.12 python3.11 python3.14; do
+    if "$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null; then
+      "$candidate" -c 'import sys; print(sys.executable)'
+      return
+    fi
+  done
+  fail "needs Python 3.11 to 3.14, found $(python3 --version 2>/dev/null || echo none); get one with:" \
+    "apt-get install python3.11 (or name one: HEADRACE_PYTHON=/path/to/python make ...)"
+}
+
+new_enough_uv() {
+  local version
+  version=$("$1" --version 2>/dev/null | cut -d' ' -f2)
+  [ -n "$version" ] && [ "$(printf '%s\n' "$OLDEST_UV" "$version" | sort -V | head -n 1)" = "$OLDEST_UV" ]
+}
+
+# Leaves the path of a usable uv in $uv.
+find_uv() {
+  for uv in "$(command -v uv || true)" "$TOOLS/venv/bin/uv" "$TOOLS/site/bin/uv"; do
+    if [ -n "$uv" ] && new_enough_uv "$uv"; then return; fi
+  done
+  if ! has_venv && ! "$python" -m pip --version >/dev/null 2>&1; then install_venv_module; fi
+  if has_venv; then
+    rm -rf "$TOOLS/venv"
+    "$python" -m venv "$TOOLS/venv" >"$LOG" 2>&1 || fail "python -m venv failed: $(last_error)"
+    uv=$TOOLS/venv/bin/uv
+    quietly "fetching uv" "$TOOLS/venv/bin/python" -m pip install --quiet --no-deps --require-hashes -r setup/uv.lock
+  else
+    rm -rf "$TOOLS/site"
+    uv=$TOOLS/site/bin/uv
+    quietly "fetching uv" "$python" -m pip install --quiet --no-deps --require-hashes --target "$TOOLS/site" -r setup/uv.lock
+  fi
+}
+
+has_venv() { "$python" -c 'import ensurepip, venv' 2>/dev/null; } # Debian ships venv without ensurepip
+
+install_venv_module() {
+  local package as_root
+  package=python$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-venv
+  if [ "$(id -u)" -eq 0 ]; then as_root=(); elif sudo -n true 2>/dev/null; then as_root=(sudo -n); else
+    fail "neither uv nor pip nor the venv module is here; get one with: sudo apt-get install $package"
+  fi
+  command -v apt-get >/dev/null || fail "neither uv nor pip nor the venv module is here; get $package from your distribution"
+  say "installing $package"
+  quietly "apt-get update" "${as_root[@]}" apt-get update
+  quietly "apt-get install $package" "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$package"
+}
+
+# uv reads neither pip's index nor, by itself, the certificates that a company adds to the system's.
+adopt_network_settings() {
+  local index
+  if [ -z "${SSL_CERT_FILE:-}" ] && [ -s "$CERTIFICATES" ]; then export SSL_CERT_FILE=$CERTIFICATES; fi
+  if [ -n "${SSL_CERT_FILE:-}" ]; then export PIP_CERT=${PIP_CERT:-$SSL_CERT_FILE}; fi
+  if [ -z "${UV_DEFAULT_INDEX:-}${UV_INDEX_URL:-}" ]; then
+    index=${PIP_INDEX_URL:-$("$python" -m pip config get global.index-url 2>/dev/null || true)}
+    if [ -n "$index" ]; then export UV_DEFAULT_INDEX=$index; fi
+  fi
+  export PIP_DISABLE_PIP_VERSION_CHECK=1 UV_NO_PROGRESS=1
+}
+
+install_packages() {
+  local pip=("$uv" pip install --python "$VENV/bin/python" --build-constraints requirements.lock)
+  if ! "$VENV/bin/python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null; then
+    rm -rf "$VENV"
+    quietly "making $VENV" "$uv" venv --no-python-downloads --python "$python" "$VENV"
+  fi
+  say "installing $(grep -c '^[a-zA-Z]' requirements.lock) packages, about 5 GB of which most is torch"
+  quietly "installing packages" "${pip[@]}" --require-hashes -r requirements.lock
+  quietly "installing headrace" "${pip[@]}" --no-deps --editable .
+}
+
+if up_to_date; then exit 0; fi
+mkdir -p "$TOOLS"
+exec 9>"$TOOLS/lock"
+if command -v flock >/dev/null; then
+  flock --nonblock 9 || { say "waiting for another set-up in this directory"; flock 9; }
+  if up_to_date; then exit 0; fi
+fi
+python=$(find_python)
+adopt_network_settings
+find_uv
+say "$("$python" --version), $("$uv" --version | cut -d' ' -f1,2)"
+install_packages
+"$VENV/bin/python" -m spark_jobs.lake.java || exit 2
+"$VENV/bin/python" -m spark_jobs.lake.jars || exit 2
+fingerprint >"$STAMP.new"
+mv "$STAMP.new" "$STAMP"
+say "ready after $SECONDS s"

@@ -10,11 +10,13 @@ input holds
 
     INCREMENT   the rows of increment n alone
     HISTORY     the rows of increments 0..n, with the column `increment`; the own table (a parameter of its name): 0..n-1
-    FROZEN      the rows of increment 0
+    FROZEN      the rows of increment 0, once
+    INTAKE      the rows of all increments of the inputs that no earlier increment of the own table took in
     WHOLE       all rows (tables without increments)
 
 while an input that is frozen itself is always given whole. An input bound to several tables is their union, with a
-column `dataset` (the namespace each row came from). A corpus reads its datasets by the corpus's own increments.
+column `dataset` (the namespace each row came from) and `dataset_increment`. A corpus reads its datasets by the corpus's
+own increments.
 
 The function returns a DataFrame with the columns of its table but for `increment`, or an `Output` where it has side
 tables or table properties that only the data can tell.
@@ -46,6 +48,7 @@ class Scope(enum.Enum):
     INCREMENT = "increment"
     HISTORY = "history"
     FROZEN = "frozen"
+    INTAKE = "intake"
     WHOLE = "whole"
 
 

@@ -1,0 +1,52 @@
+"""Step keys: what decides the rows of one increment, hashed.
+
+    step key = SHA-256 of (step, code version, config, versions of the inputs read, increment or partition)
+
+A known key means that nothing has to be computed. Settings that change only speed are not part of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+
+def canonical_json(value: Any) -> str:
+    """JSON with sorted keys and no white space: equal values give equal text."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def config_json(config: BaseModel) -> str:
+    """A config as canonical JSON."""
+    return canonical_json(config.model_dump(mode="json"))
+
+
+def step_key(
+    *, step: str, version: str, config: str, inputs: Mapping[str, Mapping[str, str]], place: str, chained: str = ""
+) -> str:
+    """Hash what decides the rows of one increment or partition.
+
+    Args:
+        step: name of the step's main table.
+        version: code version.
+        config: canonical JSON of the config.
+        inputs: data version of what is read, by table and then by increment or partition.
+        place: increment or partition that is computed.
+        chained: for numbered tables, the key of the increment before.
+
+    Returns:
+        64 hex digits.
+    """
+    facts = {
+        "step": step,
+        "code_version": version,
+        "config": config,
+        "inputs": {table: dict(versions) for table, versions in inputs.items()},
+        "place": place,
+        "chained": chained,
+    }
+    return hashlib.sha256(canonical_json(facts).encode()).hexdigest()

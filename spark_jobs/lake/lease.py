@@ -1,0 +1,143 @@
+"""One writer per table at a time: a lease that survives nobody.
+
+A lease is a row `(table, holder, host, pid, started, expires)` in the catalogue's own database, taken by an INSERT that
+fails when the row is there. A holder renews it from a thread. Whoever finds a lease waits, and takes it over at once when
+its process on this machine is gone (`kill -9` needs no patience), or when it has expired elsewhere.
+
+The lease only saves work: what makes two writers safe is the commit that publishes, which demands that main is where the
+writer found it. Catalogues without a database of their own (REST) rely on that alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import platform
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from sqlalchemy import BigInteger, Column, Engine, Integer, MetaData, String, Table, delete, insert, select, update
+from sqlalchemy.exc import IntegrityError, OperationalError
+
+from spark_jobs.exceptions import LeaseError
+
+_log = logging.getLogger(__name__)
+
+LEASE_SECONDS = 60
+WAIT_SECONDS = 600
+_POLL_SECONDS = 0.5
+
+_LEASES = Table(
+    "headrace_leases",
+    MetaData(),
+    Column("table_name", String(255), primary_key=True),
+    Column("holder", String(64), nullable=False),
+    Column("host", String(255), nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("started", BigInteger, nullable=False),
+    Column("expires", BigInteger, nullable=False),
+)
+
+
+@contextlib.contextmanager
+def table_leases(catalogue: Catalog, tables: list[str], wait_seconds: float = WAIT_SECONDS) -> Iterator[None]:
+    """Hold the leases of some tables, taken in the order of their names so that two writers cannot block each other.
+
+    Raises:
+        LeaseError: another writer held one of them for longer than `wait_seconds`.
+    """
+    if not isinstance(catalogue, SqlCatalog):
+        yield
+        return
+    engine = catalogue.engine
+    _LEASES.metadata.create_all(engine, checkfirst=True)
+    holder = uuid.uuid4().hex
+    with contextlib.ExitStack() as held:
+        for table in sorted(tables):
+            _take(engine, table, holder, wait_seconds)
+            held.callback(_release, engine, table, holder)
+        stop = threading.Event()
+        renewal = threading.Thread(target=_renew, args=(engine, holder, stop), name="lease-renewal", daemon=True)
+        renewal.start()
+        held.callback(renewal.join)
+        held.callback(stop.set)
+        yield
+
+
+def _take(engine: Engine, table: str, holder: str, wait_seconds: float) -> None:
+    """Insert the lease's row, waiting while a living holder has it."""
+    deadline = time.monotonic() + wait_seconds
+    told = False
+    while True:
+        row = {
+            "table_name": table,
+            "holder": holder,
+            "host": platform.node(),
+            "pid": os.getpid(),
+            "started": _process_start(os.getpid()),
+            "expires": int(time.time()) + LEASE_SECONDS,
+        }
+        try:
+            with engine.begin() as connection:
+                connection.execute(insert(_LEASES).values(**row))
+            return
+        except IntegrityError:
+            who = _clear_dead(engine, table)
+        if who is None:
+            continue
+        if time.monotonic() > deadline:
+            raise LeaseError(f"{table}: {who} is writing it; wait for that run to end, or stop it")
+        if not told:
+            _log.warning("%s: waiting for %s, which is writing it", table, who)
+            told = True
+        time.sleep(_POLL_SECONDS)
+
+
+def _clear_dead(engine: Engine, table: str) -> str | None:
+    """Remove the lease of a holder that is gone; else say who holds it."""
+    with engine.begin() as connection:
+        found = connection.execute(select(_LEASES).where(_LEASES.c.table_name == table)).mappings().first()
+        if found is None:
+            return None
+        here = found["host"] == platform.node()
+        alive = _process_start(found["pid"]) == found["started"] if here else found["expires"] > time.time()
+        if alive:
+            return f"process {found['pid']} on {found['host']}"
+        # Both columns, so that of two takers only one removes it and none removes the other's fresh lease.
+        connection.execute(
+            delete(_LEASES).where(_LEASES.c.table_name == table, _LEASES.c.holder == found["holder"])
+        )
+        _log.info("%s: took over the lease of process %s, which is gone", table, found["pid"])
+    return None
+
+
+def _release(engine: Engine, table: str, holder: str) -> None:
+    with engine.begin() as connection:
+        connection.execute(delete(_LEASES).where(_LEASES.c.table_name == table, _LEASES.c.holder == holder))
+
+
+def _renew(engine: Engine, holder: str, stop: threading.Event) -> None:
+    """Push the expiry of all leases of a holder ahead until told to stop."""
+    while not stop.wait(LEASE_SECONDS / 6):
+        try:
+            with engine.begin() as connection:
+                expires = int(time.time()) + LEASE_SECONDS
+                connection.execute(update(_LEASES).where(_LEASES.c.holder == holder).values(expires=expires))
+        except OperationalError as error:  # a busy database: the next renewal comes long before the lease ends
+            _log.warning("lease not renewed: %s", str(error).splitlines()[0])
+
+
+def _process_start(pid: int) -> int:
+    """Start time of a process in clock ticks since boot, 0 where it is gone: tells a reused pid from the same process."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    fields = text.rpartition(")")[2].split()
+    return 0 if fields[0] == "Z" else int(fields[19])

@@ -1,0 +1,124 @@
+"""The Spark session of a lake: one place for every setting, derived from the catalogue's own.
+
+`HEADRACE_SPARK_MASTER` (default `local[*]`) moves the same code onto a cluster; `HEADRACE_SPARK_MEMORY` sets the memory
+of the driver, which in local mode does all work. Anything else goes through Spark's own `spark-defaults.conf` or
+`PYSPARK_SUBMIT_ARGS`, and wins over what is set here only where nothing is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spark_jobs.exceptions import SetupError
+from spark_jobs.lake.jars import jar_paths
+from spark_jobs.lake.java import java_home
+from spark_jobs.lake.settings import LakeSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_ARROW_RECORDS = 2_000
+
+
+def spark_properties(settings: LakeSettings, master: str | None = None) -> dict[str, str]:
+    """All settings of a session for this lake; `master` defaults to `HEADRACE_SPARK_MASTER`, then `local[*]`."""
+    master = master or os.environ.get("HEADRACE_SPARK_MASTER", "local[*]")
+    values = {
+        "spark.app.name": "headrace",
+        "spark.master": master,
+        "spark.jars": ",".join(str(path) for path in jar_paths(settings.jar_purposes())),
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(_ARROW_RECORDS),
+        # Tables are laid out by (increment, shard), so joins of per-document tables need no shuffle.
+        "spark.sql.sources.v2.bucketing.enabled": "true",
+        "spark.sql.sources.v2.bucketing.pushPartValues.enabled": "true",
+        "spark.sql.requireAllClusterKeysForCoPartition": "false",
+        # A declared `required` is checked on the data by the audit, which names the column and counts the rows.
+        "spark.sql.iceberg.check-nullability": "false",
+        **settings.spark_properties(),
+    }
+    if master.startswith("local"):
+        cores = os.cpu_count() or 1
+        values |= {
+            "spark.driver.memory": os.environ.get("HEADRACE_SPARK_MEMORY", "3g"),
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.ui.enabled": "false",
+            # Adaptive execution merges small partitions; a few per core leave it room without 200 empty tasks a shuffle.
+            "spark.sql.shuffle.partitions": str(max(4, 2 * cores)),
+            # Short jobs on a laptop are over before the second compiler pays; long ones still reach it.
+            "spark.driver.extraJavaOptions": "-Djava.net.preferIPv4Stack=true -XX:+UseParallelGC",
+        }
+    else:
+        values["spark.submit.pyFiles"] = str(_first_party_archive())
+    return values
+
+
+def prepare_environment() -> None:
+    """Tell Spark which Java and Python to use; called before the first session of a process.
+
+    Raises:
+        SetupError: no Java 17 or 21 is found.
+    """
+    os.environ["JAVA_HOME"] = str(java_home())
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # A user's site-packages of another Spark would shadow the installed one.
+    os.environ.pop("SPARK_HOME", None)
+
+
+def start_session(settings: LakeSettings, master: str | None = None) -> SparkSession:
+    """Start (or get) the session of this process for this lake.
+
+    Raises:
+        SetupError: Java or a jar is missing, or the JVM does not start.
+    """
+    prepare_environment()
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    log = settings.home / "logs" / "spark.log"
+    builder = SparkSession.builder
+    for key, value in spark_properties(settings, master).items():
+        builder = builder.config(key, value)
+    try:
+        with _jvm_log(log):
+            session = builder.getOrCreate()
+    except (PySparkException, OSError) as error:
+        raise SetupError(f"Spark did not start: {str(error).splitlines()[0]}; see {log}") from error
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+@contextlib.contextmanager
+def _jvm_log(path: Path) -> Iterator[None]:
+    """Send what the JVM writes to a file: it inherits standard error when it starts, before a log level can be set."""
+    if os.environ.get("HEADRACE_DEBUG"):
+        yield
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    saved = os.dup(2)
+    with path.open("ab") as log:
+        os.dup2(log.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(saved, 2)
+            os.close(saved)
+
+
+def _first_party_archive() -> Path:
+    """A zip of spark_jobs, so that executors need not have headrace installed."""
+    package = Path(__file__).resolve().parents[1]
+    folder = Path(tempfile.mkdtemp(prefix="headrace-"))
+    archive = shutil.make_archive(str(folder / "spark_jobs"), "zip", root_dir=package.parent, base_dir=package.name)
+    return Path(archive)

@@ -1,0 +1,152 @@
+"""Where the lake is: PyIceberg's own settings, and Spark's derived from them, so that both always see one lake.
+
+The catalogue is named `lake`. Its settings are PyIceberg's (`.pyiceberg.yaml`, or `PYICEBERG_CATALOG__LAKE__URI` and
+friends); without any, SQLite and Parquet files in `./warehouse`. What Spark needs is computed from the same properties:
+
+    uri sqlite:////srv/lake/catalog.db        -> jdbc:sqlite:/srv/lake/catalog.db?journal_mode=WAL&busy_timeout=30000
+    uri postgresql+psycopg2://u:p@host/db     -> jdbc:postgresql://host/db, jdbc.user, jdbc.password
+    type rest                                 -> type=rest, uri as it is
+    warehouse s3://..., s3.*                  -> S3FileIO with the same endpoint and keys
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from pyiceberg.utils.config import Config
+
+from spark_jobs.exceptions import CatalogueError
+
+CATALOGUE = "lake"
+_BUSY_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class LakeSettings:
+    """PyIceberg's properties of the catalogue `lake`, complete.
+
+    Attributes:
+        properties: as given to `pyiceberg.catalog.load_catalog`.
+        embedded: whether this is the built-in default in `./warehouse`.
+    """
+
+    properties: Mapping[str, str]
+    embedded: bool
+
+    @property
+    def warehouse(self) -> str:
+        """Root of all files: an absolute path, or a URI such as `s3://bucket/lake`."""
+        return self.properties["warehouse"].removeprefix("file://").rstrip("/")
+
+    @property
+    def home(self) -> Path:
+        """Local folder for what is not data: the Dagster instance, logs, scratch files."""
+        local = "://" not in self.warehouse
+        return Path(self.warehouse) if local else Path.cwd() / "warehouse"
+
+    def jar_purposes(self) -> frozenset[str]:
+        """Which groups of jars Spark needs: core, and postgres or s3 where the settings say so."""
+        wanted = {"core"}
+        if self.properties.get("uri", "").startswith("postgresql"):
+            wanted.add("postgres")
+        if self.warehouse.startswith("s3://"):
+            wanted.add("s3")
+        return frozenset(wanted)
+
+    def spark_properties(self) -> dict[str, str]:
+        """Spark's settings for the same catalogue.
+
+        Raises:
+            CatalogueError: a catalogue type or address that Spark's Iceberg cannot be told.
+        """
+        prefix = f"spark.sql.catalog.{CATALOGUE}"
+        values = {
+            "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+            prefix: "org.apache.iceberg.spark.SparkCatalog",
+            f"{prefix}.warehouse": self.warehouse,
+            f"{prefix}.cache-enabled": "false",
+        }
+        for key, value in {**self._catalogue_properties(), **self._file_properties()}.items():
+            values[f"{prefix}.{key}"] = value
+        return values
+
+    def _catalogue_properties(self) -> dict[str, str]:
+        kind = self.properties.get("type", "sql")
+        uri = self.properties.get("uri", "")
+        if kind == "rest":
+            passed = ("uri", "credential", "token", "oauth2-server-uri", "scope")
+            return {"type": "rest", **{k: v for k, v in self.properties.items() if k in passed}}
+        if kind != "sql":
+            raise CatalogueError(f"catalogue lake: type {kind!r} is not supported; use sql (SQLite, Postgres) or rest")
+        if uri.startswith("sqlite:"):
+            path = uri.split("?")[0].removeprefix("sqlite:///")
+            jdbc = f"jdbc:sqlite:{path}?journal_mode=WAL&busy_timeout={_BUSY_SECONDS * 1000}"
+            return {"type": "jdbc", "jdbc.schema-version": "V1", "uri": jdbc}
+        parts = urlsplit(uri)
+        if not parts.scheme.startswith("postgresql") or not parts.hostname:
+            raise CatalogueError(
+                f"catalogue lake: uri {uri.split('@')[-1]!r} is neither sqlite:///PATH nor postgresql+psycopg2://USER@HOST/DB"
+            )
+        port = f":{parts.port}" if parts.port else ""
+        values = {
+            "type": "jdbc",
+            "jdbc.schema-version": "V1",
+            "uri": f"jdbc:postgresql://{parts.hostname}{port}{parts.path}",
+        }
+        if parts.username:
+            values["jdbc.user"] = unquote(parts.username)
+        if parts.password:
+            values["jdbc.password"] = unquote(parts.password)
+        return values
+
+    def _file_properties(self) -> dict[str, str]:
+        if not self.warehouse.startswith("s3://"):
+            return {}
+        values = {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO"}
+        for key in ("s3.endpoint", "s3.access-key-id", "s3.secret-access-key", "s3.session-token"):
+            if key in self.properties:
+                values[key] = self.properties[key]
+        if "s3.endpoint" in self.properties:
+            values["s3.path-style-access"] = "true"
+        if "s3.region" in self.properties:
+            values["client.region"] = self.properties["s3.region"]
+        return values
+
+
+def load_settings() -> LakeSettings:
+    """Read PyIceberg's settings of the catalogue `lake`, or make the embedded default.
+
+    Raises:
+        CatalogueError: settings are there, but without a warehouse or an address.
+    """
+    configured = {str(k): str(v) for k, v in (Config().get_catalog_config(CATALOGUE) or {}).items()}
+    if not configured:
+        root = Path(os.path.abspath("warehouse"))
+        return LakeSettings(_embedded(root), embedded=True)
+    for key in ("uri", "warehouse"):
+        if key not in configured:
+            raise CatalogueError(
+                f"catalogue lake: {key} is not set; set PYICEBERG_CATALOG__LAKE__{key.upper()} or remove the other settings"
+            )
+    configured.setdefault("type", "rest" if configured["uri"].startswith("http") else "sql")
+    if configured["uri"].startswith("sqlite:") and "timeout=" not in configured["uri"]:
+        configured["uri"] += ("&" if "?" in configured["uri"] else "?") + f"timeout={_BUSY_SECONDS}"
+    return LakeSettings(configured, embedded=False)
+
+
+def _embedded(root: Path) -> dict[str, str]:
+    """SQLite and local files under `root`."""
+    return {
+        "type": "sql",
+        "uri": f"sqlite:///{root}/catalog.db?timeout={_BUSY_SECONDS}",
+        "warehouse": str(root),
+    }
+
+
+def settings_at(root: Path) -> LakeSettings:
+    """Settings of an embedded lake in the folder `root`."""
+    return LakeSettings(_embedded(root.resolve()), embedded=True)

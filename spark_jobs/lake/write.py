@@ -1,0 +1,316 @@
+"""Write, audit, publish: how rows become visible, whole or not at all.
+
+    branch audit_<run> at main  ->  Spark writes one snapshot to it, the digest observed in the same pass
+    audit of what was written   ->  nulls in required columns, row checks, rows outside their place, keys that come twice
+    publish                     ->  one commit: main moves to the snapshot if it is where the writer found it, the branch
+                                    goes, the facts of the materialization come into the table's properties
+
+A failed audit, an exception or a `kill -9` leaves main as it was. Branches of dead writers are removed by the next one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression, EqualTo
+from pyiceberg.table import Table as IcebergTable
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.update import (
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    RemoveSnapshotRefUpdate,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+)
+
+from spark_jobs.exceptions import AuditError, LeaseError, TableMismatchError
+from spark_jobs.lake.catalogue import commit, spark_identifier
+from spark_jobs.lake.digest import DataVersion, digest, digest_columns, row_hash, version_of
+from spark_jobs.lake.ledger import LAST_PROPERTY, Materialization
+from spark_jobs.lake.tables import Table, partition_column
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_log = logging.getLogger(__name__)
+_BRANCH_PREFIX = "audit_"
+_ARROW_AUDIT_ROWS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Place:
+    """What part of a table is replaced.
+
+    Attributes:
+        key: name in the ledger: an increment, a partition, or empty for the whole table.
+        predicate: SQL condition that every written row meets and that selects the rows replaced.
+        replaces: SQL condition for the rows replaced, where they are more than those written.
+    """
+
+    key: str
+    predicate: str
+    replaces: str
+
+    @classmethod
+    def increment(cls, number: int, and_later: bool = False) -> Place:
+        """Increment `number`; with `and_later` all later ones go away with it."""
+        comparison = ">=" if and_later else "="
+        return cls(str(number), f"increment = {number}", f"increment {comparison} {number}")
+
+    @classmethod
+    def whole(cls) -> Place:
+        """The table."""
+        return cls("", "true", "true")
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """Outcome of one blocking check."""
+
+    name: str
+    passed: bool
+    bad_row_count: int
+    description: str
+
+
+@dataclass(frozen=True)
+class Written:
+    """One snapshot on its branch, not published yet."""
+
+    identifier: str
+    branch: str
+    base_snapshot_id: int | None
+    snapshot_id: int
+    sequence_number: int
+    table_uuid: str
+    version: DataVersion
+    row_count: int
+    byte_count: int
+    checks: tuple[CheckResult, ...]
+
+
+def conform(frame: DataFrame, schema: StructType, identifier: str) -> DataFrame:
+    """The frame's columns in the table's order.
+
+    Raises:
+        TableMismatchError: a column is missing, unknown or of another type; the message names it.
+    """
+    found = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+    for field in schema.fields:
+        have = found.pop(field.name, None)
+        want = field.dataType.simpleString()
+        if have is None:
+            raise TableMismatchError(f"{identifier}: column {field.name} ({want}) is missing from the rows; add it to the step")
+        if have != want:
+            raise TableMismatchError(f"{identifier}: column {field.name} is {have}, the table says {want}; cast it in the step")
+    if found:
+        raise TableMismatchError(f"{identifier}: column {next(iter(found))} is not declared; declare it or drop it in the step")
+    return frame.select(*(f"`{field.name}`" for field in schema.fields))
+
+
+def write_to_branch(
+    spark: SparkSession,
+    catalogue: Catalog,
+    identifier: str,
+    declared: Table,
+    frame: DataFrame,
+    place: Place,
+    summary: Mapping[str, str],
+    run: str,
+) -> Written:
+    """Write rows as one snapshot on a branch of their own and audit them there.
+
+    Raises:
+        TableMismatchError: the rows are not of the table's columns.
+    """
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
+
+    _drop_stale_branches(catalogue, identifier)
+    branch = f"{_BRANCH_PREFIX}{run}"
+    base = catalogue.load_table(identifier).current_snapshot()
+    name = spark_identifier(identifier)
+    schema = spark.table(name).schema
+    rows = conform(frame, schema, identifier)
+    spark.sql(f"ALTER TABLE {name} CREATE OR REPLACE BRANCH {branch}")
+    started = catalogue.load_table(identifier).snapshot_by_name(branch)
+
+    layout = [*(partition_column(p) for p in declared.partition if p != "increment"), *declared.sort]
+    if layout:
+        rows = rows.sortWithinPartitions(*layout)
+    checks = _check_columns(declared, place)
+    digests = digest_columns(row_hash(schema))
+    observation = Observation()
+    aggregates = {**digests, **{f"check_{number}": column for number, column in enumerate(checks.values())}}
+    observed = rows.observe(observation, *(column.alias(alias) for alias, column in aggregates.items()))
+    writer = observed.writeTo(spark_identifier(identifier, branch)).option("use-table-distribution-and-ordering", "false")
+    for key, value in summary.items():
+        writer = writer.option(f"snapshot-property.{key}", value)
+    writer.overwrite(F.expr(place.replaces))
+
+    table = catalogue.load_table(identifier)
+    snapshot = table.snapshot_by_name(branch)
+    if snapshot is None or snapshot.summary is None:
+        raise LeaseError(f"{identifier}: branch {branch} vanished while it was written; run again")
+    same = started is not None and started.snapshot_id == snapshot.snapshot_id
+    facts = {} if same else snapshot.summary.additional_properties
+    added = int(facts.get("added-records", 0))
+    values = observation.get
+    counts = {name: int(values.get(f"check_{number}") or 0) for number, name in enumerate(checks)}
+    version = version_of({key: values.get(key) for key in digests})
+    if version.count != added:
+        # Spark may count a partition twice when its shuffle files were lost and made again: what landed decides.
+        landed = spark.table(spark_identifier(identifier, branch)).where(place.predicate)
+        version = digest(landed)
+        recount = landed.agg(*(column.alias(f"c{number}") for number, column in enumerate(checks.values()))).first()
+        counts = {name: int((recount or {})[f"c{number}"] or 0) for number, name in enumerate(checks)}
+    outcome = [_result(name, counts[name], declared) for name in checks]
+    outcome += _key_check(spark, table, snapshot.snapshot_id, identifier, branch, declared, place, version.count)
+    return Written(
+        identifier=identifier,
+        branch=branch,
+        base_snapshot_id=base.snapshot_id if base else None,
+        snapshot_id=snapshot.snapshot_id,
+        sequence_number=snapshot.sequence_number or 0,
+        table_uuid=str(table.metadata.table_uuid),
+        version=version,
+        row_count=version.count,
+        byte_count=int(facts.get("added-files-size", 0)),
+        checks=tuple(outcome),
+    )
+
+
+def publish(catalogue: Catalog, written: Written, facts: Materialization, properties: Mapping[str, str]) -> None:
+    """Make a written snapshot the head of main, with its facts, in one commit.
+
+    Raises:
+        LeaseError: main is no longer where the writer found it.
+    """
+    stored = replace(facts, inputs={})  # the ledger has them; here they would grow with every increment of history
+    values = {LAST_PROPERTY: stored.to_json(), **properties}
+
+    def requirements(table: IcebergTable) -> tuple[AssertTableUUID | AssertRefSnapshotId, ...]:
+        return (
+            AssertTableUUID(uuid=table.metadata.table_uuid),
+            AssertRefSnapshotId(ref="main", snapshot_id=written.base_snapshot_id),
+            AssertRefSnapshotId(ref=written.branch, snapshot_id=written.snapshot_id),
+        )
+
+    def updates(_: IcebergTable) -> tuple[SetSnapshotRefUpdate | RemoveSnapshotRefUpdate | SetPropertiesUpdate, ...]:
+        return (
+            SetSnapshotRefUpdate(ref_name="main", type=SnapshotRefType.BRANCH, snapshot_id=written.snapshot_id),
+            RemoveSnapshotRefUpdate(ref_name=written.branch),
+            SetPropertiesUpdate(updates=values),
+        )
+
+    try:
+        commit(catalogue, written.identifier, requirements, updates)
+    except CommitFailedException as error:
+        raise LeaseError(
+            f"{written.identifier}: somebody else wrote it meanwhile, nothing was published ({error}); run again"
+        ) from error
+
+
+def discard(catalogue: Catalog, written: Written) -> None:
+    """Drop the branch of rows that are not to be published; their files go with the next expiry of snapshots."""
+    _remove_branch(catalogue, written.identifier, written.branch)
+
+
+def require_passed(written: Written) -> None:
+    """Refuse to publish rows that failed a check.
+
+    Raises:
+        AuditError: names the checks that failed, with how many rows.
+    """
+    failed = [check for check in written.checks if not check.passed]
+    if failed:
+        reasons = "; ".join(f"{check.name}: {check.bad_row_count} rows ({check.description})" for check in failed)
+        raise AuditError(f"{written.identifier}: audit failed, the table is as it was: {reasons}")
+
+
+def _check_columns(declared: Table, place: Place) -> dict[str, Column]:
+    """Count of bad rows by check, as aggregates over the rows written."""
+    from pyspark.sql import functions as F
+
+    def bad(predicate: str) -> Column:
+        return F.count_if(~F.coalesce(F.expr(predicate), F.lit(value=False)))
+
+    checks = {}
+    required = [column.name for column in declared.all_columns if column.required]
+    if required:
+        checks["required_columns"] = bad(" AND ".join(f"`{name}` IS NOT NULL" for name in required))
+    if place.predicate != "true":
+        checks["rows_in_place"] = bad(place.predicate)
+    checks |= {check.name: bad(check.predicate) for check in declared.checks}
+    return checks
+
+
+def check_names(declared: Table, placed: bool) -> dict[str, str]:
+    """Name and description of every blocking check of a table, in the order audited.
+
+    Args:
+        declared: the table.
+        placed: whether rows belong to an increment or a partition.
+    """
+    required = [column.name for column in declared.all_columns if column.required]
+    names = {}
+    if required:
+        names["required_columns"] = f"no null in {', '.join(required)}"
+    if placed:
+        names["rows_in_place"] = "every row belongs to the increment or partition that was computed"
+    names |= {check.name: f"{check.description}: {check.predicate}" for check in declared.checks}
+    if declared.key:
+        names["unique_key"] = f"no two rows of an increment or partition share {', '.join(declared.key)}"
+    return names
+
+
+def _result(name: str, bad_rows: int, declared: Table) -> CheckResult:
+    return CheckResult(name, bad_rows == 0, bad_rows, check_names(declared, placed=True)[name])
+
+
+def _key_check(
+    spark: SparkSession,
+    table: IcebergTable,
+    snapshot_id: int,
+    identifier: str,
+    branch: str,
+    declared: Table,
+    place: Place,
+    row_count: int,
+) -> list[CheckResult]:
+    """Rows that share their key with another: small tables by Arrow (a Spark job costs more than the rows)."""
+    if not declared.key:
+        return []
+    keys = list(declared.key)
+    if row_count <= _ARROW_AUDIT_ROWS and (declared.has_increments or place.predicate == "true"):
+        chosen: BooleanExpression = EqualTo("increment", int(place.key)) if declared.has_increments else AlwaysTrue()
+        rows: pa.Table = table.scan(chosen, tuple(keys), snapshot_id=snapshot_id).to_arrow()
+        distinct = rows.group_by(keys).aggregate([]).num_rows
+        return [_result("unique_key", rows.num_rows - distinct, declared)]
+    landed = spark.table(spark_identifier(identifier, branch)).where(place.predicate)
+    repeated = landed.groupBy(*keys).count().where("count > 1").selectExpr("sum(count - 1) AS n").first()
+    return [_result("unique_key", int((repeated["n"] if repeated else 0) or 0), declared)]
+
+
+def _drop_stale_branches(catalogue: Catalog, identifier: str) -> None:
+    """Remove branches that dead writers left: under the lease nobody else's can be alive."""
+    table = catalogue.load_table(identifier)
+    for name in [name for name in table.refs() if name.startswith(_BRANCH_PREFIX)]:
+        _log.info("%s: removing branch %s of a run that did not end", identifier, name)
+        _remove_branch(catalogue, identifier, name)
+
+
+def _remove_branch(catalogue: Catalog, identifier: str, branch: str) -> None:
+    commit(
+        catalogue,
+        identifier,
+        lambda table: (AssertTableUUID(uuid=table.metadata.table_uuid),),
+        lambda table: (RemoveSnapshotRefUpdate(ref_name=branch),) if branch in table.refs() else (),
+    )

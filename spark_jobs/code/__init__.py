@@ -1,0 +1,3 @@
+"""Repositories: the order in which the documents of one repository are read."""
+
+__all__ = ["ordered"]

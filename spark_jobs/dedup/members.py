@@ -1,0 +1,104 @@
+"""Members: the documents that enter a corpus, before any of them is compared with others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from spark_jobs.lake.tables import Check, Column, Table
+from spark_jobs.step import Scope, step
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Revisions = Literal["latest", "all"]
+
+
+class MembersConfig(BaseModel):
+    """What a corpus takes in."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    datasets: tuple[str, ...] = Field(min_length=1, description="datasets of the corpus, by name")
+    revisions: dict[str, Revisions] = Field(
+        default_factory=dict,
+        description="by dataset: `latest` (the default) takes only the newest revision of each path among those that "
+        "arrive together, `all` takes every one",
+    )
+
+    @model_validator(mode="after")
+    def _datasets_are_known(self) -> MembersConfig:
+        """Refuse a policy for a dataset that the corpus does not have, and a dataset named twice."""
+        if unknown := sorted(set(self.revisions) - set(self.datasets)):
+            raise ValueError(
+                f"revisions names {unknown}, the corpus has {list(self.datasets)}; name datasets of the corpus"
+            )
+        if len(set(self.datasets)) != len(self.datasets):
+            raise ValueError(f"datasets names one twice: {list(self.datasets)}; name each once")
+        return self
+
+
+MEMBERS = Table(
+    name="members",
+    comment="One row per document that enters the corpus: kept by its verdict, and the latest revision of its path "
+    "where the dataset's policy says so.",
+    columns=(
+        Column("dataset!", "string", "dataset that the document came from"),
+        Column("shard!", "int", "hash of the repository (else the doc_id) modulo the dataset's shards"),
+        Column("doc_id!", "string", "identity of the document"),
+        Column("repository", "string", "repository of the document; null where it has none"),
+        Column("path!", "string", "path in the repository or the dataset"),
+        Column("kind!", "string", "code, prose, markup or data"),
+        Column("language", "string", "programming or natural language"),
+        Column("byte_count!", "long", "bytes of the document as it came"),
+        Column("content_sha256!", "string", "SHA-256 of the document as it came"),
+        Column("letters_sha256", "string", "SHA-256 of the letters of its text; null where too few"),
+    ),
+    key=("doc_id",),
+    partition=("increment", "shard"),
+    checks=(Check("byte_count_not_negative", "byte_count >= 0", "a document has no fewer than 0 bytes"),),
+)
+
+
+@step(version="1", scope=Scope.INCREMENT, tables=(MEMBERS,))
+def members(documents: DataFrame, texts: DataFrame, verdicts: DataFrame, config: MembersConfig) -> DataFrame:
+    """Take in what the verdicts kept, of each path the latest revision; one row per document.
+
+    The latest revision is the one of the highest dataset increment, kept or not: a revision that was replaced does not
+    come back because its successor was rejected. Contents are never read.
+
+    Args:
+        documents: rows of `documents` of all datasets, with the columns `dataset` and `dataset_increment`.
+        texts: the same of `texts`.
+        verdicts: the same of `verdicts`.
+        config: datasets and their policies.
+
+    Returns:
+        Rows of the table `members`.
+    """
+    from pyspark.sql import functions as F
+
+    identity = ["dataset", "doc_id"]
+    about = ["shard", "repository", "path", "kind", "language", "byte_count", "content_sha256"]
+    candidates = documents.select(*identity, *about, "dataset_increment").where(F.col("dataset").isin(*config.datasets))
+    latest = [name for name in config.datasets if config.revisions.get(name, "latest") == "latest"]
+    kept = verdicts.where("kept").select(*identity)
+    letters = texts.select(*identity, "letters_sha256")
+    joined = _latest_revisions(candidates, latest).join(kept, identity).join(letters, identity)
+    return joined.select([column.name for column in MEMBERS.columns])
+
+
+def _latest_revisions(documents: DataFrame, datasets: list[str]) -> DataFrame:
+    """Leave out what a later revision of the same path replaces, in these datasets; ties go to the lowest doc_id."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    if not datasets:
+        return documents
+    # Documents of the other datasets are alone in their group, so that one pass serves both policies.
+    alone = F.when(F.col("dataset").isin(*datasets), F.lit("")).otherwise(F.col("doc_id"))
+    newest_first = Window.partitionBy("dataset", "repository", "path", alone).orderBy(
+        F.desc("dataset_increment"), F.asc("doc_id")
+    )
+    return documents.withColumn("age", F.row_number().over(newest_first)).where("age = 1").drop("age")

@@ -1,0 +1,100 @@
+"""The class of every character: one byte per code point, looked up by arrays of code points.
+
+Classes come from the general categories of the Unicode version that this Python carries (3.11: 14.0, 3.12: 15.0,
+3.13: 15.1). Categories of assigned characters hardly ever change; characters that are newer than the interpreter have
+the category Cn, so executors of one cluster must run one Python version.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from functools import cache
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+OTHER: Final = 0
+"""Punctuation, symbols, controls, private use, unassigned: P*, S*, C* that are no white space."""
+ALPHABETIC: Final = 1
+"""Letters and marks (L*, M*): the vowel signs of Indic and Thai are marks, and words there need them."""
+DECIMAL: Final = 2
+"""Decimal digits (Nd)."""
+NUMERIC: Final = 3
+"""Other numbers (Nl, No), such as Roman numerals and fractions."""
+SPACE: Final = 4
+"""White space as `str.isspace` has it."""
+
+
+@cache
+def character_classes() -> npt.NDArray[np.uint8]:
+    """Class of every code point, one of the constants above; about 0.2 s once per process.
+
+    Returns:
+        (0x110000,) class by code point; the first 256 are Latin-1, so ASCII bytes may look themselves up.
+    """
+    major, minor = _categories().T
+    classes = np.full(len(major), OTHER, dtype=np.uint8)
+    classes[(major == ord("L")) | (major == ord("M"))] = ALPHABETIC
+    classes[major == ord("N")] = NUMERIC
+    classes[(major == ord("N")) & (minor == ord("d"))] = DECIMAL
+    for point in np.flatnonzero((major == ord("Z")) | (major == ord("C")) & (minor == ord("c"))):
+        if chr(point).isspace():
+            classes[point] = SPACE
+    classes.flags.writeable = False
+    return classes
+
+
+@cache
+def ascii_classes() -> npt.NDArray[np.uint8]:
+    """Class of the 128 ASCII characters, without the cost of the whole table.
+
+    Returns:
+        (128,) class by code point.
+    """
+    classes = np.full(128, OTHER, dtype=np.uint8)
+    for point in range(128):
+        character = chr(point)
+        if character.isspace():
+            classes[point] = SPACE
+        elif character.isdigit():
+            classes[point] = DECIMAL
+        elif character.isalpha():
+            classes[point] = ALPHABETIC
+    classes.flags.writeable = False
+    return classes
+
+
+@cache
+def without_letters() -> npt.NDArray[np.bool_]:
+    """Whether a code point is white space, punctuation, a control or a format character (Z*, P*, Cc, Cf).
+
+    Private use (Co) and unassigned (Cn) code points are content that this Unicode version cannot name: they stay.
+
+    Returns:
+        (0x110000,) true where a character is left out of the letters.
+    """
+    major, minor = _categories().T
+    control = (major == ord("C")) & ((minor == ord("c")) | (minor == ord("f")))
+    left_out: npt.NDArray[np.bool_] = (major == ord("Z")) | (major == ord("P")) | control
+    left_out.flags.writeable = False
+    return left_out
+
+
+@cache
+def _categories() -> npt.NDArray[np.uint8]:
+    """(0x110000, 2) the two letters of every code point's general category, as ASCII."""
+    names = "".join(map(unicodedata.category, map(chr, range(0x110000))))
+    return np.frombuffer(names.encode("ascii"), dtype=np.uint8).reshape(-1, 2)
+
+
+def code_points(utf8: bytes | memoryview) -> npt.NDArray[np.uint32]:
+    """Code points of a text.
+
+    Args:
+        utf8: the text in valid UTF-8.
+
+    Returns:
+        (C,) code points.
+    """
+    return np.frombuffer(str(utf8, "utf-8").encode("utf-32-le"), dtype=np.uint32)

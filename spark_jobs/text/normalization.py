@@ -1,0 +1,200 @@
+"""Normal form of a text, and the edits that lead from the source to it.
+
+Two rules, which never touch the same place:
+
+    line_ends   CRLF and lone CR become LF
+    nfc         Unicode Normalization Form C (UAX #15)
+
+An edit is a span of the source, in bytes of its UTF-8, and the byte length of what replaced it. All that lies between
+edits is the same in source and text, so a running sum leads any position back. One worked example:
+
+    source   a  CR LF  b  e  U+0301  c        bytes 0:a 1:CR 2:LF 3:b 4:e 5-6:U+0301 7:c
+    text     a  LF     b  é          c        bytes 0:a 1:LF 2:b 3-4:é 5:c
+    edits    line_ends [1, 2) -> 0            the CR is gone
+             nfc       [4, 7) -> 2            three bytes became two
+
+NFC is found span by span. A character whose decomposition begins with a starter that never composes with what precedes
+it is a boundary: text may be cut before it and the parts be normalized alone (UAX #15, section 9.1 "stable code
+points"). So only runs of the other characters, with the boundary character before them, and boundary characters that
+are themselves replaced, can change.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import unicodedata
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+Int64Array = npt.NDArray[np.int64]
+
+RULES: Final = ("line_ends", "nfc")
+_LINE_ENDS, _NFC = range(len(RULES))
+_LF: Final = ord("\n")
+
+
+@dataclass(frozen=True)
+class Edits:
+    """What was replaced in one text, by ascending `start`; spans neither touch inside nor overlap.
+
+    Attributes:
+        rule: (E,) int64 index into `RULES`.
+        start: (E,) int64 first byte of the source that was replaced.
+        end: (E,) int64 byte after the last one.
+        replacement_length: (E,) int64 bytes of the text that stand for it.
+    """
+
+    rule: Int64Array
+    start: Int64Array
+    end: Int64Array
+    replacement_length: Int64Array
+
+    def __len__(self) -> int:
+        """How many edits."""
+        return len(self.start)
+
+    @property
+    def text_start(self) -> Int64Array:
+        """(E,) first byte of each replacement in the text."""
+        growth = self.replacement_length - (self.end - self.start)
+        grown_before: Int64Array = np.cumsum(growth) - growth
+        return self.start + grown_before
+
+
+NO_EDITS: Final = Edits(*(np.empty(0, dtype=np.int64) for _ in range(4)))
+
+
+def normalize(source: str) -> tuple[str, Edits]:
+    """Bring one text into normal form.
+
+    Args:
+        source: any text without lone surrogates.
+
+    Returns:
+        The text in NFC with LF line ends, and the edits that made it; a text in normal form comes back as it is.
+    """
+    composed, nfc = _compose(source)
+    if "\r" not in source:
+        return composed, nfc
+    text = composed.replace("\r\n", "\n").replace("\r", "\n")
+    return text, _merged(nfc, _line_end_edits(source.encode("utf-8")))
+
+
+def source_positions(edits: Edits, positions: Int64Array) -> Int64Array:
+    """Lead byte positions of the text back to the source.
+
+    A position inside a replacement leads to the first byte of what was replaced; any other to the very same byte.
+
+    Args:
+        edits: the edits of the text.
+        positions: (P,) byte positions of the text, its length included.
+
+    Returns:
+        (P,) byte positions of the source.
+    """
+    if not len(edits):
+        return positions.astype(np.int64, copy=True)
+    text_start = edits.text_start
+    last = np.searchsorted(text_start, positions, side="right") - 1
+    edit = np.maximum(last, 0)
+    into = positions - text_start[edit]
+    replaced = into < edits.replacement_length[edit]
+    led = np.where(replaced, edits.start[edit], edits.end[edit] + into - edits.replacement_length[edit])
+    return np.where(last < 0, positions, led).astype(np.int64)
+
+
+def source_spans(edits: Edits, starts: Int64Array, ends: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """Lead byte spans of the text back to the smallest spans of the source that made them.
+
+    Args:
+        edits: the edits of the text.
+        starts: (S,) first bytes.
+        ends: (S,) bytes after the last ones, each above its start.
+
+    Returns:
+        (S,) starts and (S,) ends in the source; a span that cuts a replacement takes in all that was replaced.
+    """
+    last_bytes = source_positions(edits, ends - 1)
+    if not len(edits):
+        return source_positions(edits, starts), last_bytes + 1
+    edit = np.maximum(np.searchsorted(edits.text_start, ends - 1, side="right") - 1, 0)
+    into = ends - 1 - edits.text_start[edit]
+    replaced = (into >= 0) & (into < edits.replacement_length[edit])
+    return source_positions(edits, starts), np.where(replaced, edits.end[edit], last_bytes + 1).astype(np.int64)
+
+
+def _compose(source: str) -> tuple[str, Edits]:
+    """NFC of a text with the spans that changed."""
+    if source.isascii() or unicodedata.is_normalized("NFC", source):
+        return source, NO_EDITS
+    parts: list[str] = []
+    starts: list[int] = []
+    ends: list[int] = []
+    lengths: list[int] = []
+    done = done_bytes = 0
+    for found in _unstable().finditer(source):
+        span = found[0]
+        composed = unicodedata.normalize("NFC", span)
+        if composed == span:
+            continue
+        between = source[done : found.start()]
+        start = done_bytes + len(between.encode("utf-8"))
+        done, done_bytes = found.end(), start + len(span.encode("utf-8"))
+        parts += (between, composed)
+        starts.append(start)
+        ends.append(done_bytes)
+        lengths.append(len(composed.encode("utf-8")))
+    parts.append(source[done:])
+    rules = np.full(len(starts), _NFC, dtype=np.int64)
+    return "".join(parts), Edits(rules, *(np.array(column, dtype=np.int64) for column in (starts, ends, lengths)))
+
+
+def _line_end_edits(source: bytes) -> Edits:
+    """Edits of every CR: gone before an LF, else replaced by one."""
+    data = np.frombuffer(source, dtype=np.uint8)
+    start = np.flatnonzero(data == ord("\r")).astype(np.int64)
+    following = np.append(data, np.uint8(0))[start + 1]
+    return Edits(np.full(len(start), _LINE_ENDS, dtype=np.int64), start, start + 1, (following != _LF).astype(np.int64))
+
+
+def _merged(left: Edits, right: Edits) -> Edits:
+    """Edits of both rules by start."""
+    order = np.argsort(np.concatenate([left.start, right.start]), kind="stable")
+    columns = ("rule", "start", "end", "replacement_length")
+    return Edits(*(np.concatenate([getattr(left, name), getattr(right, name)])[order] for name in columns))
+
+
+@cache
+def _unstable() -> re.Pattern[str]:
+    """Spans that NFC may change, each to be normalized alone; about half a second once per process."""
+    characters = [chr(point) for point in range(sys.maxunicode + 1) if not 0xD800 <= point < 0xE000]
+    # Whatever can be the second part of a composition: in a pair that NFC composes again, and the Hangul vowels and
+    # final consonants, whose compositions are arithmetic and in no table.
+    seconds = {chr(point) for point in (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))}
+    decomposing, changed = [], set()
+    for character in characters:
+        decomposition = unicodedata.decomposition(character)
+        if decomposition and decomposition[0] != "<":
+            parts = decomposition.split()
+            decomposing.append(character)
+            if unicodedata.normalize("NFC", character) != character:
+                changed.add(character)
+            elif len(parts) == 2:
+                seconds.add(chr(int(parts[1], 16)))
+    joining = {c for c in characters if unicodedata.combining(c) or c in seconds}
+    joining |= {c for c in decomposing if unicodedata.normalize("NFD", c)[0] in joining}
+    joined, replaced = _character_class(joining), _character_class(changed - joining)
+    # CR and LF never compose; kept out of the spans, so that they stay with the rule of line ends.
+    return re.compile(f"[^{joined}\r\n]?[{joined}]+|[{replaced}]")
+
+
+def _character_class(characters: set[str]) -> str:
+    """Characters as the inside of a regular expression's class, in ranges."""
+    points = np.array(sorted(map(ord, characters)), dtype=np.int64)
+    runs = np.split(points, np.flatnonzero(np.diff(points) > 1) + 1)
+    return "".join(f"\\U{run[0]:08x}-\\U{run[-1]:08x}" for run in runs)

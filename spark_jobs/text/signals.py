@@ -1,0 +1,106 @@
+"""Signals: what was measured of each text, one column per signal; the costly part of filtering."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from spark_jobs.lake.tables import Check, Column, Table
+from spark_jobs.step import Scope, step
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class SignalsConfig(BaseModel):
+    """Where signals are looked for."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    generated_marker_lines: int = Field(
+        10, ge=1, le=1000, description="first lines of a text in which a marker of generated files is looked for"
+    )
+
+
+_FRACTIONS = (
+    "alphabetic_fraction",
+    "digit_fraction",
+    "symbol_fraction",
+    "alphanumeric_fraction",
+    "duplicate_line_fraction",
+)
+
+SIGNALS = Table(
+    name="signals",
+    comment="One row per text: what was measured of it, one column per signal.",
+    columns=(
+        Column("shard!", "int", "hash of the repository (else the doc_id) modulo the dataset's shards"),
+        Column("doc_id!", "string", "identity of the document"),
+        Column("kind!", "string", "code, prose, markup or data: which rules judge the signals"),
+        Column("character_count!", "long", "characters (code points) of the text"),
+        Column("word_count!", "long", "words: maximal runs without white space"),
+        Column("line_count!", "long", "lines; an LF at the end opens no further line"),
+        Column("max_line_length!", "long", "characters of the longest line"),
+        Column("mean_word_length", "double", "characters per word; null without words"),
+        Column("mean_line_length", "double", "characters per line, the LF left out; null without lines"),
+        Column("alphabetic_fraction", "double", "letters and marks (L*, M*), of all characters; null without any"),
+        Column("digit_fraction", "double", "decimal digits (Nd), of all characters; null without any"),
+        Column(
+            "symbol_fraction",
+            "double",
+            "characters that are neither letters, marks, numbers nor white space, of all characters; null without any",
+        ),
+        Column(
+            "alphanumeric_fraction",
+            "double",
+            "letters, marks and numbers (L*, M*, N*), of all characters; null without any",
+        ),
+        Column(
+            "duplicate_line_fraction",
+            "double",
+            "lines that repeat an earlier line of the text, of all lines that are not empty; null without any",
+        ),
+        Column("generated_marker", "string", "first marker of generated files in the first lines; null without one"),
+    ),
+    key=("doc_id",),
+    partition=("increment", "shard"),
+    checks=(
+        *(
+            Check(
+                f"{name}_in_bounds",
+                f"coalesce({name}, 0) between 0 and 1",
+                f"{name} is a fraction: between 0 and 1",
+            )
+            for name in _FRACTIONS
+        ),
+        Check(
+            "counts_in_bounds",
+            "word_count between 0 and character_count and line_count between 0 and character_count "
+            "and max_line_length between 0 and character_count",
+            "a text has no more words and lines than characters",
+        ),
+    ),
+)
+
+_KERNELS = ("spark_jobs.text.measures", "spark_jobs.text.characters", "spark_jobs.text.text_columns")
+_SPARK_TYPES = {"int": "int", "long": "bigint", "double": "double", "string": "string"}
+_DDL = ", ".join(f"{column.name} {_SPARK_TYPES[column.type]}" for column in SIGNALS.columns)
+
+
+@step(version="1", scope=Scope.INCREMENT, tables=(SIGNALS,), kernels=_KERNELS)
+def signals(texts: DataFrame, config: SignalsConfig) -> DataFrame:
+    """Measure every text; one row per text, all signals for all kinds.
+
+    Args:
+        texts: shard, doc_id, kind, content.
+        config: where signals are looked for.
+
+    Returns:
+        Rows of the table `signals`, partitioned and ordered as the texts are.
+    """
+    from spark_jobs.text.measures import signal_batches
+
+    narrow = texts.select("shard", "doc_id", "kind", "content")
+    return narrow.mapInArrow(partial(signal_batches, marker_lines=config.generated_marker_lines), _DDL)

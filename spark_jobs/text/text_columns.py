@@ -1,0 +1,103 @@
+"""Texts of whole Arrow batches: documents that need no edit pass without being touched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_jobs.text.letters import letters_sha256
+from spark_jobs.text.normalization import NO_EDITS, RULES, Edits, normalize
+
+EDITS_TYPE = pa.list_(
+    pa.field(
+        "element",
+        pa.struct(
+            [
+                pa.field("rule", pa.string(), nullable=False),
+                pa.field("start", pa.int64(), nullable=False),
+                pa.field("end", pa.int64(), nullable=False),
+                pa.field("replacement_length", pa.int64(), nullable=False),
+            ]
+        ),
+        nullable=False,
+    )
+)
+
+
+def text_batches(batches: Iterator[pa.RecordBatch], min_letters: int) -> Iterator[pa.RecordBatch]:
+    """Batches of documents (shard, doc_id, kind, language, content) as batches of the table `texts`."""
+    for batch in batches:
+        content, edits = normalized(batch.column("content"))
+        yield pa.RecordBatch.from_arrays(
+            [
+                *(batch.column(name) for name in ("shard", "doc_id", "kind", "language")),
+                content,
+                letters_column(content, min_letters),
+                edits,
+            ],
+            names=["shard", "doc_id", "kind", "language", "content", "letters_sha256", "edits"],
+        )
+
+
+def normalized(content: pa.Array) -> tuple[pa.Array, pa.ListArray]:
+    """Normalize a column of texts.
+
+    Args:
+        content: (D,) strings, none of them null.
+
+    Returns:
+        (D,) texts of the same type, and (D,) lists of edits, struct<rule, start, end, replacement_length>.
+    """
+    plain = pc.and_(pc.string_is_ascii(content), pc.invert(pc.match_substring(content, "\r")))
+    if pc.all(plain, min_count=0).as_py():
+        return content, edits_column([NO_EDITS] * len(content))
+    doubtful = np.flatnonzero(~plain.to_numpy(zero_copy_only=False))
+    all_edits = [NO_EDITS] * len(content)
+    changed, texts = np.zeros(len(content), dtype=bool), []
+    for row in doubtful.tolist():
+        text, edits = normalize(content[row].as_py())
+        if len(edits):
+            changed[row], all_edits[row] = True, edits
+            texts.append(text)
+    if texts:
+        content = pc.replace_with_mask(content, pa.array(changed), pa.array(texts, type=content.type))
+    return content, edits_column(all_edits)
+
+
+def edits_column(edits: list[Edits]) -> pa.ListArray:
+    """Edits of D texts as (D,) lists of struct<rule, start, end, replacement_length>."""
+    offsets = np.zeros(len(edits) + 1, dtype=np.int32)
+    np.cumsum([len(one) for one in edits], out=offsets[1:])
+    some = [one for one in edits if len(one)] or [NO_EDITS]
+    rules = pa.DictionaryArray.from_arrays(np.concatenate([one.rule for one in some]), pa.array(RULES))
+    numbers = [np.concatenate([getattr(one, name) for one in some]) for name in ("start", "end", "replacement_length")]
+    fields = EDITS_TYPE.value_type
+    structs = pa.StructArray.from_arrays([rules.dictionary_decode(), *map(pa.array, numbers)], fields=list(fields))
+    return pa.ListArray.from_arrays(pa.array(offsets), structs, type=EDITS_TYPE)
+
+
+def letters_column(content: pa.Array, min_letters: int) -> pa.Array:
+    """(D,) hash of the letters of each text, null where it has fewer than `min_letters`."""
+    offsets, data = utf8_buffer(content)
+    spans = zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
+    return pa.array([letters_sha256(bytes(data[start:end]), min_letters) for start, end in spans], type=pa.string())
+
+
+def utf8_buffer(content: pa.Array) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], memoryview]:
+    """The bytes of a column of strings without copying them.
+
+    Args:
+        content: (D,) strings, none of them null.
+
+    Returns:
+        (D + 1,) int64 byte offsets, and the buffer that they point into.
+    """
+    wide = content.cast(pa.large_string())
+    _, offset_buffer, data = wide.buffers()
+    if len(wide) == 0 or data is None:
+        return np.zeros(len(wide) + 1, dtype=np.int64), memoryview(b"")
+    offsets = np.frombuffer(offset_buffer, dtype=np.int64)[wide.offset : wide.offset + len(wide) + 1]
+    return offsets, memoryview(data)

@@ -1,0 +1,85 @@
+"""Texts: the text of every document that goes on, in normal form, with the way back to its source."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from spark_jobs.lake.tables import Check, Column, Table
+from spark_jobs.step import Scope, step
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class TextsConfig(BaseModel):
+    """How texts are compared."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    min_letters: int = Field(
+        32,
+        ge=1,
+        description="fewest letters (characters that are no white space and no punctuation) of a text that is compared "
+        "by its letters; shorter ones are equal only when their bytes are",
+    )
+
+
+TEXTS = Table(
+    name="texts",
+    comment="One row per document: its text in Unicode NFC with LF line ends, and the edits back to the source.",
+    columns=(
+        Column("shard!", "int", "hash of the repository (else the doc_id) modulo the dataset's shards"),
+        Column("doc_id!", "string", "identity of the document"),
+        Column("kind!", "string", "code, prose, markup or data"),
+        Column("language", "string", "programming or natural language"),
+        Column("content!", "string", "the text that goes on"),
+        Column(
+            "letters_sha256",
+            "string",
+            "SHA-256 of the text lower-cased without white space and punctuation; null where too few letters remain",
+        ),
+        Column(
+            "edits!",
+            "list<struct<rule!: string, start!: long, end!: long, replacement_length!: long>!>",
+            "spans of the source that were replaced, by start: rule (line_ends, nfc), bytes [start, end) of the "
+            "source's UTF-8, bytes of the text that stand for them",
+        ),
+    ),
+    key=("doc_id",),
+    partition=("increment", "shard"),
+    checks=(
+        Check("no_carriage_return", "instr(content, '\\r') = 0", "line ends are LF alone"),
+        Check(
+            "edits_change_something",
+            "forall(edits, e -> e.start >= 0 and e.end > e.start and e.replacement_length >= 0)",
+            "every edit replaces at least one byte of the source",
+        ),
+    ),
+    sampled=("content",),
+)
+
+_KERNELS = tuple(f"spark_jobs.text.{name}" for name in ("text_columns", "normalization", "letters", "characters"))
+_DDL = (
+    "shard int, doc_id string, kind string, language string, content string, letters_sha256 string, "
+    "edits array<struct<rule: string, start: bigint, end: bigint, replacement_length: bigint>>"
+)
+
+
+@step(version="1", scope=Scope.INCREMENT, tables=(TEXTS,), kernels=_KERNELS)
+def texts(documents: DataFrame, config: TextsConfig) -> DataFrame:
+    """Normalize the content of every document; one row per document.
+
+    Args:
+        documents: shard, doc_id, kind, language, content.
+        config: how texts are compared.
+
+    Returns:
+        Rows of the table `texts`, partitioned and ordered as the documents are.
+    """
+    from spark_jobs.text.text_columns import text_batches
+
+    narrow = documents.select("shard", "doc_id", "kind", "language", "content")
+    return narrow.mapInArrow(partial(text_batches, min_letters=config.min_letters), _DDL)

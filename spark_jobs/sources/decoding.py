@@ -1,0 +1,75 @@
+"""From bytes to text and back, without loss: `text.encode(encoding)` gives exactly the bytes that were read.
+
+The order of the tests is the rule: a byte order mark; for Python a declared encoding (PEP 263, only looked for where
+there is a byte beyond ASCII); UTF-8. Nothing is guessed: text in an undeclared legacy encoding is refused.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import tokenize
+from typing import NamedTuple
+
+from spark_jobs.sources.refusals import Reason, Refusal
+
+_SNIFFED_BYTES = 8192
+_BYTE_ORDER_MARKS: tuple[tuple[bytes, str], ...] = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16: its mark starts with that of UTF-16-LE
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+
+
+class Decoded(NamedTuple):
+    """A text, and the codec that gives its bytes back.
+
+    After `utf-16-be` and `utf-32-be` the text still starts with U+FEFF: Python has no codec that writes such a mark.
+    """
+
+    text: str
+    encoding: str
+
+
+def decode(data: bytes, *, declares_encoding: bool = False) -> Decoded | Refusal:
+    """Decode the bytes of one file.
+
+    Args:
+        data: all bytes of the file.
+        declares_encoding: whether the language lets a comment declare the encoding (PEP 263).
+
+    Returns:
+        The text with its codec, or why there is none: `binary` or `undecodable`.
+    """
+    marked = next((name for mark, name in _BYTE_ORDER_MARKS if data.startswith(mark)), None)
+    if marked is not None:
+        return _decode_as(data, marked)
+    if b"\0" in data[:_SNIFFED_BYTES]:
+        return Refusal(Reason.BINARY, f"null byte at offset {data.index(0)}: not a text")
+    if data.isascii():
+        return Decoded(data.decode("ascii"), "utf-8")
+    if declares_encoding:
+        try:
+            declared, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        except SyntaxError as error:
+            return Refusal(Reason.UNDECODABLE, f"{error}; declare the real encoding or save the file as UTF-8")
+        return _decode_as(data, declared)
+    return _decode_as(data, "utf-8")
+
+
+def _decode_as(data: bytes, encoding: str) -> Decoded | Refusal:
+    """Decode by one codec; anything but UTF-8 must prove that it gives the same bytes back."""
+    try:
+        text = data.decode(encoding)
+        text.encode()  # a codec such as raw_unicode_escape can make lone surrogates
+        lossless = encoding == "utf-8" or text.encode(encoding) == data
+    except UnicodeDecodeError as error:
+        where = f"byte 0x{data[error.start]:02x} at offset {error.start} is not {encoding}"
+        return Refusal(Reason.UNDECODABLE, f"{where}; save the file as UTF-8")
+    except (UnicodeError, LookupError) as error:
+        return Refusal(Reason.UNDECODABLE, f"{encoding}: {error}; save the file as UTF-8")
+    if not lossless:
+        return Refusal(Reason.UNDECODABLE, f"{encoding} does not give the same bytes back; save the file as UTF-8")
+    return Decoded(text, encoding)

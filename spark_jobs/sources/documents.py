@@ -1,0 +1,214 @@
+"""The first step of every dataset: what is new or changed at the source becomes one increment of documents.
+
+    discover   on the driver: the files there are, less those that arrived before and have not changed
+    documents  on the executors: their bytes, read once, as documents, repositories and arrivals
+
+The same file read again gives the same document: nothing in a row tells when, where or in which order it was read.
+Files must be visible to the executors under the same location as to the driver.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from spark_jobs.lake.tables import Check, Column, Table
+from spark_jobs.sources.listing import list_new_or_changed
+from spark_jobs.sources.source_config import Source
+from spark_jobs.step import Output, Scope, step
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class DocumentsConfig(BaseModel):
+    """A dataset: its name, its source, and how it is laid out."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dataset: str = Field(pattern=r"^[a-z][a-z0-9_]{0,40}$", description="name of the dataset; part of every doc_id")
+    source: Source = Field(description="where the documents come from")
+    shards: int = Field(1, ge=1, le=65536, description="shards of every table of the dataset, a power of two")
+    max_document_bytes: int = Field(
+        100_000_000, ge=1, le=1_000_000_000, description="larger documents are refused (arrivals.reason too_large)"
+    )
+
+    @field_validator("shards")
+    @classmethod
+    def _power_of_two(cls, shards: int) -> int:
+        """Only powers of two can be doubled by splitting every shard in two."""
+        if shards & (shards - 1):
+            raise ValueError(f"{shards} is no power of two")
+        return shards
+
+
+DOCUMENTS = Table(
+    name="documents",
+    comment="One row for each document that landed: a file (even an empty one), the prose inside one, or a record.",
+    columns=(
+        Column("shard!", "int", "hash of the repository (of doc_id where there is none) modulo the dataset's shards"),
+        Column("doc_id!", "string", "identity: 32 hex digits over dataset, repository, path and content_sha256"),
+        Column("repository", "string", "repository it belongs to; null where there is none"),
+        Column(
+            "path!",
+            "string",
+            "path below the repository or source; #docstring, #description or #id for a part of a file",
+        ),
+        Column("revision", "string", "revision of the repository it was read at"),
+        Column("kind!", "string", "code, prose, markup or data"),
+        Column("language", "string", "programming language as Linguist names it, or what the language column says"),
+        Column("media_type", "string", "media type, without parameters"),
+        Column("licence", "string", "SPDX expression; null where none was recognised"),
+        Column("content!", "string", "the text, decoded without loss"),
+        Column("encoding!", "string", "Python codec that turns content back into exactly the bytes read"),
+        Column("content_sha256!", "string", "SHA-256 of the document's bytes, lower-case hex"),
+        Column("byte_count!", "long", "size of the document at its source, bytes"),
+        Column("metadata!", "map<string, string!>", "what else the source says about it"),
+    ),
+    key=("doc_id",),
+    sort=("repository", "path", "doc_id"),
+    partition=("increment", "shard"),
+    checks=(
+        Check("doc_id_is_32_hex_digits", "doc_id RLIKE '^[0-9a-f]{32}$'", "identities have one form"),
+        Check("content_sha256_is_hex", "content_sha256 RLIKE '^[0-9a-f]{64}$'", "hashes have one form"),
+        Check("kind_is_known", "kind IN ('code', 'prose', 'markup', 'data')", "a kind is one of four"),
+        Check("byte_count_not_negative", "byte_count >= 0", "a size is never negative"),
+    ),
+    sampled=("content",),
+)
+
+REPOSITORIES = Table(
+    name="repositories",
+    comment="One row for each repository with a file that was new or changed in the increment: what is known about it.",
+    columns=(
+        Column("repository!", "string", "name; of a distribution, normalised as package indexes do"),
+        Column("revision", "string", "revision that was read; of a distribution, its version"),
+        Column("version", "string", "version it declares"),
+        Column("licence", "string", "SPDX expression; null where none was recognised"),
+        Column("home_page", "string", "address it declares"),
+        Column("fork_of", "string", "repository it was forked from"),
+        Column("topics!", "list<string!>", "topics it declares"),
+        Column("dependencies!", "list<string!>", "names of what it requires, normalised; without those of extras"),
+        Column("metadata!", "map<string, string!>", "what else is known"),
+    ),
+    sort=("repository",),
+    partition=("increment",),
+)
+
+ARRIVALS = Table(
+    name="arrivals",
+    comment="One row for each file seen in an increment, and for each record refused. Nothing is dropped silently.",
+    columns=(
+        Column(
+            "location!", "string", "absolute path or URI; #line:17, #row:17 for a record, #rest for what damage hides"
+        ),
+        Column("content_sha256", "string", "SHA-256 of the file's bytes; null where it was not read from end to end"),
+        Column("byte_count", "long", "size of the file, bytes"),
+        Column("modified", "timestamptz", "when the file was last modified"),
+        Column("status!", "string", "landed, unchanged (nothing new in it) or rejected"),
+        Column("reason", "string", "code of why it was rejected; an unchanged file keeps its own"),
+        Column("detail", "string", "the reason in a sentence"),
+    ),
+    sort=("location",),
+    partition=("increment",),
+    checks=(
+        Check("status_is_known", "status IN ('landed', 'unchanged', 'rejected')", "a status is one of three"),
+        Check("rejected_has_reason", "status != 'rejected' OR reason IS NOT NULL", "a rejection names its reason"),
+    ),
+)
+
+FACTS_TYPE = (
+    "repository string, revision string, version string, licence string, home_page string, fork_of string, "
+    "topics array<string>, dependencies array<string>, metadata map<string,string>"
+)
+
+
+def discover(config: DocumentsConfig, arrivals: pa.Table) -> pa.Table | None:
+    """The listing of the source with what is new or changed marked, or None where nothing is.
+
+    Args:
+        config: the dataset's config.
+        arrivals: all its arrivals so far, with `increment`.
+
+    Raises:
+        InputError: the source holds no file, or names what does not exist.
+    """
+    return list_new_or_changed(config, arrivals)
+
+
+@step(
+    version="1",
+    scope=Scope.HISTORY,
+    tables=(DOCUMENTS, REPOSITORIES, ARRIVALS),
+    discover=discover,
+    kernels=(
+        "spark_jobs.sources.decoding",
+        "spark_jobs.sources.identity",
+        "spark_jobs.sources.languages",
+        "spark_jobs.sources.licences",
+        "spark_jobs.sources.modules",
+        "spark_jobs.sources.reading",
+        "spark_jobs.sources.records",
+        "spark_jobs.sources.refusals",
+    ),
+)
+def documents(files: DataFrame, documents: DataFrame, config: DocumentsConfig) -> Output:
+    """Read the files that are new or changed; one row is one document that no earlier increment holds.
+
+    Args:
+        files: a listing (`spark_jobs.sources.listing.LISTING`).
+        documents: the dataset's documents so far, of which only `doc_id` is read; no rows before the first increment.
+        config: the dataset's config.
+
+    Returns:
+        The three tables over one persisted pass; the caller unpersists it once they are written.
+    """
+    from pyspark import StorageLevel
+    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    from spark_jobs.sources.reading import READ_ROWS, ReadingRules, read_files
+
+    rules = ReadingRules(config.dataset, config.shards, config.max_document_bytes, config.source)
+    task_count = int(files.sparkSession.conf.get("spark.sql.shuffle.partitions") or 200)
+    read = (
+        files.where(~F.col("unchanged"))
+        .repartitionById(task_count, F.pmod("size_rank", F.lit(task_count)))
+        .mapInArrow(partial(read_files, rules=rules), from_arrow_schema(READ_ROWS))
+    )
+    known = documents.select("doc_id", F.lit(True).alias("known"))
+    read = read.join(known, "doc_id", "left").persist(StorageLevel.MEMORY_AND_DISK)
+    landed = read.where(F.col("doc_id").isNotNull() & F.col("known").isNull())
+    facts = F.from_json("repository_facts", FACTS_TYPE).alias("facts")
+    repositories = files.where(F.col("repository_facts").isNotNull()).select(facts).select("facts.*")
+    return Output(
+        frames={
+            "documents": landed.select([column.name for column in DOCUMENTS.columns]),
+            "repositories": repositories,
+            "arrivals": _arrivals(files, read),
+        },
+        persisted=(read,),
+    )
+
+
+def _arrivals(files: DataFrame, read: DataFrame) -> DataFrame:
+    """Arrivals of files read, of records refused, and of unchanged files with what they were.
+
+    A file that could be read but has no document that is new is unchanged too: it was touched, or is an old one again.
+    """
+    from pyspark.sql import functions as F
+
+    is_document = F.col("doc_id").isNotNull()
+    facts = ("content_sha256", "byte_count", "modified", "status", "reason", "detail")
+    own = {name: F.when(~is_document, F.col(name)) for name in facts}
+    seen = read.groupBy("location").agg(
+        F.max(is_document & F.col("known").isNull()).alias("lands"),
+        *(F.max(column).alias(name) for name, column in own.items()),
+    )
+    status = F.when((F.col("status") == "landed") & ~F.col("lands"), "unchanged").otherwise(F.col("status"))
+    names = [column.name for column in ARRIVALS.columns]
+    unchanged = files.where("unchanged").withColumn("status", F.lit("unchanged")).select(names)
+    return seen.withColumn("status", status).select(names).unionByName(unchanged)

@@ -1,0 +1,169 @@
+"""Every file below a path, on the local file system or on any that PyArrow opens by URI.
+
+Hidden files and directories (a leading dot), `__pycache__` and `node_modules` are left out: version control and build
+tools keep their own there. A directory reached by a link is walked after all real ones and never twice, so a loop of
+links ends, and the real path of a file wins over a linked one. What cannot be read is a row with its reason.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyarrow import fs
+
+from spark_jobs.exceptions import InputError
+from spark_jobs.sources.refusals import Reason, Refusal
+
+_LEFT_OUT = frozenset({"__pycache__", "node_modules"})
+
+
+class FoundFile(NamedTuple):
+    """One file: where it is, its path below the root, its size in bytes and its time in microseconds since 1970 UTC."""
+
+    location: str
+    path: str
+    byte_count: int | None
+    modified: int | None
+    refusal: Refusal | None = None
+
+
+def is_uri(path: str) -> bool:
+    """Whether a path names a file system (`s3://bucket/key`)."""
+    return "://" in path
+
+
+def absolute(path: str) -> str:
+    """The path with `~` and relative parts resolved; a URI as it is."""
+    return path.rstrip("/") if is_uri(path) else os.path.abspath(os.path.expanduser(path))
+
+
+def open_file(location: str) -> pa.NativeFile:
+    """Open a location for reading at any place.
+
+    Raises:
+        OSError: it is gone, a directory, or may not be read.
+    """
+    if is_uri(location):
+        file_system, path = fs.FileSystem.from_uri(location)
+        return file_system.open_input_file(path)
+    return fs.LocalFileSystem().open_input_file(location)
+
+
+def find_files(root: str) -> Iterator[FoundFile]:
+    """Every file below `root` (an absolute path or URI), or `root` itself where it is a file; in no promised order.
+
+    Raises:
+        InputError: nothing is there, or the file system cannot be reached.
+    """
+    if is_uri(root):
+        yield from _find_by_uri(root)
+    elif os.path.isdir(root):
+        yield from _walk(root)
+    elif os.path.lexists(root):
+        yield stat_file(root, os.path.basename(root))
+    else:
+        raise InputError(f"{root}: no such file or directory; check the path of the source")
+
+
+def stat_file(location: str, path: str, entry: os.DirEntry[str] | None = None) -> FoundFile:
+    """Size and time of one local file (links followed), or why it cannot be read."""
+    try:
+        found = os.stat(location) if entry is None else entry.stat()
+    except OSError as error:
+        return FoundFile(location, path, None, None, unreadable(error))
+    modified = found.st_mtime_ns // 1000
+    if not stat.S_ISREG(found.st_mode):
+        what = "a directory" if stat.S_ISDIR(found.st_mode) else "a pipe, socket or device"
+        return FoundFile(location, path, None, modified, Refusal(Reason.NOT_A_FILE, f"{what}, not a file"))
+    return FoundFile(location, path, found.st_size, modified)
+
+
+def unreadable(error: OSError) -> Refusal:
+    """The refusal that tells what the file system said, without the path."""
+    return Refusal(Reason.UNREADABLE, (error.strerror or str(error) or type(error).__name__).splitlines()[0])
+
+
+def glob_pattern(glob: str) -> re.Pattern[str]:
+    """A pattern for paths below the root: `*` and `?` stay inside one name, `**/` spans any number of directories.
+
+    A glob without a slash is matched against the file's name, in whatever directory it is.
+    """
+    parts = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    body = "".join(parts.get(part, re.escape(part)) for part in re.split(r"(\*\*/|\*\*|\*|\?)", glob))
+    return re.compile(body if "/" in glob else f"(?:.*/)?{body}")
+
+
+def _walk(root: str) -> Iterator[FoundFile]:
+    """Real directories first, then linked ones; each directory once."""
+    seen: set[tuple[int, int]] = set()
+    real, linked = [(root, "")], list[tuple[str, str]]()
+    while real or linked:
+        directory, below = real.pop() if real else linked.pop(0)
+        try:
+            own = os.stat(directory)
+            entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
+        except OSError as error:
+            yield FoundFile(directory, below.rstrip("/") or ".", None, None, unreadable(error))
+            continue
+        if (own.st_dev, own.st_ino) in seen:
+            continue
+        seen.add((own.st_dev, own.st_ino))
+        for entry in entries:
+            path = below + entry.name
+            if entry.name.startswith(".") or entry.name in _LEFT_OUT:
+                continue
+            if not _is_utf8(path):
+                yield _badly_named(entry.path, path)
+            elif _is_directory(entry):
+                (linked if entry.is_symlink() else real).append((entry.path, path + "/"))
+            else:
+                yield stat_file(entry.path, path, entry)
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry is or leads to a directory; a loop of links is no directory, and its stat will say so."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
+def _is_utf8(name: str) -> bool:
+    """Whether a name can be written down as text (foreign bytes arrive as lone surrogates)."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _badly_named(location: str, path: str) -> FoundFile:
+    """A file whose name is not UTF-8; its foreign bytes are shown as escapes."""
+    shown, shown_path = (os.fsencode(text).decode(errors="backslashreplace") for text in (location, path))
+    return FoundFile(shown, shown_path, None, None, Refusal(Reason.BAD_NAME, "the name is not UTF-8; rename the file"))
+
+
+def _find_by_uri(root: str) -> Iterator[FoundFile]:
+    """Files of a PyArrow file system; locations stay URIs."""
+    try:
+        file_system, base = fs.FileSystem.from_uri(root)
+        info = file_system.get_file_info(base)
+        found = (
+            [info]
+            if info.type == fs.FileType.File
+            else file_system.get_file_info(fs.FileSelector(base, recursive=True, allow_not_found=True))
+        )
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"{root}: {str(error).splitlines()[0]}; check the URI and the credentials") from error
+    prefix = root[: len(root) - len(base)] if root.endswith(base) else root.partition("://")[0] + "://"
+    for file in found:
+        path = file.base_name if file.path == base else file.path[len(base) :].lstrip("/")
+        hidden = any(part.startswith(".") or part in _LEFT_OUT for part in path.split("/"))
+        if file.type == fs.FileType.File and not hidden:
+            modified = None if file.mtime_ns is None else file.mtime_ns // 1000
+            yield FoundFile(prefix + file.path, path, file.size, modified)

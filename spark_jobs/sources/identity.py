@@ -1,0 +1,35 @@
+"""Who a document is: its id, and the shard it lives in (DESIGN.md section 2, "Identity").
+
+Both are functions of what the document says and where it stands, never of when or in which order it was read, so a
+rebuild on another machine gives the same ids. They are fixed for good: changing either makes every document a new one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+
+def sha256_hex(data: bytes) -> str:
+    """SHA-256 of some bytes in lower-case hex."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def document_id(dataset: str, repository: str | None, path: str, content_sha256: str) -> str:
+    """First 32 hex digits of SHA-256 over the JSON array `[dataset, repository or null, path, content_sha256]`.
+
+    The array is written in UTF-8 without white space and without escapes for characters beyond ASCII.
+    """
+    array = json.dumps([dataset, repository, path, content_sha256], separators=(",", ":"), ensure_ascii=False)
+    return sha256_hex(array.encode())[:32]
+
+
+def shard_of(repository: str | None, doc_id: str, shards: int) -> int:
+    """Shard in 0..shards-1: a repository is never split; documents without one spread by their id.
+
+    Args:
+        repository: name of the repository, or None.
+        doc_id: id of the document.
+        shards: number of shards of the dataset, a power of two, so that doubling it splits every shard in two.
+    """
+    return int(sha256_hex((doc_id if repository is None else repository).encode())[:16], 16) % shards

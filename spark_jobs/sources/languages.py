@@ -1,0 +1,91 @@
+"""What a file is, by its name: kind of text, language and media type.
+
+Languages of code are named as GitHub's Linguist names them (The Stack v2 does too). A Markdown or reStructuredText file
+is `prose`, whose light markup the media type tells; `markup` is what is mostly tags (HTML, XML, TeX).
+"""
+
+from __future__ import annotations
+
+import posixpath
+from typing import NamedTuple
+
+
+class Language(NamedTuple):
+    """What a name says about a file: `kind` is code, prose, markup or data; `name` is None for prose."""
+
+    kind: str
+    name: str | None
+    media_type: str
+
+
+_TABLE: tuple[tuple[str, str, str | None, str], ...] = (
+    (".py .pyi .pyw", "code", "Python", "text/x-python"),
+    (".pyx .pxd .pxi", "code", "Cython", "text/x-cython"),
+    (".c .h", "code", "C", "text/x-c"),
+    (".cc .cpp .cxx .hh .hpp .hxx .inl .ipp", "code", "C++", "text/x-c++"),
+    (".cu .cuh", "code", "Cuda", "text/x-cuda"),
+    (".rs", "code", "Rust", "text/x-rust"),
+    (".go", "code", "Go", "text/x-go"),
+    (".java", "code", "Java", "text/x-java"),
+    (".kt .kts", "code", "Kotlin", "text/x-kotlin"),
+    (".scala", "code", "Scala", "text/x-scala"),
+    (".cs", "code", "C#", "text/x-csharp"),
+    (".js .mjs .cjs .jsx", "code", "JavaScript", "text/javascript"),
+    (".ts .tsx .mts", "code", "TypeScript", "text/x-typescript"),
+    (".rb", "code", "Ruby", "text/x-ruby"),
+    (".php", "code", "PHP", "text/x-php"),
+    (".swift", "code", "Swift", "text/x-swift"),
+    (".lua", "code", "Lua", "text/x-lua"),
+    (".pl .pm", "code", "Perl", "text/x-perl"),
+    (".r", "code", "R", "text/x-r"),
+    (".jl", "code", "Julia", "text/x-julia"),
+    (".hs", "code", "Haskell", "text/x-haskell"),
+    (".ml .mli", "code", "OCaml", "text/x-ocaml"),
+    (".ex .exs", "code", "Elixir", "text/x-elixir"),
+    (".clj", "code", "Clojure", "text/x-clojure"),
+    (".f .f90 .f95 .for", "code", "Fortran", "text/x-fortran"),
+    (".m", "code", "MATLAB", "text/x-matlab"),
+    (".asm .s", "code", "Assembly", "text/x-asm"),
+    (".sh .bash .zsh", "code", "Shell", "text/x-shellscript"),
+    (".ps1", "code", "PowerShell", "text/x-powershell"),
+    (".bat .cmd", "code", "Batchfile", "text/x-bat"),
+    (".sql", "code", "SQL", "application/sql"),
+    (".proto", "code", "Protocol Buffer", "text/x-protobuf"),
+    (".thrift", "code", "Thrift", "text/x-thrift"),
+    (".cmake", "code", "CMake", "text/x-cmake"),
+    (".mako", "code", "Mako", "text/x-mako"),
+    (".html .htm .xhtml", "markup", "HTML", "text/html"),
+    (".xml .xsd .xsl .svg .rng", "markup", "XML", "application/xml"),
+    (".css", "markup", "CSS", "text/css"),
+    (".scss", "markup", "SCSS", "text/x-scss"),
+    (".tex", "markup", "TeX", "text/x-tex"),
+    (".jinja .jinja2 .j2", "markup", "Jinja", "text/x-jinja"),
+    (".json .ipynb", "data", "JSON", "application/json"),
+    (".yaml .yml", "data", "YAML", "application/yaml"),
+    (".toml", "data", "TOML", "application/toml"),
+    (".ini .cfg", "data", "INI", "text/x-ini"),
+    (".csv", "data", "CSV", "text/csv"),
+    (".tsv", "data", "TSV", "text/tab-separated-values"),
+    (".txt .text", "prose", None, "text/plain"),
+    (".md .markdown", "prose", None, "text/markdown"),
+    (".rst", "prose", None, "text/x-rst"),
+)
+_BY_EXTENSION = {
+    extension: Language(kind, name, media_type)
+    for extensions, kind, name, media_type in _TABLE
+    for extension in extensions.split()
+}
+_BY_NAME = {
+    "makefile": Language("code", "Makefile", "text/x-makefile"),
+    "dockerfile": Language("code", "Dockerfile", "text/x-dockerfile"),
+    "cmakelists.txt": Language("code", "CMake", "text/x-cmake"),
+}
+PLAIN_TEXT = Language("prose", None, "text/plain")
+DECLARES_ENCODING = frozenset({"Python", "Cython"})
+"""Languages whose sources may declare their encoding in a comment (PEP 263)."""
+
+
+def language_of(path: str) -> Language | None:
+    """What the name of a file says, or None where it says nothing (unknown or no extension)."""
+    name = posixpath.basename(path).lower()
+    return _BY_NAME.get(name) or _BY_EXTENSION.get(posixpath.splitext(name)[1])

@@ -1,0 +1,272 @@
+"""What is there to land: every file of a source, and which of them is new or changed since the last arrivals.
+
+A file is unchanged when its latest arrival has the same size and the same modification time; its bytes are not read
+again. A refused file is looked at again when what stood in its way may be gone: it can be opened now, the size limit
+was raised, the column it lacked is no longer asked for.
+
+The listing is one Arrow table on the driver, sorted by location, with the columns of `LISTING`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_jobs.exceptions import InputError
+from spark_jobs.sources.file_trees import FoundFile, absolute, find_files, glob_pattern, is_uri
+from spark_jobs.sources.languages import PLAIN_TEXT, Language, language_of
+from spark_jobs.sources.refusals import Reason, Refusal
+from spark_jobs.sources.repositories import (
+    Facts,
+    Repository,
+    directory_repositories,
+    installed_repositories,
+    stable_path,
+)
+from spark_jobs.sources.source_config import FilesSource, PythonCodeSource, PythonDocsSource
+
+if TYPE_CHECKING:
+    from spark_jobs.sources.documents import DocumentsConfig
+
+LISTING = pa.schema(
+    [
+        pa.field("location", pa.string(), nullable=False),  # absolute path or URI; unique
+        pa.field("repository", pa.string()),
+        pa.field("path", pa.string(), nullable=False),  # of the document, below the root of its repository or source
+        pa.field("revision", pa.string()),
+        pa.field("licence", pa.string()),
+        pa.field("kind", pa.string()),
+        pa.field("language", pa.string()),
+        pa.field("media_type", pa.string()),
+        pa.field("reader", pa.string()),  # text, docstring, description, parquet, jsonl; null where nothing reads it
+        pa.field("byte_count", pa.int64()),
+        pa.field("modified", pa.timestamp("us", "UTC")),
+        pa.field("unchanged", pa.bool_(), nullable=False),
+        pa.field("content_sha256", pa.string()),  # what an unchanged file had when it was read
+        pa.field("reason", pa.string()),  # why it will not be read, or was refused when it was
+        pa.field("detail", pa.string()),
+        pa.field("size_rank", pa.int32(), nullable=False),  # 0 = largest file to be read: tasks take turns by it
+        pa.field("repository_facts", pa.string()),  # JSON, on the first new or changed file of each repository
+    ]
+)
+
+_LICENCE_TEXTS = r"(?:LICEN[CS]E|COPYING|COPYRIGHT|NOTICE|AUTHORS|CONTRIBUTORS)[^/]*"
+_README_OR_CHANGES = r"(?:README|CHANGE|HISTORY|NEWS|RELEASE)[^/.]*(?:\.txt)?"
+_PROSE = re.compile(
+    rf"(?i)(?:\.(?:md|markdown|rst)$|(?:^|/)(?:{_LICENCE_TEXTS}|{_README_OR_CHANGES})$|\.dist-info/licenses/)"
+)
+_DESCRIPTION = re.compile(r"(?:\.dist-info/METADATA|\.egg-info/PKG-INFO)$")
+_MODULE = re.compile(r"\.py$")
+_INFO_DIRECTORY = re.compile(r"^[^/]+\.(?:dist|egg)-info/")
+_ANY = re.compile("")
+_RECORD_READERS = {".parquet": "parquet", ".pq": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+_COMPRESSIONS = (".gz", ".zst", ".zstd")
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """A file with what is known about the document in it."""
+
+    file: FoundFile
+    path: str
+    reader: str | None
+    language: Language | None
+    facts: Facts | None = None
+    refusal: Refusal | None = None
+
+
+def list_new_or_changed(config: DocumentsConfig, arrivals: pa.Table) -> pa.Table | None:
+    """List the files of a source and mark those that arrived before.
+
+    Args:
+        config: the step's config.
+        arrivals: all rows of `arrivals` so far, with `increment`; empty before the first increment.
+
+    Returns:
+        The listing (`LISTING`), or None where no file is new or changed.
+
+    Raises:
+        InputError: the source holds no file, or what it names does not exist.
+    """
+    files = list_files(config)
+    earlier = _latest_arrivals(arrivals)
+    rows = []
+    for listed in files:
+        before = earlier.get(listed.file.location)
+        rows.append(_row(listed, before if before and _is_unchanged(listed, before, config) else None))
+    if all(row["unchanged"] for row in rows):
+        return None
+    _add_repository_facts(rows, files)
+    _add_size_ranks(rows)
+    return pa.Table.from_pylist(rows, LISTING)
+
+
+def list_files(config: DocumentsConfig) -> list[_Listed]:
+    """Every file of the source, by location; a location that two repositories claim goes to the first by name.
+
+    Raises:
+        InputError: the source holds no file, what it names does not exist, or records have no text column.
+    """
+    source = config.source
+    listed = _list_tree(source) if isinstance(source, FilesSource) else _list_repositories(source)
+    by_location: dict[str, _Listed] = {}
+    for file in listed:
+        by_location.setdefault(file.file.location, file)
+    if not by_location:
+        raise InputError(f"dataset {config.dataset}: the source holds no file ({source.kind}); check what it names")
+    if isinstance(source, FilesSource) and source.text_column is None:
+        records = [file.path for file in by_location.values() if file.reader in ("parquet", "jsonl")]
+        if records:
+            raise InputError(
+                f"dataset {config.dataset}: {len(records)} files of records (such as {min(records)}) "
+                "and no text_column; name the column that holds the text"
+            )
+    return [by_location[location] for location in sorted(by_location)]
+
+
+def _list_repositories(source: PythonCodeSource | PythonDocsSource) -> Iterator[_Listed]:
+    """Files of installed distributions or of directories, repository by repository."""
+    if source.directories:
+        repositories = directory_repositories(source.directories)
+    else:
+        repositories = installed_repositories(source.distributions)
+    for repository in repositories:
+        yield from (
+            _list_code(repository, source) if isinstance(source, PythonCodeSource) else _list_docs(repository, source)
+        )
+
+
+def _list_code(repository: Repository, source: PythonCodeSource) -> Iterator[_Listed]:
+    """Source files, told by their extension; what describes the distribution is not its source."""
+    for file in repository.files(_ANY):
+        language = language_of(file.path)
+        if file.refusal is None and (language is None or language.kind not in source.kinds):
+            continue
+        if not _INFO_DIRECTORY.match(file.path):
+            yield _Listed(file, file.path, "text", language, repository.facts)
+
+
+def _list_docs(repository: Repository, source: PythonDocsSource) -> Iterator[_Listed]:
+    """Prose files, the long description, and the docstring of each module."""
+    for file in repository.files(_ANY):
+        path = stable_path(file.path)
+        if _DESCRIPTION.search(path):
+            yield _Listed(file, f"{path}#description", "description", PLAIN_TEXT, repository.facts)
+        elif _MODULE.search(path):
+            if source.docstrings:
+                yield _Listed(file, f"{path}#docstring", "docstring", PLAIN_TEXT, repository.facts)
+        elif _PROSE.search(path) or (file.refusal is not None and language_of(path) is None):
+            language = language_of(path)
+            yield _Listed(
+                file, path, "text", language if language and language.kind == "prose" else PLAIN_TEXT, repository.facts
+            )
+
+
+def _list_tree(source: FilesSource) -> Iterator[_Listed]:
+    """Files below the path of a source, each with the reader for its format."""
+    wanted = None if source.glob is None else glob_pattern(source.glob)
+    for file in find_files(absolute(source.path)):
+        if wanted is not None and not wanted.fullmatch(file.path):
+            continue
+        reader = _reader_of(file.path, source.format)
+        language = Language(source.record_kind, None, "") if reader in ("parquet", "jsonl") else language_of(file.path)
+        if source.format == "markdown":
+            language = Language("prose", None, "text/markdown")
+        refusal = None
+        if reader is None:
+            refusal = Refusal(Reason.UNKNOWN_FORMAT, "no reader for this extension; state `format`, or narrow `glob`")
+        yield _Listed(file, file.path, reader, language or PLAIN_TEXT, None, refusal)
+
+
+def _reader_of(path: str, stated: str) -> str | None:
+    """The reader for a file: the stated format, else told by the extension."""
+    if stated != "auto":
+        return "text" if stated in ("text", "markdown") else stated
+    stem, extension = os.path.splitext(path.lower())
+    if extension in _COMPRESSIONS:
+        inner = os.path.splitext(stem)[1]
+        return "jsonl" if _RECORD_READERS.get(inner) == "jsonl" else None
+    return _RECORD_READERS.get(extension) or ("text" if language_of(path) else None)
+
+
+def _row(listed: _Listed, before: dict[str, Any] | None) -> dict[str, Any]:
+    """One row of the listing, but for what depends on the other rows."""
+    file, facts, language = listed.file, listed.facts, listed.language
+    refusal = file.refusal or listed.refusal
+    return {
+        "location": file.location,
+        "repository": facts and facts.repository,
+        "path": listed.path,
+        "revision": facts and facts.revision,
+        "licence": facts and facts.licence,
+        "kind": language and language.kind,
+        "language": language and language.name,
+        "media_type": (language and language.media_type) or None,
+        "reader": None if refusal else listed.reader,
+        "byte_count": file.byte_count,
+        "modified": file.modified,
+        "unchanged": before is not None,
+        "content_sha256": before and before["content_sha256"],
+        "reason": before["reason"] if before else (refusal and str(refusal.reason)),
+        "detail": before["detail"] if before else (refusal and refusal.detail),
+        "size_rank": 0,
+        "repository_facts": None,
+    }
+
+
+def _latest_arrivals(arrivals: pa.Table) -> dict[str, dict[str, Any]]:
+    """The latest arrival of each location."""
+    if arrivals.num_rows == 0:
+        return {}
+    modified = arrivals["modified"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+    columns = ["increment", "location", "content_sha256", "byte_count", "reason", "detail"]
+    ordered = arrivals.select(columns).append_column("modified", modified)
+    ordered = ordered.take(pc.sort_indices(ordered["increment"]))
+    last = dict(zip(ordered["location"].to_pylist(), range(ordered.num_rows), strict=True))
+    kept = ordered.take(pa.array(list(last.values()), pa.int64()))
+    return dict(zip(last, kept.to_pylist(), strict=True))
+
+
+def _is_unchanged(listed: _Listed, before: dict[str, Any], config: DocumentsConfig) -> bool:
+    """Whether a file is as it was, and so is whatever had it refused."""
+    file = listed.file
+    if (file.byte_count, file.modified) != (before["byte_count"], before["modified"]):
+        return False
+    reason, refusal = before["reason"], file.refusal or listed.refusal
+    if refusal is not None:
+        return bool(reason == refusal.reason)
+    if reason in (Reason.UNREADABLE, Reason.NOT_A_FILE):
+        return not (is_uri(file.location) or os.access(file.location, os.R_OK))
+    if reason == Reason.TOO_LARGE:
+        return file.byte_count is None or file.byte_count > config.max_document_bytes
+    if reason == Reason.UNKNOWN_FORMAT:
+        return listed.reader is None
+    if reason == Reason.MISSING_COLUMN and isinstance(config.source, FilesSource):
+        return any(f"{column!r} in " in before["detail"] for column in config.source.mapped_columns)
+    return True
+
+
+def _add_repository_facts(rows: list[dict[str, Any]], files: Iterable[_Listed]) -> None:
+    """Put the facts of a repository on its first file that is new or changed."""
+    done: set[str] = set()
+    for row, listed in zip(rows, files, strict=True):
+        facts = listed.facts
+        if facts is not None and not row["unchanged"] and facts.repository not in done:
+            done.add(facts.repository)
+            row["repository_facts"] = json.dumps(facts.to_dict(), ensure_ascii=False)
+
+
+def _add_size_ranks(rows: list[dict[str, Any]]) -> None:
+    """Rank the files to be read by size, largest first: dealt in turns, they load all tasks about alike."""
+    fresh = [row for row in rows if not row["unchanged"]]
+    sizes = np.array([row["byte_count"] or 0 for row in fresh], np.int64)
+    for rank, place in enumerate(np.argsort(-sizes, kind="stable").tolist()):
+        fresh[place]["size_rank"] = rank

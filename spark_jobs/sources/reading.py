@@ -1,0 +1,272 @@
+"""Read listed files once: from rows of the listing to rows of documents and arrivals, in bounded memory.
+
+    batches of the listing -> read_files -> batches of READ_ROWS
+
+A row of READ_ROWS is a document (`doc_id` is set, `location` is its file's), or an arrival (`doc_id` is null): one for
+each file, and one for each record refused, located at `file#line:17` or `file#row:17`. Which documents are new is not
+known here. What happens to one file depends on nothing but that file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from spark_jobs.sources.decoding import Decoded, decode
+from spark_jobs.sources.file_trees import open_file, unreadable
+from spark_jobs.sources.identity import document_id, sha256_hex, shard_of
+from spark_jobs.sources.languages import DECLARES_ENCODING
+from spark_jobs.sources.licences import spdx_expression
+from spark_jobs.sources.modules import long_description, module_docstring
+from spark_jobs.sources.records import Record, Refused, jsonl_records, parquet_records
+from spark_jobs.sources.refusals import Reason, Refusal
+from spark_jobs.sources.source_config import FilesSource, Source
+
+Row = dict[str, Any]
+
+BATCH_BYTES = 16 << 20
+_BATCH_ROWS = 10_000
+_COMPRESSIONS = {"gz": "gzip", "zst": "zstd", "zstd": "zstd"}
+
+READ_ROWS = pa.schema(
+    [
+        ("shard", pa.int32()),
+        ("doc_id", pa.string()),
+        ("repository", pa.string()),
+        ("path", pa.string()),
+        ("revision", pa.string()),
+        ("kind", pa.string()),
+        ("language", pa.string()),
+        ("media_type", pa.string()),
+        ("licence", pa.string()),
+        ("content", pa.string()),
+        ("encoding", pa.string()),
+        ("content_sha256", pa.string()),
+        ("byte_count", pa.int64()),
+        ("metadata", pa.map_(pa.string(), pa.string())),
+        ("location", pa.string()),
+        ("modified", pa.timestamp("us", "UTC")),
+        ("status", pa.string()),
+        ("reason", pa.string()),
+        ("detail", pa.string()),
+    ]
+)
+
+
+class ReadingRules(NamedTuple):
+    """What of a dataset's config the executors need: apart from the step, they load this without the lake."""
+
+    dataset: str
+    shards: int
+    max_document_bytes: int
+    source: Source
+
+
+def read_files(batches: Iterator[pa.RecordBatch], rules: ReadingRules) -> Iterator[pa.RecordBatch]:
+    """Read every file of the listing; a batch goes out as soon as it holds about 16 MB of text."""
+    rows, held = list[Row](), 0
+    for batch in batches:
+        for file in batch.to_pylist():
+            for row in read_file(file, rules):
+                rows.append(row)
+                held += len(row.get("content") or "")
+                if held >= BATCH_BYTES or len(rows) >= _BATCH_ROWS:
+                    yield pa.RecordBatch.from_pylist(rows, READ_ROWS)
+                    rows, held = [], 0
+    if rows:
+        yield pa.RecordBatch.from_pylist(rows, READ_ROWS)
+
+
+def read_file(file: Row, rules: ReadingRules) -> Iterator[Row]:
+    """Documents and refused records of one listed file, then the arrival of the file itself."""
+    if file["reason"] is not None:
+        yield _arrival(file, Refusal(Reason(file["reason"]), file["detail"]))
+    elif file["reader"] in ("parquet", "jsonl"):
+        yield from _read_records(file, rules)
+    else:
+        yield from _read_text(file, rules)
+
+
+def _read_text(file: Row, rules: ReadingRules) -> Iterator[Row]:
+    """The one document of a text file, and its arrival."""
+    limit = rules.max_document_bytes
+    if file["byte_count"] > limit:
+        detail = f"{file['byte_count']} bytes; max_document_bytes is {limit}"
+        yield _arrival(file, Refusal(Reason.TOO_LARGE, detail))
+        return
+    try:
+        with open_file(file["location"]) as stream:
+            data = stream.read(limit + 1)  # it may have grown since it was listed
+    except OSError as error:
+        yield _arrival(file, unreadable(error))
+        return
+    if len(data) > limit:
+        yield _arrival(file, Refusal(Reason.TOO_LARGE, f"more than {limit} bytes, the max_document_bytes"))
+        return
+    content_sha256 = sha256_hex(data)
+    decoded = decode(data, declares_encoding=file["language"] in DECLARES_ENCODING or file["reader"] == "docstring")
+    if isinstance(decoded, Refusal):
+        yield _arrival(file, decoded, content_sha256)
+        return
+    document = _text_document(file, decoded, content_sha256, len(data), rules)
+    if isinstance(document, Refusal):
+        yield _arrival(file, document, content_sha256)
+        return
+    yield document
+    yield _arrival(file, None, content_sha256)
+
+
+def _text_document(
+    file: Row, decoded: Decoded, content_sha256: str, byte_count: int, rules: ReadingRules
+) -> Row | Refusal:
+    """The document in a text: all of it, or the prose inside, whose bytes are then its own UTF-8."""
+    if file["reader"] == "text":
+        return _document(file, rules, decoded.text, decoded.encoding, content_sha256, byte_count)
+    media_type = file["media_type"]
+    if file["reader"] == "docstring":
+        prose = module_docstring(decoded.text)
+    else:
+        described = long_description(decoded.text)
+        prose, media_type = (described, None) if isinstance(described, Refusal) else described
+    if isinstance(prose, Refusal):
+        return prose
+    data = prose.encode()
+    return _document({**file, "media_type": media_type}, rules, prose, "utf-8", sha256_hex(data), len(data))
+
+
+def _read_records(file: Row, rules: ReadingRules) -> Iterator[Row]:
+    """Documents and refusals of one file of records, then its arrival: landed where any record is usable.
+
+    The ids seen are held to find repetitions: about 100 bytes for each record of the file.
+    """
+    seen, fault, refused_count = set[str](), None, 0
+    try:
+        with open_file(file["location"]) as stream:
+            source = _HashedFile(stream)
+            for record in _records(file, source, rules):
+                if isinstance(record, Refused) and record.number is None:
+                    fault = record.refusal if fault is None else fault.and_also(record.refusal)
+                    continue
+                row = _record_row(file, record, seen, rules)
+                refused_count += row["doc_id"] is None
+                yield row
+            content_sha256 = source.sha256_to_end()
+    except OSError as error:
+        fault, content_sha256 = unreadable(error), None
+    if seen and fault is not None:
+        yield _arrival({"location": f"{file['location']}#rest"}, fault)
+    elif not seen and fault is None:
+        every = Refusal(Reason.NO_USABLE_RECORD, f"all {refused_count} records were refused")
+        fault = every if refused_count else Refusal(Reason.EMPTY, "the file holds no record")
+    yield _arrival(file, None if seen else fault, content_sha256)
+
+
+def _records(file: Row, source: _HashedFile, rules: ReadingRules) -> Iterator[Record | Refused]:
+    """The records of an open file. Only files read from end to end are hashed: Parquet is read by column."""
+    mapping, limit = rules.source, rules.max_document_bytes
+    assert isinstance(mapping, FilesSource)  # no other source lists files of records
+    if file["reader"] == "parquet":
+        yield from parquet_records(source.file, mapping, limit)
+        return
+    stream = pa.PythonFile(source, mode="r")
+    compression = _COMPRESSIONS.get(file["location"].rpartition(".")[2].lower())
+    if compression is not None:
+        stream = pa.CompressedInputStream(stream, compression)
+    yield from jsonl_records(stream, mapping, limit)
+
+
+def _record_row(file: Row, record: Record | Refused, seen: set[str], rules: ReadingRules) -> Row:
+    """The document of a record, or the arrival that tells why there is none."""
+    unit = "row" if file["reader"] == "parquet" else "line"
+    place = {"location": f"{file['location']}#{unit}:{record.number}"}
+    if isinstance(record, Refused):
+        return _arrival(place, record.refusal)
+    data = record.text.encode()
+    content_sha256 = sha256_hex(data)
+    licence = spdx_expression(record.licence)
+    unrecognised = {} if licence or not record.licence else {"licence": record.licence}
+    facts = {
+        **file,
+        "repository": record.repository,
+        "path": f"{file['path']}#{record.record_id or content_sha256[:16]}",
+        "language": record.language,
+        "licence": licence,
+    }
+    row = _document(facts, rules, record.text, "utf-8", content_sha256, len(data))
+    row["metadata"] = {**unrecognised, **record.metadata}
+    if row["doc_id"] in seen:
+        return _arrival(
+            place, Refusal(Reason.REPEATED_RECORD, f"same path and text as an earlier {unit}"), content_sha256
+        )
+    seen.add(row["doc_id"])
+    return row
+
+
+def _document(file: Row, rules: ReadingRules, content: str, encoding: str, content_sha256: str, byte_count: int) -> Row:
+    """A document's row: what the listing says of its file, and what was read."""
+    doc_id = document_id(rules.dataset, file["repository"], file["path"], content_sha256)
+    return {
+        "shard": shard_of(file["repository"], doc_id, rules.shards),
+        "doc_id": doc_id,
+        "repository": file["repository"],
+        "path": file["path"],
+        "revision": file["revision"],
+        "kind": file["kind"],
+        "language": file["language"],
+        "media_type": file["media_type"],
+        "licence": file["licence"],
+        "content": content,
+        "encoding": encoding,
+        "content_sha256": content_sha256,
+        "byte_count": byte_count,
+        "metadata": {},
+        "location": file["location"],
+        "status": "landed",
+    }
+
+
+def _arrival(file: Row, refusal: Refusal | None, content_sha256: str | None = None) -> Row:
+    """An arrival's row: landed, or rejected with the reason."""
+    return {
+        "doc_id": None,
+        "location": file["location"],
+        "content_sha256": content_sha256,
+        "byte_count": file.get("byte_count"),
+        "modified": file.get("modified"),
+        "status": "landed" if refusal is None else "rejected",
+        "reason": refusal and str(refusal.reason),
+        "detail": refusal and refusal.detail,
+    }
+
+
+class _HashedFile(io.RawIOBase):
+    """A file that is read from start to end and hashed on the way."""
+
+    def __init__(self, file: pa.NativeFile) -> None:
+        super().__init__()
+        self.file = file
+        self._hash = hashlib.sha256()
+        self._started = False
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes."""
+        data = bytes(self.file.read(None if size < 0 else size))
+        self._hash.update(data)
+        self._started = True
+        return data
+
+    def sha256_to_end(self) -> str | None:
+        """SHA-256 of the whole file, reading what is left; None where it was not read from its start."""
+        if not self._started:
+            return None
+        while self.read(BATCH_BYTES):
+            pass
+        return self._hash.hexdigest()

@@ -1,0 +1,64 @@
+"""Why a file or a record did not become a document: the codes of `arrivals.reason`.
+
+A refusal is a value, not an exception: a bad file is ordinary data here, and must never stop the others.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class Reason(enum.StrEnum):
+    """The fault found; what the file really held is told by `arrivals.detail`."""
+
+    UNREADABLE = "unreadable"
+    """The file system refused to list or open it, or it vanished between listing and reading."""
+    NOT_A_FILE = "not_a_file"
+    """A pipe, socket or device: reading it could wait for ever."""
+    BAD_NAME = "bad_name"
+    """The file's name is no UTF-8, so no path could be written down for it."""
+    NO_FILE_LIST = "no_file_list"
+    """An installed distribution that does not say which files are its own."""
+    UNKNOWN_FORMAT = "unknown_format"
+    """No reader takes this extension."""
+    TOO_LARGE = "too_large"
+    """More than `max_document_bytes`."""
+    BINARY = "binary"
+    """A null byte near the start: not a text."""
+    UNDECODABLE = "undecodable"
+    """Bytes that are not text in UTF-8 nor in the encoding the file itself declares."""
+    CORRUPT_ARCHIVE = "corrupt_archive"
+    """A compressed file that ends early or is damaged; records before the damage land."""
+    CORRUPT_FILE = "corrupt_file"
+    """A file that is not what its extension says (a broken Parquet footer or page)."""
+    MISSING_COLUMN = "missing_column"
+    """A mapped column is not there."""
+    WRONG_TYPE = "wrong_type"
+    """The text column holds something else than text."""
+    NULL_TEXT = "null_text"
+    """A record without text."""
+    BAD_RECORD = "bad_record"
+    """A line that is not one JSON object."""
+    REPEATED_RECORD = "repeated_record"
+    """The same path and the same text as an earlier record of the file."""
+    NO_USABLE_RECORD = "no_usable_record"
+    """A file of records, every one of which was refused."""
+    EMPTY = "empty"
+    """A file of records that holds none, or a description without text."""
+    NO_DOCSTRING = "no_docstring"
+    """A Python module that does not start with a docstring."""
+    SYNTAX_ERROR = "syntax_error"
+    """A Python module whose first statement cannot be parsed."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A fault and one sentence about it: the value seen, and how to mend it where a user can."""
+
+    reason: Reason
+    detail: str
+
+    def and_also(self, other: Refusal) -> Refusal:
+        """This fault, told together with another one of the same file."""
+        return Refusal(self.reason, f"{self.detail}; {other.detail}")

@@ -1,0 +1,206 @@
+"""Repositories of Python sources and what is known about them: installed distributions, or directories.
+
+A distribution is one repository, named as the package index normalises names (PEP 503). Its files are those its RECORD
+lists; its facts come out of its METADATA. A directory is one repository named after it; its facts come out of the
+`[project]` table of its pyproject.toml, where there is one.
+"""
+
+from __future__ import annotations
+
+import glob
+import importlib.metadata
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any
+
+from spark_jobs.exceptions import InputError
+from spark_jobs.sources.file_trees import FoundFile, absolute, find_files, stat_file
+from spark_jobs.sources.licences import spdx_licence
+from spark_jobs.sources.refusals import Reason, Refusal
+
+_REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)(.*)", re.DOTALL)
+_EXTRA = re.compile(r"\bextra\s*==")
+_INFO_DIRECTORY = re.compile(r"^([^/]+?)-[^/-]+(?:-py[0-9.]+)?\.(dist|egg)-info/")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known about one repository; a row of `repositories`."""
+
+    repository: str
+    revision: str | None = None
+    version: str | None = None
+    licence: str | None = None
+    home_page: str | None = None
+    fork_of: str | None = None
+    topics: list[str] = field(default_factory=list)
+    dependencies: list[str] = field(default_factory=list)
+    metadata: dict[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The facts by column name."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A repository with its files, listed when asked for."""
+
+    facts: Facts
+    root: str
+    distribution: importlib.metadata.Distribution | None = None
+
+    def files(self, wanted: re.Pattern[str]) -> Iterator[FoundFile]:
+        """The files whose path matches, with paths below the root (below site-packages for a distribution)."""
+        if self.distribution is None:
+            return (file for file in find_files(self.root) if wanted.search(file.path))
+        return _distribution_files(self.distribution, self.root, wanted)
+
+
+def normalised_name(name: str) -> str:
+    """A distribution's name as package indexes compare it: `Foo._bar` is `foo-bar` (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def installed_repositories(names: Sequence[str] | None) -> list[Repository]:
+    """The installed distributions, or those named, in order of their normalised names.
+
+    Raises:
+        InputError: some of the names are not installed; all of them are told at once.
+    """
+    installed: dict[str, importlib.metadata.Distribution] = {}
+    for distribution in importlib.metadata.distributions():
+        name = _header(distribution, "Name")
+        if name:
+            installed.setdefault(normalised_name(name), distribution)  # the first on the path is what gets imported
+    wanted = sorted(installed) if names is None else sorted({normalised_name(name) for name in names})
+    unknown = [name for name in wanted if name not in installed]
+    if unknown:
+        raise InputError(
+            f"not installed: {', '.join(unknown)}; install them, or take them off the list of distributions"
+        )
+    return [_installed(name, installed[name]) for name in wanted]
+
+
+def directory_repositories(patterns: Iterable[str]) -> list[Repository]:
+    """The directories named, with `PATH/*` standing for every subdirectory of PATH, in order of their names.
+
+    Raises:
+        InputError: a pattern finds no directory, or two directories have one name.
+    """
+    found: dict[str, str] = {}
+    for pattern in patterns:
+        full = absolute(pattern)
+        paths = [path for path in sorted(glob.glob(full)) if os.path.isdir(path)] if "*" in full else [full]
+        if not paths or not all(map(os.path.isdir, paths)):
+            raise InputError(f"{pattern}: no such directory; check the directories of the source")
+        for path in paths:
+            name = os.path.basename(path)
+            if found.setdefault(name, path) != path:
+                raise InputError(f"{found[name]} and {path} are both named {name}; a dataset needs distinct names")
+    return [Repository(_project_facts(name, path), path) for name, path in sorted(found.items())]
+
+
+def _installed(name: str, distribution: importlib.metadata.Distribution) -> Repository:
+    """A distribution as a repository."""
+    return Repository(distribution_facts(name, distribution), str(distribution.locate_file("")), distribution)
+
+
+def distribution_facts(name: str, distribution: importlib.metadata.Distribution) -> Facts:
+    """Facts out of the core metadata of a distribution."""
+    metadata = distribution.metadata
+    header = partial(_header, distribution)
+    classifiers = metadata.get_all("Classifier") or []
+    others = {"summary": header("Summary"), "requires_python": header("Requires-Python")}
+    return Facts(
+        repository=name,
+        revision=header("Version"),
+        version=header("Version"),
+        licence=spdx_licence(header("License-Expression"), classifiers, header("License")),
+        home_page=_home_page(header("Home-page"), metadata.get_all("Project-URL") or []),
+        topics=sorted({c.removeprefix("Topic :: ") for c in classifiers if c.startswith("Topic :: ")}),
+        dependencies=dependency_names(distribution.requires or []),
+        metadata={key: value for key, value in others.items() if value},
+    )
+
+
+def _header(distribution: importlib.metadata.Distribution, name: str) -> str | None:
+    """A field of the core metadata, or None; several fields of one name give the first."""
+    return next(iter(distribution.metadata.get_all(name) or []), None)
+
+
+def dependency_names(requirements: Iterable[str]) -> list[str]:
+    """Normalised names of what is required, sorted; what only an extra asks for is left out."""
+    names = set()
+    for requirement in requirements:
+        found = _REQUIREMENT.match(requirement)
+        if found and not _EXTRA.search(found[2]):
+            names.add(normalised_name(found[1]))
+    return sorted(names)
+
+
+def _home_page(home_page: str | None, project_urls: Sequence[str]) -> str | None:
+    """`Home-page`, else the project URL that is most likely one."""
+    if home_page and home_page.upper() != "UNKNOWN":
+        return home_page
+    labelled = (url.partition(",") for url in project_urls)
+    urls = {label.strip().lower().replace("-", "").replace(" ", ""): url.strip() for label, _, url in labelled}
+    wanted = ("homepage", "home", "repository", "source", "sourcecode", "github", "documentation")
+    return next((urls[label] for label in wanted if label in urls), None)
+
+
+def _project_facts(name: str, path: str) -> Facts:
+    """Facts out of a directory's pyproject.toml; only the name where there is none that can be read."""
+    try:
+        with open(os.path.join(path, "pyproject.toml"), "rb") as file:
+            project = tomllib.load(file).get("project", {})
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
+        return Facts(name)
+    if not isinstance(project, dict):
+        return Facts(name)
+    licence = project.get("license")
+    text = licence.get("text") if isinstance(licence, dict) else licence
+    version = project.get("version") if isinstance(project.get("version"), str) else None
+    urls = project.get("urls")
+    classifiers = _strings(project.get("classifiers"))
+    return Facts(
+        repository=name,
+        revision=version,
+        version=version,
+        licence=spdx_licence(None, classifiers, text if isinstance(text, str) else None),
+        home_page=_home_page(None, [f"{key}, {url}" for key, url in urls.items()] if isinstance(urls, dict) else []),
+        topics=sorted({c.removeprefix("Topic :: ") for c in classifiers if c.startswith("Topic :: ")}),
+        dependencies=dependency_names(_strings(project.get("dependencies"))),
+    )
+
+
+def _strings(value: object) -> list[str]:
+    """The strings of a list, nothing of anything else."""
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+
+
+def _distribution_files(
+    distribution: importlib.metadata.Distribution, root: str, wanted: re.Pattern[str]
+) -> Iterator[FoundFile]:
+    """The files of a distribution below site-packages; scripts that it put elsewhere are not its sources."""
+    recorded = distribution.files
+    if recorded is None:
+        name = distribution.metadata["Name"]
+        refusal = Refusal(Reason.NO_FILE_LIST, f"{name} has no RECORD; reinstall it from a wheel")
+        yield FoundFile(f"{root}/{name}", name, None, None, refusal)
+        return
+    for path in dict.fromkeys(str(file) for file in recorded):
+        if wanted.search(path) and not path.startswith(("../", "/")):
+            yield stat_file(os.path.join(root, path), path)
+
+
+def stable_path(path: str) -> str:
+    """The path without the version in the name of an info directory, so that an upgrade changes the file, not its path.
+
+    `rich-15.0.0.dist-info/METADATA` is `rich.dist-info/METADATA`.
+    """
+    return _INFO_DIRECTORY.sub(r"\1.\2-info/", path)

@@ -1,0 +1,83 @@
+"""Where documents come from, as a user declares it: one model for each kind of source.
+
+source: {kind: python_code, distributions: [attrs, rich]}
+source: {kind: python_docs, directories: [~/src/*]}
+source: {kind: files, path: ~/crawl, text_column: body, id_column: url, metadata_columns: [fetched]}
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Kind = Literal["code", "prose", "markup", "data"]
+
+
+class _Repositories(BaseModel):
+    """Installed Python distributions, or directories, each of them a repository."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    distributions: tuple[str, ...] | None = Field(
+        None, description="names of installed distributions; without it and without directories: all that are installed"
+    )
+    directories: tuple[str, ...] = Field(
+        (), description="directories, each one repository named after it; PATH/* makes every subdirectory of PATH one"
+    )
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> _Repositories:
+        """Distributions or directories: mixing them would let two repositories share a name."""
+        if self.distributions is not None and self.directories:
+            raise ValueError("name distributions or directories, not both; declare a dataset for each")
+        if self.distributions is not None and not self.distributions:
+            raise ValueError("distributions is empty; leave it out to take every installed one")
+        return self
+
+
+class PythonCodeSource(_Repositories):
+    """Source files of repositories."""
+
+    kind: Literal["python_code"] = "python_code"
+    kinds: tuple[Kind, ...] = Field(
+        ("code", "markup", "data"), min_length=1, description="kinds of files taken, told by their extension"
+    )
+
+
+class PythonDocsSource(_Repositories):
+    """READMEs, long descriptions, change logs, licence texts and module docstrings of repositories, as prose."""
+
+    kind: Literal["python_docs"] = "python_docs"
+    docstrings: bool = Field(True, description="whether each module's docstring is a document of its own")
+
+
+class FilesSource(BaseModel):
+    """Files of records (Parquet, JSONL) and of text under one path."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["files"] = "files"
+    path: str = Field(min_length=1, description="file or directory, or a URI that PyArrow opens (s3://bucket/folder)")
+    glob: str | None = Field(
+        None, min_length=1, description="only files whose path below `path` matches, e.g. *.jsonl.gz or 2026/**/part-*"
+    )
+    format: Literal["auto", "parquet", "jsonl", "text", "markdown"] = Field(
+        "auto", description="format of every file; auto tells it from the extension"
+    )
+    text_column: str | None = Field(None, description="column of the text; required where there are files of records")
+    id_column: str | None = Field(None, description="column of the record's id; without it, the hash of the text")
+    repository_column: str | None = Field(None, description="column of the repository that a record belongs to")
+    language_column: str | None = Field(None, description="column of the language")
+    licence_column: str | None = Field(None, description="column of the licence, read as an SPDX expression")
+    metadata_columns: tuple[str, ...] = Field((), description="columns kept in the map `metadata`, as text or JSON")
+    record_kind: Kind = Field("prose", description="kind of the documents in files of records")
+
+    @property
+    def mapped_columns(self) -> tuple[str, ...]:
+        """Every column that a file of records is asked for, each once."""
+        named = (self.text_column, self.id_column, self.repository_column, self.language_column, self.licence_column)
+        return tuple(dict.fromkeys(name for name in (*named, *self.metadata_columns) if name is not None))
+
+
+Source = Annotated[PythonCodeSource | PythonDocsSource | FilesSource, Field(discriminator="kind")]

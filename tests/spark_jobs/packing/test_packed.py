@@ -1,0 +1,236 @@
+"""Packed tables end to end over small DataFrames: every token once, dense ordinals, one file per run of ordinals."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+import pytest
+
+from spark_jobs.exceptions import ConfigError
+from spark_jobs.packing import packed as packed_module
+from spark_jobs.packing.packed import PackedConfig, packed_step, packed_table
+from spark_jobs.step import Output
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+L = 16
+NAME = f"packed_code_{L}"
+END, PADDING = 0, 1
+TOKENS_DDL = "dataset string, shard int, doc_id string, input_ids array<int>, token_count int"
+ORDERED_DDL = "dataset string, shard int, doc_id string, repository string, package string, rank long"
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Documents with ids that occur nowhere else, so that every token can be found again."""
+
+    tokens: list[tuple[str, int, str, list[int], int]]
+    ordered: list[tuple[str, int, str, str | None, str | None, int]]
+
+    def own_ids(self, dataset: str = "code") -> dict[str, list[int]]:
+        """Ids of every document of a dataset."""
+        return {doc_id: ids for name, _, doc_id, ids, _ in self.tokens if name == dataset}
+
+
+def corpus(seed: int, documents: int = 120) -> Corpus:
+    """Documents of 0 to 4 L tokens, many of equal length, in repositories and alone, and some of another dataset."""
+    generator = random.Random(seed)
+    tokens, ordered = [], []
+    next_id = 2
+    for number in range(documents):
+        doc_id = hashlib.sha256(f"{seed}/{number}".encode()).hexdigest()[:32]
+        dataset = "prose" if number % 10 == 9 else "code"
+        length = generator.choice([0, 1, 3, 5, 5, 5, L - 1, L, L + 1, 2 * L, generator.randrange(4 * L)])
+        repository = f"r{number % 7}" if number % 3 else None
+        tokens.append((dataset, number % 4, doc_id, list(range(next_id, next_id + length)), length))
+        ordered.append((dataset, number % 4, doc_id, repository, None, number))
+        next_id += length
+    return Corpus(tokens, ordered)
+
+
+def tokenizer_row(spark: SparkSession) -> DataFrame:
+    """The one row of a tokenizer table."""
+    return spark.createDataFrame(
+        [("ab" * 32, 100_000, END, PADDING)],
+        "sha256 string, vocabulary_size int, end_of_document_id int, padding_id int",
+    )
+
+
+def run(
+    spark: SparkSession, rows: Corpus, base: int = 0, increment: int = 0, partitions: int = 2, **config: int
+) -> Output:
+    """The step over these documents."""
+    step = packed_step("code", L)
+    tokens = spark.createDataFrame(rows.tokens, TOKENS_DDL).repartition(partitions)
+    ordered = spark.createDataFrame(rows.ordered, ORDERED_DDL).repartition(partitions)
+    settings = PackedConfig(dataset="code", window_tokens=L, **config)
+    output = step(tokens, ordered, tokenizer_row(spark), base, increment, settings)
+    assert isinstance(output, Output)
+    return output
+
+
+def collected(output: Output) -> list[Row]:
+    """The windows by ordinal."""
+    return sorted(output.frames[NAME].collect(), key=lambda row: row["ordinal"])
+
+
+def assert_every_token_once(windows: list[Row], rows: Corpus) -> None:
+    """Segments give back every document of the dataset exactly, its end once, and the rest is padding."""
+    found: dict[str, dict[int, list[int]]] = {}
+    for window in windows:
+        assert len(window["input_ids"]) == L
+        place = 0
+        for segment in window["segments"]:
+            assert segment["window_start"] == place
+            place += segment["token_count"]
+            ids = window["input_ids"][segment["window_start"] : place]
+            found.setdefault(segment["doc_id"], {})[segment["document_start"]] = ids
+        assert window["token_count"] == place >= 1
+        assert set(window["input_ids"][place:]) <= {PADDING}
+    for doc_id, ids in rows.own_ids().items():
+        pieces = found.pop(doc_id, {})
+        assert len(pieces) == (-(-(len(ids) + 1) // L) if ids else 0), "fewest pieces"
+        start = 0
+        for piece_start in sorted(pieces):
+            assert piece_start == start
+            start += len(pieces[piece_start])
+        joined = [token for piece_start in sorted(pieces) for token in pieces[piece_start]]
+        assert joined == ([*ids, END] if ids else [])
+    assert not found
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_every_token_is_found_again_once(spark: SparkSession, seed: int) -> None:
+    """Through the segments every document comes back whole; ordinals are dense from the base."""
+    rows = corpus(seed)
+    windows = collected(run(spark, rows, base=500, increment=3))
+    assert [window["ordinal"] for window in windows] == list(range(500, 500 + len(windows)))
+    assert_every_token_once(windows, rows)
+    assert len(windows) <= -(-sum(len(i) + 1 for i in rows.own_ids().values() if i) // L) + 1
+
+
+def test_table_is_identical_for_1_2_7_and_50_partitions(spark: SparkSession) -> None:
+    """Partitions and row order change nothing."""
+    rows = corpus(5)
+    expected = collected(run(spark, rows, partitions=1))
+    for partitions in (2, 7, 50):
+        shuffled = Corpus(random.Random(partitions).sample(rows.tokens, len(rows.tokens)), rows.ordered[::-1])
+        spark.conf.set("spark.sql.shuffle.partitions", str(min(partitions, 7)))
+        try:
+            assert collected(run(spark, shuffled, partitions=partitions)) == expected
+        finally:
+            spark.conf.set("spark.sql.shuffle.partitions", "2")
+
+
+def test_hash_join_gives_the_same_table(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Placements that are too many to broadcast are joined by hash, with the same rows."""
+    rows = corpus(6)
+    expected = collected(run(spark, rows))
+    monkeypatch.setattr(packed_module, "_BROADCAST_UNITS", 0)
+    output = run(spark, rows)
+    assert (
+        "ShuffledHashJoin" in output.frames[NAME]._explain_string()
+        if hasattr(output.frames[NAME], "_explain_string")
+        else True
+    )
+    assert collected(output) == expected
+
+
+def test_increments_continue_the_ordinals_and_have_their_own_order(spark: SparkSession) -> None:
+    """The next increment begins where the last ended; the same documents lie in another order there."""
+    rows = corpus(7)
+    first = collected(run(spark, rows, base=0, increment=0))
+    second = collected(run(spark, rows, base=len(first), increment=1))
+    assert [w["ordinal"] for w in second] == list(range(len(first), 2 * len(first)))
+    assert [w["input_ids"] for w in first] != [w["input_ids"] for w in second]
+    assert sorted(w["input_ids"] for w in first) == sorted(w["input_ids"] for w in second)
+
+
+def test_each_data_file_holds_one_ascending_run(spark: SparkSession, tmp_path: Path) -> None:
+    """Written as they come, files hold rows_per_file neighbouring ordinals each, in order."""
+    output = run(spark, corpus(8), base=100, rows_per_file=7)
+    output.frames[NAME].write.parquet(str(tmp_path / "t"))
+    runs = []
+    for file in sorted((tmp_path / "t").glob("*.parquet")):
+        ordinals = pq.read_table(file, columns=["ordinal"]).column("ordinal").to_pylist()
+        if ordinals:
+            assert ordinals == list(range(ordinals[0], ordinals[0] + len(ordinals)))
+            runs.append((ordinals[0], len(ordinals)))
+    runs.sort()
+    assert len(runs) > 3
+    assert [start for start, _ in runs] == list(range(100, 100 + 7 * len(runs), 7))
+    assert {count for _, count in runs[:-1]} == {7}
+
+
+def test_rows_per_file_changes_no_row(spark: SparkSession) -> None:
+    """The layout of files decides no row."""
+    rows = corpus(9)
+    assert collected(run(spark, rows, rows_per_file=3)) == collected(run(spark, rows))
+
+
+@pytest.mark.parametrize("empty_documents", [0, 3])
+def test_an_increment_without_units_has_no_rows(spark: SparkSession, empty_documents: int) -> None:
+    """No documents, or only empty ones, give no window, and the properties all the same."""
+    tokens = [("code", 0, f"{n:032x}", [], 0) for n in range(empty_documents)]
+    ordered = [("code", 0, f"{n:032x}", None, None, n) for n in range(empty_documents)]
+    output = run(spark, Corpus(tokens, ordered), base=9)
+    assert output.frames[NAME].collect() == []
+    assert output.properties["headrace.window-tokens"] == str(L)
+
+
+def test_properties_are_what_readers_rely_on(spark: SparkSession) -> None:
+    """Window length and the tokenizer's facts become table properties."""
+    assert dict(run(spark, corpus(1, 5)).properties) == {
+        "headrace.window-tokens": "16",
+        "headrace.tokenizer-sha256": "ab" * 32,
+        "headrace.vocabulary-size": "100000",
+        "headrace.end-of-document-id": "0",
+        "headrace.padding-id": "1",
+    }
+
+
+def test_columns_have_the_declared_types_and_checks_hold(spark: SparkSession) -> None:
+    """The DataFrame has the table's columns, and each check of the table is true for each row."""
+    from pyspark.sql import functions as F
+
+    frame = run(spark, corpus(10)).frames[NAME]
+    table = packed_table("code", L)
+    assert [(name, kind) for name, kind in frame.dtypes] == [
+        ("ordinal", "bigint"),
+        ("token_count", "int"),
+        ("input_ids", "array<int>"),
+        ("segments", "array<struct<doc_id:string,document_start:bigint,token_count:int,window_start:int>>"),
+    ]
+    assert frame.columns == [column.name for column in table.columns]
+    failing = frame.select([F.count_if(~F.expr(check.predicate)).alias(check.name) for check in table.checks]).first()
+    assert failing is not None
+    assert set(failing.asDict().values()) == {0}
+
+
+def test_documents_that_ordered_lacks_are_packed_too(spark: SparkSession) -> None:
+    """Nothing is dropped: without a rank a document is ordered by its id."""
+    rows = corpus(11)
+    lacking = Corpus(rows.tokens, rows.ordered[::2])
+    assert_every_token_once(collected(run(spark, lacking)), rows)
+
+
+def test_a_config_of_another_table_is_refused(spark: SparkSession) -> None:
+    """A step packs one dataset into one window length."""
+    step = packed_step("code", L)
+    empty = spark.createDataFrame([], TOKENS_DDL)
+    with pytest.raises(ConfigError, match=r"use packed_step\('code', 32\)"):
+        step(empty, empty, empty, 0, 0, PackedConfig(dataset="code", window_tokens=32))
+
+
+def test_step_is_declared_as_the_lake_needs_it() -> None:
+    """Name, numbering and inputs of the step."""
+    step = packed_step("code", L)
+    assert step.name == step.table.name == NAME
+    assert step.numbered
+    assert step.inputs == ("tokens", "ordered", "tokenizer")

@@ -1,0 +1,93 @@
+"""Windows are laid out from sorted parts, whatever the batches they come in."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from spark_jobs.exceptions import TableMismatchError
+from spark_jobs.packing import windows
+from spark_jobs.packing.windows import WindowFacts, assemble_windows
+
+FACTS = WindowFacts(window_tokens=8, end_of_document_id=0, padding_id=1, vocabulary_size=10)
+PARTS = [
+    (7, 0, "a", 0, [5, 6, 7], True),
+    (7, 4, "b", 0, [9, 9], True),
+    (8, 0, "c", 0, [2, 3, 4, 5, 6, 7, 8, 9], False),
+    (9, 0, "c", 8, [], True),
+    (9, 1, "d", 0, [4], True),
+]
+
+
+def batch(parts: list[tuple[int, int, str, int, list[int], bool]]) -> pa.RecordBatch:
+    """Parts as Spark sends them."""
+    columns = list(zip(*parts, strict=True)) or [()] * 6
+    types = [pa.int64(), pa.int32(), pa.string(), pa.int64(), pa.list_(pa.int32()), pa.bool_()]
+    names = ["ordinal", "window_start", "doc_id", "document_start", "ids", "ends"]
+    arrays = [pa.array(list(column), kind) for column, kind in zip(columns, types, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def rows(batches: list[pa.RecordBatch]) -> list[dict[str, object]]:
+    """The windows assembled from batches."""
+    return [row for found in assemble_windows(batches, FACTS) for row in found.to_pylist()]
+
+
+def test_windows_are_laid_out_as_drawn() -> None:
+    """Ids, end-of-document tokens, padding and segments of a window shared, a full one, and an end alone."""
+    found = rows([batch(PARTS)])
+    assert [row["ordinal"] for row in found] == [7, 8, 9]
+    assert [row["token_count"] for row in found] == [7, 8, 3]
+    assert [row["input_ids"] for row in found] == [
+        [5, 6, 7, 0, 9, 9, 0, 1],
+        [2, 3, 4, 5, 6, 7, 8, 9],
+        [0, 4, 0, 1, 1, 1, 1, 1],
+    ]
+    assert found[2]["segments"] == [
+        {"doc_id": "c", "document_start": 8, "token_count": 1, "window_start": 0},
+        {"doc_id": "d", "document_start": 0, "token_count": 2, "window_start": 1},
+    ]
+
+
+@pytest.mark.parametrize("cut", range(6))
+@pytest.mark.parametrize("group_tokens", [1, 16, 1 << 22])
+def test_batches_do_not_matter(cut: int, group_tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A window cut by a batch boundary, an empty batch and small output batches give the same windows."""
+    expected = rows([batch(PARTS)])
+    monkeypatch.setattr(windows, "_BATCH_TOKENS", group_tokens)
+    assert rows([batch(PARTS[:cut]), batch([]), batch(PARTS[cut:])]) == expected
+    assert rows([batch([part]) for part in PARTS]) == expected
+    assert rows([batch([*PARTS]).slice(0, cut), batch(PARTS).slice(cut)]) == expected
+
+
+def test_nothing_gives_nothing() -> None:
+    """No batches, or empty ones, give no windows."""
+    assert rows([]) == []
+    assert rows([batch([])]) == []
+
+
+def test_a_foreign_token_id_is_refused_by_document() -> None:
+    """An id outside the vocabulary names the document, the id and the mend."""
+    with pytest.raises(TableMismatchError, match=r"document b has token id 10, the vocabulary ends at 9"):
+        rows([batch([PARTS[0], (7, 4, "b", 0, [9, 10], True)])])
+
+
+def test_a_gap_in_a_window_is_refused() -> None:
+    """A part that does not begin where the one before it ends names its document."""
+    with pytest.raises(TableMismatchError, match=r"document b lies at 5 of its window, wanted 4"):
+        rows([batch([PARTS[0], (7, 5, "b", 0, [9, 9], True)])])
+
+
+def test_an_overfull_window_is_refused() -> None:
+    """More tokens than L in a window are an error."""
+    with pytest.raises(TableMismatchError, match="materialize tokens again"):
+        rows([batch([PARTS[0], (7, 4, "b", 0, [9, 9, 9, 9], True)])])
+
+
+@pytest.mark.parametrize("split", [True, False])
+def test_a_missing_ordinal_is_refused(split: bool) -> None:
+    """Ordinals are dense, within a batch and over batches."""
+    parts = [PARTS[0], PARTS[1], PARTS[3], PARTS[4]]
+    batches = [batch(parts[:2]), batch(parts[2:])] if split else [batch(parts)]
+    with pytest.raises(TableMismatchError, match="ordinal 8 has no segment"):
+        rows(batches)

@@ -14,6 +14,13 @@
     +-- StepRunError            Spark failed while a step ran
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from spark_jobs.lake.write import CheckResult
+
 
 class SparkJobsError(Exception):
     """Base of all errors that spark_jobs raises on purpose."""
@@ -48,7 +55,17 @@ class TableMismatchError(SparkJobsError):
 
 
 class AuditError(SparkJobsError):
-    """A blocking check failed; readers still see the table as it was."""
+    """A blocking check failed; readers still see the table as it was.
+
+    Attributes:
+        table: identifier of the table.
+        checks: results of all its checks (`spark_jobs.lake.write.CheckResult`).
+    """
+
+    def __init__(self, message: str, table: str, checks: tuple[CheckResult, ...]) -> None:
+        super().__init__(message)
+        self.table = table
+        self.checks = checks
 
 
 class LeaseError(SparkJobsError):

@@ -28,7 +28,7 @@ import enum
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -75,10 +75,12 @@ class Output:
     Attributes:
         frames: a DataFrame for every table of the step, by the table's name.
         properties: table properties of the main table that the data decides; they are immutable while the table lives.
+        persisted: DataFrames to unpersist once all frames are written.
     """
 
     frames: Mapping[str, DataFrame]
     properties: Mapping[str, str] = field(default_factory=dict)
+    persisted: tuple[DataFrame, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,7 @@ def step(
     scope: Scope,
     tables: tuple[Table, ...],
     name: str | None = None,
+    config: type[BaseModel] | None = None,
     kernels: tuple[str, ...] = (),
     discover: Callable[[Any, pa.Table], pa.Table | None] | None = None,
     numbered: bool = False,
@@ -152,16 +155,21 @@ def step(
         step_name = name or function.__name__
         if not tables:
             raise StepDeclarationError(f"step {step_name}: name at least one table")
-        config = NoConfig
-        if "config" in inspect.signature(function).parameters:
-            config = get_type_hints(function, _hint_names(function)).get("config", NoConfig)
-            if not (isinstance(config, type) and issubclass(config, BaseModel)):
-                raise StepDeclarationError(f"step {step_name}: annotate `config` with a pydantic model, got {config!r}")
-        return Step(step_name, version, scope, tables, config, function, kernels, discover, numbered, plot)
+        model = config or _annotated_config(step_name, function)
+        return Step(step_name, version, scope, tables, model, function, kernels, discover, numbered, plot)
 
     return declare
 
 
-def _hint_names(function: Callable[..., Any]) -> dict[str, Any]:
-    """Names for annotations: pyspark is imported for type checking only, so its classes may be missing."""
-    return {"DataFrame": object, "SparkSession": object, **function.__globals__}
+def _annotated_config(step_name: str, function: Callable[..., Any]) -> type[BaseModel]:
+    """The model that the parameter `config` is annotated with; other annotations need not be importable."""
+    if "config" not in inspect.signature(function).parameters:
+        return NoConfig
+    annotation = function.__annotations__.get("config")
+    if isinstance(annotation, str):
+        annotation = function.__globals__.get(annotation)
+    if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+        raise StepDeclarationError(
+            f"step {step_name}: annotate `config` with a pydantic model of the same module, or pass config=; got {annotation!r}"
+        )
+    return annotation

@@ -33,7 +33,7 @@ class Binding:
         config: config of the step.
         clock: table whose increments are followed; None for steps without increments.
         partition: the one partition to compute, for tables with partitions of the user's.
-        input_predicates: SQL condition by input table, where a partition reads only part of it.
+        input_places: for input tables of which only some partitions are read: SQL condition by partition key.
         arguments: further arguments of the function (`context`).
     """
 
@@ -43,7 +43,7 @@ class Binding:
     config: BaseModel
     clock: str | None = None
     partition: Place | None = None
-    input_predicates: Mapping[str, str] = field(default_factory=dict)
+    input_places: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -21,8 +21,16 @@ def canonical_json(value: Any) -> str:
 
 
 def config_json(config: BaseModel) -> str:
-    """A config as canonical JSON."""
-    return canonical_json(config.model_dump(mode="json"))
+    """What of a config decides rows, as canonical JSON.
+
+    Fields declared with `json_schema_extra={"affects_rows": False}` (speed, where a file lies) are left out.
+    """
+    speed = {
+        name
+        for name, info in type(config).model_fields.items()
+        if isinstance(info.json_schema_extra, dict) and info.json_schema_extra.get("affects_rows") is False
+    }
+    return canonical_json(config.model_dump(mode="json", exclude=speed))
 
 
 def step_key(

@@ -17,7 +17,7 @@ import subprocess
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -301,11 +301,9 @@ def _publish(
         run_id=lake.run_id,
         git_commit=git_commit(),
     )
-    if before is not None and before.data_version == one.version and before.table_uuid == one.table_uuid:
+    if before is not None and before.data_version == one.version and _still_there(lake, binding, task, before):
         discard(lake.catalogue, one)
-        import dataclasses
-
-        return dataclasses.replace(
+        return replace(
             facts,
             snapshot_id=before.snapshot_id,
             sequence_number=before.sequence_number,
@@ -316,6 +314,15 @@ def _publish(
         properties = {**output.properties, **_generation(lake, binding, task)}
     publish(lake.catalogue, one, facts, properties)
     return facts
+
+
+def _still_there(lake: Lake, binding: Binding, task: Task, before: Materialization) -> bool:
+    """Whether the rows of an earlier materialization are in the table: a numbered one loses what follows a rebuild."""
+    if not binding.step.numbered:
+        return True
+    rows = lake.ledger.increments(before.table)
+    earlier = [row.sequence_number for number, row in rows.items() if number < (task.increment or 0)]
+    return before.sequence_number > max(earlier, default=-1)
 
 
 def _generation(lake: Lake, binding: Binding, task: Task) -> dict[str, str]:

@@ -111,11 +111,9 @@ def _read(binding: Binding, ledger: Ledger, table: str, increment: int | None, l
         )
     places = ledger.places(table)
     if increment is None or "increment" not in {field.name for field in iceberg.schema().fields}:
-        predicate = binding.input_predicates.get(table)
-        chosen = places if predicate is None else {predicate: next(iter(places.values()))} if places else {}
-        versions = {place: str(row.data_version) for place, row in chosen.items()}
-        if predicate is not None:
-            versions = {place: str(row.data_version) for place, row in places.items()}
+        chosen = binding.input_places.get(table)
+        versions = {place: str(row.data_version) for place, row in places.items() if chosen is None or place in chosen}
+        predicate = None if chosen is None else " OR ".join(f"({condition})" for condition in chosen.values()) or "false"
         return Read(table, head, versions, None, predicate, labelled)
     if iceberg.properties.get(SCOPE_PROPERTY) == Scope.FROZEN.value:
         wanted: Mapping[int, int] = {0: 0}

@@ -12,7 +12,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,8 +75,10 @@ def prepare_environment() -> None:
     os.environ.pop("SPARK_HOME", None)
 
 
-def start_session(settings: LakeSettings, master: str | None = None) -> SparkSession:
-    """Start (or get) the session of this process for this lake.
+def start_session(
+    settings: LakeSettings, master: str | None = None, extra: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Start (or get) the session of this process for this lake, `extra` settings on top.
 
     Raises:
         SetupError: Java or a jar is missing, or the JVM does not start.
@@ -87,7 +89,7 @@ def start_session(settings: LakeSettings, master: str | None = None) -> SparkSes
 
     log = settings.home / "logs" / "spark.log"
     builder = SparkSession.builder
-    for key, value in spark_properties(settings, master).items():
+    for key, value in {**spark_properties(settings, master), **(extra or {})}.items():
         builder = builder.config(key, value)
     try:
         with _jvm_log(log):

@@ -232,7 +232,9 @@ def require_passed(written: Written) -> None:
     failed = [check for check in written.checks if not check.passed]
     if failed:
         reasons = "; ".join(f"{check.name}: {check.bad_row_count} rows ({check.description})" for check in failed)
-        raise AuditError(f"{written.identifier}: audit failed, the table is as it was: {reasons}")
+        raise AuditError(
+            f"{written.identifier}: audit failed, the table is as it was: {reasons}", written.identifier, written.checks
+        )
 
 
 def _check_columns(declared: Table, place: Place) -> dict[str, Column]:
@@ -240,7 +242,7 @@ def _check_columns(declared: Table, place: Place) -> dict[str, Column]:
     from pyspark.sql import functions as F
 
     def bad(predicate: str) -> Column:
-        return F.count_if(~F.coalesce(F.expr(predicate), F.lit(value=False)))
+        return F.count_if(~F.coalesce(F.expr(predicate), F.lit(False)))
 
     checks = {}
     required = [column.name for column in declared.all_columns if column.required]

@@ -1,0 +1,89 @@
+"""Datasets and corpora in a few lines of YAML, as Dagster components.
+
+    type: dagster_project.components.Dataset
+    attributes:
+      name: notes
+      source: {kind: files, path: /data/notes, text_column: body}
+
+    type: dagster_project.components.Corpus
+    attributes:
+      name: main
+      datasets: [python_code, notes]
+      tokenizer: {train: {vocabulary_size: 32768}}
+      window_tokens: [2048, 8192]
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import dagster as dg
+from pydantic import Field
+
+from dagster_project.corpora import CorpusDeclaration, corpus_assets
+from dagster_project.datasets import DatasetDeclaration, dataset_assets
+from dagster_project.exceptions import DefinitionError
+from dagster_project.metadata import Samples
+
+_NAME = r"^[a-z][a-z0-9_]{0,40}$"
+
+
+class Dataset(dg.Component, dg.Model, dg.Resolvable):
+    """A dataset: its source, and how its documents are read and judged."""
+
+    name: str = Field(pattern=_NAME, description="its namespace in the lake")
+    source: dict[str, Any] = Field(description="where documents come from: kind python_code, python_docs or files, ..")
+    shards: int = Field(1, ge=1, description="parts that joins and packing plans work on; a power of two")
+    max_document_bytes: int = Field(100_000_000, ge=1, description="larger documents are refused, with a reason")
+    steps: dict[str, dict[str, Any]] = Field(default_factory=dict, description="config of texts, signals, verdicts")
+    samples: Literal["none", "ids", "text"] = Field("ids", description="which sample rows the UI shows")
+    owners: list[str] = Field(default_factory=list, description="team:NAME or e-mail addresses")
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """The dataset's assets."""
+        declared = DatasetDeclaration(
+            name=self.name,
+            source=self.source,
+            shards=self.shards,
+            max_document_bytes=self.max_document_bytes,
+            steps=self.steps,
+            samples=Samples(self.samples),
+            owners=tuple(self.owners),
+        )
+        return dg.Definitions(assets=dataset_assets(declared))
+
+
+class Corpus(dg.Component, dg.Model, dg.Resolvable):
+    """A corpus: datasets that are deduplicated, tokenized and packed together."""
+
+    name: str = Field(pattern=_NAME, description="its namespace in the lake")
+    datasets: list[str] = Field(description="in the order of whom to keep when duplicates cross datasets")
+    revisions: dict[str, Literal["latest", "all"]] = Field(
+        default_factory=dict, description="whether older revisions of a document go on too, by dataset; default latest"
+    )
+    tokenizer: dict[str, Any] = Field(default_factory=dict, description="{file: PATH} or {train: {vocabulary_size: ..}}")
+    window_tokens: list[int] = Field(default_factory=lambda: [2048], description="lengths of windows, in tokens")
+    deduplication: dict[str, Any] = Field(
+        default_factory=lambda: {"levels": ["exact"]}, description="levels: [exact]; others are not there yet"
+    )
+    steps: dict[str, dict[str, Any]] = Field(default_factory=dict, description="config of further steps, by step")
+    samples: Literal["none", "ids", "text"] = Field("ids", description="which sample rows the UI shows")
+    owners: list[str] = Field(default_factory=list, description="team:NAME or e-mail addresses")
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """The corpus's assets."""
+        if self.deduplication != {"levels": ["exact"]}:
+            raise DefinitionError(
+                f"corpus {self.name}: deduplication {self.deduplication} is not there yet; write levels: [exact]"
+            )
+        declared = CorpusDeclaration(
+            name=self.name,
+            datasets=tuple(self.datasets),
+            revisions=self.revisions,
+            tokenizer=self.tokenizer,
+            window_tokens=tuple(self.window_tokens),
+            steps=self.steps,
+            samples=Samples(self.samples),
+            owners=tuple(self.owners),
+        )
+        return dg.Definitions(assets=corpus_assets(declared))

@@ -1,0 +1,121 @@
+"""The pipeline of one corpus: from the texts of its datasets to packed windows, as table assets in its namespace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import dagster as dg
+
+from dagster_project.exceptions import DefinitionError
+from dagster_project.metadata import Samples
+from dagster_project.run_config import bind_config
+from dagster_project.table_asset import Presentation, step_asset
+from spark_jobs.code.ordered import ordered
+from spark_jobs.dedup.exact_duplicates import exact_duplicates
+from spark_jobs.dedup.members import members
+from spark_jobs.dedup.survivors import survivors
+from spark_jobs.lake.binding import Source
+from spark_jobs.lake.increments import increments
+from spark_jobs.packing.packed import packed_step
+from spark_jobs.packing.tokenizer import tokenizer
+from spark_jobs.packing.tokens import tokens
+from spark_jobs.step import Step
+
+CLOCK = "increments"
+
+
+@dataclass(frozen=True)
+class CorpusDeclaration:
+    """A corpus as a user declares it.
+
+    Attributes:
+        name: its namespace.
+        datasets: what it is made of; the order says whom to keep when duplicates cross datasets.
+        revisions: `latest` (the default) or `all`, by dataset: whether older revisions of a document go on too.
+        tokenizer: `{file: path}`, or `{train: {vocabulary_size: .., sample_bytes: ..}}`.
+        window_tokens: lengths of windows; every dataset gets a packed table for each.
+        steps: config of further steps, by step.
+        samples: which sample rows the UI shows.
+        owners: in Dagster's form, e.g. `team:data`.
+    """
+
+    name: str
+    datasets: tuple[str, ...]
+    revisions: Mapping[str, str] = field(default_factory=dict)
+    tokenizer: Mapping[str, Any] = field(default_factory=dict)
+    window_tokens: tuple[int, ...] = (2048,)
+    steps: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    samples: Samples = Samples.IDS
+    owners: tuple[str, ...] = ()
+
+
+def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
+    """The assets of a corpus: increments, members, exact_duplicates, survivors, ordered, tokenizer, tokens, packed_*.
+
+    Raises:
+        DefinitionError: a value cannot be used; the message names it.
+    """
+    if not declared.datasets:
+        raise DefinitionError(f"corpus {declared.name}: datasets is empty; name at least one")
+    name = declared.name
+
+    def own(table: str) -> str:
+        return f"{name}.{table}"
+
+    def each(table: str) -> tuple[str, ...]:
+        return tuple(f"{dataset}.{table}" for dataset in declared.datasets)
+
+    order = {"datasets": list(declared.datasets)}
+    chain: list[tuple[Step, Mapping[str, Source], Mapping[str, Any], str]] = [
+        (increments, {"arrivals": each("arrivals")}, {}, "lake"),
+        (
+            members,
+            {"documents": each("documents"), "texts": each("texts"), "verdicts": each("verdicts")},
+            {**order, "revisions": dict(declared.revisions)},
+            "dedup",
+        ),
+        (exact_duplicates, {"members": own("members")}, order, "dedup"),
+        (survivors, {"members": own("members"), "exact_duplicates": own("exact_duplicates")}, {}, "dedup"),
+        (ordered, {"survivors": own("survivors"), "members": own("members")}, {}, "code"),
+        (tokenizer, {"survivors": own("survivors"), "texts": each("texts")}, _tokenizer_config(declared), "packing"),
+        (
+            tokens,
+            {"survivors": own("survivors"), "texts": each("texts"), "tokenizer": own("tokenizer")},
+            {},
+            "packing",
+        ),
+    ]
+    packing = {"tokens": own("tokens"), "ordered": own("ordered"), "tokenizer": own("tokenizer")}
+    for dataset in declared.datasets:
+        for length in declared.window_tokens:
+            config = {"dataset": dataset, "window_tokens": length, **declared.steps.get("packed", {})}
+            chain.append((packed_step(dataset, length), packing, config, "packing"))
+    _refuse_unknown(declared, {made.name for made, *_ in chain} | {"packed"})
+    return [
+        step_asset(
+            made,
+            name,
+            inputs,
+            bind_config(made.config, f"{name}/{made.name}", {**config, **declared.steps.get(made.name, {})}),
+            clock=own(CLOCK),
+            presentation=Presentation(owners=declared.owners, domain=domain, samples=declared.samples),
+        )
+        for made, inputs, config, domain in chain
+    ]
+
+
+def _tokenizer_config(declared: CorpusDeclaration) -> dict[str, Any]:
+    """`{file: ..}` or `{train: {..}}` as the step's config."""
+    given = dict(declared.tokenizer)
+    trained = given.pop("train", {})
+    if "file" in given and trained:
+        raise DefinitionError(f"corpus {declared.name}: tokenizer has both file and train; give one of them")
+    return {**given, **dict(trained or {})}
+
+
+def _refuse_unknown(declared: CorpusDeclaration, known: set[str]) -> None:
+    unknown = set(declared.steps) - known
+    if unknown:
+        raise DefinitionError(f"corpus {declared.name}: steps names {sorted(unknown)}, its steps are {sorted(known)}")

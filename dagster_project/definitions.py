@@ -1,0 +1,41 @@
+"""Everything that Dagster loads: the assets below `defs`, the lake, the job `everything`.
+
+One process runs all steps of a run: they share one Spark session, and a JVM per step would cost 20 seconds each.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dagster as dg
+
+from dagster_project.resources import LakeResource
+from dagster_project.table_asset import require_inputs
+
+
+def build(assets: dg.Definitions) -> dg.Definitions:
+    """The whole project around some assets, checked.
+
+    Raises:
+        DefinitionError: an input that no asset defines.
+    """
+    around = dg.Definitions(
+        jobs=[
+            dg.define_asset_job(
+                "everything",
+                selection=dg.AssetSelection.all(),
+                description="Brings every table up to date; what has not changed is left.",
+            )
+        ],
+        resources={"lake": LakeResource()},
+        executor=dg.in_process_executor,
+    )
+    whole = dg.Definitions.merge(assets, around)
+    require_inputs(whole)
+    return whole
+
+
+@dg.definitions
+def definitions() -> dg.Definitions:
+    """The assets declared below `defs`."""
+    return build(dg.load_from_defs_folder(path_within_project=Path(__file__).parent))

@@ -1,0 +1,23 @@
+"""What can go wrong in the Dagster project and its command line, as one tree.
+
+    DagsterProjectError         catch this one
+    +-- DefinitionError         assets or YAML are declared wrongly; nothing has run
+    +-- CommandError            a command was given something it cannot use
+    +-- RunFailedError          a run ended with failed steps
+"""
+
+
+class DagsterProjectError(Exception):
+    """Base of all errors that dagster_project raises on purpose."""
+
+
+class DefinitionError(DagsterProjectError):
+    """Assets or YAML are declared wrongly; nothing has run."""
+
+
+class CommandError(DagsterProjectError):
+    """A command was given something it cannot use."""
+
+
+class RunFailedError(DagsterProjectError):
+    """A run ended with failed steps."""

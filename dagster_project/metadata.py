@@ -1,0 +1,118 @@
+"""What the UI shows of a table: schema and code from its declaration, counts, samples and a plot from what was computed."""
+
+from __future__ import annotations
+
+import base64
+import enum
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+from pyiceberg.expressions import AlwaysTrue, EqualTo
+from pyiceberg.table import Table as IcebergTable
+
+from spark_jobs.lake.materialize import TableOutcome
+from spark_jobs.lake.tables import Table
+from spark_jobs.step import Plot, Step
+
+_SAMPLE_ROWS = 5
+_SAMPLE_CHARACTERS = 60
+_PLOT_ROWS = 1_000_000
+_KEPT = ("sample", "plot")
+
+
+class Samples(enum.Enum):
+    """Which sample rows the UI shows: none, rows without the texts of documents, or rows with them."""
+
+    NONE = "none"
+    IDS = "ids"
+    TEXT = "text"
+
+
+def definition_metadata(identifier: str, table: Table, step: Step) -> dict[str, Any]:
+    """What is known before anything runs: columns with descriptions, the table's name, where its code is."""
+    columns = [
+        dg.TableColumn(
+            column.name,
+            column.type.replace("!", ""),
+            description=column.comment,
+            constraints=dg.TableColumnConstraints(nullable=not column.required, unique=table.key == (column.name,)),
+        )
+        for column in table.all_columns
+    ]
+    file, line = inspect.getsourcefile(step.function), inspect.getsourcelines(step.function)[1]
+    return {
+        "dagster/column_schema": dg.TableSchema(columns=columns),
+        "dagster/table_name": identifier,
+        "dagster/code_references": dg.CodeReferencesMetadataValue(
+            code_references=[dg.LocalFileCodeReference(file_path=str(file), line_number=line, label=step.name)]
+        ),
+        "scope": step.scope.value,
+    }
+
+
+def materialization_metadata(
+    outcome: TableOutcome, declared: Table, iceberg: IcebergTable | None, samples: Samples, plot: Plot | None
+) -> dict[str, Any]:
+    """Facts of one materialization; sample and plot only where something was computed."""
+    latest = outcome.latest
+    values: dict[str, Any] = {
+        "dagster/row_count": outcome.version.count,
+        "data_version": str(outcome.version),
+        "increments_computed": ", ".join(outcome.computed) or "none" if outcome.computed != ("",) else "all",
+        "increments_left": len(outcome.unchanged),
+        "seconds": outcome.seconds,
+        "skipped": not outcome.computed,
+    }
+    if latest is not None:
+        values |= {
+            # As text: JavaScript rounds 64-bit numbers.
+            "iceberg/snapshot_id": dg.MetadataValue.text(str(latest.snapshot_id)),
+            "step_key": latest.step_key,
+            "bytes": latest.byte_count,
+        }
+    if outcome.computed and iceberg is not None and latest is not None:
+        place = outcome.computed[-1]
+        shown = sample_rows(iceberg, declared, place, samples)
+        if shown:
+            values["sample"] = dg.MetadataValue.md(shown)
+        if plot is not None:
+            values["plot"] = dg.MetadataValue.md(plot_markdown(iceberg, plot))
+    return values
+
+
+def kept_metadata(previous: Mapping[str, Any]) -> dict[str, Any]:
+    """Sample and plot of the materialization before, for one that left everything as it was."""
+    return {name: previous[name] for name in _KEPT if name in previous}
+
+
+def sample_rows(iceberg: IcebergTable, declared: Table, place: str, samples: Samples) -> str:
+    """A Markdown table of a few rows; empty where the policy or the table has none."""
+    if samples is Samples.NONE:
+        return ""
+    hidden = set(declared.sampled) if samples is Samples.IDS else set()
+    names = tuple(column.name for column in declared.all_columns if column.name not in hidden)
+    chosen = EqualTo("increment", int(place)) if declared.has_increments else AlwaysTrue()
+    rows = iceberg.scan(chosen, names, limit=_SAMPLE_ROWS).to_arrow().to_pylist()
+    if not rows:
+        return ""
+    lines = ["| " + " | ".join(names) + " |", "|" + " --- |" * len(names)]
+    lines += ["| " + " | ".join(_cell(row[name]) for name in names) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def plot_markdown(iceberg: IcebergTable, plot: Plot) -> str:
+    """The plot as an image inside Markdown, which is what the UI renders."""
+    rows: pa.Table = iceberg.scan(selected_fields=plot.columns, limit=_PLOT_ROWS).to_arrow()
+    picture = base64.b64encode(plot.draw(rows)).decode()
+    return f"![{plot.title}](data:image/png;base64,{picture})"
+
+
+def _cell(value: Any) -> str:
+    """A value on one line, short, safe inside a Markdown table."""
+    text = str(value)
+    if len(text) > _SAMPLE_CHARACTERS:
+        text = f"{text[:_SAMPLE_CHARACTERS]} .."
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ").replace("`", "'")

@@ -1,0 +1,56 @@
+"""The lake as a Dagster resource: the catalogue at once, Spark only when a step really computes."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from dagster_pyspark import LazyPySparkResource
+from pydantic import Field
+
+from spark_jobs.lake.catalogue import open_catalogue
+from spark_jobs.lake.ledger import Ledger
+from spark_jobs.lake.materialize import Lake
+from spark_jobs.lake.settings import LakeSettings, load_settings
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyspark.sql import SparkSession
+
+
+class LakeResource(LazyPySparkResource):
+    """Catalogue, ledger and Spark session of the lake, shared by all steps of a run.
+
+    The session is dagster-pyspark's lazy one, started with the settings that `spark_jobs.lake` derives from PyIceberg's.
+    """
+
+    spark_config: dict[str, Any] = Field(default_factory=dict, description="further Spark settings, by full name")
+
+    def open(self, run_id: str) -> Lake:
+        """The lake for one run of Dagster's."""
+        catalogue, ledger = _opened()
+        return Lake(catalogue, ledger, lambda: self.spark_session, run_id)
+
+    def _init_session(self) -> None:
+        """Start the session on first use, as the lake wants it."""
+        if self._spark_session is None:
+            self._spark_session = start(self.spark_config)
+
+
+def start(extra: dict[str, Any]) -> SparkSession:
+    """Start the session of this process, with further settings on top of the lake's."""
+    from spark_jobs.lake.session import start_session
+
+    return start_session(load_settings(), extra={key: str(value) for key, value in extra.items()})
+
+
+def _opened() -> tuple[Catalog, Ledger]:
+    settings = load_settings()
+    return _open(tuple(sorted(settings.properties.items())), settings.embedded)
+
+
+@functools.lru_cache(maxsize=4)
+def _open(properties: tuple[tuple[str, str], ...], embedded: bool) -> tuple[Catalog, Ledger]:
+    """One catalogue and ledger per process and settings: steps of a run share what was read."""
+    catalogue = open_catalogue(LakeSettings(dict(properties), embedded))
+    return catalogue, Ledger(catalogue)

@@ -1,0 +1,338 @@
+"""`@table_asset`: the one way to declare a table of the lake.
+
+    LONG_TEXTS = Table(
+        name="long_texts",
+        comment="Texts of at least so many characters.",
+        columns=(Column("doc_id!", "string", "identity of the document"), Column("content!", "string", "its text")),
+        key=("doc_id",),
+    )
+
+    class LongConfig(BaseModel):
+        min_characters: int = Field(1000, ge=0, description="shortest text that is kept, in characters")
+
+    @table_asset(table="notes.long_texts", schema=LONG_TEXTS)
+    def long_texts(spark, texts: DataFrame, config: LongConfig) -> DataFrame:
+        return texts.where(F.length("content") >= config.min_characters).select("doc_id", "content")
+
+Parameters are bound by name: `texts` is the table `notes.texts` unless `inputs` says otherwise; `context` is Dagster's,
+`spark` the session, `config` the config. The rows must be of the table's columns (a mismatch names the column); they are
+audited by its checks before anybody can read them. The same declaration, made from the steps of `spark_jobs`, is what
+datasets and corpora consist of.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+from pydantic import BaseModel
+
+from dagster_project.exceptions import DefinitionError
+from dagster_project.metadata import Samples, definition_metadata, kept_metadata, materialization_metadata
+from dagster_project.run_config import bind_config, config_fields
+from spark_jobs.exceptions import AuditError, DeclarationError, SparkJobsError
+from spark_jobs.lake.binding import Binding, Source
+from spark_jobs.lake.catalogue import load_table
+from spark_jobs.lake.materialize import Lake, TableOutcome, materialize
+from spark_jobs.lake.tables import Table, check_identifier, partition_column
+from spark_jobs.lake.write import Place, check_names
+from spark_jobs.step import Plot, Scope, Step, step
+
+POOL_PREFIX = "lake_"
+_STUB = "dagster/auto_created_stub_asset"  # how Dagster marks an asset that only a dependency names
+
+Condition = dg.AutomationCondition
+# Not `eager()`: it would rerun children of an asset that came out the same, and it does not see new code.
+AUTOMATION = (
+    Condition.code_version_changed() | Condition.any_deps_match(Condition.data_version_changed())
+).since_last_handled()
+
+
+@dataclass(frozen=True)
+class Presentation:
+    """How an asset is shown and run, as against what it computes.
+
+    Attributes:
+        group: asset group; the namespace by default.
+        owners: team or e-mail addresses, in Dagster's form.
+        domain: folder of `spark_jobs` that the step belongs to; becomes a tag.
+        samples: which sample rows the UI shows.
+        automation: when Dagster's daemon computes the asset by itself.
+    """
+
+    group: str | None = None
+    owners: tuple[str, ...] = ()
+    domain: str | None = None
+    samples: Samples = Samples.IDS
+    automation: dg.AutomationCondition[dg.AssetKey] | None = AUTOMATION
+
+
+def table_asset(
+    *,
+    table: str,
+    schema: Table,
+    config: type[BaseModel] | None = None,
+    inputs: Mapping[str, Source | Sequence[str]] | None = None,
+    partitions_def: dg.PartitionsDefinition[str] | None = None,
+    scope: Scope = Scope.WHOLE,
+    version: str = "1",
+    plot: Plot | None = None,
+    presentation: Presentation | None = None,
+) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
+    """Declare a table and the function that computes its rows.
+
+    Args:
+        table: identifier, `namespace.table`.
+        schema: columns, key, checks; its name may differ from the table's, which wins.
+        config: config model, where the annotation of the parameter `config` does not say it.
+        inputs: table, or list of tables (their union, with a column `dataset`), by parameter.
+        partitions_def: none, static, dynamic or time-window. The first field of the table's partition is the
+            partitions' column; a static or dynamic one holds the partition key, a time-window one a time in the window.
+        scope: `WHOLE` computes the table anew whenever an input changed; `INCREMENT` follows the increments of its
+            first input (the table needs `increment` in its partition).
+        version: code version; change it when the function's rows change.
+        plot: a picture for the UI.
+        presentation: group, owners, samples, automation.
+
+    Raises:
+        DefinitionError: a name, an input or the kind of partitions cannot be.
+    """
+
+    def declare(function: Callable[..., Any]) -> dg.AssetsDefinition:
+        try:
+            namespace, name = check_identifier(table)
+            declared = dataclasses.replace(schema, name=name)
+            made = step(version=version, scope=scope, tables=(declared,), name=name, config=config, plot=plot)(function)
+            bound = {p: f"{namespace}.{p}" for p in made.inputs}
+            unknown = set(inputs or {}) - set(bound)
+            if unknown:
+                raise DefinitionError(f"{table}: inputs names {sorted(unknown)}, the function's inputs are {sorted(bound)}")
+            sources: dict[str, Source] = {p: _source((inputs or {}).get(p, default)) for p, default in bound.items()}
+        except DeclarationError as error:
+            raise DefinitionError(str(error)) from error
+        return step_asset(made, namespace, sources, None, presentation=presentation, partitions_def=partitions_def)
+
+    return declare
+
+
+def step_asset(
+    declared: Step,
+    namespace: str,
+    inputs: Mapping[str, Source],
+    config: BaseModel | None,
+    *,
+    clock: str | None = None,
+    presentation: Presentation | None = None,
+    partitions_def: dg.PartitionsDefinition[str] | None = None,
+) -> dg.AssetsDefinition:
+    """An asset (or several, for a step with side tables) out of a step.
+
+    Args:
+        declared: the step.
+        namespace: where its tables live.
+        inputs: table or tables by parameter.
+        config: bound config; None leaves required fields to the run config.
+        clock: table whose increments are followed; by default the first input.
+        presentation: group, owners, samples, automation.
+        partitions_def: partitions of the user's.
+
+    Raises:
+        DefinitionError: the binding cannot be.
+    """
+    shown = presentation or Presentation()
+    first = next((source if isinstance(source, str) else source[0] for source in inputs.values()), None)
+    asset = _Asset(declared, namespace, inputs, config, clock or first, shown, partitions_def)
+    asset.check()
+    return asset.build()
+
+
+def _source(given: Source | Sequence[str]) -> Source:
+    return given if isinstance(given, str) else tuple(given)
+
+
+# Declared partitions by table: a partition of one table reads the same partition of an input declared alike.
+_PARTITIONED: dict[str, tuple[Table, dg.PartitionsDefinition[str]]] = {}
+
+
+@dataclass(frozen=True)
+class _Asset:
+    """All that makes one `AssetsDefinition`."""
+
+    step: Step
+    namespace: str
+    inputs: Mapping[str, Source]
+    config: BaseModel | None
+    clock: str | None
+    shown: Presentation
+    partitions_def: dg.PartitionsDefinition[str] | None
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        return tuple(f"{self.namespace}.{table.name}" for table in self.step.tables)
+
+    def check(self) -> None:
+        """Refuse what cannot run, before anything does."""
+        for identifier in self.tables:
+            try:
+                check_identifier(identifier)
+            except DeclarationError as error:
+                raise DefinitionError(str(error)) from error
+        if self.partitions_def is None:
+            return
+        if isinstance(self.partitions_def, dg.MultiPartitionsDefinition):
+            raise DefinitionError(f"{self.tables[0]}: partitions of several dimensions are not supported; use one")
+        if not self.step.table.partition or self.step.table.has_increments:
+            raise DefinitionError(f"{self.tables[0]}: name the partitions' column in the table's partition=(...)")
+        for table in self.step.tables:
+            _PARTITIONED[f"{self.namespace}.{table.name}"] = (table, self.partitions_def)
+
+    def build(self) -> dg.AssetsDefinition:
+        """The definition."""
+        fields = config_fields(self.config, self.step.config)
+
+        def compute(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
+            yield from self._run(context)
+
+        # Dagster looks at the annotation itself, which `from __future__ import annotations` has made a string.
+        compute.__annotations__["context"] = dg.AssetExecutionContext
+        decorate = dg.multi_asset(
+            name=self.tables[0].replace(".", "__"),
+            specs=[self._spec(table, identifier) for table, identifier in zip(self.step.tables, self.tables, strict=True)],
+            check_specs=list(self._check_specs()),
+            config_schema=fields or None,
+            required_resource_keys={"lake"},
+            partitions_def=self.partitions_def,
+            pool=f"{POOL_PREFIX}{self.tables[0].replace('.', '_')}",
+        )
+        return decorate(compute)
+
+    def _spec(self, table: Table, identifier: str) -> dg.AssetSpec:
+        tags = {"headrace/domain": self.shown.domain} if self.shown.domain else {}
+        text = f"{table.comment}\n\n{(self.step.function.__doc__ or '').strip()}".strip()
+        return dg.AssetSpec(
+            identifier.split("."),
+            deps=[dg.AssetDep(dg.AssetKey(name.split("."))) for name in self._upstream()],
+            description=text,
+            metadata=definition_metadata(identifier, table, self.step),
+            group_name=self.shown.group or self.namespace,
+            code_version=self.step.version,
+            owners=list(self.shown.owners),
+            kinds={"spark", "iceberg"},
+            tags=tags,
+            automation_condition=self.shown.automation,
+        )
+
+    def _upstream(self) -> list[str]:
+        found: dict[str, None] = {}
+        for source in self.inputs.values():
+            found.update(dict.fromkeys((source,) if isinstance(source, str) else source))
+        return [name for name in found if name not in self.tables]
+
+    def _check_specs(self) -> Iterator[dg.AssetCheckSpec]:
+        for table, identifier in zip(self.step.tables, self.tables, strict=True):
+            placed = table.has_increments or self.partitions_def is not None
+            for name, text in check_names(table, placed).items():
+                yield dg.AssetCheckSpec(name, asset=identifier.split("."), description=text, blocking=True)
+
+    def _run(self, context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
+        """Materialize, and tell Dagster; a failed audit shows its checks and no materialization."""
+        lake: Lake = context.resources.lake.open(context.run_id)
+        try:
+            outcomes = materialize(lake, self._binding(context))
+        except AuditError as error:
+            for check in error.checks:
+                yield dg.AssetCheckResult(
+                    passed=check.passed,
+                    asset_key=dg.AssetKey(error.table.split(".")),
+                    check_name=check.name,
+                    metadata={"bad_rows": check.bad_row_count},
+                )
+            raise dg.Failure(str(error), allow_retries=False) from error
+        except SparkJobsError as error:
+            raise dg.Failure(str(error), allow_retries=False) from error
+        for table, outcome in zip(self.step.tables, outcomes, strict=True):
+            yield self._result(context, lake, table, outcome)
+
+    def _binding(self, context: dg.AssetExecutionContext) -> Binding:
+        config = bind_config(self.step.config, self.tables[0], context.op_execution_context.op_config or {})
+        places: dict[str, dict[str, str]] = {}
+        partition = None
+        if self.partitions_def is not None:
+            key = context.partition_key
+            partition = _place(self.step.table, self.partitions_def, key)
+            for name in self._upstream():
+                table, theirs = _PARTITIONED.get(name, (None, None))
+                if table is not None and theirs == self.partitions_def:
+                    places[name] = {key: _place(table, theirs, key).predicate}
+        return Binding(
+            step=self.step,
+            namespace=self.namespace,
+            inputs=self.inputs,
+            config=config,
+            clock=self.clock,
+            partition=partition,
+            input_places=places,
+            arguments={"context": context},
+        )
+
+    def _result(
+        self, context: dg.AssetExecutionContext, lake: Lake, table: Table, outcome: TableOutcome
+    ) -> dg.MaterializeResult[Any]:
+        key = dg.AssetKey(outcome.identifier.split("."))
+        plot = self.step.plot if table is self.step.table else None
+        iceberg = load_table(lake.catalogue, outcome.identifier) if outcome.computed else None
+        values = materialization_metadata(outcome, table, iceberg, self.shown.samples, plot)
+        if not outcome.computed:
+            partition = context.partition_key if context.has_partition_key else None
+            record = context.instance.get_latest_data_version_record(key, partition_key=partition)
+            previous = record.asset_materialization if record is not None else None
+            if previous is not None:
+                values |= kept_metadata(previous.metadata)
+        bad = {check.name: check for check in outcome.checks}
+        placed = table.has_increments or self.partitions_def is not None
+        checks = [
+            dg.AssetCheckResult(
+                passed=bad[name].passed if name in bad else True,
+                asset_key=key,
+                check_name=name,
+                metadata={"bad_rows": bad[name].bad_row_count if name in bad else 0},
+            )
+            for name in check_names(table, placed)
+        ]
+        version = dg.DataVersion(str(outcome.version))
+        return dg.MaterializeResult(asset_key=key, metadata=values, data_version=version, check_results=checks)
+
+
+def _place(table: Table, partitions: dg.PartitionsDefinition[str], key: str) -> Place:
+    """Which rows of a table a partition of the user's is."""
+    column = partition_column(table.partition[0])
+    literal = key.replace("\\", "\\\\").replace("'", "\\'")
+    kind = next(c.type for c in table.all_columns if c.name == column)
+    if isinstance(partitions, dg.TimeWindowPartitionsDefinition) and kind in ("timestamp", "timestamptz", "date"):
+        window = partitions.time_window_for_partition_key(key)
+        cast = "date" if kind == "date" else "timestamp"
+        start, end = (moment.strftime("%Y-%m-%d %H:%M:%S") for moment in (window.start, window.end))
+        predicate = f"{column} >= cast('{start}' AS {cast}) AND {column} < cast('{end}' AS {cast})"
+    else:
+        predicate = f"{column} = '{literal}'"
+    return Place(key, predicate, predicate)
+
+
+def require_inputs(definitions: dg.Definitions) -> None:
+    """Refuse inputs that no asset defines, which Dagster would turn into silent external assets.
+
+    Raises:
+        DefinitionError: names every such input and the asset that wants it.
+    """
+    specs = list(definitions.resolve_all_asset_specs())
+    defined = {spec.key for spec in specs if _STUB not in spec.metadata}
+    wanted = [(spec.key, dep.asset_key) for spec in specs for dep in spec.deps if dep.asset_key not in defined]
+    if wanted:
+        lines = "; ".join(f"{asset.to_user_string()} reads {missing.to_user_string()}" for asset, missing in wanted)
+        raise DefinitionError(f"{lines}: no asset defines it; declare it, or correct inputs={{...}}")
+
+
+__all__ = ["POOL_PREFIX", "Presentation", "Samples", "require_inputs", "step_asset", "table_asset"]

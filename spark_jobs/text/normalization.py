@@ -14,14 +14,14 @@ edits is the same in source and text, so a running sum leads any position back. 
              nfc       [4, 7) -> 2            three bytes became two
 
 NFC is found span by span. A character whose decomposition begins with a starter that never composes with what precedes
-it is a boundary: text may be cut before it and the parts be normalized alone (UAX #15, section 9.1 "stable code
-points"). So only runs of the other characters, with the boundary character before them, and boundary characters that
+it is a boundary: text may be cut before it and the parts be normalized alone (UAX #15, "Stable Code Points"). The
+others join what precedes them. So only runs of joining characters, with the boundary before them, and boundaries that
 are themselves replaced, can change.
 """
 
 from __future__ import annotations
 
-import re
+import itertools
 import sys
 import unicodedata
 from dataclasses import dataclass
@@ -31,11 +31,15 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from spark_jobs.text.characters import code_points
+
 Int64Array = npt.NDArray[np.int64]
 
 RULES: Final = ("line_ends", "nfc")
 _LINE_ENDS, _NFC = range(len(RULES))
 _LF: Final = ord("\n")
+_JOINS: Final = 1
+_REPLACED: Final = 2
 
 
 @dataclass(frozen=True)
@@ -132,26 +136,60 @@ def _compose(source: str) -> tuple[str, Edits]:
     """NFC of a text with the spans that changed."""
     if source.isascii() or unicodedata.is_normalized("NFC", source):
         return source, NO_EDITS
-    parts: list[str] = []
-    starts: list[int] = []
-    ends: list[int] = []
-    lengths: list[int] = []
-    done = done_bytes = 0
-    for found in _unstable().finditer(source):
-        span = found[0]
-        composed = unicodedata.normalize("NFC", span)
-        if composed == span:
-            continue
-        between = source[done : found.start()]
-        start = done_bytes + len(between.encode("utf-8"))
-        done, done_bytes = found.end(), start + len(span.encode("utf-8"))
-        parts += (between, composed)
-        starts.append(start)
-        ends.append(done_bytes)
-        lengths.append(len(composed.encode("utf-8")))
-    parts.append(source[done:])
-    rules = np.full(len(starts), _NFC, dtype=np.int64)
-    return "".join(parts), Edits(rules, *(np.array(column, dtype=np.int64) for column in (starts, ends, lengths)))
+    utf8 = source.encode("utf-8")
+    starts, ends = _unstable_spans(code_points(utf8))
+    spans = [source[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+    # Texts in decomposed form have a span every few characters, but few different ones.
+    composed = {span: _nfc(span) for span in set(spans)}
+    new_length = {span: -1 if form == span else len(form.encode("utf-8")) for span, form in composed.items()}
+    lengths = np.fromiter(map(new_length.__getitem__, spans), dtype=np.int64, count=len(spans))
+    changed = np.flatnonzero(lengths >= 0)
+    starts, ends, lengths = starts[changed], ends[changed], lengths[changed]
+    pieces = [""] * (2 * len(changed) + 1)
+    around = zip([0, *ends.tolist()], [*starts.tolist(), len(source)], strict=True)
+    pieces[::2] = [source[start:end] for start, end in around]
+    pieces[1::2] = [composed[spans[row]] for row in changed.tolist()]
+    first_bytes = np.flatnonzero((np.frombuffer(utf8, dtype=np.uint8) & 0xC0) != 0x80)
+    byte_of = np.append(first_bytes, len(utf8)).astype(np.int64)
+    edits = Edits(np.full(len(changed), _NFC, dtype=np.int64), byte_of[starts], byte_of[ends], lengths)
+    return "".join(pieces), edits
+
+
+def _nfc(span: str) -> str:
+    """NFC of one span, in time that does not grow with the square of its marks.
+
+    `unicodedata.normalize` sorts marks by insertion, so a few hundred kilobytes of marks in the wrong order hold it for
+    minutes. Spans above the 30 marks of UAX #15's stream-safe format get theirs sorted first.
+    """
+    if len(span) > 32:
+        decomposed = "".join(unicodedata.normalize("NFD", character) for character in span)
+        runs = itertools.groupby(decomposed, key=lambda character: unicodedata.combining(character) > 0)
+        span = "".join("".join(sorted(run, key=unicodedata.combining) if marks else run) for marks, run in runs)
+    return unicodedata.normalize("NFC", span)
+
+
+def _unstable_spans(points: npt.NDArray[np.uint32]) -> tuple[Int64Array, Int64Array]:
+    """Spans that NFC may change, each to be normalized alone.
+
+    Args:
+        points: (C,) code points of a text.
+
+    Returns:
+        (S,) ascending first characters, and (S,) characters after the last ones: each run of joining characters with
+        the boundary before it, and each replaced boundary that is in no run.
+    """
+    stability = _stability()[points]
+    joins = np.concatenate([[False], stability == _JOINS, [False]])
+    starts = np.flatnonzero(joins[1:] & ~joins[:-1])
+    ends = np.flatnonzero(joins[:-1] & ~joins[1:])
+    before = np.maximum(starts - 1, 0)
+    # CR and LF never compose; kept out of the spans, they stay with the rule of line ends.
+    is_break = (points[before] == ord("\r")) | (points[before] == _LF)
+    starts = np.where(is_break, starts, before)
+    alone = np.flatnonzero((stability == _REPLACED) & ~joins[2:])
+    all_starts = np.concatenate([starts, alone])
+    order = np.argsort(all_starts, kind="stable")
+    return all_starts[order], np.concatenate([ends, alone + 1])[order]
 
 
 def _line_end_edits(source: bytes) -> Edits:
@@ -170,31 +208,31 @@ def _merged(left: Edits, right: Edits) -> Edits:
 
 
 @cache
-def _unstable() -> re.Pattern[str]:
-    """Spans that NFC may change, each to be normalized alone; about half a second once per process."""
+def _stability() -> npt.NDArray[np.uint8]:
+    """What NFC may do at each code point; about a quarter of a second once per process.
+
+    Returns:
+        (0x110000,) `_JOINS` where it may compose with, or move before, what precedes; `_REPLACED` where it is a
+        boundary that NFC never leaves as it is; 0 for all other boundaries.
+    """
     characters = [chr(point) for point in range(sys.maxunicode + 1) if not 0xD800 <= point < 0xE000]
     # Whatever can be the second part of a composition: in a pair that NFC composes again, and the Hangul vowels and
     # final consonants, whose compositions are arithmetic and in no table.
     seconds = {chr(point) for point in (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))}
-    decomposing, changed = [], set()
+    decomposing, replaced = [], set()
     for character in characters:
         decomposition = unicodedata.decomposition(character)
         if decomposition and decomposition[0] != "<":
             parts = decomposition.split()
             decomposing.append(character)
             if unicodedata.normalize("NFC", character) != character:
-                changed.add(character)
+                replaced.add(character)
             elif len(parts) == 2:
                 seconds.add(chr(int(parts[1], 16)))
     joining = {c for c in characters if unicodedata.combining(c) or c in seconds}
     joining |= {c for c in decomposing if unicodedata.normalize("NFD", c)[0] in joining}
-    joined, replaced = _character_class(joining), _character_class(changed - joining)
-    # CR and LF never compose; kept out of the spans, so that they stay with the rule of line ends.
-    return re.compile(f"[^{joined}\r\n]?[{joined}]+|[{replaced}]")
-
-
-def _character_class(characters: set[str]) -> str:
-    """Characters as the inside of a regular expression's class, in ranges."""
-    points = np.array(sorted(map(ord, characters)), dtype=np.int64)
-    runs = np.split(points, np.flatnonzero(np.diff(points) > 1) + 1)
-    return "".join(f"\\U{run[0]:08x}-\\U{run[-1]:08x}" for run in runs)
+    stability = np.zeros(sys.maxunicode + 1, dtype=np.uint8)
+    stability[[ord(c) for c in replaced]] = _REPLACED
+    stability[[ord(c) for c in joining]] = _JOINS
+    stability.flags.writeable = False
+    return stability

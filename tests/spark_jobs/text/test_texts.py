@@ -1,0 +1,60 @@
+"""The step that makes texts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from spark_jobs.text.letters import letters_sha256
+from spark_jobs.text.normalization import RULES, normalize
+from spark_jobs.text.texts import TextsConfig, texts
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+CONTENTS = [
+    "plain text\n",
+    "def f():\r\n    return 'é'\r\n",
+    "old mac\rfile\r",
+    "e\u0301\u0327 decomposed, long enough to be compared by its letters\n",
+    "",
+    "A Title: long enough to be compared by its letters, twice\n",
+    "a title LONG enough to be compared by its letters twice",
+]
+
+
+def documents(spark: SparkSession, order: int = 1) -> DataFrame:
+    """One document per content, in ascending or descending order."""
+    rows = [(row % 4, f"{row:032x}", "prose", "en" if row else None, text, "more") for row, text in enumerate(CONTENTS)]
+    names = "shard int, doc_id string, kind string, language string, content string, other string"
+    return spark.createDataFrame(rows[::order], names)
+
+
+def test_every_document_has_its_text(spark: SparkSession) -> None:
+    """One row per document: text, letters and edits as the kernels say."""
+    found = {row.doc_id: row for row in texts(documents(spark), TextsConfig()).collect()}
+    assert len(found) == len(CONTENTS)
+    for number, content in enumerate(CONTENTS):
+        row = found[f"{number:032x}"]
+        text, edits = normalize(content)
+        assert row.content == text
+        assert row.letters_sha256 == letters_sha256(text.encode(), 32)
+        assert [RULES.index(edit.rule) for edit in row.edits] == edits.rule.tolist()
+        assert [edit.start for edit in row.edits] == edits.start.tolist()
+        assert (row.shard, row.kind, row.language) == (number % 4, "prose", "en" if number else None)
+    assert found[f"{5:032x}"].letters_sha256 == found[f"{6:032x}"].letters_sha256 is not None
+
+
+def test_min_letters_decides_who_is_compared(spark: SparkSession) -> None:
+    """With a bound of one letter only the empty text has no hash."""
+    rows = texts(documents(spark), TextsConfig(min_letters=1)).where("letters_sha256 is null").collect()
+    assert [row.content for row in rows] == [""]
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 7])
+def test_texts_are_identical_for_1_2_and_7_partitions(spark: SparkSession, partitions: int) -> None:
+    """Neither the number of partitions nor the order of rows shows."""
+    plain = texts(documents(spark), TextsConfig()).orderBy("doc_id").collect()
+    moved = texts(documents(spark, order=-1).repartition(partitions), TextsConfig()).orderBy("doc_id").collect()
+    assert moved == plain

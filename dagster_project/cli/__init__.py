@@ -1,0 +1,104 @@
+"""The command `headrace`: noun then verb, one line for every mistake a user can make.
+
+Commands are imported when they are called, so that `headrace --help` does not wait for Dagster or Spark. Exit status: 0
+done, 1 a run failed, 2 something given cannot be used.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+# Command to (module, attribute, help); the module is imported when the command is called or asked for help.
+_COMMANDS = {
+    "demo": ("dagster_project.cli.demo", "demo", "Build a lake from files on this machine and train on it."),
+    "run": ("dagster_project.cli.run", "run", "Bring tables up to date; what has not changed is left."),
+    "dataset": ("dagster_project.cli.declarations", "dataset", "Declare and list datasets."),
+    "corpus": ("dagster_project.cli.declarations", "corpus", "List corpora, start new generations."),
+    "table": ("dagster_project.cli.tables", "table", "List, show and maintain tables."),
+    "blend": ("dagster_project.cli.blend", "blend", "Create, list and show blends."),
+    "serve": ("dagster_project.cli.blend", "serve", "Start Blender, which serves blends over gRPC."),
+    "ui": ("dagster_project.cli.ui", "ui", "Open Dagster's UI on this lake."),
+}
+
+
+class _LazyGroup(click.Group):
+    """A group whose commands are imported on first use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order people need them."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one command."""
+        if cmd_name not in _COMMANDS:
+            return None
+        module, attribute, _ = _COMMANDS[cmd_name]
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, _, text) in _COMMANDS.items()])
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--debug", is_flag=True, help="show the whole trace of an error, and Spark's log")
+def headrace(debug: bool) -> None:
+    """From raw files to training batches that you can trust."""
+    if debug:
+        os.environ["HEADRACE_DEBUG"] = "1"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command line; never returns."""
+    sys.exit(run_command(list(sys.argv[1:] if arguments is None else arguments)))
+
+
+def run_command(arguments: list[str]) -> int:
+    """Run a command line and give its exit status; mistakes are told in one line."""
+    try:
+        headrace.main(args=arguments, prog_name="headrace", standalone_mode=False)
+    except click.exceptions.Exit as exit_:
+        return exit_.exit_code
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("stopped", err=True)
+        return 130
+    except Exception as error:  # the outermost frame: known errors are one line, the others keep their trace
+        if os.environ.get("HEADRACE_DEBUG"):
+            raise
+        line, status = _explain(error)
+        if line is None:
+            raise
+        click.echo(f"headrace: {line}", err=True)
+        return status
+    return 0
+
+
+def _explain(error: Exception) -> tuple[str | None, int]:
+    """One line and an exit status for errors that users can cause; None for the others."""
+    from dagster_project.exceptions import DagsterProjectError, RunFailedError
+    from spark_jobs.exceptions import SparkJobsError
+
+    known: tuple[type[Exception], ...] = (DagsterProjectError, SparkJobsError)
+    blender = sys.modules.get("blender_service.exceptions")
+    if blender is not None:
+        known += (blender.BlenderError,)
+    if isinstance(error, known):
+        return _one_line(error), 1 if isinstance(error, RunFailedError) else 2
+    if isinstance(error, OSError):
+        place = f"{error.filename}: " if error.filename else ""
+        return f"{place}{error.strerror or _one_line(error)}", 2
+    return None, 1
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,220 @@
+"""`headrace dataset` and `headrace corpus`: declare data in YAML below `dagster_project/defs`, and list what there is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dagster_project.cli.output import print_table
+from dagster_project.cli.project import DEFS
+from dagster_project.exceptions import CommandError
+from spark_jobs.lake.catalogue import open_catalogue
+from spark_jobs.lake.ledger import Ledger
+from spark_jobs.lake.settings import load_settings
+
+_DATASET = "dagster_project.components.Dataset"
+_CORPUS = "dagster_project.components.Corpus"
+
+
+@click.group()
+def dataset() -> None:
+    """Declare and list datasets."""
+
+
+@click.group()
+def corpus() -> None:
+    """List corpora, start new generations."""
+
+
+@dataset.command("add")
+@click.argument("name")
+@click.option("--from", "path", required=True, help="file or directory; s3://bucket/folder too")
+@click.option("--text-column", help="column of the text, for Parquet and JSONL")
+@click.option("--id-column", help="column of the record's id; without it the hash of the text")
+@click.option("--repository-column", help="column of the repository that a record belongs to")
+@click.option("--language-column", help="column of the language")
+@click.option("--licence-column", help="column of the licence")
+@click.option("--metadata-column", "metadata_columns", multiple=True, help="column kept as metadata; may be repeated")
+@click.option("--glob", help="only files whose path below --from matches, e.g. *.jsonl.gz")
+@click.option("--kind", default="files", show_default=True, type=click.Choice(["files", "python_code", "python_docs"]))
+@click.option("--samples", default="ids", show_default=True, type=click.Choice(["none", "ids", "text"]))
+@click.option("--corpus", "corpora", multiple=True, help="corpus that takes it in; made where there is none; repeatable")
+def add_dataset(name: str, path: str, kind: str, samples: str, corpora: tuple[str, ...], **columns: Any) -> None:
+    """Make files a dataset: NAME becomes the namespace of its tables.
+
+    Writes dagster_project/defs/NAME/defs.yaml, which you may edit. Nothing runs yet.
+    """
+    located = path if "://" in path else str(Path(path).expanduser().absolute())
+    source: dict[str, Any] = {"kind": kind}
+    source |= {"path": located} if kind == "files" else {"directories": [located]}
+    source |= {key: list(value) if isinstance(value, tuple) else value for key, value in columns.items() if value}
+    _require_usable(name, source)
+    target = DEFS / name / "defs.yaml"
+    if target.exists():
+        raise CommandError(f"dataset {name}: {_shown(target)} is there already; edit it, or choose another name")
+    plans = [(word, *_corpus_with(word, name)) for word in corpora]
+    _write(target, {"type": _DATASET, "attributes": {"name": name, "samples": samples, "source": source}})
+    click.echo(f"wrote {_shown(target)}")
+    for word, file, text in plans:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        click.echo(f"corpus {word}: {_shown(file)} names {name}")
+    click.echo(f"Next: headrace run {' '.join((name, *corpora))}")
+
+
+@dataset.command("list")
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def list_datasets(as_json: bool) -> None:
+    """List the declared datasets and what they hold."""
+    ledger = _ledger()
+    rows = []
+    for _, declared in declarations(_DATASET):
+        name = declared["name"]
+        increments = ledger.increments(f"{name}.documents")
+        rows.append(
+            {
+                "dataset": name,
+                "source": declared["source"].get("kind", ""),
+                "increments": len(increments),
+                "documents": sum(row.row_count for row in increments.values()),
+                "bytes": sum(row.byte_count for row in increments.values()),
+            }
+        )
+    _print(rows, as_json, "No dataset is declared. Declare one: headrace dataset add NAME --from PATH")
+
+
+@corpus.command("list")
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def list_corpora(as_json: bool) -> None:
+    """List the declared corpora and what they hold."""
+    ledger = _ledger()
+    rows = []
+    for _, declared in declarations(_CORPUS):
+        name = declared["name"]
+        rows.append(
+            {
+                "corpus": name,
+                "datasets": ", ".join(declared["datasets"]),
+                "increments": len(ledger.increments(f"{name}.increments")),
+                "documents": sum(row.row_count for row in ledger.increments(f"{name}.survivors").values()),
+                "windows": {
+                    length: sum(
+                        row.row_count
+                        for part in declared["datasets"]
+                        for row in ledger.increments(f"{name}.packed_{part}_{length}").values()
+                    )
+                    for length in declared.get("window_tokens", [2048])
+                },
+            }
+        )
+    _print(rows, as_json, "No corpus is declared. Declare one: headrace dataset add NAME --from PATH --corpus CORPUS")
+
+
+@corpus.command("refreeze")
+@click.argument("name")
+@click.confirmation_option(prompt="The next run trains a new tokenizer and packs everything anew. Go on?")
+def refreeze(name: str) -> None:
+    """Start a new generation: what was computed once (the tokenizer) is forgotten, and computed again by the next run."""
+    if name not in [declared["name"] for _, declared in declarations(_CORPUS)]:
+        raise CommandError(f"corpus {name} is not declared; `headrace corpus list` shows those that are")
+    catalogue = open_catalogue(load_settings())
+    table = f"{name}.tokenizer"
+    if not catalogue.table_exists(table):
+        raise CommandError(f"{table} has not been materialized, so nothing is frozen; run `headrace run {name}`")
+    catalogue.drop_table(table)
+    click.echo(f"forgot {table}. Next: headrace run {name}")
+
+
+def declarations(component: str) -> list[tuple[Path, dict[str, Any]]]:
+    """Attributes of every declared component of a type, with its file, by name.
+
+    Raises:
+        CommandError: a file is not YAML.
+    """
+    found = []
+    for file in sorted(DEFS.glob("**/defs.yaml")):
+        content = _load(file)
+        if isinstance(content, dict) and content.get("type") == component:
+            found.append((file, content["attributes"]))
+    return sorted(found, key=lambda pair: str(pair[1].get("name")))
+
+
+def _require_usable(name: str, source: dict[str, Any]) -> None:
+    """Check a declaration as the project would, and that its source has files, before anything is written."""
+    from dagster_project.run_config import bind_config
+    from spark_jobs.lake.tables import check_identifier
+    from spark_jobs.sources.documents import documents
+
+    check_identifier(f"{name}.documents")
+    taken = {str(declared["name"]) for _, declared in [*declarations(_DATASET), *declarations(_CORPUS)]}
+    if name in taken:
+        raise CommandError(f"{name}: a dataset or corpus of this name is declared already; choose another")
+    config = bind_config(documents.config, f"{name}/documents", {"dataset": name, "source": source})
+    if documents.discover is not None:
+        documents.discover(config, documents.tables[-1].schema().as_arrow().empty_table())
+
+
+def _corpus_with(word: str, name: str) -> tuple[Path, str]:
+    """The file of a corpus and its text with one more dataset; a new corpus where there is none."""
+    import io
+
+    for file, _ in declarations(_CORPUS):
+        content = _load(file)
+        if content["attributes"]["name"] == word:
+            if name not in content["attributes"]["datasets"]:
+                content["attributes"]["datasets"].append(name)
+            text = io.StringIO()
+            _yaml().dump(content, text)
+            return file, text.getvalue()
+    text = io.StringIO()
+    _yaml().dump({"type": _CORPUS, "attributes": {"name": word, "datasets": [name], "window_tokens": [2048]}}, text)
+    return DEFS / word / "defs.yaml", text.getvalue()
+
+
+def _write(file: Path, content: dict[str, Any]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("w") as out:
+        _yaml().dump(content, out)
+
+
+def _yaml() -> Any:
+    """A YAML reader and writer that keeps comments."""
+    from ruamel.yaml import YAML
+
+    yaml = YAML()
+    yaml.width = 120
+    yaml.preserve_quotes = True
+    return yaml
+
+
+def _load(file: Path) -> Any:
+    from ruamel.yaml import YAMLError
+
+    try:
+        return _yaml().load(file.read_text())
+    except YAMLError as error:
+        raise CommandError(f"{_shown(file)}: {' '.join(str(error).split())}; mend the file") from error
+
+
+def _shown(file: Path) -> str:
+    """A path as short as it can be said from here."""
+    here = Path.cwd()
+    return str(file.relative_to(here)) if file.is_relative_to(here) else str(file)
+
+
+def _ledger() -> Ledger:
+    ledger = Ledger(open_catalogue(load_settings()))
+    ledger.refresh()
+    return ledger
+
+
+def _print(rows: list[dict[str, Any]], as_json: bool, nothing: str) -> None:
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+    elif rows:
+        print_table(rows)
+    else:
+        click.echo(nothing)

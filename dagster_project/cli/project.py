@@ -1,0 +1,105 @@
+"""The project as the commands see it: Dagster's home beside the lake, the definitions, the selection of assets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dagster_project.exceptions import CommandError, DagsterProjectError, DefinitionError
+from spark_jobs.lake.settings import load_settings
+
+if TYPE_CHECKING:
+    import dagster as dg
+
+DEFS = Path(__file__).parents[1] / "defs"
+_INSTANCE = """\
+telemetry:
+  enabled: false
+# One writer per table at a time, across runs (the lake's own lease says the same for other programs).
+concurrency:
+  pools:
+    default_limit: 1
+    granularity: run
+"""
+
+
+def dagster_home() -> Path:
+    """Folder of the Dagster instance, `DAGSTER_HOME` or beside the lake; made where it is missing."""
+    given = os.environ.get("DAGSTER_HOME")
+    home = Path(given) if given else load_settings().home / "dagster"
+    home = home.absolute()
+    home.mkdir(parents=True, exist_ok=True)
+    settings = home / "dagster.yaml"
+    if not settings.exists():
+        settings.write_text(_INSTANCE)
+    os.environ["DAGSTER_HOME"] = str(home)
+    return home
+
+
+def load_definitions() -> dg.Definitions:
+    """The project's definitions.
+
+    Raises:
+        DefinitionError: YAML or code below `defs` cannot be loaded; one line that says where.
+    """
+    from dagster.components.core.component_tree import ComponentTreeException
+    from dagster_shared.yaml_utils.source_position import SourcePosition  # noqa: F401  (loads Dagster's YAML errors)
+
+    from dagster_project.definitions import definitions
+
+    try:
+        loaded: dg.Definitions = definitions.load_fn()  # type: ignore[attr-defined]
+    except DagsterProjectError:
+        raise
+    except ComponentTreeException as error:
+        raise DefinitionError(_root_cause(error)) from error
+    return loaded
+
+
+def _root_cause(error: BaseException) -> str:
+    """What is behind Dagster's wrapping, with the file that it names."""
+    chain = [error]
+    while (inner := chain[-1].__cause__ or chain[-1].__context__) is not None:
+        chain.append(inner)
+    cause = chain[-1]
+    files = [line.strip() for one in chain for line in str(one).splitlines() if "(error)" in line]
+    place = f"{files[-1].lstrip('└├─│ ')}: " if files else ""
+    return f"{place}{' '.join(str(cause).split())[:600]}"
+
+
+def select(definitions: dg.Definitions, words: Iterable[str]) -> list[dg.AssetKey]:
+    """Asset keys of a selection: nothing (all), names of datasets or corpora, tables, or Dagster's own syntax.
+
+    Raises:
+        CommandError: a word selects nothing; the message lists what there is.
+    """
+    import dagster as dg
+
+    graph = definitions.resolve_asset_graph()
+    keys = {key for key in graph.get_all_asset_keys() if key in graph.materializable_asset_keys}
+    chosen: set[dg.AssetKey] = set()
+    for word in words:
+        as_key = dg.AssetKey(word.replace(".", "/").split("/"))
+        if as_key in keys:
+            chosen.add(as_key)
+        elif any(key.path[0] == word for key in keys):
+            chosen |= {key for key in keys if key.path[0] == word}
+        else:
+            chosen |= _by_syntax(definitions, word, keys)
+    wanted = chosen if chosen else keys
+    return [key for level in graph.toposorted_asset_keys_by_level for key in sorted(level) if key in wanted]
+
+
+def _by_syntax(definitions: dg.Definitions, word: str, keys: set[dg.AssetKey]) -> set[dg.AssetKey]:
+    import dagster as dg
+
+    there = sorted({key.path[0] for key in keys})
+    try:
+        found = dg.AssetSelection.from_string(word).resolve(definitions.resolve_asset_graph())
+    except (dg.DagsterError, ValueError) as error:
+        raise CommandError(f"selection {word!r} is not understood; name one of {', '.join(there)}, or a table") from error
+    if not found:
+        raise CommandError(f"selection {word!r} names nothing; there are {', '.join(there)}")
+    return set(found) & keys

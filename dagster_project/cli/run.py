@@ -1,0 +1,199 @@
+"""`headrace run`: the same graph as in the UI, in one process with one Spark session, one line per step.
+
+The run is an ordinary run of Dagster's instance: the UI shows it afterwards, with its checks and metadata.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dagster_project.cli.project import dagster_home, load_definitions, select
+from dagster_project.exceptions import CommandError, RunFailedError
+
+if TYPE_CHECKING:
+    import dagster as dg
+
+_DRAIN_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class StepLine:
+    """What a run did to one table.
+
+    Attributes:
+        table: identifier.
+        rows: rows that the table holds now (of the partition, where one was run).
+        seconds: wall-clock time of the step.
+        status: computed, unchanged, failed.
+        detail: increments computed, or why it failed.
+    """
+
+    table: str
+    rows: int
+    seconds: float
+    status: str
+    detail: str
+
+
+@click.command()
+@click.argument("selection", nargs=-1)
+@click.option("--partition", help="run only this partition, where assets have partitions")
+@click.option("--json", "as_json", is_flag=True, help="print the steps as JSON at the end, nothing else")
+def run(selection: tuple[str, ...], partition: str | None, as_json: bool) -> None:
+    """Bring tables up to date: all of them, or those of SELECTION.
+
+    SELECTION is a dataset, a corpus, a table (main.tokens), or Dagster's own syntax (group:main, key:"main/tokens"+).
+    """
+    show = (lambda line: None) if as_json else print_line
+    lines = execute(selection, partition, show)
+    if as_json:
+        click.echo(json.dumps([asdict(line) for line in lines], indent=2))
+    failed = [line for line in lines if line.status == "failed"]
+    if failed:
+        raise RunFailedError(f"{len(failed)} of {len(lines)} steps failed; first {failed[0].table}: {failed[0].detail}")
+    if not as_json:
+        computed = sum(line.status == "computed" for line in lines)
+        click.echo(f"{len(lines)} tables: {computed} computed, {len(lines) - computed} unchanged. Look: headrace ui")
+
+
+def print_line(line: StepLine) -> None:
+    """One line per table, aligned."""
+    from rich.console import Console
+
+    style = {"computed": "green", "unchanged": "dim", "failed": "red"}[line.status]
+    text = f"{line.table:<36} {line.rows:>12,} rows {line.seconds:>7.1f} s  {line.status:<9} {line.detail}"
+    Console(highlight=False, soft_wrap=True).print(text, style=style, markup=False)
+
+
+def execute(
+    selection: tuple[str, ...], partition: str | None, show: Callable[[StepLine], None]
+) -> list[StepLine]:
+    """Run a selection on the persistent instance and give a line for every table.
+
+    Raises:
+        CommandError: the selection or the partition is not there.
+        DefinitionError: the project cannot be loaded.
+    """
+    dagster_home()
+    import dagster as dg
+
+    definitions = load_definitions()
+    keys = select(definitions, selection)
+    graph = definitions.resolve_asset_graph()
+    lines: list[StepLine] = []
+    with dg.DagsterInstance.get() as instance:
+        for definition, group in groupby(keys, key=lambda key: graph.get(key).partitions_def):
+            chosen = list(group)
+            for key in _partition_keys(definition, partition, instance):
+                lines += _execute_once(definitions, instance, chosen, key, show)
+            if any(line.status == "failed" for line in lines):
+                break
+    return lines
+
+
+def _partition_keys(
+    definition: dg.PartitionsDefinition[Any] | None, wanted: str | None, instance: dg.DagsterInstance
+) -> list[str | None]:
+    """Partitions to run: the one asked for, all of them, or none where assets have none."""
+    if definition is None:
+        return [None]
+    keys = list(definition.get_partition_keys(dynamic_partitions_store=instance))
+    if wanted is None:
+        return list(keys)
+    if wanted not in keys:
+        raise CommandError(f"partition {wanted!r} is not there; the last ones are {', '.join(keys[-5:]) or 'none yet'}")
+    return [wanted]
+
+
+def _execute_once(
+    definitions: dg.Definitions,
+    instance: dg.DagsterInstance,
+    keys: list[dg.AssetKey],
+    partition: str | None,
+    show: Callable[[StepLine], None],
+) -> list[StepLine]:
+    """One run of Dagster's, its events turned into lines as they come."""
+    import threading
+
+    run_id = str(uuid.uuid4())
+    events: queue.Queue[dg.DagsterEvent | None] = queue.Queue()
+
+    def on_event(record: Any, cursor: str) -> None:
+        events.put(record.dagster_event)
+
+    job = definitions.resolve_implicit_global_asset_job_def()
+    lines: list[StepLine] = []
+
+    def collect() -> None:
+        for line in _lines(iter(events.get, None)):
+            lines.append(line)
+            show(line)
+
+    collector = threading.Thread(target=collect, name="run-lines", daemon=True)
+    collector.start()
+    instance.watch_event_logs(run_id, None, on_event)
+    try:
+        result = job.execute_in_process(
+            instance=instance,
+            run_id=run_id,
+            asset_selection=keys,
+            partition_key=partition,
+            raise_on_error=False,
+            tags={"headrace/command": "run"},
+            run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+        )
+        _drain(lines, len(result.get_asset_materialization_events()) + len(result.filter_events(_failed)))
+    finally:
+        instance.end_watch_event_logs(run_id, on_event)
+        events.put(None)
+        collector.join()
+    return lines
+
+
+def _failed(event: dg.DagsterEvent) -> bool:
+    return bool(event.is_step_failure)
+
+
+def _drain(lines: list[StepLine], expected: int) -> None:
+    """Wait until the watcher, which polls, has handed over the last events."""
+    deadline = time.monotonic() + _DRAIN_SECONDS
+    while time.monotonic() < deadline and len(lines) < expected:
+        time.sleep(0.05)
+
+
+def _lines(events: Iterator[dg.DagsterEvent]) -> Iterator[StepLine]:
+    """A line for every materialization and every failed step; other events say nothing."""
+    for event in events:
+        if event is None:
+            continue
+        if event.event_type_value == "ASSET_MATERIALIZATION":
+            values = {name: value.value for name, value in event.materialization.metadata.items()}
+            yield StepLine(
+                table=".".join(event.asset_key.path) if event.asset_key else "",
+                rows=values.get("dagster/row_count", 0),
+                seconds=values.get("seconds", 0.0),
+                status="unchanged" if values.get("skipped") else "computed",
+                detail="" if values.get("skipped") else f"increments {values.get('increments_computed')}",
+            )
+        elif event.is_step_failure:
+            yield StepLine((event.step_key or "").replace("__", ".", 1), 0, 0.0, "failed", failure_text(event))
+
+
+def failure_text(event: dg.DagsterEvent) -> str:
+    """Why a step failed, in one line."""
+    data = event.step_failure_data
+    if data.user_failure_data is not None and data.user_failure_data.description:
+        return " ".join(data.user_failure_data.description.split())
+    error = data.error
+    while error is not None and error.cause is not None:
+        error = error.cause
+    return " ".join((error.message if error is not None else "unknown").split())

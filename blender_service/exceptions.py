@@ -1,19 +1,19 @@
 """What can go wrong in Blender. Every message says what, where and how to mend.
 
-    BlenderError
-    |-- CatalogueError          the lake cannot be opened
-    |-- InvalidBlendError       a blend was asked for that cannot be; lists every mistake with its field
-    |-- BlendNotFoundError      no blend has that id or name
-    |-- BlendNameTakenError     the name already stands for another blend
-    |-- StoredBlendError        a stored config is damaged or of an unknown order version
-    |-- SourceChangedError      a table is no longer what the blend pinned
-    |-- PackedTableError        a packed table breaks its contract
-    |-- InvalidReadError        a read asks for an impossible slice
-    |-- OffsetOutOfRangeError   a read starts beyond the end of the blend
-    |-- WindowMismatchError     tokenizer, window or vocabulary are not what the reader expects
-    |-- StateError              a saved training state belongs to another blend
-    |-- ServerStartError        the server cannot take its port
-    `-- ServerUnavailableError  the server cannot be reached, or is stopping
+BlenderError
+|-- CatalogueError          the lake cannot be opened
+|-- InvalidBlendError       a blend was asked for that cannot be; lists every mistake with its field
+|-- BlendNotFoundError      no blend has that id or name
+|-- BlendNameTakenError     the name already stands for another blend
+|-- StoredBlendError        a stored config is damaged or of an unknown order version
+|-- SourceChangedError      a table is no longer what the blend pinned
+|-- PackedTableError        a packed table breaks its contract
+|-- InvalidReadError        a read asks for an impossible slice
+|-- OffsetOutOfRangeError   a read starts beyond the end of the blend
+|-- WindowMismatchError     tokenizer, window or vocabulary are not what the reader expects
+|-- StateError              a saved training state belongs to another blend
+|-- ServerStartError        the server cannot take its port
+`-- ServerUnavailableError  the server cannot be reached, or is stopping
 """
 
 from __future__ import annotations

@@ -177,9 +177,7 @@ def resolve_rows(
         slots = min(group_blocks, block_count - group * group_blocks)
         rows = np.uint64(short_group_rows[i] if group == short_group[i] else slots * block_rows)
         row_word = group_word[i] + np.uint64(group)
-        shuffled = np.int64(
-            _permute(np.uint64(place), row_word, rows, _domain_bits(rows), _mix(row_word) % rows)
-        )
+        shuffled = np.int64(_permute(np.uint64(place), row_word, rows, _domain_bits(rows), _mix(row_word) % rows))
         slot_in_group = shuffled // block_rows
         slot = group * group_blocks + slot_in_group
         if group == short_group[i]:

@@ -109,9 +109,7 @@ def _segment_from(
             turns, rank = divmod(limit - consumed[i], weights[place])
             ends.append(origin + turns * cycle.rows + cycle.place_of(place, rank))
     end = min(ends, default=OFFSET_LIMIT)
-    return Segment(
-        origin, end if end < OFFSET_LIMIT else None, active, weights, tuple(consumed[i] for i in active)
-    )
+    return Segment(origin, end if end < OFFSET_LIMIT else None, active, weights, tuple(consumed[i] for i in active))
 
 
 def _rows_until(cycle: Cycle, length: int) -> list[int]:

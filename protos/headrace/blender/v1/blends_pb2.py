@@ -24,31 +24,31 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n headrace/blender/v1/blends.proto\x12\x13headrace.blender.v1\"\xab\x01\n\nSourceSpec\x12\r\n\x05table\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06weight\x18\x03 \x01(\t\x12\x10\n\x08snapshot\x18\x04 \x01(\t\x12\x17\n\nmax_epochs\x18\x05 \x01(\rH\x00\x88\x01\x01\x12\x36\n\x0con_exhausted\x18\x06 \x01(\x0e\x32 .headrace.blender.v1.OnExhaustedB\r\n\x0b_max_epochs\"\x8c\x01\n\x12\x43reateBlendRequest\x12\x30\n\x07sources\x18\x01 \x03(\x0b\x32\x1f.headrace.blender.v1.SourceSpec\x12\x0c\n\x04seed\x18\x02 \x01(\x04\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x12\n\nblock_rows\x18\x04 \x01(\r\x12\x14\n\x0cgroup_blocks\x18\x05 \x01(\r\" \n\x0fGetBlendRequest\x12\r\n\x05\x62lend\x18\x01 \x01(\t\"\x13\n\x11ListBlendsRequest\"@\n\x12ListBlendsResponse\x12*\n\x06\x62lends\x18\x01 \x03(\x0b\x32\x1a.headrace.blender.v1.Blend\"\x87\x01\n\x0bWindowFacts\x12\x15\n\rwindow_tokens\x18\x01 \x01(\r\x12\x18\n\x10tokenizer_sha256\x18\x02 \x01(\t\x12\x17\n\x0fvocabulary_size\x18\x03 \x01(\r\x12\x1a\n\x12\x65nd_of_document_id\x18\x04 \x01(\r\x12\x12\n\npadding_id\x18\x05 \x01(\r\"\xbd\x01\n\x0b\x42lendSource\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05table\x18\x02 \x01(\t\x12\x12\n\ntable_uuid\x18\x03 \x01(\t\x12\x13\n\x0bsnapshot_id\x18\x04 \x01(\x04\x12\x0c\n\x04rows\x18\x05 \x01(\x04\x12\x0e\n\x06weight\x18\x06 \x01(\r\x12\x12\n\nmax_epochs\x18\x07 \x01(\r\x12\x36\n\x0con_exhausted\x18\x08 \x01(\x0e\x32 .headrace.blender.v1.OnExhausted\"\xc4\x01\n\x05\x42lend\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05names\x18\x02 \x03(\t\x12\x13\n\x0b\x63onfig_json\x18\x03 \x01(\t\x12\x30\n\x06window\x18\x04 \x01(\x0b\x32 .headrace.blender.v1.WindowFacts\x12\x31\n\x07sources\x18\x05 \x03(\x0b\x32 .headrace.blender.v1.BlendSource\x12\x0c\n\x04seed\x18\x06 \x01(\x04\x12\x10\n\x03\x65nd\x18\x07 \x01(\x03H\x00\x88\x01\x01\x42\x06\n\x04_end*\\\n\x0bOnExhausted\x12\x1c\n\x18ON_EXHAUSTED_UNSPECIFIED\x10\x00\x12\x14\n\x10ON_EXHAUSTED_END\x10\x01\x12\x19\n\x15ON_EXHAUSTED_CONTINUE\x10\x02\x32\x8f\x02\n\x0c\x42lendService\x12R\n\x0b\x43reateBlend\x12\'.headrace.blender.v1.CreateBlendRequest\x1a\x1a.headrace.blender.v1.Blend\x12L\n\x08GetBlend\x12$.headrace.blender.v1.GetBlendRequest\x1a\x1a.headrace.blender.v1.Blend\x12]\n\nListBlends\x12&.headrace.blender.v1.ListBlendsRequest\x1a\'.headrace.blender.v1.ListBlendsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n headrace/blender/v1/blends.proto\x12\x13headrace.blender.v1\"\xb9\x01\n\nSourceSpec\x12\r\n\x05table\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06weight\x18\x03 \x01(\t\x12\x10\n\x08snapshot\x18\x04 \x01(\t\x12\x17\n\nmax_epochs\x18\x05 \x01(\rH\x00\x88\x01\x01\x12\x36\n\x0con_exhausted\x18\x06 \x01(\x0e\x32 .headrace.blender.v1.OnExhausted\x12\x0c\n\x04live\x18\x07 \x01(\x08\x42\r\n\x0b_max_epochs\"\x8c\x01\n\x12\x43reateBlendRequest\x12\x30\n\x07sources\x18\x01 \x03(\x0b\x32\x1f.headrace.blender.v1.SourceSpec\x12\x0c\n\x04seed\x18\x02 \x01(\x04\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x12\n\nblock_rows\x18\x04 \x01(\r\x12\x14\n\x0cgroup_blocks\x18\x05 \x01(\r\" \n\x0fGetBlendRequest\x12\r\n\x05\x62lend\x18\x01 \x01(\t\"\x13\n\x11ListBlendsRequest\"@\n\x12ListBlendsResponse\x12*\n\x06\x62lends\x18\x01 \x03(\x0b\x32\x1a.headrace.blender.v1.Blend\"\x87\x01\n\x0bWindowFacts\x12\x15\n\rwindow_tokens\x18\x01 \x01(\r\x12\x18\n\x10tokenizer_sha256\x18\x02 \x01(\t\x12\x17\n\x0fvocabulary_size\x18\x03 \x01(\r\x12\x1a\n\x12\x65nd_of_document_id\x18\x04 \x01(\r\x12\x12\n\npadding_id\x18\x05 \x01(\r\"\xbd\x01\n\x0b\x42lendSource\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05table\x18\x02 \x01(\t\x12\x12\n\ntable_uuid\x18\x03 \x01(\t\x12\x13\n\x0bsnapshot_id\x18\x04 \x01(\x04\x12\x0c\n\x04rows\x18\x05 \x01(\x04\x12\x0e\n\x06weight\x18\x06 \x01(\r\x12\x12\n\nmax_epochs\x18\x07 \x01(\r\x12\x36\n\x0con_exhausted\x18\x08 \x01(\x0e\x32 .headrace.blender.v1.OnExhausted\"\xc4\x01\n\x05\x42lend\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05names\x18\x02 \x03(\t\x12\x13\n\x0b\x63onfig_json\x18\x03 \x01(\t\x12\x30\n\x06window\x18\x04 \x01(\x0b\x32 .headrace.blender.v1.WindowFacts\x12\x31\n\x07sources\x18\x05 \x03(\x0b\x32 .headrace.blender.v1.BlendSource\x12\x0c\n\x04seed\x18\x06 \x01(\x04\x12\x10\n\x03\x65nd\x18\x07 \x01(\x03H\x00\x88\x01\x01\x42\x06\n\x04_end*\\\n\x0bOnExhausted\x12\x1c\n\x18ON_EXHAUSTED_UNSPECIFIED\x10\x00\x12\x14\n\x10ON_EXHAUSTED_END\x10\x01\x12\x19\n\x15ON_EXHAUSTED_CONTINUE\x10\x02\x32\x8f\x02\n\x0c\x42lendService\x12R\n\x0b\x43reateBlend\x12\'.headrace.blender.v1.CreateBlendRequest\x1a\x1a.headrace.blender.v1.Blend\x12L\n\x08GetBlend\x12$.headrace.blender.v1.GetBlendRequest\x1a\x1a.headrace.blender.v1.Blend\x12]\n\nListBlends\x12&.headrace.blender.v1.ListBlendsRequest\x1a\'.headrace.blender.v1.ListBlendsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'headrace.blender.v1.blends_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ONEXHAUSTED']._serialized_start=1024
-  _globals['_ONEXHAUSTED']._serialized_end=1116
+  _globals['_ONEXHAUSTED']._serialized_start=1038
+  _globals['_ONEXHAUSTED']._serialized_end=1130
   _globals['_SOURCESPEC']._serialized_start=58
-  _globals['_SOURCESPEC']._serialized_end=229
-  _globals['_CREATEBLENDREQUEST']._serialized_start=232
-  _globals['_CREATEBLENDREQUEST']._serialized_end=372
-  _globals['_GETBLENDREQUEST']._serialized_start=374
-  _globals['_GETBLENDREQUEST']._serialized_end=406
-  _globals['_LISTBLENDSREQUEST']._serialized_start=408
-  _globals['_LISTBLENDSREQUEST']._serialized_end=427
-  _globals['_LISTBLENDSRESPONSE']._serialized_start=429
-  _globals['_LISTBLENDSRESPONSE']._serialized_end=493
-  _globals['_WINDOWFACTS']._serialized_start=496
-  _globals['_WINDOWFACTS']._serialized_end=631
-  _globals['_BLENDSOURCE']._serialized_start=634
-  _globals['_BLENDSOURCE']._serialized_end=823
-  _globals['_BLEND']._serialized_start=826
-  _globals['_BLEND']._serialized_end=1022
-  _globals['_BLENDSERVICE']._serialized_start=1119
-  _globals['_BLENDSERVICE']._serialized_end=1390
+  _globals['_SOURCESPEC']._serialized_end=243
+  _globals['_CREATEBLENDREQUEST']._serialized_start=246
+  _globals['_CREATEBLENDREQUEST']._serialized_end=386
+  _globals['_GETBLENDREQUEST']._serialized_start=388
+  _globals['_GETBLENDREQUEST']._serialized_end=420
+  _globals['_LISTBLENDSREQUEST']._serialized_start=422
+  _globals['_LISTBLENDSREQUEST']._serialized_end=441
+  _globals['_LISTBLENDSRESPONSE']._serialized_start=443
+  _globals['_LISTBLENDSRESPONSE']._serialized_end=507
+  _globals['_WINDOWFACTS']._serialized_start=510
+  _globals['_WINDOWFACTS']._serialized_end=645
+  _globals['_BLENDSOURCE']._serialized_start=648
+  _globals['_BLENDSOURCE']._serialized_end=837
+  _globals['_BLEND']._serialized_start=840
+  _globals['_BLEND']._serialized_end=1036
+  _globals['_BLENDSERVICE']._serialized_start=1133
+  _globals['_BLENDSERVICE']._serialized_end=1404
 # @@protoc_insertion_point(module_scope)

@@ -17,20 +17,22 @@ ON_EXHAUSTED_END: OnExhausted
 ON_EXHAUSTED_CONTINUE: OnExhausted
 
 class SourceSpec(_message.Message):
-    __slots__ = ("table", "name", "weight", "snapshot", "max_epochs", "on_exhausted")
+    __slots__ = ("table", "name", "weight", "snapshot", "max_epochs", "on_exhausted", "live")
     TABLE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_FIELD_NUMBER: _ClassVar[int]
     SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     MAX_EPOCHS_FIELD_NUMBER: _ClassVar[int]
     ON_EXHAUSTED_FIELD_NUMBER: _ClassVar[int]
+    LIVE_FIELD_NUMBER: _ClassVar[int]
     table: str
     name: str
     weight: str
     snapshot: str
     max_epochs: int
     on_exhausted: OnExhausted
-    def __init__(self, table: _Optional[str] = ..., name: _Optional[str] = ..., weight: _Optional[str] = ..., snapshot: _Optional[str] = ..., max_epochs: _Optional[int] = ..., on_exhausted: _Optional[_Union[OnExhausted, str]] = ...) -> None: ...
+    live: bool
+    def __init__(self, table: _Optional[str] = ..., name: _Optional[str] = ..., weight: _Optional[str] = ..., snapshot: _Optional[str] = ..., max_epochs: _Optional[int] = ..., on_exhausted: _Optional[_Union[OnExhausted, str]] = ..., live: _Optional[bool] = ...) -> None: ...
 
 class CreateBlendRequest(_message.Message):
     __slots__ = ("sources", "seed", "name", "block_rows", "group_blocks")

@@ -1,0 +1,199 @@
+"""A packed table at one snapshot: its facts, and which file holds which ordinals.
+
+A packed table is an array with an explicit dense index. Each data file holds one contiguous ascending run of ordinals,
+found by its smallest and largest `ordinal` in Iceberg's metadata, so an index of all rows costs one line a file::
+
+    file A  ordinals 0..4095       row of ordinal o in a file = o - smallest
+    file B  ordinals 4096..9999
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from pydantic import ValidationError
+from pyiceberg.catalog import Catalog
+from pyiceberg.conversions import from_bytes
+from pyiceberg.exceptions import NoSuchIdentifierError, NoSuchTableError
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile, FileFormat
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.types import LongType
+
+from blender_service.config import Source, WindowFacts
+from blender_service.exceptions import PackedTableError, SourceChangedError
+
+PROPERTY_OF_FACT: Final = {
+    "window_tokens": "headrace.window-tokens",
+    "tokenizer_sha256": "headrace.tokenizer-sha256",
+    "vocabulary_size": "headrace.vocabulary-size",
+    "end_of_document_id": "headrace.end-of-document-id",
+    "padding_id": "headrace.padding-id",
+}
+GENERATION: Final = "headrace.generation"
+
+
+class OrdinalRun(NamedTuple):
+    """One data file: where it is, and the ordinals [start, end) it holds."""
+
+    path: str
+    start: int
+    end: int
+
+
+class PackedTable(NamedTuple):
+    """A packed table pinned to a snapshot.
+
+    Attributes:
+        identifier: namespace.table.
+        window: what a row is.
+        runs: its files, ascending, covering [0, rows) without gap.
+        io: how its files are opened.
+    """
+
+    identifier: str
+    window: WindowFacts
+    runs: tuple[OrdinalRun, ...]
+    io: FileIO
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return self.runs[-1].end if self.runs else 0
+
+
+def load_table(catalogue: Catalog, identifier: str) -> Table | None:
+    """Load a table's metadata, None if there is none."""
+    try:
+        return catalogue.load_table(identifier)
+    except (NoSuchTableError, NoSuchIdentifierError):
+        return None
+
+
+def read_window_facts(table: Table, identifier: str) -> WindowFacts:
+    """Read what a row is from the table's properties.
+
+    Raises:
+        PackedTableError: a property is missing or wrong, so this is not a packed table.
+    """
+    missing = [name for name in (*PROPERTY_OF_FACT.values(), GENERATION) if name not in table.properties]
+    if missing:
+        raise PackedTableError(
+            f"table {identifier}: is not packed, it lacks {', '.join(missing)}; name a packed_<dataset>_<length> table"
+        )
+    values = {fact: table.properties[name] for fact, name in PROPERTY_OF_FACT.items()}
+    try:
+        return WindowFacts.model_validate_strings(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = PROPERTY_OF_FACT[str(first["loc"][0])]
+        raise PackedTableError(
+            f"table {identifier}: property {name} is {values[str(first['loc'][0])]!r}: {first['msg']}; pack it again"
+        ) from error
+
+
+def generation_at(table: Table, snapshot: Snapshot) -> str:
+    """Give the generation of the packing that a snapshot belongs to.
+
+    It changes whenever an ordinal may mean another row. The snapshot's own summary says it; snapshots made by
+    maintenance have none, for them the table's property holds.
+    """
+    own = snapshot.summary.additional_properties.get(GENERATION) if snapshot.summary else None
+    return own if own is not None else table.properties.get(GENERATION, "")
+
+
+def index_snapshot(table: Table, identifier: str, snapshot: Snapshot) -> tuple[OrdinalRun, ...]:
+    """List the files of a snapshot by their ordinals.
+
+    Raises:
+        PackedTableError: the ordinals are not dense from 0, or a file cannot say which it holds.
+    """
+    if "ordinal" not in table.schema().column_names:
+        raise PackedTableError(f"table {identifier}: has no column ordinal; name a packed_<dataset>_<length> table")
+    ordinal_id = table.schema().find_field("ordinal").field_id
+    runs: list[OrdinalRun] = []
+    for task in table.scan(snapshot_id=snapshot.snapshot_id).plan_files():
+        if task.delete_files:
+            raise PackedTableError(
+                f"table {identifier}: file {task.file.file_path} has delete files; rewrite them into data files"
+            )
+        runs.append(_run_of(task.file, ordinal_id, identifier))
+    runs.sort(key=lambda run: run.start)
+    expected = 0
+    for run in runs:
+        if run.start != expected:
+            raise PackedTableError(
+                f"table {identifier}: ordinal {expected} should come next, but {run.path} starts at {run.start}; "
+                "ordinals must be dense from 0, each in one file: pack the table again"
+            )
+        expected = run.end
+    return tuple(runs)
+
+
+def _run_of(file: DataFile, ordinal_id: int, identifier: str) -> OrdinalRun:
+    """Read which ordinals a file holds from its bounds in the manifest."""
+    lower = (file.lower_bounds or {}).get(ordinal_id)
+    upper = (file.upper_bounds or {}).get(ordinal_id)
+    if lower is None or upper is None or file.file_format != FileFormat.PARQUET:
+        raise PackedTableError(
+            f"table {identifier}: file {file.file_path} is not Parquet with bounds for ordinal; write the table with "
+            "write.metadata.metrics.column.ordinal=full"
+        )
+    start, last = int(from_bytes(LongType(), lower)), int(from_bytes(LongType(), upper))
+    if last - start + 1 != file.record_count:
+        raise PackedTableError(
+            f"table {identifier}: file {file.file_path} holds {file.record_count} rows for ordinals {start}..{last}; "
+            "each file must hold one contiguous run: rewrite it sorted by ordinal"
+        )
+    return OrdinalRun(file.file_path, start, last + 1)
+
+
+def open_pinned(catalogue: Catalog, source: Source, window: WindowFacts) -> tuple[Table, Snapshot]:
+    """Find the table and snapshot that a source pinned, and check that they are what they were.
+
+    Raises:
+        SourceChangedError: the table was dropped, made again, repacked, or its snapshot expired.
+    """
+    where = f"source {source.name}: table {source.table}"
+    table = load_table(catalogue, source.table)
+    if table is None:
+        raise SourceChangedError(f"{where} does not exist any more; restore it, or create a blend without it")
+    if str(table.metadata.table_uuid) != source.table_uuid:
+        raise SourceChangedError(
+            f"{where} has UUID {table.metadata.table_uuid}, the blend pinned {source.table_uuid}: it was dropped and "
+            "made again; create a new blend"
+        )
+    try:
+        facts = read_window_facts(table, source.table)
+    except PackedTableError as error:
+        raise SourceChangedError(f"{where} changed: {error}") from error
+    for fact, name in PROPERTY_OF_FACT.items():
+        if getattr(facts, fact) != getattr(window, fact):
+            raise SourceChangedError(
+                f"{where} says {name} = {getattr(facts, fact)}, the blend was made for {getattr(window, fact)}; "
+                "create a new blend, and start training with its tokenizer"
+            )
+    snapshot = table.snapshot_by_id(int(source.snapshot_id))
+    if snapshot is None:
+        raise SourceChangedError(
+            f"{where} has no snapshot {source.snapshot_id} any more, its tag was removed; create a new blend"
+        )
+    generation = generation_at(table, snapshot)
+    if generation != source.generation:
+        raise SourceChangedError(
+            f"{where} is generation {generation} at snapshot {source.snapshot_id}, the blend pinned "
+            f"{source.generation}: it was packed again; create a new blend"
+        )
+    return table, snapshot
+
+
+__all__ = [
+    "OrdinalRun",
+    "PackedTable",
+    "generation_at",
+    "index_snapshot",
+    "load_table",
+    "open_pinned",
+    "read_window_facts",
+]

@@ -1,0 +1,49 @@
+"""Errors across the wire: which gRPC status each one becomes, and which one a status becomes again.
+
+The class travels in the trailing metadata, so that a client raises what the server raised, message included.
+"""
+
+from __future__ import annotations
+
+from typing import Final, cast
+
+import grpc
+
+from blender_service import exceptions
+from blender_service.exceptions import BlenderError, ServerUnavailableError
+
+ERROR_KEY: Final = "headrace-error"
+STATUS_OF: Final[dict[type[BlenderError], grpc.StatusCode]] = {
+    exceptions.InvalidBlendError: grpc.StatusCode.INVALID_ARGUMENT,
+    exceptions.InvalidReadError: grpc.StatusCode.INVALID_ARGUMENT,
+    exceptions.BlendNotFoundError: grpc.StatusCode.NOT_FOUND,
+    exceptions.BlendNameTakenError: grpc.StatusCode.ALREADY_EXISTS,
+    exceptions.OffsetOutOfRangeError: grpc.StatusCode.OUT_OF_RANGE,
+    exceptions.SourceChangedError: grpc.StatusCode.FAILED_PRECONDITION,
+    exceptions.WindowMismatchError: grpc.StatusCode.FAILED_PRECONDITION,
+    exceptions.StoredBlendError: grpc.StatusCode.DATA_LOSS,
+    exceptions.PackedTableError: grpc.StatusCode.DATA_LOSS,
+    exceptions.CatalogueError: grpc.StatusCode.FAILED_PRECONDITION,
+    exceptions.ServerUnavailableError: grpc.StatusCode.UNAVAILABLE,
+}
+RETRIED: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED})
+
+
+def status_of(error: BlenderError) -> grpc.StatusCode:
+    """Give the gRPC status of an error."""
+    return STATUS_OF.get(type(error), grpc.StatusCode.INTERNAL)
+
+
+def error_of(rpc_error: grpc.RpcError, address: str) -> BlenderError:
+    """Give back the error that the server raised, or say that it could not be reached."""
+    call = cast(grpc.Call, rpc_error)  # every error that a call raises is also the call
+    details = call.details() or call.code().name
+    name = dict(call.trailing_metadata() or ()).get(ERROR_KEY, "")
+    kind = getattr(exceptions, str(name), None)
+    if isinstance(kind, type) and issubclass(kind, BlenderError):
+        return kind(details)
+    if call.code() in RETRIED or call.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+        return ServerUnavailableError(
+            f"server {address}: {details}; start it with `headrace serve`, or mend the address"
+        )
+    return BlenderError(f"server {address}: {call.code().name}: {details}")

@@ -1,0 +1,61 @@
+"""Refuses rows that the reader was not built for: another tokenizer, window length or vocabulary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from blender_service.exceptions import WindowMismatchError
+
+
+class Window(Protocol):
+    """What a row is, as config or as message."""
+
+    @property
+    def window_tokens(self) -> int:
+        """Length of a row."""
+
+    @property
+    def tokenizer_sha256(self) -> str:
+        """SHA-256 of the tokenizer's file."""
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Number of token ids."""
+
+
+@dataclass(frozen=True)
+class ExpectedWindow:
+    """What a reader was built for; what is 0 or empty is not checked.
+
+    Attributes:
+        window_tokens: length of a row.
+        tokenizer_sha256: SHA-256 of the tokenizer's file.
+        vocabulary_size: number of token ids.
+    """
+
+    window_tokens: int = 0
+    tokenizer_sha256: str = ""
+    vocabulary_size: int = 0
+
+    def check(self, blend_id: str, window: Window) -> None:
+        """Compare with a blend.
+
+        Raises:
+            WindowMismatchError: naming the first fact that differs.
+        """
+        if self.tokenizer_sha256 and self.tokenizer_sha256 != window.tokenizer_sha256:
+            raise WindowMismatchError(
+                f"blend {blend_id}: the reader's tokenizer {self.tokenizer_sha256} is not the blend's "
+                f"{window.tokenizer_sha256}; load the one named in headrace.tokenizer-sha256"
+            )
+        if self.window_tokens and self.window_tokens != window.window_tokens:
+            raise WindowMismatchError(
+                f"blend {blend_id}: the reader wants windows of {self.window_tokens} tokens, the blend has "
+                f"{window.window_tokens}; choose a blend of tables packed to {self.window_tokens}"
+            )
+        if self.vocabulary_size and self.vocabulary_size != window.vocabulary_size:
+            raise WindowMismatchError(
+                f"blend {blend_id}: the reader's vocabulary has {self.vocabulary_size} tokens, the blend's "
+                f"{window.vocabulary_size}; build the model for {window.vocabulary_size}"
+            )

@@ -1,0 +1,55 @@
+"""A lake with two packed tables, and servers of it on loopback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog import Catalog
+
+from blender_service.client import BlenderClient
+from blender_service.server import RunningServer, start
+from tests.blender_service.packed_tables import PackedFixture, create_packed, open_lake
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Catalog:
+    """An empty embedded lake."""
+    return open_lake(tmp_path / "warehouse")
+
+
+@pytest.fixture
+def code(lake: Catalog) -> PackedFixture:
+    """A packed table of 700 rows: three files in two increments, small row groups."""
+    table = create_packed(lake, "main.packed_code_16")
+    table.append(300, seed=1, row_group=64)
+    table.append(150, seed=2, row_group=1000)
+    return table.append(250, seed=3, increment=1, row_group=17)
+
+
+@pytest.fixture
+def prose(lake: Catalog) -> PackedFixture:
+    """A packed table of 100 rows in one file."""
+    return create_packed(lake, "main.packed_prose_16").append(100, seed=4)
+
+
+@pytest.fixture
+def serve(lake: Catalog) -> Iterator[Callable[..., RunningServer]]:
+    """Start servers of the lake on loopback; they stop with the test."""
+    running: list[RunningServer] = []
+
+    def begin(port: int = 0, **options: int) -> RunningServer:
+        running.append(start(lake, port=port, **options))
+        return running[-1]
+
+    yield begin
+    for server in running:
+        server.stop(grace_seconds=1)
+
+
+@pytest.fixture
+def client(serve: Callable[..., RunningServer]) -> Iterator[BlenderClient]:
+    """A client of a server of the lake."""
+    with BlenderClient(serve().address, retry_seconds=5) as connected:
+        yield connected

@@ -1,0 +1,141 @@
+"""Packed tables made with PyIceberg and Arrow alone, with the rows that a reader must give back; no Spark."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import NamespaceAlreadyExistsError
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import IntegerType, ListType, LongType, NestedField, StringType, StructType
+
+WINDOW_TOKENS = 16
+VOCABULARY_SIZE = 300
+END_OF_DOCUMENT, PADDING = 1, 0
+TOKENIZER = hashlib.sha256(b"the tokenizer of the tests").hexdigest()
+
+SCHEMA = Schema(
+    NestedField(1, "ordinal", LongType(), required=True),
+    NestedField(2, "increment", IntegerType(), required=True),
+    NestedField(3, "token_count", IntegerType(), required=True),
+    NestedField(4, "input_ids", ListType(5, IntegerType(), element_required=True), required=True),
+    NestedField(
+        6,
+        "segments",
+        ListType(
+            7,
+            StructType(
+                NestedField(8, "doc_id", StringType(), required=True),
+                NestedField(9, "document_start", LongType(), required=True),
+                NestedField(10, "token_count", IntegerType(), required=True),
+                NestedField(11, "window_start", IntegerType(), required=True),
+            ),
+            element_required=True,
+        ),
+        required=True,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row as it was written: what a reader must give back."""
+
+    input_ids: tuple[int, ...]
+    segments: tuple[tuple[str, int, int, int], ...]
+
+    @property
+    def token_count(self) -> int:
+        """Tokens before the padding."""
+        return sum(segment[2] for segment in self.segments)
+
+
+@dataclass
+class PackedFixture:
+    """A packed table with the rows that were written to it, by ordinal."""
+
+    catalogue: Catalog
+    identifier: str
+    rows: list[Row] = field(default_factory=list)
+
+    @property
+    def table(self) -> Table:
+        """The table as it is now."""
+        return self.catalogue.load_table(self.identifier)
+
+    def append(self, count: int, seed: int, increment: int = 0, row_group: int | None = None) -> PackedFixture:
+        """Append `count` random rows as one file of an increment, in row groups of `row_group` rows."""
+        first = len(self.rows)
+        self.rows += random_rows(count, seed)
+        if row_group:
+            self.table.transaction().set_properties(
+                {"write.parquet.row-group-limit": str(row_group)}
+            ).commit_transaction()
+        self.table.append(to_arrow(self.rows[first:], first, increment))
+        return self
+
+
+def random_rows(count: int, seed: int) -> list[Row]:
+    """Make rows of random segments: one to four documents, ids in hex, padding at the end of some rows."""
+    random = np.random.default_rng(seed)
+    rows = []
+    for _ in range(count):
+        cuts = np.sort(random.choice(np.arange(1, WINDOW_TOKENS + 1), size=int(random.integers(1, 5)), replace=False))
+        starts = [0, *cuts[:-1].tolist()]
+        ids = np.full(WINDOW_TOKENS, PADDING)
+        ids[: cuts[-1]] = random.integers(2, VOCABULARY_SIZE, size=cuts[-1])
+        ids[cuts - 1] = END_OF_DOCUMENT
+        segments = tuple(
+            (random.bytes(16).hex(), int(random.integers(0, 1 << 40)), int(end) - start, start)
+            for start, end in zip(starts, cuts, strict=True)
+        )
+        rows.append(Row(tuple(int(i) for i in ids), segments))
+    return rows
+
+
+def to_arrow(rows: list[Row], first: int, increment: int) -> pa.Table:
+    """Give rows the form of a packed table, ordinals from `first`."""
+    names = ("doc_id", "document_start", "token_count", "window_start")
+    return pa.Table.from_pydict(
+        {
+            "ordinal": range(first, first + len(rows)),
+            "increment": [increment] * len(rows),
+            "token_count": [row.token_count for row in rows],
+            "input_ids": [list(row.input_ids) for row in rows],
+            "segments": [[dict(zip(names, segment, strict=True)) for segment in row.segments] for row in rows],
+        },
+        schema=SCHEMA.as_arrow(),
+    )
+
+
+def open_lake(warehouse: Path) -> Catalog:
+    """Open an embedded lake, made if it is not there."""
+    warehouse.mkdir(parents=True, exist_ok=True)
+    uri = f"sqlite:///{warehouse}/catalog.db?timeout=30"
+    return load_catalog("lake", type="sql", uri=uri, warehouse=str(warehouse))
+
+
+def create_packed(catalogue: Catalog, identifier: str, **changed: str) -> PackedFixture:
+    """Create an empty packed table; `changed` replaces properties, dashes written as underscores."""
+    with contextlib.suppress(NamespaceAlreadyExistsError):
+        catalogue.create_namespace(identifier.split(".", maxsplit=1)[0])
+    properties = {
+        "headrace.window-tokens": str(WINDOW_TOKENS),
+        "headrace.tokenizer-sha256": TOKENIZER,
+        "headrace.vocabulary-size": str(VOCABULARY_SIZE),
+        "headrace.end-of-document-id": str(END_OF_DOCUMENT),
+        "headrace.padding-id": str(PADDING),
+        "headrace.generation": "first",
+    }
+    properties.update({f"headrace.{name.replace('_', '-')}": value for name, value in changed.items()})
+    spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "increment"))
+    catalogue.create_table(identifier, schema=SCHEMA, partition_spec=spec, properties=properties)
+    return PackedFixture(catalogue, identifier)

@@ -1,0 +1,138 @@
+"""Configs are values: canonical bytes, named by their hash, written once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import fs
+
+from blender_service.config import BlendConfig, Source, WindowFacts, load_config
+from blender_service.exceptions import BlendNameTakenError, BlendNotFoundError, InvalidBlendError, StoredBlendError
+from blender_service.store import BlendStore, LocalStore, ObjectStore, RemoteStore
+
+WINDOW = WindowFacts(
+    window_tokens=16, tokenizer_sha256="ab" * 32, vocabulary_size=300, end_of_document_id=1, padding_id=0
+)
+
+
+def make_config(seed: int = 17, weights: tuple[int, ...] = (3, 1)) -> BlendConfig:
+    """Make a config of sources a, b, ..."""
+    sources = tuple(
+        Source(
+            name=chr(97 + i),
+            table=f"main.packed_{chr(97 + i)}_16",
+            table_uuid="00000000-0000-0000-0000-000000000001",
+            snapshot_id="9007199254740993",
+            rows=10,
+            generation="first",
+            weight=weight,
+            max_epochs=1,
+            on_exhausted="END",
+        )
+        for i, weight in enumerate(weights)
+    )
+    return BlendConfig(
+        order_version=1, seed=str(seed), block_rows=2048, group_blocks=16, window=WINDOW, sources=sources
+    )
+
+
+@pytest.fixture(params=["local", "remote"])
+def objects(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+    """Both kinds of places for blends, on a local directory."""
+    if request.param == "local":
+        return LocalStore(tmp_path / "blends")
+    return RemoteStore(fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()), "blends")
+
+
+def test_canonical_json_never_changes() -> None:
+    """Keys sorted, no floats, 64-bit ids and the seed as text: this config has this id in every version."""
+    text = make_config().canonical_json().decode()
+    assert json.loads(text)["seed"] == "17"
+    assert json.loads(text)["sources"][0]["snapshot_id"] == "9007199254740993"
+    assert text == json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"))
+    assert make_config().blend_id == hashlib.sha256(text.encode()).hexdigest()
+    assert make_config().blend_id == "GOLDEN"
+
+
+@given(st.integers(0, 2**64 - 1), st.lists(st.integers(1, 1000), min_size=1, max_size=5))
+def test_config_round_trips(seed: int, weights: list[int]) -> None:
+    """Reading the canonical bytes gives the same value and id."""
+    config = make_config(seed, tuple(weights))
+    assert load_config(config.blend_id, config.canonical_json()) == config
+
+
+def test_damaged_config_is_refused() -> None:
+    """A flipped byte or a newer order version is never served."""
+    config = make_config()
+    with pytest.raises(StoredBlendError, match="SHA-256"):
+        load_config(config.blend_id, config.canonical_json().replace(b'"17"', b'"18"'))
+    newer = config.canonical_json().replace(b'"order_version":1', b'"order_version":2')
+    with pytest.raises(StoredBlendError, match="order_version"):
+        load_config(hashlib.sha256(newer).hexdigest(), newer)
+
+
+def test_put_is_idempotent_and_found_by_id_prefix_and_name(tmp_path: Path, objects: ObjectStore) -> None:
+    """The same config twice is one object; it answers to its id, the start of it, and its names."""
+    store = BlendStore(objects)
+    config = make_config()
+    blend_id = store.put(config)
+    assert store.put(config) == blend_id
+    store.bind("nightly", blend_id)
+    store.bind("nightly", blend_id)
+    assert store.list_ids() == [blend_id]
+    assert store.get(blend_id) == config
+    assert store.names() == {blend_id: ["nightly"]}
+    assert {store.resolve(r) for r in (blend_id, blend_id[:6], "nightly")} == {blend_id}
+    assert not [path for path in tmp_path.rglob("*") if path.name.startswith(".writing-")]
+
+
+def test_names_are_bound_once(objects: ObjectStore) -> None:
+    """A name that stands for a blend never stands for another one."""
+    store = BlendStore(objects)
+    store.bind("nightly", store.put(make_config(1)))
+    with pytest.raises(BlendNameTakenError, match="nightly"):
+        store.bind("nightly", store.put(make_config(2)))
+
+
+def test_unknown_references_are_refused(objects: ObjectStore) -> None:
+    """Too short a prefix, an unknown name, an unknown id, a path: not found."""
+    store = BlendStore(objects)
+    blend_id = store.put(make_config())
+    for reference in (blend_id[:5], "nightly", "../x", "", "zz"):
+        with pytest.raises(BlendNotFoundError):
+            store.resolve(reference)
+    with pytest.raises(BlendNotFoundError):
+        store.get("0" * 64)
+
+
+@pytest.mark.parametrize("name", ["Upper", "abcdef", "../up", "a/b", "", "1st", "x" * 200])
+def test_names_that_are_paths_or_ids_are_refused(name: str, tmp_path: Path) -> None:
+    """A name is a plain lower-case word that cannot be read as the start of an id."""
+    with pytest.raises(InvalidBlendError):
+        BlendStore(LocalStore(tmp_path)).check_name(name)
+
+
+def test_one_of_many_writers_wins(tmp_path: Path) -> None:
+    """Sixteen threads that bind one name: exactly one succeeds, and the file is whole."""
+    store = LocalStore(tmp_path)
+    won: list[int] = []
+    barrier = threading.Barrier(16)
+
+    def put(number: int) -> None:
+        barrier.wait()
+        if store.put_if_absent("names/x", str(number).encode() * 1000):
+            won.append(number)
+
+    threads = [threading.Thread(target=put, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+    assert store.read("names/x") == str(won[0]).encode() * 1000

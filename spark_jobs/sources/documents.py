@@ -176,6 +176,7 @@ def documents(files: DataFrame, documents: DataFrame, config: DocumentsConfig) -
     task_count = int(files.sparkSession.conf.get("spark.sql.shuffle.partitions") or 200)
     read = (
         files.where(~F.col("unchanged"))
+        .drop("repository_facts")
         .repartitionById(task_count, F.pmod("size_rank", F.lit(task_count)))
         .mapInArrow(partial(read_files, rules=rules), from_arrow_schema(READ_ROWS))
     )

@@ -12,6 +12,7 @@ import re
 import stat
 from collections.abc import Iterator
 from typing import NamedTuple
+from urllib.parse import quote
 
 import pyarrow as pa
 from pyarrow import fs
@@ -23,7 +24,10 @@ _LEFT_OUT = frozenset({"__pycache__", "node_modules"})
 
 
 class FoundFile(NamedTuple):
-    """One file: where it is, its path below the root, its size in bytes and its time in microseconds since 1970 UTC."""
+    """One file: where it is, its path below the root, its size in bytes and its time in microseconds since 1970 UTC.
+
+    A path that ends in a slash is a directory whose files could not be listed; it always has a refusal.
+    """
 
     location: str
     path: str
@@ -49,7 +53,10 @@ def open_file(location: str) -> pa.NativeFile:
         OSError: it is gone, a directory, or may not be read.
     """
     if is_uri(location):
-        file_system, path = fs.FileSystem.from_uri(location)
+        try:
+            file_system, path = fs.FileSystem.from_uri(location)
+        except pa.ArrowException as error:  # raised on executors that lack what the driver had
+            raise OSError(str(error)) from error
         return file_system.open_input_file(path)
     return fs.LocalFileSystem().open_input_file(location)
 
@@ -108,7 +115,7 @@ def _walk(root: str) -> Iterator[FoundFile]:
             own = os.stat(directory)
             entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
         except OSError as error:
-            yield FoundFile(directory, below.rstrip("/") or ".", None, None, unreadable(error))
+            yield FoundFile(directory, below or "/", None, None, unreadable(error))
             continue
         if (own.st_dev, own.st_ino) in seen:
             continue
@@ -160,10 +167,12 @@ def _find_by_uri(root: str) -> Iterator[FoundFile]:
         )
     except (OSError, pa.ArrowException) as error:
         raise InputError(f"{root}: {str(error).splitlines()[0]}; check the URI and the credentials") from error
-    prefix = root[: len(root) - len(base)] if root.endswith(base) else root.partition("://")[0] + "://"
+    scheme, _, rest = root.partition("://")
+    query = rest.partition("?")[1:]
     for file in found:
         path = file.base_name if file.path == base else file.path[len(base) :].lstrip("/")
         hidden = any(part.startswith(".") or part in _LEFT_OUT for part in path.split("/"))
         if file.type == fs.FileType.File and not hidden:
             modified = None if file.mtime_ns is None else file.mtime_ns // 1000
-            yield FoundFile(prefix + file.path, path, file.size, modified)
+            location = f"{scheme}://{quote(file.path)}{''.join(query)}"
+            yield FoundFile(location, path, file.size, modified)

@@ -1,7 +1,7 @@
 """Licences as SPDX expressions, from what people write in metadata.
 
 Three places are asked, best first: an SPDX expression, the trove classifiers, the free text of a licence field. What is
-not recognised for certain is None: "BSD" alone names four licences. Ids are those of the SPDX licence list 3.27.
+not recognised for certain is None: "BSD" alone names four licences. Ids are those of the SPDX licence list.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ _IDS = (
     "Unlicense UPL-1.0 W3C WTFPL X11 Zlib ZPL-2.1"
 )
 _EXCEPTIONS = "LLVM-exception GCC-exception-3.1 Classpath-exception-2.0 Autoconf-exception-3.0 Bison-exception-2.2"
-_SPDX = {name.lower(): name for name in (*_IDS.split(), *_EXCEPTIONS.split())}
+_LICENCES = {name.lower(): name for name in _IDS.split()}
+_LICENCE_EXCEPTIONS = {name.lower(): name for name in _EXCEPTIONS.split()}
 _OPERATORS = {"and": "AND", "or": "OR", "with": "WITH"}
 _TOKEN = re.compile(r"\s*(\(|\)|[A-Za-z0-9.+-]+)")
 
@@ -146,13 +147,14 @@ def _canonical(text: str) -> str | None:
         if found is None:
             return None
         place, token = found.end(), found[1]
-        if token == "(" and wants_id:
+        known = _LICENCE_EXCEPTIONS if words[-1:] == ["WITH"] else _LICENCES
+        if token == "(" and wants_id and words[-1:] != ["WITH"]:
             depth += 1
             words.append("(")
         elif token == ")" and not wants_id and depth:
             depth -= 1
             words.append(")")
-        elif wants_id and (name := _SPDX.get(token.lower()) or _reference(token)):
+        elif wants_id and (name := known.get(token.lower()) or _reference(token)):
             words.append(name)
             wants_id = False
         elif not wants_id and token.lower() in _OPERATORS:

@@ -64,9 +64,7 @@ _PROSE = re.compile(
     rf"(?i)(?:\.(?:md|markdown|rst)$|(?:^|/)(?:{_LICENCE_TEXTS}|{_README_OR_CHANGES})$|\.dist-info/licenses/)"
 )
 _DESCRIPTION = re.compile(r"(?:\.dist-info/METADATA|\.egg-info/PKG-INFO)$")
-_MODULE = re.compile(r"\.py$")
 _INFO_DIRECTORY = re.compile(r"^[^/]+\.(?:dist|egg)-info/")
-_ANY = re.compile("")
 _RECORD_READERS = {".parquet": "parquet", ".pq": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 _COMPRESSIONS = (".gz", ".zst", ".zstd")
 
@@ -146,35 +144,44 @@ def _list_repositories(source: PythonCodeSource | PythonDocsSource) -> Iterator[
 
 def _list_code(repository: Repository, source: PythonCodeSource) -> Iterator[_Listed]:
     """Source files, told by their extension; what describes the distribution is not its source."""
-    for file in repository.files(_ANY):
-        language = language_of(file.path)
-        if file.refusal is None and (language is None or language.kind not in source.kinds):
-            continue
-        if not _INFO_DIRECTORY.match(file.path):
-            yield _Listed(file, file.path, "text", language, repository.facts)
+
+    def wanted(path: str) -> bool:
+        language = language_of(path)
+        return language is not None and language.kind in source.kinds and not _INFO_DIRECTORY.match(path)
+
+    for file in repository.files(wanted):
+        yield _Listed(file, file.path, "text", language_of(file.path), repository.facts)
 
 
 def _list_docs(repository: Repository, source: PythonDocsSource) -> Iterator[_Listed]:
     """Prose files, the long description, and the docstring of each module."""
-    for file in repository.files(_ANY):
-        path = stable_path(file.path)
-        if _DESCRIPTION.search(path):
-            yield _Listed(file, f"{path}#description", "description", PLAIN_TEXT, repository.facts)
-        elif _MODULE.search(path):
-            if source.docstrings:
-                yield _Listed(file, f"{path}#docstring", "docstring", PLAIN_TEXT, repository.facts)
-        elif _PROSE.search(path) or (file.refusal is not None and language_of(path) is None):
-            language = language_of(path)
-            yield _Listed(
-                file, path, "text", language if language and language.kind == "prose" else PLAIN_TEXT, repository.facts
-            )
+
+    def wanted(path: str) -> bool:
+        reader = _prose_reader(path)
+        return reader is not None and (source.docstrings or reader != "docstring")
+
+    for file in repository.files(wanted):
+        path, reader = stable_path(file.path), _prose_reader(file.path)
+        part = "" if reader == "text" else f"#{reader}"
+        language = language_of(path) if reader == "text" else None
+        yield _Listed(file, path + part, reader, language or PLAIN_TEXT, repository.facts)
+
+
+def _prose_reader(path: str) -> str | None:
+    """The reader for the prose in a file of a repository, or None where there is none in it."""
+    if path.endswith(".py"):
+        return "docstring"
+    if _DESCRIPTION.search(path):
+        return "description"
+    language = language_of(path)
+    return "text" if _PROSE.search(path) and (language is None or language.kind == "prose") else None
 
 
 def _list_tree(source: FilesSource) -> Iterator[_Listed]:
     """Files below the path of a source, each with the reader for its format."""
     wanted = None if source.glob is None else glob_pattern(source.glob)
     for file in find_files(absolute(source.path)):
-        if wanted is not None and not wanted.fullmatch(file.path):
+        if wanted is not None and not wanted.fullmatch(file.path) and not file.path.endswith("/"):
             continue
         reader = _reader_of(file.path, source.format)
         language = Language(source.record_kind, None, "") if reader in ("parquet", "jsonl") else language_of(file.path)

@@ -10,11 +10,13 @@ import ast
 import email
 import inspect
 import io
+import re
 import tokenize
 import warnings
 
 from spark_jobs.sources.refusals import Reason, Refusal
 
+_FOLD = re.compile(r"\n(?: {8}\|?|\t)")
 _BEFORE_A_STATEMENT = (tokenize.COMMENT, tokenize.NL, tokenize.ENCODING)
 
 
@@ -43,11 +45,7 @@ def long_description(metadata: str) -> tuple[str, str] | Refusal:
     message = email.message_from_string(metadata)
     header = message.get("Description")
     body = message.get_payload()
-    text = (
-        body
-        if isinstance(body, str) and body.strip()
-        else inspect.cleandoc((header or "").replace("\n        |", "\n"))
-    )
+    text = body if isinstance(body, str) and body.strip() else _FOLD.sub("\n", header or "")
     if not text.strip() or text.strip() == "UNKNOWN":
         return Refusal(Reason.EMPTY, "the metadata has no description")
     media_type = (message.get("Description-Content-Type") or "text/x-rst").partition(";")[0].strip()

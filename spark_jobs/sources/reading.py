@@ -73,7 +73,7 @@ def read_files(batches: Iterator[pa.RecordBatch], rules: ReadingRules) -> Iterat
         for file in batch.to_pylist():
             for row in read_file(file, rules):
                 rows.append(row)
-                held += len(row.get("content") or "")
+                held += row["byte_count"] or 0 if row["doc_id"] else 0
                 if held >= BATCH_BYTES or len(rows) >= _BATCH_ROWS:
                     yield pa.RecordBatch.from_pylist(rows, READ_ROWS)
                     rows, held = [], 0
@@ -94,7 +94,7 @@ def read_file(file: Row, rules: ReadingRules) -> Iterator[Row]:
 def _read_text(file: Row, rules: ReadingRules) -> Iterator[Row]:
     """The one document of a text file, and its arrival."""
     limit = rules.max_document_bytes
-    if file["byte_count"] > limit:
+    if file["byte_count"] is not None and file["byte_count"] > limit:
         detail = f"{file['byte_count']} bytes; max_document_bytes is {limit}"
         yield _arrival(file, Refusal(Reason.TOO_LARGE, detail))
         return

@@ -154,6 +154,8 @@ def column_values(column: pa.Array) -> list[Any]:
         return list(column.to_pylist())
     except UnicodeDecodeError:
         return [_text_or_bytes(value) for value in column.cast(pa.large_binary()).to_pylist()]
+    except (ValueError, OverflowError):  # a moment that Python's datetime cannot hold
+        return list(column.cast(pa.string()).to_pylist())
 
 
 def _text_or_bytes(value: bytes | None) -> str | bytes | None:
@@ -176,13 +178,15 @@ def _usable(number: int, text: object, fields: dict[str, Any], source: FilesSour
         detail = f"column {source.text_column!r} holds {type(text).__name__}, not text"
         return Refused(number, Refusal(Reason.WRONG_TYPE, detail))
     identity = (source.id_column, source.repository_column, source.language_column, source.licence_column)
-    record_id, repository, language, licence = (_text(fields.get(name)) if name else None for name in identity)
-    metadata = {name: value for name in source.metadata_columns if (value := _text(fields.get(name))) is not None}
     try:
+        record_id, repository, language, licence = (_text(fields.get(name)) if name else None for name in identity)
+        metadata = {name: value for name in source.metadata_columns if (value := _text(fields.get(name))) is not None}
         size = len(text.encode())
         "".join(filter(None, (record_id, repository, language, licence, *metadata.values()))).encode()
     except UnicodeEncodeError as error:
         return Refused(number, Refusal(Reason.UNDECODABLE, f"lone surrogate at character {error.start}"))
+    except RecursionError:
+        return Refused(number, Refusal(Reason.BAD_RECORD, "a mapped column is nested too deeply"))
     if size > max_bytes:
         return Refused(number, Refusal(Reason.TOO_LARGE, f"{size} bytes; max_document_bytes is {max_bytes}"))
     return Record(number, text, record_id, repository, language, licence, metadata)

@@ -12,7 +12,7 @@ import importlib.metadata
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
@@ -54,10 +54,10 @@ class Repository:
     root: str
     distribution: importlib.metadata.Distribution | None = None
 
-    def files(self, wanted: re.Pattern[str]) -> Iterator[FoundFile]:
-        """The files whose path matches, with paths below the root (below site-packages for a distribution)."""
+    def files(self, wanted: Callable[[str], bool]) -> Iterator[FoundFile]:
+        """The files whose path is wanted, and what could not be listed; paths are below the root (site-packages)."""
         if self.distribution is None:
-            return (file for file in find_files(self.root) if wanted.search(file.path))
+            return (file for file in find_files(self.root) if wanted(file.path) or file.path.endswith("/"))
         return _distribution_files(self.distribution, self.root, wanted)
 
 
@@ -184,17 +184,17 @@ def _strings(value: object) -> list[str]:
 
 
 def _distribution_files(
-    distribution: importlib.metadata.Distribution, root: str, wanted: re.Pattern[str]
+    distribution: importlib.metadata.Distribution, root: str, wanted: Callable[[str], bool]
 ) -> Iterator[FoundFile]:
     """The files of a distribution below site-packages; scripts that it put elsewhere are not its sources."""
     recorded = distribution.files
     if recorded is None:
         name = distribution.metadata["Name"]
         refusal = Refusal(Reason.NO_FILE_LIST, f"{name} has no RECORD; reinstall it from a wheel")
-        yield FoundFile(f"{root}/{name}", name, None, None, refusal)
+        yield FoundFile(f"{root}/{name}", f"{name}/", None, None, refusal)
         return
     for path in dict.fromkeys(str(file) for file in recorded):
-        if wanted.search(path) and not path.startswith(("../", "/")):
+        if wanted(path) and not path.startswith(("../", "/")):
             yield stat_file(os.path.join(root, path), path)
 
 

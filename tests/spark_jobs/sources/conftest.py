@@ -1,0 +1,94 @@
+"""What the tests of sources share: configs of small trees, and increments as the lake would make them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from spark_jobs.sources.documents import DocumentsConfig, discover
+from spark_jobs.sources.reading import ReadingRules, read_file
+
+Row = dict[str, Any]
+
+ARRIVAL_ROWS = pa.schema(
+    [
+        ("increment", pa.int32()),
+        ("location", pa.string()),
+        ("content_sha256", pa.string()),
+        ("byte_count", pa.int64()),
+        ("modified", pa.timestamp("us", "UTC")),
+        ("status", pa.string()),
+        ("reason", pa.string()),
+        ("detail", pa.string()),
+    ]
+)
+
+
+class Landing:
+    """Lands a source increment by increment with the kernels alone, as the step and the lake do it with Spark."""
+
+    def __init__(self) -> None:
+        self.arrivals: list[Row] = []
+        self.documents: list[Row] = []
+        self.increments = 0
+
+    def land(self, config: DocumentsConfig) -> tuple[list[Row], list[Row]] | None:
+        """The next increment: its documents and its arrivals, or None where nothing is new."""
+        listing = discover(config, pa.Table.from_pylist(self.arrivals, ARRIVAL_ROWS))
+        if listing is None:
+            return None
+        rules = ReadingRules(config.dataset, config.shards, config.max_document_bytes, config.source)
+        known = {row["doc_id"] for row in self.documents}
+        documents: list[Row] = []
+        arrivals: list[Row] = []
+        for file in listing.to_pylist():
+            if file["unchanged"]:
+                arrivals.append({**file, "status": "unchanged"})
+                continue
+            *records, arrival = read_file(file, rules)
+            new = [row for row in records if row["doc_id"] and row["doc_id"] not in known]
+            if arrival["status"] == "landed" and not new:
+                arrival = {**arrival, "status": "unchanged"}
+            documents += new
+            arrivals += [*(row for row in records if not row["doc_id"]), arrival]
+        self.documents += documents
+        names = ARRIVAL_ROWS.names
+        arrivals = [{name: row.get(name) for name in names} | {"increment": self.increments} for row in arrivals]
+        self.arrivals += arrivals
+        self.increments += 1
+        return documents, arrivals
+
+
+@pytest.fixture
+def landing() -> Landing:
+    """A dataset without increments yet."""
+    return Landing()
+
+
+@pytest.fixture
+def files_config(tmp_path: Path) -> Callable[..., DocumentsConfig]:
+    """Configs of kind `files` over `tmp_path / "data"`."""
+    (tmp_path / "data").mkdir()
+
+    def make(**source: object) -> DocumentsConfig:
+        others = {key: source.pop(key) for key in ("max_document_bytes", "shards") if key in source}
+        mapping = {"kind": "files", "path": str(tmp_path / "data"), **source}
+        return DocumentsConfig.model_validate({"dataset": "notes", "source": mapping, **others})
+
+    return make
+
+
+@pytest.fixture
+def data(tmp_path: Path, files_config: object) -> Path:
+    """The directory that `files_config` reads."""
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def empty_arrivals() -> pa.Table:
+    """Arrivals before the first increment."""
+    return ARRIVAL_ROWS.empty_table()

@@ -1,0 +1,195 @@
+"""The step over real Spark: the kernels' rows, split into tables, whatever the partitions and the order of the files."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+from spark_jobs.sources import documents as module
+from spark_jobs.sources.documents import ARRIVALS, DOCUMENTS, REPOSITORIES, DocumentsConfig, discover
+from spark_jobs.step import Output
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Configs = Callable[..., DocumentsConfig]
+Rows = list[dict[str, Any]]
+
+
+def small_tree(root: Path) -> None:
+    """A few files of every format, good and bad."""
+    for number in range(12):
+        (root / f"{number}.txt").write_text(f"text {number} " * number)
+    lines = b"".join(b'{"body": "line %d", "id": %d}\n' % (number % 40, number % 40) for number in range(50))
+    (root / "a.jsonl").write_bytes(lines + b"{broken\n")
+    (root / "b.jsonl.gz").write_bytes(gzip.compress(lines))
+    pq.write_table(pa.table({"body": ["x", None, "z"], "id": [1, 2, 3]}), root / "c.parquet", row_group_size=2)
+    (root / "bad.txt").write_bytes(b"\xff\xfe\xfd")
+    for file in root.iterdir():
+        os.utime(file, (1000, 1000))
+
+
+@pytest.fixture
+def partitions(spark: SparkSession) -> Iterator[Callable[[int], None]]:
+    """Sets the number of tasks, and puts it back."""
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    yield lambda count: spark.conf.set("spark.sql.shuffle.partitions", count)
+    spark.conf.set("spark.sql.shuffle.partitions", before)
+
+
+def land(spark: SparkSession, config: DocumentsConfig, listing: pa.Table, earlier: Rows = ()) -> dict[str, Rows]:  # type: ignore[assignment]
+    """Rows of the three tables, sorted, as the step gives them; the persisted pass is released."""
+    known = spark.createDataFrame([(row["doc_id"], 0) for row in earlier], "doc_id string, increment int")
+    output: Output = module.documents(spark.createDataFrame(listing), known, config)
+    rows = {name: sorted(frame.toArrow().to_pylist(), key=repr) for name, frame in output.frames.items()}
+    for frame in output.persisted:
+        frame.unpersist()
+    return rows
+
+
+def test_columns_and_types_are_those_declared(
+    spark: SparkSession, files_config: Configs, data: Path, empty_arrivals: pa.Table
+) -> None:
+    """Every column of each table but `increment`, with its type, in the declared order."""
+    (data / "a.txt").write_text("a")
+    listing = discover(files_config(), empty_arrivals)
+    known = spark.createDataFrame([], "doc_id string, increment int")
+    output = module.documents(spark.createDataFrame(listing), known, files_config())
+    for table in (DOCUMENTS, REPOSITORIES, ARRIVALS):
+        frame: DataFrame = output.frames[table.name]
+        declared = schema_to_pyarrow(table.schema(), include_field_ids=False)
+        expected = [
+            (field.name, str(field.type).replace("large_", "")) for field in declared if field.name != "increment"
+        ]
+        found = [(field.name, str(field.type)) for field in frame.limit(0).toArrow().schema]
+        strip = lambda pairs: [(name, kind.replace(" not null", "")) for name, kind in pairs]  # noqa: E731
+        assert strip(found) == strip(expected)
+    for frame in output.persisted:
+        frame.unpersist()
+
+
+def test_rows_are_identical_for_1_2_and_7_partitions_and_another_order(
+    spark: SparkSession,
+    files_config: Configs,
+    data: Path,
+    empty_arrivals: pa.Table,
+    partitions: Callable[[int], None],
+    landing: Any,
+) -> None:
+    """The same three tables, and those that the kernels alone give."""
+    small_tree(data)
+    config = files_config(text_column="body", id_column="id", shards=4)
+    listing = discover(config, empty_arrivals)
+    assert listing is not None
+    partitions(1)
+    expected = land(spark, config, listing)
+    assert len(expected["documents"]) == 12 + 40 + 40 + 2 and expected["repositories"] == []
+    for count, order in ((2, slice(None)), (7, slice(None, None, -1))):
+        partitions(count)
+        reordered = listing.take(list(range(listing.num_rows))[order])
+        assert land(spark, config, reordered) == expected
+    documents, arrivals = landing.land(config)
+    names = [column.name for column in ARRIVALS.columns]
+    assert sorted(({name: row[name] for name in names} for row in arrivals), key=repr) == expected["arrivals"]
+    assert sorted(row["doc_id"] for row in documents) == sorted(row["doc_id"] for row in expected["documents"])
+
+
+def test_second_increment_lands_only_what_no_earlier_one_holds(
+    spark: SparkSession, files_config: Configs, data: Path, empty_arrivals: pa.Table
+) -> None:
+    """Edited, appended, touched and left alone: status and documents follow the content."""
+    small_tree(data)
+    config = files_config(text_column="body", id_column="id")
+    first = land(spark, config, discover(config, empty_arrivals))
+    arrivals = pa.Table.from_pylist([{**row, "increment": 0} for row in first["arrivals"]], empty_arrivals.schema)
+    assert discover(config, arrivals) is None
+    (data / "3.txt").write_text("edited")
+    (data / "a.jsonl").write_bytes((data / "a.jsonl").read_bytes() + b'{"body": "new", "id": "n"}\n')
+    os.utime(data / "5.txt", (2000, 2000))
+    listing = discover(config, arrivals)
+    assert listing is not None and sum(not flag for flag in listing["unchanged"].to_pylist()) == 3
+    second = land(spark, config, listing, first["documents"])
+    assert sorted(row["path"] for row in second["documents"]) == ["3.txt", "a.jsonl#n"]
+    statuses = {os.path.basename(row["location"]): row["status"] for row in second["arrivals"]}
+    assert [statuses[name] for name in ("3.txt", "a.jsonl", "5.txt", "7.txt")] == [
+        "landed",
+        "landed",
+        "unchanged",
+        "unchanged",
+    ]
+    assert statuses["a.jsonl#line:51"] == "rejected"
+    before = {row["location"]: row["content_sha256"] for row in first["arrivals"]}
+    for row in second["arrivals"]:
+        if row["status"] == "unchanged":
+            assert row["content_sha256"] == before[row["location"]]
+
+
+def test_real_distributions_land_with_their_facts(spark: SparkSession, empty_arrivals: pa.Table) -> None:
+    """attrs and click as code: content is the files', one row of facts for each; docs hold their licence texts."""
+    source = {"kind": "python_code", "distributions": ["attrs", "click"]}
+    config = DocumentsConfig.model_validate({"dataset": "code", "source": source, "shards": 2})
+    rows = land(spark, config, discover(config, empty_arrivals))
+    assert [row["repository"] for row in rows["repositories"]] == ["attrs", "click"]
+    assert all(row["content"].encode(row["encoding"]) is not None for row in rows["documents"])
+    by_path = {row["path"]: row for row in rows["documents"]}
+    import click
+
+    own = Path(click.__file__).read_bytes()
+    document = by_path["click/__init__.py"]
+    assert document["content"].encode(document["encoding"]) == own
+    assert (document["licence"], document["language"], document["revision"]) == (
+        "BSD-3-Clause",
+        "Python",
+        next(row["version"] for row in rows["repositories"] if row["repository"] == "click"),
+    )
+    assert len({row["shard"] for row in rows["documents"] if row["repository"] == "click"}) == 1
+    docs = DocumentsConfig.model_validate({"dataset": "docs", "source": {**source, "kind": "python_docs"}})
+    prose = {row["path"]: row for row in land(spark, docs, discover(docs, empty_arrivals))["documents"]}
+    assert "Permission is hereby granted" in prose["attrs.dist-info/licenses/LICENSE"]["content"]
+    assert prose["attrs.dist-info/METADATA#description"]["media_type"] == "text/markdown"
+
+
+def test_files_are_read_once(spark: SparkSession, files_config: Configs, data: Path, empty_arrivals: pa.Table) -> None:
+    """Once the pass is persisted, all three tables are made without the files."""
+    small_tree(data)
+    config = files_config(text_column="body")
+    output = module.documents(
+        spark.createDataFrame(discover(config, empty_arrivals)),
+        spark.createDataFrame([], "doc_id string, increment int"),
+        config,
+    )
+    count = output.frames["documents"].count()
+    for file in data.iterdir():
+        file.unlink()
+    assert output.frames["documents"].count() == count > 50
+    assert output.frames["arrivals"].where("status = 'landed'").count() == 12 + 3
+    for frame in output.persisted:
+        frame.unpersist()
+
+
+def test_tables_have_no_row_that_breaks_their_checks(
+    spark: SparkSession, files_config: Configs, data: Path, empty_arrivals: pa.Table
+) -> None:
+    """The declared predicates hold on good and bad input, and required columns are never null."""
+    small_tree(data)
+    config = files_config(text_column="body", id_column="id")
+    known = spark.createDataFrame([], "doc_id string, increment int")
+    output = module.documents(spark.createDataFrame(discover(config, empty_arrivals)), known, config)
+    for table in (DOCUMENTS, REPOSITORIES, ARRIVALS):
+        frame = output.frames[table.name]
+        for check in table.checks:
+            assert frame.where(f"NOT coalesce({check.predicate}, false)").count() == 0, check.name
+        for column in table.columns:
+            assert not column.required or frame.where(f"{column.name} IS NULL").count() == 0, column.name
+    documents = output.frames["documents"]
+    assert documents.select("doc_id").distinct().count() == documents.count()
+    for frame in output.persisted:
+        frame.unpersist()

@@ -1,0 +1,213 @@
+"""Records out of Parquet and JSONL: what is usable lands, what is not is told with its number, nothing stops."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_jobs.sources.records import Line, Record, Refused, jsonl_records, numbered_lines, parquet_records
+from spark_jobs.sources.refusals import Reason
+from spark_jobs.sources.source_config import FilesSource
+
+MAPPING = FilesSource(
+    path="x",
+    text_column="body",
+    id_column="id",
+    repository_column="repo",
+    language_column="lang",
+    licence_column="licence",
+    metadata_columns=("stars", "tags"),
+)
+TEXT_ONLY = FilesSource(path="x", text_column="body")
+
+
+def read_jsonl(data: bytes, mapping: FilesSource = TEXT_ONLY, max_bytes: int = 1000) -> list[Record | Refused]:
+    """Records of JSON lines in memory."""
+    return list(jsonl_records(pa.BufferReader(data), mapping, max_bytes))
+
+
+def read_parquet(table: pa.Table, mapping: FilesSource = TEXT_ONLY, **options: object) -> list[Record | Refused]:
+    """Records of a Parquet file in memory."""
+    sink = io.BytesIO()
+    pq.write_table(table, sink, **options)
+    return list(parquet_records(pa.BufferReader(sink.getvalue()), mapping, 1000))
+
+
+def reasons(records: list[Record | Refused]) -> list[tuple[int | None, str]]:
+    """Number and reason of every refusal."""
+    return [(record.number, str(record.refusal.reason)) for record in records if isinstance(record, Refused)]
+
+
+def texts(records: list[Record | Refused]) -> list[str]:
+    """The texts that are usable."""
+    return [record.text for record in records if isinstance(record, Record)]
+
+
+def test_mapped_columns_are_taken_and_others_left() -> None:
+    """Strings stay as they are, other values become JSON, null is nothing."""
+    record = {"body": "t", "id": 17, "repo": "r", "lang": "en", "licence": "mit", "stars": 3.5, "tags": ["é"], "x": 1}
+    expected = Record(1, "t", "17", "r", "en", "mit", {"stars": "3.5", "tags": '["é"]'})
+    nothing = Record(2, "", None, None, None, None, {})
+    lines = json.dumps(record).encode() + b'\n{"body": "", "id": null, "stars": null}\n'
+    assert read_jsonl(lines, MAPPING) == [expected, nothing]
+    table = pa.Table.from_pylist([record, {"body": "", "id": None}])
+    assert read_parquet(table, MAPPING) == [expected, nothing]
+
+
+def test_every_bad_line_is_refused_with_its_number_and_the_others_land() -> None:
+    """One line for each fault; blank lines count as lines and are no records."""
+    lines = [
+        b'{"body": "first"}',
+        b"",
+        b"{not json}",
+        b'["a", "list"]',
+        b"null",
+        b'{"text": "another column"}',
+        b'{"body": null}',
+        b'{"body": 17}',
+        b'{"body": ["no", "text"]}',
+        b'{"body": "\xff"}',
+        b'{"body": "\\ud800"}',
+        b'{"body": "' + b"x" * 1001 + b'"}',
+        b"[" * 100_000,
+        b'{"body": ' + b"9" * 5000 + b"}",
+        b'{"body": "cut',
+        b'  {"body": "last"}\r',
+    ]
+    records = read_jsonl(b"\n".join(lines))
+    assert texts(records) == ["first", "last"]
+    assert sorted(reasons(records)) == [
+        (3, "bad_record"),
+        (4, "bad_record"),
+        (5, "bad_record"),
+        (6, "missing_column"),
+        (7, "null_text"),
+        (8, "wrong_type"),
+        (9, "wrong_type"),
+        (10, "undecodable"),
+        (11, "undecodable"),
+        (12, "too_large"),
+        (13, "bad_record"),
+        (14, "bad_record"),
+        (15, "bad_record"),
+    ]
+    assert all(len(record.refusal.detail.splitlines()) == 1 for record in records if isinstance(record, Refused))
+
+
+def test_a_column_in_no_record_is_one_fault_of_the_file() -> None:
+    """A mistyped column is told once, with the columns there are, not once for each record."""
+    records = read_jsonl(b'{"text": "a", "id": 1}\n{"other": "b"}\n')
+    assert reasons(records) == [(None, "missing_column")]
+    assert "'body' in any of 2 records; the first has 'text', 'id'" in records[0].refusal.detail  # type: ignore[union-attr]
+
+
+def test_a_byte_order_mark_before_the_first_line_is_no_fault() -> None:
+    """Editors on Windows write one."""
+    assert texts(read_jsonl(b'\xef\xbb\xbf{"body": "a"}\n')) == ["a"]
+
+
+def test_a_huge_line_is_skipped_without_being_held() -> None:
+    """Its end is found again, and the next line has the right number."""
+    stream = pa.BufferReader(b"first\n" + b"x" * 1_000_000 + b"\nthird\n" + b"y" * 1_000_000)
+    numbers = [(line.number, isinstance(line, Line)) for line in numbered_lines(stream, 1000)]
+    assert numbers == [(1, True), (2, False), (3, True), (4, False)]
+
+
+@given(
+    st.lists(st.binary(max_size=5).map(lambda b: b.replace(b"\n", b"")), max_size=8), st.booleans(), st.integers(1, 9)
+)
+def test_lines_are_those_of_split(lines: list[bytes], ends: bool, chunk: int) -> None:
+    """However the stream is cut into reads: the lines that bytes.split finds, less the blank ones."""
+
+    class Trickle(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            return super().read(min(chunk, size or chunk))
+
+    data = b"\n".join(lines) + b"\n" * ends
+    found = list(numbered_lines(Trickle(data), 1000))
+    assert found == [Line(n, line.strip()) for n, line in enumerate(data.split(b"\n"), 1) if line.strip()]
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zstd"])
+def test_a_damaged_archive_lands_what_comes_before_the_damage(compression: str) -> None:
+    """Records of whole blocks before the cut stand; the fault is told once."""
+    data = b"".join(b'{"body": "%d"}\n' % number for number in range(100_000))
+    packed = gzip.compress(data, 1) if compression == "gzip" else zstandard.compress(data)
+    stream = pa.CompressedInputStream(pa.BufferReader(packed[: len(packed) // 2]), compression)
+    records = list(jsonl_records(stream, TEXT_ONLY, 1000))
+    landed = texts(records)
+    assert landed == [str(number) for number in range(len(landed))]
+    assert (1000 < len(landed) < 99_000 or compression == "zstd") and reasons(records) == [(None, "corrupt_archive")]
+
+
+def test_row_groups_are_one_run_of_rows() -> None:
+    """Numbers go on over row groups, and the text column may be large, dictionary or binary."""
+    body = [f"row {number}" for number in range(1, 101)]
+    for column in (
+        pa.array(body),
+        pa.array(body, pa.large_string()),
+        pa.array(body).dictionary_encode(),
+        pa.array([text.encode() for text in body]),
+    ):
+        records = read_parquet(pa.table({"body": column, "n": range(100)}), row_group_size=7)
+        assert [(record.number, record.text) for record in records if isinstance(record, Record)] == list(
+            enumerate(body, 1)
+        )
+
+
+def test_bad_rows_of_parquet_are_refused_with_their_number() -> None:
+    """Null, too long, and bytes that Parquet calls a string but are no UTF-8."""
+    raw = pa.array([b"a", None, b"x" * 1001, b"\xff\xfe", b"b"])
+    string = pa.Array.from_buffers(pa.string(), len(raw), raw.buffers())
+    records = read_parquet(pa.table({"body": string}))
+    assert texts(records) == ["a", "b"]
+    assert reasons(records) == [(2, "null_text"), (3, "too_large"), (4, "undecodable")]
+
+
+@pytest.mark.parametrize(
+    ("table", "reason", "told"),
+    [
+        (
+            pa.table({"text": ["a"], "id": [1]}),
+            Reason.MISSING_COLUMN,
+            "no column 'body' in the file; it has 'text', 'id'",
+        ),
+        (pa.table({"body": [1, 2]}), Reason.WRONG_TYPE, "is int64, not text"),
+        (pa.Table.from_arrays([pa.array(["a"])] * 2, ["body", "body"]), Reason.MISSING_COLUMN, "2 columns are named"),
+    ],
+)
+def test_a_schema_against_the_mapping_is_one_fault_of_the_file(table: pa.Table, reason: Reason, told: str) -> None:
+    """Nothing is read, and the detail says what the file has."""
+    (fault,) = read_parquet(table)
+    assert isinstance(fault, Refused) and fault.number is None
+    assert fault.refusal.reason == reason and told in fault.refusal.detail
+
+
+def test_a_broken_parquet_file_is_one_fault() -> None:
+    """No footer, a cut file, a damaged page: told, never raised."""
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"body": [str(n) * 50 for n in range(5000)]}), sink, compression="zstd")
+    whole = sink.getvalue()
+    damaged = whole[:2000] + bytes(100) + whole[2100:]
+    for data in (b"", b"PAR1", b"not parquet at all", whole[:-20], whole[len(whole) // 2 :], damaged):
+        records = list(parquet_records(pa.BufferReader(data), TEXT_ONLY, 1000))
+        assert reasons(records) == [(None, "corrupt_file")]
+
+
+def test_moments_beyond_the_calendar_become_text() -> None:
+    """A timestamp that Python's datetime cannot hold stops nothing."""
+    moments = pa.array([0, 2**62], pa.timestamp("us"))
+    (first, second) = read_parquet(
+        pa.table({"body": ["a", "b"], "when": moments}),
+        FilesSource(path="x", text_column="body", metadata_columns=("when",)),
+    )
+    assert isinstance(first, Record) and first.metadata["when"].startswith("1970-01-01")
+    assert isinstance(second, Record) and second.metadata["when"]

@@ -265,4 +265,4 @@ def _count(documents: DataFrame, name: str, config: PackedConfig) -> UnitCounts:
     bucket, tail, count, pieces = (
         rows.column(column).to_numpy().astype(np.int64) for column in ("bucket", "tail", "documents", "full")
     )
-    return count_units([(bucket, tail, count, pieces)], config.window_tokens)
+    return count_units(bucket, tail, count, pieces, config.window_tokens)

@@ -149,14 +149,14 @@ def _last_bucket(documents: DataFrame, sample_bytes: int) -> int:
     """The first bucket of hashes up to which the documents hold at least `sample_bytes`; the last one else."""
     from pyspark.sql import functions as F
 
-    rows = (
-        documents.groupBy(_bucket("hash").alias("bucket"))
-        .agg(F.sum(F.octet_length("content")).alias("bytes"))
-        .toArrow()
-    )
+    size = F.sum(F.octet_length("content"))
+    rows = documents.groupBy(_bucket("hash").alias("bucket")).agg(size.alias("bytes")).toArrow()
     buckets = rows.column("bucket").to_numpy()
     order = np.argsort(buckets)
-    reached = np.flatnonzero(np.cumsum(rows.column("bytes").to_numpy()[order]) >= sample_bytes)
+    used = np.cumsum(rows.column("bytes").to_numpy()[order])
+    if not len(used) or used[-1] == 0:
+        raise InputError("tokenizer: no document has any text to train on; check survivors, or give a tokenizer file")
+    reached = np.flatnonzero(used >= sample_bytes)
     return int(buckets[order][reached[0]]) if len(reached) else _HASH_BUCKETS
 
 
@@ -176,8 +176,6 @@ def _sample(batches: Iterable[pa.RecordBatch], sample_bytes: int) -> Iterator[st
                 return
             used += size
             yield content
-    if not used:
-        raise InputError("tokenizer: no document has any text to train on; check survivors, or give a tokenizer file")
 
 
 def _row(file_text: str, config: TokenizerConfig) -> pa.RecordBatch:

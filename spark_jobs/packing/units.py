@@ -11,7 +11,6 @@ An empty document makes no unit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -117,22 +116,21 @@ class UnitCounts:
 
 
 def count_units(
-    tails: Iterable[tuple[Int64Array, Int64Array, Int64Array, Int64Array]], window_tokens: int
+    bucket: Int64Array, tail: Int64Array, documents: Int64Array, full_pieces: Int64Array, window_tokens: int
 ) -> UnitCounts:
-    """Count units from counts of documents.
+    """Count units from counts of documents by what is left of them after their full pieces.
 
     Args:
-        tails: arrays (bucket, tail length in 1..L, documents with that tail, full pieces of those documents).
-        window_tokens: L, the length of a full piece.
+        bucket: (R,) order bucket of a group of documents.
+        tail: (R,) tokens of their last pieces, in 1..L.
+        documents: (R,) documents of the group that are not empty.
+        full_pieces: (R,) their pieces of L tokens before the last ones.
+        window_tokens: L.
     """
-    parts = [np.zeros((0, 3), dtype=np.int64)]
-    for bucket, tail, documents, full in tails:
-        parts.append(np.column_stack([bucket, tail, documents]))
-        parts.append(np.column_stack([bucket, np.full_like(tail, window_tokens), full]))
-    rows = np.concatenate(parts)
-    rows = rows[rows[:, 2] > 0]
-    key = rows[:, 1] << 32 | rows[:, 0]
-    keys, inverse = np.unique(key, return_inverse=True)
+    buckets = np.concatenate([bucket, bucket])
+    lengths = np.concatenate([tail, np.full_like(tail, window_tokens)])
+    units = np.concatenate([documents, full_pieces])
+    keys, inverse = np.unique((lengths << 32 | buckets)[units > 0], return_inverse=True)
     counts = np.zeros(len(keys), dtype=np.int64)
-    np.add.at(counts, inverse, rows[:, 2])
+    np.add.at(counts, inverse, units[units > 0])
     return UnitCounts(bucket=keys & 0xFFFFFFFF, length=keys >> 32, count=counts)

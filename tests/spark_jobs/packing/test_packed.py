@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -22,8 +24,31 @@ if TYPE_CHECKING:
 L = 16
 NAME = f"packed_code_{L}"
 END, PADDING = 0, 1
-TOKENS_DDL = "dataset string, shard int, doc_id string, input_ids array<int>, token_count int"
-ORDERED_DDL = "dataset string, shard int, doc_id string, repository string, package string, rank long"
+WINDOW_TYPES = [
+    ("ordinal", "bigint"),
+    ("token_count", "int"),
+    ("input_ids", "array<int>"),
+    ("segments", "array<struct<doc_id:string,document_start:bigint,token_count:int,window_start:int>>"),
+]
+TOKENS_SCHEMA = pa.schema(
+    {
+        "dataset": pa.string(),
+        "shard": pa.int32(),
+        "doc_id": pa.string(),
+        "input_ids": pa.list_(pa.int32()),
+        "token_count": pa.int32(),
+    }
+)
+ORDERED_SCHEMA = pa.schema(
+    {
+        "dataset": pa.string(),
+        "shard": pa.int32(),
+        "doc_id": pa.string(),
+        "repository": pa.string(),
+        "package": pa.string(),
+        "rank": pa.int64(),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -41,7 +66,8 @@ class Corpus:
 def corpus(seed: int, documents: int = 120) -> Corpus:
     """Documents of 0 to 4 L tokens, many of equal length, in repositories and alone, and some of another dataset."""
     generator = random.Random(seed)
-    tokens, ordered = [], []
+    tokens: list[tuple[str, int, str, list[int], int]] = []
+    ordered: list[tuple[str, int, str, str | None, str | None, int]] = []
     next_id = 2
     for number in range(documents):
         doc_id = hashlib.sha256(f"{seed}/{number}".encode()).hexdigest()[:32]
@@ -62,13 +88,27 @@ def tokenizer_row(spark: SparkSession) -> DataFrame:
     )
 
 
+def frames(spark: SparkSession, rows: Corpus) -> tuple[DataFrame, DataFrame]:
+    """`tokens` and `ordered` of a corpus."""
+    return (
+        spark.createDataFrame(arrow(rows.tokens, TOKENS_SCHEMA)),
+        spark.createDataFrame(arrow(rows.ordered, ORDERED_SCHEMA)),
+    )
+
+
+def arrow(rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> pa.Table:
+    """Rows as an Arrow table."""
+    return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema=schema)
+
+
 def run(
-    spark: SparkSession, rows: Corpus, base: int = 0, increment: int = 0, partitions: int = 2, **config: int
+    spark: SparkSession, rows: Corpus, base: int = 0, increment: int = 0, partitions: int = 0, **config: int
 ) -> Output:
     """The step over these documents."""
     step = packed_step("code", L)
-    tokens = spark.createDataFrame(rows.tokens, TOKENS_DDL).repartition(partitions)
-    ordered = spark.createDataFrame(rows.ordered, ORDERED_DDL).repartition(partitions)
+    tokens, ordered = frames(spark, rows)
+    if partitions:
+        tokens, ordered = tokens.repartition(partitions), ordered.repartition(partitions)
     settings = PackedConfig(dataset="code", window_tokens=L, **config)
     output = step(tokens, ordered, tokenizer_row(spark), base, increment, settings)
     assert isinstance(output, Output)
@@ -105,127 +145,131 @@ def assert_every_token_once(windows: list[Row], rows: Corpus) -> None:
     assert not found
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_every_token_is_found_again_once(spark: SparkSession, seed: int) -> None:
-    """Through the segments every document comes back whole; ordinals are dense from the base."""
-    rows = corpus(seed)
-    windows = collected(run(spark, rows, base=500, increment=3))
-    assert [window["ordinal"] for window in windows] == list(range(500, 500 + len(windows)))
-    assert_every_token_once(windows, rows)
-    assert len(windows) <= -(-sum(len(i) + 1 for i in rows.own_ids().values() if i) // L) + 1
+@pytest.fixture(scope="module")
+def rows() -> Corpus:
+    """The documents of most tests."""
+    return corpus(5)
 
 
-def test_table_is_identical_for_1_2_7_and_50_partitions(spark: SparkSession) -> None:
+@pytest.fixture(scope="module")
+def reference(spark: SparkSession, rows: Corpus) -> list[Row]:
+    """Their windows from ordinal 500, in increment 3."""
+    return collected(run(spark, rows, base=500, increment=3))
+
+
+def test_every_token_is_found_again_once(reference: list[Row], rows: Corpus) -> None:
+    """Through the segments every document comes back whole; ordinals are dense from the base; one window over ideal."""
+    assert [window["ordinal"] for window in reference] == list(range(500, 500 + len(reference)))
+    assert_every_token_once(reference, rows)
+    assert len(reference) <= -(-sum(len(i) + 1 for i in rows.own_ids().values() if i) // L) + 1
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 7, 50])
+def test_table_is_identical_for_1_2_7_and_50_partitions(
+    spark: SparkSession, reference: list[Row], rows: Corpus, partitions: int
+) -> None:
     """Partitions and row order change nothing."""
-    rows = corpus(5)
-    expected = collected(run(spark, rows, partitions=1))
-    for partitions in (2, 7, 50):
-        shuffled = Corpus(random.Random(partitions).sample(rows.tokens, len(rows.tokens)), rows.ordered[::-1])
-        spark.conf.set("spark.sql.shuffle.partitions", str(min(partitions, 7)))
-        try:
-            assert collected(run(spark, shuffled, partitions=partitions)) == expected
-        finally:
-            spark.conf.set("spark.sql.shuffle.partitions", "2")
+    shuffled = Corpus(random.Random(partitions).sample(rows.tokens, len(rows.tokens)), rows.ordered[::-1])
+    spark.conf.set("spark.sql.shuffle.partitions", str(min(partitions, 7)))
+    try:
+        assert collected(run(spark, shuffled, base=500, increment=3, partitions=partitions)) == reference
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", "2")
 
 
-def test_hash_join_gives_the_same_table(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Placements that are too many to broadcast are joined by hash, with the same rows."""
-    rows = corpus(6)
-    expected = collected(run(spark, rows))
+def test_hash_join_gives_the_same_table(
+    spark: SparkSession,
+    reference: list[Row],
+    rows: Corpus,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Placements that are too many to broadcast are the build side of a hash join, with the same rows."""
     monkeypatch.setattr(packed_module, "_BROADCAST_UNITS", 0)
-    output = run(spark, rows)
-    assert (
-        "ShuffledHashJoin" in output.frames[NAME]._explain_string()
-        if hasattr(output.frames[NAME], "_explain_string")
-        else True
-    )
-    assert collected(output) == expected
+    output = run(spark, rows, base=500, increment=3)
+    output.frames[NAME].explain()
+    assert "ShuffledHashJoin [shard" in capsys.readouterr().out
+    assert collected(output) == reference
 
 
-def test_increments_continue_the_ordinals_and_have_their_own_order(spark: SparkSession) -> None:
+def test_increments_continue_the_ordinals_in_an_order_of_their_own(
+    spark: SparkSession, reference: list[Row], rows: Corpus
+) -> None:
     """The next increment begins where the last ended; the same documents lie in another order there."""
-    rows = corpus(7)
-    first = collected(run(spark, rows, base=0, increment=0))
-    second = collected(run(spark, rows, base=len(first), increment=1))
-    assert [w["ordinal"] for w in second] == list(range(len(first), 2 * len(first)))
-    assert [w["input_ids"] for w in first] != [w["input_ids"] for w in second]
-    assert sorted(w["input_ids"] for w in first) == sorted(w["input_ids"] for w in second)
+    base = 500 + len(reference)
+    following = collected(run(spark, rows, base=base, increment=4))
+    assert [window["ordinal"] for window in following] == list(range(base, base + len(reference)))
+    ids = [[window["input_ids"] for window in windows] for windows in (reference, following)]
+    assert ids[0] != ids[1]
+    assert sorted(ids[0]) == sorted(ids[1])
 
 
-def test_each_data_file_holds_one_ascending_run(spark: SparkSession, tmp_path: Path) -> None:
-    """Written as they come, files hold rows_per_file neighbouring ordinals each, in order."""
-    output = run(spark, corpus(8), base=100, rows_per_file=7)
+def test_each_data_file_holds_one_ascending_run(
+    spark: SparkSession, reference: list[Row], rows: Corpus, tmp_path: Path
+) -> None:
+    """Written as they come, files hold rows_per_file neighbouring ordinals each, in order; no row differs by it."""
+    output = run(spark, rows, base=500, increment=3, rows_per_file=7)
     output.frames[NAME].write.parquet(str(tmp_path / "t"))
-    runs = []
-    for file in sorted((tmp_path / "t").glob("*.parquet")):
-        ordinals = pq.read_table(file, columns=["ordinal"]).column("ordinal").to_pylist()
-        if ordinals:
-            assert ordinals == list(range(ordinals[0], ordinals[0] + len(ordinals)))
-            runs.append((ordinals[0], len(ordinals)))
-    runs.sort()
-    assert len(runs) > 3
-    assert [start for start, _ in runs] == list(range(100, 100 + 7 * len(runs), 7))
-    assert {count for _, count in runs[:-1]} == {7}
-
-
-def test_rows_per_file_changes_no_row(spark: SparkSession) -> None:
-    """The layout of files decides no row."""
-    rows = corpus(9)
-    assert collected(run(spark, rows, rows_per_file=3)) == collected(run(spark, rows))
+    runs, found = [], []
+    for file in (tmp_path / "t").glob("*.parquet"):
+        windows = pq.read_table(file).to_pylist()
+        ordinals = [window["ordinal"] for window in windows]
+        assert ordinals == list(range(ordinals[0], ordinals[0] + len(ordinals)))
+        runs.append((ordinals[0], len(ordinals)))
+        found += windows
+    starts, counts = zip(*sorted(runs), strict=True)
+    assert list(starts) == list(range(500, 500 + len(reference), 7))
+    assert set(counts[:-1]) == {7}
+    assert sorted(found, key=lambda w: w["ordinal"]) == [row.asDict(recursive=True) for row in reference]
 
 
 @pytest.mark.parametrize("empty_documents", [0, 3])
 def test_an_increment_without_units_has_no_rows(spark: SparkSession, empty_documents: int) -> None:
     """No documents, or only empty ones, give no window, and the properties all the same."""
-    tokens = [("code", 0, f"{n:032x}", [], 0) for n in range(empty_documents)]
-    ordered = [("code", 0, f"{n:032x}", None, None, n) for n in range(empty_documents)]
+    tokens: list[tuple[str, int, str, list[int], int]] = [
+        ("code", 0, f"{n:032x}", [], 0) for n in range(empty_documents)
+    ]
+    ordered: list[tuple[str, int, str, str | None, str | None, int]] = [
+        ("code", 0, f"{n:032x}", None, None, n) for n in range(empty_documents)
+    ]
     output = run(spark, Corpus(tokens, ordered), base=9)
     assert output.frames[NAME].collect() == []
+    assert output.frames[NAME].dtypes == WINDOW_TYPES
     assert output.properties["headrace.window-tokens"] == str(L)
 
 
-def test_properties_are_what_readers_rely_on(spark: SparkSession) -> None:
-    """Window length and the tokenizer's facts become table properties."""
-    assert dict(run(spark, corpus(1, 5)).properties) == {
+def test_properties_types_and_checks_are_those_of_the_table(spark: SparkSession, rows: Corpus) -> None:
+    """Properties are what readers rely on; columns have the declared types; every check is true for every row."""
+    from pyspark.sql import functions as F
+
+    output = run(spark, rows)
+    assert dict(output.properties) == {
         "headrace.window-tokens": "16",
         "headrace.tokenizer-sha256": "ab" * 32,
         "headrace.vocabulary-size": "100000",
         "headrace.end-of-document-id": "0",
         "headrace.padding-id": "1",
     }
-
-
-def test_columns_have_the_declared_types_and_checks_hold(spark: SparkSession) -> None:
-    """The DataFrame has the table's columns, and each check of the table is true for each row."""
-    from pyspark.sql import functions as F
-
-    frame = run(spark, corpus(10)).frames[NAME]
     table = packed_table("code", L)
-    assert [(name, kind) for name, kind in frame.dtypes] == [
-        ("ordinal", "bigint"),
-        ("token_count", "int"),
-        ("input_ids", "array<int>"),
-        ("segments", "array<struct<doc_id:string,document_start:bigint,token_count:int,window_start:int>>"),
-    ]
+    frame = output.frames[NAME]
+    assert frame.dtypes == WINDOW_TYPES
     assert frame.columns == [column.name for column in table.columns]
     failing = frame.select([F.count_if(~F.expr(check.predicate)).alias(check.name) for check in table.checks]).first()
     assert failing is not None
     assert set(failing.asDict().values()) == {0}
 
 
-def test_documents_that_ordered_lacks_are_packed_too(spark: SparkSession) -> None:
+def test_documents_that_ordered_lacks_are_packed_too(spark: SparkSession, rows: Corpus) -> None:
     """Nothing is dropped: without a rank a document is ordered by its id."""
-    rows = corpus(11)
     lacking = Corpus(rows.tokens, rows.ordered[::2])
     assert_every_token_once(collected(run(spark, lacking)), rows)
 
 
 def test_a_config_of_another_table_is_refused(spark: SparkSession) -> None:
     """A step packs one dataset into one window length."""
-    step = packed_step("code", L)
-    empty = spark.createDataFrame([], TOKENS_DDL)
+    tokens, ordered = frames(spark, Corpus([], []))
     with pytest.raises(ConfigError, match=r"use packed_step\('code', 32\)"):
-        step(empty, empty, empty, 0, 0, PackedConfig(dataset="code", window_tokens=32))
+        packed_step("code", L)(tokens, ordered, tokens, 0, 0, PackedConfig(dataset="code", window_tokens=32))
 
 
 def test_step_is_declared_as_the_lake_needs_it() -> None:

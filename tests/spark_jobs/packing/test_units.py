@@ -78,7 +78,7 @@ documents_strategy = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 50)), 
 @given(documents_strategy, st.integers(2, 12))
 def test_units_are_counted_from_tails_and_full_pieces(documents: list[tuple[int, int]], window_tokens: int) -> None:
     """Counting by (bucket, tail) gives what cutting every document gives."""
-    counts = count_units([tuple(counted(documents, window_tokens))], window_tokens)
+    counts = count_units(*counted(documents, window_tokens), window_tokens)
     found = dict(
         zip(zip(counts.bucket.tolist(), counts.length.tolist(), strict=True), counts.count.tolist(), strict=True)
     )
@@ -92,7 +92,7 @@ def test_places_do_not_depend_on_batches(
 ) -> None:
     """Buckets handled by one task or each by its own, in batches of any size: the same places, none taken twice."""
     documents = sorted((d for d in documents if d[1]), key=lambda d: d[0])
-    counts = count_units([tuple(counted(documents, window_tokens))], window_tokens)
+    counts = count_units(*counted(documents, window_tokens), window_tokens)
     plan = plan_slots(counts.histogram(), window_tokens)
     placer = Placer(plan, counts.ranks(*plan.first_slots(), 5), base=1000, key=42)
     rows = pa.RecordBatch.from_pydict(
@@ -131,4 +131,4 @@ def test_the_example_of_an_end_alone() -> None:
 def test_no_documents_make_no_units(window_tokens: int) -> None:
     """Nothing in, nothing out."""
     assert len(cut_documents(np.zeros(0, dtype=np.int64), window_tokens).length) == 0
-    assert count_units([], window_tokens).histogram() == {}
+    assert count_units(*counted([], window_tokens), window_tokens).histogram() == {}

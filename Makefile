@@ -21,7 +21,7 @@ lint: setup ## style, types and the layers between packages
 	@$(PYTHON) -m ruff check --quiet .
 	@$(PYTHON) -m ruff format --quiet --check . || { echo "make lint: files are not formatted; run: make format"; exit 1; }
 	@$(PYTHON) -m mypy --no-error-summary
-	@.venv/bin/lint-imports --no-timings > .venv/lint-imports.log || { cat .venv/lint-imports.log; exit 1; }
+	@.venv/bin/lint-imports --no-logo > .venv/lint-imports.log || { cat .venv/lint-imports.log; exit 1; }
 
 format: setup ## format the code and mend what ruff can mend
 	@$(PYTHON) -m ruff check --quiet --fix . ; $(PYTHON) -m ruff format --quiet .

@@ -10,7 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly OLDEST_UV=0.8.0 HEARTBEAT_SECONDS=20 NEEDED_GIB=8
 readonly CERTIFICATES=/etc/ssl/certs/ca-certificates.crt
-readonly VENV=.venv TOOLS=.uv STAMP=.venv/headrace-set-up LOG=.uv/set-up.log
+readonly VENV=.venv TOOLS=.uv STAMP=.venv/headrace-set-up UNFINISHED=.venv/headrace-unfinished LOG=.uv/set-up.log
 
 say() { echo "set-up: $*"; }
 fail() { echo "set-up: $*" >&2; exit 2; }
@@ -21,17 +21,23 @@ up_to_date() { [ -x "$VENV/bin/python" ] && [ "$(cat "$STAMP" 2>/dev/null)" = "$
 
 # Runs a command with its output in the log, a line now and then while it lasts, and its error in one line.
 quietly() {
-  local what=$1 begin=$SECONDS heartbeat status=0
+  local what=$1 status=0 pulse
   shift
-  (while sleep "$HEARTBEAT_SECONDS" && kill -0 $$ 2>/dev/null; do say "  $what, $((SECONDS - begin)) s so far"; done) 9>&- &
-  heartbeat=$!
-  # shellcheck disable=SC2064
-  trap "kill $heartbeat 2>/dev/null || true" EXIT
-  "$@" >"$LOG" 2>&1 || status=$?
-  kill "$heartbeat" 2>/dev/null || true
-  wait "$heartbeat" 2>/dev/null || true
-  trap - EXIT
+  exec {pulse}> >(report_while_open "$what" 9>&-)
+  "$@" >"$LOG" 2>&1 {pulse}>&- || status=$?
+  exec {pulse}>&-
   [ "$status" -eq 0 ] || fail "$what failed: $(last_error)$(disk_hint) (all of it in $LOG)"
+}
+
+# Ends when standard input is closed, by whatever end of this script.
+report_while_open() {
+  local begin=$SECONDS status
+  while true; do
+    status=0
+    read -r -t "$HEARTBEAT_SECONDS" || status=$?
+    [ "$status" -gt 128 ] || return 0 # more than 128: nothing to read in that time
+    say "  $1, $((SECONDS - begin)) s so far"
+  done
 }
 
 last_error() {
@@ -68,6 +74,7 @@ find_uv() {
     if [ -n "$uv" ] && new_enough_uv "$uv"; then return; fi
   done
   if ! has_venv && ! "$python" -m pip --version >/dev/null 2>&1; then install_venv_module; fi
+  say "fetching $(cut -d' ' -f1 setup/uv.lock | head -n 1)"
   if has_venv; then
     rm -rf "$TOOLS/venv"
     "$python" -m venv "$TOOLS/venv" >"$LOG" 2>&1 || fail "python -m venv failed: $(last_error)"
@@ -108,13 +115,16 @@ adopt_network_settings() {
 
 install_packages() {
   local pip=("$uv" pip install --python "$VENV/bin/python" --build-constraints requirements.lock)
-  if ! "$VENV/bin/python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null; then
+  # A package that was cut off half-way can look installed, so what was not finished is made anew, out of uv's cache.
+  if [ -e "$UNFINISHED" ] || ! "$VENV/bin/python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null; then
     rm -rf "$VENV"
     quietly "making $VENV" "$uv" venv --no-python-downloads --python "$python" "$VENV"
   fi
-  say "installing $(grep -c '^[a-zA-Z]' requirements.lock) packages, about 5 GB of which most is torch"
+  touch "$UNFINISHED"
+  say "installing the packages of requirements.lock, about 6 GB of which most is torch"
   quietly "installing packages" "${pip[@]}" --require-hashes -r requirements.lock
   quietly "installing headrace" "${pip[@]}" --no-deps --editable .
+  rm "$UNFINISHED"
 }
 
 if up_to_date; then exit 0; fi

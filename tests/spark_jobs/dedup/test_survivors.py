@@ -1,0 +1,39 @@
+"""The step that says what goes on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spark_jobs.dedup.survivors import SURVIVORS, survivors
+from spark_jobs.step import NoConfig
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MEMBERS = [("code", 1, "a", "p"), ("code", 2, "b", "q"), ("docs", 0, "c", "r"), ("docs", 3, "d", "s")]
+REMOVED = [("code", "b", "a"), ("docs", "d", "a")]
+
+
+def run(spark: SparkSession, removed: list[tuple[str, str, str]], partitions: int = 2, order: int = 1) -> DataFrame:
+    """Survivors of the members above."""
+    members = spark.createDataFrame(MEMBERS[::order], "dataset string, shard int, doc_id string, path string")
+    rows = spark.createDataFrame(removed[::order], "dataset string, doc_id string, witness_doc_id string")
+    return survivors(members.repartition(partitions), rows, NoConfig())
+
+
+def test_survivors_are_the_members_that_were_not_removed(spark: SparkSession) -> None:
+    """Every member is either removed or survives."""
+    assert sorted(map(tuple, run(spark, REMOVED).collect())) == [("code", 1, "a"), ("docs", 0, "c")]
+    assert len(run(spark, []).collect()) == len(MEMBERS)
+
+
+def test_rows_fit_the_table(spark: SparkSession) -> None:
+    """Columns and types are those declared."""
+    assert run(spark, REMOVED).dtypes == [(column.name, column.type) for column in SURVIVORS.columns]
+
+
+def test_survivors_are_identical_for_1_2_and_7_partitions(spark: SparkSession) -> None:
+    """Neither the number of partitions nor the order of rows shows."""
+    plain = run(spark, REMOVED).orderBy("doc_id").collect()
+    for partitions in (1, 7):
+        assert run(spark, REMOVED, partitions, order=-1).orderBy("doc_id").collect() == plain

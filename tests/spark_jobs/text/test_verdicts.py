@@ -1,0 +1,145 @@
+"""The step that judges documents by their signals."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pydantic import ValidationError
+
+from spark_jobs.text.verdicts import VERDICTS, CodeBounds, ProseBounds, VerdictsConfig, verdicts
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+GOOD: dict[str, Any] = {
+    "word_count": 200,
+    "mean_word_length": 5.0,
+    "max_line_length": 80,
+    "mean_line_length": 30.0,
+    "alphabetic_fraction": 0.8,
+    "digit_fraction": 0.01,
+    "symbol_fraction": 0.1,
+    "alphanumeric_fraction": 0.7,
+    "duplicate_line_fraction": 0.1,
+    "generated_marker": None,
+}
+SCHEMA = "shard int, doc_id string, kind string, " + ", ".join(
+    f"{name} {'string' if name == 'generated_marker' else 'bigint' if isinstance(value, int) else 'double'}"
+    for name, value in GOOD.items()
+)
+# Kind, the signals that differ from a good document's, and every (rule, value, threshold) that must fail.
+CASES: list[tuple[str, dict[str, Any], list[tuple[str, float | None, float | None]]]] = [
+    ("prose", {}, []),
+    ("code", {}, []),
+    ("prose", {"word_count": 49}, [("too_few_words", 49, 50)]),
+    ("prose", {"word_count": 50}, []),
+    ("prose", {"word_count": 100_000}, []),
+    ("prose", {"word_count": 100_001}, [("too_many_words", 100_001, 100_000)]),
+    ("prose", {"mean_word_length": 2.9}, [("words_too_short", 2.9, 3)]),
+    ("prose", {"mean_word_length": 10.5}, [("words_too_long", 10.5, 10)]),
+    ("prose", {"symbol_fraction": 0.5}, [("too_many_symbols", 0.5, 0.4)]),
+    ("prose", {"digit_fraction": 0.5}, [("too_many_digits", 0.5, 0.3)]),
+    ("prose", {"alphabetic_fraction": 0.2}, [("too_few_letters", 0.2, 0.25)]),
+    ("prose", {"duplicate_line_fraction": 0.31}, [("too_many_duplicate_lines", 0.31, 0.3)]),
+    ("prose", {"duplicate_line_fraction": 0.3, "max_line_length": 10**9, "generated_marker": "do not edit"}, []),
+    ("prose", {"word_count": 0, "mean_word_length": None, "symbol_fraction": None}, [("too_few_words", 0, 50)]),
+    (
+        "prose",
+        {"word_count": 2, "alphabetic_fraction": 0.0, "symbol_fraction": 1.0},
+        [("too_few_words", 2, 50), ("too_many_symbols", 1, 0.4), ("too_few_letters", 0, 0.25)],
+    ),
+    ("code", {"max_line_length": 1000, "mean_line_length": 100.0}, []),
+    ("code", {"max_line_length": 1001}, [("line_too_long", 1001, 1000)]),
+    ("code", {"mean_line_length": 100.5}, [("lines_too_long_on_average", 100.5, 100)]),
+    ("code", {"alphanumeric_fraction": 0.24}, [("too_few_alphanumerics", 0.24, 0.25)]),
+    ("code", {"generated_marker": "do not edit"}, [("generated", None, None)]),
+    ("code", {"word_count": 0}, [("too_few_words", 0, 1)]),
+    ("markup", {"word_count": 1, "symbol_fraction": 1.0, "max_line_length": 10**6}, []),
+    ("markup", {"word_count": 0}, [("too_few_words", 0, 1)]),
+    ("data", {"word_count": 0}, [("too_few_words", 0, 1)]),
+]
+
+
+def signals(spark: SparkSession, order: int = 1) -> DataFrame:
+    """One row of signals per case."""
+    rows = [(3, f"{row:032x}", kind, *(GOOD | changed).values()) for row, (kind, changed, _) in enumerate(CASES)]
+    return spark.createDataFrame(rows[::order], SCHEMA)
+
+
+def test_every_failed_rule_is_listed_with_value_and_threshold(spark: SparkSession) -> None:
+    """One row per document; kept if and only if nothing failed; bounds themselves are allowed."""
+    rows = verdicts(signals(spark), VerdictsConfig()).orderBy("doc_id").collect()
+    for (kind, changed, failed), row in zip(CASES, rows, strict=True):
+        assert [tuple(one) for one in row.failed] == failed, (kind, changed)
+        assert row.kept == (not failed)
+        assert row.shard == 3
+
+
+def test_bounds_come_from_the_config(spark: SparkSession) -> None:
+    """Wider bounds and generated files allowed keep every document."""
+    prose = ProseBounds(
+        min_words=0,
+        max_words=10**9,
+        min_mean_word_length=0,
+        max_mean_word_length=99,
+        max_symbol_fraction=1,
+        max_digit_fraction=1,
+        min_alphabetic_fraction=0,
+        max_duplicate_line_fraction=1,
+    )
+    code = CodeBounds(
+        min_words=0, max_line_length=10**9, max_mean_line_length=10**9, min_alphanumeric_fraction=0, keep_generated=True
+    )
+    config = VerdictsConfig.model_validate(
+        {"prose": prose, "code": code, "markup": {"min_words": 0}, "data": {"min_words": 0}}
+    )
+    assert verdicts(signals(spark), config).where("not kept").count() == 0
+
+
+def test_a_kind_without_rules_is_an_error(spark: SparkSession) -> None:
+    """No document passes because nobody had a rule for it."""
+    from pyspark.errors import PySparkException
+
+    one = spark.createDataFrame([(0, "d", "poetry", *GOOD.values())], SCHEMA)
+    with pytest.raises(PySparkException, match="no rules for kind poetry"):
+        verdicts(one, VerdictsConfig()).collect()
+
+
+def test_unknown_bounds_are_refused() -> None:
+    """A mistyped bound is an error, not a bound that never works."""
+    with pytest.raises(ValidationError, match="min_word"):
+        VerdictsConfig.model_validate({"prose": {"min_word": 3}})
+
+
+def test_rows_fit_the_table(spark: SparkSession) -> None:
+    """Columns and types are those declared, and every row passes the blocking checks."""
+    frame = verdicts(signals(spark), VerdictsConfig())
+    assert [(field.name, field.dataType.simpleString()) for field in frame.schema.fields] == [
+        ("shard", "int"),
+        ("doc_id", "string"),
+        ("kept", "boolean"),
+        ("failed", "array<struct<rule:string,value:double,threshold:double>>"),
+    ]
+    assert frame.columns == [column.name for column in VERDICTS.columns]
+    (check,) = VERDICTS.checks
+    assert frame.where(check.predicate).count() == len(CASES)
+
+
+def test_verdicts_are_identical_for_1_2_and_7_partitions(spark: SparkSession) -> None:
+    """Neither the number of partitions nor the order of rows shows."""
+    plain = verdicts(signals(spark), VerdictsConfig()).orderBy("doc_id").collect()
+    for partitions in (1, 2, 7):
+        moved = verdicts(signals(spark, order=-1).repartition(partitions), VerdictsConfig()).orderBy("doc_id").collect()
+        assert moved == plain
+
+
+@pytest.mark.parametrize("failed", [[], [[]], [[{"rule": "too_few_words", "value": 1.0, "threshold": 50.0}], []]])
+def test_plot_is_a_small_png(failed: list[list[dict[str, Any]]]) -> None:
+    """Also when nothing failed, or there is no document."""
+    kind = pa.list_(pa.struct([("rule", pa.string()), ("value", pa.float64()), ("threshold", pa.float64())]))
+    assert verdicts.plot is not None
+    png = verdicts.plot.draw(pa.table({"failed": pa.array(failed, type=kind)}))
+    assert png.startswith(b"\x89PNG")
+    assert len(png) < 30_000

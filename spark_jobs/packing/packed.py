@@ -3,12 +3,14 @@
     histogram  tokens x ordered (ids not read) -> units per (order bucket, length); the only rows that reach the driver
     plan       best-fit decreasing on the histogram -> slots; prefix sums over the buckets -> each bucket's first slots
     place      per bucket, in metadata order: unit -> slot -> (ordinal, window_start)
-    cut        tokens joined with the placements on (shard, doc_id): ids sliced into units
+    cut        tokens joined with the placements by document: ids sliced into units
     assemble   the one heavy shuffle: ids go straight to the data file of their ordinal, are sorted there and laid out
 
 In `cut` the ids stay where they are: the placements, some 100 bytes per unit, are broadcast while they are few, and
-else are the build side of a hash join. On a lake table that join is storage-partitioned (tokens lie by shard, and only
-the placements are shuffled to them); on plain Parquet Spark has nothing to go by and shuffles the ids once more.
+else are the build side of a hash join. On a lake table that join is storage-partitioned: tokens lie by (increment,
+shard), and only the placements are shuffled to them (spark.sql.iceberg.planning.preserve-data-grouping and
+spark.sql.sources.v2.bucketing.shuffle.enabled). On plain Parquet Spark has nothing to go by and shuffles the ids once
+more.
 
 Memory: the driver holds the histogram (24 bytes per (bucket, length) present) and the plan (at most about 3.1 rows of
 32 bytes per distinct length); a task holds one data file's ids in Spark's sorter, which spills, and a few batches.
@@ -45,8 +47,10 @@ KERNELS = tuple(
 )
 _FILE_TOKENS = 1 << 26
 _BROADCAST_UNITS = 100_000
+_KEYS = ["increment", "shard", "doc_id"]  # all partition columns of tokens, or its files could not be joined in place
 _PLACEMENTS_DDL = (
-    "shard int, doc_id string, ordinal bigint, window_start int, document_start bigint, own_tokens int, ends boolean"
+    "increment int, shard int, doc_id string, ordinal bigint, window_start int, document_start bigint, "
+    "own_tokens int, ends boolean"
 )
 _WINDOWS_DDL = (
     "ordinal bigint, token_count int, input_ids array<int>, "
@@ -168,6 +172,8 @@ def pack(
     name = packed_table(config.dataset, config.window_tokens).name
     facts, properties = _facts(tokenizer, name, config)
     own = tokens.where(F.col("dataset") == config.dataset)
+    if "increment" not in own.columns:
+        own = own.withColumn("increment", F.lit(increment))
     documents = _documents(own, ordered, config)
     counts = _count(documents, name, config)
     plan = plan_slots(counts.histogram(), config.window_tokens)
@@ -186,15 +192,15 @@ def pack(
         documents.where("token_count > 0")
         .repartition("bucket")
         .sortWithinPartitions("bucket", "repository", "rank", "doc_id")
-        .select("bucket", "shard", "doc_id", "token_count")
+        .select("bucket", *_KEYS, "token_count")
         .mapInArrow(placer.place_batches, _PLACEMENTS_DDL)
     )
     unit_count = int(plan.counts.sum())
     placements = F.broadcast(placements) if unit_count <= _BROADCAST_UNITS else placements.hint("shuffle_hash")
     file_count = -(-plan.window_count // config.file_rows)
     windows = (
-        own.select("shard", "doc_id", "input_ids")
-        .join(placements, ["shard", "doc_id"])
+        own.select(*_KEYS, "input_ids")
+        .join(placements, _KEYS)
         .select(
             "ordinal",
             "window_start",
@@ -232,7 +238,7 @@ def _documents(own: DataFrame, ordered: DataFrame, config: PackedConfig) -> Data
 
     order = ordered.where(F.col("dataset") == config.dataset).select("shard", "doc_id", "repository", "rank")
     return (
-        own.select("shard", "doc_id", "token_count")
+        own.select(*_KEYS, "token_count")
         .join(order, ["shard", "doc_id"], "left")
         .withColumn("bucket", _bucket(config.order_buckets))
     )

@@ -18,6 +18,7 @@ Int64Array = npt.NDArray[np.int64]
 
 PLACEMENTS_SCHEMA = pa.schema(
     [
+        pa.field("increment", pa.int32()),
         pa.field("shard", pa.int32()),
         pa.field("doc_id", pa.string()),
         pa.field("ordinal", pa.int64()),
@@ -69,7 +70,7 @@ class Placer:
         """Place documents; buckets come whole and one after the other, each in metadata order.
 
         Args:
-            documents: rows (bucket, shard, doc_id, token_count), token_count > 0.
+            documents: rows (bucket, increment, shard, doc_id, token_count), token_count > 0.
 
         Yields:
             Batches of `PLACEMENTS_SCHEMA`, one row per unit.
@@ -98,8 +99,7 @@ class Placer:
         document = pa.array(units.document)
         return pa.RecordBatch.from_arrays(
             [
-                documents.column("shard").take(document),
-                documents.column("doc_id").take(document),
+                *(documents.column(name).take(document) for name in ("increment", "shard", "doc_id")),
                 pa.array(ordinals),
                 pa.array(window_starts.astype(np.int32)),
                 pa.array(units.document_start),

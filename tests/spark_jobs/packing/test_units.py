@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from spark_jobs.packing.histogram_plan import plan_slots
 from spark_jobs.packing.placement import Placer, take_slots
-from spark_jobs.packing.units import count_units, cut_documents
+from spark_jobs.packing.units import UnitCounts, count_units, cut_documents
 
 
 @settings(max_examples=300, deadline=None)
@@ -59,8 +59,8 @@ def units_counted(documents: list[tuple[int, int]], window_tokens: int) -> dict[
     return counts
 
 
-def counted(documents: list[tuple[int, int]], window_tokens: int) -> list[np.ndarray]:
-    """The four arrays that Spark's aggregate gives for these documents."""
+def counted(documents: list[tuple[int, int]], window_tokens: int) -> UnitCounts:
+    """Units as the step counts them, from what Spark's aggregate gives for these documents."""
     groups: dict[tuple[int, int], list[int]] = {}
     for bucket, tokens in documents:
         full = tokens // window_tokens
@@ -68,7 +68,7 @@ def counted(documents: list[tuple[int, int]], window_tokens: int) -> list[np.nda
         group[0] += tokens > 0
         group[1] += full
     rows = np.array([(*key, *value) for key, value in groups.items()], dtype=np.int64).reshape(-1, 4)
-    return [rows[:, column] for column in range(4)]
+    return count_units(rows[:, 0], rows[:, 1], rows[:, 2], rows[:, 3], window_tokens)
 
 
 documents_strategy = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 50)), max_size=60)
@@ -78,7 +78,7 @@ documents_strategy = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 50)), 
 @given(documents_strategy, st.integers(2, 12))
 def test_units_are_counted_from_tails_and_full_pieces(documents: list[tuple[int, int]], window_tokens: int) -> None:
     """Counting by (bucket, tail) gives what cutting every document gives."""
-    counts = count_units(*counted(documents, window_tokens), window_tokens)
+    counts = counted(documents, window_tokens)
     found = dict(
         zip(zip(counts.bucket.tolist(), counts.length.tolist(), strict=True), counts.count.tolist(), strict=True)
     )
@@ -92,12 +92,13 @@ def test_places_do_not_depend_on_batches(
 ) -> None:
     """Buckets handled by one task or each by its own, in batches of any size: the same places, none taken twice."""
     documents = sorted((d for d in documents if d[1]), key=lambda d: d[0])
-    counts = count_units(*counted(documents, window_tokens), window_tokens)
+    counts = counted(documents, window_tokens)
     plan = plan_slots(counts.histogram(), window_tokens)
     placer = Placer(plan, counts.ranks(*plan.first_slots(), 5), base=1000, key=42)
     rows = pa.RecordBatch.from_pydict(
         {
             "bucket": pa.array([b for b, _ in documents], pa.int32()),
+            "increment": pa.array([2] * len(documents), pa.int32()),
             "shard": pa.array([0] * len(documents), pa.int32()),
             "doc_id": [f"{number:03d}" for number in range(len(documents))],
             "token_count": pa.array([t for _, t in documents], pa.int32()),
@@ -131,4 +132,4 @@ def test_the_example_of_an_end_alone() -> None:
 def test_no_documents_make_no_units(window_tokens: int) -> None:
     """Nothing in, nothing out."""
     assert len(cut_documents(np.zeros(0, dtype=np.int64), window_tokens).length) == 0
-    assert count_units(*counted([], window_tokens), window_tokens).histogram() == {}
+    assert counted([], window_tokens).histogram() == {}

@@ -33,7 +33,7 @@ lock: setup ## solve requirements.lock again after a change in pyproject.toml (A
 	@$(PYTHON) setup/lock.py $(ARGS)
 
 protos: setup ## generate the Python of protos/ again
-	@$(PYTHON) -m blender_service.protos
+	@$(PYTHON) protos/generate.py
 
 ui: setup ## Dagster on this lake, in the browser
 	@.venv/bin/headrace ui $(ARGS)

@@ -1,0 +1,16 @@
+# One image for Spark, Dagster and Blender: the same set-up as on a machine, see setup/install.sh.
+FROM python:3.12-slim-bookworm
+WORKDIR /headrace
+ENV PATH=/headrace/.venv/bin:$PATH \
+    JAVA_HOME=/headrace/.venv/share/headrace/java \
+    PYTHONUNBUFFERED=1
+# First what the installation needs, so that a change of the code does not install everything again.
+COPY pyproject.toml requirements.lock README.md LICENSE ./
+COPY setup setup
+COPY spark_jobs spark_jobs
+RUN setup/install.sh \
+    && python -m spark_jobs.lake.jars core postgres s3 \
+    && rm -rf .uv /root/.cache \
+    && mkdir -p /var/lib/dagster \
+    && touch /var/lib/dagster/dagster.yaml
+COPY . .

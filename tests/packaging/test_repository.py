@@ -1,0 +1,146 @@
+"""What every file of the repository keeps to, and the files that other programs read."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+# Written in halves, so that this file is not its own first finding.
+FORBIDDEN = {
+    "a package index": "|".join(("pypi" + r"\.org", "python" + r"hosted\.org", "pytorch" + r"\.org/whl")),
+    "a jar repository": "|".join(("repo1" + r"\.maven", r"repo\.maven" + r"\.apache", "spark-packages" + r"\.org")),
+    "a container registry": "|".join(("gh" + r"cr\.io", "registry-1" + r"\.docker", r"quay" + r"\.io")),
+    "a path of somebody's machine": r"(?<![\w.~}-])/(?:work|root|home/\w+|Users/\w+)/(?!\.cache)",
+}
+
+
+def _tracked(repository: Path) -> list[Path]:
+    command = ["git", "-c", f"safe.directory={repository}", "ls-files", "-z"]
+    done = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip("not a git checkout")
+    return [repository / name for name in done.stdout.split("\0") if name and (repository / name).is_file()]
+
+
+@pytest.fixture(scope="module")
+def compose(repository: Path) -> dict[str, dict[str, dict[str, object]]]:
+    """docker-compose.yml with anchors and merges resolved."""
+    return YAML(typ="safe").load((repository / "docker-compose.yml").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("what", FORBIDDEN)
+def test_no_tracked_file_names(repository: Path, what: str) -> None:
+    """A clone works against any index and mirror, on any machine."""
+    pattern = re.compile(FORBIDDEN[what].encode())
+    found = [str(path) for path in _tracked(repository) if pattern.search(path.read_bytes())]
+    assert found == [], f"{what} is named in {found}"
+
+
+def test_ci_runs_what_people_run(repository: Path) -> None:
+    """.ci/run is `make test` and nothing else, from any directory."""
+    script = repository / ".ci" / "run"
+    assert os.access(script, os.X_OK)
+    commands = [line for line in script.read_text("utf-8").splitlines() if line and not line.startswith("#")]
+    assert commands == ["set -euo pipefail", 'cd "$(dirname "${BASH_SOURCE[0]}")/.."', "make test"]
+
+
+def test_bare_make_lists_every_command(repository: Path) -> None:
+    """Each target of the Makefile has its line, and nothing is run."""
+    text = (repository / "Makefile").read_text("utf-8")
+    targets = re.findall(r"^([a-z]+):", text, re.MULTILINE)
+    assert {"demo", "test", "setup", "lint", "lock", "ui", "serve", "clean"} <= set(targets)
+    listing = subprocess.run(["make"], cwd=repository, capture_output=True, text=True, check=True).stdout
+    assert [line.split()[:2] for line in listing.splitlines()] == [["make", target] for target in sorted(targets)]
+    assert all(len(line.split()) > 3 for line in listing.splitlines())
+
+
+def test_command_of_the_distribution_exists(repository: Path) -> None:
+    """The console script that pyproject.toml promises can be imported, and says what it does."""
+    scripts = tomllib.loads((repository / "pyproject.toml").read_text("utf-8"))["project"]["scripts"]
+    assert scripts == {"headrace": "dagster_project.cli:main"}
+    program = Path(sys.executable).with_name("headrace")
+    if not program.exists():
+        pytest.skip("headrace is not installed here; run: make setup")
+    done = subprocess.run([program, "--help"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Usage: headrace")
+
+
+@pytest.mark.parametrize("package", ["dagster_project", "spark_jobs", "blender_service", "headrace.blender.v1"])
+def test_package_is_installed_from_this_checkout(repository: Path, package: str) -> None:
+    """The three packages and the generated protos are importable under their names, from anywhere."""
+    code = f"import {package} as package; print(package.__file__)"
+    done = subprocess.run([sys.executable, "-c", code], cwd="/", capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.strip()).is_relative_to(repository)
+
+
+def test_workspace_names_the_definitions(repository: Path) -> None:
+    """`dagster dev -w workspace.yaml` loads one location, with a name of its own."""
+    workspace = YAML(typ="safe").load((repository / "workspace.yaml").read_text("utf-8"))
+    location = {"module_name": "dagster_project.definitions", "location_name": "headrace"}
+    assert workspace == {"load_from": [{"python_module": location}]}
+    assert (repository / "dagster_project" / "definitions.py").exists()
+
+
+def test_services_of_compose_fit_together(repository: Path, compose: dict[str, dict[str, dict[str, object]]]) -> None:
+    """Every dependency and volume exists, images are pinned or built here, ports are open to this machine only."""
+    services = compose["services"]
+    assert {
+        "postgres",
+        "store",
+        "spark-master",
+        "spark-worker",
+        "dagster-webserver",
+        "dagster-daemon",
+        "blender",
+    } <= set(services)
+    for name, service in services.items():
+        assert set(service.get("depends_on", ())) <= set(services), name
+        assert {volume.split(":")[0] for volume in service.get("volumes", ())} <= set(compose["volumes"]), name
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ())), name
+        _, _, tag = service["image"].partition(":")
+        assert tag and (tag != "latest"), name
+        if "build" in service:
+            assert (repository / service["build"] / "Dockerfile").is_file()
+        for argument in service.get("command", ()):
+            assert isinstance(argument, str), f"{name}: {argument!r} is not text"
+            if argument.startswith("setup/"):
+                assert (repository / argument).is_file(), argument
+
+
+def test_environment_of_compose_is_a_lake(
+    compose: dict[str, dict[str, dict[str, object]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the containers are told is understood as Postgres and S3, by PyIceberg and for Spark."""
+    from spark_jobs.lake.settings import load_settings
+
+    for key, value in compose["services"]["blender"]["environment"].items():
+        monkeypatch.setenv(key, re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", value))
+    settings = load_settings()
+    assert settings.jar_purposes() == {"core", "postgres", "s3"}
+    spark = settings.spark_properties()
+    assert spark["spark.sql.catalog.lake.uri"] == "jdbc:postgresql://postgres:5432/lake"
+    assert spark["spark.sql.catalog.lake.jdbc.password"] == "lake-password"
+    assert spark["spark.sql.catalog.lake.s3.access-key-id"] == "lake"
+    assert spark["spark.sql.catalog.lake.client.region"] == "us-east-1"
+
+
+def test_bucket_of_compose_is_made_once(
+    compose: dict[str, dict[str, dict[str, object]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program in the compose file makes the bucket of the warehouse, and can run again."""
+    boto3 = pytest.importorskip("boto3", reason="boto3 is in the extra s3")
+    moto = pytest.importorskip("moto", reason="moto is in the extra dev")
+    [_, _, program] = compose["services"]["bucket"]["command"]
+    monkeypatch.delenv("AWS_ENDPOINT_URL_S3", raising=False)
+    with moto.mock_aws():
+        monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        for _ in range(2):
+            exec(program, {})  # the program is a file of this repository
+        assert [bucket.name for bucket in boto3.resource("s3").buckets.all()] == ["lake"]

@@ -114,14 +114,14 @@ class BlockReader:
     def load(self, ordinals: NDArray[np.int64]) -> Iterator[Block]:
         """Give every block that the ordinals touch, one after the other, each row group decoded at most once.
 
-        A block ends where its file ends, so blocks are named by their place inside the file. Copy what is needed before
-        taking the next one, and no more than the cache is held in memory.
+        Blocks lie on multiples of `block_rows`, as the blend's order does, and are cut where a file ends. Copy what is
+        needed before taking the next one, and no more than the cache is held in memory.
 
         Args:
             ordinals: (R,) each below the number of rows.
         """
         run_index = np.searchsorted(self._starts, ordinals, side="right") - 1
-        block_index = (ordinals - self._starts[run_index]) // self.block_rows
+        block_index = ordinals // self.block_rows
         needed = np.unique(np.column_stack([run_index, block_index]), axis=0)
         for index in np.unique(needed[:, 0]):
             yield from self._load_from(self.table.runs[index], needed[needed[:, 0] == index, 1].tolist())
@@ -154,7 +154,8 @@ class BlockReader:
         if not wanted:
             return
         ranges = [
-            (index * self.block_rows, min((index + 1) * self.block_rows, run.end - run.start)) for index in wanted
+            (max(i * self.block_rows - run.start, 0), min((i + 1) * self.block_rows, run.end) - run.start)
+            for i in wanted
         ]
         try:
             with self.table.io.new_input(run.path).open() as stream, pq.ParquetFile(stream) as file:

@@ -248,7 +248,9 @@ class _Patience:
         self._deadline = self._deadline if self._deadline is not None else now + self._seconds
         if not isinstance(error, ServerUnavailableError) or now + self._pause > self._deadline:
             raise error
-        self._closed.wait(self._pause * random.uniform(0.5, 1.0))  # ranks that lost one server must not come back at once
+        self._closed.wait(
+            self._pause * random.uniform(0.5, 1.0)
+        )  # ranks that lost one server must not come back at once
         self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
 
 

@@ -79,7 +79,7 @@ class PackedFixture:
             self.table.transaction().set_properties(
                 {"write.parquet.row-group-limit": str(row_group)}
             ).commit_transaction()
-        self.table.append(to_arrow(self.rows[first:], first, increment))
+        self.table.append(to_arrow(self.rows[first:], first, increment, self.table.schema()))
         return self
 
 
@@ -101,7 +101,7 @@ def random_rows(count: int, seed: int) -> list[Row]:
     return rows
 
 
-def to_arrow(rows: list[Row], first: int, increment: int) -> pa.Table:
+def to_arrow(rows: list[Row], first: int, increment: int, schema: Schema) -> pa.Table:
     """Give rows the form of a packed table, ordinals from `first`."""
     names = ("doc_id", "document_start", "token_count", "window_start")
     return pa.Table.from_pydict(
@@ -112,7 +112,7 @@ def to_arrow(rows: list[Row], first: int, increment: int) -> pa.Table:
             "input_ids": [list(row.input_ids) for row in rows],
             "segments": [[dict(zip(names, segment, strict=True)) for segment in row.segments] for row in rows],
         },
-        schema=SCHEMA.as_arrow(),
+        schema=schema.as_arrow(),
     )
 
 

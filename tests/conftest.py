@@ -1,43 +1,61 @@
-"""Fixtures that all tests share: one Spark session for the whole run, real data where it is."""
+"""Fixtures that all tests share: one JVM for the whole run, lakes in folders of their own, real data where it is."""
 
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+
+from spark_jobs.lake.catalogue import open_catalogue
+from spark_jobs.lake.ledger import Ledger
+from spark_jobs.lake.materialize import Lake
+from spark_jobs.lake.settings import settings_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# The first example of a test pays for imports and tables: a deadline per example would fail on that alone.
-settings.register_profile("headrace", deadline=None)
-settings.load_profile("headrace")
+LakeAt = Callable[..., Lake]
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """One local Spark session for every test."""
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    from pyspark.sql import SparkSession
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one JVM of the run, with a session of a lake that nobody uses."""
+    os.environ.setdefault("HEADRACE_SPARK_MEMORY", "2g")
+    from spark_jobs.lake.session import start_session
 
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("headrace-tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.driver.memory", "2g")
-        .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
-    )
+    session = start_session(settings_at(tmp_path_factory.mktemp("spark")), "local[2]", _FAST)
     yield session
     session.stop()
+
+
+# Tests are small: the first compiler is enough, and few partitions.
+_FAST = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.extraJavaOptions": "-Djava.net.preferIPv4Stack=true -XX:TieredStopAtLevel=1",
+}
+
+
+@pytest.fixture
+def lake_at(spark: SparkSession) -> LakeAt:
+    """Opens a lake in a folder, with Spark settings on top: `lake_at(tmp_path, {"spark.sql.shuffle.partitions": "7"})`."""
+    from spark_jobs.lake.session import start_session
+
+    def open_lake(root: Path, extra: dict[str, str] | None = None, wait_seconds: float = 5.0) -> Lake:
+        settings = settings_at(root)
+        catalogue = open_catalogue(settings)
+        session: list[SparkSession] = []
+
+        def get() -> SparkSession:
+            if not session:
+                session.append(start_session(settings, "local[2]", {**_FAST, **(extra or {})}))
+            return session[0]
+
+        return Lake(catalogue, Ledger(catalogue), get, "test-run", wait_seconds)
+
+    return open_lake
 
 
 @pytest.fixture(scope="session")

@@ -35,6 +35,8 @@ class Binding:
         partition: the one partition to compute, for tables with partitions of the user's.
         input_places: for input tables of which only some partitions are read: SQL condition by partition key.
         arguments: further arguments of the function (`context`).
+        only: the one increment to compute; None for all that are new.
+        unbound: whether the inputs come from elsewhere, so that none need to be bound.
     """
 
     step: Step
@@ -45,6 +47,8 @@ class Binding:
     partition: Place | None = None
     input_places: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    only: int | None = None
+    unbound: bool = False
 
     def __post_init__(self) -> None:
         """Refuse a binding that cannot be run.
@@ -54,6 +58,8 @@ class Binding:
         """
         for identifier in self.tables:
             check_identifier(identifier)
+        if self.unbound:
+            return
         missing = [name for name in self.step.inputs if name not in self.inputs and name != self.discovered]
         unknown = [name for name in self.inputs if name not in self.step.inputs]
         if missing or unknown:
@@ -61,7 +67,8 @@ class Binding:
                 f"step {self.step.name}: inputs {missing or unknown} are {'not bound' if missing else 'unknown'}; "
                 f"its parameters are {list(self.step.inputs)}"
             )
-        if self.step.scope in (Scope.INCREMENT, Scope.HISTORY) and self.clock is None and self.step.discover is None:
+        follows = self.step.scope in (Scope.INCREMENT, Scope.HISTORY) and self.step.discover is None
+        if follows and self.clock is None and self.only is None:
             raise StepDeclarationError(f"step {self.step.name}: scope {self.step.scope.value} needs a table to follow")
 
     @property

@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import logging
+import re
 import subprocess
 import time
 import uuid
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 GENERATION_PROPERTY = "headrace.generation"
+_PYTHON_ERROR = re.compile(r"(?!org\.|java\.|scala\.|py4j\.)[\w.]*(Error|Exception): ")
 
 
 @dataclass(frozen=True)
@@ -135,12 +137,17 @@ def _tasks(lake: Lake, binding: Binding) -> Iterator[Task]:
 
 
 def _increment_tasks(lake: Lake, binding: Binding) -> Iterator[Task]:
+    if binding.only is not None and binding.clock is None:
+        yield from _task(lake, binding, Place.increment(binding.only), binding.only)
+        return
     if binding.clock is None or lake.ledger.table(binding.clock) is None:
         raise InputError(
             f"{binding.tables[0]}: {binding.clock} has not been materialized; run `headrace run {binding.namespace}` first"
         )
     chained = ""
     for number in lake.ledger.increments(binding.clock):
+        if binding.only not in (None, number):
+            continue
         numbered = binding.step.numbered
         for task in _task(lake, binding, Place.increment(number, and_later=numbered), number, chained):
             yield task
@@ -381,14 +388,14 @@ def _discard_all(lake: Lake, written: list[Written]) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """The line of a Spark failure that says what happened: the deepest cause, or a Python worker's own error."""
+    """The line of a Spark failure that says what happened: a Python worker's own error, or the deepest cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    for line in lines:
-        if "No space left on device" in line:
-            return "the disk is full; free some space and run again, nothing was published"
+    if any("No space left on device" in line for line in lines):
+        return "the disk is full; free some space and run again, nothing was published"
+    python = [line for line in lines if _PYTHON_ERROR.match(line)]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    python = [line for line in lines if line.split(":")[0].endswith("Error") and not line.startswith("org.")]
-    chosen = (python or causes or lines or [type(error).__name__])[-1 if python or causes else 0]
+    java = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
+    chosen = (python[-1:] or causes[-1:] or java[:1] or lines[:1] or [type(error).__name__])[0]
     return f"{chosen[:500]}; the table is as it was, `--debug` shows the whole trace"
 
 

@@ -6,8 +6,10 @@ pinned to the snapshots that were found.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spark_jobs.exceptions import InputError
@@ -101,8 +103,25 @@ def _own_history(binding: Binding, ledger: Ledger, increment: int) -> tuple[Read
     return (Read(table, head, versions, {number: number for number in rows}, None, labelled=False),)
 
 
+def is_path(source: str) -> bool:
+    """Whether an input or output is a path of Parquet files rather than `namespace.table`."""
+    return "/" in source or source.endswith(".parquet")
+
+
+def _files_version(path: str) -> str:
+    """Version of Parquet files: their names, sizes and times, which cost no read of the rows."""
+    root = Path(path)
+    if not root.exists():
+        raise InputError(f"{path}: no such file or folder; give --input NAME=TABLE_OR_PARQUET")
+    files = [root] if root.is_file() else sorted(root.rglob("*.parquet"))
+    facts = [(str(file.relative_to(root)), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return f"files:{hashlib.sha256(repr(facts).encode()).hexdigest()}"
+
+
 def _read(binding: Binding, ledger: Ledger, table: str, increment: int | None, labelled: bool) -> Read | None:
     """Part of one input table; None where this increment of a corpus took nothing in from it."""
+    if is_path(table):
+        return Read(table, 0, {"": _files_version(table)}, None, None, labelled=False)
     iceberg = ledger.table(table)
     head = _head(ledger, table)
     if iceberg is None or head is None:
@@ -163,6 +182,8 @@ def frames(spark: SparkSession, binding: Binding, reads: Reads) -> dict[str, Dat
 def _frame(spark: SparkSession, read: Read) -> DataFrame:
     from pyspark.sql import functions as F
 
+    if is_path(read.table):
+        return spark.read.parquet(read.table)
     frame = spark.read.option("versionAsOf", str(read.snapshot_id)).table(spark_identifier(read.table))
     if read.predicate is not None:
         frame = frame.where(read.predicate)

@@ -19,21 +19,22 @@ from typing import TYPE_CHECKING
 from spark_jobs.exceptions import SetupError
 from spark_jobs.lake.jars import jar_paths
 from spark_jobs.lake.java import java_home
-from spark_jobs.lake.settings import LakeSettings
+from spark_jobs.lake.settings import CATALOGUE, LakeSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _ARROW_RECORDS = 2_000
+_CATALOGUES = f"spark.sql.catalog.{CATALOGUE}"
 
 
 def spark_properties(settings: LakeSettings, master: str | None = None) -> dict[str, str]:
     """All settings of a session for this lake; `master` defaults to `HEADRACE_SPARK_MASTER`, then `local[*]`."""
-    master = master or os.environ.get("HEADRACE_SPARK_MASTER", "local[*]")
-    values = {
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has chosen master, memory and jars
+    master = "spark-submit" if submitted else master or os.environ.get("HEADRACE_SPARK_MASTER", "local[*]")
+    values = {} if submitted else {"spark.master": master, "spark.jars": _jars(settings)}
+    values |= {
         "spark.app.name": "headrace",
-        "spark.master": master,
-        "spark.jars": ",".join(str(path) for path in jar_paths(settings.jar_purposes())),
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(_ARROW_RECORDS),
@@ -43,6 +44,8 @@ def spark_properties(settings: LakeSettings, master: str | None = None) -> dict[
         "spark.sql.requireAllClusterKeysForCoPartition": "false",
         # A declared `required` is checked on the data by the audit, which names the column and counts the rows.
         "spark.sql.iceberg.check-nullability": "false",
+        # A count answered from metadata becomes a local relation late, which `observe` makes an invalid plan (Spark 4.1).
+        "spark.sql.iceberg.aggregate-push-down.enabled": "false",
         **settings.spark_properties(),
     }
     if master.startswith("local"):
@@ -57,9 +60,13 @@ def spark_properties(settings: LakeSettings, master: str | None = None) -> dict[
             # Short jobs on a laptop are over before the second compiler pays; long ones still reach it.
             "spark.driver.extraJavaOptions": "-Djava.net.preferIPv4Stack=true -XX:+UseParallelGC",
         }
-    else:
+    elif not submitted:
         values["spark.submit.pyFiles"] = str(_first_party_archive())
     return values
+
+
+def _jars(settings: LakeSettings) -> str:
+    return ",".join(str(path) for path in jar_paths(settings.jar_purposes()))
 
 
 def prepare_environment() -> None:
@@ -78,20 +85,32 @@ def prepare_environment() -> None:
 def start_session(
     settings: LakeSettings, master: str | None = None, extra: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Start (or get) the session of this process for this lake, `extra` settings on top.
+    """Start the session of this process for this lake, `extra` settings on top.
+
+    Where a session runs already (a notebook's, another lake's), a session of its own is made beside it: both share the
+    JVM and its cores, each has its own catalogue and SQL settings.
 
     Raises:
         SetupError: Java or a jar is missing, or the JVM does not start.
     """
     prepare_environment()
+    from pyspark import SparkContext
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
+    values = {**spark_properties(settings, master), **(extra or {})}
+    running = SparkContext._active_spark_context  # the one way to ask without starting one
     log = settings.home / "logs" / "spark.log"
-    builder = SparkSession.builder
-    for key, value in {**spark_properties(settings, master), **(extra or {})}.items():
-        builder = builder.config(key, value)
     try:
+        if running is not None:
+            session = SparkSession(running).newSession()
+            for key, value in values.items():
+                if key.startswith("spark.sql.") and session.conf.isModifiable(key) or key.startswith(_CATALOGUES):
+                    session.conf.set(key, value)
+            return session
+        builder = SparkSession.builder
+        for key, value in values.items():
+            builder = builder.config(key, value)
         with _jvm_log(log):
             session = builder.getOrCreate()
     except (PySparkException, OSError) as error:

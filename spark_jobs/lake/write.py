@@ -277,6 +277,20 @@ def _result(name: str, bad_rows: int, declared: Table) -> CheckResult:
     return CheckResult(name, bad_rows == 0, bad_rows, check_names(declared, placed=True)[name])
 
 
+def audit_frame(rows: DataFrame, declared: Table, place: Place) -> tuple[CheckResult, ...]:
+    """All blocking checks over rows that were written outside of the lake, in Spark jobs of their own."""
+    columns = _check_columns(declared, place)
+    found = rows.agg(*(column.alias(f"c{number}") for number, column in enumerate(columns.values()))).first() if columns else None
+    outcome = [_result(name, int((found or {})[f"c{number}"] or 0), declared) for number, name in enumerate(columns)]
+    return (*outcome, *([_repeated_keys(rows, declared)] if declared.key else []))
+
+
+def _repeated_keys(rows: DataFrame, declared: Table) -> CheckResult:
+    """Rows that share their key with another, by Spark."""
+    repeated = rows.groupBy(*declared.key).count().where("count > 1").selectExpr("sum(count - 1) AS n").first()
+    return _result("unique_key", int((repeated["n"] if repeated else 0) or 0), declared)
+
+
 def _key_check(
     spark: SparkSession,
     table: IcebergTable,
@@ -297,8 +311,7 @@ def _key_check(
         distinct = rows.group_by(keys).aggregate([]).num_rows
         return [_result("unique_key", rows.num_rows - distinct, declared)]
     landed = spark.table(spark_identifier(identifier, branch)).where(place.predicate)
-    repeated = landed.groupBy(*keys).count().where("count > 1").selectExpr("sum(count - 1) AS n").first()
-    return [_result("unique_key", int((repeated["n"] if repeated else 0) or 0), declared)]
+    return [_repeated_keys(landed, declared)]
 
 
 def _drop_stale_branches(catalogue: Catalog, identifier: str) -> None:

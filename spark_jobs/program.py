@@ -1,0 +1,158 @@
+"""Running one step from the command line: between tables of the lake, between Parquet files, or from one to the other."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel
+
+from spark_jobs.exceptions import AuditError, ConfigError, InputError
+from spark_jobs.lake.binding import Binding, Source
+from spark_jobs.lake.catalogue import open_catalogue, spark_identifier
+from spark_jobs.lake.ledger import Ledger
+from spark_jobs.lake.materialize import Lake, materialize
+from spark_jobs.lake.reads import is_path
+from spark_jobs.lake.session import start_session
+from spark_jobs.lake.settings import LakeSettings, load_settings
+from spark_jobs.lake.spark_types import spark_schema
+from spark_jobs.lake.tables import Table
+from spark_jobs.lake.write import Place, audit_frame, conform
+from spark_jobs.step import Output, Step
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def run_step(
+    step: Step,
+    config: BaseModel,
+    inputs: Mapping[str, str],
+    output: str,
+    follow: str | None = None,
+    increment: int | None = None,
+) -> Iterator[str]:
+    """Run a step and give a line for every table or file written.
+
+    Args:
+        step: what to compute.
+        config: its config.
+        inputs: table, tables separated by commas, or path of Parquet files, by parameter.
+        output: `namespace.table` (side tables go to the same namespace) or a path.
+        follow: table whose increments are followed.
+        increment: the one to compute; required knowledge only where no table says which there are.
+
+    Raises:
+        ConfigError: an input is missing or unknown.
+        SparkJobsError: as `materialize`.
+    """
+    settings = load_settings()
+    sources: dict[str, Source] = {name: _source(text) for name, text in inputs.items()}
+    if is_path(output):
+        yield from _to_parquet(settings, step, config, sources, Path(output), increment or 0)
+        return
+    namespace, _, name = output.partition(".")
+    if name != step.table.name:
+        raise ConfigError(f"--output {output}: the step {step.name} writes the table {step.table.name}; name it so")
+    own = sources.pop(step.table.name, None)
+    if own is not None:
+        raise ConfigError(f"--input {step.table.name}: the step reads its own table {output}; leave this input out")
+    tables = [source for source in sources.values() if isinstance(source, str) and not is_path(source)]
+    binding = Binding(
+        step=step,
+        namespace=namespace,
+        inputs=sources,
+        config=config,
+        clock=follow or (tables[0] if tables else None),
+        only=increment if increment is not None or tables or step.discover is not None else 0,
+    )
+    catalogue = open_catalogue(settings)
+    lake = Lake(catalogue, Ledger(catalogue), lambda: start_session(settings))
+    for outcome in materialize(lake, binding):
+        done = f"computed {', '.join(outcome.computed)} in {outcome.seconds:.1f} s" if outcome.computed else "unchanged"
+        yield f"{outcome.identifier}: {outcome.version.count} rows, {done}, version {outcome.version}"
+
+
+def _source(text: str) -> Source:
+    return tuple(text.split(",")) if "," in text else text
+
+
+def _to_parquet(
+    settings: LakeSettings,
+    step: Step,
+    config: BaseModel,
+    sources: Mapping[str, Source],
+    path: Path,
+    increment: int,
+) -> Iterator[str]:
+    """Compute one increment into Parquet: `path` itself, or a folder each for a step with side tables."""
+    spark = start_session(settings)
+    frames = {name: _read(spark, source) for name, source in sources.items()}
+    own = step.table.name
+    if own in step.parameters and own not in frames:
+        frames[own] = spark.createDataFrame([], spark_schema(step.table))
+    if step.discover is not None and step.inputs[0] not in frames:
+        listing = step.discover(config, step.tables[-1].schema().as_arrow().empty_table())
+        if listing is None:
+            raise InputError(f"{step.name}: its source has nothing to read; check the config")
+        frames[step.inputs[0]] = spark.createDataFrame(listing)
+    missing = [name for name in step.inputs if name not in frames]
+    if missing:
+        raise ConfigError(f"{step.name}: input {missing[0]} is missing; give --input {missing[0]}=TABLE_OR_PARQUET")
+    binding = Binding(step, "program", {}, config, clock="program.arrivals", unbound=True)
+    returned = binding.call(frames, lambda: spark, increment, base=0)
+    output = returned if isinstance(returned, Output) else Output({own: returned})
+    for table in step.tables:
+        target = path if len(step.tables) == 1 else path / table.name
+        count = _write(spark, table, output.frames[table.name], target, increment)
+        yield f"{target}: {count} rows"
+    for frame in output.persisted:
+        frame.unpersist()
+
+
+def _read(spark: SparkSession, source: Source) -> DataFrame:
+    """A path or a table as it is now; several tables as their union with a column `dataset`."""
+    from pyspark.sql import functions as F
+
+    if isinstance(source, str):
+        return spark.read.parquet(source) if is_path(source) else spark.table(spark_identifier(source))
+    parts = [_read(spark, one).withColumn("dataset", F.lit(one.split(".")[0])) for one in source]
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = whole.unionByName(part)
+    return whole
+
+
+def _write(spark: SparkSession, table: Table, frame: DataFrame, target: Path, increment: int) -> int:
+    """Write beside the target, audit, rename."""
+    from pyspark.sql import functions as F
+
+    if table.has_increments:
+        frame = frame.withColumn("increment", F.lit(increment))
+    rows = conform(frame, spark_schema(table), str(target))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    beside = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        rows.write.parquet(str(beside))
+        place = Place.increment(increment) if table.has_increments else Place.whole()
+        landed = spark.read.parquet(str(beside))
+        checks = audit_frame(landed, table, place)
+        failed = [check for check in checks if not check.passed]
+        if failed:
+            reasons = "; ".join(f"{check.name}: {check.bad_row_count} rows" for check in failed)
+            raise AuditError(f"{target}: audit failed, nothing was written: {reasons}", str(target), checks)
+        if target.exists():
+            shutil.rmtree(target)
+        os.replace(beside, target)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return landed_count(spark, target)
+
+
+def landed_count(spark: SparkSession, target: Path) -> int:
+    """Rows of Parquet files, from their footers."""
+    return spark.read.parquet(str(target)).count()

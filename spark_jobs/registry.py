@@ -1,0 +1,66 @@
+"""All steps by name, imported when they are asked for; in the order that data flows."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from spark_jobs.exceptions import ConfigError
+from spark_jobs.step import Step
+
+_STEPS: Mapping[str, str] = {
+    "documents": "spark_jobs.sources.documents",
+    "texts": "spark_jobs.text.texts",
+    "signals": "spark_jobs.text.signals",
+    "verdicts": "spark_jobs.text.verdicts",
+    "increments": "spark_jobs.lake.increments",
+    "members": "spark_jobs.dedup.members",
+    "exact_duplicates": "spark_jobs.dedup.exact_duplicates",
+    "survivors": "spark_jobs.dedup.survivors",
+    "ordered": "spark_jobs.code.ordered",
+    "tokenizer": "spark_jobs.packing.tokenizer",
+    "tokens": "spark_jobs.packing.tokens",
+    "packed": "spark_jobs.packing.packed",
+}
+
+
+def step_names() -> tuple[str, ...]:
+    """Names of all steps."""
+    return tuple(_STEPS)
+
+
+def config_model(name: str) -> type[BaseModel]:
+    """Config model of a step.
+
+    Raises:
+        ConfigError: no step of this name.
+    """
+    if name == "packed":
+        model: type[BaseModel] = _module(name).PackedConfig
+        return model
+    declared: Step = getattr(_module(name), name)
+    return declared.config
+
+
+def find_step(name: str, config: BaseModel) -> Step:
+    """A step by name; `packed` is made for the dataset and window length of its config.
+
+    Raises:
+        ConfigError: no step of this name.
+    """
+    module = _module(name)
+    if name == "packed":
+        values = config.model_dump()
+        made: Step = module.packed_step(values["dataset"], values["window_tokens"])
+        return made
+    declared: Step = getattr(module, name)
+    return declared
+
+
+def _module(name: str) -> Any:
+    if name not in _STEPS:
+        raise ConfigError(f"step {name!r} is not known; the steps are {', '.join(_STEPS)}")
+    return importlib.import_module(_STEPS[name])

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from io import BytesIO
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, Field
 
 from spark_jobs.lake.tables import Check, Column, Table
 from spark_jobs.step import Plot, Scope, step
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame
 
@@ -79,6 +78,7 @@ class VerdictsConfig(BaseModel):
 
 def _draw_failed_rules(table: pa.Table) -> bytes:
     """Documents by failed rule as bars, a PNG below 30 KB."""
+    import pyarrow.compute as pc
     from matplotlib.figure import Figure
 
     rules = pc.list_flatten(table.column("failed").combine_chunks())

@@ -11,7 +11,7 @@ from spark_jobs.text.measures import COUNTS, FRACTIONS, measure
 from spark_jobs.text.signals import SIGNALS, SignalsConfig, signals
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 CONTENTS = [
     "some words here\n",
@@ -29,10 +29,15 @@ def texts(spark: SparkSession, order: int = 1) -> DataFrame:
     return spark.createDataFrame(rows[::order], "shard int, doc_id string, kind string, content string, other int")
 
 
+def by_id(frame: DataFrame) -> list[Row]:
+    """Rows by doc_id; sorting them here spares Spark a second run of the step."""
+    return sorted(frame.collect(), key=lambda row: str(row.doc_id))
+
+
 def test_every_text_is_measured(spark: SparkSession) -> None:
     """One row per text with what the kernel measures; what cannot be divided is null, never NaN."""
     expected = measure(pa.array(CONTENTS))
-    rows = signals(texts(spark), SignalsConfig()).orderBy("doc_id").collect()
+    rows = by_id(signals(texts(spark), SignalsConfig()))
     assert [row.kind for row in rows] == ["code", "prose"] * 3
     assert [row.shard for row in rows] == [0, 1, 2, 3, 0, 1]
     for name in COUNTS:
@@ -67,7 +72,7 @@ def test_marker_lines_bound_the_head(spark: SparkSession) -> None:
 
 def test_signals_are_identical_for_1_2_and_7_partitions(spark: SparkSession) -> None:
     """Neither the number of partitions nor the order of rows shows, to the last bit of every fraction."""
-    plain = signals(texts(spark), SignalsConfig()).orderBy("doc_id").collect()
+    plain = by_id(signals(texts(spark), SignalsConfig()))
     for partitions in (1, 2, 7):
-        moved = signals(texts(spark, order=-1).repartition(partitions), SignalsConfig()).orderBy("doc_id").collect()
+        moved = by_id(signals(texts(spark, order=-1).repartition(partitions), SignalsConfig()))
         assert moved == plain

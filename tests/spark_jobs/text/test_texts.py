@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 from spark_jobs.text.letters import letters_sha256
 from spark_jobs.text.normalization import RULES, normalize
-from spark_jobs.text.texts import TextsConfig, texts
+from spark_jobs.text.texts import TEXTS, TextsConfig, texts
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 CONTENTS = [
     "plain text\n",
@@ -27,6 +29,11 @@ def documents(spark: SparkSession, order: int = 1) -> DataFrame:
     rows = [(row % 4, f"{row:032x}", "prose", "en" if row else None, text, "more") for row, text in enumerate(CONTENTS)]
     names = "shard int, doc_id string, kind string, language string, content string, other string"
     return spark.createDataFrame(rows[::order], names)
+
+
+def by_id(frame: DataFrame) -> list[Row]:
+    """Rows by doc_id; sorting them here spares Spark a second run of the step."""
+    return sorted(frame.collect(), key=lambda row: str(row.doc_id))
 
 
 def test_every_document_has_its_text(spark: SparkSession) -> None:
@@ -52,7 +59,34 @@ def test_min_letters_decides_who_is_compared(spark: SparkSession) -> None:
 
 def test_texts_are_identical_for_1_2_and_7_partitions(spark: SparkSession) -> None:
     """Neither the number of partitions nor the order of rows shows."""
-    plain = texts(documents(spark), TextsConfig()).orderBy("doc_id").collect()
+    plain = by_id(texts(documents(spark), TextsConfig()))
     for partitions in (1, 2, 7):
-        moved = texts(documents(spark, order=-1).repartition(partitions), TextsConfig()).orderBy("doc_id").collect()
+        moved = by_id(texts(documents(spark, order=-1).repartition(partitions), TextsConfig()))
         assert moved == plain
+
+
+def test_rows_fit_the_table(spark: SparkSession) -> None:
+    """Columns and types are those declared, and every row passes the blocking checks."""
+    frame = texts(documents(spark), TextsConfig())
+    edit = "struct<rule:string,start:bigint,end:bigint,replacement_length:bigint>"
+    assert frame.columns == [column.name for column in TEXTS.columns]
+    assert [kind for _, kind in frame.dtypes] == ["int", *["string"] * 5, f"array<{edit}>"]
+    passed = frame.selectExpr(*(f"count_if({check.predicate}) as {check.name}" for check in TEXTS.checks)).first()
+    assert passed is not None
+    assert set(passed) == {len(CONTENTS)}
+
+
+def test_declarations_load_without_spark() -> None:
+    """Dagster loads every step in seconds: pyspark, pandas and matplotlib wait until rows are computed."""
+    steps = (
+        "text.texts",
+        "text.signals",
+        "text.verdicts",
+        "dedup.members",
+        "dedup.exact_duplicates",
+        "dedup.survivors",
+    )
+    code = f"import sys\nfor name in {(*steps, 'code.ordered')}: __import__('spark_jobs.' + name)\n"
+    code += "print(sorted({'pyspark', 'pandas', 'matplotlib', 'numba'} & set(sys.modules)))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"

@@ -11,7 +11,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -43,11 +43,14 @@ class Block(nn.Module):
         query, key, value = parts.view(batch, length, 3, self.head_count, -1).permute(2, 0, 3, 1, 4)
         mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=visible)
         hidden = hidden + self.project(mixed.transpose(1, 2).reshape(batch, length, width))
-        return hidden + self.feed_forward(self.before_feed_forward(hidden))
+        changed: Tensor = hidden + self.feed_forward(self.before_feed_forward(hidden))
+        return changed
 
 
 class TinyTransformer(nn.Module):
     """A decoder with tied embeddings; the vocabulary's embedding is factored so that it does not outweigh the rest."""
+
+    positions: Tensor
 
     def __init__(self, vocabulary_size: int, window_tokens: int, width: int = 128, depth: int = 3) -> None:
         super().__init__()
@@ -86,7 +89,7 @@ def sinusoids(length: int, width: int) -> Tensor:
     return 0.1 * torch.cat([angles.sin(), angles.cos()], dim=1)
 
 
-def endless(dataset: BlendDataset) -> Iterator[dict[str, Tensor]]:
+def endless(dataset: BlendDataset) -> Generator[dict[str, Tensor], None, None]:
     """Give the blend's batches, from its start again where it ends."""
     while True:
         before = dataset.state_dict()["offset"]
@@ -148,7 +151,7 @@ def train(dataset: BlendDataset, steps: int, batch_rows: int, crop_tokens: int, 
     }
 
 
-def main() -> int:
+def main(arguments_given: Sequence[str] | None = None) -> int:
     """Read the command line and train; an error that a user can mend is one line and exit status 2."""
     parser = argparse.ArgumentParser(description="Train a tiny transformer on a blend.")
     parser.add_argument("--address", default="127.0.0.1:7170", help="of a Blender server (headrace serve)")
@@ -158,7 +161,7 @@ def main() -> int:
     parser.add_argument("--crop-tokens", type=int, default=256, help="tokens of each window to train on")
     parser.add_argument("--state", type=Path, help="save to this file at the end, and go on from it if it exists")
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(arguments_given)
     if arguments.steps < 1:
         parser.error("--steps must be at least 1")
     try:

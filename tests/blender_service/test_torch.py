@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -185,31 +184,43 @@ def test_a_data_loader_takes_the_dataset(address: str) -> None:
     assert [row.tolist() for batch in loader for row in batch["input_ids"]] == blend_rows(address)
 
 
-def example(*arguments: str) -> dict[str, float]:
-    """Run the example as the demo does; give its last line."""
-    root = Path(__file__).parents[2]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(root), str(root / "protos")])}
-    command = [sys.executable, str(root / "examples" / "train_tiny.py"), *arguments, "--json"]
-    output = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
-    result: dict[str, float] = json.loads(output.splitlines()[-1])
-    return result
+@pytest.fixture
+def example() -> ModuleType:
+    """The example as a module; the demo runs it as a program."""
+    path = Path(__file__).parents[2] / "examples" / "train_tiny.py"
+    spec = importlib.util.spec_from_file_location("train_tiny", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-def test_the_example_learns_and_goes_on(serve: Serve, lake: Catalog, tmp_path: Path) -> None:
-    """The tiny transformer's loss falls on learnable rows, and a saved run goes on at the next batch."""
-    table = create_packed(lake, "main.packed_counting_16")
-    table.append(400, seed=6)
+def test_the_example_learns_and_goes_on(
+    serve: Serve, lake: Catalog, tmp_path: Path, example: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The tiny transformer's loss falls, its last line is JSON, and a saved run goes on at the next batch."""
+    table = create_packed(lake, "main.packed_tiny_16").append(400, seed=6)
     server = serve()
     with connect(server.address) as client:
         blend: Blend = client.create_blend([SourceSpec(table.identifier, max_epochs=0)])
     state = tmp_path / "state.pt"
-    arguments = ("--address", server.address, "--blend", blend.blend_id, "--state", str(state))
-    first = example(*arguments, "--steps", "40")
+    arguments = ["--address", server.address, "--blend", blend.blend_id, "--state", str(state), "--json"]
+    assert example.main([*arguments, "--steps", "30"]) == 0
+    first = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert first["last_loss"] < first["first_loss"] - 0.05
-    assert first["tokens"] == 40 * 8 * WINDOW_TOKENS
+    assert first["tokens"] == 30 * 8 * WINDOW_TOKENS
     assert 400_000 < first["parameters"] < 1_500_000
-    example(*arguments, "--steps", "2")
-    assert torch.load(state, weights_only=True)["data"] == {"blend": blend.blend_id, "offset": 42 * 8}
+    assert example.main([*arguments, "--steps", "2"]) == 0
+    assert torch.load(state, weights_only=True)["data"] == {"blend": blend.blend_id, "offset": 32 * 8}
+
+
+def test_the_example_says_what_is_wrong_in_one_line(
+    address: str, example: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An unknown blend is one line and exit status 2."""
+    assert example.main(["--address", address, "--blend", "nothing"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_random_rows_have_padding_and_many_documents() -> None:

@@ -1,0 +1,131 @@
+"""Blender's speed: `python benchmarks/bench_blender.py`. Prints rows resolved per second and MB streamed per second.
+
+Resolving is measured on one core as the slope between two sizes, streaming over loopback with server and client in one
+process, so both share its cores. Ratios within one run are worth more than the numbers.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.schema import Schema
+from pyiceberg.types import IntegerType, ListType, LongType, NestedField, StringType, StructType
+
+from blender_service.client import connect
+from blender_service.order import BlendOrder
+from blender_service.segments import SourceOrder
+from blender_service.server import start
+from blender_service.specification import SourceSpec
+
+WINDOW_TOKENS = 2048
+ROWS = 8192
+SHAPES = {
+    "1 source, blocks of 2,048": ([1], 2048),
+    "3 sources, blocks of 2,048": ([5, 3, 2], 2048),
+    "12 sources, blocks of 2,048": (
+        [40_001, 30_011, 9_007, 7_001, 5_003, 3_001, 2_003, 1_009, 997, 503, 307, 11],
+        2048,
+    ),
+    "12 sources, blocks of 256": ([40_001, 30_011, 9_007, 7_001, 5_003, 3_001, 2_003, 1_009, 997, 503, 307, 11], 256),
+}
+
+
+def slope(work: Callable[[int], object], small: int, large: int) -> float:
+    """Give rows per second between two sizes, best of three, so that fixed costs drop out."""
+
+    def best(rows: int) -> float:
+        times = []
+        for _ in range(3):
+            started = time.perf_counter()
+            work(rows)
+            times.append(time.perf_counter() - started)
+        return min(times)
+
+    work(small)
+    return (large - small) / (best(large) - best(small))
+
+
+def bench_order() -> None:
+    """Print how many rows a core resolves, compiled and in NumPy, at offset 0 and far out."""
+    print(f"{'rows resolved, millions per second':40} {'numpy':>8} {'compiled':>9} {'at 10^12':>9}")
+    for label, (weights, block_rows) in SHAPES.items():
+        names = [f"source-{i:02}" for i in range(len(weights))]
+        sources = [SourceOrder(weight, 1_000_000 + weight, 0, True) for weight in weights]
+        order = BlendOrder(17, names, sources, block_rows, 16)
+        plain = slope(lambda n, o=order: o.resolve_with_numpy(np.arange(n)), 1 << 12, 1 << 14)  # type: ignore[misc]
+        compiled = slope(lambda n, o=order: o.resolve(np.arange(n)), 1 << 17, 1 << 20)  # type: ignore[misc]
+        far = slope(lambda n, o=order: o.resolve(np.arange(10**12, 10**12 + n)), 1 << 17, 1 << 20)  # type: ignore[misc]
+        print(f"{label:40} {plain / 1e6:8.2f} {compiled / 1e6:9.1f} {far / 1e6:9.1f}")
+
+
+def make_table(catalogue: Catalog, identifier: str) -> None:
+    """Write a packed table of random tokens, one document a window."""
+    segment = StructType(
+        NestedField(8, "doc_id", StringType(), required=True),
+        NestedField(9, "document_start", LongType(), required=True),
+        NestedField(10, "token_count", IntegerType(), required=True),
+        NestedField(11, "window_start", IntegerType(), required=True),
+    )
+    schema = Schema(
+        NestedField(1, "ordinal", LongType(), required=True),
+        NestedField(2, "increment", IntegerType(), required=True),
+        NestedField(3, "token_count", IntegerType(), required=True),
+        NestedField(4, "input_ids", ListType(5, IntegerType(), element_required=True), required=True),
+        NestedField(6, "segments", ListType(7, segment, element_required=True), required=True),
+    )
+    properties = {
+        "headrace.window-tokens": str(WINDOW_TOKENS),
+        "headrace.tokenizer-sha256": "0" * 64,
+        "headrace.vocabulary-size": "32768",
+        "headrace.end-of-document-id": "0",
+        "headrace.padding-id": "0",
+        "headrace.generation": "0",
+        "write.parquet.row-group-limit": "2048",
+    }
+    table = catalogue.create_table(identifier, schema=schema, properties=properties)
+    ids = np.random.default_rng(0).zipf(1.3, ROWS * WINDOW_TOKENS).clip(1, 32767).astype(np.int32)
+    lists = pa.ListArray.from_arrays(np.arange(0, ids.size + 1, WINDOW_TOKENS, dtype=np.int32), ids)
+    parts = [
+        {"doc_id": f"{i:032x}", "document_start": 0, "token_count": WINDOW_TOKENS, "window_start": 0}
+        for i in range(ROWS)
+    ]
+    data = pa.table(
+        {
+            "ordinal": np.arange(ROWS),
+            "increment": np.zeros(ROWS, dtype=np.int32),
+            "token_count": np.full(ROWS, WINDOW_TOKENS, dtype=np.int32),
+            "input_ids": lists,
+            "segments": [[part] for part in parts],
+        }
+    )
+    table.append(data.cast(table.schema().as_arrow()))
+
+
+def bench_stream() -> None:
+    """Print how many MB of rows arrive per second: the first epoch decodes Parquet, later ones come from memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        uri = f"sqlite:///{Path(folder) / 'catalog.db'}?timeout=30"
+        catalogue = load_catalog("lake", type="sql", uri=uri, warehouse=folder)
+        catalogue.create_namespace("bench")
+        for name in ("a", "b"):
+            make_table(catalogue, f"bench.packed_{name}_{WINDOW_TOKENS}")
+        with start(catalogue) as server, connect(server.address) as client:
+            sources = [SourceSpec(f"bench.packed_{name}_{WINDOW_TOKENS}", max_epochs=0) for name in ("a", "b")]
+            blend = client.create_blend(sources)
+            print(f"\n{'streamed over loopback, L = 2,048':40} {'MB/s':>8} {'rows/s':>9}")
+            for label, offset, rows in (("from Parquet", 0, 2 * ROWS), ("from memory", 2 * ROWS, 4 * ROWS)):
+                started = time.perf_counter()
+                received = sum(batch.rows for batch in client.read(blend.blend_id, offset, rows))
+                seconds = time.perf_counter() - started
+                print(f"{label:40} {received * WINDOW_TOKENS * 2 / seconds / 1e6:8.0f} {received / seconds:9.0f}")
+
+
+if __name__ == "__main__":
+    bench_order()
+    bench_stream()

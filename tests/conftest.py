@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings as hypothesis_settings
 
 from spark_jobs.lake.catalogue import open_catalogue
 from spark_jobs.lake.ledger import Ledger
@@ -16,6 +17,10 @@ from spark_jobs.lake.settings import settings_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# A loaded machine is no reason for an example to fail.
+hypothesis_settings.register_profile("headrace", deadline=None)
+hypothesis_settings.load_profile("headrace")
 
 LakeAt = Callable[..., Lake]
 

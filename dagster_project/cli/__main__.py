@@ -1,0 +1,5 @@
+"""`python -m dagster_project.cli`, the same as `headrace`."""
+
+from dagster_project.cli import main
+
+main()

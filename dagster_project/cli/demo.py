@@ -1,0 +1,165 @@
+"""`headrace demo`: the whole way in one command, from files on this machine to a model that learns from them.
+
+    tables   every asset of the demo's two datasets and their corpus, as `headrace run` does it
+    blend    code and docs, 3 to 1, by content: the same tables give the same blend
+    serve    Blender in a process of its own, on a free port of the loopback
+    train    examples/train_tiny.py in another one: all it knows of the data comes over gRPC
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dagster_project.cli.run import StepLine, execute, print_line
+from dagster_project.exceptions import CommandError, RunFailedError
+
+_SELECTION = ("python_code", "python_docs", "main")
+_SOURCES = {"main.packed_python_code_512": "3", "main.packed_python_docs_512": "1"}
+_EXAMPLE = Path(__file__).parents[2] / "examples" / "train_tiny.py"
+_START_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Training:
+    """What the training job said at its end."""
+
+    first_loss: float
+    last_loss: float
+    tokens: int
+    parameters: int
+    seconds: float
+
+
+@click.command()
+@click.option("--steps", default=60, show_default=True, type=click.IntRange(min=2), help="training steps")
+@click.option("--json", "as_json", is_flag=True, help="print one JSON object at the end, nothing else")
+def demo(steps: int, as_json: bool) -> None:
+    """Build a lake from files on this machine, blend it, and train a tiny transformer on it."""
+    started = time.monotonic()
+    if not _EXAMPLE.is_file():
+        raise CommandError(f"{_EXAMPLE}: not there; run the demo from a checkout of headrace")
+    tell = (lambda text: None) if as_json else click.echo
+    tell("1/3  tables: ingest, filter, deduplicate, tokenize, pack")
+    lines = execute(_SELECTION, None, (lambda line: None) if as_json else print_line)
+    failed = [line for line in lines if line.status == "failed"]
+    if failed:
+        raise RunFailedError(f"{failed[0].table}: {failed[0].detail}")
+    tell("2/3  blend: code and docs, 3 to 1")
+    blend_id = _create_blend()
+    tell(f"     {blend_id}")
+    tell(f"3/3  train: {steps} steps on batches that come over gRPC")
+    with _blender() as address:
+        training = _train(address, blend_id, steps, tell)
+    utilisation = _utilisation()
+    seconds = time.monotonic() - started
+    if as_json:
+        click.echo(
+            json.dumps(
+                {
+                    "steps": [vars(line) for line in lines],
+                    "blend": blend_id,
+                    "utilisation": utilisation,
+                    "training": vars(training),
+                    "seconds": round(seconds, 1),
+                }
+            )
+        )
+        return
+    _summarise(lines, utilisation, blend_id, training, seconds)
+
+
+def _create_blend() -> str:
+    from blender_service.catalogue import open_catalogue
+    from blender_service.serving import Blender
+    from blender_service.specification import BlendSpec, SourceSpec
+
+    sources = tuple(SourceSpec(table=table, weight=weight, max_epochs=0) for table, weight in _SOURCES.items())
+    blend_id: str = Blender(open_catalogue()).create(BlendSpec(sources, seed=17)).blend_id
+    return blend_id
+
+
+@contextlib.contextmanager
+def _blender() -> Iterator[str]:
+    """Blender in a process of its own; gives its address."""
+    command = [sys.executable, "-m", "dagster_project.cli", "serve", "--host", "127.0.0.1", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
+        try:
+            yield _address(server)
+        finally:
+            server.terminate()
+
+
+def _address(server: subprocess.Popen[str]) -> str:
+    """The address that the server prints once it listens."""
+    said = []
+    for line in server.stdout or ():
+        said.append(line.strip())
+        for word in line.split():
+            host, _, port = word.strip(".,;()").rpartition(":")
+            if host == "127.0.0.1" and port.isdigit():
+                return f"{host}:{port}"
+    raise CommandError(f"Blender did not start: {' '.join(said)[:500]}; try `headrace serve`")
+
+
+def _train(address: str, blend_id: str, steps: int, tell: Any) -> Training:
+    """Run the example, passing on what it says."""
+    command = [sys.executable, str(_EXAMPLE), "--address", address, "--blend", blend_id, "--steps", str(steps), "--json"]
+    said: list[str] = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as job:
+        for line in job.stdout or ():
+            said.append(line.rstrip())
+            if not line.startswith("{"):
+                tell(f"     {line.rstrip()}")
+    if job.returncode != 0 or not said:
+        raise RunFailedError(f"training ended with status {job.returncode}: {' '.join(said[-3:])[:500]}")
+    values = json.loads(said[-1])
+    return Training(**{name: values[name] for name in Training.__dataclass_fields__})
+
+
+def _utilisation() -> dict[str, float]:
+    """Share of each packed table's places that hold a token."""
+    from spark_jobs.lake.catalogue import open_catalogue
+    from spark_jobs.lake.settings import load_settings
+    from spark_jobs.packing.utilisation import utilisation
+
+    catalogue = open_catalogue(load_settings())
+    found = {}
+    for _, name in sorted(catalogue.list_tables("main")):
+        if name.startswith("packed_"):
+            table = catalogue.load_table(f"main.{name}")
+            counts = table.scan(selected_fields=("token_count",)).to_arrow()["token_count"]
+            length = int(table.properties["headrace.window-tokens"])
+            found[f"main.{name}"] = utilisation(counts, length)
+    return found
+
+
+def _summarise(
+    lines: list[StepLine], utilisation: dict[str, float], blend_id: str, training: Training, seconds: float
+) -> None:
+    from dagster_project.cli.output import print_table
+
+    click.echo("")
+    print_table(
+        [{"step": line.table, "rows": line.rows, "seconds": line.seconds, "": line.status} for line in lines]
+    )
+    click.echo("\npacking utilisation")
+    for table, share in utilisation.items():
+        click.echo(f"  {table:<32} {share:8.3%}")
+    click.echo(
+        f"\ntraining: {training.parameters:,} parameters, {training.tokens:,} tokens served, loss "
+        f"{training.first_loss:.3f} at the first step, {training.last_loss:.3f} at the last, {training.seconds:.1f} s"
+    )
+    click.echo(f"\nDone in {seconds:.0f} s. Next:")
+    click.echo("  .venv/bin/headrace ui                                    the graph, every table, its rows and checks")
+    click.echo("  .venv/bin/headrace dataset add notes --from PATH         your own files as a dataset")
+    click.echo(f"  .venv/bin/headrace blend show {blend_id[:12]}               what the model was trained on")

@@ -4,11 +4,12 @@ Which lengths share a window does not depend on which unit has which length, so 
 cost grows with the number of distinct lengths, never with the number of units. The plan is a table of slots. Window
 length 10, units 6, 6, 4, 3, 3, 1:
 
-    length  slots  first_slot  copies  start_window  offset     windows
-         6      2           0       1             0       0     0: 6 6 6 6 6 6 4 4 4 4
-         4      1           2       1             0       6     1: 6 6 6 6 6 6 3 3 3 1
-         3      1           3       1             1       6     2: 3 . . . . . . . . .
-         ...
+    length  first_slot  copies  start_window  offset     windows
+         6           0       1             0       0     0: 6 6 6 6 6 6 4 4 4 4
+         4           2       1             0       6     1: 6 6 6 6 6 6 3 3 3 1
+         3           3       1             1       6     2: 3 3 3 . . . . . . .
+         3           4       1             2       0
+         1           5       1             1       9
 
 Windows with the same history form a class: a contiguous range of windows with equal room. A child class takes the front
 of its parent's range, so a slot row is a few integers however many windows it covers. Every step of the plan shrinks

@@ -61,6 +61,7 @@ def test_a_declared_encoding_does_not_matter_for_ascii() -> None:
         (b"# coding: rot13\n\xe9", Reason.UNDECODABLE),
         (b"# coding: unicode_escape\n\\ud800\xe9", Reason.UNDECODABLE),
         (b"# coding: utf-7\n\xe9", Reason.UNDECODABLE),
+        (b"# coding: cp932\n\x87\x90", Reason.UNDECODABLE),  # this codec has two ways to write one character
     ],
 )
 def test_bytes_that_are_no_text_are_refused(data: bytes, reason: Reason) -> None:

@@ -89,6 +89,21 @@ def test_unchanged_files_keep_their_hash(files_config: Configs, data: Path, land
     assert old["content_sha256"] == "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb"
 
 
+def test_the_latest_arrival_decides_whatever_the_order_of_rows(files_config: Configs, data: Path, landing: Any) -> None:
+    """A file that went back to an older size and time is changed; rows come from a table in any order."""
+    (data / "a.txt").write_text("a")
+    os.utime(data / "a.txt", (1000, 1000))
+    landing.land(files_config())
+    (data / "a.txt").write_text("longer")
+    landing.land(files_config())
+    (data / "a.txt").write_text("a")
+    os.utime(data / "a.txt", (1000, 1000))
+    for order in (1, -1):
+        rows = sorted(landing.arrivals, key=lambda row: order * row["increment"])
+        listing = discover(files_config(), pa.Table.from_pylist(rows))
+        assert listing is not None and listing["unchanged"].to_pylist() == [False]
+
+
 def test_a_refused_file_waits_until_its_fault_may_be_gone(files_config: Configs, data: Path, landing: Any) -> None:
     """No new increment while nothing changed; a raised limit, a mapped column or a stated format is looked at."""
     (data / "big.txt").write_bytes(b"x" * 100)

@@ -44,7 +44,7 @@ def small_tree(root: Path) -> None:
 @pytest.fixture
 def partitions(spark: SparkSession) -> Iterator[Callable[[int], None]]:
     """Sets the number of tasks, and puts it back."""
-    before = spark.conf.get("spark.sql.shuffle.partitions")
+    before = spark.conf.get("spark.sql.shuffle.partitions") or "2"
     yield lambda count: spark.conf.set("spark.sql.shuffle.partitions", count)
     spark.conf.set("spark.sql.shuffle.partitions", before)
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.exceptions import InputError
-from spark_jobs.sources import file_trees
 from spark_jobs.sources.file_trees import FoundFile, find_files, glob_pattern, open_file
 from spark_jobs.sources.refusals import Reason
 
@@ -74,7 +73,7 @@ def test_a_directory_that_cannot_be_listed_is_told(tmp_path: Path, monkeypatch: 
             raise PermissionError(13, "Permission denied", path)
         return real(path)
 
-    monkeypatch.setattr(file_trees.os, "scandir", scandir)
+    monkeypatch.setattr(os, "scandir", scandir)
     found = {file.path: file for file in find_files(str(tmp_path))}
     assert sorted(found) == ["open.txt", "shut/"]
     refusal = found["shut/"].refusal

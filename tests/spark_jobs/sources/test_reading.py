@@ -16,6 +16,7 @@ import zstandard
 
 from spark_jobs.sources import reading
 from spark_jobs.sources.documents import DocumentsConfig, discover
+from spark_jobs.sources.file_trees import open_file
 from spark_jobs.sources.identity import document_id, sha256_hex
 from spark_jobs.sources.reading import READ_ROWS, ReadingRules, read_files
 
@@ -215,7 +216,7 @@ def test_a_file_that_may_not_be_read_is_told(
     """Permission denied, simulated as the tests may run as root; when it is granted the file is read."""
     (data / "secret.txt").write_text("secret")
     (data / "open.txt").write_text("open")
-    real_open, real_access = reading.open_file, os.access
+    real_open, real_access = open_file, os.access
 
     def refuse(location: str) -> pa.NativeFile:
         if location.endswith("secret.txt"):

@@ -19,6 +19,7 @@ def main() -> int:
     parser.add_argument("--cache-bytes", type=int, default=DEFAULT_CACHE_BYTES, help="bound of blocks in memory")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s", stream=sys.stderr)
+    logging.getLogger("pyiceberg").setLevel(logging.WARNING)  # it tells of every table that a read opens
     try:
         serve(arguments.host, arguments.port, arguments.cache_bytes)
     except BlenderError as error:

@@ -158,7 +158,7 @@ def main(arguments_given: Sequence[str] | None = None) -> int:
     parser.add_argument("--blend", required=True, help="id or name")
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--batch-rows", type=int, default=8, help="windows of a step")
-    parser.add_argument("--crop-tokens", type=int, default=256, help="tokens of each window to train on")
+    parser.add_argument("--crop-tokens", type=int, default=128, help="tokens of each window to train on")
     parser.add_argument("--state", type=Path, help="save to this file at the end, and go on from it if it exists")
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     arguments = parser.parse_args(arguments_given)

@@ -97,6 +97,7 @@ def serve(host: str, port: int) -> None:
     from blender_service.server import serve as serve_blends
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    logging.getLogger("pyiceberg").setLevel(logging.WARNING)  # it tells of every table that a read opens
     serve_blends(host, port)
 
 

@@ -42,8 +42,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 KERNELS = tuple(
-    f"spark_jobs.packing.{module}"
-    for module in ("packed", "histogram_plan", "permutation", "placement", "units", "windows")
+    f"spark_jobs.packing.{module}" for module in ("histogram_plan", "permutation", "placement", "units", "windows")
 )
 _FILE_TOKENS = 1 << 26
 _BROADCAST_UNITS = 100_000

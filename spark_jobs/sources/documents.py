@@ -146,13 +146,17 @@ def discover(config: DocumentsConfig, arrivals: pa.Table) -> pa.Table | None:
     discover=discover,
     kernels=(
         "spark_jobs.sources.decoding",
+        "spark_jobs.sources.file_trees",
         "spark_jobs.sources.identity",
         "spark_jobs.sources.languages",
         "spark_jobs.sources.licences",
+        "spark_jobs.sources.listing",
         "spark_jobs.sources.modules",
         "spark_jobs.sources.reading",
         "spark_jobs.sources.records",
         "spark_jobs.sources.refusals",
+        "spark_jobs.sources.repositories",
+        "spark_jobs.sources.source_config",
     ),
 )
 def documents(files: DataFrame, documents: DataFrame, config: DocumentsConfig) -> Output:

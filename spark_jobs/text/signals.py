@@ -84,7 +84,9 @@ SIGNALS = Table(
     ),
 )
 
-_KERNELS = ("spark_jobs.text.measures", "spark_jobs.text.characters", "spark_jobs.text.text_columns")
+_KERNELS = tuple(
+    f"spark_jobs.text.{name}" for name in ("measures", "text_columns", "characters", "letters", "normalization")
+)
 _SPARK_TYPES = {"int": "int", "long": "bigint", "double": "double", "string": "string"}
 _DDL = ", ".join(f"{column.name} {_SPARK_TYPES[column.type]}" for column in SIGNALS.columns)
 

@@ -1,0 +1,211 @@
+"""The guard of code versions: code that decides rows does not change under a version that stays (DESIGN.md, Versions).
+
+`code_versions.json` holds, for every step, its version and a digest of the code behind it: its own module and its
+kernels, as syntax trees without docstrings and comments. After a change of the code, one of two things is true:
+
+    rows change         bump version="..." of the step, then  python -m tests.test_code_versions --bumped STEP
+    rows stay the same  nothing is computed again;            python -m tests.test_code_versions --equal STEP
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import hashlib
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spark_jobs.registry import config_model, find_step, step_names
+from spark_jobs.step import Step
+
+ROOT = Path(__file__).parents[1]
+RECORDED = Path(__file__).with_name("code_versions.json")
+STEPS = step_names()
+
+# Below every step, with tests of their own; a change there is not a change of one step.
+_FOUNDATION = ("spark_jobs.lake", "spark_jobs.step", "spark_jobs.exceptions")
+_DECIDES_NO_ROW = {"spark_jobs.packing.utilisation"}  # draws the plot
+
+Recorded = dict[str, dict[str, str]]
+
+
+def step_of(name: str) -> Step:
+    """A step of the registry; `packed`, which is made for a dataset and a length, for any of them."""
+    values = {"dataset": "any", "window_tokens": 512} if name == "packed" else None
+    model = config_model(name)
+    return find_step(name, model.model_validate(values) if values else model.model_construct())
+
+
+def code_digest(made: Step) -> str:
+    """SHA-256 over the syntax trees of the step's module and its kernels, by name."""
+    modules = sorted({made.function.__module__, *made.kernels})
+    trees = {module: tree_text(_source(module).read_text()) for module in modules}
+    return hashlib.sha256(json.dumps(trees, sort_keys=True).encode()).hexdigest()
+
+
+def tree_text(source: str) -> str:
+    """A syntax tree without places, comments, docstrings and empty fields, the same under every version of Python."""
+    return _text(ast.parse(source))
+
+
+def _text(node: object) -> str:
+    if isinstance(node, ast.AST):
+        fields = [(name, value) for name, value in ast.iter_fields(node) if name not in ("kind", "type_comment")]
+        inner = [f"{name}={_text(value)}" for name, value in fields if value is not None and value != []]
+        return f"{type(node).__name__}({', '.join(inner)})"
+    if isinstance(node, list):
+        return f"[{', '.join(_text(part) for part in node if not _is_text_alone(part))}]"
+    return repr(node)
+
+
+def _is_text_alone(node: object) -> bool:
+    """Whether a statement is a docstring: a string that nothing is done with."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def imported_modules(module: str) -> set[str]:
+    """First-party modules that a module imports, at its top or inside functions, directly or through others.
+
+    Imports for annotations alone (`if TYPE_CHECKING`) and the foundation below every step are left out.
+    """
+    found: set[str] = set()
+    waiting = [module]
+    while waiting:
+        for name in _imports(ast.parse(_source(waiting.pop()).read_text())):
+            below = any(name == part or name.startswith(f"{part}.") for part in _FOUNDATION)
+            if name not in found and name != module and not below:
+                found.add(name)
+                waiting.append(name)
+    return found
+
+
+def _imports(node: ast.AST) -> Iterator[str]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and isinstance(child.test, ast.Name) and child.test.id == "TYPE_CHECKING":
+            continue
+        if isinstance(child, ast.Import):
+            yield from (name.name for name in child.names if name.name.startswith("spark_jobs"))
+        elif isinstance(child, ast.ImportFrom) and (child.module or "").startswith("spark_jobs"):
+            yield from (_module_of(child.module or "", name.name) for name in child.names)
+        yield from _imports(child)
+
+
+def _module_of(package: str, name: str) -> str:
+    """The module behind `from package import name`."""
+    inner = f"{package}.{name}"
+    return inner if (ROOT / f"{inner.replace('.', '/')}.py").is_file() else package
+
+
+def _source(module: str) -> Path:
+    file = ROOT / f"{module.replace('.', '/')}.py"
+    return file if file.is_file() else ROOT / module.replace(".", "/") / "__init__.py"
+
+
+def recorded() -> Recorded:
+    """What `code_versions.json` says."""
+    found: Recorded = json.loads(RECORDED.read_text())
+    return found
+
+
+def complaint(name: str, made: Step, entry: dict[str, str] | None) -> str | None:
+    """What is wrong with a step's entry, and how to mend it; None where nothing is."""
+    record = f"python -m tests.test_code_versions --bumped {name}"
+    if entry is None:
+        return f"{name}: a new step; record its code by `{record}`"
+    if entry["version"] != made.version:
+        return f"{name}: version {made.version} is new (was {entry['version']}); record its code by `{record}`"
+    if entry["sha256"] != code_digest(made):
+        return (
+            f"{name}: the code of {made.function.__module__} or its kernels changed and its version is still "
+            f"{made.version}; where rows change, bump version= and run `{record}`; where they are equal, say so by "
+            f"`python -m tests.test_code_versions --equal {name}`"
+        )
+    return None
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_code_does_not_change_under_a_version_that_stays(name: str) -> None:
+    """Otherwise tables would hold rows of two codes under one step key, and nobody would compute them again."""
+    wrong = complaint(name, step_of(name), recorded().get(name))
+    assert wrong is None, wrong
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_kernels_name_all_code_behind_a_step(name: str) -> None:
+    """Every first-party module that the step's module imports is one of its kernels, and no kernel is there for nothing."""
+    made = step_of(name)
+    imported = imported_modules(made.function.__module__) - _DECIDES_NO_ROW
+    assert sorted(made.kernels) == sorted(imported), f"{name}: make kernels= of its step {sorted(imported)}"
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_kernels_can_be_imported(name: str) -> None:
+    """A kernel that was renamed is noticed."""
+    for kernel in step_of(name).kernels:
+        assert importlib.import_module(kernel).__name__ == kernel
+
+
+def test_the_record_names_no_step_that_is_gone() -> None:
+    """Renamed and removed steps leave no entry behind."""
+    assert set(recorded()) == set(STEPS)
+
+
+def test_comments_docstrings_and_layout_are_not_code() -> None:
+    """What cannot change a row does not change the digest."""
+    plain = "x = 1\ndef f(a):\n    return a + x\nclass C:\n    y: int\n"
+    dressed = '"""Doc."""\nx = 1  # why\n\ndef f(\n    a,\n):\n    """Doc."""\n    return (a + x)\nclass C:\n    y: int\n    """y."""\n'
+    assert tree_text(plain) == tree_text(dressed)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        "x = 2\ndef f(a):\n    return a + x\n",
+        "x = 1\ndef f(a):\n    return x + a\n",
+        "x = '1'\ndef f(a):\n    return a + x\n",
+    ],
+)
+def test_constants_and_operations_are_code(changed: str) -> None:
+    """A constant, an order of operands and a type each change the digest."""
+    assert tree_text("x = 1\ndef f(a):\n    return a + x\n") != tree_text(changed)
+
+
+def test_the_complaint_says_how_to_mend() -> None:
+    """Changed code, a bumped version and a new step are told apart, each with its command."""
+    made = step_of("signals")
+    good = {"version": made.version, "sha256": code_digest(made)}
+    assert complaint("signals", made, good) is None
+    assert "--equal signals" in str(complaint("signals", made, {**good, "sha256": "0"}))
+    assert "--bumped signals" in str(complaint("signals", made, {**good, "version": "0"}))
+    assert "a new step" in str(complaint("signals", made, None))
+
+
+def main(arguments: list[str]) -> int:
+    """Record the code of steps."""
+    parser = argparse.ArgumentParser(description="Record the code behind steps in tests/code_versions.json.")
+    said = parser.add_mutually_exclusive_group(required=True)
+    said.add_argument("--equal", nargs="+", choices=STEPS, metavar="STEP", help="the code changed, its rows did not")
+    said.add_argument(
+        "--bumped", nargs="+", choices=STEPS, metavar="STEP", help="the step is new, or has a new version"
+    )
+    given = parser.parse_args(arguments)
+    entries = recorded() if RECORDED.exists() else {}
+    for name in given.equal or given.bumped:
+        made = step_of(name)
+        known = entries.get(name, {}).get("version")
+        if (known == made.version) != bool(given.equal):
+            state = "a new version: say --bumped" if given.equal else "still the one recorded: bump it, or say --equal"
+            sys.stderr.write(f"{name}: version {made.version} is {state}\n")
+            return 2
+        entries[name] = {"version": made.version, "sha256": code_digest(made)}
+    RECORDED.write_text(json.dumps({name: entries[name] for name in STEPS if name in entries}, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -137,7 +137,7 @@ def test_code_does_not_change_under_a_version_that_stays(name: str) -> None:
 
 @pytest.mark.parametrize("name", STEPS)
 def test_kernels_name_all_code_behind_a_step(name: str) -> None:
-    """Every first-party module that the step's module imports is one of its kernels, and no kernel is there for nothing."""
+    """The first-party modules that the step's module imports are its kernels: all of them, and no other."""
     made = step_of(name)
     imported = imported_modules(made.function.__module__) - _DECIDES_NO_ROW
     assert sorted(made.kernels) == sorted(imported), f"{name}: make kernels= of its step {sorted(imported)}"
@@ -158,7 +158,10 @@ def test_the_record_names_no_step_that_is_gone() -> None:
 def test_comments_docstrings_and_layout_are_not_code() -> None:
     """What cannot change a row does not change the digest."""
     plain = "x = 1\ndef f(a):\n    return a + x\nclass C:\n    y: int\n"
-    dressed = '"""Doc."""\nx = 1  # why\n\ndef f(\n    a,\n):\n    """Doc."""\n    return (a + x)\nclass C:\n    y: int\n    """y."""\n'
+    dressed = (
+        '"""Doc."""\nx = 1  # why\n\ndef f(\n    a,\n):\n    """Doc."""\n    return (a + x)\n'
+        'class C:\n    y: int\n    """y."""\n'
+    )
     assert tree_text(plain) == tree_text(dressed)
 
 

@@ -13,8 +13,8 @@ from dagster_project.resources import LakeResource
 from dagster_project.table_asset import require_inputs
 
 
-def build(assets: dg.Definitions) -> dg.Definitions:
-    """The whole project around some assets, checked.
+def build(assets: dg.Definitions, lake: LakeResource | None = None) -> dg.Definitions:
+    """The whole project around some assets, checked; `lake` may bring Spark settings of its own.
 
     Raises:
         DefinitionError: an input that no asset defines.
@@ -27,7 +27,7 @@ def build(assets: dg.Definitions) -> dg.Definitions:
                 description="Brings every table up to date; what has not changed is left.",
             )
         ],
-        resources={"lake": LakeResource()},
+        resources={"lake": lake or LakeResource()},
         executor=dg.in_process_executor,
     )
     whole = dg.Definitions.merge(assets, around)

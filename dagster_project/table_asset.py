@@ -239,7 +239,7 @@ class _Asset:
 
     def _run(self, context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
         """Materialize, and tell Dagster; a failed audit shows its checks and no materialization."""
-        lake: Lake = context.resources.lake.open(context.run_id)
+        lake: Lake = context.resources.lake.open(context.run.run_id)
         try:
             outcomes = materialize(lake, self._binding(context))
         except AuditError as error:

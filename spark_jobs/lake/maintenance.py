@@ -33,7 +33,7 @@ def compact(spark: SparkSession, catalogue: Catalog, identifier: str) -> tuple[i
         )
         strategy = f", strategy => 'sort', sort_order => '{sort}'" if sort else ""
         spark.sql(
-            f"CALL lake.system.rewrite_data_files(table => '{identifier}'{strategy}, "
+            f"CALL {spark_identifier('system.rewrite_data_files')}(table => '{identifier}'{strategy}, "
             f"options => map('min-input-files', '{_MIN_FILES}'))"
         )
         return before, _file_count(catalogue, identifier)
@@ -62,4 +62,4 @@ def expire(spark: SparkSession, catalogue: Catalog, identifier: str, older_than:
 
 
 def _file_count(catalogue: Catalog, identifier: str) -> int:
-    return catalogue.load_table(identifier).inspect.files().num_rows
+    return sum(1 for _ in catalogue.load_table(identifier).scan().plan_files())

@@ -248,6 +248,7 @@ def _compute(lake: Lake, binding: Binding, task: Task) -> dict[str, tuple[CheckR
     numbered = binding.step.numbered
     previous = lake.ledger.increments(binding.tables[0]) if numbered else {}
     base = sum(row.row_count for number, row in previous.items() if number < (task.increment or 0))
+    generation = _generation(lake, binding, task)
     for declared, identifier in zip(binding.step.tables, binding.tables, strict=True):
         ensure_table(lake.catalogue, identifier, declared, {SCOPE_PROPERTY: binding.step.scope.value})
     spark = lake.session()
@@ -262,10 +263,18 @@ def _compute(lake: Lake, binding: Binding, task: Task) -> dict[str, tuple[CheckR
         _require_properties(lake, binding, task, output)
         for declared, identifier in zip(binding.step.tables, binding.tables, strict=True):
             frame = _with_increment(output.frames[declared.name], task.increment, declared.has_increments)
-            summary = _summary(lake, binding, task)
-            run = uuid.uuid4().hex[:12]
             written.append(
-                write_to_branch(spark, lake.catalogue, identifier, declared, frame, task.place, summary, run)
+                write_to_branch(
+                    spark,
+                    lake.catalogue,
+                    identifier,
+                    declared,
+                    frame,
+                    task.place,
+                    {**_summary(lake, binding, task), **generation},
+                    run=uuid.uuid4().hex[:12],
+                    laid_out=numbered,
+                )
             )
         for one in written:
             require_passed(one)
@@ -278,7 +287,8 @@ def _compute(lake: Lake, binding: Binding, task: Task) -> dict[str, tuple[CheckR
     finally:
         for frame in output.persisted:
             frame.unpersist()
-    rows = [_publish(lake, binding, task, output, one, time.monotonic() - started) for one in written]
+    properties = {**output.properties, **generation}
+    rows = [_publish(lake, binding, task, properties, one, time.monotonic() - started) for one in written]
     lake.ledger.record(rows)
     for row in rows:
         _log.info("%s[%s]: %d rows in %.1f s", row.table, row.place, row.row_count, row.seconds)
@@ -286,7 +296,7 @@ def _compute(lake: Lake, binding: Binding, task: Task) -> dict[str, tuple[CheckR
 
 
 def _publish(
-    lake: Lake, binding: Binding, task: Task, output: Output, one: Written, seconds: float
+    lake: Lake, binding: Binding, task: Task, properties: Mapping[str, str], one: Written, seconds: float
 ) -> Materialization:
     """Publish one table, unless its rows are what is already there; returns the ledger's row."""
     before = lake.ledger.places(one.identifier).get(task.place.key)
@@ -316,10 +326,7 @@ def _publish(
             sequence_number=before.sequence_number,
             byte_count=before.byte_count,
         )
-    properties: dict[str, str] = {}
-    if one.identifier == binding.tables[0]:
-        properties = {**output.properties, **_generation(lake, binding, task)}
-    publish(lake.catalogue, one, facts, properties)
+    publish(lake.catalogue, one, facts, properties if one.identifier == binding.tables[0] else {})
     return facts
 
 
@@ -336,11 +343,11 @@ def _generation(lake: Lake, binding: Binding, task: Task) -> dict[str, str]:
     """For numbered tables: a new generation when an ordinal may come to mean another row, never for an append."""
     if not binding.step.numbered:
         return {}
-    table = lake.catalogue.load_table(binding.tables[0])
-    current = table.properties.get(GENERATION_PROPERTY)
+    table = lake.ledger.table(binding.tables[0])
+    current = table.properties.get(GENERATION_PROPERTY) if table is not None else None
     later = [number for number in lake.ledger.increments(binding.tables[0]) if number >= (task.increment or 0)]
     if current is not None and not later:
-        return {}
+        return {GENERATION_PROPERTY: current}
     return {GENERATION_PROPERTY: hashlib.sha256(f"{current}\0{task.key}".encode()).hexdigest()[:16]}
 
 

@@ -69,15 +69,19 @@ def _jars(settings: LakeSettings) -> str:
     return ",".join(str(path) for path in jar_paths(settings.jar_purposes()))
 
 
-def prepare_environment() -> None:
+def prepare_environment(local: bool) -> None:
     """Tell Spark which Java and Python to use; called before the first session of a process.
+
+    Args:
+        local: whether everything runs on this machine, so that nothing need listen beyond the loopback.
 
     Raises:
         SetupError: no Java 17 or 21 is found.
     """
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # A user's site-packages of another Spark would shadow the installed one.
     os.environ.pop("SPARK_HOME", None)
 
@@ -93,12 +97,12 @@ def start_session(
     Raises:
         SetupError: Java or a jar is missing, or the JVM does not start.
     """
-    prepare_environment()
+    values = {**spark_properties(settings, master), **(extra or {})}
+    prepare_environment(local=values.get("spark.master", "").startswith("local"))
     from pyspark import SparkContext
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    values = {**spark_properties(settings, master), **(extra or {})}
     running = SparkContext._active_spark_context  # the one way to ask without starting one
     log = settings.home / "logs" / "spark.log"
     try:

@@ -124,8 +124,11 @@ def write_to_branch(
     place: Place,
     summary: Mapping[str, str],
     run: str,
+    laid_out: bool = False,
 ) -> Written:
     """Write rows as one snapshot on a branch of their own and audit them there.
+
+    With `laid_out` the frame's partitions are the data files already, each in the table's order.
 
     Raises:
         TableMismatchError: the rows are not of the table's columns.
@@ -143,7 +146,7 @@ def write_to_branch(
     started = catalogue.load_table(identifier).snapshot_by_name(branch)
 
     layout = [*(partition_column(p) for p in declared.partition if p != "increment"), *declared.sort]
-    if layout:
+    if layout and not laid_out:
         rows = rows.sortWithinPartitions(*layout)
     checks = _check_columns(declared, place)
     digests = digest_columns(row_hash(schema))

@@ -117,7 +117,11 @@ def packed_table(dataset: str, window_tokens: int) -> Table:
                 "segments abut from place 0 to token_count",
             ),
         ),
-        properties={"headrace.window-tokens": str(window_tokens)},
+        properties={
+            "headrace.window-tokens": str(window_tokens),
+            # Blender reads blocks of 2,048 rows; a row group is about one of them (4 bytes an id before encoding).
+            "write.parquet.row-group-size-bytes": str(min(128 << 20, 2048 * 4 * window_tokens)),
+        },
         sampled=("input_ids",),
     )
 

@@ -1,0 +1,1 @@
+"""The main path end to end: two datasets, two corpora, increments, crashes."""

@@ -1,16 +1,16 @@
 """Datasets and corpora in a few lines of YAML, as Dagster components.
 
-    type: dagster_project.components.Dataset
-    attributes:
-      name: notes
-      source: {kind: files, path: /data/notes, text_column: body}
+type: dagster_project.components.Dataset
+attributes:
+  name: notes
+  source: {kind: files, path: /data/notes, text_column: body}
 
-    type: dagster_project.components.Corpus
-    attributes:
-      name: main
-      datasets: [python_code, notes]
-      tokenizer: {train: {vocabulary_size: 32768}}
-      window_tokens: [2048, 8192]
+type: dagster_project.components.Corpus
+attributes:
+  name: main
+  datasets: [python_code, notes]
+  tokenizer: {train: {vocabulary_size: 32768}}
+  window_tokens: [2048, 8192]
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
     revisions: dict[str, Literal["latest", "all"]] = Field(
         default_factory=dict, description="whether older revisions of a document go on too, by dataset; default latest"
     )
-    tokenizer: dict[str, Any] = Field(default_factory=dict, description="{file: PATH} or {train: {vocabulary_size: ..}}")
+    tokenizer: dict[str, Any] = Field(
+        default_factory=dict, description="{file: PATH} or {train: {vocabulary_size: ..}}"
+    )
     window_tokens: list[int] = Field(default_factory=lambda: [2048], description="lengths of windows, in tokens")
     deduplication: dict[str, Any] = Field(
         default_factory=lambda: {"levels": ["exact"]}, description="levels: [exact]; others are not there yet"

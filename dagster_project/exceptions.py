@@ -1,9 +1,9 @@
 """What can go wrong in the Dagster project and its command line, as one tree.
 
-    DagsterProjectError         catch this one
-    +-- DefinitionError         assets or YAML are declared wrongly; nothing has run
-    +-- CommandError            a command was given something it cannot use
-    +-- RunFailedError          a run ended with failed steps
+DagsterProjectError         catch this one
++-- DefinitionError         assets or YAML are declared wrongly; nothing has run
++-- CommandError            a command was given something it cannot use
++-- RunFailedError          a run ended with failed steps
 """
 
 

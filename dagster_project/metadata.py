@@ -1,4 +1,4 @@
-"""What the UI shows of a table: schema and code from its declaration, counts, samples and a plot from what was computed."""
+"""What the UI shows of a table: schema and code as declared; counts, samples and a plot of what was computed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import dagster as dg
 import pyarrow as pa
-from pyiceberg.expressions import AlwaysTrue, EqualTo
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression, EqualTo
 from pyiceberg.table import Table as IcebergTable
 
 from spark_jobs.lake.materialize import TableOutcome
@@ -54,9 +54,14 @@ def definition_metadata(identifier: str, table: Table, step: Step) -> dict[str, 
 
 
 def materialization_metadata(
-    outcome: TableOutcome, declared: Table, iceberg: IcebergTable | None, samples: Samples, plot: Plot | None
+    outcome: TableOutcome,
+    declared: Table,
+    iceberg: IcebergTable | None,
+    shown: BooleanExpression,
+    samples: Samples,
+    plot: Plot | None,
 ) -> dict[str, Any]:
-    """Facts of one materialization; sample and plot only where something was computed."""
+    """Facts of one materialization; sample (of the rows `shown`) and plot only where something was computed."""
     latest = outcome.latest
     values: dict[str, Any] = {
         "dagster/row_count": outcome.version.count,
@@ -74,10 +79,9 @@ def materialization_metadata(
             "bytes": latest.byte_count,
         }
     if outcome.computed and iceberg is not None and latest is not None:
-        place = outcome.computed[-1]
-        shown = sample_rows(iceberg, declared, place, samples)
-        if shown:
-            values["sample"] = dg.MetadataValue.md(shown)
+        sample = sample_rows(iceberg, declared, shown, samples)
+        if sample:
+            values["sample"] = dg.MetadataValue.md(sample)
         if plot is not None:
             values["plot"] = dg.MetadataValue.md(plot_markdown(iceberg, plot))
     return values
@@ -88,14 +92,18 @@ def kept_metadata(previous: Mapping[str, Any]) -> dict[str, Any]:
     return {name: previous[name] for name in _KEPT if name in previous}
 
 
-def sample_rows(iceberg: IcebergTable, declared: Table, place: str, samples: Samples) -> str:
+def shown_rows(declared: Table, computed: tuple[str, ...]) -> BooleanExpression:
+    """Rows of the increment computed last; all rows of a table without increments."""
+    return EqualTo("increment", int(computed[-1])) if declared.has_increments and computed else AlwaysTrue()
+
+
+def sample_rows(iceberg: IcebergTable, declared: Table, shown: BooleanExpression, samples: Samples) -> str:
     """A Markdown table of a few rows; empty where the policy or the table has none."""
     if samples is Samples.NONE:
         return ""
     hidden = set(declared.sampled) if samples is Samples.IDS else set()
     names = tuple(column.name for column in declared.all_columns if column.name not in hidden)
-    chosen = EqualTo("increment", int(place)) if declared.has_increments else AlwaysTrue()
-    rows = iceberg.scan(chosen, names, limit=_SAMPLE_ROWS).to_arrow().to_pylist()
+    rows = iceberg.scan(shown, names, limit=_SAMPLE_ROWS).to_arrow().to_pylist()
     if not rows:
         return ""
     lines = ["| " + " | ".join(names) + " |", "|" + " --- |" * len(names)]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class LakeResource(LazyPySparkResource):
     """Catalogue, ledger and Spark session of the lake, shared by all steps of a run.
 
-    The session is dagster-pyspark's lazy one, started with the settings that `spark_jobs.lake` derives from PyIceberg's.
+    The session is dagster-pyspark's lazy one, with the settings that `spark_jobs.lake` derives from PyIceberg's.
     """
 
     spark_config: dict[str, Any] = Field(default_factory=dict, description="further Spark settings, by full name")

@@ -15,9 +15,9 @@
         return texts.where(F.length("content") >= config.min_characters).select("doc_id", "content")
 
 Parameters are bound by name: `texts` is the table `notes.texts` unless `inputs` says otherwise; `context` is Dagster's,
-`spark` the session, `config` the config. The rows must be of the table's columns (a mismatch names the column); they are
-audited by its checks before anybody can read them. The same declaration, made from the steps of `spark_jobs`, is what
-datasets and corpora consist of.
+`spark` the session, `config` the config. The rows must be of the table's columns (a mismatch names the column); they
+are audited by its checks before anybody can read them. The same declaration, made from the steps of `spark_jobs`, is
+what datasets and corpora consist of.
 """
 
 from __future__ import annotations
@@ -30,23 +30,24 @@ from typing import Any
 import dagster as dg
 from pydantic import BaseModel
 
-from dagster_project.exceptions import DefinitionError
-from dagster_project.metadata import Samples, definition_metadata, kept_metadata, materialization_metadata
+from dagster_project.exceptions import DagsterProjectError, DefinitionError
+from dagster_project.metadata import Samples, definition_metadata, kept_metadata, materialization_metadata, shown_rows
+from dagster_project.partitions import place_of, rows_of
 from dagster_project.run_config import bind_config, config_fields
 from spark_jobs.exceptions import AuditError, DeclarationError, SparkJobsError
 from spark_jobs.lake.binding import Binding, Source
 from spark_jobs.lake.catalogue import load_table
 from spark_jobs.lake.materialize import Lake, TableOutcome, materialize
-from spark_jobs.lake.tables import Table, check_identifier, partition_column
-from spark_jobs.lake.write import Place, check_names
+from spark_jobs.lake.tables import Table, check_identifier
+from spark_jobs.lake.write import check_names
 from spark_jobs.step import Plot, Scope, Step, step
 
 POOL_PREFIX = "lake_"
 _STUB = "dagster/auto_created_stub_asset"  # how Dagster marks an asset that only a dependency names
 
-Condition = dg.AutomationCondition
+Condition: Any = dg.AutomationCondition  # its operators lose the type of what they join
 # Not `eager()`: it would rerun children of an asset that came out the same, and it does not see new code.
-AUTOMATION = (
+AUTOMATION: dg.AutomationCondition[dg.AssetKey] = (
     Condition.code_version_changed() | Condition.any_deps_match(Condition.data_version_changed())
 ).since_last_handled()
 
@@ -109,7 +110,9 @@ def table_asset(
             bound = {p: f"{namespace}.{p}" for p in made.inputs}
             unknown = set(inputs or {}) - set(bound)
             if unknown:
-                raise DefinitionError(f"{table}: inputs names {sorted(unknown)}, the function's inputs are {sorted(bound)}")
+                raise DefinitionError(
+                    f"{table}: inputs names {sorted(unknown)}, the function's inputs are {sorted(bound)}"
+                )
             sources: dict[str, Source] = {p: _source((inputs or {}).get(p, default)) for p, default in bound.items()}
         except DeclarationError as error:
             raise DefinitionError(str(error)) from error
@@ -180,6 +183,7 @@ class _Asset:
                 check_identifier(identifier)
             except DeclarationError as error:
                 raise DefinitionError(str(error)) from error
+            _PARTITIONED.pop(identifier, None)
         if self.partitions_def is None:
             return
         if isinstance(self.partitions_def, dg.MultiPartitionsDefinition):
@@ -200,7 +204,9 @@ class _Asset:
         compute.__annotations__["context"] = dg.AssetExecutionContext
         decorate = dg.multi_asset(
             name=self.tables[0].replace(".", "__"),
-            specs=[self._spec(table, identifier) for table, identifier in zip(self.step.tables, self.tables, strict=True)],
+            specs=[
+                self._spec(table, identifier) for table, identifier in zip(self.step.tables, self.tables, strict=True)
+            ],
             check_specs=list(self._check_specs()),
             config_schema=fields or None,
             required_resource_keys={"lake"},
@@ -251,7 +257,7 @@ class _Asset:
                     metadata={"bad_rows": check.bad_row_count},
                 )
             raise dg.Failure(str(error), allow_retries=False) from error
-        except SparkJobsError as error:
+        except (DagsterProjectError, SparkJobsError) as error:
             raise dg.Failure(str(error), allow_retries=False) from error
         for table, outcome in zip(self.step.tables, outcomes, strict=True):
             yield self._result(context, lake, table, outcome)
@@ -262,11 +268,11 @@ class _Asset:
         partition = None
         if self.partitions_def is not None:
             key = context.partition_key
-            partition = _place(self.step.table, self.partitions_def, key)
+            partition = place_of(self.step.table, self.partitions_def, key)
             for name in self._upstream():
                 table, theirs = _PARTITIONED.get(name, (None, None))
                 if table is not None and theirs == self.partitions_def:
-                    places[name] = {key: _place(table, theirs, key).predicate}
+                    places[name] = {key: place_of(table, theirs, key).predicate}
         return Binding(
             step=self.step,
             namespace=self.namespace,
@@ -284,9 +290,12 @@ class _Asset:
         key = dg.AssetKey(outcome.identifier.split("."))
         plot = self.step.plot if table is self.step.table else None
         iceberg = load_table(lake.catalogue, outcome.identifier) if outcome.computed else None
-        values = materialization_metadata(outcome, table, iceberg, self.shown.samples, plot)
+        partition = context.partition_key if self.partitions_def is not None else None
+        shown = shown_rows(table, outcome.computed)
+        if self.partitions_def is not None and partition is not None:
+            shown = rows_of(table, self.partitions_def, partition)
+        values = materialization_metadata(outcome, table, iceberg, shown, self.shown.samples, plot)
         if not outcome.computed:
-            partition = context.partition_key if context.has_partition_key else None
             record = context.instance.get_latest_data_version_record(key, partition_key=partition)
             previous = record.asset_materialization if record is not None else None
             if previous is not None:
@@ -304,21 +313,6 @@ class _Asset:
         ]
         version = dg.DataVersion(str(outcome.version))
         return dg.MaterializeResult(asset_key=key, metadata=values, data_version=version, check_results=checks)
-
-
-def _place(table: Table, partitions: dg.PartitionsDefinition[str], key: str) -> Place:
-    """Which rows of a table a partition of the user's is."""
-    column = partition_column(table.partition[0])
-    literal = key.replace("\\", "\\\\").replace("'", "\\'")
-    kind = next(c.type for c in table.all_columns if c.name == column)
-    if isinstance(partitions, dg.TimeWindowPartitionsDefinition) and kind in ("timestamp", "timestamptz", "date"):
-        window = partitions.time_window_for_partition_key(key)
-        cast = "date" if kind == "date" else "timestamp"
-        start, end = (moment.strftime("%Y-%m-%d %H:%M:%S") for moment in (window.start, window.end))
-        predicate = f"{column} >= cast('{start}' AS {cast}) AND {column} < cast('{end}' AS {cast})"
-    else:
-        predicate = f"{column} = '{literal}'"
-    return Place(key, predicate, predicate)
 
 
 def require_inputs(definitions: dg.Definitions) -> None:

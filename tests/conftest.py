@@ -45,7 +45,7 @@ _FAST = {
 
 @pytest.fixture
 def lake_at(spark: SparkSession) -> LakeAt:
-    """Opens a lake in a folder, with Spark settings on top: `lake_at(tmp_path, {"spark.sql.shuffle.partitions": "7"})`."""
+    """Opens a lake in a folder, with Spark settings on top."""
     from spark_jobs.lake.session import start_session
 
     def open_lake(root: Path, extra: dict[str, str] | None = None, wait_seconds: float = 5.0) -> Lake:

@@ -1,4 +1,4 @@
-"""`headrace dataset` and `headrace corpus`: declare data in YAML below `dagster_project/defs`, and list what there is."""
+"""`headrace dataset` and `headrace corpus`: YAML below `dagster_project/defs`, and what there is."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ def corpus() -> None:
 @click.option("--glob", help="only files whose path below --from matches, e.g. *.jsonl.gz")
 @click.option("--kind", default="files", show_default=True, type=click.Choice(["files", "python_code", "python_docs"]))
 @click.option("--samples", default="ids", show_default=True, type=click.Choice(["none", "ids", "text"]))
-@click.option("--corpus", "corpora", multiple=True, help="corpus that takes it in; made where there is none; repeatable")
+@click.option(
+    "--corpus", "corpora", multiple=True, help="corpus that takes it in; made where there is none; repeatable"
+)
 def add_dataset(name: str, path: str, kind: str, samples: str, corpora: tuple[str, ...], **columns: Any) -> None:
     """Make files a dataset: NAME becomes the namespace of its tables.
 
@@ -117,7 +119,7 @@ def list_corpora(as_json: bool) -> None:
 @click.argument("name")
 @click.confirmation_option(prompt="The next run trains a new tokenizer and packs everything anew. Go on?")
 def refreeze(name: str) -> None:
-    """Start a new generation: what was computed once (the tokenizer) is forgotten, and computed again by the next run."""
+    """Start a new generation: the tokenizer, computed once, is forgotten, and the next run makes another."""
     if name not in [declared["name"] for _, declared in declarations(_CORPUS)]:
         raise CommandError(f"corpus {name} is not declared; `headrace corpus list` shows those that are")
     catalogue = open_catalogue(load_settings())
@@ -191,7 +193,7 @@ def _yaml() -> Any:
 
 
 def _load(file: Path) -> Any:
-    from ruamel.yaml import YAMLError
+    from ruamel.yaml.error import YAMLError
 
     try:
         return _yaml().load(file.read_text())

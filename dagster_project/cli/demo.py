@@ -1,9 +1,9 @@
 """`headrace demo`: the whole way in one command, from files on this machine to a model that learns from them.
 
-    tables   every asset of the demo's two datasets and their corpus, as `headrace run` does it
-    blend    code and docs, 3 to 1, by content: the same tables give the same blend
-    serve    Blender in a process of its own, on a free port of the loopback
-    train    examples/train_tiny.py in another one: all it knows of the data comes over gRPC
+tables   every asset of the demo's two datasets and their corpus, as `headrace run` does it
+blend    code and docs, 3 to 1, by content: the same tables give the same blend
+serve    Blender in a process of its own, on a free port of the loopback
+train    examples/train_tiny.py in another one: all it knows of the data comes over gRPC
 """
 
 from __future__ import annotations
@@ -113,7 +113,17 @@ def _address(server: subprocess.Popen[str]) -> str:
 
 def _train(address: str, blend_id: str, steps: int, tell: Any) -> Training:
     """Run the example, passing on what it says."""
-    command = [sys.executable, str(_EXAMPLE), "--address", address, "--blend", blend_id, "--steps", str(steps), "--json"]
+    command = [
+        sys.executable,
+        str(_EXAMPLE),
+        "--address",
+        address,
+        "--blend",
+        blend_id,
+        "--steps",
+        str(steps),
+        "--json",
+    ]
     said: list[str] = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as job:
         for line in job.stdout or ():
@@ -149,9 +159,7 @@ def _summarise(
     from dagster_project.cli.output import print_table
 
     click.echo("")
-    print_table(
-        [{"step": line.table, "rows": line.rows, "seconds": line.seconds, "": line.status} for line in lines]
-    )
+    print_table([{"step": line.table, "rows": line.rows, "seconds": line.seconds, "": line.status} for line in lines])
     click.echo("\npacking utilisation")
     for table, share in utilisation.items():
         click.echo(f"  {table:<32} {share:8.3%}")

@@ -99,7 +99,9 @@ def _by_syntax(definitions: dg.Definitions, word: str, keys: set[dg.AssetKey]) -
     try:
         found = dg.AssetSelection.from_string(word).resolve(definitions.resolve_asset_graph())
     except (dg.DagsterError, ValueError) as error:
-        raise CommandError(f"selection {word!r} is not understood; name one of {', '.join(there)}, or a table") from error
+        raise CommandError(
+            f"selection {word!r} is not understood; name one of {', '.join(there)}, or a table"
+        ) from error
     if not found:
         raise CommandError(f"selection {word!r} names nothing; there are {', '.join(there)}")
     return set(found) & keys

@@ -74,9 +74,7 @@ def print_line(line: StepLine) -> None:
     Console(highlight=False, soft_wrap=True).print(text, style=style, markup=False)
 
 
-def execute(
-    selection: tuple[str, ...], partition: str | None, show: Callable[[StepLine], None]
-) -> list[StepLine]:
+def execute(selection: tuple[str, ...], partition: str | None, show: Callable[[StepLine], None]) -> list[StepLine]:
     """Run a selection on the persistent instance and give a line for every table.
 
     Raises:
@@ -173,10 +171,8 @@ def _drain(lines: list[StepLine], expected: int) -> None:
 def _lines(events: Iterator[dg.DagsterEvent]) -> Iterator[StepLine]:
     """A line for every materialization and every failed step; other events say nothing."""
     for event in events:
-        if event is None:
-            continue
         if event.event_type_value == "ASSET_MATERIALIZATION":
-            values = {name: value.value for name, value in event.materialization.metadata.items()}
+            values: dict[str, Any] = {name: value.value for name, value in event.materialization.metadata.items()}
             yield StepLine(
                 table=".".join(event.asset_key.path) if event.asset_key else "",
                 rows=values.get("dagster/row_count", 0),

@@ -50,7 +50,6 @@ def _workspace() -> Path:
     if there.is_file():
         return there
     made = Path(tempfile.mkdtemp(prefix="headrace-")) / "workspace.yaml"
-    made.write_text(
-        "load_from:\n  - python_module:\n      module_name: dagster_project.definitions\n      location_name: headrace\n"
-    )
+    location = "{module_name: dagster_project.definitions, location_name: headrace}"
+    made.write_text(f"load_from:\n  - python_module: {location}\n")
     return made

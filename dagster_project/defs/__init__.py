@@ -1,0 +1,1 @@
+"""What this project declares: a folder for each dataset, corpus or group of tables of its own."""

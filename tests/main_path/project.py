@@ -105,8 +105,8 @@ def run(source: Path, both: bool = False, spark_config: dict[str, str] | None = 
             versions[table] = values["data_version"]
             if not values["skipped"]:
                 computed[table] = values["increments_computed"]
-        failures = tuple(failure_text(event) for event in result.filter_events(lambda event: event.is_step_failure))
-        return Outcome(result.success, computed, versions, failures)
+        failed = result.filter_events(lambda event: event.is_step_failure)
+        return Outcome(result.success, computed, versions, tuple(failure_text(event) for event in failed))
 
 
 def write_first(source: Path, backwards: bool = False) -> None:
@@ -126,7 +126,7 @@ def write_second(source: Path, backwards: bool = False) -> None:
     edited = next(name for name in sorted(code) if name.endswith("jinja2/environment.py"))
     files = {
         edited: code[edited].replace("Environment", "Surroundings"),
-        "code/mdurl/mdurl/_more.py": '"""New."""\n\n\ndef more(x: int) -> int:\n    """Add one to x."""\n    return x + 1\n',
+        "code/mdurl/mdurl/_more.py": "def more(x: int) -> int:\n    # a module that is new\n    return x + 1\n",
         **_notes(range(_NOTES, _NOTES + 3), "notes/more.jsonl"),
         **{name: text for name, text in _notes(range(_NOTES), edited=(7, 101)).items() if name != "notes/0.jsonl"},
     }
@@ -154,7 +154,24 @@ def _notes(numbers: range, file: str | None = None, edited: tuple[int, ...] = ()
     """Notes as JSONL, a tenth of them repeating another one's letters."""
     import json
 
-    words = "water wheel mill race river stone grain flour sluice dam channel level flow power gear shaft".split()
+    words = [
+        "water",
+        "wheel",
+        "mill",
+        "race",
+        "river",
+        "stone",
+        "grain",
+        "flour",
+        "sluice",
+        "dam",
+        "channel",
+        "level",
+        "flow",
+        "power",
+        "gear",
+        "shaft",
+    ]
     parts: dict[str, list[str]] = {}
     for number in numbers:
         source = number - 1 if number % 10 == 9 else number

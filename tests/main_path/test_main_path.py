@@ -34,7 +34,16 @@ _INCREMENTAL = {
 } | {
     f"main.{table}"
     for table in (
-        "increments members exact_duplicates survivors ordered tokens packed_tools_256 packed_notes_256".split()
+        [
+            "increments",
+            "members",
+            "exact_duplicates",
+            "survivors",
+            "ordered",
+            "tokens",
+            "packed_tools_256",
+            "packed_notes_256",
+        ]
     )
 }
 
@@ -75,11 +84,16 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("source") / "files"
 
 
-def build(root: Path, source: Path, patch: pytest.MonkeyPatch, partitions: int, backwards: bool) -> tuple[Outcome, Outcome]:
+def build(
+    root: Path, source: Path, patch: pytest.MonkeyPatch, partitions: int, backwards: bool
+) -> tuple[Outcome, Outcome]:
     """Both increments, one after the other, in a lake of their own."""
     for name, value in point_at(root).items():
         patch.setenv(name, value)
-    config = {"spark.sql.shuffle.partitions": str(partitions), "spark.sql.adaptive.enabled": str(partitions == 2).lower()}
+    config = {
+        "spark.sql.shuffle.partitions": str(partitions),
+        "spark.sql.adaptive.enabled": str(partitions == 2).lower(),
+    }
     write_first(source, backwards)
     first = run(source, spark_config=config)
     write_second(source, backwards)
@@ -102,7 +116,7 @@ def reference(
 def test_new_data_touches_only_the_new_increment(
     tmp_path: Path, source: Path, spark: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """1% new, 1% edited and a second corpus, while a training run reads: nothing old changes, upkeep changes nothing."""
+    """1% new, 1% edited, a second corpus, upkeep, while a training run reads: nothing old changes."""
     from blender_service.server import start
 
     for name, value in point_at(tmp_path).items():
@@ -204,7 +218,12 @@ def test_partitions_and_file_order_change_no_digest(
 
 def test_kill_at_any_moment_changes_no_digest(tmp_path: Path, source: Path, reference: dict[str, str]) -> None:
     """Runs that are killed at random moments, then one that may end: the digests are those of an undisturbed build."""
-    environment = {**os.environ, **point_at(tmp_path), "HEADRACE_SPARK_MASTER": "local[1]", "HEADRACE_SPARK_MEMORY": "1g"}
+    environment = {
+        **os.environ,
+        **point_at(tmp_path),
+        "HEADRACE_SPARK_MASTER": "local[1]",
+        "HEADRACE_SPARK_MEMORY": "1g",
+    }
     draw = random.Random(20)
     kills = 0
     write_first(source)

@@ -1,0 +1,58 @@
+"""Partitions of the user's (static, dynamic, time-window) as rows of a table, for Spark and for PyIceberg.
+
+A static or dynamic partition is the rows whose partition column holds the key. A time-window partition over a date or a
+time is the rows from its start up to its end: on the clock of the partitions' time zone for `date` and `timestamp`, at
+those moments for `timestamptz`. Over any other column the key itself is compared.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC
+
+import dagster as dg
+from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOrEqual, LessThan
+
+from spark_jobs.lake.tables import Table, partition_column
+from spark_jobs.lake.write import Place
+
+# Spark's names of the types that a window can be compared with; its own `timestamp` has a zone.
+_WINDOWED = {"date": "date", "timestamp": "timestamp_ntz", "timestamptz": "timestamp"}
+
+
+def place_of(table: Table, partitions: dg.PartitionsDefinition[str], key: str) -> Place:
+    """Which rows of a table a partition is, for Spark."""
+    column, kind = _column(table)
+    window = _window(kind, partitions, key)
+    if window is None:
+        literal = key.replace("\\", "\\\\").replace("'", "\\'")
+        predicate = f"{column} = '{literal}'"
+    else:
+        start, end = (f"cast('{moment}' AS {_WINDOWED[kind]})" for moment in window)
+        predicate = f"{column} >= {start} AND {column} < {end}"
+    return Place(key, predicate, predicate)
+
+
+def rows_of(table: Table, partitions: dg.PartitionsDefinition[str], key: str) -> BooleanExpression:
+    """Which rows of a table a partition is, for PyIceberg."""
+    column, kind = _column(table)
+    window = _window(kind, partitions, key)
+    if window is None:
+        return EqualTo(column, key)
+    return And(GreaterThanOrEqual(column, window[0]), LessThan(column, window[1]))
+
+
+def _column(table: Table) -> tuple[str, str]:
+    """The partitions' column and its type."""
+    name = partition_column(table.partition[0])
+    return name, next(column.type for column in table.all_columns if column.name == name)
+
+
+def _window(kind: str, partitions: dg.PartitionsDefinition[str], key: str) -> tuple[str, str] | None:
+    """Start and end of a time-window partition, as ISO text of the column's type; None where the key itself counts."""
+    if not isinstance(partitions, dg.TimeWindowPartitionsDefinition) or kind not in _WINDOWED:
+        return None
+    window = partitions.time_window_for_partition_key(key)
+    if kind == "timestamptz":
+        return window.start.astimezone(UTC).isoformat(), window.end.astimezone(UTC).isoformat()
+    pattern = "%Y-%m-%d" if kind == "date" else "%Y-%m-%dT%H:%M:%S"
+    return window.start.strftime(pattern), window.end.strftime(pattern)

@@ -71,7 +71,9 @@ def _parser(name: str, model: type[BaseModel]) -> argparse.ArgumentParser:
         help="an input; several tables, whose union is read, are separated by commas",
     )
     parser.add_argument("--output", required=True, metavar="TABLE_OR_PARQUET", help="namespace.table, or a path")
-    parser.add_argument("--follow", metavar="TABLE", help="table whose increments are followed; default: the first input")
+    parser.add_argument(
+        "--follow", metavar="TABLE", help="table whose increments are followed; default: the first input"
+    )
     parser.add_argument("--increment", type=int, help="compute this increment only; default: all that are new")
     parser.add_argument("--config", metavar="FILE", help="YAML or JSON file with the config")
     parser.add_argument("settings", nargs="*", metavar="key=value", help="config values; nested ones as a.b=value")
@@ -111,7 +113,8 @@ def read_config(name: str, model: type[BaseModel], file: str | None, settings: S
     """
     values: dict[str, Any] = {}
     if file is not None:
-        from ruamel.yaml import YAML, YAMLError
+        from ruamel.yaml import YAML
+        from ruamel.yaml.error import YAMLError
 
         try:
             values = YAML(typ="safe").load(Path(file).read_text()) or {}

@@ -1,17 +1,17 @@
 """What can go wrong in the steps and the lake, as one tree.
 
-    SparkJobsError              catch this one: every message says what, where and how to mend
-    +-- SetupError              the machine lacks something (Java, jars, disk)
-    +-- DeclarationError        a mistake in code or YAML, found before anything runs
-    |   +-- TableDeclarationError
-    |   +-- StepDeclarationError
-    +-- ConfigError             a value that a user gave cannot be used
-    +-- CatalogueError          the catalogue cannot be reached or its settings make no sense
-    +-- TableMismatchError      rows or properties are not what the table says
-    +-- AuditError              a blocking check failed; the table is as it was
-    +-- LeaseError              another writer holds the table
-    +-- InputError              an input table or file is missing or unusable
-    +-- StepRunError            Spark failed while a step ran
+SparkJobsError              catch this one: every message says what, where and how to mend
++-- SetupError              the machine lacks something (Java, jars, disk)
++-- DeclarationError        a mistake in code or YAML, found before anything runs
+|   +-- TableDeclarationError
+|   +-- StepDeclarationError
++-- ConfigError             a value that a user gave cannot be used
++-- CatalogueError          the catalogue cannot be reached or its settings make no sense
++-- TableMismatchError      rows or properties are not what the table says
++-- AuditError              a blocking check failed; the table is as it was
++-- LeaseError              another writer holds the table
++-- InputError              an input table or file is missing or unusable
++-- StepRunError            Spark failed while a step ran
 """
 
 from __future__ import annotations

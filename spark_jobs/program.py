@@ -1,4 +1,4 @@
-"""Running one step from the command line: between tables of the lake, between Parquet files, or from one to the other."""
+"""Running one step from the command line: between tables of the lake, Parquet files, or from one to the other."""
 
 from __future__ import annotations
 

@@ -9,7 +9,8 @@ Parameters are bound by name: `config` is the config model; `increment` (int) is
 input holds
 
     INCREMENT   the rows of increment n alone
-    HISTORY     the rows of increments 0..n, with the column `increment`; the own table (a parameter of its name): 0..n-1
+    HISTORY     the rows of increments 0..n, with the column `increment`; of the own table (a parameter of its name)
+                those of 0..n-1
     FROZEN      the rows of increment 0, once
     INTAKE      the rows of all increments of the inputs that no earlier increment of the own table took in
     WHOLE       all rows (tables without increments)
@@ -170,6 +171,7 @@ def _annotated_config(step_name: str, function: Callable[..., Any]) -> type[Base
         annotation = function.__globals__.get(annotation)
     if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
         raise StepDeclarationError(
-            f"step {step_name}: annotate `config` with a pydantic model of the same module, or pass config=; got {annotation!r}"
+            f"step {step_name}: annotate `config` with a pydantic model of the same module, or pass config=; "
+            f"got {annotation!r}"
         )
     return annotation

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
@@ -80,10 +81,8 @@ def ensure_table(catalogue: Catalog, identifier: str, declared: Table, propertie
     existing = load_table(catalogue, identifier)
     if existing is None:
         namespace = identifier.split(".")[0]
-        try:
+        with contextlib.suppress(NamespaceAlreadyExistsError):  # asking first would be a race with another writer
             catalogue.create_namespace(namespace)
-        except NamespaceAlreadyExistsError:
-            pass  # the common case; asking first would be a race with another writer
         schema = declared.schema()
         all_properties = {**_BASE_PROPERTIES, COMMENT_PROPERTY: declared.comment, **declared.properties, **properties}
         try:
@@ -99,7 +98,8 @@ def ensure_table(catalogue: Catalog, identifier: str, declared: Table, propertie
     difference = schema_difference(existing, declared)
     if difference:
         raise TableMismatchError(
-            f"{identifier}: {difference}; drop the table (headrace table drop {identifier}) or go back to the former declaration"
+            f"{identifier}: {difference}; drop the table (headrace table drop {identifier}) "
+            "or go back to the former declaration"
         )
     return existing
 
@@ -107,7 +107,7 @@ def ensure_table(catalogue: Catalog, identifier: str, declared: Table, propertie
 def schema_difference(existing: IcebergTable, declared: Table) -> str | None:
     """The first column or partition in which a table differs from its declaration, in words."""
     found = {field.name: (str(field.field_type), field.required) for field in existing.schema().fields}
-    for field in _fresh(declared).fields:
+    for field in declared.schema().fields:
         want = (str(field.field_type), field.required)
         have = found.pop(field.name, None)
         if have is None:
@@ -121,14 +121,8 @@ def schema_difference(existing: IcebergTable, declared: Table) -> str | None:
     return None if spec == wanted else f"it is partitioned by {spec}, declared is {wanted}"
 
 
-def _fresh(declared: Table) -> Any:
-    return declared.schema()
-
-
 def _without_ids(text: str) -> str:
     """A type's text without the field ids, which a catalogue assigns anew."""
-    import re
-
     return re.sub(r"\b\d+: ", "", text)
 
 
@@ -142,12 +136,17 @@ def data_head(table: IcebergTable) -> Snapshot | None:
     Where expiry has cut the history below a compaction, the compaction itself is returned.
     """
     snapshot = table.current_snapshot()
-    while snapshot is not None and snapshot.summary is not None and snapshot.summary.operation == Operation.REPLACE:
+    while snapshot is not None and rewrites_files(snapshot):
         parent = table.snapshot_by_id(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id else None
         if parent is None:
             return snapshot
         snapshot = parent
     return snapshot
+
+
+def rewrites_files(snapshot: Snapshot) -> bool:
+    """Whether a snapshot only rewrote files (compaction), so that its rows are those of its parent."""
+    return snapshot.summary is not None and snapshot.summary.operation == Operation.REPLACE
 
 
 def commit(

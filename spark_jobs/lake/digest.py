@@ -103,7 +103,11 @@ def _hashable(column: Column, kind: DataType) -> list[Column]:
 
     if isinstance(kind, T.MapType):
         return [F.to_json(F.array_sort(F.map_entries(column)))]
-    if isinstance(kind, T.ArrayType) and isinstance(kind.elementType, T.IntegerType | T.LongType) and not kind.containsNull:
+    if (
+        isinstance(kind, T.ArrayType)
+        and isinstance(kind.elementType, T.IntegerType | T.LongType)
+        and not kind.containsNull
+    ):
         return [F.size(column), column]
     if isinstance(kind, T.ArrayType | T.StructType):
         return [F.to_json(column)]

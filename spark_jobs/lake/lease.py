@@ -1,11 +1,11 @@
 """One writer per table at a time: a lease that survives nobody.
 
 A lease is a row `(table, holder, host, pid, started, expires)` in the catalogue's own database, taken by an INSERT that
-fails when the row is there. A holder renews it from a thread. Whoever finds a lease waits, and takes it over at once when
-its process on this machine is gone (`kill -9` needs no patience), or when it has expired elsewhere.
+fails when the row is there. A holder renews it from a thread. Whoever finds a lease waits, and takes it over at once
+when its process on this machine is gone (`kill -9` needs no patience), or when it has expired elsewhere.
 
-The lease only saves work: what makes two writers safe is the commit that publishes, which demands that main is where the
-writer found it. Catalogues without a database of their own (REST) rely on that alone.
+The lease only saves work: what makes two writers safe is the commit that publishes, which demands that main is where
+the writer found it. Catalogues without a database of their own (REST) rely on that alone.
 """
 
 from __future__ import annotations
@@ -110,9 +110,7 @@ def _clear_dead(engine: Engine, table: str) -> str | None:
         if alive:
             return f"process {found['pid']} on {found['host']}"
         # Both columns, so that of two takers only one removes it and none removes the other's fresh lease.
-        connection.execute(
-            delete(_LEASES).where(_LEASES.c.table_name == table, _LEASES.c.holder == found["holder"])
-        )
+        connection.execute(delete(_LEASES).where(_LEASES.c.table_name == table, _LEASES.c.holder == found["holder"]))
         _log.info("%s: took over the lease of process %s, which is gone", table, found["pid"])
     return None
 
@@ -134,7 +132,7 @@ def _renew(engine: Engine, holder: str, stop: threading.Event) -> None:
 
 
 def _process_start(pid: int) -> int:
-    """Start time of a process in clock ticks since boot, 0 where it is gone: tells a reused pid from the same process."""
+    """Start of a process in clock ticks since boot, 0 where it is gone: tells a reused pid from the same process."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):

@@ -1,7 +1,7 @@
 """The ledger `system.materializations`: one row per table and increment (or partition) that was computed.
 
-It answers two questions without Spark: is this step key known (then nothing is computed), and what is the data version of
-an increment. The newest row of a table and place counts, and only while the table still holds what it says:
+It answers two questions without Spark: is this step key known (then nothing is computed), and what is the data version
+of an increment. The newest row of a table and place counts, and only while the table still holds what it says:
 
     the table's uuid is the row's, and no rollback took main back before the row's snapshot
 
@@ -25,7 +25,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table as IcebergTable
 
 from spark_jobs.exceptions import TableMismatchError
-from spark_jobs.lake.catalogue import data_head, ensure_table, load_table
+from spark_jobs.lake.catalogue import data_head, ensure_table, load_table, rewrites_files
 from spark_jobs.lake.digest import DataVersion
 from spark_jobs.lake.keys import canonical_json
 from spark_jobs.lake.tables import Column, Table
@@ -153,12 +153,18 @@ class Ledger:
                 _log.info("%s: recovered the ledger's row of place %r from the table", identifier, last.place)
                 rows[last.place] = last
         sequence = head.sequence_number or 0
-        self._refuse_foreign(identifier, head.snapshot_id, sequence, last, rows)
+        if not rewrites_files(head):
+            self._refuse_foreign(identifier, head.snapshot_id, sequence, last, rows)
         uuid = str(table.metadata.table_uuid)
         return {place: row for place, row in rows.items() if row.table_uuid == uuid and row.sequence_number <= sequence}
 
     def _refuse_foreign(
-        self, identifier: str, head: int, sequence: int, last: Materialization | None, rows: Mapping[str, Materialization]
+        self,
+        identifier: str,
+        head: int,
+        sequence: int,
+        last: Materialization | None,
+        rows: Mapping[str, Materialization],
     ) -> None:
         """Refuse a head that no materialization published."""
         known = {row.snapshot_id for row in rows.values()} | ({last.snapshot_id} if last else set())

@@ -28,9 +28,7 @@ def compact(spark: SparkSession, catalogue: Catalog, identifier: str) -> tuple[i
     with table_leases(catalogue, [identifier]):
         before = _file_count(catalogue, identifier)
         table = catalogue.load_table(identifier)
-        sort = ", ".join(
-            table.schema().find_column_name(field.source_id) or "" for field in table.sort_order().fields
-        )
+        sort = ", ".join(table.schema().find_column_name(field.source_id) or "" for field in table.sort_order().fields)
         strategy = f", strategy => 'sort', sort_order => '{sort}'" if sort else ""
         spark.sql(
             f"CALL {spark_identifier('system.rewrite_data_files')}(table => '{identifier}'{strategy}, "

@@ -10,38 +10,35 @@ This is the one engine behind Dagster's assets, `headrace run` and `python -m sp
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import logging
-import re
-import subprocess
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
-from spark_jobs.exceptions import InputError, SparkJobsError, StepRunError, TableMismatchError
+from spark_jobs.exceptions import SparkJobsError, StepRunError, TableMismatchError
 from spark_jobs.lake.binding import Binding
 from spark_jobs.lake.catalogue import SCOPE_PROPERTY, ensure_table
 from spark_jobs.lake.digest import DataVersion
-from spark_jobs.lake.keys import config_json, step_key
+from spark_jobs.lake.failures import failure_line
+from spark_jobs.lake.keys import config_json
 from spark_jobs.lake.lease import WAIT_SECONDS, table_leases
 from spark_jobs.lake.ledger import Ledger, Materialization
-from spark_jobs.lake.reads import Reads, frames, reads_of, snapshots_of, versions_of
-from spark_jobs.lake.write import CheckResult, Place, Written, discard, publish, require_passed, write_to_branch
-from spark_jobs.step import Output, Scope
+from spark_jobs.lake.plan import Task, tasks
+from spark_jobs.lake.provenance import git_commit
+from spark_jobs.lake.reads import frames, snapshots_of
+from spark_jobs.lake.write import CheckResult, Written, discard, publish, require_passed, write_to_branch
+from spark_jobs.step import Output
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _log = logging.getLogger(__name__)
 GENERATION_PROPERTY = "headrace.generation"
-_PYTHON_ERROR = re.compile(r"(?!org\.|java\.|scala\.|py4j\.)[\w.]*(Error|Exception): ")
 
 
 @dataclass(frozen=True)
@@ -53,17 +50,6 @@ class Lake:
     session: Callable[[], SparkSession]
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     wait_seconds: float = WAIT_SECONDS
-
-
-@dataclass(frozen=True)
-class Task:
-    """One increment (or partition) that has to be computed."""
-
-    place: Place
-    increment: int | None
-    key: str
-    reads: Reads
-    discovered: pa.Table | None = None
 
 
 @dataclass(frozen=True)
@@ -99,144 +85,18 @@ def materialize(lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
         StepRunError: Spark failed.
     """
     lake.ledger.refresh()
-    if not plan(lake, binding):
+    if next(tasks(lake.ledger, binding), None) is None:
         return _outcomes(lake, binding, [], {}, 0.0)
     with table_leases(lake.catalogue, list(binding.tables), lake.wait_seconds):
         lake.ledger.refresh()
         computed: list[str] = []
         checks: dict[str, tuple[CheckResult, ...]] = {}
         started = time.monotonic()
-        for task in _tasks(lake, binding):
+        for task in tasks(lake.ledger, binding):
             for identifier, results in _compute(lake, binding, task).items():
                 checks[identifier] = _worst(checks.get(identifier, ()), results)
             computed.append(task.place.key)
         return _outcomes(lake, binding, computed, checks, time.monotonic() - started)
-
-
-def plan(lake: Lake, binding: Binding) -> bool:
-    """Whether anything has to be computed; one look at the ledger, no Spark."""
-    return next(iter(_tasks(lake, binding)), None) is not None
-
-
-def _tasks(lake: Lake, binding: Binding) -> Iterator[Task]:
-    """The places to compute, in order; each is worked out after the one before it was recorded."""
-    scope = binding.step.scope
-    if binding.step.discover is not None:
-        yield from _discovery_task(lake, binding)
-    elif binding.partition is not None:
-        yield from _task(lake, binding, binding.partition, None)
-    elif scope is Scope.WHOLE:
-        yield from _task(lake, binding, Place.whole(), None)
-    elif scope is Scope.INTAKE:
-        yield from _intake_task(lake, binding)
-    elif scope is Scope.FROZEN:
-        if not all("0" in lake.ledger.places(table) for table in binding.tables):
-            yield from _task(lake, binding, Place.increment(0), 0)
-    else:
-        yield from _increment_tasks(lake, binding)
-
-
-def _increment_tasks(lake: Lake, binding: Binding) -> Iterator[Task]:
-    if binding.only is not None and binding.clock is None:
-        yield from _task(lake, binding, Place.increment(binding.only), binding.only)
-        return
-    if binding.clock is None or lake.ledger.table(binding.clock) is None:
-        raise InputError(
-            f"{binding.tables[0]}: {binding.clock} has not been materialized; run `headrace run {binding.namespace}` first"
-        )
-    chained = ""
-    for number in lake.ledger.increments(binding.clock):
-        if binding.only not in (None, number):
-            continue
-        numbered = binding.step.numbered
-        for task in _task(lake, binding, Place.increment(number, and_later=numbered), number, chained):
-            yield task
-        if numbered:
-            chained = lake.ledger.increments(binding.tables[0])[number].step_key
-
-
-def _task(lake: Lake, binding: Binding, place: Place, increment: int | None, chained: str = "") -> Iterator[Task]:
-    """The task of one place, unless its key is known."""
-    reads = reads_of(binding, lake.ledger, increment)
-    key = step_key(
-        step=binding.step.name,
-        version=binding.step.version,
-        config=config_json(binding.config),
-        inputs=versions_of(reads),
-        place=place.key,
-        chained=chained,
-    )
-    rows = [lake.ledger.places(table).get(place.key) for table in binding.tables]
-    if any(row is None or row.step_key != key for row in rows):
-        yield Task(place, increment, key, reads)
-
-
-def _intake_task(lake: Lake, binding: Binding) -> Iterator[Task]:
-    """The next increment of a corpus, where a dataset has increments that no earlier one took in."""
-    own = lake.ledger.increments(binding.tables[0])
-    taken: dict[str, set[str]] = {}
-    for row in own.values():
-        for table, facts in row.inputs.items():
-            taken.setdefault(table, set()).update(facts["versions"])
-    everything = reads_of(binding, lake.ledger, None)
-    fresh: dict[str, tuple[Any, ...]] = {}
-    for parameter, parts in everything.items():
-        chosen = []
-        for read in parts:
-            versions = {p: v for p, v in read.versions.items() if p not in taken.get(read.table, set())}
-            numbers = {int(place): int(place) for place in versions}
-            if versions:
-                chosen.append(type(read)(read.table, read.snapshot_id, versions, numbers, None, labelled=True))
-        fresh[parameter] = tuple(chosen)
-    if any(fresh.values()):
-        number = max(own, default=-1) + 1
-        key = step_key(
-            step=binding.step.name,
-            version=binding.step.version,
-            config=config_json(binding.config),
-            inputs=versions_of(fresh),
-            place=str(number),
-        )
-        yield Task(Place.increment(number), number, key, fresh)
-
-
-def _discovery_task(lake: Lake, binding: Binding) -> Iterator[Task]:
-    """The next increment of a dataset, where its source has something new.
-
-    After a change of config or code every file is looked at again; what comes out the same is not landed twice.
-    """
-    discover, seal = binding.step.discover, binding.tables[-1]
-    if discover is None:
-        raise InputError(f"{binding.tables[0]}: its step has no source to look at; bind its inputs to tables")
-    sealed = lake.ledger.increments(seal)
-    config = config_json(binding.config)
-    iceberg = lake.ledger.table(seal)
-    last = sealed[max(sealed)] if sealed else None
-    as_before = last is not None and (last.config, last.code_version) == (config, binding.step.version)
-    if iceberg is None or not as_before:
-        known = binding.step.tables[-1].schema().as_arrow().empty_table()
-    else:
-        known = iceberg.scan().to_arrow()
-    listing = discover(binding.config, known)
-    if listing is None:
-        return
-    number = max(sealed, default=-1) + 1
-    key = step_key(
-        step=binding.step.name,
-        version=binding.step.version,
-        config=config,
-        inputs={"listing": {"": _arrow_digest(listing)}},
-        place=str(number),
-    )
-    yield Task(Place.increment(number), number, key, reads_of(binding, lake.ledger, number), listing)
-
-
-def _arrow_digest(rows: pa.Table) -> str:
-    """SHA-256 of a listing."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_table(rows.combine_chunks())
-    return hashlib.sha256(sink.getvalue()).hexdigest()
 
 
 def _compute(lake: Lake, binding: Binding, task: Task) -> dict[str, tuple[CheckResult, ...]]:
@@ -280,7 +140,7 @@ def _compute(lake: Lake, binding: Binding, task: Task) -> dict[str, tuple[CheckR
             require_passed(one)
     except (PySparkException, Py4JError, OSError) as error:
         _discard_all(lake, written)
-        raise StepRunError(f"{binding.tables[0]}: {_reason(error)}") from error
+        raise StepRunError(f"{binding.tables[0]}: {failure_line(error)}") from error
     except SparkJobsError:
         _discard_all(lake, written)
         raise
@@ -363,8 +223,8 @@ def _require_properties(lake: Lake, binding: Binding, task: Task, output: Output
         have = table.properties.get(name)
         if have is not None and have != value and earlier:
             raise TableMismatchError(
-                f"{binding.tables[0]}: {name} of the table is {have}, of the new rows {value}; pack with the table's own "
-                f"setting, or start over with `headrace corpus refreeze {binding.namespace}`"
+                f"{binding.tables[0]}: {name} of the table is {have}, of the new rows {value}; pack with the table's "
+                f"own setting, or start over with `headrace corpus refreeze {binding.namespace}`"
             )
 
 
@@ -394,18 +254,6 @@ def _discard_all(lake: Lake, written: list[Written]) -> None:
         discard(lake.catalogue, one)
 
 
-def _reason(error: Exception) -> str:
-    """The line of a Spark failure that says what happened: a Python worker's own error, or the deepest cause."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if any("No space left on device" in line for line in lines):
-        return "the disk is full; free some space and run again, nothing was published"
-    python = [line for line in lines if _PYTHON_ERROR.match(line)]
-    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    java = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
-    chosen = (python[-1:] or causes[-1:] or java[:1] or lines[:1] or [type(error).__name__])[0]
-    return f"{chosen[:500]}; the table is as it was, `--debug` shows the whole trace"
-
-
 def _worst(before: tuple[CheckResult, ...], now: tuple[CheckResult, ...]) -> tuple[CheckResult, ...]:
     failed = {check.name for check in before if not check.passed}
     return tuple(check for check in before if check.name in failed) + tuple(c for c in now if c.name not in failed)
@@ -429,15 +277,3 @@ def _outcomes(
             )
         )
     return tuple(found)
-
-
-@functools.cache
-def git_commit() -> str | None:
-    """Commit of the checkout that this code runs from; None outside of one."""
-    try:
-        done = subprocess.run(
-            ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=True, timeout=10
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()

@@ -126,13 +126,16 @@ def _read(binding: Binding, ledger: Ledger, table: str, increment: int | None, l
     head = _head(ledger, table)
     if iceberg is None or head is None:
         raise InputError(
-            f"{binding.tables[0]}: input {table} has not been materialized; run `headrace run {table.replace('.', '/')}` first"
+            f"{binding.tables[0]}: input {table} has not been materialized; "
+            f"run `headrace run {table.replace('.', '/')}` first"
         )
     places = ledger.places(table)
     if increment is None or "increment" not in {field.name for field in iceberg.schema().fields}:
         chosen = binding.input_places.get(table)
         versions = {place: str(row.data_version) for place, row in places.items() if chosen is None or place in chosen}
-        predicate = None if chosen is None else " OR ".join(f"({condition})" for condition in chosen.values()) or "false"
+        predicate = (
+            None if chosen is None else " OR ".join(f"({condition})" for condition in chosen.values()) or "false"
+        )
         return Read(table, head, versions, None, predicate, labelled)
     if iceberg.properties.get(SCOPE_PROPERTY) == Scope.FROZEN.value:
         wanted: Mapping[int, int] = {0: 0}

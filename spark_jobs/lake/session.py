@@ -44,7 +44,7 @@ def spark_properties(settings: LakeSettings, master: str | None = None) -> dict[
         "spark.sql.requireAllClusterKeysForCoPartition": "false",
         # A declared `required` is checked on the data by the audit, which names the column and counts the rows.
         "spark.sql.iceberg.check-nullability": "false",
-        # A count answered from metadata becomes a local relation late, which `observe` makes an invalid plan (Spark 4.1).
+        # A count answered from metadata becomes a local relation late, which `observe` makes an invalid plan.
         "spark.sql.iceberg.aggregate-push-down.enabled": "false",
         **settings.spark_properties(),
     }
@@ -55,7 +55,7 @@ def spark_properties(settings: LakeSettings, master: str | None = None) -> dict[
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.ui.enabled": "false",
-            # Adaptive execution merges small partitions; a few per core leave it room without 200 empty tasks a shuffle.
+            # Adaptive execution merges small partitions; a few per core leave it room without 200 empty tasks.
             "spark.sql.shuffle.partitions": str(max(4, 2 * cores)),
             # Short jobs on a laptop are over before the second compiler pays; long ones still reach it.
             "spark.driver.extraJavaOptions": "-Djava.net.preferIPv4Stack=true -XX:+UseParallelGC",
@@ -109,7 +109,7 @@ def start_session(
         if running is not None:
             session = SparkSession(running).newSession()
             for key, value in values.items():
-                if key.startswith("spark.sql.") and session.conf.isModifiable(key) or key.startswith(_CATALOGUES):
+                if (key.startswith("spark.sql.") and session.conf.isModifiable(key)) or key.startswith(_CATALOGUES):
                     session.conf.set(key, value)
             return session
         builder = SparkSession.builder

@@ -130,7 +130,8 @@ def load_settings() -> LakeSettings:
     for key in ("uri", "warehouse"):
         if key not in configured:
             raise CatalogueError(
-                f"catalogue lake: {key} is not set; set PYICEBERG_CATALOG__LAKE__{key.upper()} or remove the other settings"
+                f"catalogue lake: {key} is not set; set PYICEBERG_CATALOG__LAKE__{key.upper()} "
+                "or remove the other settings"
             )
     configured.setdefault("type", "rest" if configured["uri"].startswith("http") else "sql")
     if configured["uri"].startswith("sqlite:") and "timeout=" not in configured["uri"]:

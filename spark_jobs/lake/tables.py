@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
-from pyiceberg.transforms import DayTransform, IdentityTransform, Transform
+from pyiceberg.transforms import DayTransform, IdentityTransform
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -54,8 +54,26 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
 _PARTITION = re.compile(r"(?:days\((?P<days>\w+)\)|(?P<identity>\w+))")
 _RESERVED_NAMESPACES = frozenset({"system", "blends", "default"})
 _METADATA_TABLES = frozenset(
-    "all_data_files all_delete_files all_entries all_files all_manifests changes data_files delete_files entries files "
-    "history manifests metadata_log_entries partitions position_deletes properties refs snapshots".split()
+    [
+        "all_data_files",
+        "all_delete_files",
+        "all_entries",
+        "all_files",
+        "all_manifests",
+        "changes",
+        "data_files",
+        "delete_files",
+        "entries",
+        "files",
+        "history",
+        "manifests",
+        "metadata_log_entries",
+        "partitions",
+        "position_deletes",
+        "properties",
+        "refs",
+        "snapshots",
+    ]
 )
 _PRIMITIVES: Mapping[str, IcebergType] = {
     "boolean": BooleanType(),
@@ -135,7 +153,8 @@ class Table:
         """Refuse a declaration that no table could be made of."""
         if not _NAME.fullmatch(self.name) or self.name in _METADATA_TABLES:
             raise TableDeclarationError(
-                f"table {self.name!r}: not a table name; write [a-z][a-z0-9_]{{0,40}} and none of Iceberg's metadata tables"
+                f"table {self.name!r}: not a table name; write [a-z][a-z0-9_]{{0,40}} "
+                "and none of Iceberg's metadata tables"
             )
         names = [column.name for column in self.all_columns]
         if len(set(names)) != len(names):
@@ -175,8 +194,9 @@ class Table:
         fields = []
         for number, text in enumerate(self.partition):
             source = partition_column(text)
-            transform: Transform[object, object] = DayTransform() if text.startswith("days(") else IdentityTransform()
-            name = f"{source}_day" if text.startswith("days(") else source
+            daily = text.startswith("days(")
+            transform: DayTransform[int] | IdentityTransform[int] = DayTransform() if daily else IdentityTransform()
+            name = f"{source}_day" if daily else source
             fields.append(PartitionField(schema.find_field(source).field_id, 1000 + number, transform, name))
         return PartitionSpec(*fields)
 
@@ -211,10 +231,13 @@ def check_identifier(identifier: str) -> tuple[str, str]:
     parts = identifier.split(".")
     if len(parts) != 2 or not all(_NAME.fullmatch(part) for part in parts) or parts[1] in _METADATA_TABLES:
         raise TableDeclarationError(
-            f"table {identifier!r}: write namespace.table, each [a-z][a-z0-9_]{{0,40}}, none of Iceberg's metadata tables"
+            f"table {identifier!r}: write namespace.table, each [a-z][a-z0-9_]{{0,40}}, "
+            "none of Iceberg's metadata tables"
         )
     if parts[0] in _RESERVED_NAMESPACES:
-        raise TableDeclarationError(f"table {identifier!r}: the namespace {parts[0]!r} is reserved; choose another name")
+        raise TableDeclarationError(
+            f"table {identifier!r}: the namespace {parts[0]!r} is reserved; choose another name"
+        )
     return parts[0], parts[1]
 
 
@@ -243,7 +266,8 @@ def parse_type(text: str, ids: _Ids | None = None) -> IcebergType:
     head, bracket, rest = stripped.partition("<")
     if not bracket or not rest.endswith(">"):
         raise TableDeclarationError(
-            f"type {text!r}: not an Iceberg type; write one of {', '.join(_PRIMITIVES)}, list<..>, map<.., ..>, struct<..>"
+            f"type {text!r}: not an Iceberg type; write one of {', '.join(_PRIMITIVES)}, "
+            "list<..>, map<.., ..>, struct<..>"
         )
     parts = _split(rest[:-1])
     if head == "list" and len(parts) == 1:

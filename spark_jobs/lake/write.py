@@ -1,9 +1,9 @@
 """Write, audit, publish: how rows become visible, whole or not at all.
 
     branch audit_<run> at main  ->  Spark writes one snapshot to it, the digest observed in the same pass
-    audit of what was written   ->  nulls in required columns, row checks, rows outside their place, keys that come twice
-    publish                     ->  one commit: main moves to the snapshot if it is where the writer found it, the branch
-                                    goes, the facts of the materialization come into the table's properties
+    audit of what was written   ->  nulls in required columns, row checks, rows out of place, keys that come twice
+    publish                     ->  one commit: main moves to the snapshot if it is where the writer found it, the
+                                    branch goes, the facts of the materialization come into the table's properties
 
 A failed audit, an exception or a `kill -9` leaves main as it was. Branches of dead writers are removed by the next one.
 """
@@ -107,11 +107,17 @@ def conform(frame: DataFrame, schema: StructType, identifier: str) -> DataFrame:
         have = found.pop(field.name, None)
         want = field.dataType.simpleString()
         if have is None:
-            raise TableMismatchError(f"{identifier}: column {field.name} ({want}) is missing from the rows; add it to the step")
+            raise TableMismatchError(
+                f"{identifier}: column {field.name} ({want}) is missing from the rows; add it to the step"
+            )
         if have != want:
-            raise TableMismatchError(f"{identifier}: column {field.name} is {have}, the table says {want}; cast it in the step")
+            raise TableMismatchError(
+                f"{identifier}: column {field.name} is {have}, the table says {want}; cast it in the step"
+            )
     if found:
-        raise TableMismatchError(f"{identifier}: column {next(iter(found))} is not declared; declare it or drop it in the step")
+        raise TableMismatchError(
+            f"{identifier}: column {next(iter(found))} is not declared; declare it or drop it in the step"
+        )
     return frame.select(*(f"`{field.name}`" for field in schema.fields))
 
 
@@ -153,7 +159,9 @@ def write_to_branch(
     observation = Observation()
     aggregates = {**digests, **{f"check_{number}": column for number, column in enumerate(checks.values())}}
     observed = rows.observe(observation, *(column.alias(alias) for alias, column in aggregates.items()))
-    writer = observed.writeTo(spark_identifier(identifier, branch)).option("use-table-distribution-and-ordering", "false")
+    writer = observed.writeTo(spark_identifier(identifier, branch)).option(
+        "use-table-distribution-and-ordering", "false"
+    )
     for key, value in summary.items():
         writer = writer.option(f"snapshot-property.{key}", value)
     writer.overwrite(F.expr(place.replaces))
@@ -172,8 +180,7 @@ def write_to_branch(
         # Spark may count a partition twice when its shuffle files were lost and made again: what landed decides.
         landed = spark.table(spark_identifier(identifier, branch)).where(place.predicate)
         version = digest(landed)
-        recount = landed.agg(*(column.alias(f"c{number}") for number, column in enumerate(checks.values()))).first()
-        counts = {name: int((recount or {})[f"c{number}"] or 0) for number, name in enumerate(checks)}
+        counts = _count_bad(landed, checks)
     outcome = [_result(name, counts[name], declared) for name in checks]
     outcome += _key_check(spark, table, snapshot.snapshot_id, identifier, branch, declared, place, version.count)
     return Written(
@@ -208,7 +215,14 @@ def publish(catalogue: Catalog, written: Written, facts: Materialization, proper
 
     def updates(_: IcebergTable) -> tuple[SetSnapshotRefUpdate | RemoveSnapshotRefUpdate | SetPropertiesUpdate, ...]:
         return (
-            SetSnapshotRefUpdate(ref_name="main", type=SnapshotRefType.BRANCH, snapshot_id=written.snapshot_id),
+            SetSnapshotRefUpdate(
+                ref_name="main",
+                type=SnapshotRefType.BRANCH,
+                snapshot_id=written.snapshot_id,
+                max_ref_age_ms=None,
+                max_snapshot_age_ms=None,
+                min_snapshots_to_keep=None,
+            ),
             RemoveSnapshotRefUpdate(ref_name=written.branch),
             SetPropertiesUpdate(updates=values),
         )
@@ -247,7 +261,7 @@ def _check_columns(declared: Table, place: Place) -> dict[str, Column]:
     def bad(predicate: str) -> Column:
         return F.count_if(~F.coalesce(F.expr(predicate), F.lit(False)))
 
-    checks = {}
+    checks: dict[str, Column] = {}
     required = [column.name for column in declared.all_columns if column.required]
     if required:
         checks["required_columns"] = bad(" AND ".join(f"`{name}` IS NOT NULL" for name in required))
@@ -282,10 +296,18 @@ def _result(name: str, bad_rows: int, declared: Table) -> CheckResult:
 
 def audit_frame(rows: DataFrame, declared: Table, place: Place) -> tuple[CheckResult, ...]:
     """All blocking checks over rows that were written outside of the lake, in Spark jobs of their own."""
-    columns = _check_columns(declared, place)
-    found = rows.agg(*(column.alias(f"c{number}") for number, column in enumerate(columns.values()))).first() if columns else None
-    outcome = [_result(name, int((found or {})[f"c{number}"] or 0), declared) for number, name in enumerate(columns)]
+    counts = _count_bad(rows, _check_columns(declared, place))
+    outcome = [_result(name, count, declared) for name, count in counts.items()]
     return (*outcome, *([_repeated_keys(rows, declared)] if declared.key else []))
+
+
+def _count_bad(rows: DataFrame, checks: Mapping[str, Column]) -> dict[str, int]:
+    """Bad rows by check, in a Spark job of its own."""
+    if not checks:
+        return {}
+    found = rows.agg(*(column.alias(f"c{number}") for number, column in enumerate(checks.values()))).first()
+    values = found.asDict() if found is not None else {}
+    return {name: int(values.get(f"c{number}") or 0) for number, name in enumerate(checks)}
 
 
 def _repeated_keys(rows: DataFrame, declared: Table) -> CheckResult:

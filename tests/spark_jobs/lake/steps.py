@@ -124,7 +124,9 @@ def ranked(numbers, base: int, config: FactorConfig) -> Output:  # type: ignore[
     """Number the rows from `base` on, descending where the factor is negative."""
     order = "n" if config.factor > 0 else "n DESC"
     rows = numbers.selectExpr(f"{base} + row_number() OVER (ORDER BY {order}) - 1 AS ordinal", "n")
-    return Output({"ranked": rows.selectExpr("cast(ordinal AS bigint) AS ordinal", "n")}, {"demo.factor": str(config.factor)})
+    return Output(
+        {"ranked": rows.selectExpr("cast(ordinal AS bigint) AS ordinal", "n")}, {"demo.factor": str(config.factor)}
+    )
 
 
 def bind(what: Step, config: BaseModel | None = None, **inputs: str) -> Binding:

@@ -208,7 +208,7 @@ def test_a_failing_task_is_one_line_and_writes_nothing(lake: Lake) -> None:
 
 def test_an_input_that_was_never_materialized_is_named(tmp_path: Path, lake_at: LakeAt) -> None:
     """The message says which table is missing and what to run."""
-    with pytest.raises(InputError, match="demo.arrivals has not been materialized"):
+    with pytest.raises(InputError, match=r"demo\.arrivals has not been materialized"):
         materialize(lake_at(tmp_path), bind(doubles))
 
 

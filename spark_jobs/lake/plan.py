@@ -1,0 +1,158 @@
+"""What has to be computed: the increments of a step whose keys are not known, worked out from the ledger alone.
+
+    WHOLE, a partition    one task, when an input's version, the code or the config changed
+    INCREMENT, HISTORY    one task for each such increment of the clock, in order
+    FROZEN                one task, once
+    INTAKE                one task, the next increment, when inputs hold increments that no earlier one took in
+    a source              one task, the next increment, when the source has something new
+
+No Spark is needed: a run in which nothing changed never starts a session.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from spark_jobs.exceptions import InputError
+from spark_jobs.lake.binding import Binding
+from spark_jobs.lake.keys import config_json, step_key
+from spark_jobs.lake.ledger import Ledger
+from spark_jobs.lake.reads import Read, Reads, reads_of, versions_of
+from spark_jobs.lake.write import Place
+from spark_jobs.step import Scope
+
+
+@dataclass(frozen=True)
+class Task:
+    """One increment (or partition) that has to be computed."""
+
+    place: Place
+    increment: int | None
+    key: str
+    reads: Reads
+    discovered: pa.Table | None = None
+
+
+def tasks(ledger: Ledger, binding: Binding) -> Iterator[Task]:
+    """The places to compute, in order; each is worked out after the one before it was recorded."""
+    scope = binding.step.scope
+    if binding.step.discover is not None:
+        yield from _discovery_task(ledger, binding)
+    elif binding.partition is not None:
+        yield from _task(ledger, binding, binding.partition, None)
+    elif scope is Scope.WHOLE:
+        yield from _task(ledger, binding, Place.whole(), None)
+    elif scope is Scope.INTAKE:
+        yield from _intake_task(ledger, binding)
+    elif scope is Scope.FROZEN:
+        if not all("0" in ledger.places(table) for table in binding.tables):
+            yield from _task(ledger, binding, Place.increment(0), 0)
+    else:
+        yield from _increment_tasks(ledger, binding)
+
+
+def _increment_tasks(ledger: Ledger, binding: Binding) -> Iterator[Task]:
+    if binding.only is not None and binding.clock is None:
+        yield from _task(ledger, binding, Place.increment(binding.only), binding.only)
+        return
+    if binding.clock is None or ledger.table(binding.clock) is None:
+        raise InputError(
+            f"{binding.tables[0]}: {binding.clock} has not been materialized; "
+            f"run `headrace run {binding.namespace}` first"
+        )
+    chained = ""
+    for number in ledger.increments(binding.clock):
+        if binding.only not in (None, number):
+            continue
+        numbered = binding.step.numbered
+        yield from _task(ledger, binding, Place.increment(number, and_later=numbered), number, chained)
+        if numbered:
+            chained = ledger.increments(binding.tables[0])[number].step_key
+
+
+def _task(ledger: Ledger, binding: Binding, place: Place, increment: int | None, chained: str = "") -> Iterator[Task]:
+    """The task of one place, unless its key is known."""
+    reads = reads_of(binding, ledger, increment)
+    key = step_key(
+        step=binding.step.name,
+        version=binding.step.version,
+        config=config_json(binding.config),
+        inputs=versions_of(reads),
+        place=place.key,
+        chained=chained,
+    )
+    rows = [ledger.places(table).get(place.key) for table in binding.tables]
+    if any(row is None or row.step_key != key for row in rows):
+        yield Task(place, increment, key, reads)
+
+
+def _intake_task(ledger: Ledger, binding: Binding) -> Iterator[Task]:
+    """The next increment of a corpus, where a dataset has increments that no earlier one took in."""
+    own = ledger.increments(binding.tables[0])
+    taken: dict[str, set[str]] = {}
+    for row in own.values():
+        for table, facts in row.inputs.items():
+            taken.setdefault(table, set()).update(facts["versions"])
+    everything = reads_of(binding, ledger, None)
+    fresh: dict[str, tuple[Read, ...]] = {}
+    for parameter, parts in everything.items():
+        chosen = []
+        for read in parts:
+            versions = {p: v for p, v in read.versions.items() if p not in taken.get(read.table, set())}
+            numbers = {int(place): int(place) for place in versions}
+            if versions:
+                chosen.append(replace(read, versions=versions, increments=numbers, predicate=None, labelled=True))
+        fresh[parameter] = tuple(chosen)
+    if any(fresh.values()):
+        number = max(own, default=-1) + 1
+        key = step_key(
+            step=binding.step.name,
+            version=binding.step.version,
+            config=config_json(binding.config),
+            inputs=versions_of(fresh),
+            place=str(number),
+        )
+        yield Task(Place.increment(number), number, key, fresh)
+
+
+def _discovery_task(ledger: Ledger, binding: Binding) -> Iterator[Task]:
+    """The next increment of a dataset, where its source has something new.
+
+    After a change of config or code every file is looked at again; what comes out the same is not landed twice.
+    """
+    discover, seal = binding.step.discover, binding.tables[-1]
+    if discover is None:
+        raise InputError(f"{binding.tables[0]}: its step has no source to look at; bind its inputs to tables")
+    sealed = ledger.increments(seal)
+    config = config_json(binding.config)
+    iceberg = ledger.table(seal)
+    last = sealed[max(sealed)] if sealed else None
+    as_before = last is not None and (last.config, last.code_version) == (config, binding.step.version)
+    if iceberg is None or not as_before:
+        known = binding.step.tables[-1].schema().as_arrow().empty_table()
+    else:
+        known = iceberg.scan().to_arrow()
+    listing = discover(binding.config, known)
+    if listing is None:
+        return
+    number = max(sealed, default=-1) + 1
+    key = step_key(
+        step=binding.step.name,
+        version=binding.step.version,
+        config=config,
+        inputs={"listing": {"": _arrow_digest(listing)}},
+        place=str(number),
+    )
+    yield Task(Place.increment(number), number, key, reads_of(binding, ledger, number), listing)
+
+
+def _arrow_digest(rows: pa.Table) -> str:
+    """SHA-256 of a listing."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows.combine_chunks())
+    return hashlib.sha256(sink.getvalue()).hexdigest()

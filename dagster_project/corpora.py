@@ -109,10 +109,12 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
 def _tokenizer_config(declared: CorpusDeclaration) -> dict[str, Any]:
     """`{file: ..}` or `{train: {..}}` as the step's config."""
     given = dict(declared.tokenizer)
-    trained = given.pop("train", {})
+    trained = given.pop("train", None) or {}
+    if not isinstance(trained, Mapping):
+        raise DefinitionError(f"corpus {declared.name}: tokenizer: train is {trained!r}; write {{vocabulary_size: ..}}")
     if "file" in given and trained:
         raise DefinitionError(f"corpus {declared.name}: tokenizer has both file and train; give one of them")
-    return {**given, **dict(trained or {})}
+    return {**given, **trained}
 
 
 def _refuse_unknown(declared: CorpusDeclaration, known: set[str]) -> None:

@@ -43,6 +43,7 @@ from spark_jobs.lake.write import check_names
 from spark_jobs.step import Plot, Scope, Step, step
 
 POOL_PREFIX = "lake_"
+_SHOWN_INPUTS = 3
 _STUB = "dagster/auto_created_stub_asset"  # how Dagster marks an asset that only a dependency names
 
 Condition: Any = dg.AutomationCondition  # its operators lose the type of what they join
@@ -323,10 +324,17 @@ def require_inputs(definitions: dg.Definitions) -> None:
     """
     specs = list(definitions.resolve_all_asset_specs())
     defined = {spec.key for spec in specs if _STUB not in spec.metadata}
-    wanted = [(spec.key, dep.asset_key) for spec in specs for dep in spec.deps if dep.asset_key not in defined]
+    wanted = sorted(
+        f"{spec.key.to_user_string()} reads {dep.asset_key.to_user_string()}"
+        for spec in specs
+        for dep in spec.deps
+        if dep.asset_key not in defined
+    )
     if wanted:
-        lines = "; ".join(f"{asset.to_user_string()} reads {missing.to_user_string()}" for asset, missing in wanted)
-        raise DefinitionError(f"{lines}: no asset defines it; declare it, or correct inputs={{...}}")
+        more = f" and {len(wanted) - _SHOWN_INPUTS} more" if len(wanted) > _SHOWN_INPUTS else ""
+        raise DefinitionError(
+            f"{'; '.join(wanted[:_SHOWN_INPUTS])}{more}: no asset defines it; declare it, or correct inputs={{...}}"
+        )
 
 
 __all__ = ["POOL_PREFIX", "Presentation", "Samples", "require_inputs", "step_asset", "table_asset"]

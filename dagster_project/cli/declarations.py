@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from dagster_project.cli.diagnosis import read_yaml, shown
 from dagster_project.cli.output import print_table
 from dagster_project.cli.project import DEFS
 from dagster_project.exceptions import CommandError
@@ -49,21 +50,23 @@ def add_dataset(name: str, path: str, kind: str, samples: str, corpora: tuple[st
 
     Writes dagster_project/defs/NAME/defs.yaml, which you may edit. Nothing runs yet.
     """
+    if not path:
+        raise CommandError("--from is empty; name a file, a directory or s3://bucket/folder")
     located = path if "://" in path else str(Path(path).expanduser().absolute())
     source: dict[str, Any] = {"kind": kind}
     source |= {"path": located} if kind == "files" else {"directories": [located]}
     source |= {key: list(value) if isinstance(value, tuple) else value for key, value in columns.items() if value}
-    _require_usable(name, source)
+    _require_usable(name, source, corpora)
     target = DEFS / name / "defs.yaml"
     if target.exists():
-        raise CommandError(f"dataset {name}: {_shown(target)} is there already; edit it, or choose another name")
-    plans = [(word, *_corpus_with(word, name)) for word in corpora]
+        raise CommandError(f"dataset {name}: {shown(target)} is there already; edit it, or choose another name")
+    plans = [(word, *_corpus_with(word, name)) for word in dict.fromkeys(corpora)]
     _write(target, {"type": _DATASET, "attributes": {"name": name, "samples": samples, "source": source}})
-    click.echo(f"wrote {_shown(target)}")
+    click.echo(f"wrote {shown(target)}")
     for word, file, text in plans:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
-        click.echo(f"corpus {word}: {_shown(file)} names {name}")
+        click.echo(f"corpus {word}: {shown(file)} names {name}")
     click.echo(f"Next: headrace run {' '.join((name, *corpora))}")
 
 
@@ -136,44 +139,66 @@ def declarations(component: str) -> list[tuple[Path, dict[str, Any]]]:
     Raises:
         CommandError: a file is not YAML.
     """
-    found = []
+    found: list[tuple[Path, dict[str, Any]]] = []
     for file in sorted(DEFS.glob("**/defs.yaml")):
-        content = _load(file)
-        if isinstance(content, dict) and content.get("type") == component:
-            found.append((file, content["attributes"]))
-    return sorted(found, key=lambda pair: str(pair[1].get("name")))
+        content = read_yaml(file)
+        if not isinstance(content, dict) or content.get("type") != component:
+            continue
+        attributes = content.get("attributes")
+        needed = {_DATASET: {"name": str, "source": dict}, _CORPUS: {"name": str, "datasets": list}}[component]
+        attributes = attributes if isinstance(attributes, dict) else {}
+        for field, kind in needed.items():
+            if not isinstance(attributes.get(field), kind):
+                raise CommandError(
+                    f"{shown(file)}: attributes: {field} is missing, or no {kind.__name__}; mend the file"
+                )
+        found.append((file, attributes))
+    return sorted(found, key=lambda pair: str(pair[1]["name"]))
 
 
-def _require_usable(name: str, source: dict[str, Any]) -> None:
+def _require_usable(name: str, source: dict[str, Any], corpora: tuple[str, ...]) -> None:
     """Check a declaration as the project would, and that its source has files, before anything is written."""
     from dagster_project.run_config import bind_config
     from spark_jobs.lake.tables import check_identifier
     from spark_jobs.sources.documents import documents
 
+    datasets = {str(declared["name"]) for _, declared in declarations(_DATASET)}
     check_identifier(f"{name}.documents")
-    taken = {str(declared["name"]) for _, declared in [*declarations(_DATASET), *declarations(_CORPUS)]}
-    if name in taken:
+    if name in datasets | {str(declared["name"]) for _, declared in declarations(_CORPUS)}:
         raise CommandError(f"{name}: a dataset or corpus of this name is declared already; choose another")
+    for word in corpora:
+        check_identifier(f"{word}.increments")
+        if word in datasets | {name}:
+            raise CommandError(
+                f"--corpus {word}: this is the name of a dataset; datasets and corpora share one pool of names"
+            )
     config = bind_config(documents.config, f"{name}/documents", {"dataset": name, "source": source})
     if documents.discover is not None:
         documents.discover(config, documents.tables[-1].schema().as_arrow().empty_table())
 
 
 def _corpus_with(word: str, name: str) -> tuple[Path, str]:
-    """The file of a corpus and its text with one more dataset; a new corpus where there is none."""
+    """The file of a corpus and its text with one more dataset; a new corpus where there is none.
+
+    Raises:
+        CommandError: the file of a new corpus is there already and declares something else.
+    """
     import io
 
-    for file, _ in declarations(_CORPUS):
-        content = _load(file)
-        if content["attributes"]["name"] == word:
-            if name not in content["attributes"]["datasets"]:
-                content["attributes"]["datasets"].append(name)
-            text = io.StringIO()
+    text = io.StringIO()
+    for file, declared in declarations(_CORPUS):
+        if declared["name"] == word:
+            content = read_yaml(file, _yaml())
+            content["attributes"]["datasets"].append(name)
             _yaml().dump(content, text)
             return file, text.getvalue()
-    text = io.StringIO()
+    target = DEFS / word / "defs.yaml"
+    if target.exists():
+        raise CommandError(
+            f"--corpus {word}: {shown(target)} is there already and declares something else; choose another"
+        )
     _yaml().dump({"type": _CORPUS, "attributes": {"name": word, "datasets": [name], "window_tokens": [2048]}}, text)
-    return DEFS / word / "defs.yaml", text.getvalue()
+    return target, text.getvalue()
 
 
 def _write(file: Path, content: dict[str, Any]) -> None:
@@ -190,21 +215,6 @@ def _yaml() -> Any:
     yaml.width = 120
     yaml.preserve_quotes = True
     return yaml
-
-
-def _load(file: Path) -> Any:
-    from ruamel.yaml.error import YAMLError
-
-    try:
-        return _yaml().load(file.read_text())
-    except YAMLError as error:
-        raise CommandError(f"{_shown(file)}: {' '.join(str(error).split())}; mend the file") from error
-
-
-def _shown(file: Path) -> str:
-    """A path as short as it can be said from here."""
-    here = Path.cwd()
-    return str(file.relative_to(here)) if file.is_relative_to(here) else str(file)
 
 
 def _ledger() -> Ledger:

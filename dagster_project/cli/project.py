@@ -17,6 +17,8 @@ DEFS = Path(__file__).parents[1] / "defs"
 _INSTANCE = """\
 telemetry:
   enabled: false
+nux:
+  enabled: false
 # One writer per table at a time, across runs (the lake's own lease says the same for other programs).
 concurrency:
   pools:
@@ -44,29 +46,17 @@ def load_definitions() -> dg.Definitions:
     Raises:
         DefinitionError: YAML or code below `defs` cannot be loaded; one line that says where.
     """
-    from dagster.components.core.component_tree import ComponentTreeException
-    from dagster_shared.yaml_utils.source_position import SourcePosition  # noqa: F401  (loads Dagster's YAML errors)
-
     from dagster_project.definitions import definitions
 
     try:
         loaded: dg.Definitions = definitions.load_fn()  # type: ignore[attr-defined]
     except DagsterProjectError:
         raise
-    except ComponentTreeException as error:
-        raise DefinitionError(_root_cause(error)) from error
+    except Exception as error:  # whatever a user's YAML or module raises; `--debug` shows the trace
+        from dagster_project.cli.diagnosis import explain
+
+        raise DefinitionError(explain(error, DEFS)) from error
     return loaded
-
-
-def _root_cause(error: BaseException) -> str:
-    """What is behind Dagster's wrapping, with the file that it names."""
-    chain = [error]
-    while (inner := chain[-1].__cause__ or chain[-1].__context__) is not None:
-        chain.append(inner)
-    cause = chain[-1]
-    files = [line.strip() for one in chain for line in str(one).splitlines() if "(error)" in line]
-    place = f"{files[-1].lstrip('└├─│ ')}: " if files else ""
-    return f"{place}{' '.join(str(cause).split())[:600]}"
 
 
 def select(definitions: dg.Definitions, words: Iterable[str]) -> list[dg.AssetKey]:

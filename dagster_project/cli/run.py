@@ -18,6 +18,8 @@ import click
 
 from dagster_project.cli.project import dagster_home, load_definitions, select
 from dagster_project.exceptions import CommandError, RunFailedError
+from spark_jobs.lake.catalogue import open_catalogue
+from spark_jobs.lake.settings import load_settings
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -78,15 +80,19 @@ def execute(selection: tuple[str, ...], partition: str | None, show: Callable[[S
     """Run a selection on the persistent instance and give a line for every table.
 
     Raises:
+        CatalogueError: the lake cannot be opened.
         CommandError: the selection or the partition is not there.
         DefinitionError: the project cannot be loaded.
     """
+    open_catalogue(load_settings())
     dagster_home()
     import dagster as dg
 
     definitions = load_definitions()
     keys = select(definitions, selection)
     graph = definitions.resolve_asset_graph()
+    if partition is not None and all(graph.get(key).partitions_def is None for key in keys):
+        raise CommandError(f"--partition {partition}: no table of the selection has partitions; leave it out")
     lines: list[StepLine] = []
     with dg.DagsterInstance.get() as instance:
         for definition, group in groupby(keys, key=lambda key: graph.get(key).partitions_def):

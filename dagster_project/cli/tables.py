@@ -29,7 +29,11 @@ def list_tables(namespace: str | None, as_json: bool) -> None:
     ledger = Ledger(catalogue)
     ledger.refresh()
     rows = []
-    for space in sorted(catalogue.list_namespaces()):
+    spaces = sorted(catalogue.list_namespaces())
+    if namespace is not None and (namespace,) not in spaces:
+        there = ", ".join(space[0] for space in spaces) or "none yet"
+        raise CommandError(f"namespace {namespace} is not in the lake; there are {there}")
+    for space in spaces:
         if namespace is not None and space[0] != namespace:
             continue
         for identifier in sorted(".".join(name) for name in catalogue.list_tables(space)):

@@ -1,0 +1,338 @@
+"""`headrace`: what the commands write, print and refuse. A mistake is one line and exit status 2, never a trace."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagster_project.cli import run_command
+from spark_jobs.lake.settings import settings_at
+from tests.dagster_project.conftest import WriteDefs
+
+CORPUS = """\
+# Whom to keep comes first.
+type: dagster_project.components.Corpus
+attributes:
+  name: small   # the name
+  datasets: [older]
+  window_tokens: [64]
+"""
+OLDER = """\
+type: dagster_project.components.Dataset
+attributes:
+  name: older
+  source: {kind: files, path: /nowhere}
+"""
+Said = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Path:
+    """A folder of two Markdown files and a compressed file of records."""
+    folder = tmp_path / "my notes"
+    folder.mkdir()
+    (folder / "one.md").write_text("# One\n\nA first note about water and mills.\n")
+    (folder / "two.md").write_text("# Two\n\nA second note about channels.\n")
+    with gzip.open(folder / "more.jsonl.gz", "wt") as out:
+        out.write('{"body": "a record"}\n{"body": "another record"}\n')
+    return folder
+
+
+def refused(arguments: list[str], capfd: Said) -> str:
+    """The one line of a command that ends with status 2."""
+    capfd.readouterr()
+    assert run_command(arguments) == 2
+    out, err = capfd.readouterr()
+    assert out == "" and err.count("\n") == 1 and err.startswith("headrace: "), f"{out}\n{err}"
+    return err.removeprefix("headrace: ").rstrip()
+
+
+def printed(arguments: list[str], capfd: Said) -> str:
+    """What a good command prints."""
+    capfd.readouterr()
+    status = run_command(arguments)
+    out, err = capfd.readouterr()
+    assert status == 0, f"{out}\n{err}"
+    return out
+
+
+def from_json(arguments: list[str], capfd: Said) -> Any:
+    """What a good command prints with --json: that alone."""
+    return json.loads(printed([*arguments, "--json"], capfd))
+
+
+def test_help_waits_for_nothing() -> None:
+    """`headrace --help` names every command without Dagster, Spark, torch or PyArrow."""
+    code = (
+        "import sys, atexit;"
+        "heavy = {'dagster', 'pyspark', 'torch', 'pyarrow', 'numpy', 'pyiceberg', 'pydantic', 'grpc'};"
+        "atexit.register(lambda: print('HEAVY', sorted(heavy & set(sys.modules))));"
+        "from dagster_project.cli import main; main(['--help'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "HEAVY []" in done.stdout
+    for command in ("demo", "run", "dataset", "corpus", "table", "blend", "serve", "ui"):
+        assert f"\n  {command} " in done.stdout
+
+
+@pytest.mark.parametrize("command", ["run", "dataset", "dataset add", "corpus", "table", "table show", "blend", "ui"])
+def test_every_command_explains_itself(command: str, capfd: Said) -> None:
+    """--help of each command prints its usage."""
+    assert printed([*command.split(), "--help"], capfd).startswith(f"Usage: headrace {command}")
+
+
+def test_an_unknown_command_or_option_is_told_by_click(capfd: Said) -> None:
+    """Status 2, as for every mistake."""
+    for arguments in (["nothing"], ["run", "--nothing"], ["dataset", "add"], ["blend", "create"]):
+        assert run_command(arguments) == 2
+        assert "Error: " in capfd.readouterr().err
+
+
+def test_adding_a_dataset_writes_what_loads(defs: Path, lake_env: Path, notes: Path, capfd: Said) -> None:
+    """The file says what the options said, the path absolute; the project loads it, with the corpus that was made."""
+    said = printed(
+        [
+            *["dataset", "add", "notes", "--from", "my notes", "--text-column", "body", "--metadata-column", "url"],
+            *["--metadata-column", "title", "--samples", "text", "--corpus", "small"],
+        ],
+        capfd,
+    )
+    assert said.splitlines() == [
+        "wrote defs/notes/defs.yaml",
+        "corpus small: defs/small/defs.yaml names notes",
+        "Next: headrace run notes small",
+    ]
+    from dagster_project.cli.declarations import declarations
+    from dagster_project.cli.project import load_definitions
+
+    ((_, attributes),) = declarations("dagster_project.components.Dataset")
+    assert attributes == {
+        "name": "notes",
+        "samples": "text",
+        "source": {"kind": "files", "path": str(notes), "text_column": "body", "metadata_columns": ["url", "title"]},
+    }
+    ((_, attributes),) = declarations("dagster_project.components.Corpus")
+    assert attributes == {"name": "small", "datasets": ["notes"], "window_tokens": [2048]}
+    groups = {spec.group_name for spec in load_definitions().resolve_all_asset_specs()}
+    assert groups == {"notes", "small"}
+
+
+def test_a_corpus_that_takes_a_dataset_in_keeps_its_comments(
+    declare: WriteDefs, lake_env: Path, notes: Path, capfd: Said
+) -> None:
+    """One entry more, at the end: the others keep their right of way; every other byte of the file stays."""
+    declare("older", OLDER)
+    file = declare("small", CORPUS)
+    printed(["dataset", "add", "notes", "--from", str(notes), "--text-column", "body", "--corpus", "small"], capfd)
+    assert file.read_text() == CORPUS.replace("[older]", "[older, notes]")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["Notes"], "table 'Notes.documents': write namespace.table"),
+        (["system"], "the namespace 'system' is reserved"),
+        (["older"], "older: a dataset or corpus of this name is declared already"),
+        (["small"], "small: a dataset or corpus of this name is declared already"),
+        (["notes", "--corpus", "My-Corpus"], "table 'My-Corpus.increments': write namespace.table"),
+        (["notes", "--corpus", "older"], "--corpus older: this is the name of a dataset"),
+        (["notes", "--corpus", "notes"], "--corpus notes: this is the name of a dataset"),
+        (["notes", "--corpus", "taken"], "--corpus taken: defs/taken/defs.yaml is there already"),
+        (["taken"], "dataset taken: defs/taken/defs.yaml is there already"),
+        (["notes", "--from", "/nowhere"], "/nowhere"),
+        (["notes", "--from", ""], "--from is empty"),
+        (["notes", "--glob", "*.none"], "dataset notes: the source holds no file"),
+    ],
+)
+def test_a_dataset_that_cannot_be_is_refused_before_anything_is_written(
+    declare: WriteDefs, defs: Path, lake_env: Path, notes: Path, capfd: Said, arguments: list[str], said: str
+) -> None:
+    """Names, paths and corpora are checked first: the folder is as it was."""
+    declare("older", OLDER)
+    declare("small", CORPUS)
+    declare("taken", "type: dagster_project.components.Dataset\nattributes: {name: other, source: {kind: files}}\n")
+    before = {file: file.read_bytes() for file in defs.rglob("*") if file.is_file()}
+    line = refused(["dataset", "add", "--from", str(notes), "--text-column", "body", *arguments], capfd)
+    assert said in line
+    assert {file: file.read_bytes() for file in defs.rglob("*") if file.is_file()} == before
+
+
+def test_records_without_a_text_column_are_refused(defs: Path, lake_env: Path, notes: Path, capfd: Said) -> None:
+    """Parquet and JSONL need a column; the line says which option to give."""
+    assert "text_column" in refused(["dataset", "add", "notes", "--from", str(notes)], capfd).replace("-", "_")
+    assert [file.name for file in defs.iterdir()] == ["__init__.py"]
+
+
+def test_broken_yaml_is_one_line_for_every_command(declare: WriteDefs, lake_env: Path, capfd: Said) -> None:
+    """The line names file and line of the file."""
+    declare("faulty", "type: [a\nb: {\n")
+    for command in (["run"], ["dataset", "list"], ["corpus", "list"], ["dataset", "add", "notes", "--from", "."]):
+        assert refused(command, capfd).startswith("defs/faulty/defs.yaml, line 2: ")
+
+
+@pytest.mark.parametrize("text", ["{}", "{name: 3}", "{name: notes}", "{name: notes, source: files}", "[]"])
+def test_a_declaration_without_its_attributes_is_one_line(
+    declare: WriteDefs, lake_env: Path, capfd: Said, text: str
+) -> None:
+    """What the lists need is asked for by name."""
+    declare("faulty", f"type: dagster_project.components.Dataset\nattributes: {text}\n")
+    assert refused(["dataset", "list"], capfd).startswith("defs/faulty/defs.yaml: attributes: ")
+
+
+def test_an_empty_project_says_how_to_begin(defs: Path, lake_env: Path, capfd: Said) -> None:
+    """Lists of nothing name the next command; --json is an empty list."""
+    assert "headrace dataset add NAME --from PATH" in printed(["dataset", "list"], capfd)
+    assert "headrace dataset add NAME --from PATH" in printed(["corpus", "list"], capfd)
+    assert "headrace run" in printed(["table", "list"], capfd)
+    for noun in ("dataset", "corpus", "table"):
+        assert from_json([noun, "list"], capfd) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run", "nothing"], "selection 'nothing' is not understood; name one of older"),
+        (["run", "older.nothing"], "selection 'older.nothing'"),
+        (["run", "group:nothing"], "selection 'group:nothing' names nothing; there are older"),
+        (["run", "group:"], "selection 'group:' is not understood; name one of older"),
+        (
+            ["run", "older", "--partition", "2024-01-01"],
+            "--partition 2024-01-01: no table of the selection has partitions",
+        ),
+        (["table", "show", "older.texts"], "table older.texts is not in the lake; `headrace table list` shows"),
+        (["table", "show", "older"], "table older is not in the lake"),
+        (["table", "drop", "older.texts", "--yes"], "table older.texts is not in the lake"),
+        (["table", "compact", "older.texts"], "table older.texts is not in the lake"),
+        (["table", "expire", "older.texts"], "table older.texts is not in the lake"),
+        (["table", "list", "nothing"], "namespace nothing is not in the lake; there are none yet"),
+        (["corpus", "refreeze", "none", "--yes"], "corpus none is not declared; `headrace corpus list`"),
+    ],
+)
+def test_what_is_not_there_is_named(
+    declare: WriteDefs, lake_env: Path, capfd: Said, arguments: list[str], said: str
+) -> None:
+    """Selections, tables, corpora, partitions: one line, with what there is."""
+    declare("older", OLDER)
+    assert said in refused(arguments, capfd)
+
+
+def test_a_taken_port_is_one_line(defs: Path, lake_env: Path, capfd: Said) -> None:
+    """The interface does not start, and says what to give."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        line = refused(["ui", "--port", str(port)], capfd)
+    assert line == f"port {port} on 127.0.0.1: Address already in use; choose another with --port"
+
+
+@pytest.mark.parametrize("host", ["nowhere.invalid", "203.0.113.1"])
+def test_a_host_that_is_not_here_is_one_line(defs: Path, lake_env: Path, capfd: Said, host: str) -> None:
+    """Names that do not resolve, and addresses of other machines."""
+    assert refused(["ui", "--host", host], capfd).startswith(f"port 3000 on {host}: ")
+
+
+def test_settings_without_a_warehouse_are_one_line(
+    defs: Path, lake_env: Path, capfd: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of a catalogue's settings are refused, with the variable to set."""
+    monkeypatch.delenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE")
+    for command in (["run"], ["table", "list"], ["dataset", "list"]):
+        assert "set PYICEBERG_CATALOG__LAKE__WAREHOUSE" in refused(command, capfd)
+
+
+@pytest.mark.parametrize("command", [["table", "list"], ["dataset", "list"], ["run", "older"]])
+def test_a_catalogue_that_cannot_be_reached_is_one_line(
+    declare: WriteDefs, lake_env: Path, capfd: Said, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    """A folder that cannot be made, before any step starts: the line names the catalogue."""
+    declare("older", OLDER)
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", "sqlite:////proc/nowhere/catalog.db")
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE", str(lake_env))
+    assert refused(command, capfd).startswith("catalogue lake")
+
+
+def test_debug_shows_the_whole_trace(defs: Path, lake_env: Path, capfd: Said) -> None:
+    """With --debug the error itself comes out."""
+    from dagster_project.exceptions import CommandError
+
+    with pytest.raises(CommandError, match="corpus none is not declared"):
+        run_command(["--debug", "corpus", "refreeze", "none", "--yes"])
+
+
+def test_a_debugged_program_shows_python_trace(tmp_path: Path) -> None:
+    """As a program: one line without --debug, a trace with it."""
+    environment = {**_environment(tmp_path), "HEADRACE_DEBUG": ""}
+    command = [sys.executable, "-m", "dagster_project.cli"]
+    arguments = ["table", "show", "no.table"]
+    plain = subprocess.run([*command, *arguments], capture_output=True, text=True, env=environment, check=False)
+    assert (plain.returncode, plain.stderr.count("\n")) == (2, 1)
+    traced = subprocess.run(
+        [*command, "--debug", *arguments], capture_output=True, text=True, env=environment, check=False
+    )
+    assert "Traceback" in traced.stderr and "CommandError" in traced.stderr
+
+
+def _environment(root: Path) -> dict[str, str]:
+    import os
+
+    values = settings_at(root).properties
+    return {**os.environ, **{f"PYICEBERG_CATALOG__LAKE__{k.upper()}": v for k, v in values.items()}}
+
+
+def test_a_dataset_runs_and_its_tables_are_shown(
+    spark: object, defs: Path, lake_env: Path, notes: Path, capfd: Said
+) -> None:
+    """From `dataset add` over `run` to the lists: one line a table, then `unchanged`, then what each table holds."""
+    printed(["dataset", "add", "notes", "--from", str(notes), "--text-column", "body", "--corpus", "small"], capfd)
+    lines = printed(["run", "notes"], capfd).splitlines()
+    order = [line.split()[0] for line in lines[:-1]]
+    assert sorted(order) == [
+        f"notes.{table}" for table in ("arrivals", "documents", "repositories", "signals", "texts", "verdicts")
+    ]
+    assert order.index("notes.texts") < order.index("notes.signals") < order.index("notes.verdicts")
+    assert all(" computed " in line and line.endswith("increments 0") for line in lines[:-1])
+    assert lines[-1] == "6 tables: 6 computed, 0 unchanged. Look: headrace ui"
+
+    again = from_json(["run", "notes"], capfd)
+    assert {row["status"] for row in again} == {"unchanged"}
+    assert {row["table"]: row["rows"] for row in again}["notes.documents"] == 4
+
+    (row,) = from_json(["dataset", "list"], capfd)
+    assert (row["dataset"], row["source"], row["increments"], row["documents"]) == ("notes", "files", 1, 4)
+    (row,) = from_json(["corpus", "list"], capfd)
+    assert row == {"corpus": "small", "datasets": "notes", "increments": 0, "documents": 0, "windows": {"2048": 0}}
+    assert "notes" in printed(["dataset", "list"], capfd) and "small" in printed(["corpus", "list"], capfd)
+
+    rows = {row["table"]: row["rows"] for row in from_json(["table", "list", "notes"], capfd)}
+    assert rows["notes.documents"] == rows["notes.texts"] == rows["notes.verdicts"] == 4
+    shown = from_json(["table", "show", "notes.texts"], capfd)
+    assert shown["increments"][0]["rows"] == 4 and shown["increments"][0]["data_version"].startswith("v1:4:")
+    assert {column["column"] for column in shown["columns"]} >= {"increment", "doc_id", "content", "edits"}
+    assert all(column["meaning"] for column in shown["columns"])
+    text = printed(["table", "show", "notes.texts"], capfd)
+    assert text.startswith("notes.texts: ") and "doc_id" in text
+
+    assert "has not been materialized" in refused(["corpus", "refreeze", "small", "--yes"], capfd)
+    assert "dropped notes.verdicts" in printed(["table", "drop", "notes.verdicts", "--yes"], capfd)
+    last = from_json(["run", "notes.verdicts"], capfd)
+    assert [(row["table"], row["status"], row["rows"]) for row in last] == [("notes.verdicts", "computed", 4)]
+
+
+def test_a_failed_step_is_told_and_ends_with_status_one(
+    spark: object, declare: WriteDefs, lake_env: Path, capfd: Said
+) -> None:
+    """A path that has gone since the declaration: the step's line says so, and the command's last line too."""
+    declare("older", OLDER)
+    assert run_command(["run", "older"]) == 1
+    out, err = capfd.readouterr()
+    assert "older.documents" in out and "/nowhere" in out
+    assert "steps failed; first older.documents: " in err and "/nowhere" in err
+    assert "Traceback" not in out + err

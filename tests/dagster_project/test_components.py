@@ -1,0 +1,139 @@
+"""Datasets and corpora in YAML: what loads, and what is refused in one line that names file and field."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from dagster_project.cli import run_command
+from dagster_project.cli.project import load_definitions
+from dagster_project.exceptions import DefinitionError
+from tests.dagster_project.conftest import WriteDefs
+from tests.dagster_project.project import key
+
+DATASET = """\
+type: dagster_project.components.Dataset
+attributes:
+  name: notes
+  source: {{kind: files, path: {path}, text_column: body}}
+  samples: text
+  owners: ["team:notes", "someone@example.com"]
+  shards: 4
+  steps:
+    verdicts: {{prose: {{min_words: 7}}}}
+"""
+CORPUS = """\
+type: dagster_project.components.Corpus
+attributes:
+  name: small
+  datasets: [notes]
+  revisions: {notes: all}
+  tokenizer: {train: {vocabulary_size: 300}}
+  window_tokens: [64, 128]
+"""
+
+
+def dataset(line: str, source: str = "{kind: files, path: /nowhere}") -> str:
+    """A dataset with one more attribute."""
+    return f"type: dagster_project.components.Dataset\nattributes:\n  name: notes\n  source: {source}\n  {line}\n"
+
+
+def corpus(line: str) -> str:
+    """A corpus with one more attribute."""
+    return f"type: dagster_project.components.Corpus\nattributes:\n  name: small\n  datasets: [notes]\n  {line}\n"
+
+
+def test_a_dataset_and_a_corpus_become_chains_of_assets(declare: WriteDefs, tmp_path: Path) -> None:
+    """Every step is an asset of the namespace, in the group of its name, under the declaration's owners."""
+    declare("notes", DATASET.format(path=tmp_path))
+    declare("small", CORPUS)
+    graph = load_definitions().resolve_asset_graph()
+    assert {".".join(asset.path) for asset in graph.get_all_asset_keys()} == {
+        *(f"notes.{t}" for t in ("arrivals", "documents", "repositories", "texts", "signals", "verdicts")),
+        *(f"small.{t}" for t in ("increments", "members", "exact_duplicates", "survivors", "ordered", "tokenizer")),
+        *(f"small.{t}" for t in ("tokens", "packed_notes_64", "packed_notes_128")),
+    }
+    verdicts = graph.get(key("notes.verdicts"))
+    assert verdicts.group_name == "notes"
+    assert list(verdicts.owners) == ["team:notes", "someone@example.com"]
+    assert verdicts.parent_keys == {key("notes.signals")}
+    assert graph.get(key("small.members")).parent_keys >= {key("notes.texts"), key("notes.verdicts")}
+
+
+def test_what_yaml_says_is_the_default_of_the_run_config(declare: WriteDefs, tmp_path: Path) -> None:
+    """The Launchpad shows the declared values, so a run from the UI is the run that YAML means."""
+    declare("notes", DATASET.format(path=tmp_path))
+    declare("small", CORPUS)
+    job = load_definitions().resolve_implicit_global_asset_job_def()
+
+    def default(op: str, field: str) -> object:
+        schema = job.graph.node_named(op).definition.config_schema.config_type
+        assert isinstance(schema, dg.Shape | dg.Permissive) or schema is not None
+        return schema.fields[field].default_value  # type: ignore[union-attr]
+
+    assert default("notes__documents", "shards") == 4
+    assert default("notes__documents", "source")["text_column"] == "body"  # type: ignore[index]
+    assert default("notes__verdicts", "prose")["min_words"] == 7  # type: ignore[index]
+    assert default("small__members", "revisions") == {"notes": "all"}
+    assert default("small__tokenizer", "vocabulary_size") == 300
+    assert default("small__packed_notes_128", "window_tokens") == 128
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param(dataset("sauce: 3"), "sauce: Extra inputs are not permitted (got 3)", id="unknown attribute"),
+        pytest.param(dataset("shards: many"), "shards: Input should be a valid integer", id="wrong type"),
+        pytest.param(dataset("shards: 3"), "3 is no power of two", id="not a power of two"),
+        pytest.param(
+            dataset("samples: all"), "samples: Input should be 'none', 'ids' or 'text' (got 'all')", id="samples"
+        ),
+        pytest.param(dataset("owners: [me]"), "Invalid owner 'me'", id="owner"),
+        pytest.param(dataset("", "{kind: ftp}"), "Input tag 'ftp'", id="unknown source kind"),
+        pytest.param(dataset("", "{kind: files}"), "source.files.path: Field required", id="source without path"),
+        pytest.param(dataset("steps: {txts: {a: 1}}"), "steps names ['txts'], its steps are", id="unknown step"),
+        pytest.param(dataset("steps: {texts: {a: 1}}"), "notes/texts: config a: Extra inputs", id="unknown step field"),
+        pytest.param(dataset("").replace("notes", "My-Notes"), "name: String should match pattern", id="bad name"),
+        pytest.param(dataset("").replace("notes", "system"), "the namespace 'system' is reserved", id="reserved name"),
+        pytest.param(corpus("window_tokens: [many]"), "window_tokens.0: Input should be a valid integer", id="window"),
+        pytest.param(
+            corpus("window_tokens: [0]"), "window_tokens: Input should be greater than or equal", id="window 0"
+        ),
+        pytest.param(corpus("deduplication: {levels: [near]}"), "is not there yet; write levels: [exact]", id="levels"),
+        pytest.param(corpus("tokenizer: {train: {size: 3}}"), "config size: Extra inputs", id="tokenizer field"),
+        pytest.param(corpus("tokenizer: {train: 3}"), "train is 3; write {vocabulary_size: ..}", id="tokenizer type"),
+        pytest.param(corpus("steps: {txts: {a: 1}}"), "steps names ['txts'], its steps are", id="unknown corpus step"),
+        pytest.param(corpus("").replace("[notes]", "[]"), "datasets is empty; name at least one", id="no dataset"),
+        pytest.param("attributes:\n  name: notes\n", "type is missing; write type: dagster_project", id="no type"),
+        pytest.param("", "type is missing; write type: dagster_project", id="empty file"),
+        pytest.param("type: dagster_project.components.Datset\n", "there is no such component", id="unknown type"),
+        pytest.param("type: dagster_project.components.Dataset\n", "name: Field required", id="no attributes"),
+        pytest.param("type: [a\nb: {\n", ", line 2: expected ',' or ']'", id="broken YAML"),
+    ],
+)
+def test_a_mistake_is_one_line_that_names_file_and_field(
+    declare: WriteDefs, lake_env: Path, capfd: pytest.CaptureFixture[str], text: str, said: str
+) -> None:
+    """Through the command line: exit status 2, and nothing but the line."""
+    declare("faulty", text)
+    assert run_command(["run"]) == 2
+    out, err = capfd.readouterr()
+    assert out == "" and err.count("\n") == 1, err
+    assert err.startswith("headrace: defs/faulty/defs.yaml") and said in err
+
+
+def test_a_dataset_that_nobody_declares_is_named(declare: WriteDefs) -> None:
+    """A corpus over a misspelt dataset does not load, and says which of its tables wants what."""
+    declare("small", CORPUS)
+    with pytest.raises(DefinitionError, match=r"^small/\w+ reads notes/\w+; .* and 3 more: no asset defines it"):
+        load_definitions()
+
+
+def test_a_fault_in_a_users_module_is_named_with_its_line(defs: Path) -> None:
+    """Python below defs fails as YAML does: file, line, reason."""
+    (defs / "mine.py").write_text("import dagster as dg\n\nvalue = undefined\n")
+    with pytest.raises(DefinitionError) as caught:
+        load_definitions()
+    assert str(caught.value) == "defs/mine.py, line 3: NameError: name 'undefined' is not defined"

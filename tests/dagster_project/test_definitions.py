@@ -1,0 +1,79 @@
+"""The project as Dagster loads it: the demo's assets with all that the UI shows of them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from dagster_project.cli.project import load_definitions
+from tests.dagster_project.project import key
+
+DATASET_TABLES = ("arrivals", "documents", "repositories", "texts", "signals", "verdicts")
+CORPUS_TABLES = ("increments", "members", "exact_duplicates", "survivors", "ordered", "tokenizer", "tokens")
+PACKED = tuple(f"packed_{dataset}_{length}" for dataset in ("python_code", "python_docs") for length in (512, 2048))
+TABLES = {
+    **{f"python_code.{table}": "python_code" for table in DATASET_TABLES},
+    **{f"python_docs.{table}": "python_docs" for table in DATASET_TABLES},
+    **{f"main.{table}": "main" for table in (*CORPUS_TABLES, *PACKED)},
+}
+
+
+@pytest.fixture(scope="module")
+def loaded() -> dg.Definitions:
+    """The project's own definitions."""
+    return load_definitions()
+
+
+def test_the_demo_declares_exactly_these_tables(loaded: dg.Definitions) -> None:
+    """Two datasets and a corpus, each in the group of its name."""
+    graph = loaded.resolve_asset_graph()
+    assert {".".join(asset.path): graph.get(asset).group_name for asset in graph.get_all_asset_keys()} == TABLES
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_asset_says_what_it_is(loaded: dg.Definitions, table: str) -> None:
+    """Kinds, owners, description, domain, code version, columns with comments, and the code behind it."""
+    node = loaded.resolve_asset_graph().get(key(table))
+    assert node.kinds == {"spark", "iceberg"}
+    assert list(node.owners) == ["team:headrace"]
+    assert len(node.description or "") > 40
+    assert node.tags["headrace/domain"] in {"sources", "text", "dedup", "code", "packing", "lake"}
+    assert node.code_version
+    columns = node.metadata["dagster/column_schema"].columns
+    assert columns and all(column.description for column in columns)
+    step, declaration = node.metadata["dagster/code_references"].code_references
+    assert Path(step.file_path).parent.parent.name == "spark_jobs" and step.line_number > 1
+    assert Path(declaration.file_path).name == "defs.yaml"  # added by Dagster
+    assert node.pools and all(pool.startswith("lake_") for pool in node.pools)
+
+
+def test_every_table_has_blocking_checks(loaded: dg.Definitions) -> None:
+    """No table is published unaudited, and what depends on it waits for its checks."""
+    graph = loaded.resolve_asset_graph()
+    for table in TABLES:
+        checks = graph.get(key(table)).check_keys
+        assert checks, table
+        assert all(graph.get(check).blocking for check in checks), table
+
+
+def test_the_job_everything_holds_every_asset(loaded: dg.Definitions) -> None:
+    """One job for schedules and for the UI."""
+    job = loaded.resolve_job_def("everything")
+    assert {".".join(asset.path) for asset in job.asset_layer.executable_asset_keys} == set(TABLES)
+
+
+def test_loading_needs_neither_torch_nor_a_jvm() -> None:
+    """Definitions load in seconds: no torch, no session, no step's heavy library."""
+    code = (
+        "import sys, json; from dagster_project.cli.project import load_definitions; load_definitions();"
+        "from pyspark import SparkContext;"
+        "print(json.dumps([sorted({'torch','numba','matplotlib'} & set(sys.modules)),"
+        " SparkContext._active_spark_context is None]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == [[], True]

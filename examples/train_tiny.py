@@ -110,7 +110,7 @@ def train(dataset: BlendDataset, steps: int, batch_rows: int, crop_tokens: int, 
         state: file to go on from, if it exists, and to save to.
 
     Returns:
-        first_loss, last_loss (means of the first and last three steps), tokens, parameters, seconds.
+        first_loss, last_loss (of the first and the last step), tokens, parameters, seconds.
     """
     torch.manual_seed(0)
     torch.set_num_threads(2)
@@ -141,10 +141,9 @@ def train(dataset: BlendDataset, steps: int, batch_rows: int, crop_tokens: int, 
         if state is not None:
             saved = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "data": dataset.state_dict()}
             torch.save(saved, state)
-    edge = min(3, len(losses))
     return {
-        "first_loss": round(sum(losses[:edge]) / edge, 4),
-        "last_loss": round(sum(losses[-edge:]) / edge, 4),
+        "first_loss": round(losses[0], 4),
+        "last_loss": round(losses[-1], 4),
         "tokens": len(losses) * batch_rows * dataset.blend.window_tokens,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "seconds": round(time.monotonic() - started, 1),

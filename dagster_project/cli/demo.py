@@ -159,7 +159,9 @@ def _summarise(
     from dagster_project.cli.output import print_table
 
     click.echo("")
-    print_table([{"step": line.table, "rows": line.rows, "seconds": line.seconds, "": line.status} for line in lines])
+    print_table(
+        [{"step": line.table, "rows": line.rows, "seconds": line.seconds, "status": line.status} for line in lines]
+    )
     click.echo("\npacking utilisation")
     for table, share in utilisation.items():
         click.echo(f"  {table:<32} {share:8.3%}")

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from pyiceberg.catalog import Catalog, load_catalog
@@ -18,11 +18,10 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
 )
 from pyiceberg.table import Table as IcebergTable
-from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from sqlalchemy.exc import SQLAlchemyError
 
-from spark_jobs.exceptions import CatalogueError, TableMismatchError
+from spark_jobs.exceptions import CatalogueError, LeaseError, TableMismatchError
 from spark_jobs.lake.settings import CATALOGUE, LakeSettings
 from spark_jobs.lake.tables import Table
 
@@ -41,6 +40,7 @@ _BASE_PROPERTIES = {
 }
 _COMMIT_TRIES = 20
 SCOPE_PROPERTY = "headrace.scope"
+GENERATION_PROPERTY = "headrace.generation"
 COMMENT_PROPERTY = "comment"
 
 
@@ -53,15 +53,40 @@ def open_catalogue(settings: LakeSettings) -> Catalog:
     try:
         if settings.properties.get("uri", "").startswith("sqlite:"):
             _sqlite_path(settings.properties["uri"]).parent.mkdir(parents=True, exist_ok=True)
-        return load_catalog(CATALOGUE, **settings.properties)
+        return _load(settings)
     except (SQLAlchemyError, OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         address = settings.properties.get("uri", "").split("@")[-1]
         raise CatalogueError(f"catalogue lake at {address}: {reason}; check PYICEBERG_CATALOG__LAKE__URI") from error
 
 
+def _load(settings: LakeSettings) -> Catalog:
+    try:
+        return load_catalog(CATALOGUE, **settings.properties)
+    except SQLAlchemyError:  # two processes made the catalogue's tables at once: now they are there
+        return load_catalog(CATALOGUE, **settings.properties)
+
+
 def _sqlite_path(uri: str) -> Path:
     return Path(uri.split("?")[0].removeprefix("sqlite:///"))
+
+
+@contextlib.contextmanager
+def catalogue_errors() -> Iterator[None]:
+    """Turn what the catalogue's database or another writer raises into one line.
+
+    Raises:
+        CatalogueError: the database is locked, full or gone.
+        LeaseError: commits of others came between, again and again.
+    """
+    try:
+        yield
+    except SQLAlchemyError as error:
+        raise CatalogueError(
+            f"catalogue lake: {str(error).splitlines()[0]}; nothing was published, run again"
+        ) from error
+    except CommitFailedException as error:
+        raise LeaseError(f"{str(error).splitlines()[0]}; others write this table all the time, run again") from error
 
 
 def load_table(catalogue: Catalog, identifier: str) -> IcebergTable | None:
@@ -130,31 +155,12 @@ def _shape(have: tuple[str, bool]) -> str:
     return f"{_without_ids(have[0])}{' not null' if have[1] else ''}"
 
 
-def data_head(table: IcebergTable) -> Snapshot | None:
-    """The newest snapshot on main that changed rows: compaction, which only rewrites files, is passed over.
-
-    Where expiry has cut the history below a compaction, the compaction itself is returned.
-    """
-    snapshot = table.current_snapshot()
-    while snapshot is not None and rewrites_files(snapshot):
-        parent = table.snapshot_by_id(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id else None
-        if parent is None:
-            return snapshot
-        snapshot = parent
-    return snapshot
-
-
-def rewrites_files(snapshot: Snapshot) -> bool:
-    """Whether a snapshot only rewrote files (compaction), so that its rows are those of its parent."""
-    return snapshot.summary is not None and snapshot.summary.operation == Operation.REPLACE
-
-
 def commit(
     catalogue: Catalog,
     identifier: str,
     requirements: Callable[[IcebergTable], tuple[TableRequirement, ...]],
     updates: Callable[[IcebergTable], tuple[TableUpdate, ...]],
-) -> IcebergTable:
+) -> None:
     """Apply several updates as one commit, again from fresh metadata when another commit came between.
 
     Raises:
@@ -165,14 +171,16 @@ def commit(
         wanted = requirements(table)
         for requirement in wanted:
             requirement.validate(table.metadata)
+        changes = updates(table)
+        if not changes:
+            return
         try:
-            catalogue.commit_table(table, wanted, updates(table))
-            return catalogue.load_table(identifier)
+            catalogue.commit_table(table, wanted, changes)
+            return
         except CommitFailedException:
             if attempt == _COMMIT_TRIES - 1:
                 raise
             _log.debug("%s: another commit came between, trying again", identifier)
-    raise CommitFailedException(f"{identifier}: {_COMMIT_TRIES} tries to commit failed")
 
 
 @functools.cache

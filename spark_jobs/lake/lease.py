@@ -23,7 +23,7 @@ from pathlib import Path
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from sqlalchemy import BigInteger, Column, Engine, Integer, MetaData, String, Table, delete, insert, select, update
-from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 
 from spark_jobs.exceptions import LeaseError
 
@@ -56,7 +56,7 @@ def table_leases(catalogue: Catalog, tables: list[str], wait_seconds: float = WA
         yield
         return
     engine = catalogue.engine
-    _LEASES.metadata.create_all(engine, checkfirst=True)
+    _make_table(engine)
     holder = uuid.uuid4().hex
     with contextlib.ExitStack() as held:
         for table in sorted(tables):
@@ -68,6 +68,14 @@ def table_leases(catalogue: Catalog, tables: list[str], wait_seconds: float = WA
         held.callback(renewal.join)
         held.callback(stop.set)
         yield
+
+
+def _make_table(engine: Engine) -> None:
+    """Make the table of leases where it is not there; two processes may try at once."""
+    try:
+        _LEASES.create(engine, checkfirst=True)
+    except (OperationalError, ProgrammingError, IntegrityError):
+        _LEASES.create(engine, checkfirst=True)
 
 
 def _take(engine: Engine, table: str, holder: str, wait_seconds: float) -> None:
@@ -105,8 +113,8 @@ def _clear_dead(engine: Engine, table: str) -> str | None:
         found = connection.execute(select(_LEASES).where(_LEASES.c.table_name == table)).mappings().first()
         if found is None:
             return None
-        here = found["host"] == platform.node()
-        alive = _process_start(found["pid"]) == found["started"] if here else found["expires"] > time.time()
+        known = found["host"] == platform.node() and found["started"] > 0
+        alive = _process_start(found["pid"]) == found["started"] if known else found["expires"] > time.time()
         if alive:
             return f"process {found['pid']} on {found['host']}"
         # Both columns, so that of two takers only one removes it and none removes the other's fresh lease.

@@ -10,6 +10,7 @@ This is the one engine behind Dagster's assets, `headrace run` and `python -m sp
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import time
@@ -19,26 +20,27 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table as IcebergTable
 
 from spark_jobs.exceptions import SparkJobsError, StepRunError, TableMismatchError
 from spark_jobs.lake.binding import Binding
-from spark_jobs.lake.catalogue import SCOPE_PROPERTY, ensure_table
+from spark_jobs.lake.catalogue import GENERATION_PROPERTY, SCOPE_PROPERTY, catalogue_errors, ensure_table
 from spark_jobs.lake.digest import DataVersion
 from spark_jobs.lake.failures import failure_line
 from spark_jobs.lake.keys import config_json
 from spark_jobs.lake.lease import WAIT_SECONDS, table_leases
-from spark_jobs.lake.ledger import Ledger, Materialization
+from spark_jobs.lake.ledger import Ledger
+from spark_jobs.lake.materialization import Materialization
 from spark_jobs.lake.plan import Task, tasks
 from spark_jobs.lake.provenance import git_commit
 from spark_jobs.lake.reads import frames, snapshots_of
-from spark_jobs.lake.write import CheckResult, Written, discard, publish, require_passed, write_to_branch
-from spark_jobs.step import Output
+from spark_jobs.lake.write import CheckResult, Target, Written, discard, publish, require_passed, write_to_branch
+from spark_jobs.step import Output, Scope
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _log = logging.getLogger(__name__)
-GENERATION_PROPERTY = "headrace.generation"
 
 
 @dataclass(frozen=True)
@@ -83,12 +85,19 @@ def materialize(lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
         InputError: an input has not been materialized.
         LeaseError: another writer held a table for too long.
         StepRunError: Spark failed.
+        CatalogueError: the catalogue's database failed.
     """
+    with catalogue_errors():
+        return _materialize(lake, binding)
+
+
+def _materialize(lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
     lake.ledger.refresh()
     if next(tasks(lake.ledger, binding), None) is None:
         return _outcomes(lake, binding, [], {}, 0.0)
     with table_leases(lake.catalogue, list(binding.tables), lake.wait_seconds):
         lake.ledger.refresh()
+        lake.ledger.settle(binding.tables)
         computed: list[str] = []
         checks: dict[str, tuple[CheckResult, ...]] = {}
         started = time.monotonic()
@@ -101,41 +110,41 @@ def materialize(lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
 
 def _compute(lake: Lake, binding: Binding, task: Task) -> dict[str, tuple[CheckResult, ...]]:
     """Compute, write, audit, publish and record one place; returns the checks by table."""
+    started = time.monotonic()
+    generation = _generation(lake, binding, task)
+    properties, written = _write(lake, binding, task, generation)
+    rows = [
+        _publish(lake, binding, task, {**properties, **generation}, one, time.monotonic() - started) for one in written
+    ]
+    lake.ledger.record(rows)
+    for row in rows:
+        _log.info("%s[%s]: %d rows in %.1f s", row.table, row.place, row.row_count, row.seconds)
+    return {one.identifier: one.checks for one in written}
+
+
+def _write(
+    lake: Lake, binding: Binding, task: Task, generation: Mapping[str, str]
+) -> tuple[Mapping[str, str], list[Written]]:
+    """Call the step and write its rows to branches, all audited; gives the step's properties and what was written."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    started = time.monotonic()
-    numbered = binding.step.numbered
-    previous = lake.ledger.increments(binding.tables[0]) if numbered else {}
-    base = sum(row.row_count for number, row in previous.items() if number < (task.increment or 0))
-    generation = _generation(lake, binding, task)
-    for declared, identifier in zip(binding.step.tables, binding.tables, strict=True):
-        ensure_table(lake.catalogue, identifier, declared, {SCOPE_PROPERTY: binding.step.scope.value})
-    spark = lake.session()
+    scope = {SCOPE_PROPERTY: binding.step.scope.value}
+    ready = [
+        ensure_table(lake.catalogue, identifier, declared, scope)
+        for declared, identifier in zip(binding.step.tables, binding.tables, strict=True)
+    ]
+    summary = {**_summary(lake, binding, task), **generation}
     written: list[Written] = []
     output = Output({})
+    spark = lake.session()
     try:
-        given = frames(spark, binding, task.reads)
-        if task.discovered is not None and binding.discovered is not None:
-            given[binding.discovered] = spark.createDataFrame(task.discovered)
-        returned = binding.call(given, lake.session, task.increment, base)
-        output = returned if isinstance(returned, Output) else Output({binding.step.table.name: returned})
-        _require_properties(lake, binding, task, output)
-        for declared, identifier in zip(binding.step.tables, binding.tables, strict=True):
+        output = _call(lake, binding, task)
+        _require_properties(lake, binding, task, ready[0], output)
+        for declared, table, identifier in zip(binding.step.tables, ready, binding.tables, strict=True):
             frame = _with_increment(output.frames[declared.name], task.increment, declared.has_increments)
-            written.append(
-                write_to_branch(
-                    spark,
-                    lake.catalogue,
-                    identifier,
-                    declared,
-                    frame,
-                    task.place,
-                    {**_summary(lake, binding, task), **generation},
-                    run=uuid.uuid4().hex[:12],
-                    laid_out=numbered,
-                )
-            )
+            target = Target(identifier, declared, task.place, laid_out=binding.step.numbered)
+            written.append(write_to_branch(spark, lake.catalogue, table, target, frame, summary))
         for one in written:
             require_passed(one)
     except (PySparkException, Py4JError, OSError) as error:
@@ -145,14 +154,22 @@ def _compute(lake: Lake, binding: Binding, task: Task) -> dict[str, tuple[CheckR
         _discard_all(lake, written)
         raise
     finally:
-        for frame in output.persisted:
-            frame.unpersist()
-    properties = {**output.properties, **generation}
-    rows = [_publish(lake, binding, task, properties, one, time.monotonic() - started) for one in written]
-    lake.ledger.record(rows)
-    for row in rows:
-        _log.info("%s[%s]: %d rows in %.1f s", row.table, row.place, row.row_count, row.seconds)
-    return {one.identifier: one.checks for one in written}
+        with contextlib.suppress(PySparkException, Py4JError, OSError):  # a JVM that died keeps nothing
+            for frame in output.persisted:
+                frame.unpersist()
+    return output.properties, written
+
+
+def _call(lake: Lake, binding: Binding, task: Task) -> Output:
+    """The step's function on its inputs."""
+    spark = lake.session()
+    previous = lake.ledger.increments(binding.tables[0]) if binding.step.numbered else {}
+    base = sum(row.row_count for number, row in previous.items() if number < (task.increment or 0))
+    given = frames(spark, binding, task.reads)
+    if task.discovered is not None and binding.discovered is not None:
+        given[binding.discovered] = spark.createDataFrame(task.discovered)
+    returned = binding.call(given, lake.session, task.increment, base)
+    return returned if isinstance(returned, Output) else Output({binding.step.table.name: returned})
 
 
 def _publish(
@@ -178,7 +195,7 @@ def _publish(
         run_id=lake.run_id,
         git_commit=git_commit(),
     )
-    if before is not None and before.data_version == one.version and _still_there(lake, binding, task, before):
+    if before is not None and before.data_version == one.version:
         discard(lake.catalogue, one)
         return replace(
             facts,
@@ -186,17 +203,10 @@ def _publish(
             sequence_number=before.sequence_number,
             byte_count=before.byte_count,
         )
-    publish(lake.catalogue, one, facts, properties if one.identifier == binding.tables[0] else {})
+    # Inputs of history would grow with every increment; those of an intake are few, and all that tells what it took in.
+    stored = facts if binding.step.scope is Scope.INTAKE else replace(facts, inputs={})
+    publish(lake.catalogue, one, stored, properties if one.identifier == binding.tables[0] else {})
     return facts
-
-
-def _still_there(lake: Lake, binding: Binding, task: Task, before: Materialization) -> bool:
-    """Whether the rows of an earlier materialization are in the table: a numbered one loses what follows a rebuild."""
-    if not binding.step.numbered:
-        return True
-    rows = lake.ledger.increments(before.table)
-    earlier = [row.sequence_number for number, row in rows.items() if number < (task.increment or 0)]
-    return before.sequence_number > max(earlier, default=-1)
 
 
 def _generation(lake: Lake, binding: Binding, task: Task) -> dict[str, str]:
@@ -211,13 +221,12 @@ def _generation(lake: Lake, binding: Binding, task: Task) -> dict[str, str]:
     return {GENERATION_PROPERTY: hashlib.sha256(f"{current}\0{task.key}".encode()).hexdigest()[:16]}
 
 
-def _require_properties(lake: Lake, binding: Binding, task: Task, output: Output) -> None:
+def _require_properties(lake: Lake, binding: Binding, task: Task, table: IcebergTable, output: Output) -> None:
     """Refuse properties other than the table's, unless this increment replaces all there is.
 
     Raises:
         TableMismatchError: names the property.
     """
-    table = lake.catalogue.load_table(binding.tables[0])
     earlier = [number for number in lake.ledger.increments(binding.tables[0]) if number < (task.increment or 0)]
     for name, value in output.properties.items():
         have = table.properties.get(name)

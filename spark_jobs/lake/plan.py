@@ -64,14 +64,30 @@ def _increment_tasks(ledger: Ledger, binding: Binding) -> Iterator[Task]:
             f"{binding.tables[0]}: {binding.clock} has not been materialized; "
             f"run `headrace run {binding.namespace}` first"
         )
+    numbered = binding.step.numbered
     chained = ""
     for number in ledger.increments(binding.clock):
-        if binding.only not in (None, number):
-            continue
-        numbered = binding.step.numbered
-        yield from _task(ledger, binding, Place.increment(number, and_later=numbered), number, chained)
+        if binding.only in (None, number):
+            yield from _task(ledger, binding, Place.increment(number, and_later=numbered), number, chained)
+        if number == binding.only:
+            return
         if numbered:
-            chained = ledger.increments(binding.tables[0])[number].step_key
+            chained = _key_before(ledger, binding, number)
+
+
+def _key_before(ledger: Ledger, binding: Binding, increment: int) -> str:
+    """Key of an increment of a numbered table, which goes into the key of the next.
+
+    Raises:
+        InputError: it is not there, so nobody knows with which ordinal the next one begins.
+    """
+    row = ledger.increments(binding.tables[0]).get(increment)
+    if row is None:
+        raise InputError(
+            f"{binding.tables[0]}: increment {increment} has not been computed, and its rows number those of the next; "
+            "compute it first"
+        )
+    return row.step_key
 
 
 def _task(ledger: Ledger, binding: Binding, place: Place, increment: int | None, chained: str = "") -> Iterator[Task]:

@@ -11,8 +11,9 @@ A failed audit, an exception or a `kill -9` leaves main as it was. Branches of d
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -32,7 +33,9 @@ from pyiceberg.table.update import (
 from spark_jobs.exceptions import AuditError, LeaseError, TableMismatchError
 from spark_jobs.lake.catalogue import commit, spark_identifier
 from spark_jobs.lake.digest import DataVersion, digest, digest_columns, row_hash, version_of
-from spark_jobs.lake.ledger import LAST_PROPERTY, Materialization
+from spark_jobs.lake.ledger import LAST_PROPERTY
+from spark_jobs.lake.materialization import Materialization
+from spark_jobs.lake.spark_types import spark_schema
 from spark_jobs.lake.tables import Table, partition_column
 
 if TYPE_CHECKING:
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _BRANCH_PREFIX = "audit_"
+_BRANCH_SUMMARY = "headrace.branch"
+_IN_PLACE = "rows_in_place"
 _ARROW_AUDIT_ROWS = 1_000_000
 
 
@@ -68,6 +73,16 @@ class Place:
     def whole(cls) -> Place:
         """The table."""
         return cls("", "true", "true")
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where rows go: what part of which table, and whether the frame's partitions are its data files already."""
+
+    identifier: str
+    declared: Table
+    place: Place
+    laid_out: bool = False
 
 
 @dataclass(frozen=True)
@@ -124,17 +139,20 @@ def conform(frame: DataFrame, schema: StructType, identifier: str) -> DataFrame:
 def write_to_branch(
     spark: SparkSession,
     catalogue: Catalog,
-    identifier: str,
-    declared: Table,
+    table: IcebergTable,
+    target: Target,
     frame: DataFrame,
-    place: Place,
     summary: Mapping[str, str],
-    run: str,
-    laid_out: bool = False,
 ) -> Written:
     """Write rows as one snapshot on a branch of their own and audit them there.
 
-    With `laid_out` the frame's partitions are the data files already, each in the table's order.
+    Args:
+        spark: session of the lake.
+        catalogue: of the same lake.
+        table: the table as it is now; whoever moves its main meanwhile makes the later `publish` fail.
+        target: what of it is replaced.
+        frame: the rows.
+        summary: properties of the snapshot.
 
     Raises:
         TableMismatchError: the rows are not of the table's columns.
@@ -142,17 +160,15 @@ def write_to_branch(
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
-    _drop_stale_branches(catalogue, identifier)
-    branch = f"{_BRANCH_PREFIX}{run}"
-    base = catalogue.load_table(identifier).current_snapshot()
-    name = spark_identifier(identifier)
-    schema = spark.table(name).schema
+    identifier, declared, place = target.identifier, target.declared, target.place
+    schema = spark_schema(declared)
     rows = conform(frame, schema, identifier)
-    spark.sql(f"ALTER TABLE {name} CREATE OR REPLACE BRANCH {branch}")
-    started = catalogue.load_table(identifier).snapshot_by_name(branch)
+    branch = f"{_BRANCH_PREFIX}{uuid.uuid4().hex[:12]}"
+    base = table.current_snapshot()
+    _start_branch(spark, catalogue, table, identifier, branch)
 
     layout = [*(partition_column(p) for p in declared.partition if p != "increment"), *declared.sort]
-    if layout and not laid_out:
+    if layout and not target.laid_out:
         rows = rows.sortWithinPartitions(*layout)
     checks = _check_columns(declared, place)
     digests = digest_columns(row_hash(schema))
@@ -162,7 +178,7 @@ def write_to_branch(
     writer = observed.writeTo(spark_identifier(identifier, branch)).option(
         "use-table-distribution-and-ordering", "false"
     )
-    for key, value in summary.items():
+    for key, value in {**summary, _BRANCH_SUMMARY: branch}.items():
         writer = writer.option(f"snapshot-property.{key}", value)
     writer.overwrite(F.expr(place.replaces))
 
@@ -170,19 +186,18 @@ def write_to_branch(
     snapshot = table.snapshot_by_name(branch)
     if snapshot is None or snapshot.summary is None:
         raise LeaseError(f"{identifier}: branch {branch} vanished while it was written; run again")
-    same = started is not None and started.snapshot_id == snapshot.snapshot_id
-    facts = {} if same else snapshot.summary.additional_properties
+    facts = snapshot.summary.additional_properties
+    if facts.get(_BRANCH_SUMMARY) != branch:  # nothing to replace and nothing to add makes no snapshot
+        facts = {}
     added = int(facts.get("added-records", 0))
     values = observation.get
-    counts = {name: int(values.get(f"check_{number}") or 0) for number, name in enumerate(checks)}
     version = version_of({key: values.get(key) for key in digests})
+    counts = {name: int(values.get(f"check_{number}") or 0) for number, name in enumerate(checks)}
     if version.count != added:
-        # Spark may count a partition twice when its shuffle files were lost and made again: what landed decides.
         landed = spark.table(spark_identifier(identifier, branch)).where(place.predicate)
-        version = digest(landed)
-        counts = _count_bad(landed, checks)
+        version, counts = _read_again(landed, checks, added)
     outcome = [_result(name, counts[name], declared) for name in checks]
-    outcome += _key_check(spark, table, snapshot.snapshot_id, identifier, branch, declared, place, version.count)
+    outcome += _key_check(spark, table, snapshot.snapshot_id, branch, target, version.count)
     return Written(
         identifier=identifier,
         branch=branch,
@@ -197,13 +212,53 @@ def write_to_branch(
     )
 
 
-def publish(catalogue: Catalog, written: Written, facts: Materialization, properties: Mapping[str, str]) -> None:
+def _start_branch(spark: SparkSession, catalogue: Catalog, table: IcebergTable, identifier: str, branch: str) -> None:
+    """Make a branch at main, and remove those of dead writers: under the lease nobody else's can be alive."""
+    stale = [name for name in table.refs() if name.startswith(_BRANCH_PREFIX)]
+    for name in stale:
+        _log.info("%s: removing branch %s of a run that did not end", identifier, name)
+    head = table.current_snapshot()
+    if head is None:  # a branch of an empty table needs an empty snapshot, which only Spark can make
+        spark.sql(f"ALTER TABLE {spark_identifier(identifier)} CREATE BRANCH {branch}")
+    own = () if head is None else (_ref(branch, head.snapshot_id),)
+    if stale or own:
+        commit(
+            catalogue,
+            identifier,
+            lambda now: (AssertTableUUID(uuid=now.metadata.table_uuid),),
+            lambda now: (*(RemoveSnapshotRefUpdate(ref_name=name) for name in stale if name in now.refs()), *own),
+        )
+
+
+def _ref(name: str, snapshot_id: int) -> SetSnapshotRefUpdate:
+    return SetSnapshotRefUpdate(
+        ref_name=name,
+        type=SnapshotRefType.BRANCH,
+        snapshot_id=snapshot_id,
+        max_ref_age_ms=None,
+        max_snapshot_age_ms=None,
+        min_snapshots_to_keep=None,
+    )
+
+
+def _read_again(landed: DataFrame, checks: Mapping[str, Column], added: int) -> tuple[DataVersion, dict[str, int]]:
+    """Version and bad rows of what landed in its place, by Spark jobs of their own.
+
+    Spark may count a partition twice when its shuffle files were lost and made again: then what landed decides.
+    """
+    version = digest(landed)
+    counts = _count_bad(landed, checks)
+    if _IN_PLACE in counts:
+        counts[_IN_PLACE] = added - version.count
+    return version, counts
+
+
+def publish(catalogue: Catalog, written: Written, stored: Materialization, properties: Mapping[str, str]) -> None:
     """Make a written snapshot the head of main, with its facts, in one commit.
 
     Raises:
         LeaseError: main is no longer where the writer found it.
     """
-    stored = replace(facts, inputs={})  # the ledger has them; here they would grow with every increment of history
     values = {LAST_PROPERTY: stored.to_json(), **properties}
 
     def requirements(table: IcebergTable) -> tuple[AssertTableUUID | AssertRefSnapshotId, ...]:
@@ -215,14 +270,7 @@ def publish(catalogue: Catalog, written: Written, facts: Materialization, proper
 
     def updates(_: IcebergTable) -> tuple[SetSnapshotRefUpdate | RemoveSnapshotRefUpdate | SetPropertiesUpdate, ...]:
         return (
-            SetSnapshotRefUpdate(
-                ref_name="main",
-                type=SnapshotRefType.BRANCH,
-                snapshot_id=written.snapshot_id,
-                max_ref_age_ms=None,
-                max_snapshot_age_ms=None,
-                min_snapshots_to_keep=None,
-            ),
+            _ref("main", written.snapshot_id),
             RemoveSnapshotRefUpdate(ref_name=written.branch),
             SetPropertiesUpdate(updates=values),
         )
@@ -266,7 +314,7 @@ def _check_columns(declared: Table, place: Place) -> dict[str, Column]:
     if required:
         checks["required_columns"] = bad(" AND ".join(f"`{name}` IS NOT NULL" for name in required))
     if place.predicate != "true":
-        checks["rows_in_place"] = bad(place.predicate)
+        checks[_IN_PLACE] = bad(place.predicate)
     checks |= {check.name: bad(check.predicate) for check in declared.checks}
     return checks
 
@@ -283,7 +331,7 @@ def check_names(declared: Table, placed: bool) -> dict[str, str]:
     if required:
         names["required_columns"] = f"no null in {', '.join(required)}"
     if placed:
-        names["rows_in_place"] = "every row belongs to the increment or partition that was computed"
+        names[_IN_PLACE] = "every row belongs to the increment or partition that was computed"
     names |= {check.name: f"{check.description}: {check.predicate}" for check in declared.checks}
     if declared.key:
         names["unique_key"] = f"no two rows of an increment or partition share {', '.join(declared.key)}"
@@ -317,16 +365,10 @@ def _repeated_keys(rows: DataFrame, declared: Table) -> CheckResult:
 
 
 def _key_check(
-    spark: SparkSession,
-    table: IcebergTable,
-    snapshot_id: int,
-    identifier: str,
-    branch: str,
-    declared: Table,
-    place: Place,
-    row_count: int,
+    spark: SparkSession, table: IcebergTable, snapshot_id: int, branch: str, target: Target, row_count: int
 ) -> list[CheckResult]:
     """Rows that share their key with another: small tables by Arrow (a Spark job costs more than the rows)."""
+    declared, place = target.declared, target.place
     if not declared.key:
         return []
     keys = list(declared.key)
@@ -335,16 +377,8 @@ def _key_check(
         rows: pa.Table = table.scan(chosen, tuple(keys), snapshot_id=snapshot_id).to_arrow()
         distinct = rows.group_by(keys).aggregate([]).num_rows
         return [_result("unique_key", rows.num_rows - distinct, declared)]
-    landed = spark.table(spark_identifier(identifier, branch)).where(place.predicate)
+    landed = spark.table(spark_identifier(target.identifier, branch)).where(place.predicate)
     return [_repeated_keys(landed, declared)]
-
-
-def _drop_stale_branches(catalogue: Catalog, identifier: str) -> None:
-    """Remove branches that dead writers left: under the lease nobody else's can be alive."""
-    table = catalogue.load_table(identifier)
-    for name in [name for name in table.refs() if name.startswith(_BRANCH_PREFIX)]:
-        _log.info("%s: removing branch %s of a run that did not end", identifier, name)
-        _remove_branch(catalogue, identifier, name)
 
 
 def _remove_branch(catalogue: Catalog, identifier: str, branch: str) -> None:

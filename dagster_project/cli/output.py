@@ -1,9 +1,44 @@
-"""Tables in the terminal."""
+"""Tables and lines in the terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import io
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+_kept: list[TextIO] = []
+
+
+@contextmanager
+def kept_terminal() -> Iterator[None]:
+    """Keep standard output for `print_styled`, whatever happens to it inside.
+
+    While steps run, Dagster turns standard output into its compute logs and shows them again through `tail`: a line
+    printed then comes late, and the last ones never.
+    """
+    try:
+        copy = os.dup(sys.stdout.fileno())
+    except (io.UnsupportedOperation, OSError):  # not a file: nobody can turn it away
+        yield
+        return
+    with os.fdopen(copy, "w", buffering=1, encoding=sys.stdout.encoding, errors=sys.stdout.errors) as terminal:
+        sys.stdout.flush()
+        _kept.append(terminal)
+        try:
+            yield
+        finally:
+            _kept.pop()
+
+
+def print_styled(text: str, style: str) -> None:
+    """One line in a colour, where the terminal has any."""
+    from rich.console import Console
+
+    console = Console(file=_kept[-1] if _kept else None, highlight=False, soft_wrap=True)
+    console.print(text, style=style, markup=False)
 
 
 def print_table(rows: Sequence[dict[str, Any]], title: str | None = None) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dagster_project.cli.output import kept_terminal, print_styled
 from dagster_project.cli.project import dagster_home, load_definitions, select
 from dagster_project.exceptions import CommandError, RunFailedError
 from spark_jobs.lake.catalogue import open_catalogue
@@ -69,11 +70,9 @@ def run(selection: tuple[str, ...], partition: str | None, as_json: bool) -> Non
 
 def print_line(line: StepLine) -> None:
     """One line per table, aligned."""
-    from rich.console import Console
-
     style = {"computed": "green", "unchanged": "dim", "failed": "red"}[line.status]
     text = f"{line.table:<36} {line.rows:>12,} rows {line.seconds:>7.1f} s  {line.status:<9} {line.detail}"
-    Console(highlight=False, soft_wrap=True).print(text, style=style, markup=False)
+    print_styled(text, style)
 
 
 def execute(selection: tuple[str, ...], partition: str | None, show: Callable[[StepLine], None]) -> list[StepLine]:
@@ -94,7 +93,7 @@ def execute(selection: tuple[str, ...], partition: str | None, show: Callable[[S
     if partition is not None and all(graph.get(key).partitions_def is None for key in keys):
         raise CommandError(f"--partition {partition}: no table of the selection has partitions; leave it out")
     lines: list[StepLine] = []
-    with dg.DagsterInstance.get() as instance:
+    with dg.DagsterInstance.get() as instance, kept_terminal():
         for definition, group in groupby(keys, key=lambda key: graph.get(key).partitions_def):
             chosen = list(group)
             for key in _partition_keys(definition, partition, instance):

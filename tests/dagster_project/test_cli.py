@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from dagster_project.cli import run_command
+from dagster_project.cli.output import kept_terminal, print_styled
 from spark_jobs.lake.settings import settings_at
 from tests.dagster_project.conftest import WriteDefs
 
@@ -281,8 +283,6 @@ def test_a_debugged_program_shows_python_trace(tmp_path: Path) -> None:
 
 
 def _environment(root: Path) -> dict[str, str]:
-    import os
-
     values = settings_at(root).properties
     return {**os.environ, **{f"PYICEBERG_CATALOG__LAKE__{k.upper()}": v for k, v in values.items()}}
 
@@ -336,3 +336,17 @@ def test_a_failed_step_is_told_and_ends_with_status_one(
     assert "older.documents" in out and "/nowhere" in out
     assert "steps failed; first older.documents: " in err and "/nowhere" in err
     assert "Traceback" not in out + err
+
+
+def test_lines_reach_the_terminal_while_standard_output_is_turned_away(tmp_path: Path, capfd: Said) -> None:
+    """Dagster sends standard output into its compute logs during a run; the lines of `headrace run` do not go there."""
+    with kept_terminal(), (tmp_path / "log").open("w") as log:
+        own = os.dup(1)
+        os.dup2(log.fileno(), 1)
+        try:
+            print_styled("one line", "green")
+        finally:
+            os.dup2(own, 1)
+            os.close(own)
+    assert capfd.readouterr().out == "one line\n"
+    assert (tmp_path / "log").read_text() == ""

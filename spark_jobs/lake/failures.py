@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import re
 
+_OWN_ERROR = re.compile(r"spark_jobs\.exceptions\.\w+Error: (?P<message>.+)")
 _PYTHON_ERROR = re.compile(r"(?!org\.|java\.|scala\.|py4j\.)[\w.]*(Error|Exception): ")
+_FULL_DISK = ("No space left on device", "Disk quota exceeded")
 
 
 def failure_line(error: Exception) -> str:
-    """The line of a Spark failure that says what happened: a Python worker's own error, or the deepest cause."""
+    """The line of a Spark failure that says what happened.
+
+    An error that a step raised on purpose on an executor is told in its own words; else the last line of a Python
+    worker's trace, or the deepest cause in the JVM.
+    """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if any("No space left on device" in line for line in lines):
+    if any(sign in line for line in lines for sign in _FULL_DISK):
         return "the disk is full; free some space and run again, nothing was published"
+    own = [found["message"] for found in map(_OWN_ERROR.match, lines) if found is not None]
+    if own:
+        return own[-1]
     python = [line for line in lines if _PYTHON_ERROR.match(line)]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     java = [line.removeprefix(": ") for line in lines if line.startswith(": ")]

@@ -8,6 +8,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
 from spark_jobs.lake.binding import Binding
+from spark_jobs.lake.materialize import Lake, TableOutcome
 from spark_jobs.lake.tables import Check, Column, Table
 from spark_jobs.step import NoConfig, Output, Scope, Step, step
 
@@ -135,3 +136,20 @@ def bind(what: Step, config: BaseModel | None = None, **inputs: str) -> Binding:
     if what.discover is not None:
         bound.pop(what.inputs[0])
     return Binding(what, "demo", bound, config or what.config(), clock="demo.arrivals")
+
+
+def land(folder: Path, name: str, values: list[int]) -> None:
+    """Write a file of numbers."""
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text("\n".join(str(value) for value in values))
+
+
+def one(outcomes: tuple[TableOutcome, ...]) -> TableOutcome:
+    """The main table's outcome."""
+    return outcomes[0]
+
+
+def rows(lake: Lake, table: str, *columns: str) -> list[tuple[object, ...]]:
+    """What readers see, sorted."""
+    frame = lake.session().table(f"lake.{table}").select(*columns)
+    return sorted(tuple(row) for row in frame.collect())

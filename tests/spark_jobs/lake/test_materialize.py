@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.exceptions import AuditError, InputError, StepRunError, TableMismatchError
+from spark_jobs.lake.catalogue import GENERATION_PROPERTY
 from spark_jobs.lake.digest import digest
 from spark_jobs.lake.ledger import LEDGER
-from spark_jobs.lake.materialize import GENERATION_PROPERTY, Lake, TableOutcome, materialize
-from spark_jobs.lake.session import start_session  # noqa: F401  (the session's module must import without Spark)
+from spark_jobs.lake.materialize import Lake, materialize
 from tests.conftest import LakeAt
 from tests.spark_jobs.lake.steps import (
     FactorConfig,
@@ -20,42 +20,13 @@ from tests.spark_jobs.lake.steps import (
     doubles,
     first_seen,
     frozen,
+    land,
     numbers,
+    one,
     ranked,
+    rows,
     total,
 )
-
-
-def land(folder: Path, name: str, values: list[int]) -> None:
-    """Write a file of numbers."""
-    folder.mkdir(exist_ok=True)
-    (folder / name).write_text("\n".join(str(value) for value in values))
-
-
-def one(outcomes: tuple[TableOutcome, ...]) -> TableOutcome:
-    """The main table's outcome."""
-    return outcomes[0]
-
-
-def rows(lake: Lake, table: str, *columns: str) -> list[tuple[object, ...]]:
-    """What readers see, sorted."""
-    frame = lake.session().table(f"lake.{table}").select(*columns)
-    return sorted(tuple(row) for row in frame.collect())
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A source with one file of numbers."""
-    land(tmp_path / "source", "a.txt", [1, 2, 3, 12])
-    return tmp_path / "source"
-
-
-@pytest.fixture
-def lake(tmp_path: Path, lake_at: LakeAt, folder: Path) -> Lake:
-    """A lake whose numbers have landed."""
-    opened = lake_at(tmp_path / "lake")
-    materialize(opened, bind(numbers, FolderConfig(folder=str(folder))))
-    return opened
 
 
 def test_only_the_new_increment_is_computed(lake: Lake, folder: Path) -> None:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from dagster_project.metadata import Samples
 from dagster_project.table_asset import Presentation, table_asset
 from spark_jobs.lake.tables import Check, Column, Table
-from spark_jobs.step import Plot
+from spark_jobs.step import Plot, Scope
 
 NUMBERS = Table(
     name="numbers",
@@ -152,3 +152,22 @@ def follower_asset(name: str, source: str, partitions: dg.PartitionsDefinition[s
         return source.selectExpr(f"'{part}' AS part", "n").groupBy("part").count().selectExpr("part", "count AS n")
 
     return counts
+
+
+class LongConfig(BaseModel):
+    """Which texts are long."""
+
+    min_characters: int = Field(10, ge=0, description="shortest text that is kept, in characters")
+
+
+def long_texts_asset() -> dg.AssetsDefinition:
+    """A user's own table over a dataset's texts, following its increments."""
+    columns = (Column("doc_id!", "string", "identity of the document"), Column("content!", "string", "its text"))
+    schema = Table(name="long_texts", comment="Long texts.", columns=columns, key=("doc_id",), partition=("increment",))
+
+    @table_asset(table="notes.long_texts", schema=schema, config=LongConfig, scope=Scope.INCREMENT)
+    def long_texts(context: dg.AssetExecutionContext, spark: Any, texts: Any, config: LongConfig) -> Any:
+        """Keep texts of at least so many characters."""
+        return texts.where(f"length(content) >= {config.min_characters}").select("doc_id", "content")
+
+    return long_texts

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from dagster_project import resources
+from dagster_project.datasets import DatasetDeclaration, dataset_assets
 from dagster_project.definitions import build
 from dagster_project.exceptions import DefinitionError
 from dagster_project.metadata import Samples
@@ -23,6 +24,7 @@ from tests.dagster_project.assets import (
     NUMBERS,
     doubles_asset,
     follower_asset,
+    long_texts_asset,
     numbers_asset,
     parted_asset,
     png,
@@ -397,3 +399,24 @@ def test_a_table_may_lose_its_partitions_in_code(spark: object, tmp_path: Path) 
     result = project.run("demo.each", partition="a")
     assert result.success, failures(result)
     assert project.rows("demo.each", "part", "n") == [("a", 4)]
+
+
+def test_a_table_over_a_dataset_follows_its_increments(spark: object, tmp_path: Path) -> None:
+    """A second file is increment 1 for the user's own table too; increment 0 is left."""
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "one.txt").write_text("a text that is long enough")
+    (source / "two.txt").write_text("short")
+    notes = DatasetDeclaration(name="notes", source={"kind": "files", "path": str(source)})
+    project = Project(tmp_path / "lake", *dataset_assets(notes), long_texts_asset())
+    tables = ("notes.arrivals", "notes.documents", "notes.repositories", "notes.texts", "notes.long_texts")
+    result = project.run(*tables)
+    assert result.success, failures(result)
+    (source / "three.txt").write_text("another text that is long")
+    result = project.run(*tables)
+    assert result.success, failures(result)
+    found = [(0, "a text that is long enough"), (1, "another text that is long")]
+    assert project.rows("notes.long_texts", "increment", "content") == found
+    facts = project.facts("notes.long_texts")
+    assert (facts["increments_computed"], facts["increments_left"], facts["dagster/row_count"]) == ("1", 1, 2)
+    assert "another text" in facts["sample"] and "enough" not in facts["sample"]

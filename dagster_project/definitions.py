@@ -9,6 +9,7 @@ from pathlib import Path
 
 import dagster as dg
 
+from dagster_project.exceptions import DefinitionError
 from dagster_project.resources import LakeResource
 from dagster_project.table_asset import require_inputs
 
@@ -35,7 +36,23 @@ def build(assets: dg.Definitions, lake: LakeResource | None = None) -> dg.Defini
     return whole
 
 
+def refuse_hidden_modules(folder: Path) -> None:
+    """Refuse Python files beside a defs.yaml: Dagster reads the YAML alone and would leave them out without a word.
+
+    Raises:
+        DefinitionError: names the first such file.
+    """
+    for declared in sorted(folder.glob("**/defs.yaml")):
+        for module in sorted(declared.parent.glob("*.py")):
+            if module.name != "__init__.py":
+                raise DefinitionError(
+                    f"{module}: Dagster does not read it beside {declared.name}; move it to a folder of its own"
+                )
+
+
 @dg.definitions
 def definitions() -> dg.Definitions:
     """The assets declared below `defs`."""
-    return build(dg.load_from_defs_folder(path_within_project=Path(__file__).parent))
+    root = Path(__file__).parent
+    refuse_hidden_modules(root / "defs")
+    return build(dg.load_from_defs_folder(path_within_project=root))

@@ -25,7 +25,9 @@ def ui(host: str, port: int) -> None:
     workspace = _workspace()
     click.echo(f"Dagster on http://{host}:{port}, its history in {home}")
     command = [sys.executable, "-m", "dagster", "dev", "-w", str(workspace), "-h", host, "-p", str(port)]
-    status = subprocess.run(command, check=False, env={**os.environ, "DAGSTER_HOME": str(home)}).returncode
+    # Dagster warns of `dagster dev` itself, in favour of a command that reads no workspace.yaml.
+    environment = {**os.environ, "DAGSTER_HOME": str(home), "PYTHONWARNINGS": "ignore"}
+    status = subprocess.run(command, check=False, env=environment).returncode
     if status not in (0, 130, -2):
         raise CommandError(f"dagster dev ended with status {status}; its own lines above say why")
 

@@ -1,0 +1,148 @@
+"""The README is true: its commands and examples run, on a copy of the checkout, as a new user would run them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).parents[1]
+_README = (_ROOT / "README.md").read_text()
+_PACKAGES = ("dagster_project", "spark_jobs", "blender_service", "protos")
+
+
+def blocks(language: str) -> list[str]:
+    """Code blocks of a language, in order."""
+    return re.findall(rf"```{language}\n(.*?)```", _README, flags=re.DOTALL)
+
+
+class Checkout:
+    """A copy of this checkout without its demo data, with a lake of its own."""
+
+    def __init__(self, root: Path) -> None:
+        for package in _PACKAGES:
+            shutil.copytree(_ROOT / package, root / package, ignore=shutil.ignore_patterns("__pycache__"))
+        for file in ("pyproject.toml", "workspace.yaml"):
+            shutil.copy(_ROOT / file, root / file)
+        for declared in ("main", "python_code", "python_docs"):
+            shutil.rmtree(root / "dagster_project" / "defs" / declared)
+        self.root = root
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("PYICEBERG_")},
+            "PYTHONPATH": f"{root}:{root / 'protos'}",
+            "HEADRACE_SPARK_MEMORY": "1g",
+        }
+
+    def run(self, command: str, expect: int = 0) -> str:
+        """Run a README command line; gives what it printed."""
+        words = shlex.split(command)
+        program = {"headrace": [sys.executable, "-m", "dagster_project.cli"], "python": [sys.executable]}[words[0]]
+        done = subprocess.run(
+            [*program, *words[1:]],
+            cwd=self.root,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == expect, f"{command}: {done.stdout}{done.stderr}"
+        return done.stdout + done.stderr
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    """A copy to work in, with a folder of notes beside it."""
+    (tmp_path / "copy").mkdir()
+    made = Checkout(tmp_path / "copy")
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    lines = [
+        {"id": n, "body": f"Note {n}. " + "water turns the wheel and the wheel turns the stone. " * (n % 40 + 2)}
+        for n in range(60)
+    ]
+    (notes / "a.jsonl").write_text("\n".join(json.dumps(line) for line in lines) + "\nthis is no JSON\n")
+    return made
+
+
+def test_the_first_screen_says_what_how_and_what_comes_out() -> None:
+    """One sentence, the lineage, the two commands and what they print stand in the first 30 lines."""
+    first = "\n".join(_README.splitlines()[:30])
+    for needed in ("make demo", "make test", "-> packed -> blend", "packing utilisation", "loss"):
+        assert needed in first
+
+
+def test_every_link_of_the_readme_is_there() -> None:
+    """Pictures and files that the README names exist."""
+    for target in re.findall(r"\]\(([^)#:]+)\)", _README):
+        assert (_ROOT / target).exists(), target
+
+
+@pytest.mark.slow
+def test_own_data_and_an_own_table_work_as_written(checkout: Checkout) -> None:
+    """The sections on one's own data, one's own table and reading from a training job, from top to bottom."""
+    add, run, listing = blocks("console")[0].strip().splitlines()
+    source = checkout.root.parent / "notes"
+    said = checkout.run(add.replace("~/notes", str(source)))
+    assert "Next: headrace run notes mine" in said
+    long_texts = next(block for block in blocks("python") if "LONG_TEXTS" in block)
+    named = re.search(r"e\.g\. `(\S+long_texts\.py)`", _README)
+    assert named is not None
+    file = checkout.root / named[1]
+    file.parent.mkdir()
+    file.write_text(long_texts)
+
+    said = checkout.run(f"{run} --json")
+    steps = {step["table"]: step for step in json.loads(said)}
+    assert {step["status"] for step in steps.values()} == {"computed"}
+    assert steps["notes.documents"]["rows"] == 60
+    assert steps["notes.arrivals"]["rows"] == 2, "the file, and the line that is no JSON"
+    assert 0 < steps["notes.long_texts"]["rows"] < 60
+    assert steps["mine.packed_notes_2048"]["rows"] > 0
+    assert "notes" in checkout.run(listing)
+    assert "bad_record" not in checkout.run("headrace table show notes.arrivals", expect=0)
+
+    (source / "b.jsonl").write_text(
+        json.dumps({"id": 100, "body": "A new note. " + "rain fills the pond. " * 40}) + "\n"
+    )
+    said = checkout.run(f"{run} --json")
+    again = {step["table"]: step for step in json.loads(said)}
+    assert again["notes.documents"]["detail"] == "increments 1"
+    assert again["notes.documents"]["rows"] == 61
+    assert again["mine.tokenizer"]["status"] == "unchanged"
+    assert {step["status"] for step in json.loads(checkout.run(f"{run} --json"))} == {"unchanged"}
+
+    create, _ = blocks("console")[-1].strip().splitlines()
+    create = re.sub(r"--source \S+=3 --source \S+=1", "--source mine.packed_notes_2048", create)
+    assert "packed_notes_2048" in checkout.run(create)
+    assert_reads(checkout, next(block for block in blocks("python") if "BlendDataset" in block))
+
+
+def assert_reads(checkout: Checkout, example: str) -> None:
+    """Run the README's training loop against a server on a free port."""
+    server = subprocess.Popen(
+        [sys.executable, "-m", "dagster_project.cli", "serve", "--port", "0"],
+        cwd=checkout.root,
+        env=checkout.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        assert server.stdout is not None
+        address = re.search(r"127\.0\.0\.1:\d+", server.stdout.readline())
+        assert address is not None
+        program = checkout.root / "read.py"
+        program.write_text(example.replace("127.0.0.1:7170", address[0]).replace("batch_rows=8", "batch_rows=1"))
+        said = checkout.run(f"python {program}")
+        assert said.count("torch.Size([1, 2048])") == 12
+    finally:
+        server.terminate()
+        server.communicate(timeout=30)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -17,13 +16,15 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     TableAlreadyExistsError,
 )
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from sqlalchemy.exc import SQLAlchemyError
 
 from spark_jobs.exceptions import CatalogueError, LeaseError, TableMismatchError
 from spark_jobs.lake.settings import CATALOGUE, LakeSettings
-from spark_jobs.lake.tables import Table
+from spark_jobs.lake.tables import Table, type_text
 
 _log = logging.getLogger(__name__)
 
@@ -131,28 +132,33 @@ def ensure_table(catalogue: Catalog, identifier: str, declared: Table, propertie
 
 def schema_difference(existing: IcebergTable, declared: Table) -> str | None:
     """The first column or partition in which a table differs from its declaration, in words."""
-    found = {field.name: (str(field.field_type), field.required) for field in existing.schema().fields}
-    for field in declared.schema().fields:
-        want = (str(field.field_type), field.required)
+    found = {field.name: (type_text(field.field_type), field.required) for field in existing.schema().fields}
+    schema = declared.schema()
+    for field in schema.fields:
+        want = (type_text(field.field_type), field.required)
         have = found.pop(field.name, None)
         if have is None:
             return f"column {field.name} is declared, the table has none"
-        if _without_ids(have[0]) != _without_ids(want[0]) or have[1] != want[1]:
+        if have != want:
             return f"column {field.name} is {_shape(have)}, declared is {_shape(want)}"
     if found:
         return f"column {next(iter(found))} is in the table, not in the declaration"
-    spec = tuple(field.name.removesuffix("_day") for field in existing.spec().fields)
-    wanted = tuple(field.name.removesuffix("_day") for field in declared.partition_spec(declared.schema()).fields)
-    return None if spec == wanted else f"it is partitioned by {spec}, declared is {wanted}"
-
-
-def _without_ids(text: str) -> str:
-    """A type's text without the field ids, which a catalogue assigns anew."""
-    return re.sub(r"\b\d+: ", "", text)
+    has = _partitions(existing.schema(), existing.spec())
+    wanted = _partitions(schema, declared.partition_spec(schema))
+    return None if has == wanted else f"it is partitioned by {has}, declared is {wanted}"
 
 
 def _shape(have: tuple[str, bool]) -> str:
-    return f"{_without_ids(have[0])}{' not null' if have[1] else ''}"
+    return f"{have[0]}{' not null' if have[1] else ''}"
+
+
+def _partitions(schema: Schema, spec: PartitionSpec) -> list[str]:
+    """Columns and transforms of a spec, as `day(moment)` or the column's name."""
+    found = []
+    for field in spec.fields:
+        column = schema.find_column_name(field.source_id) or ""
+        found.append(column if str(field.transform) == "identity" else f"{field.transform}({column})")
+    return found
 
 
 def commit(

@@ -5,8 +5,8 @@ Sum and xor do not depend on order, files or partitions, and versions add up: th
 increments. The sum keeps what the xor alone loses (a row that comes twice).
 
 Two traps of Spark's `xxhash64`, measured: it skips nulls, so ('x', null) and (null, 'x') collide unless null flags are
-hashed beside the values, and it refuses maps. Nested values are hashed as JSON (maps as sorted entries); lists of
-required numbers as their size and elements.
+hashed beside the values, and it refuses maps. Nested values are hashed as JSON (maps as sorted entries, times to the
+microsecond); lists of required numbers as their size and elements. 0.0 and -0.0 are equal at the top, as in SQL.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ from spark_jobs.exceptions import TableMismatchError
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
+
+
+_MICROSECONDS = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
+_JSON = {"timestampFormat": f"{_MICROSECONDS}XXX", "timestampNTZFormat": _MICROSECONDS, "timeZone": "UTC"}
 
 
 @dataclass(frozen=True)
@@ -53,8 +57,11 @@ class DataVersion:
         parts = text.split(":")
         if len(parts) != 4 or parts[0] != "v1":
             raise TableMismatchError(f"data version {text!r}: expected v1:count:sum:xor")
-        xor = int(parts[3], 16)
-        return cls(int(parts[1]), int(parts[2]), xor - 2**64 if xor >= 2**63 else xor)
+        try:
+            count, total, xor = int(parts[1]), int(parts[2]), int(parts[3], 16)
+        except ValueError as error:
+            raise TableMismatchError(f"data version {text!r}: expected v1:count:sum:xor") from error
+        return cls(count, total, xor - 2**64 if xor >= 2**63 else xor)
 
 
 def row_hash(schema: StructType) -> Column:
@@ -101,14 +108,42 @@ def _hashable(column: Column, kind: DataType) -> list[Column]:
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
-    if isinstance(kind, T.MapType):
-        return [F.to_json(F.array_sort(F.map_entries(column)))]
     if (
         isinstance(kind, T.ArrayType)
         and isinstance(kind.elementType, T.IntegerType | T.LongType)
         and not kind.containsNull
     ):
         return [F.size(column), column]
-    if isinstance(kind, T.ArrayType | T.StructType):
-        return [F.to_json(column)]
+    if isinstance(kind, T.ArrayType | T.StructType | T.MapType):
+        return [F.to_json(_sorted_maps(column, kind), _JSON)]
     return [column]
+
+
+def _sorted_maps(column: Column, kind: DataType) -> Column:
+    """A nested value with every map in it, however deep, as a list of entries in the order of their keys."""
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    if not _has_map(kind):
+        return column
+    if isinstance(kind, T.MapType):
+        value_type = kind.valueType
+        return F.transform(
+            F.array_sort(F.map_keys(column)),
+            lambda key: F.struct(key.alias("key"), _sorted_maps(F.element_at(column, key), value_type).alias("value")),
+        )
+    if isinstance(kind, T.ArrayType):
+        element_type = kind.elementType
+        return F.transform(column, lambda element: _sorted_maps(element, element_type))
+    if isinstance(kind, T.StructType):
+        parts = [_sorted_maps(column.getField(f.name), f.dataType).alias(f.name) for f in kind.fields]
+        return F.when(column.isNotNull(), F.struct(*parts))
+    return column
+
+
+def _has_map(kind: DataType) -> bool:
+    from pyspark.sql import types as T
+
+    if isinstance(kind, T.StructType):
+        return any(_has_map(field.dataType) for field in kind.fields)
+    return isinstance(kind, T.MapType) or (isinstance(kind, T.ArrayType) and _has_map(kind.elementType))

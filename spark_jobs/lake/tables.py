@@ -54,25 +54,26 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
 _PARTITION = re.compile(r"(?:days\((?P<days>\w+)\)|(?P<identity>\w+))")
 _RESERVED_NAMESPACES = frozenset({"system", "blends", "default"})
 _METADATA_TABLES = frozenset(
-    [
-        "all_data_files",
-        "all_delete_files",
-        "all_entries",
-        "all_files",
-        "all_manifests",
-        "changes",
-        "data_files",
-        "delete_files",
-        "entries",
-        "files",
-        "history",
-        "manifests",
-        "metadata_log_entries",
-        "partitions",
-        "position_deletes",
-        "properties",
-        "refs",
-        "snapshots",
+    name.strip()
+    for name in [
+        "\n    all_data_files",
+        " all_delete_files",
+        " all_entries",
+        " all_files",
+        " all_manifests",
+        " changes",
+        " data_files",
+        " delete_files",
+        " entries",
+        "\n    files",
+        " history",
+        " manifests",
+        " metadata_log_entries",
+        " partitions",
+        " position_deletes",
+        " properties",
+        " refs",
+        " snapshots\n    ",
     ]
 )
 _PRIMITIVES: Mapping[str, IcebergType] = {
@@ -287,6 +288,19 @@ def parse_type(text: str, ids: _Ids | None = None) -> IcebergType:
     if head == "struct":
         return StructType(*(_struct_field(part, ids) for part in parts))
     raise TableDeclarationError(f"type {text!r}: {head}<..> with {len(parts)} parts is no Iceberg type")
+
+
+def type_text(kind: IcebergType) -> str:
+    """A type as `parse_type` reads it, without the ids that a catalogue assigns anew."""
+    if isinstance(kind, ListType):
+        return f"list<{type_text(kind.element_type)}{'!' if kind.element_required else ''}>"
+    if isinstance(kind, MapType):
+        value = f"{type_text(kind.value_type)}{'!' if kind.value_required else ''}"
+        return f"map<{type_text(kind.key_type)}, {value}>"
+    if isinstance(kind, StructType):
+        fields = (f"{f.name}{'!' if f.required else ''}: {type_text(f.field_type)}" for f in kind.fields)
+        return f"struct<{', '.join(fields)}>"
+    return str(kind)
 
 
 def _struct_field(text: str, ids: _Ids) -> NestedField:

@@ -9,16 +9,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from pyiceberg.catalog import Catalog
 
 from blender_service.client import BlenderClient
+from blender_service.server import start
 from blender_service.specification import SourceSpec
 from spark_jobs.lake.catalogue import open_catalogue
-from spark_jobs.lake.digest import digest
+from spark_jobs.lake.digest import DataVersion, digest
 from spark_jobs.lake.ledger import LEDGER, Ledger
 from spark_jobs.lake.maintenance import compact, expire
 from spark_jobs.lake.session import start_session
@@ -27,55 +29,45 @@ from tests.main_path.project import Outcome, point_at, run, write_first, write_s
 
 pytestmark = pytest.mark.slow
 
+Rows = list[tuple[int, bytes]]
+
+_DATASET_TABLES = ("documents", "repositories", "arrivals", "texts", "signals", "verdicts")
+_CORPUS_TABLES = ("increments", "members", "exact_duplicates", "survivors", "ordered", "tokens")
 _INCREMENTAL = {
-    f"{dataset}.{table}"
-    for dataset in ("tools", "notes")
-    for table in ("documents", "repositories", "arrivals", "texts", "signals", "verdicts")
-} | {
-    f"main.{table}"
-    for table in (
-        [
-            "increments",
-            "members",
-            "exact_duplicates",
-            "survivors",
-            "ordered",
-            "tokens",
-            "packed_tools_256",
-            "packed_notes_256",
-        ]
-    )
+    *(f"{dataset}.{table}" for dataset in ("tools", "notes") for table in _DATASET_TABLES),
+    *(f"main.{table}" for table in (*_CORPUS_TABLES, "packed_tools_256", "packed_notes_256")),
 }
+_KEPT_TIDY = (
+    "tools.documents",
+    "notes.arrivals",
+    "main.members",
+    "main.tokenizer",
+    "main.tokens",
+    "main.packed_tools_256",
+    "main.packed_notes_256",
+)
 
 
-def spark_versions(root: Path, where: str = "true") -> dict[str, str]:
-    """Digest of every table as Spark reads it, without the ledger's help."""
-    settings = settings_at(root)
-    catalogue = open_catalogue(settings)
-    spark = start_session(settings)
-    found = {}
-    for space in catalogue.list_namespaces():
-        for table in catalogue.list_tables(space):
-            name = ".".join(table)
-            if name != LEDGER:
-                found[name] = str(digest(spark.table(f"lake.{name}").where(where)))
-    return found
+@dataclass(frozen=True)
+class Story:
+    """What happened to one lake: a first increment, a training run, more data, a second corpus, upkeep."""
 
-
-def read_bytes(client: BlenderClient, blend: str, rows: int) -> list[tuple[int, bytes]]:
-    """Offset and token bytes of the first rows of a blend."""
-    found = []
-    for batch in client.read(blend, offset=0, rows=rows):
-        for place in range(len(batch.input_ids)):
-            found.append((batch.offset + place, batch.input_ids[place].tobytes()))
-    return found
-
-
-@pytest.fixture(scope="module")
-def monkeymodule() -> Iterator[pytest.MonkeyPatch]:
-    """A monkeypatch that lasts for the module."""
-    with pytest.MonkeyPatch.context() as patch:
-        yield patch
+    first: Outcome
+    second: Outcome
+    third: Outcome
+    first_versions: dict[str, str]
+    old_rows_versions: dict[str, str]
+    versions: dict[str, str]
+    versions_after_upkeep: dict[str, str]
+    expected: Rows
+    consumed: Rows
+    read_after_upkeep: Rows
+    read_after_restart: Rows
+    tokenizers: tuple[str, str]
+    generations: tuple[str, str]
+    packed: pa.Table
+    old_members: list[str]
+    new_members: list[str]
 
 
 @pytest.fixture(scope="module")
@@ -84,168 +76,195 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("source") / "files"
 
 
-def build(
-    root: Path, source: Path, patch: pytest.MonkeyPatch, partitions: int, backwards: bool
-) -> tuple[Outcome, Outcome]:
-    """Both increments, one after the other, in a lake of their own."""
-    for name, value in point_at(root).items():
-        patch.setenv(name, value)
-    config = {
-        "spark.sql.shuffle.partitions": str(partitions),
-        "spark.sql.adaptive.enabled": str(partitions == 2).lower(),
-    }
-    write_first(source, backwards)
-    first = run(source, spark_config=config)
-    write_second(source, backwards)
-    return first, run(source, both=True, spark_config=config)
-
-
 @pytest.fixture(scope="module")
-def reference(
-    tmp_path_factory: pytest.TempPathFactory, source: Path, spark: object, monkeymodule: pytest.MonkeyPatch
-) -> dict[str, str]:
-    """Digests of the undisturbed build with 2 partitions."""
-    root = tmp_path_factory.mktemp("reference")
-    first, second = build(root, source, monkeymodule, 2, backwards=False)
-    assert first.failures == () == second.failures
-    found = spark_versions(root)
-    assert found == second.versions, "the versions that Dagster was told are those of the rows"
-    return found
+def story(tmp_path_factory: pytest.TempPathFactory, source: Path, spark: object) -> Story:
+    """Live through it once, with 2 partitions."""
+    root = tmp_path_factory.mktemp("lake")
+    catalogue = open_catalogue(settings_at(root))
+
+    def value(table: str, column: str) -> str:
+        return str(catalogue.load_table(table).scan(selected_fields=(column,)).to_arrow()[column][0])
+
+    def paths(table: str) -> list[str]:
+        rows = catalogue.load_table(table).scan("dataset = 'notes'", ("path",)).to_arrow()
+        return [str(path) for path in rows["path"].to_pylist()]
+
+    def generation() -> str:
+        return str(catalogue.load_table("main.packed_tools_256").properties["headrace.generation"])
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, setting in point_at(root).items():
+            patch.setenv(name, setting)
+        write_first(source)
+        first = run(source)
+        first_versions = spark_versions(root)
+        before = (value("main.tokenizer", "sha256"), generation())
+        with start(catalogue) as server, BlenderClient(server.address) as client:
+            sources = [SourceSpec(table="main.packed_tools_256", weight="3"), SourceSpec(table="main.packed_notes_256")]
+            blend = client.create_blend(sources, seed=5)
+            assert blend.end is not None and blend.end > 40
+            expected = list(rows_of(client, blend.blend_id))
+            training = rows_of(client, blend.blend_id)
+            consumed = [next(training) for _ in range(20)]
+            write_second(source)
+            second = run(source, both=True)
+            consumed += list(training)
+            versions = spark_versions(root)
+            old_rows = spark_versions(root, "increment = 0")
+            keep_tidy(root)
+            tidy = spark_versions(root)
+            third = run(source, both=True)
+            after_upkeep = list(rows_of(client, blend.blend_id))
+        with start(catalogue) as server, BlenderClient(server.address) as client:
+            after_restart = list(rows_of(client, blend.blend_id))
+    packed = catalogue.load_table("main.packed_tools_256").scan(selected_fields=("increment", "ordinal")).to_arrow()
+    return Story(
+        first=first,
+        second=second,
+        third=third,
+        first_versions=first_versions,
+        old_rows_versions=old_rows,
+        versions=versions,
+        versions_after_upkeep=tidy,
+        expected=expected,
+        consumed=consumed,
+        read_after_upkeep=after_upkeep,
+        read_after_restart=after_restart,
+        tokenizers=(before[0], value("main.tokenizer", "sha256")),
+        generations=(before[1], generation()),
+        packed=packed.sort_by("ordinal"),
+        old_members=paths("main.members"),
+        new_members=paths("prose.members"),
+    )
 
 
-def test_new_data_touches_only_the_new_increment(
-    tmp_path: Path, source: Path, spark: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """1% new, 1% edited, a second corpus, upkeep, while a training run reads: nothing old changes."""
-    from blender_service.server import start
-
-    for name, value in point_at(tmp_path).items():
-        monkeypatch.setenv(name, value)
-    write_first(source)
-    first = run(source)
-    assert first.failures == () and set(first.computed.values()) == {"0"}
-    before = spark_versions(tmp_path)
-    catalogue = open_catalogue(settings_at(tmp_path))
-    tokenizer = catalogue.load_table("main.tokenizer").scan().to_arrow()["sha256"].to_pylist()
-    generation = catalogue.load_table("main.packed_tools_256").properties["headrace.generation"]
-
-    with start(catalogue) as server, BlenderClient(server.address) as client:
-        sources = [SourceSpec(table="main.packed_tools_256", weight="3"), SourceSpec(table="main.packed_notes_256")]
-        blend = client.create_blend(sources, seed=5).blend_id
-        total = client.get_blend(blend).end
-        assert total is not None and total > 40
-        expected = read_bytes(client, blend, total)
-        training = iter_rows(client, blend)
-        consumed = [next(training) for _ in range(20)]
-
-        write_second(source)
-        second = run(source, both=True)
-        assert second.failures == ()
-        assert {table for table in second.computed if not table.startswith("prose.")} == _INCREMENTAL
-        assert {second.computed[table] for table in _INCREMENTAL} == {"1"}
-        assert {place for table, place in second.computed.items() if table.startswith("prose.")} == {"0"}
-        old = spark_versions(tmp_path, "increment = 0")
-        assert {table: old[table] for table in before} == before, "rows of increment 0 are what they were"
-        assert catalogue.load_table("main.tokenizer").scan().to_arrow()["sha256"].to_pylist() == tokenizer
-        assert_appended(catalogue, "main.packed_tools_256", generation)
-        assert_only_latest_revisions(catalogue)
-
-        consumed += [next(training) for _ in range(total - 20)]
-        assert consumed == expected, "the training run in progress went on byte for byte"
-
-        everything = spark_versions(tmp_path)
-        keep_house(tmp_path, sorted(everything))
-        assert spark_versions(tmp_path) == everything, "compaction and expiry change no digest"
-        third = run(source, both=True)
-        assert third.failures == () and third.computed == {}, "after upkeep nothing has to be computed"
-        assert third.versions == everything
-        assert read_bytes(client, blend, total) == expected
-
-    with start(catalogue) as server, BlenderClient(server.address) as client:
-        assert read_bytes(client, blend, total) == expected, "after a restart too"
+def spark_versions(root: Path, where: str = "true") -> dict[str, str]:
+    """Digest of every table as Spark reads it, without the ledger's help."""
+    settings = settings_at(root)
+    catalogue = open_catalogue(settings)
+    spark = start_session(settings)
+    names = [".".join(table) for space in catalogue.list_namespaces() for table in catalogue.list_tables(space)]
+    return {name: str(digest(spark.table(f"lake.{name}").where(where))) for name in names if name != LEDGER}
 
 
-def iter_rows(client: BlenderClient, blend: str) -> Iterator[tuple[int, bytes]]:
-    """Rows of a blend one by one, from one open stream."""
-    for batch in client.read(blend, offset=0):
+def rows_of(client: BlenderClient, blend: str) -> Iterator[tuple[int, bytes]]:
+    """Offset and token bytes of a blend's rows, from one open stream."""
+    for batch in client.read(blend, offset=0, max_batch_rows=4):
         for place in range(len(batch.input_ids)):
             yield batch.offset + place, batch.input_ids[place].tobytes()
 
 
-def assert_appended(catalogue: Catalog, table: str, generation: str) -> None:
-    """Ordinals are dense over both increments, in order of increments, in the generation of before."""
-    packed = catalogue.load_table(table)
-    rows = packed.scan(selected_fields=("increment", "ordinal")).to_arrow().sort_by("ordinal")
-    ordinals, increments = rows["ordinal"].to_pylist(), rows["increment"].to_pylist()
-    assert ordinals == list(range(len(ordinals)))
-    assert increments == sorted(increments) and set(increments) == {0, 1}
-    assert packed.properties["headrace.generation"] == generation
-
-
-def assert_only_latest_revisions(catalogue: Catalog) -> None:
-    """The new corpus takes the edited notes in their last revision only; the old one still holds both."""
-    fresh = catalogue.load_table("prose.members").scan().to_arrow()["path"].to_pylist()
-    assert len(fresh) == len(set(fresh))
-    assert sum(path.endswith("#101") for path in fresh) == 1
-    old = catalogue.load_table("main.members").scan("dataset = 'notes'").to_arrow()["path"].to_pylist()
-    assert sum(path.endswith("#101") for path in old) == 2
-
-
-def keep_house(root: Path, tables: list[str]) -> None:
+def keep_tidy(root: Path) -> None:
     """Merge files and expire every snapshot but the heads and the pinned ones."""
     settings = settings_at(root)
     catalogue = open_catalogue(settings)
     spark = start_session(settings)
-    for table in tables:
+    for table in _KEPT_TIDY:
         compact(spark, catalogue, table)
         expire(spark, catalogue, table, datetime.now(UTC))
+
+
+def test_the_first_run_computes_everything(story: Story) -> None:
+    """Every table gets its increment 0, and Dagster is told the versions of the rows that Spark reads."""
+    assert story.first.failures == ()
+    assert set(story.first.computed.values()) == {"0"}
+    assert story.first.versions == story.first_versions
+
+
+def test_new_data_touches_only_the_new_increment(story: Story) -> None:
+    """1% new and 1% edited documents: every step of datasets and corpus computes increment 1, the tokenizer nothing."""
+    assert story.second.failures == ()
+    old_corpus = {table: places for table, places in story.second.computed.items() if not table.startswith("prose.")}
+    assert old_corpus == dict.fromkeys(_INCREMENTAL, "1")
+    assert story.second.versions == story.versions
+
+
+def test_a_second_corpus_computes_only_itself(story: Story) -> None:
+    """A corpus over a dataset that is there already takes all its increments in as its own increment 0."""
+    fresh = {table: places for table, places in story.second.computed.items() if table.startswith("prose.")}
+    assert set(fresh.values()) == {"0"}
+    assert {f"prose.{table}" for table in (*_CORPUS_TABLES, "tokenizer", "packed_notes_128")} == set(fresh)
+
+
+def test_old_rows_and_the_tokenizer_are_unchanged(story: Story) -> None:
+    """Rows of increment 0 are, in every table, what they were before more data came."""
+    assert {table: story.old_rows_versions[table] for table in story.first_versions} == story.first_versions
+    assert story.tokenizers[0] == story.tokenizers[1]
+
+
+def test_ordinals_continue_in_the_same_generation(story: Story) -> None:
+    """Ordinals are dense over both increments, the old ones first."""
+    ordinals, increments = story.packed["ordinal"].to_pylist(), story.packed["increment"].to_pylist()
+    assert ordinals == list(range(len(ordinals)))
+    assert increments == sorted(increments) and set(increments) == {0, 1}
+    assert story.generations[0] == story.generations[1]
+
+
+def test_only_a_new_corpus_leaves_old_revisions_out(story: Story) -> None:
+    """An edited note is in the new corpus once, in its last revision; the old corpus holds both."""
+    assert len(story.new_members) == len(set(story.new_members))
+    assert sum(path.endswith("#101") for path in story.new_members) == 1
+    assert sum(path.endswith("#101") for path in story.old_members) == 2
+
+
+def test_a_training_run_in_progress_goes_on_byte_for_byte(story: Story) -> None:
+    """The stream that was open while the lake grew gives what was there to be read before, to the end."""
+    assert story.consumed == story.expected
+
+
+def test_upkeep_changes_no_digest_and_recomputes_nothing(story: Story) -> None:
+    """Compaction and expiry of snapshots leave all versions; the run after them finds everything up to date."""
+    assert story.versions_after_upkeep == story.versions
+    assert story.third.failures == () and story.third.computed == {}
+    assert story.third.versions == story.versions
+
+
+def test_a_pinned_blend_survives_upkeep_and_a_restart(story: Story) -> None:
+    """Every row can be read again, byte for byte, after its files were compacted away and the server started anew."""
+    assert story.read_after_upkeep == story.expected
+    assert story.read_after_restart == story.expected
 
 
 @pytest.mark.parametrize(("partitions", "backwards"), [(1, True), (7, False)])
 def test_partitions_and_file_order_change_no_digest(
     tmp_path: Path,
     source: Path,
-    reference: dict[str, str],
+    story: Story,
     monkeypatch: pytest.MonkeyPatch,
     partitions: int,
     backwards: bool,
 ) -> None:
-    """1 and 7 partitions, and files written in the opposite order, give the digests of the reference in every table."""
-    first, second = build(tmp_path, source, monkeypatch, partitions, backwards)
-    assert first.failures == () == second.failures
-    assert spark_versions(tmp_path) == reference
+    """1 and 7 partitions, and files written in the opposite order, give the same digest of every table."""
+    for name, value in point_at(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    config = {"spark.sql.shuffle.partitions": str(partitions), "spark.sql.adaptive.enabled": "false"}
+    write_first(source, backwards)
+    assert run(source, spark_config=config).failures == ()
+    write_second(source, backwards)
+    assert run(source, spark_config=config).failures == ()
+    found = spark_versions(tmp_path)
+    assert found == {table: version for table, version in story.versions.items() if table in found}
+    assert set(found) == set(story.first_versions)
 
 
-def test_kill_at_any_moment_changes_no_digest(tmp_path: Path, source: Path, reference: dict[str, str]) -> None:
-    """Runs that are killed at random moments, then one that may end: the digests are those of an undisturbed build."""
-    environment = {
-        **os.environ,
-        **point_at(tmp_path),
-        "HEADRACE_SPARK_MASTER": "local[1]",
-        "HEADRACE_SPARK_MEMORY": "1g",
-    }
+def test_kill_at_any_moment_changes_no_digest(tmp_path: Path, source: Path, story: Story) -> None:
+    """Runs on one core that are killed at random moments, then one that may end: digests of the undisturbed build."""
     draw = random.Random(20)
     kills = 0
-    write_first(source)
-    for phase, words in (("first", []), ("second", ["both"])):
-        if phase == "second":
-            write_second(source)
-        for _ in range(2):
-            kills += killed_run(source, words, environment, after_seconds=draw.uniform(12, 40))
-        finished = subprocess.run(command(source, words), env=environment, check=False, timeout=400)
+    for write, words in ((write_first, []), (write_second, ["both"])):
+        write(source)
+        kills += killed_run(source, tmp_path, words, after_seconds=draw.uniform(15, 35))
+        finished = subprocess.run(command(source, words), env=environment(tmp_path), check=False, timeout=400)
         assert finished.returncode == 0
     assert kills > 0, "at least one run was killed before it ended"
-    assert spark_versions(tmp_path) == reference
+    assert spark_versions(tmp_path) == story.versions
     ledger = Ledger(open_catalogue(settings_at(tmp_path)))
     ledger.refresh()
-    assert {table: str(sum_versions(ledger, table)) for table in reference} == reference
-
-
-def sum_versions(ledger: Ledger, table: str) -> object:
-    """A table's version as the ledger knows it."""
-    from spark_jobs.lake.digest import DataVersion
-
-    return sum((row.data_version for row in ledger.places(table).values()), DataVersion())
+    recorded = {
+        table: str(sum((row.data_version for row in ledger.places(table).values()), DataVersion()))
+        for table in story.versions
+    }
+    assert recorded == story.versions
 
 
 def command(source: Path, words: list[str]) -> list[str]:
@@ -253,9 +272,14 @@ def command(source: Path, words: list[str]) -> list[str]:
     return [sys.executable, "-m", "tests.main_path.project", str(source), *words]
 
 
-def killed_run(source: Path, words: list[str], environment: dict[str, str], after_seconds: float) -> int:
+def environment(root: Path) -> dict[str, str]:
+    """Environment of a run on one core."""
+    return {**os.environ, **point_at(root), "HEADRACE_SPARK_MASTER": "local[1]", "HEADRACE_SPARK_MEMORY": "1g"}
+
+
+def killed_run(source: Path, root: Path, words: list[str], after_seconds: float) -> int:
     """Start a run and kill it with all its processes; 1 if it was still running."""
-    process = subprocess.Popen(command(source, words), env=environment, start_new_session=True)
+    process = subprocess.Popen(command(source, words), env=environment(root), start_new_session=True)
     deadline = time.monotonic() + after_seconds
     while process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -120,12 +120,16 @@ def read_config(name: str, model: type[BaseModel], file: str | None, settings: S
             values = YAML(typ="safe").load(Path(file).read_text()) or {}
         except (OSError, YAMLError) as error:
             raise ConfigError(f"--config {file}: {error}; give a YAML or JSON file") from error
+        if not isinstance(values, dict):
+            raise ConfigError(f"--config {file}: it holds a {type(values).__name__}; write name: value lines")
     for setting in settings:
         key, value = _pair(setting)
         place = values
         *outer, last = key.split(".")
         for part in outer:
             place = place.setdefault(part, {})
+            if not isinstance(place, dict):
+                raise ConfigError(f"{setting}: {part} is a value, it has no parts")
         place[last] = _plain(value)
     try:
         return model.model_validate(values)

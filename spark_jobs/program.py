@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
-from spark_jobs.exceptions import AuditError, ConfigError, InputError
+from spark_jobs.exceptions import AuditError, ConfigError, InputError, StepRunError
 from spark_jobs.lake.binding import Binding, Source
-from spark_jobs.lake.catalogue import open_catalogue, spark_identifier
+from spark_jobs.lake.catalogue import load_table, open_catalogue, spark_identifier
+from spark_jobs.lake.failures import failure_line
 from spark_jobs.lake.ledger import Ledger
 from spark_jobs.lake.materialize import Lake, materialize
 from spark_jobs.lake.reads import is_path
 from spark_jobs.lake.session import start_session
 from spark_jobs.lake.settings import LakeSettings, load_settings
 from spark_jobs.lake.spark_types import spark_schema
-from spark_jobs.lake.tables import Table
+from spark_jobs.lake.tables import Table, check_identifier
 from spark_jobs.lake.write import Place, audit_frame, conform
 from spark_jobs.step import Output, Step
 
@@ -53,7 +54,7 @@ def run_step(
     settings = load_settings()
     sources: dict[str, Source] = {name: _source(text) for name, text in inputs.items()}
     if is_path(output):
-        yield from _to_parquet(settings, step, config, sources, Path(output), increment or 0)
+        yield from _in_one_line(step, _to_parquet(settings, step, config, sources, Path(output), increment or 0))
         return
     namespace, _, name = output.partition(".")
     if name != step.table.name:
@@ -78,7 +79,28 @@ def run_step(
 
 
 def _source(text: str) -> Source:
-    return tuple(text.split(",")) if "," in text else text
+    """One table or path, or several; paths as absolute ones, since a JVM may have been started elsewhere."""
+    parts = tuple(os.path.abspath(part) if _is_local(part) else part for part in text.split(","))
+    return parts if len(parts) > 1 else parts[0]
+
+
+def _is_local(text: str) -> bool:
+    return is_path(text) and "://" not in text
+
+
+def _in_one_line(step: Step, lines: Iterator[str]) -> Iterator[str]:
+    """Pass lines on, and say in one line what Spark fails with.
+
+    Raises:
+        StepRunError: Spark failed.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield from lines
+    except (PySparkException, Py4JError, OSError) as error:
+        raise StepRunError(f"{step.name}: {failure_line(error)}") from error
 
 
 def _to_parquet(
@@ -90,6 +112,15 @@ def _to_parquet(
     increment: int,
 ) -> Iterator[str]:
     """Compute one increment into Parquet: `path` itself, or a folder each for a step with side tables."""
+    unknown = [name for name in sources if name not in (*step.inputs, step.table.name)]
+    if unknown:
+        raise ConfigError(f"{step.name}: input {unknown[0]} is unknown; its inputs are {', '.join(step.inputs)}")
+    missing = [
+        name for name in step.inputs if name not in sources and (step.discover is None or name != step.inputs[0])
+    ]
+    if missing:
+        raise ConfigError(f"{step.name}: input {missing[0]} is missing; give --input {missing[0]}=TABLE_OR_PARQUET")
+    _require_there(settings, sources)
     spark = start_session(settings)
     frames = {name: _read(spark, source) for name, source in sources.items()}
     own = step.table.name
@@ -100,18 +131,33 @@ def _to_parquet(
         if listing is None:
             raise InputError(f"{step.name}: its source has nothing to read; check the config")
         frames[step.inputs[0]] = spark.createDataFrame(listing)
-    missing = [name for name in step.inputs if name not in frames]
-    if missing:
-        raise ConfigError(f"{step.name}: input {missing[0]} is missing; give --input {missing[0]}=TABLE_OR_PARQUET")
     binding = Binding(step, "program", {}, config, clock="program.arrivals", unbound=True)
     returned = binding.call(frames, lambda: spark, increment, base=0)
     output = returned if isinstance(returned, Output) else Output({own: returned})
     for table in step.tables:
         target = path if len(step.tables) == 1 else path / table.name
-        count = _write(spark, table, output.frames[table.name], target, increment)
+        count = _write(spark, table, output.frames[table.name], target.absolute(), increment)
         yield f"{target}: {count} rows"
     for frame in output.persisted:
         frame.unpersist()
+
+
+def _require_there(settings: LakeSettings, sources: Mapping[str, Source]) -> None:
+    """Refuse files and tables that do not exist before a session is started.
+
+    Raises:
+        InputError: names the first one.
+    """
+    everything = [one for source in sources.values() for one in ((source,) if isinstance(source, str) else source)]
+    for one in everything:
+        if _is_local(one) and not Path(one).exists():
+            raise InputError(f"{one}: no such file or folder; give --input NAME=TABLE_OR_PARQUET")
+    tables = [one for one in everything if not is_path(one)]
+    catalogue = open_catalogue(settings) if tables else None
+    for table in tables:
+        check_identifier(table)
+        if catalogue is not None and load_table(catalogue, table) is None:
+            raise InputError(f"{table}: there is no such table; give --input NAME=TABLE_OR_PARQUET")
 
 
 def _read(spark: SparkSession, source: Source) -> DataFrame:

@@ -18,6 +18,9 @@ def failure_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if any(sign in line for line in lines for sign in _FULL_DISK):
         return "the disk is full; free some space and run again, nothing was published"
+    if any("NOT_NULL_ASSERT_VIOLATION" in line for line in lines):
+        column = _after(lines, "NOT_NULL_ASSERT_VIOLATION")
+        return f"column {column} is null in a row, the table says it is required; fill it or leave such rows out"
     own = [found["message"] for found in map(_OWN_ERROR.match, lines) if found is not None]
     if own:
         return own[-1]
@@ -26,3 +29,9 @@ def failure_line(error: Exception) -> str:
     java = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
     chosen = (python[-1:] or causes[-1:] or java[:1] or lines[:1] or [type(error).__name__])[0]
     return f"{chosen[:500]}; the table is as it was, `--debug` shows the whole trace"
+
+
+def _after(lines: list[str], sign: str) -> str:
+    """The line that follows the one with `sign`."""
+    place = next(number for number, line in enumerate(lines) if sign in line)
+    return "".join(lines[place + 1 : place + 2]).replace('"', "")

@@ -54,26 +54,25 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
 _PARTITION = re.compile(r"(?:days\((?P<days>\w+)\)|(?P<identity>\w+))")
 _RESERVED_NAMESPACES = frozenset({"system", "blends", "default"})
 _METADATA_TABLES = frozenset(
-    name.strip()
-    for name in [
-        "\n    all_data_files",
-        " all_delete_files",
-        " all_entries",
-        " all_files",
-        " all_manifests",
-        " changes",
-        " data_files",
-        " delete_files",
-        " entries",
-        "\n    files",
-        " history",
-        " manifests",
-        " metadata_log_entries",
-        " partitions",
-        " position_deletes",
-        " properties",
-        " refs",
-        " snapshots\n    ",
+    [
+        "all_data_files",
+        "all_delete_files",
+        "all_entries",
+        "all_files",
+        "all_manifests",
+        "changes",
+        "data_files",
+        "delete_files",
+        "entries",
+        "files",
+        "history",
+        "manifests",
+        "metadata_log_entries",
+        "partitions",
+        "position_deletes",
+        "properties",
+        "refs",
+        "snapshots",
     ]
 )
 _PRIMITIVES: Mapping[str, IcebergType] = {

@@ -107,7 +107,6 @@ def test_own_data_and_an_own_table_work_as_written(checkout: Checkout) -> None:
     assert 0 < steps["notes.long_texts"]["rows"] < 60
     assert steps["mine.packed_notes_2048"]["rows"] > 0
     assert "notes" in checkout.run(listing)
-    assert "bad_record" not in checkout.run("headrace table show notes.arrivals", expect=0)
 
     (source / "b.jsonl").write_text(
         json.dumps({"id": 100, "body": "A new note. " + "rain fills the pond. " * 40}) + "\n"
@@ -117,7 +116,6 @@ def test_own_data_and_an_own_table_work_as_written(checkout: Checkout) -> None:
     assert again["notes.documents"]["detail"] == "increments 1"
     assert again["notes.documents"]["rows"] == 61
     assert again["mine.tokenizer"]["status"] == "unchanged"
-    assert {step["status"] for step in json.loads(checkout.run(f"{run} --json"))} == {"unchanged"}
 
     create, _ = blocks("console")[-1].strip().splitlines()
     create = re.sub(r"--source \S+=3 --source \S+=1", "--source mine.packed_notes_2048", create)

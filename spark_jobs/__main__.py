@@ -30,7 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one step; gives the exit status: 0 done, 2 something given cannot be used."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    logging.getLogger("py4j").setLevel(logging.WARNING)
+    for chatty in ("py4j", "pyiceberg"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
     if not words or words[0] in ("-h", "--help"):
         sys.stdout.write(f"{__doc__}\nSteps: {', '.join(step_names())}\n")
         return 0

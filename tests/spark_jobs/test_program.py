@@ -148,7 +148,7 @@ def test_a_config_comes_from_a_file_and_from_the_line(here: Path, capsys: pytest
         status, _, errors = run(capsys, *verdicts, *settings)
         assert status == 0, errors
         failed = pq.read_table(here / "verdicts.parquet").sort_by("doc_id")["failed"].to_pylist()
-        kept.append([any(rule["rule"] == "min_words" for rule in rules) for rules in failed])
+        kept.append([any(rule["rule"] == "too_few_words" for rule in rules) for rules in failed])
     assert kept == [[True, True], [False, True]]
 
 

@@ -92,12 +92,26 @@ def _explain(error: Exception) -> tuple[str | None, int]:
     blender = sys.modules.get("blender_service.exceptions")
     if blender is not None:
         known += (blender.BlenderError,)
+    if _tells_of_a_full_disk(error):
+        where = os.environ.get("DAGSTER_HOME") or os.getcwd()
+        return f"the disk of {where} is full (or fails); free some space and run again, nothing half-written shows", 2
     if isinstance(error, known):
         return _one_line(error), 1 if isinstance(error, RunFailedError) else 2
     if isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename else ""
         return f"{place}{error.strerror or _one_line(error)}", 2
     return None, 1
+
+
+def _tells_of_a_full_disk(error: BaseException) -> bool:
+    """Whether an error, or what caused it, is a disk without space: SQLite calls that an I/O error at times."""
+    signs = ("No space left on device", "disk is full", "disk I/O error")
+    chain: BaseException | None = error
+    while chain is not None:
+        if any(sign in str(chain) for sign in signs):
+            return True
+        chain = chain.__cause__ or chain.__context__
+    return False
 
 
 def _one_line(error: BaseException) -> str:

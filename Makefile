@@ -15,7 +15,7 @@ demo: setup ## build a lake from files on this machine, train on it over gRPC (A
 	@.venv/bin/headrace demo $(ARGS)
 
 test: lint ## all checks and the whole test suite (ARGS= for pytest)
-	@$(PYTHON) -m pytest $(ARGS)
+	@$(PYTHON) -m pytest --numprocesses 2 --dist loadfile $(ARGS)
 
 lint: setup ## style, types and the layers between packages
 	@$(PYTHON) -m ruff check --quiet .

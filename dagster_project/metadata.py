@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import enum
 import inspect
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -46,11 +47,17 @@ def definition_metadata(identifier: str, table: Table, step: Step) -> dict[str, 
     return {
         "dagster/column_schema": dg.TableSchema(columns=columns),
         "dagster/table_name": identifier,
-        "dagster/code_references": dg.CodeReferencesMetadataValue(
-            code_references=[dg.LocalFileCodeReference(file_path=str(file), line_number=line, label=step.name)]
-        ),
+        "dagster/code_references": _code_reference(str(file), line, step.name),
         "scope": step.scope.value,
     }
+
+
+def _code_reference(file: str, line: int, label: str) -> dg.CodeReferencesMetadataValue:
+    """Where the code is; Dagster calls this young, the version is pinned, so users need not be told at every start."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        reference = dg.LocalFileCodeReference(file_path=file, line_number=line, label=label)
+        return dg.CodeReferencesMetadataValue(code_references=[reference])
 
 
 def materialization_metadata(

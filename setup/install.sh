@@ -122,7 +122,7 @@ install_packages() {
   fi
   touch "$UNFINISHED"
   say "installing the packages of requirements.lock, about 6 GB of which most is torch"
-  quietly "installing packages" "${pip[@]}" --require-hashes --compile-bytecode -r requirements.lock
+  quietly "installing packages" "${pip[@]}" --compile-bytecode --require-hashes -r requirements.lock
   quietly "installing headrace" "${pip[@]}" --no-deps --editable .
   rm "$UNFINISHED"
 }

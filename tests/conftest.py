@@ -25,6 +25,11 @@ hypothesis_settings.load_profile("headrace")
 LakeAt = Callable[..., Lake]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long tests first, so that of two processes none is left alone with them at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one JVM of the run, with a session of a lake that nobody uses."""

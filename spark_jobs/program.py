@@ -23,7 +23,7 @@ from spark_jobs.lake.settings import LakeSettings, load_settings
 from spark_jobs.lake.spark_types import spark_schema
 from spark_jobs.lake.tables import Table, check_identifier
 from spark_jobs.lake.write import Place, audit_frame, conform
-from spark_jobs.step import Output, Step
+from spark_jobs.step import Step
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -132,8 +132,7 @@ def _to_parquet(
             raise InputError(f"{step.name}: its source has nothing to read; check the config")
         frames[step.inputs[0]] = spark.createDataFrame(listing)
     binding = Binding(step, "program", {}, config, clock="program.arrivals", unbound=True)
-    returned = binding.call(frames, lambda: spark, increment, base=0)
-    output = returned if isinstance(returned, Output) else Output({own: returned})
+    output = binding.call(frames, lambda: spark, increment, base=0)
     for table in step.tables:
         target = path if len(step.tables) == 1 else path / table.name
         count = _write(spark, table, output.frames[table.name], target.absolute(), increment)

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from spark_jobs.exceptions import StepDeclarationError
 from spark_jobs.lake.tables import check_identifier
 from spark_jobs.lake.write import Place
-from spark_jobs.step import Scope, Step
+from spark_jobs.step import Output, Scope, Step
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -95,11 +95,12 @@ class Binding:
         session: Callable[[], SparkSession],
         increment: int | None,
         base: int,
-    ) -> Any:
-        """Call the step's function with what its parameters name."""
+    ) -> Output:
+        """Call the step's function with what its parameters name; one DataFrame is the output's only frame."""
         special: dict[str, Any] = {"config": self.config, "increment": increment, "base": base, **self.arguments}
         names = self.step.parameters
         values = {name: special[name] for name in names if name in special}
         if "spark" in names:
             values["spark"] = session()
-        return self.step.function(**values, **{name: frame for name, frame in frames.items() if name in names})
+        returned = self.step.function(**values, **{name: frame for name, frame in frames.items() if name in names})
+        return returned if isinstance(returned, Output) else Output({self.step.table.name: returned})

@@ -168,8 +168,7 @@ def _call(lake: Lake, binding: Binding, task: Task) -> Output:
     given = frames(spark, binding, task.reads)
     if task.discovered is not None and binding.discovered is not None:
         given[binding.discovered] = spark.createDataFrame(task.discovered)
-    returned = binding.call(given, lake.session, task.increment, base)
-    return returned if isinstance(returned, Output) else Output({binding.step.table.name: returned})
+    return binding.call(given, lake.session, task.increment, base)
 
 
 def _publish(

@@ -292,7 +292,8 @@ class _Asset:
         self, context: dg.AssetExecutionContext, lake: Lake, table: Table, outcome: TableOutcome
     ) -> dg.MaterializeResult[Any]:
         key = dg.AssetKey(outcome.identifier.split("."))
-        plot = self.step.plot if table is self.step.table else None
+        drawn = self.step.plot
+        plot = drawn if drawn is not None and (drawn.table or self.step.table.name) == table.name else None
         iceberg = load_table(lake.catalogue, outcome.identifier) if outcome.computed else None
         partition = context.partition_key if self.partitions_def is not None else None
         shown = shown_rows(table, outcome.computed)

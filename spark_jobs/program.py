@@ -22,7 +22,7 @@ from spark_jobs.lake.session import start_session
 from spark_jobs.lake.settings import LakeSettings, load_settings
 from spark_jobs.lake.spark_types import spark_schema
 from spark_jobs.lake.tables import Table, check_identifier
-from spark_jobs.lake.write import Place, audit_frame, conform
+from spark_jobs.lake.write import Place, audit_frame, conform, proof_results
 from spark_jobs.step import Step
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _to_parquet(
     if unknown:
         raise ConfigError(f"{step.name}: input {unknown[0]} is unknown; its inputs are {', '.join(step.inputs)}")
     missing = [
-        name for name in step.inputs if name not in sources and (step.discover is None or name != step.inputs[0])
+        name for name in step.required_inputs if name not in sources and (not step.discover or name != step.inputs[0])
     ]
     if missing:
         raise ConfigError(f"{step.name}: input {missing[0]} is missing; give --input {missing[0]}=TABLE_OR_PARQUET")
@@ -135,7 +135,7 @@ def _to_parquet(
     output = binding.call(frames, lambda: spark, increment, base=0)
     for table in step.tables:
         target = path if len(step.tables) == 1 else path / table.name
-        count = _write(spark, table, output.frames[table.name], target.absolute(), increment)
+        count = _write(spark, table, output.frames[table.name], target.absolute(), increment, frames)
         yield f"{target}: {count} rows"
     for frame in output.persisted:
         frame.unpersist()
@@ -172,7 +172,9 @@ def _read(spark: SparkSession, source: Source) -> DataFrame:
     return whole
 
 
-def _write(spark: SparkSession, table: Table, frame: DataFrame, target: Path, increment: int) -> int:
+def _write(
+    spark: SparkSession, table: Table, frame: DataFrame, target: Path, increment: int, given: Mapping[str, DataFrame]
+) -> int:
     """Write beside the target, audit, rename."""
     from pyspark.sql import functions as F
 
@@ -185,7 +187,7 @@ def _write(spark: SparkSession, table: Table, frame: DataFrame, target: Path, in
         rows.write.parquet(str(beside))
         place = Place.increment(increment) if table.has_increments else Place.whole()
         landed = spark.read.parquet(str(beside))
-        checks = audit_frame(landed, table, place)
+        checks = (*audit_frame(landed, table, place), *proof_results(table, landed, given, increment))
         failed = [check for check in checks if not check.passed]
         if failed:
             reasons = "; ".join(f"{check.name}: {check.bad_row_count} rows" for check in failed)

@@ -15,7 +15,7 @@ input holds
     INTAKE      the rows of all increments of the inputs that no earlier increment of the own table took in
     WHOLE       all rows (tables without increments)
 
-while an input that is frozen itself is always given whole. An input bound to several tables is their union, with a
+while an input that is frozen itself is always given whole; one that has a default (None) may be left unbound. An input bound to several tables is their union, with a
 column `dataset` (the namespace each row came from) and `dataset_increment`. A corpus reads its datasets by the corpus's
 own increments.
 
@@ -61,12 +61,19 @@ class NoConfig(BaseModel):
 
 @dataclass(frozen=True)
 class Plot:
-    """A picture for the UI: drawn from some columns of the published table (at most a million rows)."""
+    """A picture for the UI: drawn from some columns of a published table (at most a million rows).
+
+    Attributes:
+        title: what it shows.
+        columns: of the table.
+        draw: from those columns to a PNG.
+        table: name of the side table that is drawn; None for the main table.
+    """
 
     title: str
     columns: tuple[str, ...]
     draw: Callable[[pa.Table], bytes]
-    """From those columns to a PNG."""
+    table: str | None = None
 
 
 @dataclass(frozen=True)
@@ -132,6 +139,12 @@ class Step:
     def inputs(self) -> tuple[str, ...]:
         """Names of the input tables, the own history left out."""
         return tuple(p for p in self.parameters if p not in SPECIAL_PARAMETERS and p != self.table.name)
+
+    @property
+    def required_inputs(self) -> tuple[str, ...]:
+        """Those of the inputs that must be bound: a parameter with a default may be left out."""
+        declared = inspect.signature(self.function).parameters
+        return tuple(name for name in self.inputs if declared[name].default is inspect.Parameter.empty)
 
 
 def step(

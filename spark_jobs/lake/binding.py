@@ -60,7 +60,7 @@ class Binding:
             check_identifier(identifier)
         if self.unbound:
             return
-        missing = [name for name in self.step.inputs if name not in self.inputs and name != self.discovered]
+        missing = [name for name in self.step.required_inputs if name not in self.inputs and name != self.discovered]
         unknown = [name for name in self.inputs if name not in self.step.inputs]
         if missing or unknown:
             raise StepDeclarationError(

@@ -34,7 +34,7 @@ from spark_jobs.lake.materialization import Materialization
 from spark_jobs.lake.plan import Task, tasks
 from spark_jobs.lake.provenance import git_commit
 from spark_jobs.lake.reads import frames, snapshots_of
-from spark_jobs.lake.write import CheckResult, Target, Written, discard, publish, require_passed, write_to_branch
+from spark_jobs.lake.write import CheckResult, Target, Written, discard, prove, publish, require_passed, write_to_branch
 from spark_jobs.step import Output, Scope
 
 if TYPE_CHECKING:
@@ -139,12 +139,15 @@ def _write(
     output = Output({})
     spark = lake.session()
     try:
-        output = _call(lake, binding, task)
+        given = _inputs(lake, binding, task)
+        output = binding.call(given, lake.session, task.increment, _base(lake, binding, task))
         _require_properties(lake, binding, task, ready[0], output)
         for declared, table, identifier in zip(binding.step.tables, ready, binding.tables, strict=True):
             frame = _with_increment(output.frames[declared.name], task.increment, declared.has_increments)
             target = Target(identifier, declared, task.place, laid_out=binding.step.numbered)
-            written.append(write_to_branch(spark, lake.catalogue, table, target, frame, summary))
+            landed = write_to_branch(spark, lake.catalogue, table, target, frame, summary)
+            written.append(landed)
+            written[-1] = prove(spark, landed, target, given, task.increment)
         for one in written:
             require_passed(one)
     except (PySparkException, Py4JError, OSError) as error:
@@ -160,15 +163,19 @@ def _write(
     return output.properties, written
 
 
-def _call(lake: Lake, binding: Binding, task: Task) -> Output:
-    """The step's function on its inputs."""
+def _inputs(lake: Lake, binding: Binding, task: Task) -> dict[str, DataFrame]:
+    """What the step reads, by parameter."""
     spark = lake.session()
-    previous = lake.ledger.increments(binding.tables[0]) if binding.step.numbered else {}
-    base = sum(row.row_count for number, row in previous.items() if number < (task.increment or 0))
     given = frames(spark, binding, task.reads)
     if task.discovered is not None and binding.discovered is not None:
         given[binding.discovered] = spark.createDataFrame(task.discovered)
-    return binding.call(given, lake.session, task.increment, base)
+    return given
+
+
+def _base(lake: Lake, binding: Binding, task: Task) -> int:
+    """Rows of the increments before, for tables whose rows are numbered."""
+    previous = lake.ledger.increments(binding.tables[0]) if binding.step.numbered else {}
+    return sum(row.row_count for number, row in previous.items() if number < (task.increment or 0))
 
 
 def _publish(

@@ -23,8 +23,9 @@ This module needs PyIceberg alone, so that Dagster's definitions load without Sp
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -49,6 +50,9 @@ from pyiceberg.types import (
 )
 
 from spark_jobs.exceptions import TableDeclarationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
 _PARTITION = re.compile(r"(?:days\((?P<days>\w+)\)|(?P<identity>\w+))")
@@ -120,6 +124,22 @@ class Check:
     description: str
 
 
+@dataclass(frozen=True)
+class Proof:
+    """A blocking check that no single row can show: what the rows say together, and beside the step's inputs.
+
+    Attributes:
+        name: as a check's.
+        description: what holds.
+        violations: from the rows as they were written, the step's inputs by name (its own earlier rows among them) and
+            the increment to the rows that break it.
+    """
+
+    name: str
+    description: str
+    violations: Callable[[DataFrame, Mapping[str, DataFrame], int | None], DataFrame]
+
+
 INCREMENT = Column("increment!", "int", "increment that brought the row, from 0")
 
 
@@ -135,6 +155,7 @@ class Table:
         sort: columns by which each data file is ordered.
         partition: identity columns or `days(column)`, in order.
         checks: blocking row checks, audited before publishing. Required columns and the key are checked besides.
+        proofs: blocking checks over all rows written together, each a Spark job of its own.
         properties: table properties set at creation.
         sampled: columns whose values are text of documents, hidden where the policy for samples is `ids`.
     """
@@ -146,6 +167,7 @@ class Table:
     sort: tuple[str, ...] = ()
     partition: tuple[str, ...] = ()
     checks: tuple[Check, ...] = ()
+    proofs: tuple[Proof, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     sampled: tuple[str, ...] = ()
 

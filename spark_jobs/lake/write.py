@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -212,6 +212,25 @@ def write_to_branch(
     )
 
 
+def prove(
+    spark: SparkSession, written: Written, target: Target, frames: Mapping[str, DataFrame], increment: int | None
+) -> Written:
+    """Add to what was written the results of its table's proofs, over the rows as they lie on the branch."""
+    if not target.declared.proofs:
+        return written
+    landed = spark.table(spark_identifier(written.identifier, written.branch)).where(target.place.predicate)
+    return replace(written, checks=(*written.checks, *proof_results(target.declared, landed, frames, increment)))
+
+
+def proof_results(
+    declared: Table, landed: DataFrame, frames: Mapping[str, DataFrame], increment: int | None
+) -> tuple[CheckResult, ...]:
+    """Count what breaks each proof of a table."""
+    return tuple(
+        _result(proof.name, proof.violations(landed, frames, increment).count(), declared) for proof in declared.proofs
+    )
+
+
 def _start_branch(spark: SparkSession, catalogue: Catalog, table: IcebergTable, identifier: str, branch: str) -> None:
     """Make a branch at main, and remove those of dead writers: under the lease nobody else's can be alive."""
     stale = [name for name in table.refs() if name.startswith(_BRANCH_PREFIX)]
@@ -335,6 +354,7 @@ def check_names(declared: Table, placed: bool) -> dict[str, str]:
     names |= {check.name: f"{check.description}: {check.predicate}" for check in declared.checks}
     if declared.key:
         names["unique_key"] = f"no two rows of an increment or partition share {', '.join(declared.key)}"
+    names |= {proof.name: proof.description for proof in declared.proofs}
     return names
 
 

@@ -15,9 +15,9 @@ input holds
     INTAKE      the rows of all increments of the inputs that no earlier increment of the own table took in
     WHOLE       all rows (tables without increments)
 
-while an input that is frozen itself is always given whole; one that has a default (None) may be left unbound. An input bound to several tables is their union, with a
+while an input that is frozen itself is always given whole. An input bound to several tables is their union, with a
 column `dataset` (the namespace each row came from) and `dataset_increment`. A corpus reads its datasets by the corpus's
-own increments.
+own increments. A parameter with a default (None) may be left unbound.
 
 The function returns a DataFrame with the columns of its table but for `increment`, or an `Output` where it has side
 tables or table properties that only the data can tell.

@@ -2,7 +2,7 @@
 
 Two members are the same if they have the same bytes (`content_sha256`), or the same letters (`letters_sha256`, which is
 null for texts with few letters). Who is kept: of members that are the same, the one of the earliest increment, then of
-the dataset named first in the config, then of the lowest doc_id. What an earlier increment kept stays kept, and what it
+the lowest `place` (see `members`), then of the lowest doc_id. What an earlier increment kept stays kept, and what it
 removed is nobody's witness.
 
 It is decided in two rounds over narrow columns (no content is read), each one shuffle:
@@ -27,24 +27,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict, Field
-
 from spark_jobs.lake.tables import Check, Column, Table
-from spark_jobs.step import Scope, step
+from spark_jobs.step import NoConfig, Scope, step
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame
-
-
-class ExactDuplicatesConfig(BaseModel):
-    """Whom to keep."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    datasets: tuple[str, ...] = Field(
-        min_length=1, description="datasets of the corpus; of duplicates in one increment, the first dataset's is kept"
-    )
 
 
 EXACT_DUPLICATES = Table(
@@ -65,17 +52,15 @@ EXACT_DUPLICATES = Table(
 )
 
 
-@step(version="1", scope=Scope.HISTORY, tables=(EXACT_DUPLICATES,))
-def exact_duplicates(
-    members: DataFrame, exact_duplicates: DataFrame, increment: int, config: ExactDuplicatesConfig
-) -> DataFrame:
+@step(version="2", scope=Scope.HISTORY, tables=(EXACT_DUPLICATES,))
+def exact_duplicates(members: DataFrame, exact_duplicates: DataFrame, increment: int, config: NoConfig) -> DataFrame:
     """Find the new members that repeat a kept one; one row per removed member.
 
     Args:
         members: rows of `members` of increments 0 to `increment`, with the column `increment`.
         exact_duplicates: own rows of the increments before.
         increment: the increment whose members are new.
-        config: the order of datasets.
+        config: nothing to configure.
 
     Returns:
         Rows of the table `exact_duplicates` for the new members.
@@ -83,14 +68,13 @@ def exact_duplicates(
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    narrow = members.select("increment", "dataset", "doc_id", "content_sha256", "letters_sha256")
+    narrow = members.select("increment", "dataset", "doc_id", "place", "content_sha256", "letters_sha256")
     compared = narrow.where(F.col("increment") == increment)
     if increment > 0:
         earlier = narrow.where(F.col("increment") < increment)
         compared = compared.unionByName(earlier.join(exact_duplicates.select("doc_id"), "doc_id", "left_anti"))
 
-    place = F.struct("increment", _dataset_rank(config.datasets).alias("dataset_rank"), "doc_id")
-    ranked = compared.withColumn("place", place)
+    ranked = compared.withColumn("place", F.struct("increment", "place", "doc_id"))
     same_bytes = Window.partitionBy("content_sha256").orderBy("place")
     standing = ranked.select(
         "*",
@@ -107,16 +91,3 @@ def exact_duplicates(
         F.col("kept_place.doc_id").alias("witness_doc_id"),
         F.when(F.col("bytes_place") == F.col("kept_place"), "bytes").otherwise("letters").alias("matched"),
     )
-
-
-def _dataset_rank(datasets: tuple[str, ...]) -> SparkColumn:
-    """Place of each row's dataset in the config; a dataset that is not there is an error."""
-    from pyspark.sql import functions as F
-
-    rank = F.array_position(F.lit(list(datasets)), F.col("dataset"))
-    message = F.concat(
-        F.lit("exact_duplicates: dataset "),
-        "dataset",
-        F.lit(f" has no place among {list(datasets)}; add it to `datasets`"),
-    )
-    return F.when(rank > 0, rank).otherwise(F.raise_error(message).cast("bigint"))

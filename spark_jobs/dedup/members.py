@@ -1,4 +1,16 @@
-"""Members: the documents that enter a corpus, before any of them is compared with others."""
+"""Members: the documents that enter a corpus, before any of them is compared with others, and whom to keep first.
+
+Of documents that repeat each other, the one with the lowest `place` is kept. A place is the document's standing, a
+coarse class made of what is known about it, and then a hash, so that no dataset or name wins by accident:
+
+    place = standing (0..15, 4 bits) | first 59 bits of doc_id, which is a SHA-256
+    standing counts through the criteria of `keep_first`, the first one weighs most:
+        dataset     its place in the config        original    no fork of another repository
+        known_good  its repository is listed       licensed    its licence is known
+
+At most 16 classes: criteria are used from the front while they fit. Few classes are what lets the kept set be found in
+few parallel rounds (a class of its own for every document takes as many rounds as there are documents).
+"""
 
 from __future__ import annotations
 
@@ -10,9 +22,13 @@ from spark_jobs.lake.tables import Check, Column, Table
 from spark_jobs.step import Scope, step
 
 if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame
 
 Revisions = Literal["latest", "all"]
+Criterion = Literal["dataset", "original", "known_good", "licensed"]
+_CLASSES = 16
+_HASH_BITS = 59
 
 
 class MembersConfig(BaseModel):
@@ -26,6 +42,12 @@ class MembersConfig(BaseModel):
         description="by dataset: `latest` (the default) takes only the newest revision of each path among those that "
         "arrive together, `all` takes every one",
     )
+
+    keep_first: tuple[Criterion, ...] = Field(
+        ("dataset", "known_good", "original", "licensed"),
+        description="whom to keep of documents that repeat each other, the strongest criterion first; then by hash",
+    )
+    known_good: tuple[str, ...] = Field((), description="repositories whose documents are kept before others'")
 
     @model_validator(mode="after")
     def _datasets_are_known(self) -> MembersConfig:
@@ -49,6 +71,7 @@ MEMBERS = Table(
         Column("doc_id!", "string", "identity of the document"),
         Column("repository", "string", "repository of the document; null where it has none"),
         Column("path!", "string", "path in the repository or the dataset"),
+        Column("place!", "long", "order in which documents are considered for keeping, lowest first; see the step"),
         Column("kind!", "string", "code, prose, markup or data"),
         Column("language", "string", "programming or natural language"),
         Column("byte_count!", "long", "bytes of the document as it came"),
@@ -57,12 +80,21 @@ MEMBERS = Table(
     ),
     key=("doc_id",),
     partition=("increment", "shard"),
-    checks=(Check("byte_count_not_negative", "byte_count >= 0", "a document has no fewer than 0 bytes"),),
+    checks=(
+        Check("byte_count_not_negative", "byte_count >= 0", "a document has no fewer than 0 bytes"),
+        Check("place_not_negative", "place >= 0", "a place has 63 bits"),
+    ),
 )
 
 
-@step(version="1", scope=Scope.INCREMENT, tables=(MEMBERS,))
-def members(documents: DataFrame, texts: DataFrame, verdicts: DataFrame, config: MembersConfig) -> DataFrame:
+@step(version="2", scope=Scope.INCREMENT, tables=(MEMBERS,))
+def members(
+    documents: DataFrame,
+    texts: DataFrame,
+    verdicts: DataFrame,
+    config: MembersConfig,
+    repositories: DataFrame | None = None,
+) -> DataFrame:
     """Take in what the verdicts kept, of each path the latest revision; one row per document.
 
     The latest revision is the one of the highest dataset increment, kept or not: a revision that was replaced does not
@@ -73,6 +105,7 @@ def members(documents: DataFrame, texts: DataFrame, verdicts: DataFrame, config:
         texts: the same of `texts`.
         verdicts: the same of `verdicts`.
         config: datasets and their policies.
+        repositories: the same of `repositories`; without it no document counts as a fork.
 
     Returns:
         Rows of the table `members`.
@@ -80,13 +113,14 @@ def members(documents: DataFrame, texts: DataFrame, verdicts: DataFrame, config:
     from pyspark.sql import functions as F
 
     identity = ["dataset", "doc_id"]
-    about = ["shard", "repository", "path", "kind", "language", "byte_count", "content_sha256"]
+    about = ["shard", "repository", "path", "kind", "language", "byte_count", "content_sha256", "licence"]
     candidates = documents.select(*identity, *about, "dataset_increment").where(F.col("dataset").isin(*config.datasets))
     latest = [name for name in config.datasets if config.revisions.get(name, "latest") == "latest"]
     kept = verdicts.where("kept").select(*identity)
     letters = texts.select(*identity, "letters_sha256")
     joined = _latest_revisions(candidates, latest).join(kept, identity).join(letters, identity)
-    return joined.select([column.name for column in MEMBERS.columns])
+    placed = _with_forks(joined, repositories).withColumn("place", _place(config))
+    return placed.select([column.name for column in MEMBERS.columns])
 
 
 def _latest_revisions(documents: DataFrame, datasets: list[str]) -> DataFrame:
@@ -102,3 +136,36 @@ def _latest_revisions(documents: DataFrame, datasets: list[str]) -> DataFrame:
         F.desc("dataset_increment"), F.asc("doc_id")
     )
     return documents.withColumn("age", F.row_number().over(newest_first)).where("age = 1").drop("age")
+
+
+def _with_forks(documents: DataFrame, repositories: DataFrame | None) -> DataFrame:
+    """Add the column `fork`: whether the document's repository is one, as its dataset increment knew it."""
+    from pyspark.sql import functions as F
+
+    if repositories is None:
+        return documents.withColumn("fork", F.lit(False))
+    keys = ["dataset", "dataset_increment", "repository"]
+    forks = repositories.where("fork_of IS NOT NULL").select(*keys, F.lit(True).alias("fork")).distinct()
+    return documents.join(forks, keys, "left").fillna(False, ["fork"])
+
+
+def _place(config: MembersConfig) -> SparkColumn:
+    """Standing and hash in one number."""
+    from pyspark.sql import functions as F
+
+    levels: dict[str, tuple[int, SparkColumn]] = {
+        "dataset": (
+            min(len(config.datasets), _CLASSES),
+            F.least(F.array_position(F.lit(list(config.datasets)), F.col("dataset")), F.lit(_CLASSES)) - 1,
+        ),
+        "original": (2, F.col("fork").cast("long")),
+        "known_good": (2, 1 - F.coalesce(F.col("repository").isin(*config.known_good), F.lit(False)).cast("long")),
+        "licensed": (2, F.col("licence").isNull().cast("long")),
+    }
+    standing, classes = F.lit(0).cast("long"), 1
+    for criterion in config.keep_first:
+        count, level = levels[criterion]
+        if classes * count <= _CLASSES and (criterion != "known_good" or config.known_good):
+            standing, classes = standing * count + level, classes * count
+    first_bits = F.shiftright(F.conv(F.substring("doc_id", 1, 15), 16, 10).cast("long"), 60 - _HASH_BITS)
+    return F.shiftleft(standing, _HASH_BITS) + first_bits

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from spark_jobs.dedup.exact_duplicates import EXACT_DUPLICATES, ExactDuplicatesConfig, exact_duplicates
+from spark_jobs.dedup.exact_duplicates import EXACT_DUPLICATES, exact_duplicates
+from spark_jobs.step import NoConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DATASETS = ("code", "docs", "web")
-CONFIG = ExactDuplicatesConfig(datasets=DATASETS)
+SCHEMA = "increment int, dataset string, doc_id string, content_sha256 string, letters_sha256 string, place bigint"
 
 
 class Member(NamedTuple):
@@ -42,13 +43,13 @@ def run(
     removed: Sequence[Removal],
     increment: int,
     partitions: int = 2,
-    config: ExactDuplicatesConfig = CONFIG,
+    datasets: Sequence[str] = DATASETS,
 ) -> set[Removal]:
     """Rows of the step for one increment."""
-    schema = "increment int, dataset string, doc_id string, content_sha256 string, letters_sha256 string"
-    frame = spark.createDataFrame(list(members), schema).repartition(partitions)
+    placed = [(*member, datasets.index(member.dataset)) for member in members]
+    frame = spark.createDataFrame(placed, SCHEMA).repartition(partitions)
     own = spark.createDataFrame(list(removed), "dataset string, doc_id string, witness_doc_id string, matched string")
-    rows = exact_duplicates(frame, own, increment, config).collect()
+    rows = exact_duplicates(frame, own, increment, NoConfig()).collect()
     found = {Removal(*row) for row in rows}
     assert len(found) == len(rows)
     return found
@@ -146,12 +147,12 @@ def test_worked_example(spark: SparkSession) -> None:
     }
 
 
-def test_the_first_dataset_of_the_config_is_kept_then_the_lowest_doc_id(spark: SparkSession) -> None:
-    """Within one increment, datasets rank as the config names them."""
+def test_the_lowest_place_is_kept_then_the_lowest_doc_id(spark: SparkSession) -> None:
+    """Within one increment, places decide: here each dataset is one."""
     members = [Member(0, "docs", "a", "x", None), Member(0, "web", "b", "x", None), Member(0, "code", "c", "x", None)]
     assert {row.witness_doc_id for row in run(spark, members, [], 0)} == {"c"}
-    reordered = ExactDuplicatesConfig(datasets=("web", "docs", "code"))
-    assert {row.witness_doc_id for row in run(spark, members, [], 0, config=reordered)} == {"b"}
+    reordered = ("web", "docs", "code")
+    assert {row.witness_doc_id for row in run(spark, members, [], 0, datasets=reordered)} == {"b"}
     same = [Member(0, "docs", "b", "x", None), Member(0, "docs", "a", "x", None)]
     assert run(spark, same, [], 0) == {Removal("docs", "b", "a", "bytes")}
 
@@ -180,14 +181,6 @@ def test_texts_with_few_letters_are_compared_by_bytes_alone(spark: SparkSession)
     assert run(spark, members, [], 0) == {Removal("code", "d", "b", "bytes")}
 
 
-def test_a_dataset_without_a_place_is_an_error(spark: SparkSession) -> None:
-    """The order of datasets must name every one."""
-    from pyspark.errors import PySparkException
-
-    with pytest.raises(PySparkException, match="dataset docs has no place"):
-        run(spark, [Member(0, "docs", "a", "x", None)], [], 0, config=ExactDuplicatesConfig(datasets=("code",)))
-
-
 def test_removals_are_identical_for_1_2_and_7_partitions(spark: SparkSession) -> None:
     """Neither the number of partitions nor the order of rows shows, odd letters included."""
     members = random_members(9, increments=1, consistent=False)
@@ -198,7 +191,6 @@ def test_removals_are_identical_for_1_2_and_7_partitions(spark: SparkSession) ->
 
 def test_rows_fit_the_table(spark: SparkSession) -> None:
     """Columns are those declared, all of them strings."""
-    schema = "increment int, dataset string, doc_id string, content_sha256 string, letters_sha256 string"
     own = spark.createDataFrame([], "dataset string, doc_id string, witness_doc_id string, matched string")
-    frame = exact_duplicates(spark.createDataFrame([], schema), own, 0, CONFIG)
+    frame = exact_duplicates(spark.createDataFrame([], SCHEMA), own, 0, NoConfig())
     assert [(name, kind) for name, kind in frame.dtypes] == [(c.name, c.type) for c in EXACT_DUPLICATES.columns]

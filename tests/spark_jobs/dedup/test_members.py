@@ -44,7 +44,7 @@ DOCUMENTS = [
 ALL = ("code", "docs", "other")
 DOCUMENTS_SCHEMA = (
     "dataset string, dataset_increment int, doc_id string, repository string, path string, increment int, shard int, "
-    "kind string, language string, content string, content_sha256 string, byte_count bigint"
+    "kind string, language string, content string, content_sha256 string, byte_count bigint, licence string"
 )
 
 
@@ -52,7 +52,7 @@ def run(spark: SparkSession, config: MembersConfig, partitions: int = 2, order: 
     """Members of the documents above; the content is there to be left alone."""
     rows = DOCUMENTS[::order]
     documents = spark.createDataFrame(
-        [(*d[:5], 0, 5, "code", None, "text", f"sha {d.doc_id}", 9) for d in rows],
+        [(*d[:5], 0, 5, "code", None, "text", f"sha {d.doc_id}", 9, None) for d in rows],
         DOCUMENTS_SCHEMA,
     )
     texts = spark.createDataFrame(
@@ -102,14 +102,14 @@ def test_members_carry_what_deduplication_needs(spark: SparkSession) -> None:
     frame = run(spark, MembersConfig(datasets=("code",)))
     assert frame.columns == [column.name for column in MEMBERS.columns]
     row = frame.where("doc_id = 'c1'").collect()[0]
-    assert tuple(row) == ("code", 5, "c1", "r", "a.py", "code", None, 9, "sha c1", "let c1")
+    assert tuple(row) == ("code", 5, "c1", "r", "a.py", (1 << 59) + (0xC1 >> 1), "code", None, 9, "sha c1", "let c1")
     assert frame.where("doc_id = 'c4'").collect()[0].letters_sha256 is None
 
 
 def test_content_is_never_read(spark: SparkSession, tmp_path: Path) -> None:
     """The scans of the plan leave the column out."""
     documents = spark.createDataFrame(
-        [("code", 0, "d", None, "p", 0, 0, "code", None, "text", "sha", 1)],
+        [("code", 0, "d", None, "p", 0, 0, "code", None, "text", "sha", 1, None)],
         DOCUMENTS_SCHEMA,
     )
     texts = documents.selectExpr("dataset", "doc_id", "content", "content_sha256 as letters_sha256")
@@ -141,3 +141,42 @@ def test_members_are_identical_for_1_2_and_7_partitions(spark: SparkSession) -> 
     plain = by_id(run(spark, config))
     for partitions in (1, 7):
         assert by_id(run(spark, config, partitions, order=-1)) == plain
+
+
+def standings(spark: SparkSession, config: MembersConfig) -> dict[str, int]:
+    """Standing of six documents: two datasets, one fork, one without a licence, one that is known to be good."""
+    rows = [
+        ("code", 0, "c0", "r", "a", 0, 0, "code", None, "t", "s", 1, "MIT"),
+        ("code", 0, "c1", "r", "b", 0, 0, "code", None, "t", "s", 1, None),
+        ("code", 0, "c2", "fork", "a", 0, 0, "code", None, "t", "s", 1, "MIT"),
+        ("code", 0, "c3", "good", "a", 0, 0, "code", None, "t", "s", 1, None),
+        ("docs", 0, "d0", "r", "a", 0, 0, "prose", None, "t", "s", 1, "MIT"),
+        ("docs", 0, "d1", None, "b", 0, 0, "prose", None, "t", "s", 1, None),
+    ]
+    documents = spark.createDataFrame(rows, DOCUMENTS_SCHEMA)
+    texts = documents.selectExpr("dataset", "doc_id", "content", "content_sha256 as letters_sha256")
+    verdicts = documents.selectExpr("dataset", "doc_id", "true as kept")
+    forks = [("code", 0, "fork", "r"), ("code", 0, "r", None), ("docs", 0, "fork", "x")]
+    repositories = spark.createDataFrame(
+        forks, "dataset string, dataset_increment int, repository string, fork_of string"
+    )
+    found = members(documents, texts, verdicts, config, repositories).collect()
+    assert all(row.place & ((1 << 59) - 1) == int(row.doc_id, 16) >> 1 for row in found)
+    return {row.doc_id: row.place >> 59 for row in found}
+
+
+def test_whom_to_keep_follows_the_criteria_in_their_order(spark: SparkSession) -> None:
+    """Dataset before original before licence; a criterion without a list of the known good is none."""
+    both = ("code", "docs")
+    plain = standings(spark, MembersConfig(datasets=both))
+    assert plain == {"c0": 0, "c1": 1, "c2": 2, "c3": 1, "d0": 4, "d1": 5}
+    good = standings(spark, MembersConfig(datasets=both, keep_first=("known_good", "dataset"), known_good=("good",)))
+    assert good == {"c0": 2, "c1": 2, "c2": 2, "c3": 0, "d0": 3, "d1": 3}
+    assert set(standings(spark, MembersConfig(datasets=both, keep_first=())).values()) == {0}
+
+
+def test_there_are_at_most_16_standings(spark: SparkSession) -> None:
+    """Criteria that would make more classes are left out, and datasets beyond the 16th share the last class."""
+    many = tuple(f"x{number}" for number in range(19))
+    found = standings(spark, MembersConfig(datasets=("code", *many, "docs")))
+    assert found == {"c0": 0, "c1": 0, "c2": 0, "c3": 0, "d0": 15, "d1": 15}

@@ -11,6 +11,7 @@ SparkJobsError              catch this one: every message says what, where and h
 +-- AuditError              a blocking check failed; the table is as it was
 +-- LeaseError              another writer holds the table
 +-- InputError              an input table or file is missing or unusable
+|   +-- EmptyBagError       a bag without weight has no signature
 +-- StepRunError            Spark failed while a step ran
 """
 
@@ -74,6 +75,10 @@ class LeaseError(SparkJobsError):
 
 class InputError(SparkJobsError):
     """An input table or file is missing or unusable."""
+
+
+class EmptyBagError(InputError):
+    """A bag without weight has no signature."""
 
 
 class StepRunError(SparkJobsError):

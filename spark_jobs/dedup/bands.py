@@ -1,0 +1,281 @@
+"""Bands: groups of signature values; documents equal in all values of one band become candidates.
+
+A scheme is solved from what is wanted (the recall at the threshold) and from what the corpus is like: its size and its
+*background*, the similarities of random pairs. More rows a band mean fewer false candidates and need more bands for the
+same recall. *Disjoint* bands share no value, so their number times their rows is at most 256: enough for about 10^6 to
+10^7 documents. *Overlapping* bands take random values of the same 256 each, so there may be many more of them.
+
+With p = J + (1 - J) / 256, the probability that two values agree, a pair of similarity J becomes a candidate with
+
+    disjoint      1 - (1 - p^rows)^bands
+    overlapping   1 - sum over a of Binomial(a; 256, p) * (1 - C(a, rows) / C(256, rows))^bands,
+
+a being the number of agreeing values: given a, each band, a random subset, agrees with probability C(a, r) / C(256, r).
+
+A *false candidate* is a pair of the background below `false_below` (by default the threshold itself) that becomes a
+candidate. Their number per document, (N - 1) * P[candidate and J < false_below], counts each pair at both of its ends
+and grows with the corpus.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from spark_jobs.dedup.darts import SIGNATURE_VALUES, mix64
+from spark_jobs.exceptions import ConfigError
+
+Int16Array = npt.NDArray[np.int16]
+Int64Array = npt.NDArray[np.int64]
+UInt8Array = npt.NDArray[np.uint8]
+UInt64Array = npt.NDArray[np.uint64]
+Float64Array = npt.NDArray[np.float64]
+
+MAX_FALSE_PER_DOCUMENT: Final = 50.0
+"""Schemes with more expected false candidates a document are refused: verifying them would dwarf all other work."""
+BAND_BITS: Final = 10
+"""Low bits of a key that hold the band's number."""
+MAX_BANDS: Final = 1 << BAND_BITS
+
+_FALSE_COST: Final = 10.0  # a false candidate costs as much as ten keys (measured: shuffle and verification of a pair)
+_MAX_ROWS: Final = 24
+_VALUES: Final = 256  # that 8 bits can take
+
+
+@dataclass(frozen=True)
+class BandScheme:
+    """Which values of a signature are compared together, and what that finds.
+
+    Attributes:
+        bands: number of bands.
+        rows: values in each.
+        positions: (bands, rows) int16 places in the signature, fixed by (bands, rows).
+        overlapping: whether bands share values.
+        recall: probability that a pair exactly at the threshold becomes a candidate; more similar ones do more often.
+        false_per_document: expected false candidates of a document at this corpus size.
+        false_per_document_at_ten_times: the same at ten times the size.
+    """
+
+    bands: int
+    rows: int
+    positions: Int16Array
+    overlapping: bool
+    recall: float
+    false_per_document: float
+    false_per_document_at_ten_times: float
+
+
+def candidate_probability(bands: int, rows: int, overlapping: bool, similarity: Float64Array) -> Float64Array:
+    """Probability that pairs become candidates, as in the module's formulas.
+
+    Args:
+        bands: number of bands.
+        rows: values in each.
+        overlapping: whether bands are random subsets of the same 256 values.
+        similarity: (S,) float64 J of the pairs.
+
+    Returns:
+        (S,) float64.
+    """
+    p = similarity + (1.0 - similarity) / _VALUES
+    if not overlapping:
+        return _any_of(bands, p**rows)
+    return _agreement_distribution(p) @ _any_of(bands, _band_given_agreement(rows))
+
+
+def solve_bands(
+    background: Int64Array, documents: int, threshold: float, recall: float, false_below: float | None = None
+) -> BandScheme:
+    """Find the cheapest scheme, by bands + 10 * false candidates a document, with the wanted recall.
+
+    Disjoint bands are taken where one of them stays within 50 false candidates a document, else overlapping ones.
+
+    Args:
+        background: (B + 1,) int64 pairs of a sample of the corpus by floor(J * B); millions, since its tail decides.
+        documents: N, size of the corpus.
+        threshold: lowest J of a duplicate, in (0, 1].
+        recall: least probability that a pair at the threshold becomes a candidate, in (0, 1).
+        false_below: J below which a candidate counts as false; by default the threshold. Pairs between the two are
+            related documents rather than chance, and grow more slowly than N where a corpus grows by new kinds.
+
+    Returns:
+        The scheme, with what it costs.
+
+    Raises:
+        ConfigError: no scheme has the recall within 50 false candidates a document, or an argument is out of range.
+    """
+    _check(background, documents, threshold, recall)
+    chance = _false_chances(background, threshold if false_below is None else false_below)
+    best: tuple[float, int, int, bool, float] | None = None
+    least = (math.inf, 0, 0)
+    for overlapping in (False, True):
+        for rows, bands in _least_bands(threshold, recall, overlapping):
+            false = _false_candidates(bands, rows, overlapping, chance, documents)
+            least = min(least, (false, bands, rows))
+            cost = round(bands + _FALSE_COST * false, 6)  # so that the last bits of a float decide nothing
+            if false <= MAX_FALSE_PER_DOCUMENT and (best is None or (cost, bands) < best[:2]):
+                best = (cost, bands, rows, overlapping, false)
+        if best is not None:
+            break
+    if best is None:
+        raise ConfigError(
+            f"bands: threshold {threshold} with recall {recall} over {documents} documents costs {least[0]:.0f} false "
+            f"candidates a document or more ({least[1]} bands of {least[2]} rows), wanted {MAX_FALSE_PER_DOCUMENT:.0f} "
+            "at most; raise the threshold, lower the recall, or split the corpus (by kind or language)"
+        )
+    _, bands, rows, overlapping, false = best
+    return BandScheme(
+        bands=bands,
+        rows=rows,
+        positions=band_positions(bands, rows, overlapping),
+        overlapping=overlapping,
+        recall=float(candidate_probability(bands, rows, overlapping, np.array([threshold]))[0]),
+        false_per_document=false,
+        false_per_document_at_ten_times=_false_candidates(bands, rows, overlapping, chance, 10 * documents),
+    )
+
+
+def band_positions(bands: int, rows: int, overlapping: bool) -> Int16Array:
+    """Places in the signature that each band compares; a fixed function of its arguments, in every version.
+
+    Args:
+        bands: number of bands.
+        rows: values in each, at most 256; all bands together at most 256 where they are disjoint.
+        overlapping: random subsets of the 256 places; else the bands lie one after another.
+
+    Returns:
+        (bands, rows) int16, ascending and distinct in each row.
+    """
+    if not overlapping:
+        return np.arange(bands * rows, dtype=np.int16).reshape(bands, rows)
+    positions = np.empty((bands, rows), dtype=np.int16)
+    _draw_positions(positions)
+    return np.sort(positions, axis=1)
+
+
+def band_keys(signatures: UInt8Array, scheme: BandScheme, salts: UInt64Array) -> UInt64Array:
+    """Hash the values of every band: documents with equal salts meet in a key if they agree in a whole band.
+
+    Args:
+        signatures: (D, 256) uint8.
+        scheme: see `solve_bands`.
+        salts: (D,) uint64; documents of different salts meet by chance only (2^-54).
+
+    Returns:
+        (D, bands) uint64: a hash of salt and values in the high 54 bits, the band's number in the low 10.
+    """
+    keys = np.empty((len(signatures), scheme.bands), dtype=np.uint64)
+    _hash_bands(np.ascontiguousarray(signatures), scheme.positions, salts, keys)
+    return keys
+
+
+def _check(background: Int64Array, documents: int, threshold: float, recall: float) -> None:
+    """Refuse what no scheme can be solved from."""
+    if not (0 < threshold <= 1 and 0 < recall < 1 and documents >= 1):
+        raise ConfigError(
+            f"bands: threshold {threshold}, recall {recall}, documents {documents}; wanted a threshold in (0, 1], a "
+            "recall in (0, 1) and at least 1 document"
+        )
+    if len(background) < 2:
+        raise ConfigError("bands: the background has no bin; measure it on a sample of the corpus")
+
+
+def _false_chances(background: Int64Array, below: float) -> tuple[Float64Array, Float64Array]:
+    """Similarities at the middles of the occupied bins that end at or below `below`, and the share of pairs in each."""
+    bins = len(background) - 1
+    counted = max(1, min(bins, math.floor(below * bins + 1e-9)))
+    occupied = np.flatnonzero(background[:counted])
+    pairs = max(1, int(background.sum()))
+    return (occupied + 0.5) / bins, background[occupied] / pairs
+
+
+def _false_candidates(
+    bands: int, rows: int, overlapping: bool, chance: tuple[Float64Array, Float64Array], documents: int
+) -> float:
+    """Expected false candidates of a document."""
+    similarity, share = chance
+    return float((documents - 1) * (candidate_probability(bands, rows, overlapping, similarity) @ share))
+
+
+def _least_bands(threshold: float, recall: float, overlapping: bool) -> Iterator[tuple[int, int]]:
+    """(rows, least bands with the recall) for all rows that can have it."""
+    at = np.array([threshold])
+    for rows in range(1, _MAX_ROWS + 1):
+        most = MAX_BANDS if overlapping else SIGNATURE_VALUES // rows
+        if candidate_probability(most, rows, overlapping, at)[0] < recall:
+            continue
+        low, high = 0, most  # low misses the recall, high has it
+        while high - low > 1:
+            middle = (low + high) // 2
+            if candidate_probability(middle, rows, overlapping, at)[0] >= recall:
+                high = middle
+            else:
+                low = middle
+        yield rows, high
+
+
+def _any_of(bands: int, single: Float64Array) -> Float64Array:
+    """1 - (1 - single)^bands without loss where `single` is small."""
+    result: Float64Array = -np.expm1(bands * np.log1p(-np.minimum(single, 1 - 1e-16)))
+    return result
+
+
+def _band_given_agreement(rows: int) -> Float64Array:
+    """(257,) C(a, rows) / C(256, rows): a band agrees where a of the 256 values do."""
+    whole = math.comb(SIGNATURE_VALUES, rows)
+    return np.array([math.comb(agreeing, rows) / whole for agreeing in range(SIGNATURE_VALUES + 1)])
+
+
+def _agreement_distribution(p: Float64Array) -> Float64Array:
+    """(S, 257) probability of each number of agreeing values."""
+    k = SIGNATURE_VALUES
+    agreeing = np.arange(k + 1)
+    choices = np.array([math.log(math.comb(k, a)) for a in range(k + 1)])
+    inside = np.clip(p, 1e-300, 1 - 1e-16)[:, None]
+    result: Float64Array = np.exp(choices + agreeing * np.log(inside) + (k - agreeing) * np.log1p(-inside))
+    return result
+
+
+_G: Final = np.uint64(0x9E3779B97F4A7C15)
+_U8: Final = np.uint64(8)
+_U32: Final = np.uint64(32)
+_BAND_BITS: Final = np.uint64(BAND_BITS)
+_WORD_VALUES: Final = 8  # values of a band that one mixing takes
+
+
+@njit(cache=True)
+def _draw_positions(positions: Int16Array) -> None:
+    """Draw each row without repetition by the first steps of a Fisher-Yates shuffle."""
+    bands, rows = positions.shape
+    state = np.uint64(bands) * _G + np.uint64(rows)
+    order = np.empty(SIGNATURE_VALUES, dtype=np.int16)
+    for band in range(bands):
+        for place in range(SIGNATURE_VALUES):
+            order[place] = place
+        for row in range(rows):
+            state += _G
+            left = np.uint64(SIGNATURE_VALUES - row)
+            chosen = row + np.int64(((mix64(state) >> _U32) * left) >> _U32)
+            order[row], order[chosen] = order[chosen], order[row]
+            positions[band, row] = order[row]
+
+
+@njit(cache=True, nogil=True)
+def _hash_bands(signatures: UInt8Array, positions: Int16Array, salts: UInt64Array, keys: UInt64Array) -> None:
+    bands, rows = positions.shape
+    for doc in range(signatures.shape[0]):
+        salt = mix64(salts[doc] + _G)
+        for band in range(bands):
+            state = salt
+            for start in range(0, rows, _WORD_VALUES):
+                word = np.uint64(0)
+                for row in range(start, min(start + _WORD_VALUES, rows)):
+                    word = (word << _U8) | np.uint64(signatures[doc, np.uint16(positions[band, row])])
+                state = mix64((state ^ word) * _G + np.uint64(band))
+            keys[doc, band] = ((state >> _BAND_BITS) << _BAND_BITS) | np.uint64(band)

@@ -1,0 +1,87 @@
+"""What every character is to a tokenizer: a part of words, a part of text without spaces, or neither.
+
+Words are made of letters, numbers and marks (L*, N*, M*: without marks Indic words fall apart) and of `_`. Scripts that
+put no space between words have a class each, because a run of theirs is a sentence: it is cut into bigrams. Lower case
+is Unicode's simple mapping, one code point for one; U+0130, whose lower case takes two, stays as it is.
+
+The tables come from Python's own `unicodedata`, so another Python may cut texts in another way: `tables_digest` tells.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from functools import cache
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+SEPARATOR: Final = 0
+WORD: Final = 1
+FIRST_SCRIPT: Final = 2
+"""Classes from here on are scripts without spaces, in the order of SCRIPTS."""
+
+SCRIPTS: Final[tuple[tuple[str, tuple[tuple[int, int], ...]], ...]] = (
+    ("Han", ((0x2E80, 0x2FDF), (0x3005, 0x3007), (0x3021, 0x302F), (0x3038, 0x303B), (0x3400, 0x4DBF))),
+    ("Han", ((0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x16FF0, 0x16FF1), (0x20000, 0x3FFFF))),
+    ("kana", ((0x3041, 0x30FF), (0x31F0, 0x31FF), (0xFF66, 0xFF9F), (0x1AFF0, 0x1B16F))),
+    ("Thai", ((0x0E00, 0x0E7F),)),
+    ("Lao", ((0x0E80, 0x0EFF),)),
+    ("Khmer", ((0x1780, 0x17FF),)),
+    ("Burmese", ((0x1000, 0x109F), (0xA9E0, 0xA9FF), (0xAA60, 0xAA7F))),
+)
+"""First and last code points by script, after Unicode's Scripts.txt; what is no letter, number or mark there separates."""
+
+_CODE_POINTS: Final = 0x110000
+_PLANES: Final = (range(0x40000), range(0xE0000, 0xE1000))  # the others have no letter: unassigned, or private use
+_LAST_CASED: Final = 0x1FFFF  # case ends with plane 1
+
+
+class WordTables(NamedTuple):
+    """What the compiled lexers look up.
+
+    Attributes:
+        classes: (0x110000,) uint8, class by code point: SEPARATOR, WORD, or a script.
+        lower: (0x20000,) uint32, the lower case of a code point; characters above have no case.
+    """
+
+    classes: npt.NDArray[np.uint8]
+    lower: npt.NDArray[np.uint32]
+
+
+@cache
+def word_tables() -> WordTables:
+    """Tables of all characters; made once per process."""
+    classes = np.zeros(_CODE_POINTS, dtype=np.uint8)
+    for planes in _PLANES:
+        categories = "".join(map(unicodedata.category, map(chr, planes))).encode("ascii")
+        major = np.frombuffer(categories, dtype=np.uint8)[::2]
+        classes[planes.start : planes.stop] = (major == ord("L")) | (major == ord("M")) | (major == ord("N"))
+    names = list(dict.fromkeys(name for name, _ in SCRIPTS))
+    for name, ranges in SCRIPTS:
+        for first, last in ranges:
+            classes[first : last + 1] *= FIRST_SCRIPT + names.index(name)
+    classes[ord("_")] = WORD
+    classes.flags.writeable = False
+    return WordTables(classes, _lower())
+
+
+def _lower() -> npt.NDArray[np.uint32]:
+    """Lower case by code point, where that is one code point too."""
+    points = np.arange(_LAST_CASED + 1, dtype=np.uint32)
+    # Left out: halves of pairs are no text, U+0130 grows, and the form of a sigma depends on what stands around it.
+    whole = ((points < 0xD800) | (points > 0xDFFF)) & (points != 0x130) & (points != ord("Σ"))
+    text = points[whole].tobytes().decode("utf-32-le").lower()
+    lower = points.copy()
+    lower[whole] = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
+    lower[ord("Σ")] = ord("σ")
+    lower.flags.writeable = False
+    return lower
+
+
+@cache
+def tables_digest() -> str:
+    """SHA-256 of both tables, in hex: equal digests cut and lower-case every text alike."""
+    tables = word_tables()
+    return hashlib.sha256(tables.classes.tobytes() + tables.lower.astype("<u4").tobytes()).hexdigest()

@@ -16,11 +16,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from numba import njit
 
 from spark_jobs.exceptions import TableMismatchError
 
 Int64Array = npt.NDArray[np.int64]
 UInt64Array = npt.NDArray[np.uint64]
+UInt16Array = npt.NDArray[np.uint16]
 UInt8Array = npt.NDArray[np.uint8]
 
 _HASH_BYTES = 8
@@ -74,10 +76,16 @@ def bags_from_columns(token_hashes: pa.Array, units: pa.Array, levels: pa.Array)
 
 def total_weights(bags: Bags) -> Int64Array:
     """(D,) int64 total weight of each bag; 0 for an empty one."""
-    weights = np.multiply(bags.units, bags.levels, dtype=np.int64)
-    sums: Int64Array = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(weights)])
-    totals: Int64Array = sums[bags.offsets[1:]] - sums[bags.offsets[:-1]]
+    totals = np.empty(len(bags), dtype=np.int64)
+    _sum_weights(bags.offsets, bags.units, bags.levels, totals)
     return totals
+
+
+def token_weights(bags: Bags) -> UInt16Array:
+    """(T,) uint16 weight of every token in its bag, at most 255 * 255."""
+    weights = np.empty(len(bags.units), dtype=np.uint16)
+    _multiply(bags.units, bags.levels, weights)
+    return weights
 
 
 def _binary_buffer(column: pa.Array, name: str) -> tuple[Int64Array, UInt8Array]:
@@ -92,3 +100,18 @@ def _binary_buffer(column: pa.Array, name: str) -> tuple[Int64Array, UInt8Array]
     if data is None:
         return ends - ends[0], np.zeros(0, dtype=np.uint8)
     return ends - ends[0], np.frombuffer(data, dtype=np.uint8)[ends[0] : ends[-1]]
+
+
+@njit(cache=True, nogil=True)
+def _sum_weights(offsets: Int64Array, units: UInt8Array, levels: UInt8Array, totals: Int64Array) -> None:
+    for doc in range(totals.size):
+        total = 0
+        for token in range(offsets[doc], offsets[doc + 1]):
+            total += int(np.uint16(units[token] * levels[token]))  # fits, and keeps the product narrow
+        totals[doc] = total
+
+
+@njit(cache=True, nogil=True)
+def _multiply(units: UInt8Array, levels: UInt8Array, weights: UInt16Array) -> None:
+    for token in range(weights.size):  # NumPy would convert both sides first, at three times the cost
+        weights[token] = np.uint16(units[token]) * np.uint16(levels[token])

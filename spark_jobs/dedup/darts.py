@@ -182,10 +182,10 @@ def cell_stream(key: np.uint64, cell: np.uint64) -> np.uint64:
 
 
 @njit(cache=True, inline="always")
-def cell_count(stream: np.uint64, unit: np.uint64, darts: Darts) -> np.uint64:
+def cell_count(stream: np.uint64, unit: np.uint64, thresholds: UInt64Array, guides: UInt8Array) -> np.uint64:
     """Number of darts in a cell: the least n with stream <= thresholds[unit, n]."""
-    count = np.uint64(darts.guides[unit, stream >> _GUIDE_SHIFT])
-    while stream > darts.thresholds[unit, count]:
+    count = np.uint64(guides[unit, stream >> _GUIDE_SHIFT])
+    while stream > thresholds[unit, count]:
         count += _U1
     return count
 
@@ -228,7 +228,7 @@ def _place_strips(hashes: UInt64Array, darts: Darts) -> int:
             key = strip_key(hashes[token], strip, darts.seed)
             count = np.uint64(0)
             for cell in range(darts.hot_cells[unit]):
-                count += cell_count(cell_stream(key, np.uint64(cell)), unit, darts)
+                count += cell_count(cell_stream(key, np.uint64(cell)), unit, darts.thresholds, darts.guides)
             darts.rows[slot, strip] = end
             end += (int(count) // RUN + 1) * RUN
     return end
@@ -248,7 +248,7 @@ def _draw_table(hashes: UInt64Array, darts: Darts) -> None:
             for cell in range(darts.hot_cells[unit]):
                 stream = cell_stream(key, np.uint64(cell))
                 start = end
-                for number in range(cell_count(stream, unit, darts)):
+                for number in range(cell_count(stream, unit, darts.thresholds, darts.guides)):
                     dart = cell_dart(stream, np.uint64(number), np.uint64(cell), bits)
                     place = end
                     while place > start and table[place - _U1] > dart:

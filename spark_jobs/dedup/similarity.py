@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from spark_jobs.dedup.bag_arrays import Bags, total_weights
+from spark_jobs.dedup.bag_arrays import Bags, token_weights, total_weights
 from spark_jobs.dedup.darts import SIGNATURE_VALUES
 from spark_jobs.exceptions import InputError
 
@@ -23,7 +24,8 @@ UInt64Array = npt.NDArray[np.uint64]
 UInt16Array = npt.NDArray[np.uint16]
 UInt8Array = npt.NDArray[np.uint8]
 
-_VALUE_COUNT = 256  # of a signature's 8 bits
+_VALUE_COUNT: Final = 256  # of a signature's 8 bits
+_U0: Final = np.uint64(0)
 
 
 def agreement_counts(left: UInt8Array, right: UInt8Array) -> Int16Array:
@@ -83,8 +85,10 @@ def overlaps(left: Bags, right: Bags) -> tuple[Int64Array, Int64Array]:
         raise InputError(f"overlaps: {len(left)} bags against {len(right)}; give one right bag for each left one")
     shared = np.empty(len(left), dtype=np.int64)
     _share(
-        left.offsets, left.hashes, _weights(left), right.offsets, right.hashes, _weights(right), shared
-    )  # fmt: skip
+        _Columns(left.offsets, left.hashes, token_weights(left)),
+        _Columns(right.offsets, right.hashes, token_weights(right)),
+        shared,
+    )
     return shared, total_weights(left) + total_weights(right) - shared
 
 
@@ -105,13 +109,8 @@ def background_counts(bags: Bags, bin_count: int = 1000) -> Int64Array:
     frequencies = np.bincount(tokens, minlength=len(vocabulary))
     starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(frequencies, dtype=np.int64)])
     counts = np.zeros(bin_count + 1, dtype=np.int64)
-    _count_pairs(bags.offsets, tokens.astype(np.int64), _weights(bags), total_weights(bags), starts, counts)
+    _count_pairs(bags.offsets, tokens.astype(np.int64), token_weights(bags), total_weights(bags), starts, counts)
     return counts
-
-
-def _weights(bags: Bags) -> UInt16Array:
-    """(T,) uint16 weight of every token: at most 255 * 255."""
-    return np.multiply(bags.units, bags.levels, dtype=np.uint16)
 
 
 @njit(cache=True, nogil=True)
@@ -123,28 +122,80 @@ def _count_agreements(left: UInt8Array, right: UInt8Array, counts: Int16Array) -
         counts[row] = equal
 
 
+class _Columns(NamedTuple):
+    """One side of a comparison: (P + 1,) offsets, (T,) ascending hashes, (T,) weights."""
+
+    offsets: Int64Array
+    hashes: UInt64Array
+    weights: UInt16Array
+
+
 @njit(cache=True, nogil=True)
-def _share(
-    left_offsets: Int64Array,
-    left_hashes: UInt64Array,
-    left_weights: UInt16Array,
-    right_offsets: Int64Array,
-    right_hashes: UInt64Array,
-    right_weights: UInt16Array,
-    shared: Int64Array,
-) -> None:
-    """Merge ascending hashes; without a branch on which side is behind, since no branch predictor can guess it."""
-    for row in range(shared.size):
-        i, i_end = np.uint64(left_offsets[row]), np.uint64(left_offsets[row + 1])
-        j, j_end = np.uint64(right_offsets[row]), np.uint64(right_offsets[row + 1])
-        total = np.int64(0)
-        while i < i_end and j < j_end:
+def _share(left: _Columns, right: _Columns, shared: Int64Array) -> None:
+    """Sum the minima of every row, by merging.
+
+    A step has no branch on which side is behind, since no branch predictor can guess it; so it waits for the step
+    before it. Two rows are merged in turn, one from either half of the rows, so that each fills the other's waits: as
+    many steps at once as neither can run out of tokens in.
+    """
+    left_hashes, left_weights = left.hashes, left.weights
+    right_hashes, right_weights = right.hashes, right.weights
+    half = shared.size // 2
+    row, other_row = 0, half
+    i, i_end, j, j_end = _bounds(left, right, row, half)
+    k, k_end, m, m_end = _bounds(left, right, other_row, shared.size)
+    total, other_total = _U0, _U0
+    while row < half and other_row < shared.size:
+        steps = min(i_end - i, j_end - j, k_end - k, m_end - m)
+        for _ in range(steps):
             a, b = left_hashes[i], right_hashes[j]
-            weight = min(left_weights[i], right_weights[j])
-            total += np.int64(weight) if a == b else np.int64(0)
+            total += np.uint64(min(left_weights[i], right_weights[j])) * np.uint64(a == b)
             i += np.uint64(a <= b)
             j += np.uint64(b <= a)
-        shared[row] = total
+            a, b = left_hashes[k], right_hashes[m]
+            other_total += np.uint64(min(left_weights[k], right_weights[m])) * np.uint64(a == b)
+            k += np.uint64(a <= b)
+            m += np.uint64(b <= a)
+        if i == i_end or j == j_end:
+            shared[row] = total
+            row, total = row + 1, _U0
+            i, i_end, j, j_end = _bounds(left, right, row, half)
+        if k == k_end or m == m_end:
+            shared[other_row] = other_total
+            other_row, other_total = other_row + 1, _U0
+            k, k_end, m, m_end = _bounds(left, right, other_row, shared.size)
+    for rest in range(row, half):  # the row begun is begun again
+        shared[rest] = _share_row(left, right, rest)
+    for rest in range(other_row, shared.size):
+        shared[rest] = _share_row(left, right, rest)
+
+
+@njit(cache=True)
+def _bounds(
+    left: _Columns, right: _Columns, row: int, row_end: int
+) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64]:
+    """Where the tokens of a row begin and end, left and right; nothing for the row after the last."""
+    if row >= row_end:
+        return _U0, _U0, _U0, _U0
+    return (
+        np.uint64(left.offsets[row]),
+        np.uint64(left.offsets[row + 1]),
+        np.uint64(right.offsets[row]),
+        np.uint64(right.offsets[row + 1]),
+    )
+
+
+@njit(cache=True)
+def _share_row(left: _Columns, right: _Columns, row: int) -> np.uint64:
+    """Sum of the minima of one row."""
+    i, i_end, j, j_end = _bounds(left, right, row, row + 1)
+    total = _U0
+    while i < i_end and j < j_end:
+        a, b = left.hashes[i], right.hashes[j]
+        total += np.uint64(min(left.weights[i], right.weights[j])) * np.uint64(a == b)
+        i += np.uint64(a <= b)
+        j += np.uint64(b <= a)
+    return total
 
 
 @njit(cache=True, nogil=True)

@@ -209,16 +209,18 @@ def _merge_rows(
 @njit(cache=True)
 def _merge_cells(reach: np.uint64, strips: int, listed: _Strips, darts: Darts, best: UInt64Array) -> None:
     """Draw the cells of strips up to rank `reach` that have not been drawn, and merge their darts into the best."""
+    thresholds, guides, cell_bits = darts.thresholds, darts.guides, darts.cell_bits
+    keys, units, cells = listed.key, listed.unit, listed.cell
     for strip in range(strips):
-        unit = np.uint64(listed.unit[strip])
-        bits = darts.cell_bits[unit]
-        cell = listed.cell[strip]
+        unit = np.uint64(units[strip])
+        bits = cell_bits[unit]
+        cell = cells[strip]
         end = (reach >> bits) + _U1
         while cell < end:
-            stream = cell_stream(listed.key[strip], cell)
-            for number in range(cell_count(stream, unit, darts)):
+            stream = cell_stream(keys[strip], cell)
+            for number in range(cell_count(stream, unit, thresholds, guides)):
                 dart = cell_dart(stream, np.uint64(number), cell, bits)
                 slot = (dart >> _U8) & _BYTE
                 best[slot] = min(best[slot], dart)
             cell += _U1
-        listed.cell[strip] = cell
+        cells[strip] = cell

@@ -1,0 +1,241 @@
+"""Removals: the documents that go because a better one like them stays, at each threshold, each with its witness.
+
+The pairs of an increment lead from its documents to better ones: of an earlier increment, or of the same one and
+earlier in the order. What an earlier increment kept is never retracted, so only its own documents are decided:
+
+    1. pairs whose better end was removed before say nothing, and neither do pairs of dropped documents
+    2. of the others, a document goes if and only if a better neighbour is kept (`kept_set`)
+    3. its witness is the kept better neighbour of the highest J; of equals the one that comes first
+
+Two proofs run on the rows as they were written, by plain joins that share nothing with how they were computed: no two
+kept documents are a pair, and every removed one has a kept witness. A proof is not given the config, so the thresholds
+are those of the removals written so far, and a pair below all of them counts as unanswered (no pair is below the lowest
+threshold of the config). A threshold above all of these at which nothing was ever removed is not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from spark_jobs.dedup.kept_set import removed_vertices
+from spark_jobs.dedup.pictures import draw_witness_similarities
+from spark_jobs.dedup.threshold_pairs import (
+    DEFAULT_THRESHOLDS,
+    Thresholds,
+    pairs_at,
+    threshold_of,
+    with_group,
+)
+from spark_jobs.lake.tables import Check, Column, Proof, Table
+from spark_jobs.step import Plot, Scope, step
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame
+
+KERNELS = tuple(
+    f"spark_jobs.dedup.{module}" for module in ("dense_graph", "greedy_cover", "kept_set", "threshold_pairs")
+)
+_WEIGHT = "decimal(12,0)"
+_REACHED = f"cast(shared_weight as {_WEIGHT}) >= cast(threshold as decimal(7,6)) * cast(united_weight as {_WEIGHT})"
+
+
+class RemovalsConfig(BaseModel):
+    """From which similarity on a document goes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    thresholds: Thresholds = DEFAULT_THRESHOLDS
+    driver_edges: int = Field(
+        4_000_000,
+        ge=0,
+        le=50_000_000,
+        description="edges up to which the driver solves the graph alone, about 200 bytes each; more take Spark rounds",
+        json_schema_extra={"affects_rows": False},
+    )
+    max_rounds: int = Field(
+        20,
+        ge=1,
+        description="rounds on Spark from which on a warning asks for another order or more driver_edges",
+        json_schema_extra={"affects_rows": False},
+    )
+
+
+def kept_pairs(landed: DataFrame, frames: Mapping[str, DataFrame], increment: int | None) -> DataFrame:
+    """Pairs of the increment whose two documents are both kept at a threshold they reach; there are none.
+
+    Args:
+        landed: rows of `removals` of the increment.
+        frames: `pairs`, `removals` of the increments before and, where there are any, `dropped`.
+        increment: the increment.
+
+    Returns:
+        Rows (threshold, doc_id, better_doc_id); threshold is 0 for a pair below all that have removed anything.
+    """
+    from pyspark.sql import functions as F
+
+    pairs = _without_dropped(frames["pairs"].where(F.col("increment") == F.lit(increment)), frames.get("dropped"))
+    removed = _removed(landed, frames)
+    written = F.broadcast(removed.select("threshold").distinct())
+    at_each = pairs.join(written, F.expr(_REACHED), "left").select(
+        F.coalesce("threshold", F.lit(0.0)).alias("threshold"), "doc_id", "better_doc_id"
+    )
+    better = removed.withColumnRenamed("doc_id", "better_doc_id")
+    return at_each.join(removed, ["threshold", "doc_id"], "left_anti").join(
+        better, ["threshold", "better_doc_id"], "left_anti"
+    )
+
+
+def unjustified(landed: DataFrame, frames: Mapping[str, DataFrame], increment: int | None) -> DataFrame:
+    """Removals without a kept witness that is their pair, with the weights written; there are none.
+
+    Args:
+        landed: rows of `removals` of the increment.
+        frames: `pairs`, `removals` of the increments before and, where there are any, `dropped`.
+        increment: the increment.
+
+    Returns:
+        Rows (threshold, doc_id, witness_doc_id).
+    """
+    from pyspark.sql import functions as F
+
+    written = ["dataset", "doc_id", "witness_dataset", "witness_doc_id", "shared_weight", "united_weight"]
+    pairs = (
+        _without_dropped(frames["pairs"].where(F.col("increment") == F.lit(increment)), frames.get("dropped"))
+        .withColumnsRenamed({"better_dataset": "witness_dataset", "better_doc_id": "witness_doc_id"})
+        .select(*written)
+    )
+    removed = _removed(landed, frames).withColumnRenamed("doc_id", "witness_doc_id")
+    no_pair = landed.join(pairs, written, "left_anti")
+    not_kept = landed.join(removed, ["threshold", "witness_doc_id"], "left_semi")
+    return no_pair.select("threshold", "doc_id", "witness_doc_id").unionByName(
+        not_kept.select("threshold", "doc_id", "witness_doc_id")
+    )
+
+
+def _removed(landed: DataFrame, frames: Mapping[str, DataFrame]) -> DataFrame:
+    """(threshold, doc_id) of everything removed up to now."""
+    now = landed.select("threshold", "doc_id")
+    return now.unionByName(frames["removals"].select("threshold", "doc_id")) if "removals" in frames else now
+
+
+REMOVALS = Table(
+    name="removals",
+    comment="One row per threshold and document that goes, with the kept document that justifies it.",
+    columns=(
+        Column("threshold!", "double", "least weighted Jaccard similarity at which a document goes"),
+        Column("dataset!", "string", "dataset of the removed document"),
+        Column("doc_id!", "string", "identity of the removed document"),
+        Column("witness_dataset!", "string", "dataset of the witness"),
+        Column("witness_doc_id!", "string", "the kept document most like it, of those better"),
+        Column("shared_weight!", "long", "weight that both bags share: sum of the lesser weights"),
+        Column("united_weight!", "long", "weight of both bags together: sum of the greater weights"),
+        Column("similarity!", "double", "weighted Jaccard similarity: shared_weight / united_weight"),
+    ),
+    key=("threshold", "doc_id"),
+    partition=("increment",),
+    checks=(
+        Check("witness_is_another", "witness_doc_id <> doc_id", "no document is its own duplicate"),
+        Check(
+            "witness_reaches_the_threshold",
+            _REACHED,
+            "the witness is as similar as the threshold asks, in exact arithmetic",
+        ),
+        Check(
+            "similarity_is_that_of_the_weights",
+            "shared_weight between 1 and united_weight and similarity = shared_weight / united_weight",
+            "the similarity is the quotient of the two weights",
+        ),
+    ),
+    proofs=(
+        Proof("no_kept_pair", "no two kept documents are a pair at or above the threshold", kept_pairs),
+        Proof("every_removal_has_a_kept_witness", "the witness is kept, and a verified pair of it", unjustified),
+    ),
+)
+
+
+@step(
+    version="1",
+    scope=Scope.HISTORY,
+    tables=(REMOVALS,),
+    kernels=KERNELS,
+    plot=Plot("Similarity of removed documents to the witness", ("threshold", "similarity"), draw_witness_similarities),
+)
+def removals(
+    pairs: DataFrame, removals: DataFrame, increment: int, config: RemovalsConfig, dropped: DataFrame | None = None
+) -> DataFrame:
+    """Remove the documents of an increment that have a kept better neighbour; one row per threshold and document.
+
+    Args:
+        pairs: rows of `pairs` of increments 0 to `increment`, with the column `increment`.
+        removals: own rows of the increments before.
+        increment: the increment whose documents are decided.
+        config: thresholds.
+        dropped: documents (`doc_id`) of any increment that are in no graph, since they go with their repository.
+
+    Returns:
+        Rows of the table `removals`.
+    """
+    from pyspark.sql import functions as F
+
+    new = _without_dropped(pairs.where(F.col("increment") == F.lit(increment)), dropped)
+    edges = pairs_at(new, config.thresholds)
+    if increment > 0:
+        gone = with_group(removals, config.thresholds).select("group", F.col("doc_id").alias("better_doc_id"))
+        edges = edges.join(gone, ["group", "better_doc_id"], "left_anti")
+    removed = removed_vertices(
+        edges.select("group", F.col("doc_id").alias("worse"), F.col("better_doc_id").alias("better")),
+        config.driver_edges,
+        config.max_rounds,
+    )
+    of_removed = edges.join(removed.withColumnRenamed("vertex", "doc_id"), ["group", "doc_id"], "left_semi")
+    justified = of_removed.join(
+        removed.withColumnRenamed("vertex", "better_doc_id"), ["group", "better_doc_id"], "left_anti"
+    )
+    witness = F.struct(
+        (-_similarity_rank()).alias("rank"),
+        "better_increment",
+        "better_doc_id",
+        "better_dataset",
+        "shared_weight",
+        "united_weight",
+    )
+    return (
+        justified.groupBy("group", "dataset", "doc_id")
+        .agg(F.min(witness).alias("witness"))
+        .select(
+            threshold_of(F.col("group"), config.thresholds).alias("threshold"),
+            "dataset",
+            "doc_id",
+            F.col("witness.better_dataset").alias("witness_dataset"),
+            F.col("witness.better_doc_id").alias("witness_doc_id"),
+            "witness.shared_weight",
+            "witness.united_weight",
+            (F.col("witness.shared_weight") / F.col("witness.united_weight")).alias("similarity"),
+        )
+    )
+
+
+def _without_dropped(pairs: DataFrame, dropped: DataFrame | None) -> DataFrame:
+    """Pairs of which neither end is dropped."""
+    if dropped is None:
+        return pairs
+    out = dropped.select("doc_id").distinct()
+    return pairs.join(out, "doc_id", "left_anti").join(
+        out.withColumnRenamed("doc_id", "better_doc_id"), "better_doc_id", "left_anti"
+    )
+
+
+def _similarity_rank() -> SparkColumn:
+    """J * 10^24, so that J of united weights below 10^12 are equal, and ordered, if and only if they are as fractions.
+
+    Two fractions with denominators a and b differ by at least 1 / ab > 10^-24, so their ranks by at least 1; the six
+    decimals that Spark keeps of the quotient are rounded, which never swaps two numbers.
+    """
+    from pyspark.sql import functions as F
+
+    scaled = F.col("shared_weight").cast(_WEIGHT) * F.lit("1" + "0" * 24).cast("decimal(25,0)")
+    return scaled / F.col("united_weight").cast(_WEIGHT)

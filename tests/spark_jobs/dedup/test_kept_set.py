@@ -1,0 +1,135 @@
+"""The kept set of graphs on Spark and on the driver."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pytest
+
+from spark_jobs.dedup.kept_set import removed_vertices
+from spark_jobs.exceptions import InputError
+from tests.spark_jobs.dedup.graphs import Graph, Named, chain, graphs, hashed_id, ranked_id
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Edge = tuple[int, str, str]
+ALL_ON_SPARK, ALL_ON_DRIVER = 0, 10**9
+
+
+def find(
+    spark: SparkSession, edges: Sequence[Edge], limit: int, partitions: int = 2, rounds: int = 20
+) -> set[tuple[int, str]]:
+    """Every (group, vertex) that is removed."""
+    frame = spark.createDataFrame(list(edges), "group int, worse string, better string").repartition(partitions)
+    result = removed_vertices(frame, limit, rounds)
+    assert result.columns == ["group", "vertex"]
+    rows = result.collect()
+    found = {(row["group"], row["vertex"]) for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def grouped(parts: Sequence[Graph], named: Named) -> list[Edge]:
+    """Graphs as groups; the better end is the one whose number is less, whatever the ids."""
+    return [(group, named(worse), named(better)) for group, graph in enumerate(parts) for worse, better in graph]
+
+
+def one_after_another(parts: Sequence[Graph], named: Named) -> set[tuple[int, str]]:
+    """Brute force: the least number first, removed if a lesser neighbour was kept."""
+    removed = set()
+    for group, graph in enumerate(parts):
+        kept: set[int] = set()
+        for vertex in sorted({end for edge in graph for end in edge}):
+            if any(worse == vertex and better in kept for worse, better in graph):
+                removed.add((group, named(vertex)))
+            else:
+                kept.add(vertex)
+    return removed
+
+
+@pytest.mark.parametrize("named", [ranked_id, hashed_id])
+def test_both_paths_remove_what_one_after_another_removes(spark: SparkSession, named: Named) -> None:
+    """Graphs of many shapes at once, each a group of its own; the ids have no say in the order."""
+    parts = graphs()
+    edges = grouped(parts, named)
+    expected = one_after_another(parts, named)
+    assert len(expected) > 100
+    assert find(spark, edges, ALL_ON_DRIVER) == expected
+    assert find(spark, edges, ALL_ON_SPARK) == expected
+
+
+def test_the_driver_finishes_what_rounds_leave(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
+    """A chain in which every vertex is a class of its own loses two edges a round: the driver takes the rest."""
+    parts = [chain(30)]
+    with caplog.at_level(logging.INFO):
+        found = find(spark, grouped(parts, ranked_id), 25, rounds=1)
+    assert found == one_after_another(parts, ranked_id)
+    assert [record.message.split(": ", 1)[1] for record in caplog.records if "kept set: round" in record.message] == [
+        "round 1: 27 edges left",
+        "round 2: 25 edges left",
+    ]
+
+
+def test_a_rest_too_large_for_the_driver_goes_on_in_rounds_with_a_warning(
+    spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After max_rounds the log says what to do; the answer is the same."""
+    parts = [chain(12)]
+    with caplog.at_level(logging.WARNING):
+        assert find(spark, grouped(parts, hashed_id), ALL_ON_SPARK, rounds=4) == one_after_another(parts, hashed_id)
+    warnings = [record.message for record in caplog.records if "raise driver_edges" in record.message]
+    assert len(warnings) == 2
+    assert "3 edges left after 4 rounds, the driver takes 0" in warnings[0]
+
+
+def test_rounds_do_not_pile_up_frames(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What many rounds removed is merged on the way, nothing lost."""
+    monkeypatch.setattr("spark_jobs.dedup.kept_set._MERGED_ROUNDS", 2)
+    parts = [chain(12)]
+    assert find(spark, grouped(parts, hashed_id), ALL_ON_SPARK) == one_after_another(parts, hashed_id)
+
+
+@pytest.mark.parametrize("limit", [ALL_ON_SPARK, ALL_ON_DRIVER])
+def test_a_cycle_is_an_error(spark: SparkSession, limit: int) -> None:
+    """Nobody comes first: the message says so, instead of rounds without end."""
+    edges = [(0, "b", "a"), (0, "c", "d"), (0, "d", "e"), (0, "e", "c")]
+    with pytest.raises(InputError, match="wait for each other in a cycle"):
+        find(spark, edges, limit)
+
+
+@pytest.mark.parametrize("limit", [ALL_ON_SPARK, ALL_ON_DRIVER])
+def test_no_edge_removes_nobody(spark: SparkSession, limit: int) -> None:
+    """Nothing in, nothing out."""
+    assert find(spark, [], limit) == set()
+
+
+def test_a_chain_of_100_000_edges_loses_every_second_vertex(spark: SparkSession) -> None:
+    """The driver path, with rows made by Spark: the worst order there is."""
+    from pyspark.sql import functions as F
+
+    edges = spark.range(100_000).select(
+        F.lit(0).alias("group"), (F.col("id") + 1).alias("worse"), F.col("id").alias("better")
+    )
+    found = removed_vertices(edges, ALL_ON_DRIVER)
+    assert found.agg(F.count("*"), F.count_if(F.col("vertex") % 2 == 1)).first() == (50_000, 50_000)
+
+
+def test_few_rounds_for_a_chain_in_random_order(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
+    """10,000 documents in a chain, ordered by hash: about one edge in twenty is left by each round."""
+    parts = [chain(10_001, seed=3)]
+    with caplog.at_level(logging.INFO):
+        found = find(spark, grouped(parts, ranked_id), ALL_ON_SPARK)
+    assert sum("kept set: round" in record.message for record in caplog.records) <= 6
+    assert found == find(spark, grouped(parts, ranked_id), ALL_ON_DRIVER)
+
+
+@pytest.mark.parametrize("limit", [ALL_ON_SPARK, ALL_ON_DRIVER])
+def test_removals_are_identical_for_1_2_and_7_partitions(spark: SparkSession, limit: int) -> None:
+    """Neither the number of partitions nor the order of edges shows."""
+    edges = grouped([graphs()[-2], graphs()[-1]], hashed_id)
+    plain = find(spark, edges, limit)
+    for partitions in (1, 7):
+        assert find(spark, edges[::-1], limit, partitions) == plain

@@ -243,6 +243,8 @@ def _agreement_distribution(p: Float64Array) -> Float64Array:
 
 
 _G: Final = np.uint64(0x9E3779B97F4A7C15)
+_U0: Final = np.uint64(0)
+_U1: Final = np.uint64(1)
 _U8: Final = np.uint64(8)
 _U32: Final = np.uint64(32)
 _BAND_BITS: Final = np.uint64(BAND_BITS)
@@ -269,13 +271,20 @@ def _draw_positions(positions: Int16Array) -> None:
 @njit(cache=True, nogil=True)
 def _hash_bands(signatures: UInt8Array, positions: Int16Array, salts: UInt64Array, keys: UInt64Array) -> None:
     bands, rows = positions.shape
+    places = positions.ravel().astype(np.uint8)
     for doc in range(signatures.shape[0]):
+        values = signatures[doc]
         salt = mix64(salts[doc] + _G)
+        place = _U0
         for band in range(bands):
             state = salt
-            for start in range(0, rows, _WORD_VALUES):
-                word = np.uint64(0)
-                for row in range(start, min(start + _WORD_VALUES, rows)):
-                    word = (word << _U8) | np.uint64(signatures[doc, np.uint16(positions[band, row])])
+            word = _U0
+            for row in range(rows):
+                word = (word << _U8) | np.uint64(values[places[place]])
+                place += _U1
+                if row % _WORD_VALUES == _WORD_VALUES - 1:
+                    state = mix64((state ^ word) * _G + np.uint64(band))
+                    word = _U0
+            if rows % _WORD_VALUES:
                 state = mix64((state ^ word) * _G + np.uint64(band))
             keys[doc, band] = ((state >> _BAND_BITS) << _BAND_BITS) | np.uint64(band)

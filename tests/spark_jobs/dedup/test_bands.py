@@ -218,7 +218,7 @@ def test_keys_are_equal_where_the_values_are(shape: tuple[int, int, bool], seed:
 
 
 def test_keys_of_different_values_spread_over_all_bits() -> None:
-    """Of two million random bands only those of equal values meet, and each of the 54 bits is set in half of the keys."""
+    """Of two million random bands only those of equal values meet; each of the 54 bits is set in half of the keys."""
     documents = np.random.default_rng(2).integers(0, 256, (40_000, 256), dtype=np.uint8)
     keys = band_keys(documents, scheme_of(51, 5, False), np.zeros(len(documents), dtype=np.uint64))
     hashes = keys.ravel() >> np.uint64(10)

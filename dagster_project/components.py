@@ -9,6 +9,7 @@ type: dagster_project.components.Corpus
 attributes:
   name: main
   datasets: [python_code, notes]
+  deduplication: {levels: [exact, near], thresholds: [0.7, 0.8, 0.9], apply: 0.8}
   tokenizer: {train: {vocabulary_size: 32768}}
   window_tokens: [2048, 8192]
 """
@@ -22,8 +23,9 @@ from pydantic import Field
 
 from dagster_project.corpora import CorpusDeclaration, corpus_assets
 from dagster_project.datasets import DatasetDeclaration, dataset_assets
-from dagster_project.exceptions import DefinitionError
+from dagster_project.deduplication import Deduplication
 from dagster_project.metadata import Samples
+from dagster_project.run_config import bind_config
 
 _NAME = r"^[a-z][a-z0-9_]{0,40}$"
 
@@ -66,7 +68,7 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
     )
     window_tokens: list[int] = Field(default_factory=lambda: [2048], description="lengths of windows, in tokens")
     deduplication: dict[str, Any] = Field(
-        default_factory=lambda: {"levels": ["exact"]}, description="levels: [exact]; others are not there yet"
+        default_factory=dict, description="{levels: [exact, near], thresholds: [0.7, 0.8, 0.9], apply: 0.8, ..}"
     )
     steps: dict[str, dict[str, Any]] = Field(default_factory=dict, description="config of further steps, by step")
     samples: Literal["none", "ids", "text"] = Field("ids", description="which sample rows the UI shows")
@@ -74,14 +76,11 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The corpus's assets."""
-        if self.deduplication != {"levels": ["exact"]}:
-            raise DefinitionError(
-                f"corpus {self.name}: deduplication {self.deduplication} is not there yet; write levels: [exact]"
-            )
         declared = CorpusDeclaration(
             name=self.name,
             datasets=tuple(self.datasets),
             revisions=self.revisions,
+            deduplication=bind_config(Deduplication, f"corpus {self.name}: deduplication", self.deduplication),
             tokenizer=self.tokenizer,
             window_tokens=tuple(self.window_tokens),
             steps=self.steps,

@@ -8,20 +8,17 @@ from typing import Any
 
 import dagster as dg
 
+from dagster_project.deduplication import Deduplication, Link, deduplication_chain
 from dagster_project.exceptions import DefinitionError
 from dagster_project.metadata import Samples
 from dagster_project.run_config import bind_config
 from dagster_project.table_asset import Presentation, step_asset
 from spark_jobs.code.ordered import ordered
-from spark_jobs.dedup.exact_duplicates import exact_duplicates
 from spark_jobs.dedup.members import members
-from spark_jobs.dedup.survivors import survivors
-from spark_jobs.lake.binding import Source
 from spark_jobs.lake.increments import increments
 from spark_jobs.packing.packed import packed_step
 from spark_jobs.packing.tokenizer import tokenizer
 from spark_jobs.packing.tokens import tokens
-from spark_jobs.step import Step
 
 CLOCK = "increments"
 
@@ -34,6 +31,7 @@ class CorpusDeclaration:
         name: its namespace.
         datasets: what it is made of; the order says whom to keep when duplicates cross datasets.
         revisions: `latest` (the default) or `all`, by dataset: whether older revisions of a document go on too.
+        deduplication: levels and thresholds; by default exact and near-duplicates go.
         tokenizer: `{file: path}`, or `{train: {vocabulary_size: .., sample_bytes: ..}}`.
         window_tokens: lengths of windows; every dataset gets a packed table for each.
         steps: config of further steps, by step.
@@ -44,6 +42,7 @@ class CorpusDeclaration:
     name: str
     datasets: tuple[str, ...]
     revisions: Mapping[str, str] = field(default_factory=dict)
+    deduplication: Deduplication = field(default_factory=Deduplication)
     tokenizer: Mapping[str, Any] = field(default_factory=dict)
     window_tokens: tuple[int, ...] = (2048,)
     steps: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -52,7 +51,7 @@ class CorpusDeclaration:
 
 
 def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
-    """The assets of a corpus: increments, members, exact_duplicates, survivors, ordered, tokenizer, tokens, packed_*.
+    """The assets of a corpus: increments, members, those of deduplication, ordered, tokenizer, tokens, packed_*.
 
     Raises:
         DefinitionError: a value cannot be used; the message names it.
@@ -68,16 +67,15 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
         return tuple(f"{dataset}.{table}" for dataset in declared.datasets)
 
     order = {"datasets": list(declared.datasets)}
-    chain: list[tuple[Step, Mapping[str, Source], Mapping[str, Any], str]] = [
+    chain: list[Link] = [
         (increments, {"arrivals": each("arrivals")}, {}, "lake"),
         (
             members,
-            {"documents": each("documents"), "texts": each("texts"), "verdicts": each("verdicts")},
-            {**order, "revisions": dict(declared.revisions)},
+            {name: each(name) for name in ("documents", "texts", "verdicts", "repositories")},
+            {**order, "revisions": dict(declared.revisions), **declared.deduplication.members},
             "dedup",
         ),
-        (exact_duplicates, {"members": own("members")}, order, "dedup"),
-        (survivors, {"members": own("members"), "exact_duplicates": own("exact_duplicates")}, {}, "dedup"),
+        *deduplication_chain(declared.deduplication, own, each),
         (ordered, {"survivors": own("survivors"), "members": own("members")}, {}, "code"),
         (tokenizer, {"survivors": own("survivors"), "texts": each("texts")}, _tokenizer_config(declared), "packing"),
         (

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import dagster as dg
 from pydantic import BaseModel, ValidationError
 
 from dagster_project.exceptions import DefinitionError
 
+Model = TypeVar("Model", bound=BaseModel)
 _SCALARS: Mapping[type, Any] = {bool: dg.Bool, int: dg.Int, float: dg.Float, str: dg.String}
 
 
@@ -31,7 +32,7 @@ def config_fields(bound: BaseModel | None, model: type[BaseModel]) -> dict[str, 
     return fields
 
 
-def bind_config(model: type[BaseModel], asset: str, given: Mapping[str, Any]) -> BaseModel:
+def bind_config(model: type[Model], asset: str, given: Mapping[str, Any]) -> Model:
     """A checked config from plain values.
 
     Raises:

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pydantic import BaseModel, ConfigDict, Field
+
 from spark_jobs.lake.tables import Column, Table
-from spark_jobs.step import NoConfig, Scope, step
+from spark_jobs.step import Scope, step
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+class SurvivorsConfig(BaseModel):
+    """Which near-duplicates go."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    threshold: float = Field(0.8, gt=0, le=1, description="weighted Jaccard similarity, one of the thresholds compared")
+
 
 SURVIVORS = Table(
     name="survivors",
@@ -23,22 +34,34 @@ SURVIVORS = Table(
 )
 
 
-@step(version="1", scope=Scope.INCREMENT, tables=(SURVIVORS,))
-def survivors(members: DataFrame, exact_duplicates: DataFrame, config: NoConfig) -> DataFrame:
-    """Members less those that were removed; one row per document.
+@step(version="2", scope=Scope.INCREMENT, tables=(SURVIVORS,))
+def survivors(
+    members: DataFrame,
+    exact_duplicates: DataFrame,
+    config: SurvivorsConfig,
+    removals: DataFrame | None = None,
+    repository_drops: DataFrame | None = None,
+) -> DataFrame:
+    """Members less those that any level of deduplication removed; one row per document.
 
     Args:
         members: rows of `members` of the increment.
         exact_duplicates: rows of `exact_duplicates` of the same increment.
-        config: nothing to configure.
+        config: the threshold that is applied.
+        removals: rows of `removals` of the same increment; None where near-duplicates stay.
+        repository_drops: rows of `repository_drops` of the same increment; None where repositories stay.
 
     Returns:
         Rows of the table `survivors`.
     """
-    identity = ["dataset", "doc_id"]
-    removed = exact_duplicates.select(*identity)
-    return (
-        members.select("dataset", "shard", "doc_id")
-        .join(removed, identity, "left_anti")
-        .select("dataset", "shard", "doc_id")
-    )
+    from pyspark.sql import functions as F
+
+    gone = [exact_duplicates.select("doc_id")]
+    if removals is not None:
+        gone.append(removals.where(F.col("threshold") == config.threshold).select("doc_id"))
+    if repository_drops is not None:
+        gone.append(repository_drops.select("doc_id"))
+    left = members.select("dataset", "shard", "doc_id")
+    for removed in gone:
+        left = left.join(removed, "doc_id", "left_anti")
+    return left.select("dataset", "shard", "doc_id")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spark_jobs.dedup.survivors import SURVIVORS, survivors
-from spark_jobs.step import NoConfig
+from spark_jobs.dedup.survivors import SURVIVORS, SurvivorsConfig, survivors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -18,7 +17,7 @@ def run(spark: SparkSession, removed: list[tuple[str, str, str]], partitions: in
     """Survivors of the members above."""
     members = spark.createDataFrame(MEMBERS[::order], "dataset string, shard int, doc_id string, path string")
     rows = spark.createDataFrame(removed[::order], "dataset string, doc_id string, witness_doc_id string")
-    return survivors(members.repartition(partitions), rows, NoConfig())
+    return survivors(members.repartition(partitions), rows, SurvivorsConfig())
 
 
 def by_id(frame: DataFrame) -> list[Row]:
@@ -42,3 +41,17 @@ def test_survivors_are_identical_for_1_2_and_7_partitions(spark: SparkSession) -
     plain = by_id(run(spark, REMOVED))
     for partitions in (1, 7):
         assert by_id(run(spark, REMOVED, partitions, order=-1)) == plain
+
+
+def test_near_duplicates_go_at_the_applied_threshold_and_files_with_their_repository(spark: SparkSession) -> None:
+    """Each level takes away its own; removals at another threshold say nothing."""
+    members = spark.createDataFrame(MEMBERS, "dataset string, shard int, doc_id string, path string")
+    exact = spark.createDataFrame([("code", "b")], "dataset string, doc_id string")
+    near = spark.createDataFrame([(0.7, "a"), (0.7, "c"), (0.8, "c")], "threshold double, doc_id string")
+    drops = spark.createDataFrame([("d",)], "doc_id string")
+    plain = survivors(members, exact, SurvivorsConfig(threshold=0.8), near)
+    assert [row.doc_id for row in by_id(plain)] == ["a", "d"]
+    lower = survivors(members, exact, SurvivorsConfig(threshold=0.7), near)
+    assert [row.doc_id for row in by_id(lower)] == ["d"]
+    whole = survivors(members, exact, SurvivorsConfig(threshold=0.8), near, drops)
+    assert [row.doc_id for row in by_id(whole)] == ["a"]

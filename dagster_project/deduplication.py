@@ -1,0 +1,107 @@
+"""What a corpus removes as duplicates: the levels that a user declares, as a chain of steps.
+
+levels: [exact]                     the same bytes or the same letters
+levels: [exact, near]               and documents whose weighted tokens are as similar as a threshold
+levels: [exact, near, repository]   and whole repositories made of the same files
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from spark_jobs.dedup.background import background
+from spark_jobs.dedup.bags import bags
+from spark_jobs.dedup.buckets import buckets
+from spark_jobs.dedup.components import components
+from spark_jobs.dedup.exact_duplicates import exact_duplicates
+from spark_jobs.dedup.members import Criterion
+from spark_jobs.dedup.pairs import pairs
+from spark_jobs.dedup.removals import removals
+from spark_jobs.dedup.signatures import signatures
+from spark_jobs.dedup.survivors import survivors
+from spark_jobs.dedup.threshold_pairs import DEFAULT_THRESHOLDS, Thresholds
+from spark_jobs.dedup.thresholds import thresholds
+from spark_jobs.dedup.vocabulary import vocabulary
+from spark_jobs.lake.binding import Source
+from spark_jobs.step import Step
+
+Level = Literal["exact", "near", "repository"]
+Link = tuple[Step, Mapping[str, Source], Mapping[str, Any], str]
+_LEVELS: tuple[Level, ...] = ("exact", "near", "repository")
+_DOMAIN = "dedup"
+
+
+class Deduplication(BaseModel):
+    """Levels and thresholds of a corpus, as declared."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    levels: tuple[Level, ...] = Field(
+        ("exact", "near"), description="exact; exact and near; or exact, near and repository"
+    )
+    thresholds: Thresholds = Field(DEFAULT_THRESHOLDS)
+    apply: float = Field(0.8, description="the threshold at which documents are removed, one of the list")
+    recall: float = Field(0.9999, gt=0, lt=1, description="least share of the pairs at the lowest threshold found")
+    shingle_tokens: int = Field(1, ge=1, le=16, description="consecutive words that make one token")
+    keep_first: tuple[Criterion, ...] | None = Field(None, description="whom to keep, as in the config of members")
+    known_good: tuple[str, ...] = Field((), description="repositories that are kept before others")
+
+    @model_validator(mode="after")
+    def _levels_and_thresholds_agree(self) -> Deduplication:
+        """Refuse levels out of order, and a threshold that nothing was compared at."""
+        if self.levels != _LEVELS[: len(self.levels)] or not self.levels:
+            raise ValueError(f"levels {list(self.levels)} are not a beginning of {list(_LEVELS)}; write them in order")
+        if self.apply not in self.thresholds:
+            raise ValueError(f"apply {self.apply} is not one of thresholds {list(self.thresholds)}; add it there")
+        return self
+
+    @property
+    def members(self) -> dict[str, Any]:
+        """Whom to keep, as config of `members`."""
+        first = {} if self.keep_first is None else {"keep_first": list(self.keep_first)}
+        return {**first, "known_good": list(self.known_good)}
+
+
+def deduplication_chain(
+    declared: Deduplication, own: Callable[[str], str], each: Callable[[str], tuple[str, ...]]
+) -> list[Link]:
+    """Steps from `members` to `survivors`, each with its inputs and config.
+
+    Args:
+        declared: what the user wants.
+        own: identifier of a table of the corpus.
+        each: identifiers of a table of all its datasets.
+    """
+    chain: list[Link] = [(exact_duplicates, {"members": own("members")}, {}, _DOMAIN)]
+    gone: dict[str, Source] = {"members": own("members"), "exact_duplicates": own("exact_duplicates")}
+    if "near" in declared.levels:
+        chain += _near(declared, own, {**gone, "texts": each("texts")})
+        gone["removals"] = own("removals")
+    chain.append((survivors, gone, {"threshold": declared.apply}, _DOMAIN))
+    return chain
+
+
+def _near(declared: Deduplication, own: Callable[[str], str], read: Mapping[str, Source]) -> list[Link]:
+    """Steps of the level `near`."""
+    words = {"shingle_tokens": declared.shingle_tokens}
+    listed = {"thresholds": list(declared.thresholds)}
+    lowest = {"threshold": min(declared.thresholds), "recall": declared.recall}
+    compared = {"members": own("members"), "exact_duplicates": own("exact_duplicates")}
+
+    def table(*names: str) -> dict[str, Source]:
+        return {name: own(name) for name in names}
+
+    return [
+        (vocabulary, read, words, _DOMAIN),
+        (bags, {**read, **table("vocabulary")}, words, _DOMAIN),
+        (background, table("bags"), {}, _DOMAIN),
+        (signatures, table("bags", "vocabulary"), {}, _DOMAIN),
+        (buckets, table("signatures", "background"), lowest, _DOMAIN),
+        (pairs, table("buckets", "signatures", "bags"), listed, _DOMAIN),
+        (components, table("pairs"), listed, _DOMAIN),
+        (removals, table("pairs"), listed, _DOMAIN),
+        (thresholds, {**compared, **table("removals", "components")}, listed, _DOMAIN),
+    ]

@@ -1,0 +1,303 @@
+"""Buckets: documents whose signatures agree in all rows of a band, so that they are worth comparing.
+
+The user states a threshold and a recall; the bands are solved for them, for the number of documents there are and for
+the background that was measured on the corpus. Signatures are the index that is kept. An increment computes the keys of
+its own documents, and those of all earlier ones on the fly, of which a filter lets only those pass that can meet a new
+one; buckets are then written if they have two members, one of them new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field
+
+from spark_jobs.dedup.curves import draw_bands
+from spark_jobs.lake.tables import Check, Column, Table
+from spark_jobs.step import Output, Plot, Scope, step
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from pyspark.sql import DataFrame
+
+    from spark_jobs.dedup.bands import BandScheme
+
+# Pairs of at least this similarity have something to do with each other: their number grows with the corpus as the
+# number of documents does, not as its square, so they say nothing about false candidates at another size.
+_RELATED = 0.3
+_PARTITION_RECORDS = 4_000_000
+_BAND_MASK = 1023
+_BATCH_MEMBERS = 4_000_000
+_RECORDS_DDL = "part int, keys binary, places binary, earlier boolean"
+_BUCKETS_DDL = "band int, bucket bigint, member_count int, members array<bigint>, earlier array<bigint>"
+
+
+class BucketsConfig(BaseModel):
+    """Which pairs the bands must find; the bands are solved from it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    threshold: float = Field(0.7, gt=0, le=1, description="lowest weighted Jaccard similarity of a duplicate")
+    recall: float = Field(0.9999, gt=0, lt=1, description="least share of the pairs at the threshold that are found")
+
+
+BUCKETS = Table(
+    name="buckets",
+    comment="One row per bucket with at least two members, one of them new: their signatures agree in all rows of a "
+    "band.",
+    columns=(
+        Column("band!", "int", "band in which they agree, from 0"),
+        Column("bucket!", "long", "hash of kind and agreeing values, its low 10 bits the band"),
+        Column("member_count!", "int", "members, earlier ones too"),
+        Column("members!", "list<long!>", "places of the members of this increment, ascending"),
+        Column("earlier!", "list<long!>", "places of those of earlier increments, ascending"),
+    ),
+    key=("bucket",),
+    partition=("increment",),
+    checks=(
+        Check(
+            "two_members",
+            "member_count >= 2 and size(members) >= 1 and member_count = size(members) + size(earlier)",
+            "a bucket has at least two members, one of them new",
+        ),
+    ),
+)
+
+BANDS = Table(
+    name="bands",
+    comment="One row per hundredth of similarity: how likely a pair of it becomes a candidate under the bands used.",
+    columns=(
+        Column("similarity!", "double", "weighted Jaccard similarity of a pair"),
+        Column("candidate_probability!", "double", "probability that such a pair shares a bucket"),
+        Column("background_fraction!", "double", "share of random pairs of documents in this hundredth"),
+        Column("band_count!", "int", "bands"),
+        Column("row_count!", "int", "values of the signature in a band"),
+        Column("overlapping!", "boolean", "whether bands share values"),
+        Column("documents!", "long", "documents that the bands were solved for"),
+        Column("recall!", "double", "expected recall of pairs exactly at the threshold"),
+        Column("false_per_document!", "double", "expected background candidates per document"),
+        Column("false_per_document_at_ten_times!", "double", "the same with ten times the documents"),
+    ),
+    key=("similarity",),
+    partition=("increment",),
+    sort=("similarity",),
+)
+
+_KERNELS = ("spark_jobs.dedup.bands", "spark_jobs.dedup.bucket_records", "spark_jobs.dedup.key_filter")
+
+
+@step(
+    version="1",
+    scope=Scope.HISTORY,
+    tables=(BUCKETS, BANDS),
+    kernels=_KERNELS,
+    plot=Plot(
+        "probability of becoming a candidate",
+        ("increment", "similarity", "candidate_probability", "background_fraction", "band_count", "row_count"),
+        draw_bands,
+        table="bands",
+    ),
+)
+def buckets(signatures: DataFrame, background: DataFrame, increment: int, config: BucketsConfig) -> Output:
+    """Put the documents of an increment, and the earlier ones that they meet, into buckets.
+
+    Args:
+        signatures: rows of `signatures` of increments 0 to `increment`.
+        background: the frozen table.
+        increment: the new one.
+        config: threshold and recall.
+
+    Returns:
+        Rows of `buckets` and of `bands`.
+
+    Raises:
+        BandsError: no bands keep false candidates within bounds.
+    """
+    from pyspark.sql import functions as F
+
+    from spark_jobs.dedup.bands import solve_bands
+
+    counted = signatures.groupBy("kind", (F.col("increment") == increment).alias("new")).count().collect()
+    sizes: dict[str, int] = {}
+    for row in counted:
+        sizes[row["kind"]] = sizes.get(row["kind"], 0) + int(row["count"])
+    new_documents = sum(int(row["count"]) for row in counted if row["new"])
+    measured = _combined(background.toArrow(), sizes)
+    documents = max(1, sum(sizes.values()))
+    below = min(config.threshold, _RELATED)
+    scheme = solve_bands(measured, documents, config.threshold, config.recall, below)
+
+    narrow = signatures.select("increment", "kind", "place", "signature")
+    is_new = F.col("increment") == increment
+    new = narrow.where(is_new)
+    partition_count = max(2, -(-2 * new_documents * scheme.bands // _PARTITION_RECORDS))
+    emit = partial(_records, scheme=scheme, partition_count=partition_count)
+    records = new.mapInArrow(partial(emit, earlier=False, filled=None), _RECORDS_DDL)
+    if increment > 0:
+        filled = _filter(new, scheme, new_documents)
+        earlier = narrow.where(~is_new).mapInArrow(partial(emit, earlier=True, filled=filled), _RECORDS_DDL)
+        records = records.unionByName(earlier)
+    grouped = records.repartitionById(partition_count, F.col("part")).mapInArrow(_buckets, _BUCKETS_DDL)
+    curve = signatures.sparkSession.createDataFrame(_curve(scheme, measured, documents))
+    return Output({"buckets": grouped, "bands": curve})
+
+
+def _combined(background: pa.Table, sizes: Mapping[str, int]) -> NDArray[np.int64]:
+    """(bins + 1,) pairs of documents by similarity, of 2^52 random ones; those of two kinds share nothing."""
+    from spark_jobs.dedup.background import BINS
+
+    total = max(1, sum(sizes.values()))
+    combined = np.zeros(BINS + 1)
+    combined[0] = 1.0
+    kinds = background.column("kind").to_numpy(zero_copy_only=False)
+    bins = np.rint(background.column("similarity").to_numpy() * BINS).astype(np.int64)
+    pairs = background.column("pair_count").to_numpy()
+    for kind in sorted(sizes):
+        of_kind = kinds == kind
+        if of_kind.any():
+            share = (sizes[kind] / total) ** 2
+            measured = np.zeros(BINS + 1)
+            measured[bins[of_kind]] = pairs[of_kind] / pairs[of_kind].sum()
+            combined += share * measured
+            combined[0] -= share
+    return np.rint(np.maximum(combined, 0.0) * (1 << 52)).astype(np.int64)
+
+
+def _curve(scheme: BandScheme, measured: NDArray[np.int64], documents: int) -> pa.Table:
+    """Rows of `bands`."""
+    from spark_jobs.dedup.bands import candidate_probability
+
+    steps = np.arange(101)
+    width = (len(measured) - 1) // 100
+    shares = np.add.reduceat(measured, steps * width)
+    count = len(steps)
+    return pa.table(
+        {
+            "similarity": steps / 100,
+            "candidate_probability": candidate_probability(scheme.bands, scheme.rows, scheme.overlapping, steps / 100),
+            "background_fraction": shares / (1 << 52),
+            "band_count": pa.array([scheme.bands] * count, pa.int32()),
+            "row_count": pa.array([scheme.rows] * count, pa.int32()),
+            "overlapping": [scheme.overlapping] * count,
+            "documents": pa.array([documents] * count, pa.int64()),
+            "recall": [scheme.recall] * count,
+            "false_per_document": [scheme.false_per_document] * count,
+            "false_per_document_at_ten_times": [scheme.false_per_document_at_ten_times] * count,
+        }
+    )
+
+
+def _filter(new: DataFrame, scheme: BandScheme, new_documents: int) -> bytes | None:
+    """The filter of all new keys; None where it would be larger than it is worth."""
+    from spark_jobs.dedup.key_filter import MOST_BITS, filter_bytes
+
+    size = filter_bytes(new_documents * scheme.bands)
+    if size > MOST_BITS // 8:
+        return None
+    parts = new.mapInArrow(partial(_fill, scheme=scheme, size=size), "filled binary")
+    whole = parts.coalesce(1).mapInArrow(partial(_unite, size=size), "filled binary").toArrow()
+    return bytes(whole.column("filled")[0].as_py())
+
+
+def _fill(batches: Iterable[pa.RecordBatch], scheme: BandScheme, size: int) -> Iterator[pa.RecordBatch]:
+    """A filter of the keys of one partition."""
+    from spark_jobs.dedup.key_filter import put_keys
+
+    filled = np.zeros(size, np.uint8)
+    for batch in batches:
+        put_keys(_keys(batch, scheme).ravel(), filled)
+    yield pa.RecordBatch.from_arrays([pa.array([filled.tobytes()], pa.binary())], names=["filled"])
+
+
+def _unite(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
+    """One filter of all."""
+    united = np.zeros(size, np.uint8)
+    for batch in batches:
+        for filled in batch.column("filled"):
+            united |= np.frombuffer(filled.as_buffer(), np.uint8)
+    yield pa.RecordBatch.from_arrays([pa.array([united.tobytes()], pa.binary())], names=["filled"])
+
+
+def _keys(batch: pa.RecordBatch, scheme: BandScheme) -> NDArray[np.uint64]:
+    """(D, bands) keys of a batch of signatures."""
+    from spark_jobs.dedup.bands import band_keys
+    from spark_jobs.dedup.signature_arrays import signature_rows
+    from spark_jobs.dedup.token_counts import kind_salt
+
+    kinds = batch.column("kind").dictionary_encode()
+    salts = np.array([kind_salt(kind) for kind in kinds.dictionary.to_pylist()], np.uint64)
+    return band_keys(signature_rows(batch.column("signature")), scheme, salts[kinds.indices.to_numpy()])
+
+
+def _records(
+    batches: Iterable[pa.RecordBatch],
+    scheme: BandScheme,
+    partition_count: int,
+    earlier: bool,
+    filled: bytes | None,
+) -> Iterator[pa.RecordBatch]:
+    """Keys and places of a batch, in one block for every partition that gets any."""
+    from spark_jobs.dedup.bucket_records import scatter
+    from spark_jobs.dedup.key_filter import has_keys
+
+    united = None if filled is None else np.frombuffer(filled, np.uint8)
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        keys = _keys(batch, scheme)
+        places = np.repeat(batch.column("place").to_numpy(), keys.shape[1])
+        flat = keys.ravel()
+        if united is not None:
+            passing = has_keys(flat, united)
+            flat, places = flat[passing], places[passing]
+        offsets, flat, places = scatter(flat, places, partition_count)
+        some = np.flatnonzero(np.diff(offsets))
+        spans = [slice(offsets[part], offsets[part + 1]) for part in some]
+        yield pa.RecordBatch.from_arrays(
+            [
+                pa.array(some, pa.int32()),
+                pa.array([flat[span].tobytes() for span in spans], pa.binary()),
+                pa.array([places[span].tobytes() for span in spans], pa.binary()),
+                pa.array([earlier] * len(some), pa.bool_()),
+            ],
+            names=["part", "keys", "places", "earlier"],
+        )
+
+
+def _buckets(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The buckets of one partition, which is held in memory: about 32 MB of records, and as much again to sort them."""
+    from spark_jobs.dedup.bucket_records import runs
+
+    keys, places, earlier = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)], [np.zeros(0, np.bool_)]
+    for batch in batches:
+        columns = (batch.column(name) for name in ("keys", "places", "earlier"))
+        for key_block, place_block, is_earlier in zip(*columns, strict=True):
+            keys.append(np.frombuffer(key_block.as_buffer(), np.uint64))
+            places.append(np.frombuffer(place_block.as_buffer(), np.int64))
+            earlier.append(np.full(len(keys[-1]), is_earlier.as_py()))
+    found = runs(np.concatenate(keys), np.concatenate(places), np.concatenate(earlier))
+    members = np.diff(found.new_offsets) + np.diff(found.earlier_offsets)
+    block = np.cumsum(members) // _BATCH_MEMBERS
+    edges = np.concatenate([[0], np.flatnonzero(np.diff(block)) + 1, [len(members)]])
+    for start, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        part = found.keys[start:end]
+        yield pa.RecordBatch.from_arrays(
+            [
+                pa.array((part & np.uint64(_BAND_MASK)).astype(np.int32)),
+                pa.array(part.view(np.int64)),
+                pa.array(members[start:end].astype(np.int32)),
+                _lists(found.new_offsets[start : end + 1], found.new),
+                _lists(found.earlier_offsets[start : end + 1], found.earlier),
+            ],
+            names=[name.split()[0] for name in _BUCKETS_DDL.split(", ")],
+        )
+
+
+def _lists(offsets: NDArray[np.int64], values: NDArray[np.int64]) -> pa.ListArray:
+    """Lists of places out of one array."""
+    inside = values[offsets[0] : offsets[-1]]
+    return pa.ListArray.from_arrays(pa.array((offsets - offsets[0]).astype(np.int32)), pa.array(inside))

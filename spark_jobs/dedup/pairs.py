@@ -1,0 +1,165 @@
+"""Pairs: every two documents of the corpus that are at least as similar as the lowest threshold, with the exact J.
+
+Candidates come from the buckets, each once; they are verified by their bags, and what is stored is exact. All
+thresholds are read from this one table. A pair leads from a document to the better one: the one that comes first in the
+order (increment, place, doc_id) and is kept if only one of them can be.
+
+Buckets of boilerplate can hold a hundred thousand members, which would be billions of pairs. They are compared lazily,
+until nothing is left that could change who is kept: see `large_buckets`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field
+
+from spark_jobs.dedup.large_buckets import (
+    LARGE_BUCKETS,
+    candidate_batch,
+    compare_large,
+    large_bucket_rows,
+    list_offsets,
+)
+from spark_jobs.dedup.pictures import draw_pair_similarities
+from spark_jobs.dedup.threshold_pairs import DEFAULT_THRESHOLDS, Thresholds, exact
+from spark_jobs.dedup.verification import PAIR_COLUMNS, Index, verified_pairs
+from spark_jobs.lake.tables import Check, Column, Table
+from spark_jobs.step import Output, Plot, Scope, step
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class PairsConfig(BaseModel):
+    """Which pairs are stored, and from when on a bucket is large."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    thresholds: Thresholds = Field(DEFAULT_THRESHOLDS)
+    max_bucket_pairs: int = Field(
+        131_072, ge=1, description="pairs of a bucket up to which all are compared at once; 131,072 are 512 documents"
+    )
+    leader_rounds: int = Field(
+        8, ge=1, le=1000, description="rounds of leaders in a large bucket before it is split on further values"
+    )
+    driver_edges: int = Field(
+        4_000_000,
+        ge=0,
+        description="pairs up to which the driver finds who is kept in large buckets",
+        json_schema_extra={"affects_rows": False},
+    )
+
+
+PAIRS = Table(
+    name="pairs",
+    comment="One row per two documents whose bags have at least the lowest threshold of weighted Jaccard similarity J.",
+    columns=(
+        Column("kind!", "string", "code, prose, markup or data"),
+        Column("dataset!", "string", "dataset of the document"),
+        Column("doc_id!", "string", "the document that comes later in the order (increment, place, doc_id)"),
+        Column("place!", "long", "its place, as in members"),
+        Column("better_dataset!", "string", "dataset of the other document"),
+        Column("better_doc_id!", "string", "the document that comes first"),
+        Column("better_place!", "long", "its place"),
+        Column("better_increment!", "int", "increment that brought it"),
+        Column("shared_weight!", "long", "sum over all tokens of the lesser weight: the numerator of J"),
+        Column("united_weight!", "long", "sum over all tokens of the greater weight: the denominator of J"),
+        Column("similarity!", "double", "J, rounded to a double"),
+    ),
+    key=("doc_id", "better_doc_id"),
+    partition=("increment",),
+    checks=(
+        Check("two_documents", "doc_id <> better_doc_id", "no document is a pair with itself"),
+        Check("fraction", "shared_weight between 1 and united_weight", "J is a fraction above 0 and at most 1"),
+        Check("better_is_no_later", "better_increment <= increment", "the better one came in this increment or before"),
+    ),
+)
+
+_KERNELS = tuple(
+    f"spark_jobs.dedup.{name}"
+    for name in (
+        "bag_arrays",
+        "bands",
+        "bucket_records",
+        "dense_graph",
+        "greedy_cover",
+        "kept_set",
+        "large_buckets",
+        "signature_arrays",
+        "similarity",
+        "threshold_pairs",
+        "verification",
+    )
+)
+
+
+@step(
+    version="1",
+    scope=Scope.HISTORY,
+    tables=(PAIRS, LARGE_BUCKETS),
+    kernels=_KERNELS,
+    plot=Plot("similarity of pairs", ("similarity",), draw_pair_similarities),
+)
+def pairs(
+    buckets: DataFrame,
+    signatures: DataFrame,
+    bags: DataFrame,
+    pairs: DataFrame,
+    increment: int,
+    config: PairsConfig,
+) -> Output:
+    """Verify what the buckets of an increment make worth comparing.
+
+    Args:
+        buckets: rows of `buckets`, of which those of the increment are read.
+        signatures: rows of `signatures` of increments 0 to `increment`.
+        bags: rows of `bags` of the same.
+        pairs: own rows of the increments before.
+        increment: the new one.
+        config: thresholds and limits.
+
+    Returns:
+        Rows of `pairs` and of `large_buckets`.
+    """
+    from pyspark.sql import functions as F
+
+    here = buckets.where(F.col("increment") == increment).select("band", "bucket", "members", "earlier")
+    fresh, old = F.size("members").cast("long"), F.size("earlier").cast("long")
+    sized = here.withColumn("pair_count", fresh * (fresh - 1) / 2 + fresh * old)
+    small = sized.where(F.col("pair_count") <= config.max_bucket_pairs)
+    sums = sized.agg(
+        F.sum(F.when(F.col("pair_count") <= config.max_bucket_pairs, F.col("pair_count"))).alias("small"),
+        F.count_if(F.col("pair_count") > config.max_bucket_pairs).alias("large"),
+    ).collect()[0]
+    index = Index(signatures, bags)
+    lowest = exact(min(config.thresholds))
+    candidates = small.mapInArrow(_all_pairs, "first bigint, second bigint").distinct()
+    verified, persisted = verified_pairs(candidates, int(sums["small"] or 0), index, lowest)
+    if not sums["large"]:
+        return Output({"pairs": _rows(verified), "large_buckets": large_bucket_rows(verified, [])}, {}, persisted)
+    large = sized.where(F.col("pair_count") > config.max_bucket_pairs).drop("pair_count")
+    everything, facts, more = compare_large(large, (candidates, verified), pairs, index, config)
+    return Output(
+        {"pairs": _rows(everything), "large_buckets": large_bucket_rows(verified, facts)}, {}, (*persisted, *more)
+    )
+
+
+def _all_pairs(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """All pairs of small buckets, each once a batch."""
+    for batch in batches:
+        new_offsets, new = list_offsets(batch.column("members"))
+        earlier_offsets, earlier = list_offsets(batch.column("earlier"))
+        everyone = np.diff(new_offsets) + np.diff(earlier_offsets)
+        yield candidate_batch(new_offsets, new, earlier_offsets, earlier, everyone)
+
+
+def _rows(verified: DataFrame) -> DataFrame:
+    """Verified pairs as rows of the table."""
+    from pyspark.sql import functions as F
+
+    similarity = F.col("shared_weight").cast("double") / F.col("united_weight").cast("double")
+    return verified.selectExpr(*PAIR_COLUMNS).withColumn("similarity", similarity)

@@ -1,0 +1,218 @@
+"""Vocabulary: the tokens of a corpus, how many documents hold each, and what one occurrence of it weighs.
+
+The weight of one occurrence is a quantised inverse document frequency, an integer, so that the similarity of two bags
+is an exact fraction:
+
+    unit = clip(round(8 ln((N + 1) / (df + 1))), 1, 255)        N documents of the kind, df of them hold the token
+
+The vocabulary is frozen with the corpus's first increment. A token that is not in it weighs what a token of one
+document weighs, so leaving out the tokens of a single document (most of them) changes no weight. Kinds have
+vocabularies of their own: a token's hash is salted with the kind, documents of different kinds share no token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field
+
+from spark_jobs.dedup.compared import compared_members, compared_texts
+from spark_jobs.lake.tables import Check, Column, Table
+from spark_jobs.step import Output, Scope, step
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame
+
+KINDS = ("code", "prose", "markup", "data")
+_UNIT_SCALE = 8.0
+_MERGE_ROWS = 4_000_000
+_ROW_DDL = "kind string, token_hash bigint, token string, document_count bigint, occurrence_count bigint"
+
+
+class VocabularyConfig(BaseModel):
+    """What counts as a token, and how many of them are kept."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    shingle_tokens: int = Field(
+        1,
+        ge=1,
+        le=16,
+        description="consecutive words that make one token; see benchmarks/bench_dedup.py for the choice",
+    )
+    max_tokens: int = Field(
+        4_000_000,
+        ge=1,
+        le=50_000_000,
+        description="most tokens kept; beyond it the rarest go, and weigh as unknown ones. A worker holds 9 bytes each",
+    )
+
+
+VOCABULARY = Table(
+    name="vocabulary",
+    comment="One row per token that at least two documents of the corpus hold, and one without a token per kind: "
+    "what every other token weighs.",
+    columns=(
+        Column("kind!", "string", "code, prose, markup or data"),
+        Column("token_hash", "long", "the token's hash, salted by kind; null in the row for all other tokens"),
+        Column("token", "string", "the token in lower case, to be read by people; null as above"),
+        Column("document_count!", "long", "documents that hold it"),
+        Column("occurrence_count!", "long", "times it occurs"),
+        Column("unit!", "int", "weight of one occurrence, 1 to 255"),
+        Column("tokens_version!", "string", "rules and Unicode tables that made the tokens"),
+    ),
+    key=("kind", "token_hash"),
+    partition=("increment",),
+    sort=("kind", "token_hash"),
+    checks=(
+        Check("unit_in_bounds", "unit between 1 and 255", "a weight is one byte, and not 0"),
+        Check(
+            "counts_agree",
+            "document_count >= 1 and occurrence_count >= document_count",
+            "a token occurs in every document that holds it",
+        ),
+    ),
+    sampled=("token",),
+)
+
+_KERNELS = ("spark_jobs.dedup.compared", "spark_jobs.dedup.token_counts")
+
+
+@step(version="1", scope=Scope.FROZEN, tables=(VOCABULARY,), kernels=_KERNELS)
+def vocabulary(members: DataFrame, exact_duplicates: DataFrame, texts: DataFrame, config: VocabularyConfig) -> Output:
+    """Count in how many documents each token occurs, and weigh it.
+
+    Args:
+        members: rows of `members` of the first increment.
+        exact_duplicates: the same of `exact_duplicates`.
+        texts: the same of `texts`, of all datasets.
+        config: what a token is.
+
+    Returns:
+        Rows of the table `vocabulary`.
+    """
+    from pyspark.sql import functions as F
+
+    from spark_jobs.dedup.token_counts import token_version
+
+    compared = compared_members(members, exact_duplicates)
+    parts = compared_texts(texts, compared).select("kind", "language", "content")
+    counted = (
+        parts.mapInArrow(partial(_count_partition, shingle_tokens=config.shingle_tokens), _ROW_DDL)
+        .groupBy("kind", "token_hash")
+        .agg(
+            F.min("token").alias("token"),
+            F.sum("document_count").alias("document_count"),
+            F.sum("occurrence_count").alias("occurrence_count"),
+        )
+        .where("document_count >= 2")
+        .persist()
+    )
+    least = _least_document_count(counted, config.max_tokens)
+    sizes = compared.groupBy("kind").agg(F.count("*").alias("documents"))
+    kinds = compared.sparkSession.createDataFrame([(kind,) for kind in KINDS], "kind string")
+    others = kinds.select(
+        "kind",
+        F.lit(None).cast("bigint").alias("token_hash"),
+        F.lit(None).cast("string").alias("token"),
+        F.lit(1).cast("bigint").alias("document_count"),
+        F.lit(1).cast("bigint").alias("occurrence_count"),
+    )
+    rows = (
+        counted.where(F.col("document_count") >= least)
+        .unionByName(others)
+        .join(F.broadcast(sizes), "kind", "left")
+        .withColumn("unit", _unit(F.coalesce("documents", F.lit(0)), F.col("document_count")))
+        .select("kind", "token_hash", "token", "document_count", "occurrence_count", "unit")
+        .withColumn("tokens_version", F.lit(token_version()))
+        .repartition(1)
+    )
+    return Output({"vocabulary": rows}, persisted=(counted,))
+
+
+def _unit(documents: SparkColumn, document_count: SparkColumn) -> SparkColumn:
+    """Weight of one occurrence. It is stored, so another machine's logarithm cannot change it later."""
+    from pyspark.sql import functions as F
+
+    scaled = F.rint(_UNIT_SCALE * F.log((documents + 1) / (document_count + 1)))
+    return F.greatest(F.lit(1), F.least(F.lit(255), scaled)).cast("int")
+
+
+def _least_document_count(counted: DataFrame, max_tokens: int) -> int:
+    """The least document count at which no more than `max_tokens` tokens are left; at least 2."""
+    from pyspark.sql import functions as F
+
+    found = counted.groupBy("document_count").agg(F.count("*").alias("tokens")).toArrow()
+    counts, tokens = (found.column(name).to_numpy() for name in ("document_count", "tokens"))
+    order = np.argsort(counts)[::-1]
+    fits = np.cumsum(tokens[order]) <= max_tokens
+    if fits.all():
+        return 2
+    return int(counts[order][np.flatnonzero(~fits)[0]]) + 1
+
+
+def _count_partition(batches: Iterable[pa.RecordBatch], shingle_tokens: int) -> Iterator[pa.RecordBatch]:
+    """Tokens of one partition's texts, each once per kind, with its counts and a spelling."""
+    merged: list[pa.Table] = []
+    rows = 0
+    for batch in batches:
+        merged.append(_count_batch(batch, shingle_tokens))
+        rows += merged[-1].num_rows
+        if rows > _MERGE_ROWS:
+            merged = [_merge(merged)]
+            rows = merged[0].num_rows
+            if rows > _MERGE_ROWS // 2:  # a corpus of ever new tokens: let Spark do the rest
+                yield from merged.pop().to_batches()
+                rows = 0
+    if merged:
+        yield from _merge(merged).to_batches()
+
+
+def _count_batch(batch: pa.RecordBatch, shingle_tokens: int) -> pa.Table:
+    """Tokens of one batch of texts."""
+    from spark_jobs.dedup.lexers import lexer_of
+    from spark_jobs.dedup.token_counts import count_tokens, kind_salt
+    from spark_jobs.text.text_columns import utf8_buffer
+
+    kinds = batch.column("kind").to_pylist()
+    pairs = zip(kinds, batch.column("language").to_pylist(), strict=True)
+    lexers = np.array([lexer_of(kind, language) for kind, language in pairs], np.uint8)
+    salts = np.array([kind_salt(kind) for kind in kinds], np.uint64)
+    counted = count_tokens(batch.column("content"), lexers, salts, shingle_tokens)
+    hashes, first, inverse = np.unique(counted.hashes, return_index=True, return_inverse=True)
+    documents = np.bincount(inverse, minlength=len(hashes))
+    occurrences = np.bincount(inverse, weights=counted.counts, minlength=len(hashes)).astype(np.int64)
+    holder = np.repeat(np.arange(len(kinds)), np.diff(counted.offsets))[first]
+    _, data = utf8_buffer(batch.column("content"))
+    spans = zip(counted.starts[first].tolist(), counted.lengths[first].tolist(), strict=True)
+    tokens = [_plain(bytes(data[start : start + length]).decode("utf-8", "replace")) for start, length in spans]
+    return pa.table(
+        {
+            "kind": pa.array(kinds, pa.string()).take(pa.array(holder)),
+            "token_hash": pa.array(hashes.view(np.int64)),
+            "token": pa.array(tokens, pa.string()),
+            "document_count": pa.array(documents, pa.int64()),
+            "occurrence_count": pa.array(occurrences, pa.int64()),
+        }
+    )
+
+
+def _merge(parts: list[pa.Table]) -> pa.Table:
+    """One row per token."""
+    grouped = pa.concat_tables(parts).group_by(["kind", "token_hash"])
+    found = grouped.aggregate([("token", "min"), ("document_count", "sum"), ("occurrence_count", "sum")])
+    names = ["token_min", "document_count_sum", "occurrence_count_sum"]
+    plain = [found.column(name) for name in ("kind", "token_hash", *names)]
+    return pa.table(plain, names=["kind", "token_hash", "token", "document_count", "occurrence_count"])
+
+
+def _plain(token: str) -> str:
+    """A spelling that is the same for all texts of one hash: lower case, one character for one."""
+    if token.isascii():
+        return token.lower()
+    return "".join(low if len(low := character.lower()) == 1 else character for character in token)

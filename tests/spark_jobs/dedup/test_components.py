@@ -60,14 +60,14 @@ def by_hand(pairs: Sequence[Pair], increment: int) -> list[Row]:
     return sorted(rows)
 
 
-@pytest.mark.parametrize(("seed", "driver_edges"), [(1, 10**6), (3, 0)])
+@pytest.mark.parametrize(("seed", "driver_edges", "increments"), [(1, 10**6, 3), (3, 0, 2)])
 def test_every_increment_has_the_components_of_all_pairs_so_far(
-    spark: SparkSession, seed: int, driver_edges: int
+    spark: SparkSession, seed: int, driver_edges: int, increments: int
 ) -> None:
     """Built on what earlier increments found, rows are those of a run over all pairs; the newest, of the union."""
-    pairs = planted(seed, documents=120, pairs=70)
-    own = history(spark, pairs, 3, driver_edges)
-    for increment in range(3):
+    pairs = planted(seed, documents=120, increments=increments, pairs=70)
+    own = history(spark, pairs, increments, driver_edges)
+    for increment in range(increments):
         expected = by_hand(pairs, increment)
         assert len(expected) > 10
         assert sorted(row[1:] for row in own if row[0] == increment) == expected

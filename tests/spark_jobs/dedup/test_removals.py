@@ -108,15 +108,15 @@ def one_after_another(pairs: Sequence[Pair], dropped: Collection[str] = ()) -> d
     return rows
 
 
-@pytest.mark.parametrize(("seed", "driver_edges"), [(1, 10**6), (3, 0)])
+@pytest.mark.parametrize(("seed", "driver_edges", "increments"), [(1, 10**6, 3), (3, 0, 2)])
 def test_removals_over_increments_are_those_of_one_after_another(
-    spark: SparkSession, seed: int, driver_edges: int
+    spark: SparkSession, seed: int, driver_edges: int, increments: int
 ) -> None:
     """Documents of an increment alone are decided, by the order (increment, place, doc_id); witnesses are the best."""
-    pairs = planted(seed)
+    pairs = planted(seed, increments=increments)
     expected = one_after_another(pairs)
     own: set[Removal] = set()
-    for increment in range(3):
+    for increment in range(increments):
         found = run(spark, pairs, own, increment, driver_edges=driver_edges)
         assert found == expected[increment]
         assert len(found) > 5

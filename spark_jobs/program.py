@@ -22,7 +22,7 @@ from spark_jobs.lake.session import start_session
 from spark_jobs.lake.settings import LakeSettings, load_settings
 from spark_jobs.lake.spark_types import spark_schema
 from spark_jobs.lake.tables import Table, check_identifier
-from spark_jobs.lake.write import Place, audit_frame, conform, proof_results
+from spark_jobs.lake.write import Evidence, Place, audit_frame, conform, proof_results
 from spark_jobs.step import Step
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def _to_parquet(
     output = binding.call(frames, lambda: spark, increment, base=0)
     for table in step.tables:
         target = path if len(step.tables) == 1 else path / table.name
-        count = _write(spark, table, output.frames[table.name], target.absolute(), increment, frames)
+        count = _write(spark, table, output.frames[table.name], target.absolute(), Evidence(frames, increment, config))
         yield f"{target}: {count} rows"
     for frame in output.persisted:
         frame.unpersist()
@@ -172,12 +172,11 @@ def _read(spark: SparkSession, source: Source) -> DataFrame:
     return whole
 
 
-def _write(
-    spark: SparkSession, table: Table, frame: DataFrame, target: Path, increment: int, given: Mapping[str, DataFrame]
-) -> int:
+def _write(spark: SparkSession, table: Table, frame: DataFrame, target: Path, evidence: Evidence) -> int:
     """Write beside the target, audit, rename."""
     from pyspark.sql import functions as F
 
+    increment = evidence.increment or 0
     if table.has_increments:
         frame = frame.withColumn("increment", F.lit(increment))
     rows = conform(frame, spark_schema(table), str(target))
@@ -187,7 +186,7 @@ def _write(
         rows.write.parquet(str(beside))
         place = Place.increment(increment) if table.has_increments else Place.whole()
         landed = spark.read.parquet(str(beside))
-        checks = (*audit_frame(landed, table, place), *proof_results(table, landed, given, increment))
+        checks = (*audit_frame(landed, table, place), *proof_results(table, landed, evidence))
         failed = [check for check in checks if not check.passed]
         if failed:
             reasons = "; ".join(f"{check.name}: {check.bad_row_count} rows" for check in failed)

@@ -8,9 +8,7 @@ earlier in the order. What an earlier increment kept is never retracted, so only
     3. its witness is the kept better neighbour of the highest J; of equals the one that comes first
 
 Two proofs run on the rows as they were written, by plain joins that share nothing with how they were computed: no two
-kept documents are a pair, and every removed one has a kept witness. A proof is not given the config, so the thresholds
-are those of the removals written so far, and a pair below all of them counts as unanswered (no pair is below the lowest
-threshold of the config). A threshold above all of these at which nothing was ever removed is not seen.
+kept documents are a pair at any threshold of the config, and every removed one has a kept witness.
 """
 
 from __future__ import annotations
@@ -64,38 +62,42 @@ class RemovalsConfig(BaseModel):
     )
 
 
-def kept_pairs(landed: DataFrame, frames: Mapping[str, DataFrame], increment: int | None) -> DataFrame:
+def kept_pairs(
+    landed: DataFrame, frames: Mapping[str, DataFrame], increment: int | None, config: RemovalsConfig
+) -> DataFrame:
     """Pairs of the increment whose two documents are both kept at a threshold they reach; there are none.
 
     Args:
         landed: rows of `removals` of the increment.
         frames: `pairs`, `removals` of the increments before and, where there are any, `dropped`.
         increment: the increment.
+        config: thresholds.
 
     Returns:
-        Rows (threshold, doc_id, better_doc_id); threshold is 0 for a pair below all that have removed anything.
+        Rows (threshold, doc_id, better_doc_id).
     """
     from pyspark.sql import functions as F
 
     pairs = _without_dropped(frames["pairs"].where(F.col("increment") == F.lit(increment)), frames.get("dropped"))
     removed = _removed(landed, frames)
-    written = F.broadcast(removed.select("threshold").distinct())
-    at_each = pairs.join(written, F.expr(_REACHED), "left").select(
-        F.coalesce("threshold", F.lit(0.0)).alias("threshold"), "doc_id", "better_doc_id"
-    )
+    listed = landed.sparkSession.createDataFrame([(float(one),) for one in config.thresholds], "threshold double")
+    at_each = pairs.join(F.broadcast(listed), F.expr(_REACHED)).select("threshold", "doc_id", "better_doc_id")
     better = removed.withColumnRenamed("doc_id", "better_doc_id")
     return at_each.join(removed, ["threshold", "doc_id"], "left_anti").join(
         better, ["threshold", "better_doc_id"], "left_anti"
     )
 
 
-def unjustified(landed: DataFrame, frames: Mapping[str, DataFrame], increment: int | None) -> DataFrame:
+def unjustified(
+    landed: DataFrame, frames: Mapping[str, DataFrame], increment: int | None, config: RemovalsConfig
+) -> DataFrame:
     """Removals without a kept witness that is their pair, with the weights written; there are none.
 
     Args:
         landed: rows of `removals` of the increment.
         frames: `pairs`, `removals` of the increments before and, where there are any, `dropped`.
         increment: the increment.
+        config: not needed here.
 
     Returns:
         Rows (threshold, doc_id, witness_doc_id).

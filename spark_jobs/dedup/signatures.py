@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
+from spark_jobs.dedup.signature_arrays import SIGNATURE_BYTES
 from spark_jobs.lake.tables import Check, Column, Table
 from spark_jobs.step import Scope, step
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from spark_jobs.dedup.weighted_minhash import Darts
-
-SIGNATURE_BYTES = 256
 
 
 class SignaturesConfig(BaseModel):
@@ -33,7 +32,7 @@ class SignaturesConfig(BaseModel):
     seed: int = Field(1, ge=0, lt=1 << 63, description="another seed makes other, independent signatures")
     max_level: int = Field(4, ge=1, le=16, description="as the bags'")
     hot_tokens: int = Field(
-        20_000,
+        10_000,
         ge=0,
         le=200_000,
         description="tokens whose darts a worker keeps, about 1 kB each",
@@ -69,7 +68,7 @@ _ROW_DDL = (
     "dataset string, shard int, doc_id string, kind string, place bigint, total_weight bigint, signature binary, "
     "signature_version string"
 )
-_KERNELS = ("spark_jobs.dedup.bag_arrays", "spark_jobs.dedup.weighted_minhash")
+_KERNELS = ("spark_jobs.dedup.bag_arrays", "spark_jobs.dedup.darts", "spark_jobs.dedup.weighted_minhash")
 
 
 @step(version="1", scope=Scope.INCREMENT, tables=(SIGNATURES,), kernels=_KERNELS)

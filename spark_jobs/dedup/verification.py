@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # Of pairs exactly at the threshold one in a million is lost by the test of the signatures.
 _SIGNATURE_LOSS = 1e-6
 # Up to so many candidates their documents are sent to the index, instead of the index to them.
-_BROADCAST_CANDIDATES = 200_000
+_BROADCAST_CANDIDATES = 20_000
 _END = ("dataset", "doc_id", "increment", "place", "kind")
 _ENDS_DDL = ", ".join(
     f"{side}_{name} {kind}"

@@ -34,7 +34,17 @@ from spark_jobs.lake.materialization import Materialization
 from spark_jobs.lake.plan import Task, tasks
 from spark_jobs.lake.provenance import git_commit
 from spark_jobs.lake.reads import frames, snapshots_of
-from spark_jobs.lake.write import CheckResult, Target, Written, discard, prove, publish, require_passed, write_to_branch
+from spark_jobs.lake.write import (
+    CheckResult,
+    Evidence,
+    Target,
+    Written,
+    discard,
+    prove,
+    publish,
+    require_passed,
+    write_to_branch,
+)
 from spark_jobs.step import Output, Scope
 
 if TYPE_CHECKING:
@@ -147,7 +157,7 @@ def _write(
             target = Target(identifier, declared, task.place, laid_out=binding.step.numbered)
             landed = write_to_branch(spark, lake.catalogue, table, target, frame, summary)
             written.append(landed)
-            written[-1] = prove(spark, landed, target, given, task.increment)
+            written[-1] = prove(spark, landed, target, Evidence(given, task.increment, binding.config))
         for one in written:
             require_passed(one)
     except (PySparkException, Py4JError, OSError) as error:

@@ -25,7 +25,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -131,13 +131,13 @@ class Proof:
     Attributes:
         name: as a check's.
         description: what holds.
-        violations: from the rows as they were written, the step's inputs by name (its own earlier rows among them) and
-            the increment to the rows that break it.
+        violations: from the rows as they were written, the step's inputs by name (its own earlier rows among them), the
+            increment and the step's config to the rows that break it.
     """
 
     name: str
     description: str
-    violations: Callable[[DataFrame, Mapping[str, DataFrame], int | None], DataFrame]
+    violations: Callable[[DataFrame, Mapping[str, DataFrame], int | None, Any], DataFrame]
 
 
 INCREMENT = Column("increment!", "int", "increment that brought the row, from 0")

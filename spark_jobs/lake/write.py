@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pydantic import BaseModel
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression, EqualTo
@@ -212,23 +213,27 @@ def write_to_branch(
     )
 
 
-def prove(
-    spark: SparkSession, written: Written, target: Target, frames: Mapping[str, DataFrame], increment: int | None
-) -> Written:
+@dataclass(frozen=True)
+class Evidence:
+    """What a proof sees besides the rows that were written: the step's inputs, the increment, the config."""
+
+    frames: Mapping[str, DataFrame]
+    increment: int | None
+    config: BaseModel
+
+
+def prove(spark: SparkSession, written: Written, target: Target, evidence: Evidence) -> Written:
     """Add to what was written the results of its table's proofs, over the rows as they lie on the branch."""
     if not target.declared.proofs:
         return written
     landed = spark.table(spark_identifier(written.identifier, written.branch)).where(target.place.predicate)
-    return replace(written, checks=(*written.checks, *proof_results(target.declared, landed, frames, increment)))
+    return replace(written, checks=(*written.checks, *proof_results(target.declared, landed, evidence)))
 
 
-def proof_results(
-    declared: Table, landed: DataFrame, frames: Mapping[str, DataFrame], increment: int | None
-) -> tuple[CheckResult, ...]:
+def proof_results(declared: Table, landed: DataFrame, evidence: Evidence) -> tuple[CheckResult, ...]:
     """Count what breaks each proof of a table."""
-    return tuple(
-        _result(proof.name, proof.violations(landed, frames, increment).count(), declared) for proof in declared.proofs
-    )
+    given = (evidence.frames, evidence.increment, evidence.config)
+    return tuple(_result(proof.name, proof.violations(landed, *given).count(), declared) for proof in declared.proofs)
 
 
 def _start_branch(spark: SparkSession, catalogue: Catalog, table: IcebergTable, identifier: str, branch: str) -> None:

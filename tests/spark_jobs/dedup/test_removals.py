@@ -13,6 +13,7 @@ from tests.spark_jobs.dedup.planted_pairs import THRESHOLDS, Document, Pair, at_
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+CONFIG = RemovalsConfig()
 OWN_DDL = (
     "threshold double, dataset string, doc_id string, witness_dataset string, witness_doc_id string, "
     "shared_weight bigint, united_weight bigint, similarity double"
@@ -73,7 +74,10 @@ def broken(
 ) -> tuple[int, int]:
     """Violations of the two proofs."""
     rows = spark.createDataFrame(sorted(landed), OWN_DDL)
-    return kept_pairs(rows, frames, increment).count(), unjustified(rows, frames, increment).count()
+    return (
+        kept_pairs(rows, frames, increment, CONFIG).count(),
+        unjustified(rows, frames, increment, CONFIG).count(),
+    )
 
 
 def one_after_another(pairs: Sequence[Pair], dropped: Collection[str] = ()) -> dict[int, set[Removal]]:
@@ -152,7 +156,7 @@ def test_dropped_documents_are_in_no_graph(spark: SparkSession) -> None:
     second = run(spark, pairs, first, 1, dropped)
     assert (first, second) == (expected[0], expected[1])
     landed = spark.createDataFrame(sorted(second), OWN_DDL)
-    assert kept_pairs(landed, inputs(spark, pairs, first, 1, dropped), 1).count() == 0
+    assert kept_pairs(landed, inputs(spark, pairs, first, 1, dropped), 1, CONFIG).count() == 0
 
 
 def test_the_witness_has_the_highest_fraction_and_then_comes_first(spark: SparkSession) -> None:
@@ -190,10 +194,12 @@ def test_the_first_proof_finds_kept_pairs(spark: SparkSession) -> None:
     start = inputs(spark, pairs, [], 0)
 
     def kept(landed: Collection[Removal], frames: dict[str, DataFrame], increment: int) -> int:
-        return kept_pairs(spark.createDataFrame(sorted(landed), OWN_DDL), frames, increment).count()
+        return kept_pairs(spark.createDataFrame(sorted(landed), OWN_DDL), frames, increment, CONFIG).count()
 
     assert kept(second - {min(second)}, inputs(spark, pairs, first, 1), 1) > 0
-    assert kept([], start, 0) == sum(pair.worse.increment == 0 for pair in pairs)
+    assert kept([], start, 0) == sum(
+        pair.shared * 10 >= pair.united * tenths for pair in pairs if pair.worse.increment == 0 for tenths in (7, 8, 9)
+    )
     assert kept({removal for removal in first if removal.threshold > 0.7}, start, 0) > 0
 
 
@@ -220,10 +226,10 @@ def test_the_second_proof_finds_removals_without_a_kept_witness(spark: SparkSess
         row._replace(shared_weight=row.shared_weight + 1),
         removed_witness,
     )
-    found = unjustified(spark.createDataFrame([good, *bad], OWN_DDL), inputs(spark, pairs, first, 1), 1)
+    found = unjustified(spark.createDataFrame([good, *bad], OWN_DDL), inputs(spark, pairs, first, 1), 1, CONFIG)
     assert sorted(tuple(r) for r in found.collect()) == sorted((b.threshold, b.doc_id, b.witness_doc_id) for b in bad)
     dropped = inputs(spark, pairs, first, 1, [row.witness_doc_id])
-    assert unjustified(spark.createDataFrame([row], OWN_DDL), dropped, 1).count() == 1
+    assert unjustified(spark.createDataFrame([row], OWN_DDL), dropped, 1, CONFIG).count() == 1
 
 
 def test_rows_fit_the_table_and_checks_tell_good_from_bad(spark: SparkSession) -> None:

@@ -55,8 +55,8 @@ class Prefix(IntFlag):
     RUST = 4
     REGEX = 8
     """A slash where no operand stands before it opens a regular expression, if it is closed on its line."""
-    DIGIT_QUOTES = 16
-    """Quotes inside numbers group digits."""
+    C_NUMBERS = 16
+    """Numbers may have quotes between digits and suffixes after the point."""
 
 
 @dataclass(frozen=True)
@@ -112,9 +112,8 @@ _CPP_WORDS: Final = """alignas alignof and and_eq asm bitand bitor bool catch ch
 _JAVASCRIPT_WORDS: Final = """async await break case catch class const continue debugger default delete do else enum
     export extends false finally for function if import in instanceof let new null return static super switch this throw
     true try typeof var void while with yield"""
-_TYPESCRIPT_WORDS: Final = """abstract any as asserts bigint boolean declare implements infer interface is keyof module
-    namespace never number object override private protected public readonly string symbol type undefined unique
-    unknown"""
+_TYPESCRIPT_WORDS: Final = """abstract as boolean declare implements interface keyof number private protected public
+    readonly string"""
 
 SYNTAXES: Final[tuple[Syntax, ...]] = (
     Syntax(
@@ -157,15 +156,15 @@ SYNTAXES: Final[tuple[Syntax, ...]] = (
         ("Rust",),
         (_SLASHES, _NESTED, Region(b'"', b'"', _STRING)),
         """as async await break const continue crate dyn else enum extern false fn for if impl in let loop match mod move
-        mut pub ref return self Self static struct super trait true type union unsafe use where while""",
+        mut pub ref return self Self static struct super trait true type unsafe use where while""",
         prefixes=Prefix.RUST,
     ),
-    Syntax(("C",), (*_C_NOTES, _DOUBLE, _SINGLE), _C_WORDS, prefixes=Prefix.C | Prefix.DIGIT_QUOTES),
+    Syntax(("C",), (*_C_NOTES, _DOUBLE, _SINGLE), _C_WORDS, prefixes=Prefix.C | Prefix.C_NUMBERS),
     Syntax(
         ("C++", "Cuda"),
         (*_C_NOTES, _DOUBLE, _SINGLE),
         _C_WORDS + " " + _CPP_WORDS,
-        prefixes=Prefix.C | Prefix.DIGIT_QUOTES,
+        prefixes=Prefix.C | Prefix.C_NUMBERS,
     ),
     Syntax(
         ("Kotlin",),
@@ -252,8 +251,7 @@ class SyntaxTables(NamedTuple):
         prefixes: (L,) int64, `Prefix`.
         begins_in: (L,) int64, region that a file begins in, or -1.
         first_region: (L, 257) int64; regions that byte b may open are first_region[b] to first_region[b + 1].
-        openings, opening_masks, closings, closing_masks: (R,) uint64, bytes and how many of them count.
-        flags: (R,) int64, `Flag`.
+        regions: (R, 5) uint64: opening bytes, mask of those that count, closing bytes, their mask, `Flag`.
     """
 
     actions: npt.NDArray[np.uint8]
@@ -262,11 +260,7 @@ class SyntaxTables(NamedTuple):
     prefixes: npt.NDArray[np.int64]
     begins_in: npt.NDArray[np.int64]
     first_region: npt.NDArray[np.int64]
-    openings: npt.NDArray[np.uint64]
-    opening_masks: npt.NDArray[np.uint64]
-    closings: npt.NDArray[np.uint64]
-    closing_masks: npt.NDArray[np.uint64]
-    flags: npt.NDArray[np.int64]
+    regions: npt.NDArray[np.uint64]
 
 
 SPACE: Final = 0
@@ -282,6 +276,7 @@ OPERATOR: Final = 9
 """OPERATOR is all other punctuation; LEAD may open a region; TO_TEXT are `:` and `!`, which end code inside a string."""
 
 KEYWORD_SLOTS: Final = 512
+REGION_WORDS: Final = 5
 
 
 def byte_actions(syntax: Syntax) -> npt.NDArray[np.uint8]:

@@ -82,8 +82,6 @@ def syntax_tables() -> SyntaxTables:
         first_bytes = [region.opening[0] for region in ordered]
         first_region[code] = len(regions) + np.searchsorted(first_bytes, np.arange(257))
         regions += ordered
-    openings = np.array([packed(region.opening) for region in regions], dtype=np.uint64)
-    closings = np.array([packed(region.closing) for region in regions], dtype=np.uint64)
     return SyntaxTables(
         actions=np.stack([byte_actions(syntax) for syntax in SYNTAXES]),
         keywords=keywords,
@@ -91,11 +89,9 @@ def syntax_tables() -> SyntaxTables:
         prefixes=np.array([syntax.prefixes for syntax in SYNTAXES], dtype=np.int64),
         begins_in=begins_in,
         first_region=first_region,
-        openings=openings[:, 0].copy(),
-        opening_masks=openings[:, 1].copy(),
-        closings=closings[:, 0].copy(),
-        closing_masks=closings[:, 1].copy(),
-        flags=np.array([region.flags for region in regions], dtype=np.int64),
+        regions=np.array(
+            [(*packed(region.opening), *packed(region.closing), int(region.flags)) for region in regions], dtype=np.uint64
+        ),
     )
 
 

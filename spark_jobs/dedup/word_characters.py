@@ -35,7 +35,7 @@ SCRIPTS: Final[tuple[tuple[str, tuple[tuple[int, int], ...]], ...]] = (
 
 _CODE_POINTS: Final = 0x110000
 _PLANES: Final = (range(0x40000), range(0xE0000, 0xE1000))  # the others have no letter: unassigned, or private use
-_LAST_CASED: Final = 0x1FFFF  # case ends with plane 1
+LAST_CASED: Final = 0x1FFFF  # case ends with plane 1
 
 
 class WordTables(NamedTuple):
@@ -69,7 +69,7 @@ def word_tables() -> WordTables:
 
 def _lower() -> npt.NDArray[np.uint32]:
     """Lower case by code point, where that is one code point too."""
-    points = np.arange(_LAST_CASED + 1, dtype=np.uint32)
+    points = np.arange(LAST_CASED + 1, dtype=np.uint32)
     # Left out: halves of pairs are no text, U+0130 grows, and the form of a sigma depends on what stands around it.
     whole = ((points < 0xD800) | (points > 0xDFFF)) & (points != 0x130) & (points != ord("Σ"))
     text = points[whole].tobytes().decode("utf-32-le").lower()

@@ -1,0 +1,142 @@
+"""Two texts side by side: the regions in which they differ, with a little around them.
+
+A text is cut into pieces: its lines, and a line that is wider than a column after its sentences, so that prose of one
+line per paragraph is compared by sentences. What both texts begin and end with is set aside before anything is
+compared, which is nearly all of most near-duplicates.
+
+    left                 right
+    the wheel            the wheel              equal: shown only beside a change
+    turns slowly       | turns quickly          changed
+    by day             <                        only left
+                       > at night               only right
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+
+_SENTENCE_END = re.compile(r"(?<=[.!?;:])\s+")
+_MOST_PIECES = 2000
+_EXACT_PIECES = 5000
+GAP = "~"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A pair of pieces beside each other.
+
+    Attributes:
+        mark: a blank, | (changed), < (only left), > (only right) or ~ (equal pieces left out here).
+        left: piece of the left text; empty where it has none.
+        right: piece of the right text; empty where it has none.
+    """
+
+    mark: str
+    left: str
+    right: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What there is to show of two texts.
+
+    Attributes:
+        rows: changed regions with context.
+        changed_count: pieces that differ, of those compared.
+        rows_left_out: rows beyond the limit.
+        pieces_not_compared: pieces of the longer text beyond what was compared.
+    """
+
+    rows: tuple[Row, ...]
+    changed_count: int
+    rows_left_out: int
+    pieces_not_compared: int
+
+
+def compare(left: str, right: str, column_width: int, context: int = 2, most_rows: int | None = 40) -> Comparison:
+    """Compare two texts for showing them side by side.
+
+    Args:
+        left: one text.
+        right: the other one.
+        column_width: characters of a column; longer lines are cut into sentences.
+        context: equal pieces shown around a change.
+        most_rows: rows shown, and texts are compared up to 2,000 pieces beyond what both begin with; None for all.
+
+    Returns:
+        The rows; none where the texts are equal.
+    """
+    one, other = cut_pieces(left, column_width), cut_pieces(right, column_width)
+    start = _common(one, other)
+    tail = _common(one[start:][::-1], other[start:][::-1])
+    end_one, end_other = len(one) - tail, len(other) - tail
+    beyond = 0
+    if most_rows is not None and max(end_one, end_other) - start > _MOST_PIECES:
+        beyond = max(end_one, end_other) - start - _MOST_PIECES
+        end_one, end_other = min(end_one, start + _MOST_PIECES), min(end_other, start + _MOST_PIECES)
+    rows = [Row(" ", piece, piece) for piece in one[max(0, start - context) : start]]
+    if start > context and (start < len(one) or start < len(other)):
+        rows.insert(0, Row(GAP, f"{start - context:,} equal", f"{start - context:,} equal"))
+    changed = _changed_rows(one[start:end_one], other[start:end_other], context)
+    rows += changed
+    if beyond == 0:
+        rows += [Row(" ", piece, piece) for piece in one[end_one : end_one + context]]
+        if tail > context:
+            rows.append(Row(GAP, f"{tail - context:,} equal", f"{tail - context:,} equal"))
+    count = sum(row.mark in "|<>" for row in changed)
+    if count == 0:
+        return Comparison((), 0, 0, beyond)
+    shown = rows if most_rows is None else rows[:most_rows]
+    return Comparison(tuple(shown), count, len(rows) - len(shown), beyond)
+
+
+def cut_pieces(text: str, column_width: int) -> list[str]:
+    """Lines of a text; those wider than a column in their sentences."""
+    pieces: list[str] = []
+    for line in text.split("\n"):
+        pieces += [line] if len(line) <= column_width else _SENTENCE_END.split(line)
+    return pieces
+
+
+def printable(piece: str) -> str:
+    """A piece that is safe in a terminal: what does not print is written as an escape, a tab as four blanks."""
+    piece = piece.replace("\t", "    ")
+    if piece.isprintable():
+        return piece
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in piece
+    )
+
+
+def _common(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many pieces two sequences both begin with."""
+    count = 0
+    for left, right in zip(one, other, strict=False):
+        if left != right:
+            break
+        count += 1
+    return count
+
+
+def _changed_rows(one: list[str], other: list[str], context: int) -> list[Row]:
+    """Rows of what lies between the common beginning and end; long equal runs become one row."""
+    quick = max(len(one), len(other)) > _EXACT_PIECES
+    rows: list[Row] = []
+    for tag, i, j, k, m in SequenceMatcher(None, one, other, autojunk=quick).get_opcodes():
+        if tag == "equal":
+            equal = [Row(" ", piece, piece) for piece in one[i:j]]
+            hidden = len(equal) - 2 * context
+            if hidden > 1:
+                gap = f"{hidden:,} equal"
+                equal = [*equal[:context], Row(GAP, gap, gap), *equal[len(equal) - context :]]
+            rows += equal
+            continue
+        lefts, rights = one[i:j], other[k:m]
+        both = min(len(lefts), len(rights))
+        rows += [Row("|", left, right) for left, right in zip(lefts[:both], rights[:both], strict=True)]
+        rows += [Row("<", piece, "") for piece in lefts[both:]]
+        rows += [Row(">", "", piece) for piece in rights[both:]]
+    return rows

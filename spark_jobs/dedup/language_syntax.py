@@ -44,6 +44,8 @@ class Flag(IntFlag):
     """`$` and a name is an identifier."""
     AFTER_SPACE = 4096
     """It opens only at the begin of a word (shell comments)."""
+    LINE_START = 8192
+    """It opens only at the begin of a line (Ruby's block comments)."""
 
 
 class Prefix(IntFlag):
@@ -149,8 +151,8 @@ SYNTAXES: Final[tuple[Syntax, ...]] = (
     Syntax(
         ("Go",),
         (_SLASHES, _BLOCK, _DOUBLE, _SINGLE, Region(b"`", b"`", _RAW)),
-        """break case chan const continue default defer else fallthrough for func go goto if import interface map package
-        range return select struct switch type var""",
+        """break case chan const continue default defer else fallthrough false for func go goto if import interface iota
+        map nil package range return select struct switch true type var""",
     ),
     Syntax(
         ("Rust",),
@@ -203,7 +205,7 @@ SYNTAXES: Final[tuple[Syntax, ...]] = (
         ("Ruby",),
         (
             _HASH,
-            Region(b"\n=begin", b"\n=end", _NOTE),
+            Region(b"=begin", b"\n=end", _NOTE | Flag.LINE_START),
             Region(b'"', b'"', _STRING | Flag.HASH_BRACE),
             Region(b"'", b"'", _STRING),
             Region(b"`", b"`", _STRING | Flag.HASH_BRACE),

@@ -90,7 +90,8 @@ def syntax_tables() -> SyntaxTables:
         begins_in=begins_in,
         first_region=first_region,
         regions=np.array(
-            [(*packed(region.opening), *packed(region.closing), int(region.flags)) for region in regions], dtype=np.uint64
+            [(*packed(region.opening), *packed(region.closing), int(region.flags)) for region in regions],
+            dtype=np.uint64,
         ),
     )
 

@@ -27,8 +27,8 @@ from numba.extending import intrinsic
 
 from spark_jobs.dedup import language_syntax as syntax_names
 from spark_jobs.dedup.language_syntax import REGION_WORDS, Flag, Prefix, SyntaxTables
-from spark_jobs.dedup.lexers import FIRST_LANGUAGE, PROSE
-from spark_jobs.dedup.word_characters import LAST_CASED, SEPARATOR, WORD, WordTables
+from spark_jobs.dedup.lexers import FIRST_LANGUAGE, PROSE, syntax_tables
+from spark_jobs.dedup.word_characters import LAST_CASED, SEPARATOR, WORD, WordTables, word_tables
 
 IDENTIFIER: Final = 0
 NUMBER: Final = 1
@@ -58,9 +58,10 @@ _REGION, _COMMENT, _ONE_LINE, _ESCAPES = (
 _CONTINUES, _DOUBLED, _NESTED, _CLASSES = (
     int(flag) for flag in (Flag.CONTINUES, Flag.DOUBLED, Flag.NESTED, Flag.CLASSES)
 )
-_DOLLAR_BRACE, _BRACE, _HASH_BRACE, _DOLLAR_NAME, _AFTER_SPACE = (
-    int(flag) for flag in (Flag.DOLLAR_BRACE, Flag.BRACE, Flag.HASH_BRACE, Flag.DOLLAR_NAME, Flag.AFTER_SPACE)
+_DOLLAR_BRACE, _BRACE, _HASH_BRACE, _DOLLAR_NAME = (
+    int(flag) for flag in (Flag.DOLLAR_BRACE, Flag.BRACE, Flag.HASH_BRACE, Flag.DOLLAR_NAME)
 )
+_AFTER_SPACE, _LINE_START = int(Flag.AFTER_SPACE), int(Flag.LINE_START)
 _PYTHON, _C, _RUST, _REGEX, _C_NUMBERS = (
     int(prefix) for prefix in (Prefix.PYTHON, Prefix.C, Prefix.RUST, Prefix.REGEX, Prefix.C_NUMBERS)
 )
@@ -87,7 +88,9 @@ _FEWEST_SLOT_BITS: Final = 6
 _SLOT_BITS: Final = 12
 
 # The state of a lexer between two blocks: words of an int64 array, then _MOST_HELD regions of 4 words each.
-_FLAGS, _CLOSING, _CLOSING_MASK, _OPENING, _NESTING, _IN_CLASS, _RUN, _OPERAND, _HELD, _DEPTH, _EXTRA, _BEGIN = range(12)
+_FLAGS, _CLOSING, _CLOSING_MASK, _OPENING, _NESTING, _IN_CLASS, _RUN, _OPERAND, _HELD, _DEPTH, _EXTRA, _BEGIN = range(
+    12
+)
 _STACK: Final = 16
 STATE_WORDS: Final = _STACK + 4 * _MOST_HELD
 
@@ -295,7 +298,9 @@ def _encode(point: int) -> tuple[np.uint64, np.uint64]:
         return U64(0x80C0 | point >> 6 | (point & 63) << 8), U64(16)
     if point < 0x10000:
         return U64(0x8080E0 | point >> 12 | (point >> 6 & 63) << 8 | (point & 63) << 16), U64(24)
-    return U64(0x808080F0 | point >> 18 | (point >> 12 & 63) << 8 | (point >> 6 & 63) << 16 | (point & 63) << 24), U64(32)
+    return U64(0x808080F0 | point >> 18 | (point >> 12 & 63) << 8 | (point >> 6 & 63) << 16 | (point & 63) << 24), U64(
+        32
+    )
 
 
 @njit(cache=True)
@@ -366,9 +371,7 @@ def _wide_text(
 
 
 @njit(cache=True)
-def _prose(
-    m: Machine, i: int, fold: np.uint64
-) -> tuple[int, int]:
+def _prose(m: Machine, i: int, fold: np.uint64) -> tuple[int, int]:
     """Fill the block with words; where it stopped, and how many they are."""
     data, end, state, classes, lower = m.data, m.end, m.state, m.classes, m.lower
     n = 0
@@ -532,7 +535,8 @@ def _open_region(m: Machine, i: int) -> int:
         mask = _eight_bytes(region + 8)
         if (x & mask) != _eight_bytes(region):
             continue
-        if np.int64(_eight_bytes(region + 32)) & _AFTER_SPACE and not _begins_word(data, i, state):
+        flags = np.int64(_eight_bytes(region + 32))
+        if flags & (_AFTER_SPACE | _LINE_START) and not _may_open(data, i, flags, state):
             continue
         _enter(state, region, _get(state, _EXTRA))
         _put(state, _EXTRA, 0)
@@ -547,12 +551,14 @@ def _open_region(m: Machine, i: int) -> int:
 
 
 @njit(cache=True)
-def _begins_word(data: int, i: int, state: int) -> bool:
-    """Whether the text, a space, `(` or `;` stands before i."""
+def _may_open(data: int, i: int, flags: int, state: int) -> bool:
+    """Whether what stands before i lets a region open that needs the begin of a word, or of a line."""
     if i == _get(state, _BEGIN):
         return True
     before = _byte(data + i - 1)
-    return before <= 32 or before == 40 or before == 59
+    if flags & _LINE_START:
+        return before == _NEWLINE
+    return before <= 32 or before == 40 or before == 59  # ( ;
 
 
 @njit(cache=True)
@@ -615,8 +621,10 @@ def _prefix(data: int, i: int, j: int, end: int, prefixes: int, state: int) -> i
         return j if utf8 or (ends_as_prefix and j == i + 1) else 0
     if prefixes & _RUST:
         if last == 114 and (j == i + 1 or (j == i + 2 and _byte(data + i) in (98, 99))):  # r br cr
-            return _raw_string(data, j, end, prefixes, state)
-        return j if quoted and j == i + 1 and last in (98, 99) else 0
+            following = _raw_string(data, j, end, prefixes, state)
+            raw_name = following == 0 and j == i + 1 and _byte(data + j) == _HASH  # r#type
+            return j + 1 if raw_name else following
+        return j if quoted and j == i + 1 and (last == 98 or last == 99) else 0
     return 0
 
 
@@ -637,7 +645,12 @@ def _code(m: Machine, i: int, n: int) -> tuple[int, int]:
                 if j == i:
                     i += _decode(data, i, end)[1]
                     continue
-            if prefixes != 0 and j - i <= 3 and j < end and (_byte(data + j) == _QUOTE or _byte(data + j) == _APOSTROPHE or _byte(data + j) == _HASH):
+            if (
+                prefixes != 0
+                and j - i <= 3
+                and j < end
+                and (_byte(data + j) == _QUOTE or _byte(data + j) == _APOSTROPHE or _byte(data + j) == _HASH)
+            ):
                 following = _prefix(data, i, j, end, prefixes, state)
                 if following > 0:
                     i = following
@@ -1065,3 +1078,21 @@ def count_texts(
         total += used
         bounds[text + 1] = total
     return bounds, out, total
+
+
+def tokens_of(text: bytes, lexer: int) -> Block:
+    """Every token of one text in order, for people and tests; columns are counted by `count_texts`.
+
+    Args:
+        text: UTF-8.
+        lexer: its code, see `lexers`.
+    """
+    syntax, words = syntax_tables(), word_tables()
+    data, state, block = np.frombuffer(text, np.uint8), np.empty(STATE_WORDS, np.int64), _new_block(BLOCK_TOKENS)
+    begin_text(0, lexer, syntax, state)
+    reader = machine(data, len(text), lexer, syntax, words, state, block)
+    position, parts = 0, [Block(*(array[:0] for array in block))]
+    while position < len(text):
+        position, count = lex(reader, position, lexer)
+        parts.append(Block(*(array[:count].copy() for array in block)))
+    return Block(*map(np.concatenate, zip(*parts, strict=True)))

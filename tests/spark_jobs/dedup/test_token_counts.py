@@ -1,0 +1,258 @@
+"""Tokens and their counts, against slow references that share no code with the compiled ones."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import unicodedata
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from spark_jobs.dedup.lexers import LEXERS, lexer_of
+from spark_jobs.dedup.token_counts import TokenCounts, count_tokens, kind_salt, token_version
+from spark_jobs.exceptions import ConfigError, InputError
+from spark_jobs.text.text_columns import utf8_buffer
+
+G, BITS = 0x9E3779B97F4A7C15, (1 << 64) - 1
+
+SCRIPTS = {
+    "han": (
+        "[\u2e80-\u2fdf\u3005-\u3007\u3021-\u302f\u3038-\u303b\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+        "\U00016ff0-\U00016ff1\U00020000-\U0003ffff]"
+    ),
+    "kana": "[\u3041-\u30ff\u31f0-\u31ff\uff66-\uff9f\U0001aff0-\U0001b16f]",
+    "thai": "[\u0e00-\u0e7f]",
+    "lao": "[\u0e80-\u0eff]",
+    "khmer": "[\u1780-\u17ff]",
+    "burmese": "[\u1000-\u109f\ua9e0-\ua9ff\uaa60-\uaa7f]",
+}
+TEXTS = st.text(
+    alphabet=st.one_of(
+        st.characters(codec="utf-8"),
+        st.sampled_from("aZ_09 .,'\n\0İΣςßéЖ漢字仮ナ々〇ーกำລາខ្មာ१ाⅣⒶ＿\u200d\u0301\U00020000\U0001e900\U0010ffff"),
+    ),
+    max_size=80,
+)
+
+
+def is_word(character: str) -> bool:
+    """Whether a character is a part of words."""
+    return character == "_" or unicodedata.category(character)[0] in "LMN"
+
+
+def script(character: str) -> str:
+    """The script without spaces of a character of words, or nothing."""
+    return next((name for name, pattern in SCRIPTS.items() if re.match(pattern, character)), "")
+
+
+def prose_tokens(text: str, lower: bool = True) -> list[tuple[str, int, int]]:
+    """Tokens of prose with their first and last characters, one character at a time."""
+    runs: list[tuple[str, int, int]] = []
+    for at, character in enumerate(text):
+        kind = script(character) or "word" if is_word(character) else ""
+        if kind and runs and runs[-1][0] == kind and runs[-1][2] == at:
+            runs[-1] = (kind, runs[-1][1], at + 1)
+        elif kind:
+            runs.append((kind, at, at + 1))
+    found: list[tuple[str, int, int]] = []
+    for kind, start, end in runs:
+        size = end - start if kind == "word" else min(2, end - start)
+        for first in range(start, end - size + 1):
+            one = text[first : first + size]
+            found.append(
+                ("".join(c.lower() if len(c.lower()) == 1 else c for c in one) if lower else one, first, first + size)
+            )
+    return found
+
+
+def mixed(h: int) -> int:
+    """The finalizer of splitmix64, never 0."""
+    z = (h + G) & BITS
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & BITS
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & BITS
+    return z ^ (z >> 31) or 1
+
+
+def folded(blocks: list[int]) -> int:
+    """The hash over a sequence of 64-bit numbers."""
+    h = 0
+    for block in blocks:
+        h = ((h ^ block) * G) & BITS
+        h ^= h >> 32
+    return h
+
+
+def token_hash(token: str, salt: int) -> int:
+    """Salted hash of a token's text."""
+    data = token.encode()
+    return mixed(folded([int.from_bytes(data[at : at + 8], "little") for at in range(0, len(data), 8)]) ^ salt)
+
+
+Expected = list[tuple[int, int, int, int]]
+
+
+def expected(text: str, salt: int, shingle: int = 1, lower: bool = True) -> Expected:
+    """(hash, count, start in bytes, length in bytes) of the distinct tokens of prose, ascending."""
+    tokens = prose_tokens(text, lower)
+    size = min(shingle, len(tokens)) or 1
+    counts: Counter[int] = Counter()
+    places: dict[int, tuple[int, int]] = {}
+    for at in range(len(tokens) - size + 1):
+        part = tokens[at : at + size]
+        hashes = [token_hash(token, salt) for token, _, _ in part]
+        h = hashes[0] if shingle == 1 else mixed(folded(hashes))
+        counts[h] += 1
+        start = len(text[: part[0][1]].encode())
+        places.setdefault(h, (start, len(text[part[0][1] : part[-1][2]].encode())))
+    return [(h, counts[h], *places[h]) for h in sorted(counts)]
+
+
+def rows(found: TokenCounts, document: int, first_byte: int) -> Expected:
+    """What `expected` gives, of one document."""
+    part = slice(found.offsets[document], found.offsets[document + 1])
+    starts = (found.starts[part] - first_byte).tolist()
+    return list(
+        zip(found.hashes[part].tolist(), found.counts[part].tolist(), starts, found.lengths[part].tolist(), strict=True)
+    )
+
+
+def count_all(content: pa.Array, lexer: int = 0, salt: int = 0, shingle: int = 1) -> list[Expected]:
+    """Tokens of each text of a column."""
+    documents = len(content)
+    found = count_tokens(
+        content, np.full(documents, lexer, np.uint8), np.full(documents, salt, np.uint64), shingle_tokens=shingle
+    )
+    offsets, _ = utf8_buffer(content)
+    return [rows(found, document, int(offsets[document])) for document in range(documents)]
+
+
+@given(st.lists(TEXTS, max_size=6), st.integers(0, BITS), st.sampled_from([pa.string(), pa.large_string()]))
+@example(
+    ["İstanbul ΣΑΣ K Å", "漢字仮名ABC漢 ไทย๑", "a\0b\0", "...", "", "don’t", "x" * 7 + "é", "x" * 8 + "é"],
+    5,
+    pa.string(),
+)
+def test_prose_is_cut_as_the_reference_cuts_it(texts: list[str], salt: int, kind: pa.DataType) -> None:
+    """Hash, count, and place of the first occurrence of every token, for any text of any script."""
+    assert count_all(pa.array(texts, type=kind), salt=salt) == [expected(text, salt) for text in texts]
+
+
+@given(st.lists(TEXTS, max_size=4))
+def test_generic_words_keep_their_case(texts: list[str]) -> None:
+    """The generic lexer is that of prose but for lower case."""
+    assert count_all(pa.array(texts, pa.string()), lexer=1) == [expected(text, 0, lower=False) for text in texts]
+
+
+@given(st.lists(TEXTS, max_size=4), st.integers(2, 5))
+def test_shingles_are_runs_of_tokens(texts: list[str], size: int) -> None:
+    """n consecutive tokens are one; a text with fewer has one of all, a text without tokens none."""
+    assert count_all(pa.array(texts, pa.string()), salt=3, shingle=size) == [expected(t, 3, size) for t in texts]
+
+
+@given(st.lists(TEXTS, min_size=2, max_size=8), st.data())
+def test_a_slice_counts_as_its_texts_do(texts: list[str], data: st.DataObject) -> None:
+    """Offsets of Arrow's slices are honoured, and nothing outside of a slice is read."""
+    first = data.draw(st.integers(0, len(texts)))
+    last = data.draw(st.integers(first, len(texts)))
+    content = pa.array(texts, pa.string()).slice(first, last - first)
+    assert count_all(content) == [expected(text, 0) for text in texts[first:last]]
+
+
+@pytest.mark.parametrize("shingle", [1, 2, 3])
+def test_long_texts_are_counted_in_blocks_without_a_seam(shingle: int) -> None:
+    """More tokens than a block, more distinct ones than slots, a run of Han and a word longer than any block."""
+    numbers = np.random.default_rng(7).integers(0, 4000, 9000)
+    long = " ".join(f"w{number}é" if number % 7 == 0 else f"Word{number}" for number in numbers.tolist())
+    texts = [long, "漢字仮" * 3000, "x" * 70_000, "short text", long[:20_000]]
+    assert count_all(pa.array(texts), shingle=shingle) == [expected(text, 0, shingle) for text in texts]
+
+
+@given(st.lists(st.text(st.sampled_from("ab1.'\"`\\/*#{}$<>=?!:\n @rRfé漢("), max_size=40), max_size=5), st.data())
+def test_code_of_any_shape_ends_within_its_text(texts: list[str], data: st.DataObject) -> None:
+    """Every lexer on arbitrary text: it ends, its tokens lie in their own text, and neighbours change nothing."""
+    lexer = data.draw(st.integers(0, len(LEXERS) - 1))
+    together = count_all(pa.array(texts, pa.string()), lexer)
+    for text, found in zip(texts, together, strict=True):
+        assert all(0 <= start and length > 0 and start + length <= len(text.encode()) for _, _, start, length in found)
+        assert found == sorted(found)
+        assert [found] == count_all(pa.array([text]), lexer)
+
+
+def test_bytes_that_are_no_utf8_are_read_within_their_text() -> None:
+    """Arrow does not check on construction: a cut character at the end of a text takes nothing from the next one."""
+    data = b"a\xf0\x9f" + b"\x98\x80b" + b"\xe6\xbc" + b"\xf4\x90\x80\x80\xff\xc3"
+    offsets = np.array([0, 3, 6, 8, len(data)], dtype=np.int32)
+    content = pa.StringArray.from_buffers(4, pa.py_buffer(offsets), pa.py_buffer(data))
+    found = count_tokens(content, np.zeros(4, np.uint8), np.zeros(4, np.uint64))
+    assert found.offsets.tolist() == [0, 1, 2, 2, 2]
+    assert found.hashes.tolist() == [token_hash("a", 0), token_hash("b", 0)]
+
+
+def test_kinds_share_no_token() -> None:
+    """A word of prose and the same identifier have different hashes."""
+    kinds = ("code", "prose", "markup", "data")
+    found = count_tokens(
+        pa.array(["word"] * 4), np.zeros(4, np.uint8), np.array([kind_salt(kind) for kind in kinds], np.uint64)
+    )
+    assert len(set(found.hashes.tolist())) == 4
+
+
+def test_an_empty_column_has_no_tokens() -> None:
+    """No document, one offset."""
+    found = count_tokens(pa.array([], pa.string()), np.zeros(0, np.uint8), np.zeros(0, np.uint64))
+    assert found.offsets.tolist() == [0]
+    assert len(found.hashes) == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "lexers", "salts", "shingle", "error", "message"),
+    [
+        (["a", None], 2, 2, 1, InputError, "1 of 2 texts are null"),
+        (["a"], 2, 1, 1, InputError, "2 lexers"),
+        (["a"], 1, 0, 1, InputError, "0 salts"),
+        (["a"], 1, 1, 0, ConfigError, "shingle_tokens is 0"),
+    ],
+)
+def test_what_cannot_be_counted_is_refused(
+    content: list[str | None], lexers: int, salts: int, shingle: int, error: type[Exception], message: str
+) -> None:
+    """With what is wrong and how to mend it."""
+    with pytest.raises(error, match=message):
+        count_tokens(pa.array(content), np.zeros(lexers, np.uint8), np.zeros(salts, np.uint64), shingle)
+
+
+def test_an_unknown_lexer_is_refused() -> None:
+    """Codes end with the last lexer."""
+    with pytest.raises(InputError, match="is unknown"):
+        count_tokens(pa.array(["a"]), np.array([len(LEXERS)], np.uint8), np.zeros(1, np.uint64))
+
+
+def test_lexers_follow_kind_and_language() -> None:
+    """Prose is prose in any language; code has the lexer of its language or the generic one."""
+    assert LEXERS[lexer_of("prose", "Python")] == "prose"
+    assert LEXERS[lexer_of("code", "Python")] == "Python"
+    assert LEXERS[lexer_of("code", "Cuda")] == "C++"
+    assert LEXERS[lexer_of("code", "COBOL")] == LEXERS[lexer_of("code", None)] == "generic"
+    assert LEXERS[lexer_of("markup", "HTML")] == LEXERS[lexer_of("data", "JSON")] == "generic"
+
+
+def test_token_version_is_that_of_every_process() -> None:
+    """Another process of the same Python says the same."""
+    program = "from spark_jobs.dedup.token_counts import token_version; print(token_version())"
+    other = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert other.stdout.strip() == token_version()
+
+
+def test_hashes_are_what_they_always_were() -> None:
+    """Golden values: where they change, TOKEN_RULES changes too."""
+    found = count_tokens(
+        pa.array(["Word wörter 漢字"]), np.zeros(1, np.uint8), np.array([kind_salt("prose")], np.uint64)
+    )
+    assert found.hashes.tolist() == sorted(token_hash(t, kind_salt("prose")) for t in ("word", "wörter", "漢字"))
+    assert found.hashes.tolist() == [616593144500098500, 4455600736191604005, 15224733635897821837]

@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from spark_jobs.lake.catalogue import open_catalogue
+from spark_jobs.lake.settings import settings_at
+
 _ROOT = Path(__file__).parents[1]
 _README = (_ROOT / "README.md").read_text()
 _PACKAGES = ("dagster_project", "spark_jobs", "blender_service", "protos")
@@ -107,6 +110,7 @@ def test_own_data_and_an_own_table_work_as_written(checkout: Checkout) -> None:
     assert 0 < steps["notes.long_texts"]["rows"] < 60
     assert steps["mine.packed_notes_2048"]["rows"] > 0
     assert "notes" in checkout.run(listing)
+    assert_explains(checkout)
 
     (source / "b.jsonl").write_text(
         json.dumps({"id": 100, "body": "A new note. " + "rain fills the pond. " * 40}) + "\n"
@@ -121,6 +125,20 @@ def test_own_data_and_an_own_table_work_as_written(checkout: Checkout) -> None:
     create = re.sub(r"--source \S+=3 --source \S+=1", "--source mine.packed_notes_2048", create)
     assert "packed_notes_2048" in checkout.run(create)
     assert_reads(checkout, next(block for block in blocks("python") if "BlendDataset" in block))
+
+
+def assert_explains(checkout: Checkout) -> None:
+    """Run the commands on a document that was removed as a near-duplicate, and on the pair that it makes."""
+    tables = open_catalogue(settings_at(checkout.root / "warehouse"))
+    removal = tables.load_table("mine.removals").scan().to_arrow().sort_by("threshold").to_pylist()[-1]
+    doc_id, witness = removal["doc_id"], removal["witness_doc_id"]
+    (checkout.root / "known_pairs.txt").write_text(f"{doc_id} {witness}\n")
+    lines = next(block for block in blocks("console") if "doc why" in block).strip().splitlines()
+    why, duplicates, thresholds, evaluate = (checkout.run(line.replace("5f1c02", doc_id[:12])) for line in lines)
+    assert "lines or sentences differ" in why and witness in why
+    assert witness[:12] in duplicates
+    assert "components" in thresholds
+    assert "F1" in evaluate and "1.0000" in evaluate
 
 
 def assert_reads(checkout: Checkout, example: str) -> None:

@@ -80,11 +80,26 @@ def test_help_waits_for_nothing() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "HEAVY []" in done.stdout
-    for command in ("demo", "run", "dataset", "corpus", "table", "blend", "serve", "ui"):
+    for command in ("demo", "run", "dataset", "corpus", "table", "doc", "dedup", "blend", "serve", "ui"):
         assert f"\n  {command} " in done.stdout
 
 
-@pytest.mark.parametrize("command", ["run", "dataset", "dataset add", "corpus", "table", "table show", "blend", "ui"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "run",
+        "dataset",
+        "dataset add",
+        "corpus",
+        "table",
+        "table show",
+        "doc",
+        "doc why",
+        "dedup evaluate",
+        "blend",
+        "ui",
+    ],
+)
 def test_every_command_explains_itself(command: str, capfd: Said) -> None:
     """--help of each command prints its usage."""
     assert printed([*command.split(), "--help"], capfd).startswith(f"Usage: headrace {command}")

@@ -1,8 +1,8 @@
 """How programming languages write comments, strings and keywords, as tables that the compiled lexer follows.
 
 A *region* is a part of a source that is no code: a comment, a string. It is known by the bytes that open and close it
-and by what its inside may do (`Flag`). Everything else is code: identifiers, numbers, keywords, punctuation. That is far
-less than a grammar, and enough to tell the three apart byte by byte; what it does not see is listed in `lexers`.
+and by what its inside may do (`Flag`). Everything else is code: identifiers, numbers, keywords, punctuation. That is
+far less than a grammar, and enough to tell the three apart byte by byte; what it does not see is listed in `lexers`.
 """
 
 from __future__ import annotations
@@ -157,8 +157,8 @@ SYNTAXES: Final[tuple[Syntax, ...]] = (
     Syntax(
         ("Rust",),
         (_SLASHES, _NESTED, Region(b'"', b'"', _STRING)),
-        """as async await break const continue crate dyn else enum extern false fn for if impl in let loop match mod move
-        mut pub ref return self Self static struct super trait true type unsafe use where while""",
+        """as async await break const continue crate dyn else enum extern false fn for if impl in let loop match mod
+        move mut pub ref return self Self static struct super trait true type unsafe use where while""",
         prefixes=Prefix.RUST,
     ),
     Syntax(("C",), (*_C_NOTES, _DOUBLE, _SINGLE), _C_WORDS, prefixes=Prefix.C | Prefix.C_NUMBERS),
@@ -177,10 +177,10 @@ SYNTAXES: Final[tuple[Syntax, ...]] = (
             Region(b'"""', b'"""', _RAW | Flag.DOLLAR_BRACE | Flag.DOLLAR_NAME),
             _SINGLE,
         ),
-        """abstract annotation as break by catch class companion const constructor continue crossinline data do else enum
-        external false final finally for fun if import in infix init inline inner interface internal is lateinit noinline
-        null object open operator out override package private protected public reified return sealed super suspend
-        tailrec this throw true try typealias typeof val var vararg when where while""",
+        """abstract annotation as break by catch class companion const constructor continue crossinline data do else
+        enum external false final finally for fun if import in infix init inline inner interface internal is lateinit
+        noinline null object open operator out override package private protected public reified return sealed super
+        suspend tailrec this throw true try typealias typeof val var vararg when where while""",
     ),
     Syntax(
         ("C#",),
@@ -210,8 +210,8 @@ SYNTAXES: Final[tuple[Syntax, ...]] = (
             Region(b"'", b"'", _STRING),
             Region(b"`", b"`", _STRING | Flag.HASH_BRACE),
         ),
-        """BEGIN END alias and begin break case class def defined do else elsif end ensure false for if in module next nil
-        not or redo rescue retry return self super then true undef unless until when while yield""",
+        """BEGIN END alias and begin break case class def defined do else elsif end ensure false for if in module next
+        nil not or redo rescue retry return self super then true undef unless until when while yield""",
         prefixes=Prefix.REGEX,
     ),
     Syntax(
@@ -224,11 +224,11 @@ SYNTAXES: Final[tuple[Syntax, ...]] = (
             Region(b'"', b'"', _STRING | Flag.DOLLAR_NAME),
             Region(b"'", b"'", _STRING),
         ),
-        """abstract and array as break callable case catch class clone const continue declare default do echo else elseif
-        empty enddeclare endfor endforeach endif endswitch endwhile extends false final finally fn for foreach function
-        global goto if implements include include_once instanceof insteadof interface isset list match namespace new null
-        or php print private protected public readonly require require_once return static switch throw trait true try
-        unset use var while xor yield""",
+        """abstract and array as break callable case catch class clone const continue declare default do echo else
+        elseif empty enddeclare endfor endforeach endif endswitch endwhile extends false final finally fn for foreach
+        function global goto if implements include include_once instanceof insteadof interface isset list match
+        namespace new null or php print private protected public readonly require require_once return static switch
+        throw trait true try unset use var while xor yield""",
         begins_in=0,
     ),
     Syntax(
@@ -238,7 +238,8 @@ SYNTAXES: Final[tuple[Syntax, ...]] = (
             Region(b'"', b'"', _STRING | Flag.DOLLAR_NAME | Flag.DOLLAR_BRACE),
             Region(b"'", b"'", _RAW),
         ),
-        """case do done elif else esac export fi for function if in local readonly return select then time until while""",
+        """case do done elif else esac export fi for function if in local readonly return select then time until
+        while""",
     ),
 )
 
@@ -267,15 +268,16 @@ class SyntaxTables(NamedTuple):
 
 SPACE: Final = 0
 NAME: Final = 1
-DIGIT: Final = 2
-WIDE: Final = 3
+WIDE: Final = 2
+DIGIT: Final = 3
 LEAD: Final = 4
 OPEN: Final = 5
 CLOSE: Final = 6
 LINE_END: Final = 7
 TO_TEXT: Final = 8
 OPERATOR: Final = 9
-"""OPERATOR is all other punctuation; LEAD may open a region; TO_TEXT are `:` and `!`, which end code inside a string."""
+"""OPERATOR is all other punctuation; LEAD may open a region; TO_TEXT are `:` and `!`, which end code inside a
+string."""
 
 KEYWORD_SLOTS: Final = 512
 REGION_WORDS: Final = 5

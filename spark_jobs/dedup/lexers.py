@@ -1,16 +1,17 @@
 """Which lexer a document has: prose, a language's own, or the generic one.
 
 - **prose**: words, lower-cased.
-- **a language's own** (the languages of `language_syntax`): identifiers and numbers as they are; keywords and punctuation
-  do not count; words of comments and strings as prose. All share one token space, so the word `total` of a comment is the
-  identifier `total`: code that was commented out, a key that became an attribute, and above all a string that a cut file
-  left open change few tokens, and the vocabulary is smaller. What tells documents apart is their rare tokens anyway.
+- **a language's own** (the languages of `language_syntax`): identifiers and numbers as they are; keywords and
+  punctuation do not count; words of comments and strings as prose. All share one token space, so the word `total` of a
+  comment is the identifier `total`: code that was commented out, a key that became an attribute, and above all a string
+  that a cut file left open change few tokens, and the vocabulary is smaller. What tells documents apart is their rare
+  tokens anyway.
 - **generic** (other code, markup, data): words as they are, wherever they stand.
 
-A language's lexer is no parser. It does not know: here-documents and `%w[]` of Shell, Ruby and Perl, text between tags of
-JSX (an apostrophe there opens a string, up to the end of its line), regular expressions of JavaScript after `)` and `}`,
-delimiters of C++ raw strings beyond their sixth byte, code that strings of PHP hold in braces, nesting of strings in
-strings beyond eight levels.
+A language's lexer is no parser. It does not know: here-documents and `%w[]` of Shell, Ruby and Perl, text between tags
+of JSX (an apostrophe there opens a string, up to the end of its line), regular expressions of JavaScript after `)` and
+`}`, delimiters of C++ raw strings beyond their sixth byte, code that strings of PHP hold in braces, nesting of strings
+in strings beyond eight levels.
 """
 
 from __future__ import annotations

@@ -2,12 +2,14 @@
 
     "The cat, the hat"  ->  cat 1, hat 1, the 2      as 64-bit hashes, ascending
 
-What a token is depends on the document's lexer (`lexers`); `token_lexing` has the machines. A hash is salted by the
-document's kind, so that the word `data` of a prose page and the identifier `data` share nothing. A *shingle* is the hash
-of consecutive tokens taken as one; a document with fewer tokens than a shingle has one shingle of all of them.
+What a token is depends on the document's lexer (`lexers`); `token_lexing` and `token_counting` have the compiled code.
+A hash is salted by the document's kind, so that the word `data` of a prose page and the identifier `data` share
+nothing. A *shingle* is the hash of consecutive tokens taken as one; a document with fewer tokens than a shingle has one
+shingle of all of them.
 
-Texts are lexed in blocks of 1,024 tokens, whatever their length. Memory beyond the result: up to 24 bytes per slot of the
-table of the largest document's distinct tokens (less than three slots a token), and while the result grows its double.
+Texts are lexed in blocks of 1,024 tokens, whatever their length. Memory beyond the result: up to 24 bytes per slot of
+the table of the largest document's distinct tokens (less than three slots a token), and while the result grows its
+double.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from spark_jobs.dedup.lexers import LEXERS, syntax_digest, syntax_tables
-from spark_jobs.dedup.token_lexing import count_texts
+from spark_jobs.dedup.token_counting import count_texts
 from spark_jobs.dedup.word_characters import tables_digest, word_tables
 from spark_jobs.exceptions import ConfigError, InputError
 from spark_jobs.text.text_columns import utf8_buffer

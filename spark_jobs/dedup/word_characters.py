@@ -31,7 +31,8 @@ SCRIPTS: Final[tuple[tuple[str, tuple[tuple[int, int], ...]], ...]] = (
     ("Khmer", ((0x1780, 0x17FF),)),
     ("Burmese", ((0x1000, 0x109F), (0xA9E0, 0xA9FF), (0xAA60, 0xAA7F))),
 )
-"""First and last code points by script, after Unicode's Scripts.txt; what is no letter, number or mark there separates."""
+"""First and last code points by script, after Unicode's Scripts.txt; what is no letter, number or mark there
+separates."""
 
 _CODE_POINTS: Final = 0x110000
 _PLANES: Final = (range(0x40000), range(0xE0000, 0xE1000))  # the others have no letter: unassigned, or private use

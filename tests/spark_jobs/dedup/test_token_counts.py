@@ -151,7 +151,7 @@ def test_generic_words_keep_their_case(texts: list[str]) -> None:
 
 @given(st.lists(TEXTS, max_size=4), st.integers(2, 5))
 def test_shingles_are_runs_of_tokens(texts: list[str], size: int) -> None:
-    """n consecutive tokens are one; a text with fewer has one of all, a text without tokens none."""
+    """N consecutive tokens are one; a text with fewer has one of all, a text without tokens none."""
     assert count_all(pa.array(texts, pa.string()), salt=3, shingle=size) == [expected(t, 3, size) for t in texts]
 
 
@@ -179,7 +179,7 @@ def test_code_of_any_shape_ends_within_its_text(texts: list[str], data: st.DataO
     lexer = data.draw(st.integers(0, len(LEXERS) - 1))
     together = count_all(pa.array(texts, pa.string()), lexer)
     for text, found in zip(texts, together, strict=True):
-        assert all(0 <= start and length > 0 and start + length <= len(text.encode()) for _, _, start, length in found)
+        assert all(start >= 0 and length > 0 and start + length <= len(text.encode()) for _, _, start, length in found)
         assert found == sorted(found)
         assert [found] == count_all(pa.array([text]), lexer)
 

@@ -13,11 +13,19 @@ from pygments.lexers import get_lexer_by_name
 from pygments.token import Comment, Name, String
 
 from spark_jobs.dedup.language_syntax import SYNTAXES
-from spark_jobs.dedup.lexers import LEXERS, word_hash
-from spark_jobs.dedup.token_lexing import IDENTIFIER, NUMBER, TEXT, tokens_of
+from spark_jobs.dedup.lexer_memory import IDENTIFIER, NUMBER, TEXT, Block
+from spark_jobs.dedup.lexers import LEXERS, syntax_tables, word_hash
+from spark_jobs.dedup.token_counting import lex_text
+from spark_jobs.dedup.word_characters import word_tables
 
 MARKS = {IDENTIFIER: "", NUMBER: "#", TEXT: "~"}
 SITE = Path(sysconfig.get_paths()["purelib"])
+
+
+def tokens_of(text: bytes, lexer: int) -> Block:
+    """Every token of a text in order."""
+    found: Block = lex_text(np.frombuffer(text, np.uint8), lexer, syntax_tables(), word_tables())
+    return found
 
 
 def shown(text: str, language: str) -> str:
@@ -60,7 +68,7 @@ EXAMPLES = [
     ("C++", 'auto s = R"(a " b)" + u8R"x(c )" d)x"; int n = 1\'000;', "s ~a ~b ~c ~d n #1'000"),
     ("Kotlin", 'val a = "x $b ${c + d} e" + """q \\"""', "a ~x b c d ~e ~q"),
     ("C#", 'var a = @"x\\" + $"y {b} {{z}}" + @"q""r";', "a ~x ~y b ~z ~q ~r"),
-    ("Ruby", '=begin\nx\n=end\na = "b #{c} d" # e', "~b c ~d ~e"),
+    ("Ruby", '=begin\nx\n=end\na = "b #{c} d" # e', "~x a ~b c ~d ~e"),
     ("PHP", '<p>Text</p><?php $a = "b $c"; ?> more <?= $d', "~p ~Text ~p a ~b c ~more d"),
     ("Shell", 'echo "$a b" ${#c} # note\nif x; then', "echo a ~b c ~note x"),
     ("generic", "for Word in 漢字仮 # x", "~for ~Word ~in ~漢字 ~字仮 ~x"),
@@ -161,16 +169,20 @@ func (s *Server) Run(ctx Context, names ...string) (n int, err error) { defer s.
 /* outer /* nested */ isn't code */
 pub struct Parser<'a, R: Read> { reader: &'a mut R, buffer: Vec<u8> }
 impl<'a, R: Read> fmt::Debug for Parser<'a, R> { fn next_byte(&mut self, quote: char) -> Option<u8> {
-  let text = r#"raw "quoted" text"#; let c = '"'; let d = '\\''; match self.buffer.pop() { Some(b) => Some(b), None => other(text, c, d) } } }""",
+  let text = r#"raw "quoted" text"#; let c = '"'; let d = '\\'';
+  match self.buffer.pop() { Some(b) => Some(b), None => other(text, c, d) } } }""",
     ("C++", "cpp"): """#include <vector>
-namespace geo { template <typename T> class Grid : public Base<T> { public: explicit Grid(std::size_t width) : width_(width) {}
+namespace geo { template <typename T> class Grid : public Base<T> {
+  public: explicit Grid(std::size_t width) : width_(width) {}
   // isn't "code
-  auto find(const T& value) const -> std::optional<int> { const char* s = "a\\"b"; char q = '\\''; return cells_.at(index) + 1'000; }
+  auto find(const T& value) const -> std::optional<int> { const char* s = "a\\"b"; char q = '\\'';
+  return cells_.at(index) + 1'000; }
   private: std::vector<T> cells_; }; }""",
     ("TypeScript", "typescript"): """import { Observable } from './observable';
 /** It's a doc */ export class Store<State> implements Source { private items: Array<Item> = [];
   select(key: Key, compare = (first: Item, second: Item) => first === second): Observable { // don't
-    const message = `got ${key.name} of ${this.items.length}`; return ratio / total / 2 ? pipe(message, /[/"']+/g) : nothing; } }""",
+    const message = `got ${key.name} of ${this.items.length}`;
+    return ratio / total / 2 ? pipe(message, /[/"']+/g) : nothing; } }""",
 }
 
 

@@ -20,6 +20,10 @@ from spark_jobs.dedup.exact_duplicates import exact_duplicates
 from spark_jobs.dedup.members import Criterion
 from spark_jobs.dedup.pairs import pairs
 from spark_jobs.dedup.removals import removals
+from spark_jobs.dedup.repository_bags import repository_bags
+from spark_jobs.dedup.repository_components import repository_components
+from spark_jobs.dedup.repository_pairs import repository_pairs
+from spark_jobs.dedup.repository_removals import repository_removals
 from spark_jobs.dedup.signatures import signatures
 from spark_jobs.dedup.survivors import survivors
 from spark_jobs.dedup.threshold_pairs import DEFAULT_THRESHOLDS, Thresholds
@@ -48,6 +52,12 @@ class Deduplication(BaseModel):
     shingle_tokens: int = Field(1, ge=1, le=16, description="consecutive words that make one token")
     keep_first: tuple[Criterion, ...] | None = Field(None, description="whom to keep, as in the config of members")
     known_good: tuple[str, ...] = Field((), description="repositories that are kept before others")
+    repository_threshold: float = Field(
+        0.7,
+        gt=0,
+        le=1,
+        description="similarity of what their files are duplicates of, from which on repositories go",
+    )
 
     @model_validator(mode="after")
     def _levels_and_thresholds_agree(self) -> Deduplication:
@@ -79,17 +89,22 @@ def deduplication_chain(
     gone: dict[str, Source] = {"members": own("members"), "exact_duplicates": own("exact_duplicates")}
     if "near" in declared.levels:
         chain += _near(declared, own, {**gone, "texts": each("texts")})
+        dropped: dict[str, Source] = {}
+        if "repository" in declared.levels:
+            chain += _repository(declared, own, each("repositories"))
+            gone["repository_drops"] = own("repository_drops")
+            dropped["dropped"] = own("repository_drops")
+        chain += _removed(declared, own, dropped)
         gone["removals"] = own("removals")
     chain.append((survivors, gone, {"threshold": declared.apply}, _DOMAIN))
     return chain
 
 
 def _near(declared: Deduplication, own: Callable[[str], str], read: Mapping[str, Source]) -> list[Link]:
-    """Steps of the level `near`."""
+    """Steps of the level `near` up to the components, which the level `repository` builds upon."""
     words = {"shingle_tokens": declared.shingle_tokens}
     listed = {"thresholds": list(declared.thresholds)}
     lowest = {"threshold": min(declared.thresholds), "recall": declared.recall}
-    compared = {"members": own("members"), "exact_duplicates": own("exact_duplicates")}
 
     def table(*names: str) -> dict[str, Source]:
         return {name: own(name) for name in names}
@@ -102,6 +117,40 @@ def _near(declared: Deduplication, own: Callable[[str], str], read: Mapping[str,
         (buckets, table("signatures", "background"), lowest, _DOMAIN),
         (pairs, table("buckets", "signatures", "bags"), listed, _DOMAIN),
         (components, table("pairs"), listed, _DOMAIN),
-        (removals, table("pairs"), listed, _DOMAIN),
-        (thresholds, {**compared, **table("removals", "components")}, listed, _DOMAIN),
+    ]
+
+
+def _repository(declared: Deduplication, own: Callable[[str], str], facts: tuple[str, ...]) -> list[Link]:
+    """Steps of the level `repository`, before documents are decided: files of a removed repository go with it."""
+    least = {"threshold": declared.repository_threshold}
+    preferred = {
+        "threshold": min(declared.thresholds),
+        "datasets": [table.split(".")[0] for table in facts],
+        "known_good": list(declared.known_good),
+    }
+    about: dict[str, Source] = {"members": own("members"), "repositories": facts}
+
+    def table(*names: str) -> dict[str, Source]:
+        return {name: own(name) for name in names}
+
+    return [
+        (repository_bags, {**about, **table("exact_duplicates", "components", "bags")}, preferred, _DOMAIN),
+        (repository_pairs, table("repository_bags"), {**least, "recall": declared.recall}, _DOMAIN),
+        (repository_components, {**about, **table("repository_pairs", "repository_bags")}, least, _DOMAIN),
+        (
+            repository_removals,
+            table("repository_pairs", "repository_components", "members", "exact_duplicates"),
+            least,
+            _DOMAIN,
+        ),
+    ]
+
+
+def _removed(declared: Deduplication, own: Callable[[str], str], dropped: Mapping[str, Source]) -> list[Link]:
+    """Which documents go, and what each threshold keeps."""
+    listed = {"thresholds": list(declared.thresholds)}
+    counted: dict[str, Source] = {name: own(name) for name in ("members", "exact_duplicates", "removals", "components")}
+    return [
+        (removals, {"pairs": own("pairs"), **dropped}, listed, _DOMAIN),
+        (thresholds, counted, listed, _DOMAIN),
     ]

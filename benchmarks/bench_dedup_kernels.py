@@ -1,0 +1,561 @@
+"""The kernels of deduplication and their peers, on real data, on one core and without Spark.
+
+    python benchmarks/bench_dedup_kernels.py [--part PART] [--documents N] [--peer-python PYTHON]
+
+Parts: `kernels`, how fast they are beside their goals; `estimator`, how far signatures are from the similarity that
+they estimate, beside plain ICWS (Ioffe 2010) and datasketch; `shingles`, which of them tell real near-duplicates best;
+`peers`, other deduplicators on the same documents. Prose is RFCs in pieces of 2 KB, code is this environment's Python
+files. Rates are per second of processor time, the best of three where a run is short, so that a busy machine matters
+less. Peers that this environment lacks run in another Python (`--peer-python`, or HEADRACE_PEER_PYTHON); see
+dedup_peers.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import os
+import random
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache, partial
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+from datasketch import WeightedMinHashGenerator
+from numba import njit
+
+from benchmarks.dedup_corpora import REAL_DATA, python_files, rfc_pieces
+from benchmarks.dedup_peers import Pairs, memory_megabytes, print_peers
+from spark_jobs.dedup.bag_arrays import Bags, token_weights, total_weights
+from spark_jobs.dedup.bags import Units
+from spark_jobs.dedup.bands import band_keys, solve_bands
+from spark_jobs.dedup.bucket_records import pairs_within, runs
+from spark_jobs.dedup.greedy_cover import REMOVED, decide
+from spark_jobs.dedup.lexers import lexer_of
+from spark_jobs.dedup.similarity import agreement_counts, background_counts, least_agreement, overlaps
+from spark_jobs.dedup.token_counts import TokenCounts, count_tokens, kind_salt, token_version
+from spark_jobs.dedup.weighted_minhash import Darts, make_darts, signatures
+
+Int64Array = npt.NDArray[np.int64]
+UInt64Array = npt.NDArray[np.uint64]
+UInt8Array = npt.NDArray[np.uint8]
+Float64Array = npt.NDArray[np.float64]
+
+BATCH_ROWS = 10_000  # as Spark's batches
+HOT_TOKENS = 10_000
+MAX_LEVEL = 4
+THRESHOLD = 0.7
+SAMPLE_DOCUMENTS = 3000  # for the background, as the step takes
+SEED = 1
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Documents of one kind."""
+
+    kind: str
+    language: str | None
+    texts: list[str]
+
+    @property
+    def byte_count(self) -> int:
+        """Bytes of UTF-8."""
+        return sum(len(text.encode()) for text in self.texts)
+
+    def counts(self, shingle_tokens: int = 1) -> TokenCounts:
+        """Tokens of all documents."""
+        return self.count(pa.array(self.texts, pa.large_string()), shingle_tokens)
+
+    def count(self, column: pa.Array, shingle_tokens: int = 1) -> TokenCounts:
+        """Tokens of documents of this kind."""
+        lexers = np.full(len(column), lexer_of(self.kind, self.language), np.uint8)
+        return count_tokens(column, lexers, np.full(len(column), kind_salt(self.kind), np.uint64), shingle_tokens)
+
+    def bag(self, column: pa.Array, units: Units) -> Bags:
+        """Bags of documents of this kind, empty ones too."""
+        return weighed(self.count(column), units, self.kind)
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """A corpus in bags: which rows have one, the bags, the weights, the darts of the hot tokens."""
+
+    rows: Int64Array
+    bags: Bags
+    units: Units
+    darts: Darts
+
+
+def frozen_units(counts: TokenCounts, kind: str) -> tuple[Units, UInt64Array]:
+    """Weights as in the step `vocabulary`, and the hottest tokens."""
+    hashes, frequency = np.unique(counts.hashes, return_counts=True)
+    documents = len(counts.offsets) - 1
+    units = np.rint(8 * np.log((documents + 1) / (frequency + 1))).clip(1, 255).astype(np.uint8)
+    known = frequency >= 2
+    other = int(np.rint(8 * np.log((documents + 1) / 2)).clip(1, 255))
+    hot = hashes[np.argsort(-frequency, kind="stable")[:HOT_TOKENS]]
+    return Units(hashes[known], units[known], {kind: other}, token_version()), hot
+
+
+def weighed(counts: TokenCounts, units: Units, kind: str) -> Bags:
+    """Bags of counted documents."""
+    weights = units.of(counts.hashes, np.zeros(len(counts.hashes), np.uint8), (kind,))
+    return Bags(counts.offsets, counts.hashes, weights, np.minimum(counts.counts, MAX_LEVEL).astype(np.uint8))
+
+
+def weigh(corpus: Corpus, shingle_tokens: int = 1) -> Weighed:
+    """Texts to bags and what signatures need."""
+    counts = corpus.counts(shingle_tokens)
+    units, hot = frozen_units(counts, corpus.kind)
+    bags = weighed(counts, units, corpus.kind)
+    rows = np.flatnonzero(np.diff(bags.offsets))
+    hot_units = units.of(hot, np.zeros(len(hot), np.uint8), (corpus.kind,))
+    return Weighed(rows, rows_of(bags, rows), units, make_darts(SEED, MAX_LEVEL, hot, hot_units))
+
+
+def rows_of(bags: Bags, rows: Int64Array) -> Bags:
+    """Some of the bags."""
+    lengths = np.diff(bags.offsets)[rows]
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    places = np.arange(offsets[-1]) + np.repeat(bags.offsets[rows] - offsets[:-1], lengths)
+    return Bags(offsets, bags.hashes[places], bags.units[places], bags.levels[places])
+
+
+def candidates(sketches: UInt8Array, bags: Bags, documents: int) -> tuple[Int64Array, Int64Array]:
+    """Pairs of rows that share a bucket, each once."""
+    sample = rows_of(bags, np.sort(np.random.default_rng(SEED).permutation(len(bags))[:SAMPLE_DOCUMENTS]))
+    scheme = solve_bands(background_counts(sample), documents, THRESHOLD, 0.9999)
+    keys = band_keys(sketches, scheme, np.zeros(len(sketches), np.uint64))
+    places = np.repeat(np.arange(len(sketches), dtype=np.int64), scheme.bands)
+    found = runs(keys.ravel(), places, np.zeros(keys.size, np.bool_))
+    left, right = pairs_within(
+        found.new_offsets, found.new, found.earlier_offsets, found.earlier, np.diff(found.new_offsets)
+    )
+    distinct = np.unique(left * len(sketches) + right)
+    return distinct // len(sketches), distinct % len(sketches)
+
+
+def find_duplicates(texts: list[str]) -> tuple[Pairs, list[int]]:
+    """The kernels in a row, from texts to verified pairs and removed rows; earlier rows are kept first."""
+    made = weigh(Corpus("prose", None, texts))
+    sketches = signatures(made.bags, made.darts)
+    left, right = candidates(sketches, made.bags, len(texts))
+    least = least_agreement(Fraction(str(THRESHOLD)), 1e-6)
+    agreeing = agreement_counts(sketches[left], sketches[right]) >= least
+    left, right = left[agreeing], right[agreeing]
+    shared, united = overlaps(rows_of(made.bags, left), rows_of(made.bags, right))
+    alike = shared * 10 >= united * 7
+    left, right = left[alike], right[alike]
+    state = decide(right, left, len(made.bags))
+    pairs = list(zip(made.rows[left].tolist(), made.rows[right].tolist(), strict=True))
+    return pairs, made.rows[state == REMOVED].tolist()
+
+
+# ---- brute force
+
+
+def all_pairs(bags: Bags, least: float) -> tuple[Int64Array, Int64Array, Float64Array]:
+    """All pairs of rows (earlier, later) with J >= least > 0, and J; every two documents that share a token meet."""
+    _, tokens = np.unique(bags.hashes, return_inverse=True)
+    starts = np.concatenate([[0], np.cumsum(np.bincount(tokens))]).astype(np.int64)
+    lists = (starts[:-1].copy(), np.empty(len(tokens), np.int32), np.empty(len(tokens), np.int64))
+    weights, totals = token_weights(bags).astype(np.int64), total_weights(bags)
+    found = []
+    for row in range(len(bags)):
+        own = slice(bags.offsets[row], bags.offsets[row + 1])
+        shared = _shared_with_earlier(row, tokens[own], weights[own], starts, *lists)
+        similarity = shared / np.maximum(totals[:row] + totals[row] - shared, 1)
+        near = np.flatnonzero(similarity >= least)
+        found.append((near, np.full(len(near), row), similarity[near]))
+    left, right, similarity = (np.concatenate(column) for column in zip(*found, strict=True))
+    return left, right, similarity
+
+
+@njit(cache=True)
+def _shared_with_earlier(
+    row: int,
+    tokens: Int64Array,
+    weights: Int64Array,
+    starts: Int64Array,
+    ends: Int64Array,
+    documents: npt.NDArray[np.int32],
+    held: Int64Array,
+) -> Int64Array:
+    """(row,) sums of minima with all earlier documents; the document's tokens then join the lists."""
+    shared = np.zeros(row, np.int64)
+    for place in range(tokens.size):
+        token, weight = tokens[place], weights[place]
+        for entry in range(starts[token], ends[token]):
+            shared[documents[entry]] += min(weight, held[entry])
+        documents[ends[token]] = row
+        held[ends[token]] = weight
+        ends[token] += 1
+    return shared
+
+
+# ---- kernels
+
+
+def cpu_seconds(work: Callable[[], object], runs_count: int = 3) -> float:
+    """Best of three, after one run that compiles."""
+    work()
+    seconds = []
+    for _ in range(runs_count):
+        started = time.process_time()
+        work()
+        seconds.append(time.process_time() - started)
+    return min(seconds)
+
+
+def kernels(arguments: argparse.Namespace) -> None:
+    """Speed of every kernel beside its goal."""
+    print(f"{'kernel':<52} {'input':<38} {'measured':>22} {'goal':>12}")
+    for corpus, low, high, goal in ((prose(arguments), 150, 250, 25_000), (code(arguments), 200, 300, 20_000)):
+        made = weigh(corpus)
+        lengths = np.diff(made.bags.offsets)
+        megabytes = corpus.byte_count / 1e6
+        name = f"{corpus.kind}, {len(corpus.texts):,} documents, {megabytes:.0f} MB"
+        batches = [
+            pa.array(corpus.texts[row : row + BATCH_ROWS], pa.string())
+            for row in range(0, len(corpus.texts), BATCH_ROWS)
+        ]
+
+        def each(work: Callable[[pa.Array], object], batches: list[pa.Array] = batches) -> None:
+            for batch in batches:
+                work(batch)
+
+        def sign(batch: pa.Array, corpus: Corpus = corpus, made: Weighed = made) -> None:
+            bags = corpus.bag(batch, made.units)
+            signatures(rows_of(bags, np.flatnonzero(np.diff(bags.offsets))), made.darts)
+
+        seconds = cpu_seconds(partial(each, corpus.count))
+        line("text to counts", name, megabytes / seconds, "MB/s")
+        seconds = cpu_seconds(partial(each, partial(corpus.bag, units=made.units)))
+        line("text to bags (counts, weights)", name, megabytes / seconds, "MB/s", 150)
+        chosen = np.flatnonzero((lengths >= low) & (lengths <= high))
+        for rows, wanted in ((chosen, goal), (np.arange(len(lengths)), None)):
+            bags = rows_of(made.bags, rows)
+            label = f"{corpus.kind}, {np.diff(bags.offsets).mean():.0f} tokens a document"
+            seconds = cpu_seconds(partial(signatures, bags, made.darts))
+            line(f"bag to signature, {HOT_TOKENS:,} hot tokens", label, len(bags) / seconds, "docs/s", wanted)
+        seconds = cpu_seconds(partial(each, sign))
+        is_prose = corpus.kind == "prose"
+        line("text to signature", name, len(corpus.texts) / seconds, "docs/s", 18_000 if is_prose else None)
+        comparisons(made, corpus.kind)
+    print(f"peak memory {memory_megabytes('VmHWM'):,.0f} MB, documents and bags of both inputs included")
+
+
+def comparisons(made: Weighed, kind: str) -> None:
+    """Band keys, agreement and exact similarity, of candidates of the corpus."""
+    sketches = signatures(made.bags, made.darts)
+    scheme = solve_bands(background_counts(rows_of(made.bags, np.arange(1000))), 1_000_000, THRESHOLD, 0.99)
+    salts = np.zeros(len(sketches), np.uint64)
+    seconds = cpu_seconds(lambda: band_keys(sketches, scheme, salts))
+    bands = f"{scheme.bands} x {scheme.rows}{' overlapping' if scheme.overlapping else ''}"
+    line(f"band keys, {bands}", f"{kind} signatures", len(sketches) / seconds / 1e6, "M docs/s")
+    left, right = candidates(sketches, made.bags, len(sketches))
+    first, second = sketches[left], sketches[right]
+    seconds = cpu_seconds(lambda: agreement_counts(first, second))
+    line("agreement of 256 values", f"{len(left):,} {kind} candidates", len(left) / seconds / 1e6, "M pairs/s")
+    rows, others = rows_of(made.bags, left[:200_000]), rows_of(made.bags, right[:200_000])
+    seconds = cpu_seconds(lambda: overlaps(rows, others))
+    line("exact similarity", f"{len(rows):,} {kind} candidates", len(rows) / seconds / 1e6, "M pairs/s")
+
+
+def line(kernel: str, name: str, rate: float, unit: str, goal: float | None = None) -> None:
+    """One row of the table of kernels."""
+    shown = f"{rate:,.0f}" if rate >= 100 else f"{rate:.2f}"
+    print(f"{kernel:<52} {name:<38} {shown + ' ' + unit:>22} {'' if goal is None else f'{goal:,.0f}':>12}", flush=True)
+
+
+@cache
+def pieces() -> list[str]:
+    """RFCs in pieces of 2 KB, in a fixed random order of RFC numbers' pieces, no two equal."""
+    found = list(dict.fromkeys(rfc_pieces()))
+    random.Random(SEED).shuffle(found)
+    return found
+
+
+def prose(arguments: argparse.Namespace) -> Corpus:
+    """RFCs in pieces of 2 KB."""
+    return Corpus("prose", None, pieces()[: arguments.documents or 20_000])
+
+
+def code(arguments: argparse.Namespace) -> Corpus:
+    """Python files of this environment."""
+    found = python_files()
+    random.Random(SEED).shuffle(found)
+    return Corpus("code", "Python", found[: arguments.documents or 5000])
+
+
+# ---- estimator
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """What a method says of (P,) pairs with each of S seeds, and how likely a value agrees at a similarity."""
+
+    name: str
+    agreement: Float64Array  # (S, P) share of agreeing values
+    chance: float  # that two different values agree all the same
+
+
+def estimator(arguments: argparse.Namespace) -> None:
+    """Bias and variance of the estimate of J by signatures, per bin of J."""
+    corpora = (prose(argparse.Namespace(documents=5000)), code(argparse.Namespace(documents=2000)))
+    print("bias +- its standard error over seeds; variance / that of 256 independent values; goal: |bias| <= 0.005")
+    for corpus in corpora:
+        made = weigh(corpus)
+        left, right, similarity = spread_pairs(made.bags, (arguments.documents or 540) // 9)
+        bags = rows_of(made.bags, np.concatenate([left, right]))
+        methods = (darts_estimates(bags, 100), icws_estimates(bags, 12), datasketch_estimates(bags, 3))
+        print(f"\n{corpus.kind}, {len(left)} pairs of {len(made.bags):,} documents")
+        head = (f"{method.name + f', {len(method.agreement)} seeds':>38}" for method in methods)
+        print(f"{'J':<10} {'pairs':>5} " + " ".join(head))
+        for low in (*np.arange(1, 10) / 10, None):
+            chosen = np.ones(len(similarity), bool)
+            if low is not None:
+                chosen = (similarity >= low) & (similarity < low + 0.1)
+            shown = " ".join(f"{bias_and_variance(method, similarity, chosen):>38}" for method in methods)
+            label = "all" if low is None else f"{low:.1f}-{low + 0.1:.1f}"
+            print(f"{label:<10} {chosen.sum():>5} {shown}", flush=True)
+    print(f"peak memory {memory_megabytes('VmHWM'):,.0f} MB")
+
+
+def spread_pairs(bags: Bags, per_bin: int) -> tuple[Int64Array, Int64Array, Float64Array]:
+    """Pairs of J in [0.1, 1), as many in each tenth, no document in two of them."""
+    left, right, similarity = all_pairs(bags, 0.1)
+    order = np.random.default_rng(SEED).permutation(len(left))
+    room = dict.fromkeys(range(1, 10), per_bin)
+    used: set[int] = set()
+    chosen = []
+    for tenth in sorted(room, reverse=True):  # the rare ones first
+        for pair in order[np.floor(similarity[order] * 10 + 1e-9) == tenth]:
+            ends = {int(left[pair]), int(right[pair])}
+            if room[tenth] and not ends & used:
+                used |= ends
+                room[tenth] -= 1
+                chosen.append(pair)
+    return left[chosen], right[chosen], similarity[chosen]
+
+
+def darts_estimates(bags: Bags, seeds: int) -> Estimates:
+    """The signatures of this project."""
+    half = len(bags) // 2
+    made = (signatures(bags, make_darts(seed, MAX_LEVEL)) for seed in range(seeds))
+    return Estimates("headrace", np.array([(values[:half] == values[half:]).mean(axis=1) for values in made]), 1 / 256)
+
+
+def icws_estimates(bags: Bags, seeds: int) -> Estimates:
+    """Ioffe 2010, section 3, symbols as there."""
+    vocabulary, tokens = np.unique(bags.hashes, return_inverse=True)
+    log_weights = np.log(token_weights(bags).astype(np.float64))
+    spans = [slice(*ends) for ends in zip(bags.offsets[:-1], bags.offsets[1:], strict=True)]
+    agreement = []
+    for seed in range(seeds):
+        rng = np.random.default_rng(seed)
+        size = (len(vocabulary), 256)
+        r, log_c, beta = rng.gamma(2.0, 1.0, size), np.log(rng.gamma(2.0, 1.0, size)), rng.random(size)
+        values = np.empty((len(bags), 256, 2), np.int64)
+        for row, span in enumerate(spans):
+            own = tokens[span]
+            t = np.floor(log_weights[span, None] / r[own] + beta[own])
+            winner = (log_c[own] - r[own] * (t - beta[own] + 1)).argmin(axis=0)
+            values[row, :, 0], values[row, :, 1] = own[winner], t[winner, np.arange(256)]
+        agreement.append(_both_equal(values))
+    return Estimates("plain ICWS", np.array(agreement), 0)
+
+
+def datasketch_estimates(bags: Bags, seeds: int) -> Estimates:
+    """WeightedMinHashGenerator of datasketch."""
+    vocabulary, tokens = np.unique(bags.hashes, return_inverse=True)
+    weights = token_weights(bags)
+    agreement = []
+    for seed in range(seeds):
+        generator = WeightedMinHashGenerator(len(vocabulary), sample_size=256, seed=seed)
+        values = np.empty((len(bags), 256, 2), np.int64)
+        vector = np.zeros(len(vocabulary))
+        for row in range(len(bags)):
+            span = slice(bags.offsets[row], bags.offsets[row + 1])
+            vector[tokens[span]] = weights[span]
+            values[row] = generator.minhash(vector).hashvalues
+            vector[tokens[span]] = 0
+        agreement.append(_both_equal(values))
+    return Estimates("datasketch", np.array(agreement), 0)
+
+
+def _both_equal(values: Int64Array) -> Float64Array:
+    """(P,) share of draws of (2P, 256, 2) in which token and t agree, between the first half and the second."""
+    half = len(values) // 2
+    share: Float64Array = (values[:half] == values[half:]).all(axis=2).mean(axis=1)
+    return share
+
+
+def bias_and_variance(method: Estimates, similarity: Float64Array, chosen: npt.NDArray[np.bool_]) -> str:
+    """Mean error of the estimate of J, and the variance over seeds beside the binomial one."""
+    agreement, j = method.agreement[:, chosen], similarity[chosen]
+    if not len(j):
+        return "-"
+    p = j + (1 - j) * method.chance
+    errors = ((agreement - p) / (1 - method.chance)).mean(axis=1)
+    ratio = agreement.var(axis=0, ddof=1).mean() / (p * (1 - p) / 256).mean()
+    return f"{errors.mean():+.4f} +- {errors.std(ddof=1) / len(errors) ** 0.5:.4f}  x{ratio:.2f}"
+
+
+# ---- shingles
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Documents and which pairs of them are near-duplicates by other knowledge than their similarity."""
+
+    name: str
+    corpus: Corpus
+    pairs: set[tuple[int, int]]
+
+
+def shingles(arguments: argparse.Namespace) -> None:
+    """What n consecutive tokens as one token change."""
+    print(
+        f"{'documents (true pairs)':<38} {'n':>2} {'J of true pairs':>16} {'F1 .7':>6} {'.8':>5} {'.9':>5} "
+        f"{'best F1 (at)':>13} {'avg prec':>8} {'bg q99.9':>8} {'tokens':>7} {'docs/s':>7}"
+    )
+    for labelled in labelled_sets():
+        for shingle_tokens in (1, 2, 3, 5):
+            print_shingle(labelled, shingle_tokens)
+    print("J of true pairs: quartiles. docs/s: text to signature, vocabulary and hot tokens made before.")
+    print(f"peak memory {memory_megabytes('VmHWM'):,.0f} MB")
+
+
+def print_shingle(labelled: Labelled, shingle_tokens: int) -> None:
+    """One row: how well J tells the true pairs from all others."""
+    corpus = labelled.corpus
+    made = weigh(corpus, shingle_tokens)
+    column = pa.array(corpus.texts, pa.large_string())
+
+    def sign() -> None:
+        bags = weighed(corpus.count(column, shingle_tokens), made.units, corpus.kind)
+        signatures(rows_of(bags, made.rows), made.darts)
+
+    seconds = cpu_seconds(sign, 1 if corpus.byte_count > 50_000_000 else 3)
+    left, right, similarity = all_pairs(made.bags, 0.02)
+    left, right = made.rows[left], made.rows[right]
+    is_true = np.array([pair in labelled.pairs for pair in zip(left.tolist(), right.tolist(), strict=True)], bool)
+    histogram = background_counts(made.bags)
+    histogram -= np.bincount((similarity[is_true] * 1000 + 1e-9).astype(np.int64), minlength=len(histogram))
+    tail = np.searchsorted(np.cumsum(histogram), 0.999 * histogram.sum()) / (len(histogram) - 1)
+    order = np.argsort(-similarity, kind="stable")
+    hits = np.cumsum(is_true[order])
+    ranks = np.arange(1, len(order) + 1)
+    f1 = 2 * hits / (ranks + len(labelled.pairs))
+    last = np.append(similarity[order][1:] < similarity[order][:-1], True)  # ties are taken together
+    best = int(np.argmax(np.where(last, f1, 0)))
+    average = (hits / ranks)[is_true[order]].sum() / len(labelled.pairs)
+    at = [float(f1[count - 1]) if (count := int((similarity >= t).sum())) else 0.0 for t in (0.7, 0.8, 0.9)]
+    missing = np.zeros(len(labelled.pairs) - int(is_true.sum()))
+    quartiles = np.quantile(np.concatenate([similarity[is_true], missing]), (0.25, 0.5, 0.75))
+    print(
+        f"{labelled.name:<38} {shingle_tokens:>2} {' '.join(f'{value:.2f}' for value in quartiles):>16} "
+        f"{at[0]:>6.2f} {at[1]:>5.2f} {at[2]:>5.2f} {f'{f1[best]:.3f} ({similarity[order][best]:.2f})':>13} "
+        f"{average:>8.3f} {tail:>8.3f} {np.diff(made.bags.offsets).mean():>7,.0f} {len(corpus.texts) / seconds:>7,.0f}",
+        flush=True,
+    )
+
+
+def labelled_sets() -> Iterator[Labelled]:
+    """Planted near-duplicates, versions of a manual, and documents that replace others."""
+    for size in (1000, 2500):
+        yield articles(size)
+    pages: dict[str, str] = {}
+    for path in sorted((REAL_DATA / "jest_docs").glob("*/**/*.md")):
+        pages.setdefault(
+            path.read_text(encoding="utf-8"), str(path.relative_to(REAL_DATA / "jest_docs")).split("/", 1)[1]
+        )
+    names = list(pages.values())
+    same = {(a, b) for b in range(len(names)) for a in range(b) if names[a] == names[b]}
+    yield Labelled(f"{len(names)} pages of a manual ({len(same)})", Corpus("prose", None, list(pages)), same)
+    rfcs = pq.read_table(REAL_DATA / "rfc.parquet", columns=["number", "obsoletes", "text"]).to_pylist()
+    row_of = {rfc["number"]: row for row, rfc in enumerate(rfcs)}
+    replaced = {
+        (min(row, row_of[number]), max(row, row_of[number]))
+        for row, rfc in enumerate(rfcs)
+        for number in (int(re.sub(r"\D", "", old) or -1) for old in rfc["obsoletes"] or ())
+        if number in row_of
+    }
+    yield Labelled(
+        f"{len(rfcs):,} RFCs, obsoletes ({len(replaced)})", Corpus("prose", None, [r["text"] for r in rfcs]), replaced
+    )
+
+
+def articles(size: int) -> Labelled:
+    """The articles of chrisjmccormick/MinHash."""
+    folder = REAL_DATA / "near_duplicates"
+    lines = gzip.decompress((folder / f"articles_{size}.train.gz").read_bytes()).decode("utf-8", "replace").splitlines()
+    names, texts = zip(*(one.split(" ", 1) for one in lines), strict=True)
+    row_of = {name: row for row, name in enumerate(names)}
+    ends = [
+        [row_of[name] for name in one.split()] for one in (folder / f"articles_{size}.truth").read_text().splitlines()
+    ]
+    true = {(min(pair), max(pair)) for pair in ends}
+    return Labelled(f"{size:,} articles ({len(true)})", Corpus("prose", None, list(texts)), true)
+
+
+# ---- peers
+
+
+def peers(arguments: argparse.Namespace) -> None:
+    """Every tool on the same documents, in a process of its own, on one core."""
+    texts = neighbouring_pieces(arguments.documents or 5000)
+    truths = {name: brute_force(texts, name) for name in ("weighted words", "words", "5-grams")}
+    sizes = ", ".join(f"{len(pairs):,} by {name}" for name, pairs in truths.items())
+    print(f"{len(texts):,} pieces of RFCs, {sum(map(len, texts)) / 1e6:.1f} MB; pairs with J >= 0.7: {sizes}")
+    print_peers(texts, truths, arguments.peer_python)
+
+
+def neighbouring_pieces(count: int) -> list[str]:
+    """Pieces of consecutive RFCs, which share boilerplate and text, from the middle of the series; no two equal."""
+    found = list(dict.fromkeys(rfc_pieces()))
+    start = max(0, min(len(found) // 2, len(found) - count))
+    return found[start : start + count]
+
+
+def brute_force(texts: list[str], name: str) -> set[tuple[int, int]]:
+    """All pairs with J >= 0.7, each two documents compared."""
+    corpus = Corpus("prose", None, texts)
+    made = weigh(corpus, 5 if name == "5-grams" else 1)
+    bags = made.bags
+    if name != "weighted words":
+        ones = np.ones(len(bags.hashes), np.uint8)
+        bags = Bags(bags.offsets, bags.hashes, ones, ones)
+    left, right, _ = all_pairs(bags, THRESHOLD - 1e-12)
+    return set(zip(made.rows[left].tolist(), made.rows[right].tolist(), strict=True))
+
+
+PARTS = {"kernels": kernels, "estimator": estimator, "shingles": shingles, "peers": peers}
+
+
+def main() -> None:
+    """Run the parts asked for."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--part", choices=PARTS, action="append", help="one part; all by default")
+    parser.add_argument("--documents", type=int, help="documents (of the part estimator: pairs)")
+    parser.add_argument(
+        "--peer-python", default=os.environ.get("HEADRACE_PEER_PYTHON"), help="Python with datatrove and text-dedup"
+    )
+    arguments = parser.parse_args()
+    if not (REAL_DATA / "rfc.parquet").is_file():
+        print(f"skipped: no rfc.parquet in {REAL_DATA}; set REAL_DATA_DIR")
+        return
+    for name in arguments.part or PARTS:
+        print(f"-- {name}", flush=True)
+        PARTS[name](arguments)
+
+
+if __name__ == "__main__":
+    main()

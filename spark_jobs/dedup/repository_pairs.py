@@ -6,7 +6,8 @@ the recall, and what meets in a bucket is verified by the bags. The functions ar
 and the signatures of earlier repositories are made again rather than kept (some 20,000 a second and core).
 
 New repositories are compared with each other and with all earlier ones, by their newest bags. Two earlier ones whose
-files became linked later are not compared again: what was kept stays kept.
+files became linked later are not compared again: what was kept stays kept. An increment without repositories has no
+rows, of `repository_bands` neither.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from spark_jobs.dedup.curves import draw_bands
 from spark_jobs.dedup.large_buckets import LARGE_BUCKETS
 from spark_jobs.dedup.pairs import PairsConfig, pairs
 from spark_jobs.dedup.signatures import SignaturesConfig, signatures
+from spark_jobs.lake.spark_types import spark_schema
 from spark_jobs.lake.tables import Check, Column, Table
 from spark_jobs.step import Output, Plot, Scope, step
 
@@ -84,6 +86,7 @@ REPOSITORY_PAIRS = Table(
 )
 REPOSITORY_BANDS = replace(BANDS, name="repository_bands")
 REPOSITORY_LARGE_BUCKETS = replace(LARGE_BUCKETS, name="repository_large_buckets")
+_TABLES = (REPOSITORY_PAIRS, REPOSITORY_BANDS, REPOSITORY_LARGE_BUCKETS)
 
 _KERNELS = tuple(
     f"spark_jobs.dedup.{name}"
@@ -114,7 +117,7 @@ _KERNELS = tuple(
 @step(
     version="1",
     scope=Scope.HISTORY,
-    tables=(REPOSITORY_PAIRS, REPOSITORY_BANDS, REPOSITORY_LARGE_BUCKETS),
+    tables=_TABLES,
     kernels=_KERNELS,
     plot=Plot(
         "probability of becoming a candidate",
@@ -141,6 +144,12 @@ def repository_pairs(
 
     spark = repository_bags.sparkSession
     current = newest_bags(repository_bags).withColumns({"kind": F.lit(_KIND), "shard": F.lit(0)}).persist()
+    if not current.where(F.col("first_increment") == increment).take(1):
+        return Output(
+            {table.name: spark.createDataFrame([], spark_schema(table)).drop("increment") for table in _TABLES},
+            {},
+            (current,),
+        )
     as_bags = current.drop("increment").withColumnsRenamed(_AS_DOCUMENTS)
     signing = SignaturesConfig(max_level=config.max_level, hot_tokens=0)
     columns = ["dataset", "shard", "doc_id", "kind", "place", "token_count", "total_weight"]

@@ -1,4 +1,4 @@
-"""Real documents for the benchmarks of deduplication: RFCs in pieces, Python files, and as many of them as are asked for."""
+"""Real documents for the benchmarks of deduplication: RFCs in pieces, Python files, as many as are asked for."""
 
 from __future__ import annotations
 
@@ -93,7 +93,8 @@ def near_identical(text: str, count: int, changed_words: int = 1, seed: int = 2)
 def documents_table(texts: Iterator[str] | list[str], kind: str, language: str | None, start: int = 0) -> pa.Table:
     """Texts as rows of `texts` and `members`: ids are hashes of the place and the content."""
     contents = list(texts)
-    ids = [hashlib.sha256(f"{start + number}\0{text}".encode()).hexdigest()[:32] for number, text in enumerate(contents)]
+    named = (f"{start + number}\0{text}" for number, text in enumerate(contents))
+    ids = [hashlib.sha256(name.encode()).hexdigest()[:32] for name in named]
     count = len(contents)
     return pa.table(
         {

@@ -1,4 +1,4 @@
-"""A lake for the benchmarks of deduplication: documents land from Parquet files, then every step runs as in production."""
+"""A lake for the benchmarks of deduplication: documents land from Parquet files, then all steps run as they are."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from spark_jobs.lake.tables import Column, Table
 from spark_jobs.registry import config_model, find_step
 from spark_jobs.step import Output, Scope, step
 
-NEAR_STEPS = ("vocabulary", "bags", "background", "signatures", "buckets", "pairs", "components")
+NEAR_STEPS = ("vocabulary", "bags", "background", "signatures", "buckets", "pairs", "components", "removals")
 _IDENTITY = (
     Column("dataset!", "string", "dataset"),
     Column("shard!", "int", "shard"),
@@ -41,7 +41,10 @@ MEMBERS = Table(
     partition=("increment",),
 )
 EXACT = Table(
-    name="exact_duplicates", comment="none", columns=(Column("doc_id!", "string", "identity"),), partition=("increment",)
+    name="exact_duplicates",
+    comment="none",
+    columns=(Column("doc_id!", "string", "identity"),),
+    partition=("increment",),
 )
 ARRIVALS = Table(
     name="arrivals", comment="files", columns=(Column("location!", "string", "file"),), partition=("increment",)

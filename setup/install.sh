@@ -141,6 +141,8 @@ say "$("$python" --version), $("$uv" --version | cut -d' ' -f1,2)"
 install_packages
 "$VENV/bin/python" -m spark_jobs.lake.java || exit 2
 "$VENV/bin/python" -m spark_jobs.lake.jars || exit 2
+say "compiling kernels, about a minute"
+quietly "compiling kernels" "$VENV/bin/python" -m spark_jobs.dedup.rehearsal
 fingerprint >"$STAMP.new"
 mv "$STAMP.new" "$STAMP"
 say "ready after $SECONDS s"

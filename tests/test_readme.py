@@ -31,7 +31,7 @@ class Checkout:
 
     def __init__(self, root: Path) -> None:
         for package in _PACKAGES:
-            shutil.copytree(_ROOT / package, root / package, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(_ROOT / package, root / package, ignore=shutil.ignore_patterns("*.pyc"))
         for file in ("pyproject.toml", "workspace.yaml"):
             shutil.copy(_ROOT / file, root / file)
         for declared in ("main", "python_code", "python_docs"):

@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from spark_jobs.dedup.compared import compared_members, compared_texts
+from spark_jobs.dedup.compared import TOKEN_KERNELS, compared_members, compared_texts
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.tables import Check, Column, Table
 from spark_jobs.step import Scope, step
@@ -68,7 +68,7 @@ _ROW_DDL = (
     "dataset string, shard int, doc_id string, kind string, place bigint, token_count int, total_weight bigint, "
     "token_hashes binary, units binary, levels binary"
 )
-_KERNELS = ("spark_jobs.dedup.compared", "spark_jobs.dedup.token_counts")
+_KERNELS = ("spark_jobs.dedup.compared", *TOKEN_KERNELS)
 
 
 @dataclass(frozen=True)

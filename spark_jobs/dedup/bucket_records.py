@@ -51,8 +51,8 @@ def scatter(
     offsets = np.zeros(partition_count + 1, np.int64)
     for key in keys:
         offsets[np.int64((key >> np.uint64(_BAND_BITS)) % count) + 1] += 1
-    for partition in range(partition_count):
-        offsets[partition + 1] += offsets[partition]
+    for part in range(partition_count):
+        offsets[part + 1] += offsets[part]
     filled = offsets[:-1].copy()
     scattered_keys = np.empty_like(keys)
     scattered_places = np.empty_like(places)

@@ -164,7 +164,8 @@ def _combined(background: pa.Table, sizes: Mapping[str, int]) -> NDArray[np.int6
             measured[bins[of_kind]] = pairs[of_kind] / pairs[of_kind].sum()
             combined += share * measured
             combined[0] -= share
-    return np.rint(np.maximum(combined, 0.0) * (1 << 52)).astype(np.int64)
+    pairs_of: NDArray[np.int64] = np.rint(np.maximum(combined, 0.0) * (1 << 52)).astype(np.int64)
+    return pairs_of
 
 
 def _curve(scheme: BandScheme, measured: NDArray[np.int64], documents: int) -> pa.Table:

@@ -7,6 +7,22 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+TOKEN_KERNELS = tuple(
+    f"spark_jobs.dedup.{name}"
+    for name in (
+        "language_syntax",
+        "lexer_memory",
+        "lexers",
+        "regions",
+        "token_counting",
+        "token_counts",
+        "token_lexing",
+        "word_characters",
+        "words",
+    )
+)
+"""Modules that make tokens out of texts."""
+
 
 def compared_members(members: DataFrame, exact_duplicates: DataFrame) -> DataFrame:
     """Members that repeat no other one exactly: dataset, shard, doc_id, kind, place."""

@@ -28,7 +28,6 @@ import logging
 from typing import TYPE_CHECKING
 
 from spark_jobs.dedup.dense_graph import cut, dense_graph, vertex_table
-from spark_jobs.dedup.union_find import least_linked
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,6 +79,8 @@ def components_table(edges: pa.Table) -> pa.Table:
     import pyarrow as pa
 
     graph = dense_graph(edges)
+    from spark_jobs.dedup.union_find import least_linked
+
     labels = least_linked(graph.first, graph.second, graph.vertex_count)
     return vertex_table(graph).append_column("component", graph.ids.take(pa.array(labels)))
 

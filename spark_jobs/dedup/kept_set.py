@@ -26,7 +26,6 @@ import logging
 from typing import TYPE_CHECKING
 
 from spark_jobs.dedup.dense_graph import cut, dense_graph, vertex_table
-from spark_jobs.dedup.greedy_cover import REMOVED, UNDECIDED, decide
 from spark_jobs.exceptions import InputError
 
 if TYPE_CHECKING:
@@ -87,6 +86,8 @@ def removed_table(edges: pa.Table) -> pa.Table:
         InputError: the edges of a group close a cycle.
     """
     graph = dense_graph(edges)
+    from spark_jobs.dedup.greedy_cover import REMOVED, UNDECIDED, decide
+
     state = decide(graph.first, graph.second, graph.vertex_count)
     undecided = int((state == UNDECIDED).sum())
     if undecided:

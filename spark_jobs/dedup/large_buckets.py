@@ -14,8 +14,9 @@ and compared.
     boilerplate with a changed word each: 1 leader, all others are removed by it: 2 rounds
     a bucket whose members are alike in nothing but one band: leaders remove nobody
 
-The second kind is split after `leader_rounds` on further values of the signatures, and what that can miss is computed
-and stored: the one place where a pair that shares a bucket may stay unseen.
+Leaders grow from 2 to 128 in four rounds. What still has too many kept members then is split on further values of the
+signatures, and what that can miss is computed and stored: the one place where a pair that shares a bucket may stay
+unseen.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _log = logging.getLogger(__name__)
-_LEADERS_A_ROUND = 2
+_LEADERS = (2, 8, 32, 128)
 _FURTHER_VALUES = (4, 8, 16, 32, 64)
 _PAIRS_A_MEMBER = 16
 _CANDIDATES_DDL = "first bigint, second bigint"
@@ -69,8 +70,6 @@ class Limits(Protocol):
     def thresholds(self) -> tuple[float, ...]: ...  # noqa: D102
     @property
     def max_bucket_pairs(self) -> int: ...  # noqa: D102
-    @property
-    def leader_rounds(self) -> int: ...  # noqa: D102
     @property
     def driver_edges(self) -> int: ...  # noqa: D102
 
@@ -106,11 +105,9 @@ def compare_large(
     removed = [np.zeros(0, np.int64) for _ in limits.thresholds]
     if history.take(1):
         removed = _removed(earlier_edges, members, limits)
-    while rounds < limits.leader_rounds:
+    for leaders in _LEADERS:
         rounds += 1
-        choose = partial(
-            _leader_candidates, removed=removed, leaders=_LEADERS_A_ROUND * rounds, most=limits.max_bucket_pairs
-        )
+        choose = partial(_leader_candidates, removed=removed, leaders=leaders, most=limits.max_bucket_pairs)
         fresh = large.mapInArrow(choose, _CANDIDATES_DDL).distinct()
         fresh = fresh.join(done, ["first", "second"], "left_anti").localCheckpoint()
         count = fresh.count()
@@ -267,19 +264,25 @@ def _leader_candidates(
 
 def _unsettled_counts(large: DataFrame, removed: Sequence[NDArray[np.int64]], limits: Limits) -> list[int]:
     """Buckets at each threshold whose kept members are too many to be compared with each other."""
-    count = partial(_count_unsettled, removed=removed, most=limits.max_bucket_pairs)
+    count = partial(_count_unsettled, removed=removed, most=limits.max_bucket_pairs, leaders=_LEADERS[-1])
     rows = large.mapInArrow(count, "group int, buckets bigint").toArrow()
     groups, buckets = rows.column("group").to_numpy(), rows.column("buckets").to_numpy()
     return [int(buckets[groups == group].sum()) for group in range(len(removed))]
 
 
 def _count_unsettled(
-    batches: Iterable[pa.RecordBatch], removed: Sequence[NDArray[np.int64]], most: int
+    batches: Iterable[pa.RecordBatch], removed: Sequence[NDArray[np.int64]], most: int, leaders: int
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        counts = [int((_kept_members(batch, gone)[-1] > most).sum()) for gone in removed]
+        counts = [int(_unsettled(_kept_members(batch, gone), most, leaders).sum()) for gone in removed]
         groups = pa.array(range(len(removed)), pa.int32())
         yield pa.RecordBatch.from_arrays([groups, pa.array(counts, pa.int64())], names=["group", "buckets"])
+
+
+def _unsettled(members: tuple[NDArray[np.int64], ...], most: int, leaders: int) -> NDArray[np.bool_]:
+    """(B,) which buckets have more kept members than are all compared, be it as pairs or as leaders."""
+    new_offsets, _, earlier_offsets, _, pair_counts = members
+    return (pair_counts > most) & (np.diff(new_offsets) + np.diff(earlier_offsets) > leaders)
 
 
 def _split(
@@ -288,7 +291,7 @@ def _split(
     """Candidates of the buckets that leaders did not settle: members that agree in further values too."""
     from pyspark.sql import functions as F
 
-    spread = partial(_spread, removed=removed, most=limits.max_bucket_pairs)
+    spread = partial(_spread, removed=removed, most=limits.max_bucket_pairs, leaders=_LEADERS[-1])
     rows = large.mapInArrow(spread, "bucket bigint, place bigint, earlier boolean").distinct()
     joined = rows.join(signatures.select("place", "signature"), "place").persist()
     member_count = max(1, joined.count())
@@ -303,21 +306,22 @@ def _split(
         if total <= _PAIRS_A_MEMBER * member_count or further == _FURTHER_VALUES[-1]:
             break
     nobody = [np.zeros(0, np.int64)]
-    compare = partial(_leader_candidates, removed=nobody, leaders=_LEADERS_A_ROUND, most=limits.max_bucket_pairs)
+    compare = partial(_leader_candidates, removed=nobody, leaders=_LEADERS[0], most=limits.max_bucket_pairs)
     candidates = parts.mapInArrow(compare, _CANDIDATES_DDL).localCheckpoint()
     joined.unpersist()
     return further, candidates
 
 
 def _spread(
-    batches: Iterable[pa.RecordBatch], removed: Sequence[NDArray[np.int64]], most: int
+    batches: Iterable[pa.RecordBatch], removed: Sequence[NDArray[np.int64]], most: int, leaders: int
 ) -> Iterator[pa.RecordBatch]:
     """A row for each kept member of the unsettled buckets."""
     for batch in batches:
         names = batch.column("bucket").to_numpy()
         for gone in removed:
-            new_offsets, new, earlier_offsets, earlier, pair_counts = _kept_members(batch, gone)
-            open_buckets = pair_counts > most
+            members = _kept_members(batch, gone)
+            new_offsets, new, earlier_offsets, earlier, _ = members
+            open_buckets = _unsettled(members, most, leaders)
             for offsets, places, is_earlier in ((new_offsets, new, False), (earlier_offsets, earlier, True)):
                 lengths = np.diff(offsets)
                 chosen = np.repeat(open_buckets, lengths)

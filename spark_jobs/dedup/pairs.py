@@ -43,9 +43,6 @@ class PairsConfig(BaseModel):
     max_bucket_pairs: int = Field(
         131_072, ge=1, description="pairs of a bucket up to which all are compared at once; 131,072 are 512 documents"
     )
-    leader_rounds: int = Field(
-        8, ge=1, le=1000, description="rounds of leaders in a large bucket before it is split on further values"
-    )
     driver_edges: int = Field(
         4_000_000,
         ge=0,

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
-from spark_jobs.dedup.compared import compared_members, compared_texts
+from spark_jobs.dedup.compared import TOKEN_KERNELS, compared_members, compared_texts
 from spark_jobs.lake.tables import Check, Column, Table
 from spark_jobs.step import Output, Scope, step
 
@@ -80,7 +80,7 @@ VOCABULARY = Table(
     sampled=("token",),
 )
 
-_KERNELS = ("spark_jobs.dedup.compared", "spark_jobs.dedup.token_counts")
+_KERNELS = ("spark_jobs.dedup.compared", *TOKEN_KERNELS)
 
 
 @step(version="1", scope=Scope.FROZEN, tables=(VOCABULARY,), kernels=_KERNELS)

@@ -32,6 +32,7 @@ attributes:
   revisions: {notes: all}
   tokenizer: {train: {vocabulary_size: 300}}
   window_tokens: [64, 128]
+  deduplication: {levels: [exact, near], thresholds: [0.6, 0.9], apply: 0.9, known_good: [good]}
 """
 
 
@@ -53,8 +54,11 @@ def test_a_dataset_and_a_corpus_become_chains_of_assets(declare: WriteDefs, tmp_
     assert {".".join(asset.path) for asset in graph.get_all_asset_keys()} == {
         *(f"notes.{t}" for t in ("arrivals", "documents", "repositories", "texts", "signals", "verdicts")),
         *(f"small.{t}" for t in ("increments", "members", "exact_duplicates", "survivors", "ordered", "tokenizer")),
+        *(f"small.{t}" for t in ("vocabulary", "bags", "background", "signatures", "buckets", "bands", "pairs")),
+        *(f"small.{t}" for t in ("large_buckets", "components", "removals", "thresholds")),
         *(f"small.{t}" for t in ("tokens", "packed_notes_64", "packed_notes_128")),
     }
+    assert key("small.removals") in graph.get(key("small.survivors")).parent_keys
     verdicts = graph.get(key("notes.verdicts"))
     assert verdicts.group_name == "notes"
     assert list(verdicts.owners) == ["team:notes", "someone@example.com"]
@@ -78,6 +82,19 @@ def test_what_yaml_says_is_the_default_of_the_run_config(declare: WriteDefs, tmp
     assert default("small__members", "revisions") == {"notes": "all"}
     assert default("small__tokenizer", "vocabulary_size") == 300
     assert default("small__packed_notes_128", "window_tokens") == 128
+    assert default("small__members", "known_good") == ["good"]
+    assert default("small__buckets", "threshold") == 0.6
+    assert [default(f"small__{step}", "thresholds") for step in ("pairs", "removals")] == [[0.6, 0.9]] * 2
+    assert default("small__survivors", "threshold") == 0.9
+
+
+def test_a_corpus_of_exact_duplicates_alone_has_no_further_steps(declare: WriteDefs, tmp_path: Path) -> None:
+    """The level `near` is left out as a whole."""
+    declare("notes", DATASET.format(path=tmp_path))
+    declare("small", CORPUS.replace("levels: [exact, near]", "levels: [exact]"))
+    graph = load_definitions().resolve_asset_graph()
+    tables = {asset.path[1] for asset in graph.get_all_asset_keys() if asset.path[0] == "small"}
+    assert "exact_duplicates" in tables and not tables & {"vocabulary", "bags", "pairs", "removals", "thresholds"}
 
 
 @pytest.mark.parametrize(
@@ -100,7 +117,9 @@ def test_what_yaml_says_is_the_default_of_the_run_config(declare: WriteDefs, tmp
         pytest.param(
             corpus("window_tokens: [0]"), "window_tokens: Input should be greater than or equal", id="window 0"
         ),
-        pytest.param(corpus("deduplication: {levels: [near]}"), "is not there yet; write levels: [exact]", id="levels"),
+        pytest.param(corpus("deduplication: {levels: [near]}"), "levels ['near'] are not a beginning of", id="levels"),
+        pytest.param(corpus("deduplication: {apply: 0.75}"), "apply 0.75 is not one of thresholds", id="apply"),
+        pytest.param(corpus("deduplication: {level: [exact]}"), "config level: Extra inputs", id="level field"),
         pytest.param(corpus("tokenizer: {train: {size: 3}}"), "config size: Extra inputs", id="tokenizer field"),
         pytest.param(corpus("tokenizer: {train: 3}"), "train is 3; write {vocabulary_size: ..}", id="tokenizer type"),
         pytest.param(corpus("steps: {txts: {a: 1}}"), "steps names ['txts'], its steps are", id="unknown corpus step"),
@@ -126,7 +145,7 @@ def test_a_mistake_is_one_line_that_names_file_and_field(
 def test_a_dataset_that_nobody_declares_is_named(declare: WriteDefs) -> None:
     """A corpus over a misspelt dataset does not load, and says which of its tables wants what."""
     declare("small", CORPUS)
-    with pytest.raises(DefinitionError, match=r"^small/\w+ reads notes/\w+; .* and 3 more: no asset defines it"):
+    with pytest.raises(DefinitionError, match=r"^small/\w+ reads notes/\w+; .* and \d+ more: no asset defines it"):
         load_definitions()
 
 

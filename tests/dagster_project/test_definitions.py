@@ -15,11 +15,15 @@ from tests.dagster_project.project import key
 
 DATASET_TABLES = ("arrivals", "documents", "repositories", "texts", "signals", "verdicts")
 CORPUS_TABLES = ("increments", "members", "exact_duplicates", "survivors", "ordered", "tokenizer", "tokens")
+NEAR_TABLES = (
+    *("vocabulary", "bags", "background", "signatures", "buckets", "bands", "pairs", "large_buckets", "components"),
+    *("removals", "thresholds"),
+)
 PACKED = tuple(f"packed_{dataset}_{length}" for dataset in ("python_code", "python_docs") for length in (512, 2048))
 TABLES = {
     **{f"python_code.{table}": "python_code" for table in DATASET_TABLES},
     **{f"python_docs.{table}": "python_docs" for table in DATASET_TABLES},
-    **{f"main.{table}": "main" for table in (*CORPUS_TABLES, *PACKED)},
+    **{f"main.{table}": "main" for table in (*CORPUS_TABLES, *NEAR_TABLES, *PACKED)},
 }
 
 

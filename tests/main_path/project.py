@@ -18,6 +18,7 @@ import dagster as dg
 from dagster_project.cli.run import failure_text
 from dagster_project.corpora import CorpusDeclaration, corpus_assets
 from dagster_project.datasets import DatasetDeclaration, dataset_assets
+from dagster_project.deduplication import Deduplication
 from dagster_project.definitions import build
 from dagster_project.resources import LakeResource
 
@@ -80,6 +81,7 @@ def definitions(source: Path, both: bool, spark_config: dict[str, str] | None = 
             CorpusDeclaration(
                 name="prose",
                 datasets=("notes",),
+                deduplication=Deduplication(levels=("exact",)),
                 tokenizer={"train": {"vocabulary_size": 400, "sample_bytes": 100_000}},
                 window_tokens=(128,),
             )

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from spark_jobs.dedup import large_buckets
 from tests.spark_jobs.dedup.near_corpus import (
     Document,
+    boilerplate,
     found_pairs,
     greedy_removed,
     near_steps,
@@ -67,34 +69,42 @@ def test_every_table_is_identical_for_1_and_7_partitions(
 
 
 def test_large_buckets_change_nobody_who_is_kept(spark: SparkSession) -> None:
-    """With buckets cut off at 3 pairs nearly all are large: fewer pairs are compared, the kept set is the same."""
-    documents = planted(seed=5, originals=12, copies=150, increments=2, words=120)
-    config = {"pairs": {"max_bucket_pairs": 3, "leader_rounds": 200}}
+    """Of boilerplate a part of the pairs is compared, and yet no two kept documents are alike, by brute force."""
+    documents = boilerplate(seed=5, copies=100, increments=2)
+    thresholds = (0.7, 0.8)
+    config = {
+        "pairs": {"max_bucket_pairs": 20, "thresholds": thresholds},
+        "removals": {"thresholds": thresholds},
+    }
     tables = near_steps(spark, documents, config=config)
     truth = true_pairs(documents, LOWEST)
     found = found_pairs(tables)
     assert set(found.items()) < set(truth.items())
+    assert len(found) < len(truth) / 2
     facts = tables["large_buckets"].where("increment = 0").collect()
-    assert {row.threshold for row in facts} == set(THRESHOLDS)
+    assert {row.threshold for row in facts} == set(thresholds)
     assert all(row.split_bucket_count == 0 and row.recall_in_split == 1 and row.rounds > 1 for row in facts)
-    for threshold in THRESHOLDS:
+    removals = tables["removals"].collect()
+    for threshold in thresholds:
         t = Fraction(str(threshold))
-        removed = removed_at(tables, threshold)
-        kept = {one.doc_id for one in documents} - removed
+        gone = {row.doc_id: row.witness_doc_id for row in removals if row.threshold == threshold}
+        kept = {one.doc_id for one in documents} - set(gone)
         assert not [pair for pair, j in truth.items() if j >= t and pair <= kept]
-        witnesses = [row for row in tables["removals"].collect() if row.threshold == threshold]
-        assert {row.witness_doc_id for row in witnesses} <= kept
-        assert all(truth[frozenset((row.doc_id, row.witness_doc_id))] >= t for row in witnesses)
+        assert set(gone.values()) <= kept
+        assert all(truth[frozenset(pair)] >= t for pair in gone.items())
 
 
-def test_a_bucket_that_leaders_cannot_reduce_is_split_and_reported(spark: SparkSession) -> None:
-    """Documents alike at 0.7 and not at 0.9: after one round the rest is split, and the recall of that is stored."""
+def test_a_bucket_that_leaders_cannot_reduce_is_split_and_reported(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Documents alike at 0.7 and not at 0.9: after one leader the rest is split, and the recall of that is stored."""
+    monkeypatch.setattr(large_buckets, "_LEADERS", (1,))
     shared = " ".join(f"common{number}" for number in range(60))
     documents = [
         Document(0, "prose", f"{shared} " + " ".join(f"own{number}x{place}" for place in range(6)))
         for number in range(40)
     ]
-    config = {"pairs": {"max_bucket_pairs": 10, "leader_rounds": 1}}
+    config = {"pairs": {"max_bucket_pairs": 1}}
     facts = {row.threshold: row for row in near_steps(spark, documents, config=config)["large_buckets"].collect()}
     assert facts[0.9].split_bucket_count > 0
     assert facts[0.9].further_values > 0

@@ -1,0 +1,144 @@
+"""Compile the kernels of deduplication before the first worker needs them: a few documents go through all of them.
+
+Numba compiles a kernel when it is first called, for the types it is called with, and keeps the result beside the
+source. Without this every worker of a fresh installation would do so at the same time, in the middle of the first step.
+
+    python -m spark_jobs.dedup.rehearsal
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+
+_TEXTS = [
+    ("prose", "en", "Each of these words is counted, weighed and signed; the words are few."),
+    ("prose", "en", "Each of these words is counted, weighed and signed; the words are many."),
+    ("code", "Python", "def weigh(bag):\n    return sum(bag.values())  # of all tokens\n"),
+    ("data", None, "1, 2, 3"),
+]
+
+
+def rehearse() -> int:
+    """Run every compiled kernel once, on the types that Spark's workers call it with; gives the number of pairs."""
+    words = _words()
+    bags = _bags(words)
+    signatures = _signatures(bags, words)
+    return _verified(bags, signatures, _candidates(signatures))
+
+
+def _batch(columns: dict[str, pa.Array]) -> pa.RecordBatch:
+    """A batch as a worker gets it: its buffers cannot be written to."""
+    batch = pa.RecordBatch.from_pydict(columns)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as stream:
+        stream.write_batch(batch)
+    return next(iter(pa.ipc.open_stream(sink.getvalue())))
+
+
+def _texts() -> pa.RecordBatch:
+    count = len(_TEXTS)
+    kinds, languages, contents = (pa.array(column, pa.string()) for column in zip(*_TEXTS, strict=True))
+    return _batch(
+        {
+            "dataset": pa.array(["d"] * count),
+            "shard": pa.array([0] * count, pa.int32()),
+            "doc_id": pa.array([f"{number:032x}" for number in range(count)]),
+            "place": pa.array(range(count), pa.int64()),
+            "kind": kinds,
+            "language": languages,
+            "content": contents,
+        }
+    )
+
+
+def _words() -> pa.Table:
+    """The vocabulary of the texts."""
+    from spark_jobs.dedup.vocabulary import _count_partition
+
+    counted = pa.Table.from_batches(_count_partition(iter([_texts()]), shingle_tokens=1))
+    list(_count_partition(iter([_texts()]), shingle_tokens=2))
+    return counted
+
+
+def _bags(words: pa.Table) -> pa.RecordBatch:
+    from spark_jobs.dedup.bags import BagsConfig, Units, _bag_batches
+    from spark_jobs.dedup.token_counts import token_version
+
+    hashes = np.sort(words.column("token_hash").to_numpy().view(np.uint64))
+    units = Units(hashes, np.full(len(hashes), 9, np.uint8), {"prose": 20}, token_version())
+    return _frozen(_bag_batches(iter([_texts()]), units, BagsConfig()))
+
+
+def _frozen(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
+    """The first batch of a step as the next step's worker gets it."""
+    batch = next(batches)
+    return _batch(dict(zip(batch.schema.names, batch.columns, strict=True)))
+
+
+def _signatures(bags: pa.RecordBatch, words: pa.Table) -> pa.RecordBatch:
+    from spark_jobs.dedup.background import _histograms
+    from spark_jobs.dedup.signatures import SignaturesConfig, _sign
+
+    list(_histograms(iter([bags])))
+    hashes = words.column("token_hash").to_numpy().tobytes()
+    units = np.full(words.num_rows, 9, np.uint8).tobytes()
+    list(_sign(iter([bags]), SignaturesConfig(), b"", b""))
+    return _frozen(_sign(iter([bags]), SignaturesConfig(), hashes, units))
+
+
+def _candidates(signatures: pa.RecordBatch) -> pa.RecordBatch:
+    from spark_jobs.dedup.bands import solve_bands
+    from spark_jobs.dedup.bucket_records import further_keys
+    from spark_jobs.dedup.buckets import _buckets, _fill, _records
+    from spark_jobs.dedup.key_filter import filter_bytes
+    from spark_jobs.dedup.pairs import _all_pairs
+    from spark_jobs.dedup.signature_arrays import signature_rows
+
+    scheme = solve_bands(np.array([10, 0], np.int64), signatures.num_rows, 0.5, 0.9)
+    filled = next(_fill(iter([signatures]), scheme, filter_bytes(8))).column("filled")[0].as_py()
+    for block in (None, filled):
+        records = _frozen(_records(iter([signatures]), scheme, 1, earlier=False, filled=block))
+    found = _frozen(_buckets(iter([records])))
+    keys = found.column("bucket").to_numpy()[:1].view(np.uint64)
+    further_keys(np.ascontiguousarray(signature_rows(signatures.column("signature"))[: len(keys)]), keys, 4)
+    return next(_all_pairs(iter([found])))
+
+
+def _verified(bags: pa.RecordBatch, signatures: pa.RecordBatch, candidates: pa.RecordBatch) -> int:
+    from spark_jobs.dedup.connected_components import components_table
+    from spark_jobs.dedup.kept_set import removed_table
+    from spark_jobs.dedup.verification import _agree, _overlap
+
+    order = signatures.column("place").to_pylist()
+    rows = {place: number for number, place in enumerate(order)}
+    sides = {
+        side: pa.array([rows[place] for place in candidates.column(name).to_pylist()])
+        for side, name in (("left", "first"), ("right", "second"))
+    }
+
+    def both(batch: pa.RecordBatch, names: tuple[str, ...]) -> pa.RecordBatch:
+        return _batch({f"{side}_{name}": batch.column(name).take(at) for side, at in sides.items() for name in names})
+
+    list(_agree(iter([both(signatures, ("signature",))]), Fraction(1, 10)))
+    pairs = next(_overlap(iter([both(bags, ("token_hashes", "units", "levels"))]), Fraction(1, 10)))
+    for kind in (pa.int64(), pa.string()):
+        ends = {
+            "group": pa.array([0], pa.int32()),
+            "worse": pa.array([2]).cast(kind),
+            "better": pa.array([1]).cast(kind),
+        }
+        removed_table(pa.table(ends))
+        components_table(pa.table(ends).rename_columns(["group", "left", "right"]))
+    return int(pairs.num_rows)
+
+
+if __name__ == "__main__":
+    started = time.monotonic()
+    rehearse()
+    sys.stdout.write(f"headrace: kernels compiled in {time.monotonic() - started:.0f} s\n")

@@ -46,7 +46,7 @@ starlette 0.27.0 0.37.2 0.38.5    fastapi 0.95.2 0.103.2 0.112.2    pytest 6.2.5
 certifi 2023.7.22 2024.7.4    idna 3.4 3.7    tomli 1.2.3 2.0.1    colorama 0.4.4 0.4.6    psutil 5.9.8
 typing-extensions 4.5.0 4.12.2    pydantic 1.10.17 2.5.3 2.8.2    sqlalchemy 1.4.53 2.0.32
 python-dateutil 2.8.2 2.9.0    six 1.15.0 1.16.0    distlib 0.3.6 0.3.8    platformdirs 2.5.4 4.2.2    msgpack 1.0.8
-cachecontrol 0.13.1 0.14.0    resolvelib 0.8.1 1.0.1    pyparsing 3.0.9 3.1.2    wheel 0.38.4 0.44.0
+cachecontrol 0.13.1 0.14.0    dateutils 0.6.12    resolvelib 0.8.1 1.0.1    pyparsing 3.0.9 3.1.2    wheel 0.38.4 0.44.0
 """
 SUFFIXES = {".py": "code", ".pyi": "code", ".md": "prose", ".rst": "prose", ".txt": "prose", "": "prose"}
 THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9)

@@ -28,6 +28,8 @@ from tests.spark_jobs.dedup.repository_corpus import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+pytestmark = pytest.mark.slow
+
 
 def repository(name: str, contents: str, increment: int = 0) -> list[File]:
     """A repository with one file for each word."""

@@ -1,0 +1,269 @@
+"""Deduplication as a whole, on Spark and in a real lake: quality against all pairs, speed, scale, increments.
+
+    make bench-dedup                                    everything, on this machine's two cores: about 30 minutes
+    python benchmarks/bench_dedup.py --part quality     one part: quality, speed, boilerplate, increment, chain
+
+Documents are pieces of RFCs of 2 KB and Python files (benchmarks/dedup_corpora.py). Speed is the slope between two
+sizes, so that Spark's fixed costs per step do not hide it; ratios are of one run. Kernels alone, and other tools, are
+measured by bench_dedup_kernels.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from dedup_corpora import documents_table, multiplied, near_identical, python_files, rfc_pieces
+from dedup_lake import NEAR_STEPS, DedupLake
+from numba import njit, prange
+
+CORES = 2
+
+
+def lake(folder: str, name: str, *increments: pa.Table) -> DedupLake:
+    """A lake with some increments landed."""
+    made = DedupLake.at(Path(folder) / name, CORES)
+    for number, rows in enumerate(increments):
+        made.land(f"{number:04}", rows)
+    return made
+
+
+def prose(count: int) -> pa.Table:
+    """So many pieces of RFCs, multiplied beyond 82,000."""
+    return documents_table(multiplied(rfc_pieces(), count), "prose", "en")
+
+
+# -- quality: every pair of documents compared, without signatures, bands or buckets ---------------------------------
+
+
+@njit(parallel=True, cache=True)
+def all_similar(
+    offsets: np.ndarray, hashes: np.ndarray, weights: np.ndarray, totals: np.ndarray, num: int, den: int, most: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Brute force: merge every two bags; (left, right, shared, united) of those with J >= num / den."""
+    documents = offsets.size - 1
+    found = np.zeros((documents, 4 * most), np.int64)
+    counts = np.zeros(documents, np.int64)
+    for left in prange(documents):
+        for right in range(left + 1, documents):
+            low, high = min(totals[left], totals[right]), max(totals[left], totals[right])
+            if low * den < high * num:
+                continue
+            i, j, shared = offsets[left], offsets[right], 0
+            while i < offsets[left + 1] and j < offsets[right + 1]:
+                if hashes[i] == hashes[j]:
+                    shared += min(weights[i], weights[j])
+                    i += 1
+                    j += 1
+                elif hashes[i] < hashes[j]:
+                    i += 1
+                else:
+                    j += 1
+            united = totals[left] + totals[right] - shared
+            if shared * den >= united * num and counts[left] < most:
+                place = 4 * counts[left]
+                found[left, place] = left
+                found[left, place + 1] = right
+                found[left, place + 2] = shared
+                found[left, place + 3] = united
+                counts[left] += 1
+    flat = np.concatenate([found[row, : 4 * counts[row]].copy() for row in range(documents)]).reshape(-1, 4)
+    return flat[:, 0], flat[:, 1], flat[:, 2], flat[:, 3]
+
+
+def quality(folder: str) -> Iterator[str]:
+    """Precision and recall against all pairs, the recall curve below and above the threshold, and the kept set."""
+    for name, rows in (
+        ("prose", documents_table(rfc_pieces()[:12_000], "prose", "en")),
+        ("code", documents_table(python_files(12_000), "code", "Python")),
+    ):
+        made = lake(folder, f"quality-{name}", rows)
+        # Buckets below 0.7 are not made, so what is found there is a by-product: it shows the curve.
+        made.run({"buckets": {"threshold": 0.7}, "pairs": {"thresholds": [0.5, 0.7, 0.8, 0.9]}})
+        truth = brute_force(made)
+        stored = made.rows("pairs", "doc_id", "better_doc_id", "shared_weight", "united_weight")
+        found = {
+            frozenset(ends): Fraction(shared, united)
+            for *ends, shared, united in zip(*(column.to_pylist() for column in stored.columns), strict=True)
+        }
+        wrong = sum(truth.get(pair) != j for pair, j in found.items())
+        yield f"{name}: {rows.num_rows} documents, {len(truth)} true pairs with J >= 0.5, {wrong} stored wrong"
+        for low, high in ((0.5, 0.6), (0.6, 0.65), (0.65, 0.7), (0.7, 0.75), (0.75, 0.8), (0.8, 1.01), (0.7, 1.01)):
+            inside = [pair for pair, j in truth.items() if Fraction(str(low)) <= j < Fraction(str(high))]
+            hit = sum(pair in found for pair in inside)
+            yield f"  J in [{low}, {min(high, 1.0)}{']' if high > 1 else ')'}: {recall_line(hit, len(inside))}"
+        for threshold in (0.7, 0.8, 0.9):
+            yield f"  kept at {threshold}: {kept_line(made, truth, threshold)}"
+
+
+def brute_force(made: DedupLake) -> dict[frozenset[str], Fraction]:
+    """J of every two documents of the lake with J >= 0.5."""
+    bags = made.rows("bags", "doc_id", "token_count", "total_weight", "token_hashes", "units", "levels")
+    offsets = np.concatenate([[0], np.cumsum(bags.column("token_count").to_numpy())]).astype(np.int64)
+    joined = {name: b"".join(bags.column(name).to_pylist()) for name in ("token_hashes", "units", "levels")}
+    weights = np.frombuffer(joined["units"], np.uint8).astype(np.int64) * np.frombuffer(joined["levels"], np.uint8)
+    hashes = np.frombuffer(joined["token_hashes"], np.uint64)
+    ids = bags.column("doc_id").to_pylist()
+    left, right, shared, united = all_similar(
+        offsets, hashes, weights, np.add.reduceat(weights, offsets[:-1]), 1, 2, 2000
+    )
+    columns = zip(left.tolist(), right.tolist(), shared.tolist(), united.tolist(), strict=True)
+    return {frozenset((ids[a], ids[b])): Fraction(s, u) for a, b, s, u in columns}
+
+
+def recall_line(hit: int, total: int) -> str:
+    """Recall with its 95% confidence interval (Wilson 1927)."""
+    if not total:
+        return "no pairs"
+    share, z = hit / total, 1.96
+    centre = (share + z * z / (2 * total)) / (1 + z * z / total)
+    half = z / (1 + z * z / total) * (share * (1 - share) / total + z * z / (4 * total * total)) ** 0.5
+    return f"recall {share:.5f} of {total} pairs, 95% interval {centre - half:.5f} to {min(1.0, centre + half):.5f}"
+
+
+def kept_line(made: DedupLake, truth: dict[frozenset[str], Fraction], threshold: float) -> str:
+    """Pairs left among the kept, and removals without a kept witness: both by brute force."""
+    removals = made.rows("removals", "threshold", "doc_id", "witness_doc_id").to_pylist()
+    gone = {row["doc_id"]: row["witness_doc_id"] for row in removals if row["threshold"] == threshold}
+    t = Fraction(str(threshold))
+    left = sum(j >= t and not pair & gone.keys() for pair, j in truth.items())
+    false = sum(witness in gone or truth[frozenset((doc, witness))] < t for doc, witness in gone.items())
+    return f"{len(gone)} removed, {left} pairs at or above it among the kept, {false} removals without a kept witness"
+
+
+# -- speed and scale -----------------------------------------------------------------------------------------------
+
+
+def timed(made: DedupLake) -> dict[str, float]:
+    """Seconds of each step, and their sum."""
+    spent = made.run()
+    return {**spent, "sum": sum(spent.values())}
+
+
+def speed(folder: str, sizes: tuple[int, ...] = (10_000, 50_000, 200_000)) -> Iterator[str]:
+    """Seconds of each step by size, the slope between sizes, and documents a second and core."""
+    timed(lake(folder, "warm", prose(2_000)))  # the JVM compiles, workers load their kernels
+    runs = {size: timed(lake(folder, f"speed-{size}", prose(size))) for size in sizes}
+    yield f"{'step':<12}" + "".join(f"{size:>10}" for size in sizes) + f"{'ms/doc (slope)':>18}"
+    for name in (*NEAR_STEPS, "sum"):
+        low, high = runs[sizes[-2]][name], runs[sizes[-1]][name]
+        slope = 1000 * (high - low) / (sizes[-1] - sizes[-2])
+        yield f"{name:<12}" + "".join(f"{runs[size][name]:>10.1f}" for size in sizes) + f"{slope:>18.3f}"
+    for small, large in itertools.pairwise(sizes):
+        rate = (large - small) / (runs[large]["sum"] - runs[small]["sum"]) / CORES
+        yield f"{small} to {large} documents: {rate:,.0f} documents/s/core (asked: 1,500), text to removals"
+    yield "milliseconds a document, fixed costs included: " + ", ".join(
+        f"{size}: {1000 * run['sum'] / size:.2f}" for size, run in runs.items()
+    )
+    yield memory()
+
+
+def boilerplate(folder: str, size: int = 200_000, planted: int = 100_000) -> Iterator[str]:
+    """The same number of documents with and without a bucket of near-identical ones."""
+    pieces = rfc_pieces()
+    plain = timed(lake(folder, "plain", prose(size)))
+    copies = documents_table(near_identical(pieces[7], planted), "prose", "en", start=size)
+    with_it = lake(folder, "boilerplate", pa.concat_tables([prose(size - planted), copies]))
+    spent = timed(with_it)
+    for name in (*NEAR_STEPS, "sum"):
+        yield f"{name:<12}{plain[name]:>10.1f}{spent[name]:>10.1f}"
+    ratio = spent["sum"] / plain["sum"]
+    yield f"{planted} of {size} near-identical: {ratio:.2f} times the seconds (asked: at most 1.15)"
+    yield f"large buckets: {with_it.rows('large_buckets').to_pylist()[0]}"
+    ids = set(copies.column("doc_id").to_pylist())
+    removed = with_it.rows("removals", "threshold", "doc_id").to_pylist()
+    left = {
+        t: len(ids) - sum(row["doc_id"] in ids for row in removed if row["threshold"] == t) for t in (0.7, 0.8, 0.9)
+    }
+    yield f"of the planted documents are kept: {left}"
+
+
+def increment(folder: str, size: int = 200_000) -> Iterator[str]:
+    """A first increment, one of 1%, and an empty one, whose cost is subtracted from both."""
+    rows = prose(size + size // 100)
+    timed(lake(folder, "warm-increment", prose(2_000), prose(2_010).slice(2_000)))
+    made = lake(folder, "increment", rows.slice(0, size))
+    full = timed(made)
+    made.land("0001", rows.slice(size, 1).slice(0, 0))
+    empty = timed(made)
+    made.land("0002", rows.slice(size))
+    small = timed(made)
+    for name in (*NEAR_STEPS, "sum"):
+        yield f"{name:<12}{full[name]:>10.1f}{small[name]:>10.1f}{empty[name]:>10.1f}"
+    share = (small["sum"] - empty["sum"]) / (full["sum"] - empty["sum"])
+    yield f"1% more documents cost {share:.1%} of the full run, fixed costs subtracted (asked: at most 5%)"
+
+
+def chain(folder: str, edges: int = 1_000_000) -> Iterator[str]:
+    """A chain of a million edges, components and kept set, on Spark alone and with the driver."""
+    from pyspark.sql import functions as F
+
+    from spark_jobs.dedup.connected_components import connected_components
+    from spark_jobs.dedup.kept_set import removed_vertices
+
+    spark = lake(folder, "chain").lake.session()
+
+    def hashed(column: object) -> object:
+        return F.xxhash64(column)
+
+    numbers = spark.range(edges).select(hashed(F.col("id")).alias("a"), hashed(F.col("id") + 1).alias("b"))
+    links = numbers.select(
+        F.lit(0).alias("group"), F.greatest("a", "b").alias("worse"), F.least("a", "b").alias("better")
+    )
+    links = links.localCheckpoint()
+    for label, limit in (("Spark rounds", 0), ("driver", 4_000_000)):
+        for name, solve in (
+            ("components", lambda e, n: connected_components(e.toDF("group", "left", "right"), n)),
+            ("kept set", removed_vertices),
+        ):
+            yield timed_line(f"chain of {edges} edges, {name}, {label}", lambda s=solve, n=limit: s(links, n).count())
+
+
+def timed_line(label: str, work: Callable[[], int]) -> str:
+    """A label with the rows that came out and the seconds."""
+    started = time.monotonic()
+    rows = work()
+    return f"{label}: {rows} rows in {time.monotonic() - started:.1f} s"
+
+
+def memory() -> str:
+    """Peak memory of this process and of the largest of its children."""
+    own, children = (
+        resource.getrusage(who).ru_maxrss / 2**20 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+    return f"peak memory: driver's Python {own:.2f} GiB, largest child (the JVM or a Python worker) {children:.2f} GiB"
+
+
+PARTS: dict[str, Callable[[str], Iterator[str]]] = {
+    "quality": quality,
+    "speed": speed,
+    "boilerplate": boilerplate,
+    "increment": increment,
+    "chain": chain,
+}
+
+
+def main() -> None:
+    """Run the parts asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", choices=PARTS, action="append", help="parts to run; all without it")
+    chosen = parser.parse_args().part or list(PARTS)
+    with tempfile.TemporaryDirectory(prefix="bench-dedup-") as folder:
+        for part in chosen:
+            sys.stdout.write(f"== {part}\n")
+            for line in PARTS[part](folder):
+                sys.stdout.write(f"{line}\n")
+                sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

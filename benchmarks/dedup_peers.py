@@ -56,6 +56,12 @@ def memory_megabytes(field: str) -> float:
     return int(found.group(1)) * 1024 / 1e6 if found else math.nan
 
 
+def processor_seconds() -> float:
+    """Processor time of this process and of its children that ended, in the kernel and outside."""
+    times = os.times()
+    return time.process_time() + times.children_user + times.children_system
+
+
 def greedy_removed(pairs: Pairs) -> list[int]:
     """Rows removed when rows are taken one after another and kept unless a pair links them to a kept one."""
     earlier: dict[int, list[int]] = defaultdict(list)
@@ -217,11 +223,10 @@ def measure(tool: str, documents: Path) -> dict[str, object]:
             folder.mkdir(exist_ok=True)
             some = folder / "documents.jsonl"
             some.write_text("".join(lines[:count]), encoding="utf-8")
-            started, spent = time.perf_counter(), os.times()
+            started, spent = time.perf_counter(), processor_seconds()
             pairs, removed = TOOLS[tool].run(some, folder)
-            now = os.times()
+            cpu_seconds.append(processor_seconds() - spent)
             wall_seconds.append(time.perf_counter() - started)
-            cpu_seconds.append(sum(now[:4]) - sum(spent[:4]))  # own and children's, user and system
             resident = memory_megabytes("VmRSS") if count == WARM_UP_DOCUMENTS else resident
     return {
         "version": version(TOOLS[tool].distribution),

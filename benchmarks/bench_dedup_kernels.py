@@ -254,7 +254,9 @@ def kernels(arguments: argparse.Namespace) -> None:
 def comparisons(made: Weighed, kind: str) -> None:
     """Band keys, agreement and exact similarity, of candidates of the corpus."""
     sketches = signatures(made.bags, made.darts)
-    scheme = solve_bands(background_counts(rows_of(made.bags, np.arange(1000))), 1_000_000, THRESHOLD, 0.99)
+    scheme = solve_bands(
+        background_counts(rows_of(made.bags, np.arange(min(1000, len(made.bags))))), 1_000_000, THRESHOLD, 0.99
+    )
     salts = np.zeros(len(sketches), np.uint64)
     seconds = cpu_seconds(lambda: band_keys(sketches, scheme, salts))
     bands = f"{scheme.bands} x {scheme.rows}{' overlapping' if scheme.overlapping else ''}"

@@ -68,7 +68,7 @@ _ROW_DDL = (
     "dataset string, shard int, doc_id string, kind string, place bigint, token_count int, total_weight bigint, "
     "token_hashes binary, units binary, levels binary"
 )
-_KERNELS = ("spark_jobs.dedup.compared", *TOKEN_KERNELS)
+_KERNELS = ("spark_jobs.dedup.compared", "spark_jobs.dedup.token_table", *TOKEN_KERNELS)
 
 
 @dataclass(frozen=True)
@@ -86,16 +86,6 @@ class Units:
     units: NDArray[np.uint8]
     others: dict[str, int]
     tokens_version: str
-
-    def of(self, hashes: NDArray[np.uint64], kinds: NDArray[np.uint8], names: tuple[str, ...]) -> NDArray[np.uint8]:
-        """Weights of (T,) tokens of documents of (T,) kinds, given as places in `names`."""
-        others = np.array([self.others.get(name, 255) for name in names], np.uint8)[kinds]
-        if not len(self.hashes):
-            return others
-        distinct, inverse = np.unique(hashes, return_inverse=True)
-        places = np.minimum(np.searchsorted(self.hashes, distinct), len(self.hashes) - 1)
-        found = (self.hashes[places] == distinct)[inverse]
-        return np.where(found, self.units[places][inverse], others)
 
 
 @step(version="1", scope=Scope.INCREMENT, tables=(BAGS,), kernels=_KERNELS)
@@ -134,12 +124,14 @@ def _bag_batches(batches: Iterable[pa.RecordBatch], units: Units, config: BagsCo
     """Texts to rows of `bags`, batch by batch."""
     from spark_jobs.dedup.lexers import lexer_of
     from spark_jobs.dedup.token_counts import count_tokens, kind_salt, token_version
+    from spark_jobs.dedup.token_table import UnitTable
 
     if token_version() != units.tokens_version:
         raise InputError(
             f"bags: this worker makes tokens {token_version()}, the vocabulary has {units.tokens_version}; use the "
             "same Python and headrace on all workers, or refreeze the corpus"
         )
+    table = UnitTable(units.hashes, units.units)
     for batch in batches:
         kinds = batch.column("kind").to_pylist()
         names = tuple(dict.fromkeys(kinds))
@@ -149,7 +141,8 @@ def _bag_batches(batches: Iterable[pa.RecordBatch], units: Units, config: BagsCo
         lexers = np.array([lexer_of(*pair) for pair in zip(kinds, languages, strict=True)], np.uint8)
         counted = count_tokens(batch.column("content"), lexers, salts, config.shingle_tokens)
         lengths = np.diff(counted.offsets)
-        weights = units.of(counted.hashes, np.repeat(numbers, lengths), names)
+        others = np.array([units.others.get(name, 255) for name in names], np.uint8)
+        weights = table.of(counted.hashes, np.repeat(others[numbers], lengths))
         levels = np.minimum(counted.counts, config.max_level).astype(np.uint8)
         yield _rows(batch, counted.offsets, counted.hashes, weights, levels)
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 KINDS = ("code", "prose", "markup", "data")
 _UNIT_SCALE = 8.0
-_MERGE_ROWS = 4_000_000
+_MOST_TOKENS = 4_000_000
 _ROW_DDL = "kind string, token_hash bigint, token string, document_count bigint, occurrence_count bigint"
 
 
@@ -80,7 +80,7 @@ VOCABULARY = Table(
     sampled=("token",),
 )
 
-_KERNELS = ("spark_jobs.dedup.compared", *TOKEN_KERNELS)
+_KERNELS = ("spark_jobs.dedup.compared", "spark_jobs.dedup.token_table", *TOKEN_KERNELS)
 
 
 @step(version="1", scope=Scope.FROZEN, tables=(VOCABULARY,), kernels=_KERNELS)
@@ -157,62 +157,24 @@ def _least_document_count(counted: DataFrame, max_tokens: int) -> int:
 
 
 def _count_partition(batches: Iterable[pa.RecordBatch], shingle_tokens: int) -> Iterator[pa.RecordBatch]:
-    """Tokens of one partition's texts, each once per kind, with its counts and a spelling."""
-    merged: list[pa.Table] = []
-    rows = 0
-    for batch in batches:
-        merged.append(_count_batch(batch, shingle_tokens))
-        rows += merged[-1].num_rows
-        if rows > _MERGE_ROWS:
-            merged = [_merge(merged)]
-            rows = merged[0].num_rows
-            if rows > _MERGE_ROWS // 2:  # a corpus of ever new tokens: let Spark do the rest
-                yield from merged.pop().to_batches()
-                rows = 0
-    if merged:
-        yield from _merge(merged).to_batches()
-
-
-def _count_batch(batch: pa.RecordBatch, shingle_tokens: int) -> pa.Table:
-    """Tokens of one batch of texts."""
+    """Tokens of one partition's texts, each once, with its counts and a spelling."""
     from spark_jobs.dedup.lexers import lexer_of
     from spark_jobs.dedup.token_counts import count_tokens, kind_salt
+    from spark_jobs.dedup.token_table import TokenTable
     from spark_jobs.text.text_columns import utf8_buffer
 
-    kinds = batch.column("kind").to_pylist()
-    pairs = zip(kinds, batch.column("language").to_pylist(), strict=True)
-    lexers = np.array([lexer_of(kind, language) for kind, language in pairs], np.uint8)
-    salts = np.array([kind_salt(kind) for kind in kinds], np.uint64)
-    counted = count_tokens(batch.column("content"), lexers, salts, shingle_tokens)
-    hashes, first, inverse = np.unique(counted.hashes, return_index=True, return_inverse=True)
-    documents = np.bincount(inverse, minlength=len(hashes))
-    occurrences = np.bincount(inverse, weights=counted.counts, minlength=len(hashes)).astype(np.int64)
-    holder = np.repeat(np.arange(len(kinds)), np.diff(counted.offsets))[first]
-    _, data = utf8_buffer(batch.column("content"))
-    spans = zip(counted.starts[first].tolist(), counted.lengths[first].tolist(), strict=True)
-    tokens = [_plain(bytes(data[start : start + length]).decode("utf-8", "replace")) for start, length in spans]
-    return pa.table(
-        {
-            "kind": pa.array(kinds, pa.string()).take(pa.array(holder)),
-            "token_hash": pa.array(hashes.view(np.int64)),
-            "token": pa.array(tokens, pa.string()),
-            "document_count": pa.array(documents, pa.int64()),
-            "occurrence_count": pa.array(occurrences, pa.int64()),
-        }
-    )
-
-
-def _merge(parts: list[pa.Table]) -> pa.Table:
-    """One row per token."""
-    grouped = pa.concat_tables(parts).group_by(["kind", "token_hash"])
-    found = grouped.aggregate([("token", "min"), ("document_count", "sum"), ("occurrence_count", "sum")])
-    names = ["token_min", "document_count_sum", "occurrence_count_sum"]
-    plain = [found.column(name) for name in ("kind", "token_hash", *names)]
-    return pa.table(plain, names=["kind", "token_hash", "token", "document_count", "occurrence_count"])
-
-
-def _plain(token: str) -> str:
-    """A spelling that is the same for all texts of one hash: lower case, one character for one."""
-    if token.isascii():
-        return token.lower()
-    return "".join(low if len(low := character.lower()) == 1 else character for character in token)
+    table = TokenTable()
+    names = list(KINDS)
+    for batch in batches:
+        kinds = batch.column("kind").to_pylist()
+        pairs = zip(kinds, batch.column("language").to_pylist(), strict=True)
+        lexers = np.array([lexer_of(kind, language) for kind, language in pairs], np.uint8)
+        salts = np.array([kind_salt(kind) for kind in kinds], np.uint64)
+        counted = count_tokens(batch.column("content"), lexers, salts, shingle_tokens)
+        numbers = np.array([names.index(kind) for kind in kinds], np.uint8)
+        _, data = utf8_buffer(batch.column("content"))
+        table.add(counted, numbers, np.frombuffer(data, np.uint8))
+        if len(table) > _MOST_TOKENS:  # a corpus of ever new tokens: let Spark do the rest
+            yield table.rows(names)
+            table = TokenTable()
+    yield table.rows(names)

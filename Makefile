@@ -3,10 +3,10 @@ PYTHON := .venv/bin/python
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench lock protos ui serve clean
+.PHONY: help setup demo test lint format bench bench-dedup lock protos ui serve clean
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sort | sed -E 's/^([a-z]+):.*## (.*)/make \1\t\2/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | LC_ALL=C sort -t: -k1,1 | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 18
 
 setup: ## install everything into .venv: packages, Java if there is none, jars
 	@setup/install.sh
@@ -28,6 +28,9 @@ format: setup ## format the code and mend what ruff can mend
 
 bench: setup ## the benchmarks, one table each (ARGS=benchmarks/one.py for one)
 	@for file in $(or $(ARGS),$(sort $(wildcard benchmarks/bench_*.py))); do echo "== $$file"; $(PYTHON) $$file || exit 1; done
+
+bench-dedup: setup ## deduplication: quality against all pairs, speed, scale, kernels and other tools (ARGS= for --part)
+	@$(PYTHON) benchmarks/bench_dedup.py $(ARGS) && $(if $(ARGS),true,$(PYTHON) benchmarks/bench_dedup_kernels.py && $(PYTHON) benchmarks/bench_repositories.py)
 
 lock: setup ## solve requirements.lock again after a change in pyproject.toml (ARGS=--upgrade for newer versions)
 	@$(PYTHON) setup/lock.py $(ARGS)

@@ -37,9 +37,10 @@ from spark_jobs.dedup.bags import Units
 from spark_jobs.dedup.bands import band_keys, solve_bands
 from spark_jobs.dedup.bucket_records import pairs_within, runs
 from spark_jobs.dedup.greedy_cover import REMOVED, decide
+from spark_jobs.dedup.kinds import kind_salt
 from spark_jobs.dedup.lexers import lexer_of
 from spark_jobs.dedup.similarity import agreement_counts, background_counts, least_agreement, overlaps
-from spark_jobs.dedup.token_counts import TokenCounts, count_tokens, kind_salt, token_version
+from spark_jobs.dedup.token_counts import TokenCounts, count_tokens, token_version
 from spark_jobs.dedup.weighted_minhash import Darts, make_darts, signatures
 
 Int64Array = npt.NDArray[np.int64]

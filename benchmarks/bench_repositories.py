@@ -29,10 +29,11 @@ from numpy.typing import NDArray
 from spark_jobs.dedup.bag_arrays import Bags, total_weights
 from spark_jobs.dedup.bands import band_keys, solve_bands
 from spark_jobs.dedup.bucket_records import pairs_within, runs
+from spark_jobs.dedup.kinds import kind_salt
 from spark_jobs.dedup.lexers import lexer_of
 from spark_jobs.dedup.repository_items import MOST_UNIT, WEIGHT_STEP
 from spark_jobs.dedup.similarity import agreement_counts, overlaps
-from spark_jobs.dedup.token_counts import count_tokens, kind_salt
+from spark_jobs.dedup.token_counts import count_tokens
 from spark_jobs.dedup.union_find import least_linked
 from spark_jobs.dedup.weighted_minhash import make_darts, signatures
 

@@ -53,7 +53,7 @@ BACKGROUND = Table(
     version="1",
     scope=Scope.FROZEN,
     tables=(BACKGROUND,),
-    kernels=("spark_jobs.dedup.bag_arrays", "spark_jobs.dedup.similarity"),
+    kernels=("spark_jobs.dedup.bag_arrays", "spark_jobs.dedup.darts", "spark_jobs.dedup.similarity"),
     plot=Plot("similarity of unrelated documents", ("kind", "similarity", "pair_count"), draw_background),
 )
 def background(bags: DataFrame, config: BackgroundConfig) -> DataFrame:

@@ -122,8 +122,9 @@ def read_units(vocabulary: DataFrame) -> Units:
 
 def _bag_batches(batches: Iterable[pa.RecordBatch], units: Units, config: BagsConfig) -> Iterator[pa.RecordBatch]:
     """Texts to rows of `bags`, batch by batch."""
+    from spark_jobs.dedup.kinds import kind_salt
     from spark_jobs.dedup.lexers import lexer_of
-    from spark_jobs.dedup.token_counts import count_tokens, kind_salt, token_version
+    from spark_jobs.dedup.token_counts import count_tokens, token_version
     from spark_jobs.dedup.token_table import UnitTable
 
     if token_version() != units.tokens_version:

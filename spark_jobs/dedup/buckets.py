@@ -87,7 +87,20 @@ BANDS = Table(
     sort=("similarity",),
 )
 
-_KERNELS = ("spark_jobs.dedup.bands", "spark_jobs.dedup.bucket_records", "spark_jobs.dedup.key_filter")
+_KERNELS = tuple(
+    f"spark_jobs.dedup.{name}"
+    for name in (
+        "background",
+        "bag_arrays",
+        "bands",
+        "bucket_records",
+        "darts",
+        "key_filter",
+        "kinds",
+        "signature_arrays",
+        "similarity",
+    )
+)
 
 
 @step(
@@ -226,8 +239,8 @@ def _unite(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBa
 def _keys(batch: pa.RecordBatch, scheme: BandScheme) -> NDArray[np.uint64]:
     """(D, bands) keys of a batch of signatures."""
     from spark_jobs.dedup.bands import band_keys
+    from spark_jobs.dedup.kinds import kind_salt
     from spark_jobs.dedup.signature_arrays import signature_rows
-    from spark_jobs.dedup.token_counts import kind_salt
 
     kinds = batch.column("kind").dictionary_encode()
     salts = np.array([kind_salt(kind) for kind in kinds.dictionary.to_pylist()], np.uint64)

@@ -8,17 +8,22 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 TOKEN_KERNELS = tuple(
-    f"spark_jobs.dedup.{name}"
+    f"spark_jobs.{name}"
     for name in (
-        "language_syntax",
-        "lexer_memory",
-        "lexers",
-        "regions",
-        "token_counting",
-        "token_counts",
-        "token_lexing",
-        "word_characters",
-        "words",
+        "dedup.kinds",
+        "dedup.language_syntax",
+        "dedup.lexer_memory",
+        "dedup.lexers",
+        "dedup.regions",
+        "dedup.token_counting",
+        "dedup.token_counts",
+        "dedup.token_lexing",
+        "dedup.word_characters",
+        "dedup.words",
+        "text.characters",
+        "text.letters",
+        "text.normalization",
+        "text.text_columns",
     )
 )
 """Modules that make tokens out of texts."""

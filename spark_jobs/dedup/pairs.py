@@ -80,8 +80,8 @@ _KERNELS = tuple(
     f"spark_jobs.dedup.{name}"
     for name in (
         "bag_arrays",
-        "bands",
         "bucket_records",
+        "darts",
         "dense_graph",
         "greedy_cover",
         "kept_set",

@@ -28,7 +28,6 @@ from spark_jobs.dedup.connected_components import connected_components
 from spark_jobs.dedup.dense_graph import cut, dense_graph, vertex_table
 from spark_jobs.dedup.pictures import draw_component_sizes
 from spark_jobs.dedup.repository_facts import newest_facts, repository_files
-from spark_jobs.dedup.repository_topics import communities
 from spark_jobs.dedup.threshold_pairs import reaches
 from spark_jobs.lake.tables import Check, Column, Table
 from spark_jobs.step import Plot, Scope, step
@@ -195,6 +194,8 @@ def community_table(edges: pa.Table) -> pa.Table:
     """Communities in memory: from rows (group, one end, other end, weight) to rows (repository_id, community)."""
     graph = dense_graph(edges)
     weights = edges["weight"].to_numpy().astype(np.int64)
+    from spark_jobs.dedup.repository_topics import communities
+
     labels = communities(graph.first, graph.second, np.maximum(weights, 1), graph.vertex_count)
     table = vertex_table(graph).select(["vertex"]).rename_columns(["repository_id"])
     return table.append_column("community", graph.ids.take(pa.array(labels)))

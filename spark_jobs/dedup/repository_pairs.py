@@ -107,7 +107,7 @@ _KERNELS = tuple(
         "signatures",
         "similarity",
         "threshold_pairs",
-        "token_counts",
+        "kinds",
         "verification",
         "weighted_minhash",
     )

@@ -68,7 +68,7 @@ _ROW_DDL = (
     "dataset string, shard int, doc_id string, kind string, place bigint, total_weight bigint, signature binary, "
     "signature_version string"
 )
-_KERNELS = ("spark_jobs.dedup.bag_arrays", "spark_jobs.dedup.darts", "spark_jobs.dedup.weighted_minhash")
+_KERNELS = tuple(f"spark_jobs.dedup.{name}" for name in ("bag_arrays", "darts", "signature_arrays", "weighted_minhash"))
 
 
 @step(version="1", scope=Scope.INCREMENT, tables=(SIGNATURES,), kernels=_KERNELS)

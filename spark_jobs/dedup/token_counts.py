@@ -68,7 +68,7 @@ def count_tokens(
     Args:
         content: (D,) strings, none of them null; string or large_string, slices too.
         lexers: (D,) uint8 codes, see `lexers.lexer_of`.
-        salts: (D,) uint64, see `kind_salt`.
+        salts: (D,) uint64, see `kinds.kind_salt`.
         shingle_tokens: consecutive tokens that are counted as one.
 
     Returns:
@@ -108,11 +108,6 @@ def _read_only(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
     view = array.view()
     view.flags.writeable = False
     return view
-
-
-def kind_salt(kind: str) -> int:
-    """Salt of the tokens of a kind (`documents.kind`): 8 bytes of a SHA-256, little-endian."""
-    return int.from_bytes(hashlib.sha256(f"headrace.dedup.kind.1\0{kind}".encode()).digest()[:8], "little")
 
 
 @cache

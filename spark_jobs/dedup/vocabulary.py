@@ -21,6 +21,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
 from spark_jobs.dedup.compared import TOKEN_KERNELS, compared_members, compared_texts
+from spark_jobs.dedup.kinds import KINDS, kind_salt
 from spark_jobs.lake.tables import Check, Column, Table
 from spark_jobs.step import Output, Scope, step
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame
 
-KINDS = ("code", "prose", "markup", "data")
 _UNIT_SCALE = 8.0
 _MOST_TOKENS = 4_000_000
 _ROW_DDL = "kind string, token_hash bigint, token string, document_count bigint, occurrence_count bigint"
@@ -159,7 +159,7 @@ def _least_document_count(counted: DataFrame, max_tokens: int) -> int:
 def _count_partition(batches: Iterable[pa.RecordBatch], shingle_tokens: int) -> Iterator[pa.RecordBatch]:
     """Tokens of one partition's texts, each once, with its counts and a spelling."""
     from spark_jobs.dedup.lexers import lexer_of
-    from spark_jobs.dedup.token_counts import count_tokens, kind_salt
+    from spark_jobs.dedup.token_counts import count_tokens
     from spark_jobs.dedup.token_table import TokenTable
     from spark_jobs.text.text_columns import utf8_buffer
 

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from spark_jobs.dedup.kinds import kind_salt
 from spark_jobs.dedup.lexers import LEXERS, lexer_of
-from spark_jobs.dedup.token_counts import TokenCounts, count_tokens, kind_salt, token_version
+from spark_jobs.dedup.token_counts import TokenCounts, count_tokens, token_version
 from spark_jobs.exceptions import ConfigError, InputError
 from spark_jobs.text.text_columns import utf8_buffer
 

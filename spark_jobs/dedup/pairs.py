@@ -132,7 +132,7 @@ def pairs(
         F.sum(F.when(F.col("pair_count") <= config.max_bucket_pairs, F.col("pair_count"))).alias("small"),
         F.count_if(F.col("pair_count") > config.max_bucket_pairs).alias("large"),
     ).collect()[0]
-    index = Index(signatures, bags)
+    index = Index(signatures, bags, grown=increment > 0)
     lowest = exact(min(config.thresholds))
     candidates = small.mapInArrow(_all_pairs, "first bigint, second bigint").distinct()
     verified, persisted = verified_pairs(candidates, int(sums["small"] or 0), index, lowest)

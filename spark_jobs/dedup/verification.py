@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 # Of pairs exactly at the threshold one in a million is lost by the test of the signatures.
 _SIGNATURE_LOSS = 1e-6
-# Up to so many candidates their documents are sent to the index, instead of the index to them.
-_BROADCAST_CANDIDATES = 20_000
+# Up to so many candidates of a later increment their documents are sent to the index, instead of the index to them.
+_BROADCAST_CANDIDATES = 4_000_000
 _END = ("dataset", "doc_id", "increment", "place", "kind")
 _ENDS_DDL = ", ".join(
     f"{side}_{name} {kind}"
@@ -54,10 +54,12 @@ class Index:
     Attributes:
         signatures: rows of `signatures` of all increments so far.
         bags: rows of `bags` of the same.
+        grown: whether most of it may have nothing to do with the candidates, as in a later increment.
     """
 
     signatures: DataFrame
     bags: DataFrame
+    grown: bool
 
 
 def verified_pairs(
@@ -75,19 +77,33 @@ def verified_pairs(
         Rows left_* and right_* (dataset, doc_id, increment, place, kind), shared_weight and united_weight, where the
         left document comes first in the order (increment, place, doc_id); and DataFrames to unpersist.
     """
-    few = candidate_count <= _BROADCAST_CANDIDATES
-    agreeing = _agreeing(candidates, index.signatures, threshold, few)
-    return _exact(agreeing, index.bags, threshold, few)
+    kept: list[DataFrame] = []
+    few = index.grown and candidate_count <= _BROADCAST_CANDIDATES
+    if few:
+        candidates = _kept(candidates, kept)
+    agreeing = _agreeing(candidates, index.signatures, threshold, kept if few else None)
+    return _exact(agreeing, index.bags, threshold, kept, few), tuple(kept)
 
 
-def _agreeing(candidates: DataFrame, signatures: DataFrame, threshold: Fraction, few: bool) -> DataFrame:
-    """Candidates whose sizes and signatures allow the threshold, with their two documents."""
+def _kept(frame: DataFrame, kept: list[DataFrame]) -> DataFrame:
+    """Keep a small DataFrame that is read more than once."""
+    kept.append(frame.persist())
+    return kept[-1]
+
+
+def _agreeing(
+    candidates: DataFrame, signatures: DataFrame, threshold: Fraction, kept: list[DataFrame] | None
+) -> DataFrame:
+    """Candidates whose sizes and signatures allow the threshold, with their two documents.
+
+    With a list for what is kept, only the signatures of candidates are moved, found in one scan.
+    """
     from pyspark.sql import functions as F
 
     read = signatures.select(*_END, "total_weight", "signature", "signature_version")
-    if few:
+    if kept is not None:
         places = candidates.select(F.explode(F.array("first", "second")).alias("place")).distinct()
-        read = read.join(F.broadcast(places), "place", "left_semi")
+        read = _kept(read.join(F.broadcast(places), "place", "left_semi"), kept)
 
     def side(name: str) -> DataFrame:
         return read.select(*(F.col(column).alias(f"{name}_{column}") for column in read.columns))
@@ -120,9 +136,7 @@ def _agree(batches: Iterable[pa.RecordBatch], threshold: Fraction) -> Iterator[p
         yield batch.drop_columns(["left_signature", "right_signature"]).filter(kept)
 
 
-def _exact(
-    agreeing: DataFrame, bags: DataFrame, threshold: Fraction, few: bool
-) -> tuple[DataFrame, tuple[DataFrame, ...]]:
+def _exact(agreeing: DataFrame, bags: DataFrame, threshold: Fraction, kept: list[DataFrame], few: bool) -> DataFrame:
     """Pairs by their bags; the document that comes first is the left one."""
     from pyspark.sql import functions as F
 
@@ -133,10 +147,12 @@ def _exact(
         for name in _END
     ]
     # Two documents at one place come out in all their combinations: one of them is meant.
-    ordered = agreeing.where("left_place <> right_place OR left_doc_id < right_doc_id").select(*turned).persist()
+    ordered = _kept(agreeing.where("left_place <> right_place OR left_doc_id < right_doc_id").select(*turned), kept)
     ids = ordered.select(F.explode(F.array("left_doc_id", "right_doc_id")).alias("doc_id")).distinct()
     needed = bags.select("doc_id", "token_hashes", "units", "levels")
     needed = needed.join(F.broadcast(ids) if few else ids, "doc_id", "left_semi")
+    if few:
+        needed = _kept(needed, kept)
 
     def side(name: str) -> DataFrame:
         return needed.select(*(F.col(column).alias(f"{name}_{column}") for column in needed.columns))
@@ -144,7 +160,7 @@ def _exact(
     both = ordered.join(side("left"), "left_doc_id").join(side("right"), "right_doc_id")
     ends = [f"{name}_{column}" for name in ("left", "right") for column in _END]
     columns = [f"{name}_{column}" for name in ("left", "right") for column in ("token_hashes", "units", "levels")]
-    return both.select(*ends, *columns).mapInArrow(partial(_overlap, threshold=threshold), _PAIRS_DDL), (ordered,)
+    return both.select(*ends, *columns).mapInArrow(partial(_overlap, threshold=threshold), _PAIRS_DDL)
 
 
 def _overlap(batches: Iterable[pa.RecordBatch], threshold: Fraction) -> Iterator[pa.RecordBatch]:

@@ -38,7 +38,7 @@ def kill_one_executor() -> None:
 
 
 def disturbed(folder: str) -> None:
-    """Run the steps on two executors of which one is killed; prints whether the tables are those of an undisturbed run."""
+    """Run the steps on two executors of which one is killed; prints whether the tables are as without that."""
     from spark_jobs.lake.session import start_session
     from spark_jobs.lake.settings import settings_at
 

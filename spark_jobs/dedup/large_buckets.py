@@ -109,7 +109,7 @@ def compare_large(
         rounds += 1
         choose = partial(_leader_candidates, removed=removed, leaders=leaders, most=limits.max_bucket_pairs)
         fresh = large.mapInArrow(choose, _CANDIDATES_DDL).distinct()
-        fresh = fresh.join(done, ["first", "second"], "left_anti").localCheckpoint()
+        fresh = fresh.join(done.hint("merge"), ["first", "second"], "left_anti").localCheckpoint()
         count = fresh.count()
         if not count:
             break
@@ -122,7 +122,7 @@ def compare_large(
     further, recalls = 0, [1.0] * len(limits.thresholds)
     if any(unsettled):
         further, fresh = _split(large, removed, index.signatures, limits)
-        fresh = fresh.distinct().join(done, ["first", "second"], "left_anti").localCheckpoint()
+        fresh = fresh.distinct().join(done.hint("merge"), ["first", "second"], "left_anti").localCheckpoint()
         count = fresh.count()
         candidate_count += count
         found, done = _verify_more(fresh, count, found, done, index, lowest, kept)

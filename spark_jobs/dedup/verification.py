@@ -106,7 +106,8 @@ def _agreeing(
         read = _kept(read.join(F.broadcast(places), "place", "left_semi"), kept)
 
     def side(name: str) -> DataFrame:
-        return read.select(*(F.col(column).alias(f"{name}_{column}") for column in read.columns))
+        # Pairs of one leader compress so well that Spark takes a million of them for small enough to broadcast.
+        return read.select(*(F.col(column).alias(f"{name}_{column}") for column in read.columns)).hint("merge")
 
     joined = candidates.join(side("left"), F.col("first") == F.col("left_place")).join(
         side("right"), F.col("second") == F.col("right_place")
@@ -155,7 +156,7 @@ def _exact(agreeing: DataFrame, bags: DataFrame, threshold: Fraction, kept: list
         needed = _kept(needed, kept)
 
     def side(name: str) -> DataFrame:
-        return needed.select(*(F.col(column).alias(f"{name}_{column}") for column in needed.columns))
+        return needed.select(*(F.col(column).alias(f"{name}_{column}") for column in needed.columns)).hint("merge")
 
     both = ordered.join(side("left"), "left_doc_id").join(side("right"), "right_doc_id")
     ends = [f"{name}_{column}" for name in ("left", "right") for column in _END]

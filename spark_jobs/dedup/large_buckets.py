@@ -14,9 +14,9 @@ and compared.
     boilerplate with a changed word each: 1 leader, all others are removed by it: 2 rounds
     a bucket whose members are alike in nothing but one band: leaders remove nobody
 
-Leaders grow from 2 to 128 in four rounds. What still has too many kept members then is split on further values of the
-signatures, and what that can miss is computed and stored: the one place where a pair that shares a bucket may stay
-unseen.
+Leaders grow from 2 to 128, as long as each round removes half of what was left in large buckets at a threshold. What
+still has too many kept members then is split on further values of the signatures, and what that can miss is computed
+and stored: the one place where a pair that shares a bucket may stay unseen.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _LEADERS = (2, 8, 32, 128)
 _FURTHER_VALUES = (4, 8, 16, 32, 64)
-_PAIRS_A_MEMBER = 16
+_PAIRS_A_MEMBER = 1
 _CANDIDATES_DDL = "first bigint, second bigint"
 
 LARGE_BUCKETS = Table(
@@ -105,20 +105,26 @@ def compare_large(
     removed = [np.zeros(0, np.int64) for _ in limits.thresholds]
     if history.take(1):
         removed = _removed(earlier_edges, members, limits)
-    for leaders in _LEADERS:
-        rounds += 1
-        choose = partial(_leader_candidates, removed=removed, leaders=leaders, most=limits.max_bucket_pairs)
+    most = limits.max_bucket_pairs
+    leaders = [_LEADERS[0]] * len(removed)
+    _, sizes = _too_large(large, removed, most)
+    while True:
+        choose = partial(_leader_candidates, removed=removed, leaders=leaders, most=most)
         fresh = large.mapInArrow(choose, _CANDIDATES_DDL).distinct()
         fresh = fresh.join(done.hint("merge"), ["first", "second"], "left_anti").localCheckpoint()
         count = fresh.count()
         if not count:
             break
+        rounds += 1
         candidate_count += count
         found, done = _verify_more(fresh, count, found, done, index, lowest, kept)
         edges = _edges(found, "right_place", "left_place", limits.thresholds).unionByName(earlier_edges)
         removed = _removed(edges, members, limits)
         _log.info("large buckets, round %d: %d candidates", rounds, count)
-    unsettled = _unsettled_counts(large, removed, limits)
+        _, left = _too_large(large, removed, most)
+        leaders = [_next_leaders(*one) for one in zip(leaders, sizes, left, strict=True)]
+        sizes = left
+    unsettled, _ = _too_large(large, removed, most)
     further, recalls = 0, [1.0] * len(limits.thresholds)
     if any(unsettled):
         further, fresh = _split(large, removed, index.signatures, limits)
@@ -237,12 +243,20 @@ def _kept_members(batch: pa.RecordBatch, removed: NDArray[np.int64]) -> tuple[ND
     return new_offsets, new, earlier_offsets, earlier, fresh * (fresh - 1) // 2 + fresh * old
 
 
+def _next_leaders(leaders: int, before: int, after: int) -> int:
+    """Leaders of the next round at a threshold: more, while the last ones removed half of what was left; else none."""
+    if not leaders or leaders == _LEADERS[-1] or 2 * after > before:
+        return 0
+    return _LEADERS[_LEADERS.index(leaders) + 1]
+
+
 def _leader_candidates(
-    batches: Iterable[pa.RecordBatch], removed: Sequence[NDArray[np.int64]], leaders: int, most: int
+    batches: Iterable[pa.RecordBatch], removed: Sequence[NDArray[np.int64]], leaders: Sequence[int], most: int
 ) -> Iterator[pa.RecordBatch]:
     """All pairs of buckets with few kept members, the leaders' pairs of the others; at every threshold, each once."""
+    rounds = list(zip(removed, leaders, strict=True))
     for batch in batches:
-        for gone in removed if any(map(len, removed)) else removed[:1]:
+        for gone, first_members in rounds if any(map(len, removed)) else rounds[:1]:
             new_offsets, new, earlier_offsets, earlier, pair_counts = _kept_members(batch, gone)
             few = pair_counts <= most
             everyone = np.where(few, np.diff(new_offsets) + np.diff(earlier_offsets), 0)
@@ -252,9 +266,9 @@ def _leader_candidates(
             for bucket in np.flatnonzero(~few).tolist():
                 fresh = new[new_offsets[bucket] : new_offsets[bucket + 1]]
                 old = earlier[earlier_offsets[bucket] : earlier_offsets[bucket + 1]]
-                for leader in old[:leaders].tolist():
+                for leader in old[:first_members].tolist():
                     followers.setdefault(leader, []).append(fresh)
-                for place, leader in enumerate(fresh[: max(0, leaders - len(old))].tolist()):
+                for place, leader in enumerate(fresh[: max(0, first_members - len(old))].tolist()):
                     followers.setdefault(leader, []).append(fresh[place + 1 :])
             for leader, lists in followers.items():
                 second = np.unique(np.concatenate(lists))
@@ -262,27 +276,27 @@ def _leader_candidates(
                 yield pa.RecordBatch.from_arrays(columns, names=["first", "second"])
 
 
-def _unsettled_counts(large: DataFrame, removed: Sequence[NDArray[np.int64]], limits: Limits) -> list[int]:
-    """Buckets at each threshold whose kept members are too many to be compared with each other."""
-    count = partial(_count_unsettled, removed=removed, most=limits.max_bucket_pairs, leaders=_LEADERS[-1])
-    rows = large.mapInArrow(count, "group int, buckets bigint").toArrow()
-    groups, buckets = rows.column("group").to_numpy(), rows.column("buckets").to_numpy()
-    return [int(buckets[groups == group].sum()) for group in range(len(removed))]
+def _too_large(large: DataFrame, removed: Sequence[NDArray[np.int64]], most: int) -> tuple[list[int], list[int]]:
+    """At each threshold the buckets whose kept members are too many to compare all with all, and these members."""
+    count = partial(_count_too_large, removed=removed, most=most)
+    rows = large.mapInArrow(count, "group int, buckets bigint, members bigint").toArrow()
+    groups, buckets, members = (rows.column(name).to_numpy() for name in ("group", "buckets", "members"))
+    places = range(len(removed))
+    return [int(buckets[groups == at].sum()) for at in places], [int(members[groups == at].sum()) for at in places]
 
 
-def _count_unsettled(
-    batches: Iterable[pa.RecordBatch], removed: Sequence[NDArray[np.int64]], most: int, leaders: int
+def _count_too_large(
+    batches: Iterable[pa.RecordBatch], removed: Sequence[NDArray[np.int64]], most: int
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        counts = [int(_unsettled(_kept_members(batch, gone), most, leaders).sum()) for gone in removed]
-        groups = pa.array(range(len(removed)), pa.int32())
-        yield pa.RecordBatch.from_arrays([groups, pa.array(counts, pa.int64())], names=["group", "buckets"])
-
-
-def _unsettled(members: tuple[NDArray[np.int64], ...], most: int, leaders: int) -> NDArray[np.bool_]:
-    """(B,) which buckets have more kept members than are all compared, be it as pairs or as leaders."""
-    new_offsets, _, earlier_offsets, _, pair_counts = members
-    return (pair_counts > most) & (np.diff(new_offsets) + np.diff(earlier_offsets) > leaders)
+        counts = []
+        for gone in removed:
+            new_offsets, _, earlier_offsets, _, pair_counts = _kept_members(batch, gone)
+            large = pair_counts > most
+            counts.append((large.sum(), (np.diff(new_offsets) + np.diff(earlier_offsets))[large].sum()))
+        columns = [pa.array(range(len(removed)), pa.int32())]
+        columns += [pa.array([int(pair[at]) for pair in counts], pa.int64()) for at in (0, 1)]
+        yield pa.RecordBatch.from_arrays(columns, names=["group", "buckets", "members"])
 
 
 def _split(
@@ -291,7 +305,7 @@ def _split(
     """Candidates of the buckets that leaders did not settle: members that agree in further values too."""
     from pyspark.sql import functions as F
 
-    spread = partial(_spread, removed=removed, most=limits.max_bucket_pairs, leaders=_LEADERS[-1])
+    spread = partial(_spread, removed=removed, most=limits.max_bucket_pairs)
     rows = large.mapInArrow(spread, "bucket bigint, place bigint, earlier boolean").distinct()
     joined = rows.join(signatures.select("place", "signature"), "place").persist()
     member_count = max(1, joined.count())
@@ -306,22 +320,21 @@ def _split(
         if total <= _PAIRS_A_MEMBER * member_count or further == _FURTHER_VALUES[-1]:
             break
     nobody = [np.zeros(0, np.int64)]
-    compare = partial(_leader_candidates, removed=nobody, leaders=_LEADERS[0], most=limits.max_bucket_pairs)
+    compare = partial(_leader_candidates, removed=nobody, leaders=_LEADERS[:1], most=limits.max_bucket_pairs)
     candidates = parts.mapInArrow(compare, _CANDIDATES_DDL).localCheckpoint()
     joined.unpersist()
     return further, candidates
 
 
 def _spread(
-    batches: Iterable[pa.RecordBatch], removed: Sequence[NDArray[np.int64]], most: int, leaders: int
+    batches: Iterable[pa.RecordBatch], removed: Sequence[NDArray[np.int64]], most: int
 ) -> Iterator[pa.RecordBatch]:
     """A row for each kept member of the unsettled buckets."""
     for batch in batches:
         names = batch.column("bucket").to_numpy()
         for gone in removed:
-            members = _kept_members(batch, gone)
-            new_offsets, new, earlier_offsets, earlier, _ = members
-            open_buckets = _unsettled(members, most, leaders)
+            new_offsets, new, earlier_offsets, earlier, pair_counts = _kept_members(batch, gone)
+            open_buckets = pair_counts > most
             for offsets, places, is_earlier in ((new_offsets, new, False), (earlier_offsets, earlier, True)):
                 lengths = np.diff(offsets)
                 chosen = np.repeat(open_buckets, lengths)

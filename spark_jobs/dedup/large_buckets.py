@@ -14,9 +14,9 @@ and compared.
     boilerplate with a changed word each: 1 leader, all others are removed by it: 2 rounds
     a bucket whose members are alike in nothing but one band: leaders remove nobody
 
-Leaders grow from 2 to 128, as long as each round removes half of what was left in large buckets at a threshold. What
-still has too many kept members then is split on further values of the signatures, and what that can miss is computed
-and stored: the one place where a pair that shares a bucket may stay unseen.
+Leaders grow from 2 to 128, as long as each round removes a tenth of what was left in large buckets at a threshold.
+What still has too many kept members then is split on further values of the signatures, and what that can miss is
+computed and stored: the one place where a pair that shares a bucket may stay unseen.
 """
 
 from __future__ import annotations
@@ -244,8 +244,8 @@ def _kept_members(batch: pa.RecordBatch, removed: NDArray[np.int64]) -> tuple[ND
 
 
 def _next_leaders(leaders: int, before: int, after: int) -> int:
-    """Leaders of the next round at a threshold: more, while the last ones removed half of what was left; else none."""
-    if not leaders or leaders == _LEADERS[-1] or 2 * after > before:
+    """Leaders of the next round at a threshold: more, while the last ones removed a tenth of what was left; else none."""
+    if not leaders or leaders == _LEADERS[-1] or 10 * after > 9 * before:
         return 0
     return _LEADERS[_LEADERS.index(leaders) + 1]
 

@@ -170,10 +170,9 @@ def speed(folder: str, sizes: tuple[int, ...] = (10_000, 50_000, 200_000)) -> It
 def boilerplate(folder: str, size: int = 200_000, planted: int = 100_000) -> Iterator[str]:
     """The same number of documents with and without a bucket of near-identical ones."""
     pieces = rfc_pieces()
+    richest = max(pieces[:2000], key=lambda text: len(set(text.split())))
     plain = timed(lake(folder, "plain", prose(size)))
-    copies = documents_table(
-        near_identical(max(pieces[:2000], key=lambda text: len(set(text.split()))), planted), "prose", "en", start=size
-    )
+    copies = documents_table(near_identical(richest, planted), "prose", "en", start=size)
     with_it = lake(folder, "boilerplate", pa.concat_tables([prose(size - planted), copies]))
     spent = timed(with_it)
     for name in (*NEAR_STEPS, "sum"):

@@ -244,7 +244,7 @@ def _kept_members(batch: pa.RecordBatch, removed: NDArray[np.int64]) -> tuple[ND
 
 
 def _next_leaders(leaders: int, before: int, after: int) -> int:
-    """Leaders of the next round at a threshold: more, while the last ones removed a tenth of what was left; else none."""
+    """Leaders of the next round at a threshold: more, while the last ones removed a tenth of what was left."""
     if not leaders or leaders == _LEADERS[-1] or 10 * after > 9 * before:
         return 0
     return _LEADERS[_LEADERS.index(leaders) + 1]

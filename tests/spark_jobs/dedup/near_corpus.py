@@ -82,7 +82,7 @@ def boilerplate(seed: int, copies: int, increments: int) -> list[Document]:
     documents = []
     for number in range(copies):
         copy = list((base, other)[number % 2])
-        for place in draw.sample(range(len(copy)), 3):
+        for place in draw.sample(range(len(copy)), 1):
             copy[place] = f"word{draw.randrange(400)}"
         documents.append(Document(draw.randrange(increments), "prose", " ".join(copy)))
     return documents

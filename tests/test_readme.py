@@ -62,13 +62,14 @@ class Checkout:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Checkout:
-    """A copy to work in, with a folder of notes beside it."""
+    """A copy to work in, with a folder of notes beside it: two of a kind each."""
     (tmp_path / "copy").mkdir()
     made = Checkout(tmp_path / "copy")
     notes = tmp_path / "notes"
     notes.mkdir()
+    water = "water turns the wheel and the wheel turns the stone. "
     lines = [
-        {"id": n, "body": f"Note {n}. " + "water turns the wheel and the wheel turns the stone. " * (n % 40 + 2)}
+        {"id": n, "body": f"Note {n}. {water * (n % 40 + 2)}" + " ".join(f"stone{n // 2}x{at}" for at in range(30))}
         for n in range(60)
     ]
     (notes / "a.jsonl").write_text("\n".join(json.dumps(line) for line in lines) + "\nthis is no JSON\n")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import resource
+import statistics
 import sys
 import tempfile
 import time
@@ -22,11 +23,12 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from dedup_corpora import documents_table, multiplied, near_identical, python_files, rfc_pieces
+from dedup_corpora import documents_table, multiplied, near_identical, own_word_each, python_files, rfc_pieces
 from dedup_lake import NEAR_STEPS, DedupLake
 from numba import njit, prange
 
 CORES = 2
+_MOST_PAIRS = 1000
 
 
 def lake(folder: str, name: str, *increments: pa.Table) -> DedupLake:
@@ -48,10 +50,10 @@ def prose(count: int) -> pa.Table:
 @njit(parallel=True, cache=True)
 def all_similar(
     offsets: np.ndarray, hashes: np.ndarray, weights: np.ndarray, totals: np.ndarray, num: int, den: int, most: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Brute force: merge every two bags; (left, right, shared, united) of those with J >= num / den."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """Brute force: merge every two bags; (D, most, 4) left, right, shared, united of those with J >= num / den."""
     documents = offsets.size - 1
-    found = np.zeros((documents, 4 * most), np.int64)
+    found = np.zeros((documents, most, 4), np.int64)
     counts = np.zeros(documents, np.int64)
     for left in prange(documents):
         for right in range(left + 1, documents):
@@ -70,14 +72,10 @@ def all_similar(
                     j += 1
             united = totals[left] + totals[right] - shared
             if shared * den >= united * num and counts[left] < most:
-                place = 4 * counts[left]
-                found[left, place] = left
-                found[left, place + 1] = right
-                found[left, place + 2] = shared
-                found[left, place + 3] = united
+                entry = found[left, counts[left]]
+                entry[0], entry[1], entry[2], entry[3] = left, right, shared, united
                 counts[left] += 1
-    flat = np.concatenate([found[row, : 4 * counts[row]].copy() for row in range(documents)]).reshape(-1, 4)
-    return flat[:, 0], flat[:, 1], flat[:, 2], flat[:, 3]
+    return found, counts
 
 
 def quality(folder: str) -> Iterator[str]:
@@ -113,11 +111,11 @@ def brute_force(made: DedupLake) -> dict[frozenset[str], Fraction]:
     weights = np.frombuffer(joined["units"], np.uint8).astype(np.int64) * np.frombuffer(joined["levels"], np.uint8)
     hashes = np.frombuffer(joined["token_hashes"], np.uint64)
     ids = bags.column("doc_id").to_pylist()
-    left, right, shared, united = all_similar(
-        offsets, hashes, weights, np.add.reduceat(weights, offsets[:-1]), 1, 2, 2000
-    )
-    columns = zip(left.tolist(), right.tolist(), shared.tolist(), united.tolist(), strict=True)
-    return {frozenset((ids[a], ids[b])): Fraction(s, u) for a, b, s, u in columns}
+    found, counts = all_similar(offsets, hashes, weights, np.add.reduceat(weights, offsets[:-1]), 1, 2, _MOST_PAIRS)
+    if counts.max(initial=0) == _MOST_PAIRS:
+        raise ValueError(f"quality: a document has {_MOST_PAIRS} pairs or more; raise _MOST_PAIRS")
+    rows = found[np.arange(_MOST_PAIRS) < counts[:, None]]
+    return {frozenset((ids[a], ids[b])): Fraction(s, u) for a, b, s, u in rows.tolist()}
 
 
 def recall_line(hit: int, total: int) -> str:
@@ -168,36 +166,45 @@ def speed(folder: str, sizes: tuple[int, ...] = (10_000, 50_000, 200_000)) -> It
 
 
 def boilerplate(folder: str, size: int = 200_000, planted: int = 100_000) -> Iterator[str]:
-    """The same number of documents with and without a bucket of near-identical ones."""
+    """The same number of documents with and without a bucket of near-identical ones, alike at all thresholds or not."""
     pieces = rfc_pieces()
     richest = max(pieces[:2000], key=lambda text: len(set(text.split())))
+    timed(lake(folder, "warm-boilerplate", prose(2_000)))
     plain = timed(lake(folder, "plain", prose(size)))
-    copies = documents_table(near_identical(richest, planted), "prose", "en", start=size)
-    with_it = lake(folder, "boilerplate", pa.concat_tables([prose(size - planted), copies]))
-    spent = timed(with_it)
-    for name in (*NEAR_STEPS, "sum"):
-        yield f"{name:<12}{plain[name]:>10.1f}{spent[name]:>10.1f}"
-    ratio = spent["sum"] / plain["sum"]
-    yield f"{planted} of {size} near-identical: {ratio:.2f} times the seconds (asked: at most 1.15)"
-    yield f"large buckets: {with_it.rows('large_buckets').to_pylist()[0]}"
-    ids = set(copies.column("doc_id").to_pylist())
-    removed = with_it.rows("removals", "threshold", "doc_id").to_pylist()
-    left = {
-        t: len(ids) - sum(row["doc_id"] in ids for row in removed if row["threshold"] == t) for t in (0.7, 0.8, 0.9)
-    }
-    yield f"of the planted documents are kept: {left}"
+    for name, make in (("words left out", near_identical), ("a word of its own", own_word_each)):
+        copies = documents_table(make(richest, planted), "prose", "en", start=size)
+        with_it = lake(folder, make.__name__, pa.concat_tables([prose(size - planted), copies]))
+        spent = timed(with_it)
+        yield f"{name:<20}{'without':>10}{'with':>10}"
+        for step in (*NEAR_STEPS, "sum"):
+            yield f"{step:<20}{plain[step]:>10.1f}{spent[step]:>10.1f}"
+        ratio = spent["sum"] / plain["sum"]
+        yield f"{planted} of {size} near-identical, {name}: {ratio:.2f} times the seconds (asked: at most 1.15)"
+        ids = set(copies.column("doc_id").to_pylist())
+        removed = with_it.rows("removals", "threshold", "doc_id").to_pylist()
+        for row in sorted(with_it.rows("large_buckets").to_pylist(), key=lambda row: row["threshold"]):
+            gone = sum(one["doc_id"] in ids for one in removed if one["threshold"] == row["threshold"])
+            yield (
+                f"  at {row['threshold']}: {len(ids) - gone} of the planted kept, {row['rounds']} rounds, "
+                f"{row['candidate_count']} comparisons, {row['split_bucket_count']} buckets split, recall in these "
+                f"{row['recall_in_split']:.3f}"
+            )
 
 
-def increment(folder: str, size: int = 200_000) -> Iterator[str]:
-    """A first increment, one of 1%, and an empty one, whose cost is subtracted from both."""
-    rows = prose(size + size // 100)
+def increment(folder: str, size: int = 200_000, repeats: int = 3) -> Iterator[str]:
+    """A first increment, then in turn an empty one and one of 1%; the median of the empty is subtracted from both."""
+    part = size // 100
+    rows = prose(size + repeats * part)
     timed(lake(folder, "warm-increment", prose(2_000), prose(2_010).slice(2_000)))
     made = lake(folder, "increment", rows.slice(0, size))
     full = timed(made)
-    made.land("0001", rows.slice(size, 1).slice(0, 0))
-    empty = timed(made)
-    made.land("0002", rows.slice(size))
-    small = timed(made)
+    empties, smalls = [], []
+    for number in range(repeats):
+        for runs, count in ((empties, 0), (smalls, part)):
+            made.land(f"{2 * number + 1 + (count > 0):04}", rows.slice(size + number * part, count))
+            runs.append(timed(made))
+    empty, small = ({name: statistics.median(run[name] for run in runs) for name in full} for runs in (empties, smalls))
+    yield f"{'step':<12}{'full':>10}{'1%':>10}{'empty':>10}"
     for name in (*NEAR_STEPS, "sum"):
         yield f"{name:<12}{full[name]:>10.1f}{small[name]:>10.1f}{empty[name]:>10.1f}"
     share = (small["sum"] - empty["sum"]) / (full["sum"] - empty["sum"])

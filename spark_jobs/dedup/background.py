@@ -14,6 +14,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
 from spark_jobs.dedup.curves import draw_background
+from spark_jobs.dedup.places import HASH_BITS
 from spark_jobs.lake.tables import Check, Column, Table
 from spark_jobs.step import Plot, Scope, step
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 BINS = 1000
-_HASH_BITS = 59
 
 
 class BackgroundConfig(BaseModel):
@@ -53,7 +53,12 @@ BACKGROUND = Table(
     version="1",
     scope=Scope.FROZEN,
     tables=(BACKGROUND,),
-    kernels=("spark_jobs.dedup.bag_arrays", "spark_jobs.dedup.darts", "spark_jobs.dedup.similarity"),
+    kernels=(
+        "spark_jobs.dedup.bag_arrays",
+        "spark_jobs.dedup.darts",
+        "spark_jobs.dedup.places",
+        "spark_jobs.dedup.similarity",
+    ),
     plot=Plot("similarity of unrelated documents", ("kind", "similarity", "pair_count"), draw_background),
 )
 def background(bags: DataFrame, config: BackgroundConfig) -> DataFrame:
@@ -61,11 +66,11 @@ def background(bags: DataFrame, config: BackgroundConfig) -> DataFrame:
     from pyspark.sql import functions as F
 
     sizes = {row["kind"]: int(row["count"]) for row in bags.groupBy("kind").count().collect()}
-    place_hash = F.col("place").bitwiseAND(F.lit((1 << _HASH_BITS) - 1))
+    place_hash = F.col("place").bitwiseAND(F.lit((1 << HASH_BITS) - 1))
     chosen = F.lit(False)
     for kind, size in sorted(sizes.items()):
         share = min(1.0, config.sample_documents / size)
-        chosen = chosen | ((F.col("kind") == kind) & (place_hash < int(share * (1 << _HASH_BITS))))
+        chosen = chosen | ((F.col("kind") == kind) & (place_hash < int(share * (1 << HASH_BITS))))
     sample = bags.where(chosen).select("kind", "token_hashes", "units", "levels")
     kinds = max(1, len(sizes))
     return (

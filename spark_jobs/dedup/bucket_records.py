@@ -149,32 +149,3 @@ def _count(old: int, fresh: int, leaders: int) -> int:
     count = min(leaders, old) * fresh
     among = min(max(leaders - old, 0), fresh)
     return count + among * fresh - among * (among + 1) // 2
-
-
-@njit(cache=True)
-def further_keys(signatures: NDArray[np.uint8], buckets: NDArray[np.uint64], further: int) -> NDArray[np.uint64]:
-    """(R,) keys of members that share a bucket and agree in `further` more values of their signatures.
-
-    Args:
-        signatures: (R, k) values.
-        buckets: (R,) the bucket of each; the positions of the further values are a function of it.
-        further: how many values.
-    """
-    keys = np.empty(buckets.size, np.uint64)
-    width = np.uint64(signatures.shape[1])
-    for row in range(buckets.size):
-        state = buckets[row]
-        key = buckets[row]
-        for _ in range(further):
-            state = _mixed(state + np.uint64(0x9E3779B97F4A7C15))
-            key = _mixed(key ^ np.uint64(signatures[row, np.int64(state % width)]))
-        keys[row] = key
-    return keys
-
-
-@njit(cache=True)
-def _mixed(value: np.uint64) -> np.uint64:
-    """The finalizer of SplitMix64 (Steele, Lea, Flood 2014)."""
-    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return value ^ (value >> np.uint64(31))

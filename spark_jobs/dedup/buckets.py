@@ -32,8 +32,8 @@ _RELATED = 0.3
 _PARTITION_RECORDS = 4_000_000
 _BAND_MASK = 1023
 _BATCH_MEMBERS = 4_000_000
-_RECORDS_DDL = "part int, keys binary, places binary, earlier boolean"
-_BUCKETS_DDL = "band int, bucket bigint, member_count int, members array<bigint>, earlier array<bigint>"
+RECORDS_DDL = "part int, keys binary, places binary, earlier boolean"
+BUCKETS_DDL = "band int, bucket bigint, member_count int, members array<bigint>, earlier array<bigint>"
 
 
 class BucketsConfig(BaseModel):
@@ -97,6 +97,7 @@ _KERNELS = tuple(
         "darts",
         "key_filter",
         "kinds",
+        "places",
         "signature_arrays",
         "similarity",
     )
@@ -148,13 +149,13 @@ def buckets(signatures: DataFrame, background: DataFrame, increment: int, config
     is_new = F.col("increment") == increment
     new = narrow.where(is_new)
     partition_count = max(2, -(-2 * new_documents * scheme.bands // _PARTITION_RECORDS))
-    emit = partial(_records, scheme=scheme, partition_count=partition_count)
-    records = new.mapInArrow(partial(emit, earlier=False, filled=None), _RECORDS_DDL)
+    emit = partial(band_records, scheme=scheme, partition_count=partition_count)
+    records = new.mapInArrow(partial(emit, earlier=False, filled=None), RECORDS_DDL)
     if increment > 0:
         filled = _filter(new, scheme, new_documents)
-        earlier = narrow.where(~is_new).mapInArrow(partial(emit, earlier=True, filled=filled), _RECORDS_DDL)
+        earlier = narrow.where(~is_new).mapInArrow(partial(emit, earlier=True, filled=filled), RECORDS_DDL)
         records = records.unionByName(earlier)
-    grouped = records.repartitionById(partition_count, F.col("part")).mapInArrow(_buckets, _BUCKETS_DDL)
+    grouped = records.repartitionById(partition_count, F.col("part")).mapInArrow(bucket_lists, BUCKETS_DDL)
     curve = signatures.sparkSession.createDataFrame(_curve(scheme, measured, documents))
     return Output({"buckets": grouped, "bands": curve})
 
@@ -247,14 +248,25 @@ def _keys(batch: pa.RecordBatch, scheme: BandScheme) -> NDArray[np.uint64]:
     return band_keys(signature_rows(batch.column("signature")), scheme, salts[kinds.indices.to_numpy()])
 
 
-def _records(
+def band_records(
     batches: Iterable[pa.RecordBatch],
     scheme: BandScheme,
     partition_count: int,
     earlier: bool,
     filled: bytes | None,
 ) -> Iterator[pa.RecordBatch]:
-    """Keys and places of a batch, in one block for every partition that gets any."""
+    """Keys and places of signatures, in one block for every partition that gets any.
+
+    Args:
+        batches: rows with the columns kind, place and signature.
+        scheme: bands.
+        partition_count: partitions that the blocks are meant for, by key.
+        earlier: whether the documents are of earlier increments.
+        filled: a filter of the keys that matter; None for all.
+
+    Yields:
+        Rows of `RECORDS_DDL`.
+    """
     from spark_jobs.dedup.bucket_records import scatter
     from spark_jobs.dedup.key_filter import has_keys
 
@@ -282,7 +294,7 @@ def _records(
         )
 
 
-def _buckets(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def bucket_lists(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The buckets of one partition, which is held in memory: about 32 MB of records, and as much again to sort them."""
     from spark_jobs.dedup.bucket_records import runs
 
@@ -307,7 +319,7 @@ def _buckets(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 _lists(found.new_offsets[start : end + 1], found.new),
                 _lists(found.earlier_offsets[start : end + 1], found.earlier),
             ],
-            names=[name.split()[0] for name in _BUCKETS_DDL.split(", ")],
+            names=[name.split()[0] for name in BUCKETS_DDL.split(", ")],
         )
 
 

@@ -19,10 +19,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from spark_jobs.dedup.connected_components import connected_components
-from spark_jobs.dedup.dense_graph import cut
+from spark_jobs.dedup.dense_graph import DEFAULT_DRIVER_EDGES, DriverEdges, cut
 from spark_jobs.dedup.pictures import draw_component_sizes
 from spark_jobs.dedup.threshold_pairs import DEFAULT_THRESHOLDS, Thresholds, pairs_at, threshold_of, with_group
 from spark_jobs.lake.tables import Check, Column, Table
@@ -42,13 +42,7 @@ class ComponentsConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     thresholds: Thresholds = DEFAULT_THRESHOLDS
-    driver_edges: int = Field(
-        4_000_000,
-        ge=0,
-        le=50_000_000,
-        description="edges up to which the driver solves the graph alone, about 200 bytes each; more take Spark rounds",
-        json_schema_extra={"affects_rows": False},
-    )
+    driver_edges: DriverEdges = DEFAULT_DRIVER_EDGES
 
 
 COMPONENTS = Table(

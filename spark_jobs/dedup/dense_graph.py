@@ -7,15 +7,28 @@ their numbers follow the order of (group, id), so that the least number is the l
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import Field
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+DriverEdges = Annotated[
+    int,
+    Field(
+        ge=0,
+        le=50_000_000,
+        description="edges up to which the driver solves the graph alone, about 200 bytes each; more take Spark rounds",
+        json_schema_extra={"affects_rows": False},
+    ),
+]
+"""A field of the configs of steps that solve graphs."""
+DEFAULT_DRIVER_EDGES = 4_000_000
 
 Int32Array = npt.NDArray[np.int32]
 Int64Array = npt.NDArray[np.int64]

@@ -14,15 +14,20 @@ and compared.
     boilerplate with a changed word each: 1 leader, all others are removed by it: 2 rounds
     a bucket whose members are alike in nothing but one band: leaders remove nobody
 
+Small buckets take part: pairs of two members of large buckets are made only of those that are kept by then, since
+near-identical documents meet in a thousand small buckets as well.
+
 Leaders grow from 2 to 128, as long as each round removes a tenth of what was left in large buckets at a threshold.
-What still has too many kept members then is split on further values of the signatures, and what that can miss is
-computed and stored: the one place where a pair that shares a bucket may stay unseen.
+What still has too many kept members then is split on further values of the signatures (`split_buckets`), and what that
+can miss is computed and stored: the one place where a pair that shares a bucket may stay unseen.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -31,6 +36,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_jobs.dedup.kept_set import removed_vertices
+from spark_jobs.dedup.split_buckets import split_buckets, split_recall
 from spark_jobs.dedup.threshold_pairs import exact, pairs_at
 from spark_jobs.dedup.verification import Index, verified_pairs
 from spark_jobs.lake.tables import Check, Column, Table
@@ -40,9 +46,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _LEADERS = (2, 8, 32, 128)
-_FURTHER_VALUES = (4, 8, 16, 32, 64)
-_PAIRS_A_MEMBER = 1
-_CANDIDATES_DDL = "first bigint, second bigint"
+CANDIDATES_DDL = "first bigint, second bigint"
 
 LARGE_BUCKETS = Table(
     name="large_buckets",
@@ -74,18 +78,73 @@ class Limits(Protocol):
     def driver_edges(self) -> int: ...  # noqa: D102
 
 
+@dataclass
+class _Comparisons:
+    """What was compared so far, and who of the members of large buckets is removed by it at each threshold.
+
+    Attributes:
+        members: rows (place) of the members.
+        history: rows (group, worse, better) of the pairs of earlier increments.
+        index: what candidates are verified with.
+        limits: thresholds and limits.
+        done: candidates compared.
+        found: pairs verified among them.
+        kept: DataFrames to unpersist.
+        removed: for each threshold the removed places, ascending; 8 bytes each for the driver.
+        candidate_count: candidates compared in large buckets.
+    """
+
+    members: DataFrame
+    history: DataFrame
+    index: Index
+    limits: Limits
+    done: DataFrame
+    found: DataFrame
+    kept: list[DataFrame]
+    removed: list[NDArray[np.int64]]
+    candidate_count: int = 0
+
+    def compare(self, candidates: DataFrame, threshold: Fraction) -> bool:
+        """Verify those that were not compared before; False where there are none."""
+        done = self.done.hint("merge")
+        fresh = candidates.distinct().join(done, ["first", "second"], "left_anti").localCheckpoint()
+        count = fresh.count()
+        if not count:
+            return False
+        verified, persisted = verified_pairs(fresh, count, self.index, threshold)
+        more = verified.localCheckpoint()
+        self.kept.extend((*persisted, more))
+        self.found, self.done = self.found.unionByName(more), self.done.unionByName(fresh)
+        self.candidate_count += count
+        _log.info("large buckets: %d candidates", count)
+        return True
+
+    def settle(self) -> None:
+        """Find who is removed by all pairs so far."""
+        edges = _edges(self.found, "right_place", "left_place", self.limits.thresholds).unionByName(self.history)
+        gone = removed_vertices(edges, self.limits.driver_edges).join(
+            self.members.withColumnRenamed("place", "vertex"), "vertex", "left_semi"
+        )
+        rows = gone.toArrow()
+        groups, places = rows.column("group").to_numpy(), rows.column("vertex").to_numpy()
+        self.removed = [np.sort(places[groups == group]) for group in range(len(self.limits.thresholds))]
+
+    def too_large(self, large: DataFrame) -> tuple[list[int], list[int]]:
+        """At each threshold the buckets with too many kept members to compare all with all, and these members."""
+        count = partial(_count_too_large, removed=self.removed, most=self.limits.max_bucket_pairs)
+        rows = large.mapInArrow(count, "group int, buckets bigint, members bigint").toArrow()
+        groups, buckets, members = (rows.column(name).to_numpy() for name in ("group", "buckets", "members"))
+        places = range(len(self.removed))
+        return [int(buckets[groups == at].sum()) for at in places], [int(members[groups == at].sum()) for at in places]
+
+
 def compare_large(
-    large: DataFrame,
-    compared: tuple[DataFrame, DataFrame],
-    history: DataFrame,
-    index: Index,
-    limits: Limits,
+    sized: tuple[DataFrame, DataFrame], history: DataFrame, index: Index, limits: Limits
 ) -> tuple[DataFrame, list[dict[str, Any]], tuple[DataFrame, ...]]:
-    """Compare the members of large buckets until it is settled who is kept.
+    """Compare the members of buckets, some of which are large, until it is settled who is kept.
 
     Args:
-        large: band, bucket, members, earlier of the large buckets.
-        compared: candidates of all other buckets, and the pairs verified among them.
+        sized: the buckets (band, bucket, members, earlier) that are small, and those that are large.
         history: rows of `pairs` of earlier increments.
         index: what candidates are verified with.
         limits: thresholds and limits.
@@ -93,61 +152,85 @@ def compare_large(
     Returns:
         All verified pairs, facts for `large_buckets`, and DataFrames to unpersist.
     """
-    large = large.persist()
-    done = compared[0].persist()
-    found = compared[1].persist()
-    kept = [large, done, found]
-    lowest = exact(min(limits.thresholds))
+    small, large = (buckets.persist() for buckets in sized)
     members = large.mapInArrow(_members, "place bigint").distinct().persist()
-    kept.append(members)
-    earlier_edges = _edges(history, "place", "better_place", limits.thresholds)
-    rounds = candidate_count = 0
-    removed = [np.zeros(0, np.int64) for _ in limits.thresholds]
-    if history.take(1):
-        removed = _removed(earlier_edges, members, limits)
-    most = limits.max_bucket_pairs
-    leaders = [_LEADERS[0]] * len(removed)
-    _, sizes = _too_large(large, removed, most)
+    places = np.sort(members.toArrow().column("place").to_numpy())
+    lowest = exact(min(limits.thresholds))
+    done = small.mapInArrow(partial(all_pairs, not_among=places), CANDIDATES_DDL).distinct().persist()
+    verified, persisted = verified_pairs(done, done.count(), index, lowest)
+    found = verified.persist()
+    state = _Comparisons(
+        members=members,
+        history=_edges(history, "place", "better_place", limits.thresholds),
+        index=index,
+        limits=limits,
+        done=done,
+        found=found,
+        kept=[small, large, members, done, found, *persisted],
+        removed=[np.zeros(0, np.int64) for _ in limits.thresholds],
+    )
+    rounds = _by_leaders(large, state, bool(history.take(1)), lowest)
+    unsettled, _ = state.too_large(large)
+    among = large.unionByName(small.mapInArrow(partial(_among, places=places), large.schema))
     while True:
-        choose = partial(_leader_candidates, removed=removed, leaders=leaders, most=most)
-        fresh = large.mapInArrow(choose, _CANDIDATES_DDL).distinct()
-        fresh = fresh.join(done.hint("merge"), ["first", "second"], "left_anti").localCheckpoint()
-        count = fresh.count()
-        if not count:
+        settled = [gone for gone, count in zip(state.removed, unsettled, strict=True) if not count]
+        choose = partial(_leader_candidates, removed=settled, leaders=[0] * len(settled), most=limits.max_bucket_pairs)
+        if not settled or not state.compare(among.mapInArrow(choose, CANDIDATES_DDL), lowest):
             break
         rounds += 1
-        candidate_count += count
-        found, done = _verify_more(fresh, count, found, done, index, lowest, kept)
-        edges = _edges(found, "right_place", "left_place", limits.thresholds).unionByName(earlier_edges)
-        removed = _removed(edges, members, limits)
-        _log.info("large buckets, round %d: %d candidates", rounds, count)
-        _, left = _too_large(large, removed, most)
-        leaders = [_next_leaders(*one) for one in zip(leaders, sizes, left, strict=True)]
-        sizes = left
-    unsettled, _ = _too_large(large, removed, most)
+        state.settle()
+        unsettled, _ = state.too_large(large)
     further, recalls = 0, [1.0] * len(limits.thresholds)
     if any(unsettled):
-        further, fresh = _split(large, removed, index.signatures, limits)
-        fresh = fresh.distinct().join(done.hint("merge"), ["first", "second"], "left_anti").localCheckpoint()
-        count = fresh.count()
-        candidate_count += count
-        found, done = _verify_more(fresh, count, found, done, index, lowest, kept)
-        recalls = _split_recalls(large, further, limits.thresholds)
-    bucket_count, document_count = large.count(), members.count()
+        further = _split(large, state, unsettled)
+        recalls = split_recall(further, limits.thresholds)
     facts = [
         {
             "threshold": float(threshold),
-            "bucket_count": bucket_count,
-            "document_count": document_count,
+            "bucket_count": large.count(),
+            "document_count": len(places),
             "rounds": rounds,
-            "candidate_count": candidate_count,
+            "candidate_count": state.candidate_count,
             "split_bucket_count": split,
             "further_values": further if split else 0,
             "recall_in_split": recall if split else 1.0,
         }
         for threshold, split, recall in zip(limits.thresholds, unsettled, recalls, strict=True)
     ]
-    return found, facts, tuple(kept)
+    return state.found, facts, tuple(state.kept)
+
+
+def _by_leaders(large: DataFrame, state: _Comparisons, has_history: bool, lowest: Fraction) -> int:
+    """Rounds of leaders, until no large bucket has any new comparison; returns how many."""
+    if has_history:
+        state.settle()
+    leaders = [_LEADERS[0]] * len(state.removed)
+    _, sizes = state.too_large(large)
+    rounds = 0
+    while True:
+        most = state.limits.max_bucket_pairs
+        choose = partial(_leader_candidates, removed=state.removed, leaders=leaders, most=most)
+        if not state.compare(large.mapInArrow(choose, CANDIDATES_DDL), lowest):
+            return rounds
+        rounds += 1
+        state.settle()
+        _, left = state.too_large(large)
+        leaders = [_next_leaders(*one) for one in zip(leaders, sizes, left, strict=True)]
+        sizes = left
+
+
+def _split(large: DataFrame, state: _Comparisons, unsettled: Sequence[int]) -> int:
+    """Compare what is left in buckets that leaders could not reduce on further values; returns how many."""
+    most = state.limits.max_bucket_pairs
+    still = [gone for gone, count in zip(state.removed, unsettled, strict=True) if count]
+    pool = large.mapInArrow(partial(_open_members, removed=still, most=most), "place bigint, earlier boolean")
+    further, parts, members = split_buckets(pool.distinct().toArrow(), state.index.signatures)
+    state.kept.append(members)
+    choose = partial(_leader_candidates, removed=[np.zeros(0, np.int64)], leaders=_LEADERS[:1], most=most)
+    # Below this threshold everything is settled, so that less similar pairs say nothing new.
+    least = min(t for t, count in zip(state.limits.thresholds, unsettled, strict=True) if count)
+    state.compare(parts.mapInArrow(choose, CANDIDATES_DDL), exact(least))
+    return further
 
 
 def large_bucket_rows(like: DataFrame, facts: Sequence[dict[str, Any]]) -> DataFrame:
@@ -166,17 +249,40 @@ def list_offsets(column: pa.ListArray) -> tuple[NDArray[np.int64], NDArray[np.in
     return offsets - offsets[0], values
 
 
+def all_pairs(
+    batches: Iterable[pa.RecordBatch], not_among: NDArray[np.int64] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """All pairs of the members of buckets, each once a batch.
+
+    Args:
+        batches: rows with the columns members and earlier.
+        not_among: places, ascending; pairs of two of them are left out.
+
+    Yields:
+        Rows of `CANDIDATES_DDL`.
+    """
+    for batch in batches:
+        new_offsets, new = list_offsets(batch.column("members"))
+        earlier_offsets, earlier = list_offsets(batch.column("earlier"))
+        everyone = np.diff(new_offsets) + np.diff(earlier_offsets)
+        yield candidate_batch(new_offsets, new, earlier_offsets, earlier, everyone, not_among)
+
+
 def candidate_batch(
     new_offsets: NDArray[np.int64],
     new: NDArray[np.int64],
     earlier_offsets: NDArray[np.int64],
     earlier: NDArray[np.int64],
     leader_counts: NDArray[np.int64],
+    not_among: NDArray[np.int64] | None = None,
 ) -> pa.RecordBatch:
-    """Candidates of some buckets, as `pairs_within` makes them, each once."""
+    """Candidates of some buckets, as `pairs_within` makes them, each once; not those of two places `not_among`."""
     from spark_jobs.dedup.bucket_records import pairs_within
 
     first, second = pairs_within(new_offsets, new, earlier_offsets, earlier, leader_counts)
+    if not_among is not None:
+        wanted = ~(_inside(first, not_among) & _inside(second, not_among))
+        first, second = first[wanted], second[wanted]
     order = np.lexsort((second, first))
     first, second = first[order], second[order]
     other = np.ones(len(first), np.bool_)
@@ -184,36 +290,32 @@ def candidate_batch(
     return pa.RecordBatch.from_arrays([pa.array(first[other]), pa.array(second[other])], names=["first", "second"])
 
 
-def _verify_more(
-    fresh: DataFrame,
-    count: int,
-    found: DataFrame,
-    done: DataFrame,
-    index: Index,
-    lowest: Any,
-    kept: list[DataFrame],
-) -> tuple[DataFrame, DataFrame]:
-    """All pairs and all candidates so far, with those of the fresh candidates."""
-    verified, persisted = verified_pairs(fresh, count, index, lowest)
-    more = verified.localCheckpoint()
-    kept.extend((*persisted, more))
-    return found.unionByName(more), done.unionByName(fresh)
+def _inside(values: NDArray[np.int64], sorted_places: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """(N,) whether each value is one of the places."""
+    if not len(sorted_places):
+        return np.zeros(len(values), np.bool_)
+    at = np.minimum(np.searchsorted(sorted_places, values), len(sorted_places) - 1)
+    found: NDArray[np.bool_] = sorted_places[at] == values
+    return found
+
+
+def _among(batches: Iterable[pa.RecordBatch], places: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+    """Buckets reduced to those of their members that are at some places."""
+    for batch in batches:
+        lists = []
+        for name in ("members", "earlier"):
+            offsets, values = list_offsets(batch.column(name))
+            inside = _inside(values, places)
+            counts = np.concatenate([[0], np.cumsum(inside)])[offsets]
+            lists.append(pa.ListArray.from_arrays(pa.array(counts.astype(np.int32)), pa.array(values[inside])))
+        rest = [batch.column("band"), batch.column("bucket"), *lists]
+        yield pa.RecordBatch.from_arrays(rest, names=["band", "bucket", "members", "earlier"])
 
 
 def _edges(pairs: DataFrame, worse: str, better: str, thresholds: Sequence[float]) -> DataFrame:
     """Edges of all thresholds between places."""
     named = pairs.select("shared_weight", "united_weight", pairs[worse].alias("worse"), pairs[better].alias("better"))
     return pairs_at(named, thresholds).select("group", "worse", "better")
-
-
-def _removed(edges: DataFrame, members: DataFrame, limits: Limits) -> list[NDArray[np.int64]]:
-    """Places in large buckets that are removed at each threshold, ascending; 8 bytes each for the driver."""
-    found = removed_vertices(edges, limits.driver_edges).join(
-        members.withColumnRenamed("place", "vertex"), "vertex", "left_semi"
-    )
-    rows = found.toArrow()
-    groups, places = rows.column("group").to_numpy(), rows.column("vertex").to_numpy()
-    return [np.sort(places[groups == group]) for group in range(len(limits.thresholds))]
 
 
 def _members(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -227,10 +329,7 @@ def _kept(
     offsets: NDArray[np.int64], places: NDArray[np.int64], removed: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Lists without the removed places."""
-    if not len(removed):
-        return offsets, places
-    at = np.minimum(np.searchsorted(removed, places), len(removed) - 1)
-    stays = removed[at] != places
+    stays = ~_inside(places, removed)
     counts = np.concatenate([[0], np.cumsum(stays)])
     return counts[offsets].astype(np.int64), places[stays]
 
@@ -276,15 +375,6 @@ def _leader_candidates(
                 yield pa.RecordBatch.from_arrays(columns, names=["first", "second"])
 
 
-def _too_large(large: DataFrame, removed: Sequence[NDArray[np.int64]], most: int) -> tuple[list[int], list[int]]:
-    """At each threshold the buckets whose kept members are too many to compare all with all, and these members."""
-    count = partial(_count_too_large, removed=removed, most=most)
-    rows = large.mapInArrow(count, "group int, buckets bigint, members bigint").toArrow()
-    groups, buckets, members = (rows.column(name).to_numpy() for name in ("group", "buckets", "members"))
-    places = range(len(removed))
-    return [int(buckets[groups == at].sum()) for at in places], [int(members[groups == at].sum()) for at in places]
-
-
 def _count_too_large(
     batches: Iterable[pa.RecordBatch], removed: Sequence[NDArray[np.int64]], most: int
 ) -> Iterator[pa.RecordBatch]:
@@ -299,73 +389,18 @@ def _count_too_large(
         yield pa.RecordBatch.from_arrays(columns, names=["group", "buckets", "members"])
 
 
-def _split(
-    large: DataFrame, removed: Sequence[NDArray[np.int64]], signatures: DataFrame, limits: Limits
-) -> tuple[int, DataFrame]:
-    """Candidates of the buckets that leaders did not settle: members that agree in further values too."""
-    from pyspark.sql import functions as F
-
-    spread = partial(_spread, removed=removed, most=limits.max_bucket_pairs)
-    rows = large.mapInArrow(spread, "bucket bigint, place bigint, earlier boolean").distinct()
-    joined = rows.join(signatures.select("place", "signature"), "place").persist()
-    member_count = max(1, joined.count())
-    for further in _FURTHER_VALUES:
-        keyed = joined.mapInArrow(partial(_further_keys, further=further), "part bigint, place bigint, earlier boolean")
-        parts = keyed.groupBy("part").agg(
-            F.sort_array(F.collect_list(F.when(~F.col("earlier"), F.col("place")))).alias("members"),
-            F.sort_array(F.collect_list(F.when(F.col("earlier"), F.col("place")))).alias("earlier"),
-        )
-        fresh, old = F.size("members").cast("long"), F.size("earlier").cast("long")
-        total = parts.agg(F.sum(fresh * (fresh - 1) / 2 + fresh * old)).collect()[0][0] or 0
-        if total <= _PAIRS_A_MEMBER * member_count or further == _FURTHER_VALUES[-1]:
-            break
-    nobody = [np.zeros(0, np.int64)]
-    compare = partial(_leader_candidates, removed=nobody, leaders=_LEADERS[:1], most=limits.max_bucket_pairs)
-    candidates = parts.mapInArrow(compare, _CANDIDATES_DDL).localCheckpoint()
-    joined.unpersist()
-    return further, candidates
-
-
-def _spread(
+def _open_members(
     batches: Iterable[pa.RecordBatch], removed: Sequence[NDArray[np.int64]], most: int
 ) -> Iterator[pa.RecordBatch]:
-    """A row for each kept member of the unsettled buckets."""
+    """Kept members of the buckets that are still too large."""
     for batch in batches:
-        names = batch.column("bucket").to_numpy()
         for gone in removed:
             new_offsets, new, earlier_offsets, earlier, pair_counts = _kept_members(batch, gone)
-            open_buckets = pair_counts > most
-            for offsets, places, is_earlier in ((new_offsets, new, False), (earlier_offsets, earlier, True)):
-                lengths = np.diff(offsets)
-                chosen = np.repeat(open_buckets, lengths)
-                columns = [
-                    pa.array(np.repeat(names, lengths)[chosen]),
-                    pa.array(places[chosen]),
-                    pa.array(np.full(int(chosen.sum()), is_earlier)),
-                ]
-                yield pa.RecordBatch.from_arrays(columns, names=["bucket", "place", "earlier"])
-
-
-def _further_keys(batches: Iterable[pa.RecordBatch], further: int) -> Iterator[pa.RecordBatch]:
-    """Keys of a bucket and of further values, their positions a function of the bucket alone."""
-    from spark_jobs.dedup.bucket_records import further_keys
-    from spark_jobs.dedup.signature_arrays import signature_rows
-
-    for batch in batches:
-        buckets = batch.column("bucket").to_numpy().view(np.uint64)
-        keys = further_keys(np.ascontiguousarray(signature_rows(batch.column("signature"))), buckets, further)
-        columns = [pa.array(keys.view(np.int64)), batch.column("place"), batch.column("earlier")]
-        yield pa.RecordBatch.from_arrays(columns, names=["part", "place", "earlier"])
-
-
-def _split_recalls(large: DataFrame, further: int, thresholds: Sequence[float]) -> list[float]:
-    """Expected recall at each threshold of a pair that shares the split buckets of every band, at least."""
-    from pyspark.sql import functions as F
-
-    bands = int(large.agg(F.count_distinct("band")).collect()[0][0])
-    recalls = []
-    for threshold in thresholds:
-        agree = threshold + (1 - threshold) / 256
-        # Of the bands in which the pair shares a bucket at all, it must agree in the further values of one.
-        recalls.append(1 - (1 - agree**further) ** max(1, bands))
-    return recalls
+            too_large = pair_counts > most
+            parts = [
+                np.unique(places[np.repeat(too_large, np.diff(offsets))])
+                for offsets, places in ((new_offsets, new), (earlier_offsets, earlier))
+            ]
+            is_earlier = np.repeat([False, True], [len(part) for part in parts])
+            columns = [pa.array(np.concatenate(parts)), pa.array(is_earlier)]
+            yield pa.RecordBatch.from_arrays(columns, names=["place", "earlier"])

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from spark_jobs.dedup.places import CLASSES, place, standing
 from spark_jobs.lake.tables import Check, Column, Table
 from spark_jobs.step import Scope, step
 
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 Revisions = Literal["latest", "all"]
 Criterion = Literal["dataset", "original", "known_good", "licensed"]
-_CLASSES = 16
-_HASH_BITS = 59
 
 
 class MembersConfig(BaseModel):
@@ -87,7 +86,7 @@ MEMBERS = Table(
 )
 
 
-@step(version="2", scope=Scope.INCREMENT, tables=(MEMBERS,))
+@step(version="2", scope=Scope.INCREMENT, tables=(MEMBERS,), kernels=("spark_jobs.dedup.places",))
 def members(
     documents: DataFrame,
     texts: DataFrame,
@@ -155,17 +154,14 @@ def _place(config: MembersConfig) -> SparkColumn:
 
     levels: dict[str, tuple[int, SparkColumn]] = {
         "dataset": (
-            min(len(config.datasets), _CLASSES),
-            F.least(F.array_position(F.lit(list(config.datasets)), F.col("dataset")), F.lit(_CLASSES)) - 1,
+            min(len(config.datasets), CLASSES),
+            F.least(F.array_position(F.lit(list(config.datasets)), F.col("dataset")), F.lit(CLASSES)) - 1,
         ),
         "original": (2, F.col("fork").cast("long")),
-        "known_good": (2, 1 - F.coalesce(F.col("repository").isin(*config.known_good), F.lit(False)).cast("long")),
+        "known_good": (
+            2 if config.known_good else 1,
+            1 - F.coalesce(F.col("repository").isin(*config.known_good), F.lit(False)).cast("long"),
+        ),
         "licensed": (2, F.col("licence").isNull().cast("long")),
     }
-    standing, classes = F.lit(0).cast("long"), 1
-    for criterion in config.keep_first:
-        count, level = levels[criterion]
-        if classes * count <= _CLASSES and (criterion != "known_good" or config.known_good):
-            standing, classes = standing * count + level, classes * count
-    first_bits = F.shiftright(F.conv(F.substring("doc_id", 1, 15), 16, 10).cast("long"), 60 - _HASH_BITS)
-    return F.shiftleft(standing, _HASH_BITS) + first_bits
+    return place(standing(config.keep_first, levels), F.col("doc_id"))

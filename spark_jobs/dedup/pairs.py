@@ -10,20 +10,12 @@ until nothing is left that could change who is kept: see `large_buckets`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-import numpy as np
-import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
-from spark_jobs.dedup.large_buckets import (
-    LARGE_BUCKETS,
-    candidate_batch,
-    compare_large,
-    large_bucket_rows,
-    list_offsets,
-)
+from spark_jobs.dedup.dense_graph import DEFAULT_DRIVER_EDGES, DriverEdges
+from spark_jobs.dedup.large_buckets import CANDIDATES_DDL, LARGE_BUCKETS, all_pairs, compare_large, large_bucket_rows
 from spark_jobs.dedup.pictures import draw_pair_similarities
 from spark_jobs.dedup.threshold_pairs import DEFAULT_THRESHOLDS, Thresholds, exact
 from spark_jobs.dedup.verification import PAIR_COLUMNS, Index, verified_pairs
@@ -43,10 +35,11 @@ class PairsConfig(BaseModel):
     max_bucket_pairs: int = Field(
         131_072, ge=1, description="pairs of a bucket up to which all are compared at once; 131,072 are 512 documents"
     )
-    driver_edges: int = Field(
-        4_000_000,
+    driver_edges: DriverEdges = DEFAULT_DRIVER_EDGES
+    driver_candidates: int = Field(
+        100_000,
         ge=0,
-        description="pairs up to which the driver finds who is kept in large buckets",
+        description="candidates up to which they are verified in the driver's memory, about 5 KB each",
         json_schema_extra={"affects_rows": False},
     )
 
@@ -76,18 +69,26 @@ PAIRS = Table(
     ),
 )
 
-_KERNELS = tuple(
+PAIRS_KERNELS = tuple(
     f"spark_jobs.dedup.{name}"
     for name in (
+        "background",
         "bag_arrays",
+        "bands",
         "bucket_records",
+        "buckets",
         "darts",
         "dense_graph",
         "greedy_cover",
         "kept_set",
+        "key_filter",
+        "kinds",
         "large_buckets",
+        "memory_verification",
+        "places",
         "signature_arrays",
         "similarity",
+        "split_buckets",
         "threshold_pairs",
         "verification",
     )
@@ -95,10 +96,10 @@ _KERNELS = tuple(
 
 
 @step(
-    version="1",
+    version="2",
     scope=Scope.HISTORY,
     tables=(PAIRS, LARGE_BUCKETS),
-    kernels=_KERNELS,
+    kernels=PAIRS_KERNELS,
     plot=Plot("similarity of pairs", ("similarity",), draw_pair_similarities),
 )
 def pairs(
@@ -132,26 +133,16 @@ def pairs(
         F.sum(F.when(F.col("pair_count") <= config.max_bucket_pairs, F.col("pair_count"))).alias("small"),
         F.count_if(F.col("pair_count") > config.max_bucket_pairs).alias("large"),
     ).collect()[0]
-    index = Index(signatures, bags, grown=increment > 0)
-    lowest = exact(min(config.thresholds))
-    candidates = small.mapInArrow(_all_pairs, "first bigint, second bigint").distinct()
-    verified, persisted = verified_pairs(candidates, int(sums["small"] or 0), index, lowest)
-    if not sums["large"]:
-        return Output({"pairs": _rows(verified), "large_buckets": large_bucket_rows(verified, [])}, {}, persisted)
-    large = sized.where(F.col("pair_count") > config.max_bucket_pairs).drop("pair_count")
-    everything, facts, more = compare_large(large, (candidates, verified), pairs, index, config)
-    return Output(
-        {"pairs": _rows(everything), "large_buckets": large_bucket_rows(verified, facts)}, {}, (*persisted, *more)
-    )
-
-
-def _all_pairs(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """All pairs of small buckets, each once a batch."""
-    for batch in batches:
-        new_offsets, new = list_offsets(batch.column("members"))
-        earlier_offsets, earlier = list_offsets(batch.column("earlier"))
-        everyone = np.diff(new_offsets) + np.diff(earlier_offsets)
-        yield candidate_batch(new_offsets, new, earlier_offsets, earlier, everyone)
+    index = Index(signatures, bags, config.driver_candidates)
+    if sums["large"]:
+        large = sized.where(F.col("pair_count") > config.max_bucket_pairs)
+        names = ("band", "bucket", "members", "earlier")
+        found, facts, persisted = compare_large((small.select(*names), large.select(*names)), pairs, index, config)
+    else:
+        candidates = small.mapInArrow(all_pairs, CANDIDATES_DDL).distinct()
+        found, persisted = verified_pairs(candidates, int(sums["small"] or 0), index, exact(min(config.thresholds)))
+        facts = []
+    return Output({"pairs": _rows(found), "large_buckets": large_bucket_rows(found, facts)}, {}, persisted)
 
 
 def _rows(verified: DataFrame) -> DataFrame:

@@ -94,39 +94,28 @@ def _signatures(bags: pa.RecordBatch, words: pa.Table) -> pa.RecordBatch:
 
 def _candidates(signatures: pa.RecordBatch) -> pa.RecordBatch:
     from spark_jobs.dedup.bands import solve_bands
-    from spark_jobs.dedup.bucket_records import further_keys
-    from spark_jobs.dedup.buckets import _buckets, _fill, _records
+    from spark_jobs.dedup.buckets import _fill, band_records, bucket_lists
     from spark_jobs.dedup.key_filter import filter_bytes
-    from spark_jobs.dedup.pairs import _all_pairs
-    from spark_jobs.dedup.signature_arrays import signature_rows
+    from spark_jobs.dedup.large_buckets import all_pairs
 
     scheme = solve_bands(np.array([10, 0], np.int64), signatures.num_rows, 0.5, 0.9)
     filled = next(_fill(iter([signatures]), scheme, filter_bytes(8))).column("filled")[0].as_py()
     for block in (None, filled):
-        records = _frozen(_records(iter([signatures]), scheme, 1, earlier=False, filled=block))
-    found = _frozen(_buckets(iter([records])))
-    keys = found.column("bucket").to_numpy()[:1].view(np.uint64)
-    further_keys(np.ascontiguousarray(signature_rows(signatures.column("signature"))[: len(keys)]), keys, 4)
-    return next(_all_pairs(iter([found])))
+        records = _frozen(band_records(iter([signatures]), scheme, 1, earlier=False, filled=block))
+    found = _frozen(bucket_lists(iter([records])))
+    return next(all_pairs(iter([found])))
 
 
 def _verified(bags: pa.RecordBatch, signatures: pa.RecordBatch, candidates: pa.RecordBatch) -> int:
     from spark_jobs.dedup.connected_components import components_table
     from spark_jobs.dedup.kept_set import removed_table
-    from spark_jobs.dedup.verification import _agree, _overlap
+    from spark_jobs.dedup.memory_verification import agreeing_ends, similar
 
-    order = signatures.column("place").to_pylist()
-    rows = {place: number for number, place in enumerate(order)}
-    sides = {
-        side: pa.array([rows[place] for place in candidates.column(name).to_pylist()])
-        for side, name in (("left", "first"), ("right", "second"))
-    }
-
-    def both(batch: pa.RecordBatch, names: tuple[str, ...]) -> pa.RecordBatch:
-        return _batch({f"{side}_{name}": batch.column(name).take(at) for side, at in sides.items() for name in names})
-
-    list(_agree(iter([both(signatures, ("signature",))]), Fraction(1, 10)))
-    pairs = next(_overlap(iter([both(bags, ("token_hashes", "units", "levels"))]), Fraction(1, 10)))
+    known = pa.Table.from_batches([signatures]).append_column(
+        "increment", pa.array([0] * signatures.num_rows, pa.int32())
+    )
+    sides = agreeing_ends(pa.Table.from_batches([candidates]), known, Fraction(1, 10))
+    pairs = similar(sides, pa.Table.from_batches([bags]), Fraction(1, 10))
     for kind in (pa.int64(), pa.string()):
         ends = {
             "group": pa.array([0], pa.int32()),

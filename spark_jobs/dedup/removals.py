@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from spark_jobs.dedup.dense_graph import DEFAULT_DRIVER_EDGES, DriverEdges
 from spark_jobs.dedup.kept_set import removed_vertices
 from spark_jobs.dedup.pictures import draw_witness_similarities
 from spark_jobs.dedup.threshold_pairs import (
@@ -47,13 +48,7 @@ class RemovalsConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     thresholds: Thresholds = DEFAULT_THRESHOLDS
-    driver_edges: int = Field(
-        4_000_000,
-        ge=0,
-        le=50_000_000,
-        description="edges up to which the driver solves the graph alone, about 200 bytes each; more take Spark rounds",
-        json_schema_extra={"affects_rows": False},
-    )
+    driver_edges: DriverEdges = DEFAULT_DRIVER_EDGES
     max_rounds: int = Field(
         20,
         ge=1,

@@ -89,7 +89,7 @@ REPOSITORY_BAGS = Table(
     version="1",
     scope=Scope.HISTORY,
     tables=(REPOSITORY_BAGS,),
-    kernels=("spark_jobs.dedup.repository_facts", "spark_jobs.dedup.repository_items"),
+    kernels=("spark_jobs.dedup.places", "spark_jobs.dedup.repository_facts", "spark_jobs.dedup.repository_items"),
 )
 def repository_bags(
     members: DataFrame,

@@ -102,6 +102,7 @@ def _draw(rows: pa.Table) -> bytes:
             "components",
             "connected_components",
             "dense_graph",
+            "places",
             "repository_facts",
             "repository_topics",
             "threshold_pairs",

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from spark_jobs.dedup.places import CLASSES, place, standing
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 RepositoryCriterion = Literal["dataset", "known_good", "original", "newest", "starred", "licensed"]
-_CLASSES = 16
-_HASH_BITS = 59
 # `requests-2.31.0`, `requests@v2` and `requests` are releases of one name.
 _RELEASE = r"[-_@ ]v?[0-9]+(\.[0-9A-Za-z]+)*$"
 _VERSION = r"^[^0-9]*([0-9]+(\.[0-9]+)*)"
@@ -100,9 +100,8 @@ def with_place(bags: DataFrame, facts: DataFrame | None, wanted: Preference) -> 
     else:
         known = bags.join(facts.drop("terms"), ["dataset", "repository"], "left")
     ranked = _with_newest(known) if "newest" in wanted.criteria else known.withColumn("newest", F.lit(True))
-    first_bits = F.shiftright(F.conv(F.substring("repository_id", 1, 15), 16, 10).cast("long"), 60 - _HASH_BITS)
-    place = F.shiftleft(_standing(wanted), _HASH_BITS) + first_bits
-    return ranked.withColumn("place", place).drop("fork", "licence", "version", "stars", "newest")
+    placed = ranked.withColumn("place", place(_standing(wanted), F.col("repository_id")))
+    return placed.drop("fork", "licence", "version", "stars", "newest")
 
 
 def _with_newest(bags: DataFrame) -> DataFrame:
@@ -127,8 +126,8 @@ def _standing(wanted: Preference) -> Column:
     order = F.array(*(F.lit(name) for name in wanted.datasets)) if wanted.datasets else F.array(F.col("dataset"))
     levels: dict[str, tuple[int, Column]] = {
         "dataset": (
-            max(1, min(len(wanted.datasets), _CLASSES)),
-            F.greatest(F.least(F.array_position(order, F.col("dataset")), F.lit(_CLASSES)) - 1, F.lit(0)),
+            max(1, min(len(wanted.datasets), CLASSES)),
+            F.greatest(F.least(F.array_position(order, F.col("dataset")), F.lit(CLASSES)) - 1, F.lit(0)),
         ),
         "known_good": (2 if wanted.known_good else 1, 1 - _flag(F.col("repository").isin(*wanted.known_good))),
         "original": (2, _flag(F.col("fork"))),
@@ -139,12 +138,7 @@ def _standing(wanted: Preference) -> Column:
         ),
         "licensed": (2, _flag(F.col("licence").isNull())),
     }
-    standing, classes = F.lit(0).cast("long"), 1
-    for criterion in wanted.criteria:
-        count, level = levels[criterion]
-        if count > 1 and classes * count <= _CLASSES:
-            standing, classes = standing * count + level, classes * count
-    return standing
+    return standing(wanted.criteria, levels)
 
 
 def _flag(condition: Column) -> Column:

@@ -20,8 +20,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from spark_jobs.dedup.background import BackgroundConfig, background
 from spark_jobs.dedup.buckets import BANDS, BucketsConfig, buckets
 from spark_jobs.dedup.curves import draw_bands
+from spark_jobs.dedup.dense_graph import DEFAULT_DRIVER_EDGES, DriverEdges
 from spark_jobs.dedup.large_buckets import LARGE_BUCKETS
-from spark_jobs.dedup.pairs import PairsConfig, pairs
+from spark_jobs.dedup.pairs import PAIRS_KERNELS, PairsConfig, pairs
 from spark_jobs.dedup.signatures import SignaturesConfig, signatures
 from spark_jobs.lake.spark_types import spark_schema
 from spark_jobs.lake.tables import Check, Column, Table
@@ -51,12 +52,7 @@ class RepositoryPairsConfig(BaseModel):
     )
     recall: float = Field(0.9999, gt=0, lt=1, description="least share of the pairs at the threshold that are found")
     max_level: int = Field(4, ge=1, le=16, description="as the bags'")
-    driver_edges: int = Field(
-        4_000_000,
-        ge=0,
-        description="pairs up to which the driver finds who is kept in large buckets",
-        json_schema_extra={"affects_rows": False},
-    )
+    driver_edges: DriverEdges = DEFAULT_DRIVER_EDGES
 
 
 REPOSITORY_PAIRS = Table(
@@ -86,36 +82,15 @@ REPOSITORY_PAIRS = Table(
 )
 REPOSITORY_BANDS = replace(BANDS, name="repository_bands")
 REPOSITORY_LARGE_BUCKETS = replace(LARGE_BUCKETS, name="repository_large_buckets")
+# Bags of repositories are up to a hundred times those of documents.
+_DRIVER_CANDIDATES = 2_000
 _TABLES = (REPOSITORY_PAIRS, REPOSITORY_BANDS, REPOSITORY_LARGE_BUCKETS)
 
-_KERNELS = tuple(
-    f"spark_jobs.dedup.{name}"
-    for name in (
-        "background",
-        "bag_arrays",
-        "bands",
-        "bucket_records",
-        "buckets",
-        "darts",
-        "dense_graph",
-        "greedy_cover",
-        "kept_set",
-        "key_filter",
-        "large_buckets",
-        "pairs",
-        "signature_arrays",
-        "signatures",
-        "similarity",
-        "threshold_pairs",
-        "kinds",
-        "verification",
-        "weighted_minhash",
-    )
-)
+_KERNELS = tuple(f"spark_jobs.dedup.{name}" for name in ("pairs", "signatures", "weighted_minhash")) + PAIRS_KERNELS
 
 
 @step(
-    version="1",
+    version="2",
     scope=Scope.HISTORY,
     tables=_TABLES,
     kernels=_KERNELS,
@@ -164,7 +139,9 @@ def repository_pairs(
         as_bags,
         repository_pairs.withColumnsRenamed(_AS_DOCUMENTS),
         increment,
-        PairsConfig(thresholds=(config.threshold,), driver_edges=config.driver_edges),
+        PairsConfig(
+            thresholds=(config.threshold,), driver_edges=config.driver_edges, driver_candidates=_DRIVER_CANDIDATES
+        ),
     )
     return Output(
         {

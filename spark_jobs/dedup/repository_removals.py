@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
+from spark_jobs.dedup.dense_graph import DEFAULT_DRIVER_EDGES, DriverEdges
 from spark_jobs.dedup.pictures import draw_witness_similarities
 from spark_jobs.dedup.removals import RemovalsConfig, removals
 from spark_jobs.dedup.repository_facts import repository_files
@@ -41,13 +42,7 @@ class RepositoryRemovalsConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     threshold: float = Field(0.7, gt=0, le=1, description="as in repository_pairs")
-    driver_edges: int = Field(
-        4_000_000,
-        ge=0,
-        le=50_000_000,
-        description="edges up to which the driver solves the graph alone, about 200 bytes each; more take Spark rounds",
-        json_schema_extra={"affects_rows": False},
-    )
+    driver_edges: DriverEdges = DEFAULT_DRIVER_EDGES
 
 
 def kept_pairs(
@@ -176,7 +171,15 @@ def _draw(rows: pa.Table) -> bytes:
     tables=(REPOSITORY_REMOVALS, REPOSITORY_DROPS),
     kernels=tuple(
         f"spark_jobs.dedup.{name}"
-        for name in ("dense_graph", "greedy_cover", "kept_set", "removals", "repository_facts", "threshold_pairs")
+        for name in (
+            "dense_graph",
+            "greedy_cover",
+            "kept_set",
+            "places",
+            "removals",
+            "repository_facts",
+            "threshold_pairs",
+        )
     ),
     plot=Plot("Similarity of removed repositories to the witness", ("similarity",), _draw),
 )

@@ -4,32 +4,34 @@
       -> with both signatures: sizes that cannot reach the threshold, and signatures that agree too seldom, fall
       -> with both bags: sum of lesser weights / sum of greater weights, exactly
 
-Bags are large, so only those of documents that still have a candidate are moved.
+Bags are large, so only those of documents that still have a candidate are moved, and not to every candidate: candidates
+are dealt out to parts, and each part is brought every document it needs once. A few candidates are verified in the
+driver's memory, with the same rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_jobs.dedup.memory_verification import BAG, ENDS, SIGNATURE, agreeing_ends, similar, verified_in_memory
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# Of pairs exactly at the threshold one in a million is lost by the test of the signatures.
-_SIGNATURE_LOSS = 1e-6
-# Up to so many candidates of a later increment their documents are sent to the index, instead of the index to them.
-_BROADCAST_CANDIDATES = 4_000_000
-_END = ("dataset", "doc_id", "increment", "place", "kind")
+# Two documents each at most, of about 3 KB.
+_PART_CANDIDATES = 50_000
+_SIDES = ("left", "right")
 _ENDS_DDL = ", ".join(
     f"{side}_{name} {kind}"
-    for side in ("left", "right")
-    for name, kind in zip(_END, ("string", "string", "int", "bigint", "string"), strict=True)
+    for side in _SIDES
+    for name, kind in zip(ENDS, ("string", "string", "int", "bigint", "string"), strict=True)
 )
 _PAIRS_DDL = f"{_ENDS_DDL}, shared_weight bigint, united_weight bigint"
 PAIR_COLUMNS = (
@@ -54,12 +56,12 @@ class Index:
     Attributes:
         signatures: rows of `signatures` of all increments so far.
         bags: rows of `bags` of the same.
-        grown: whether most of it may have nothing to do with the candidates, as in a later increment.
+        driver_candidates: candidates up to which they are verified in the driver's memory.
     """
 
     signatures: DataFrame
     bags: DataFrame
-    grown: bool
+    driver_candidates: int
 
 
 def verified_pairs(
@@ -77,105 +79,63 @@ def verified_pairs(
         Rows left_* and right_* (dataset, doc_id, increment, place, kind), shared_weight and united_weight, where the
         left document comes first in the order (increment, place, doc_id); and DataFrames to unpersist.
     """
-    kept: list[DataFrame] = []
-    few = index.grown and candidate_count <= _BROADCAST_CANDIDATES
-    if few:
-        candidates = _kept(candidates, kept)
-    agreeing = _agreeing(candidates, index.signatures, threshold, kept if few else None)
-    return _exact(agreeing, index.bags, threshold, kept, few), tuple(kept)
+    if candidate_count <= index.driver_candidates:
+        rows = verified_in_memory(candidates.toArrow(), index.signatures, index.bags, threshold)
+        return candidates.sparkSession.createDataFrame(rows, _PAIRS_DDL), ()
+    parts = max(2, -(-candidate_count // _PART_CANDIDATES))
+    signatures = index.signatures.select(*ENDS, *SIGNATURE)
+    compare = partial(_agree, threshold=threshold)
+    agreeing = _brought(candidates, ("first", "second"), signatures, "place", parts).mapInArrow(compare, _ENDS_DDL)
+    agreeing = agreeing.persist()
+    bags = index.bags.select("doc_id", *BAG)
+    both = _brought(agreeing, ("left_doc_id", "right_doc_id"), bags, "doc_id", parts)
+    return both.mapInArrow(partial(_overlap, threshold=threshold), _PAIRS_DDL), (agreeing,)
 
 
-def _kept(frame: DataFrame, kept: list[DataFrame]) -> DataFrame:
-    """Keep a small DataFrame that is read more than once."""
-    kept.append(frame.persist())
-    return kept[-1]
-
-
-def _agreeing(
-    candidates: DataFrame, signatures: DataFrame, threshold: Fraction, kept: list[DataFrame] | None
+def _brought(
+    candidates: DataFrame, ends: tuple[str, str], documents: DataFrame, key: str, part_count: int
 ) -> DataFrame:
-    """Candidates whose sizes and signatures allow the threshold, with their two documents.
+    """Candidates and the documents at their ends in one DataFrame: what belongs together lies in one partition.
 
-    With a list for what is kept, only the signatures of candidates are moved, found in one scan.
+    Candidates are dealt out by their second end: followers of one leader are spread, the leader comes to every part.
     """
     from pyspark.sql import functions as F
 
-    read = signatures.select(*_END, "total_weight", "signature", "signature_version")
-    if kept is not None:
-        places = candidates.select(F.explode(F.array("first", "second")).alias("place")).distinct()
-        read = _kept(read.join(F.broadcast(places), "place", "left_semi"), kept)
+    dealt = candidates.withColumn("part", F.pmod(F.xxhash64(ends[1]), F.lit(part_count)).cast("int"))
+    wanted = dealt.select("part", F.explode(F.array(*ends)).alias(key)).distinct()
+    brought = documents.join(wanted, key)
+    return dealt.unionByName(brought, allowMissingColumns=True).repartitionById(part_count, F.col("part"))
 
-    def side(name: str) -> DataFrame:
-        # Pairs of one leader compress so well that Spark takes a million of them for small enough to broadcast.
-        return read.select(*(F.col(column).alias(f"{name}_{column}") for column in read.columns)).hint("merge")
 
-    joined = candidates.join(side("left"), F.col("first") == F.col("left_place")).join(
-        side("right"), F.col("second") == F.col("right_place")
-    )
-    lesser = F.least("left_total_weight", "right_total_weight")
-    greater = F.greatest("left_total_weight", "right_total_weight")
-    sized = joined.where(
-        (lesser * threshold.denominator >= greater * threshold.numerator)
-        & (F.col("left_kind") == F.col("right_kind"))
-        & (F.col("left_signature_version") == F.col("right_signature_version"))
-    )
-    ends = [f"{name}_{column}" for name in ("left", "right") for column in _END]
-    return sized.select(*ends, "left_signature", "right_signature").mapInArrow(
-        partial(_agree, threshold=threshold), _ENDS_DDL
-    )
+def _parted(
+    batches: Iterable[pa.RecordBatch], key: str, compare: Callable[[pa.Table, pa.Table], pa.Table]
+) -> Iterator[pa.RecordBatch]:
+    """Compare the candidates of a partition with the documents of the same; a row with the key is a document."""
+    whole = list(batches)
+    if whole:
+        table = pa.Table.from_batches(whole)
+        document = table.column(key).is_valid()
+        yield from compare(table.filter(pc.invert(document)), table.filter(document)).to_batches()
 
 
 def _agree(batches: Iterable[pa.RecordBatch], threshold: Fraction) -> Iterator[pa.RecordBatch]:
-    """Rows whose two signatures agree often enough."""
-    from spark_jobs.dedup.signature_arrays import signature_rows
-    from spark_jobs.dedup.similarity import agreement_counts, least_agreement
+    """Candidates whose sizes and signatures allow the threshold, with their documents."""
 
-    least = least_agreement(threshold, _SIGNATURE_LOSS)
-    for batch in batches:
-        left, right = (signature_rows(batch.column(f"{side}_signature")) for side in ("left", "right"))
-        kept = pa.array(agreement_counts(left, right) >= least)
-        yield batch.drop_columns(["left_signature", "right_signature"]).filter(kept)
+    def compare(candidates: pa.Table, known: pa.Table) -> pa.Table:
+        ends = agreeing_ends(candidates, known, threshold)
+        sides = {f"{side}_{name}": rows.column(name) for side, rows in zip(_SIDES, ends, strict=True) for name in ENDS}
+        return pa.table(sides)
 
-
-def _exact(agreeing: DataFrame, bags: DataFrame, threshold: Fraction, kept: list[DataFrame], few: bool) -> DataFrame:
-    """Pairs by their bags; the document that comes first is the left one."""
-    from pyspark.sql import functions as F
-
-    order = [F.struct(*(f"{side}_{name}" for name in ("increment", "place", "doc_id"))) for side in ("left", "right")]
-    turned = [
-        F.when(order[0] < order[1], F.col(f"{side}_{name}")).otherwise(F.col(f"{other}_{name}")).alias(f"{side}_{name}")
-        for side, other in (("left", "right"), ("right", "left"))
-        for name in _END
-    ]
-    # Two documents at one place come out in all their combinations: one of them is meant.
-    ordered = _kept(agreeing.where("left_place <> right_place OR left_doc_id < right_doc_id").select(*turned), kept)
-    ids = ordered.select(F.explode(F.array("left_doc_id", "right_doc_id")).alias("doc_id")).distinct()
-    needed = bags.select("doc_id", "token_hashes", "units", "levels")
-    needed = needed.join(F.broadcast(ids) if few else ids, "doc_id", "left_semi")
-    if few:
-        needed = _kept(needed, kept)
-
-    def side(name: str) -> DataFrame:
-        return needed.select(*(F.col(column).alias(f"{name}_{column}") for column in needed.columns)).hint("merge")
-
-    both = ordered.join(side("left"), "left_doc_id").join(side("right"), "right_doc_id")
-    ends = [f"{name}_{column}" for name in ("left", "right") for column in _END]
-    columns = [f"{name}_{column}" for name in ("left", "right") for column in ("token_hashes", "units", "levels")]
-    return both.select(*ends, *columns).mapInArrow(partial(_overlap, threshold=threshold), _PAIRS_DDL)
+    return _parted(batches, "place", compare)
 
 
 def _overlap(batches: Iterable[pa.RecordBatch], threshold: Fraction) -> Iterator[pa.RecordBatch]:
     """Rows with the exact similarity of their bags, of those that reach the threshold."""
-    from spark_jobs.dedup.bag_arrays import bags_from_columns
-    from spark_jobs.dedup.similarity import overlaps
 
-    names = ("token_hashes", "units", "levels")
-    for batch in batches:
+    def compare(candidates: pa.Table, found: pa.Table) -> pa.Table:
         left, right = (
-            bags_from_columns(*(batch.column(f"{side}_{name}") for name in names)) for side in ("left", "right")
+            candidates.select([f"{side}_{name}" for name in ENDS]).rename_columns(list(ENDS)) for side in _SIDES
         )
-        shared, united = overlaps(left, right)
-        kept = shared * threshold.denominator >= united * threshold.numerator
-        ends = batch.drop_columns([f"{side}_{name}" for side in ("left", "right") for name in names])
-        whole = ends.append_column("shared_weight", pa.array(shared)).append_column("united_weight", pa.array(united))
-        yield whole.filter(pa.array(np.asarray(kept)))
+        return similar((left, right), found, threshold)
+
+    return _parted(batches, "doc_id", compare)

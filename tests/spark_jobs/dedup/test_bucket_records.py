@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.dedup.bucket_records import further_keys, pairs_within, runs, scatter
+from spark_jobs.dedup.bands import BandScheme, band_keys, band_positions
+from spark_jobs.dedup.bucket_records import pairs_within, runs, scatter
 from spark_jobs.dedup.key_filter import filter_bytes, has_keys, put_keys
+from spark_jobs.dedup.split_buckets import split_recall, split_rows
 
 Record = tuple[int, int, bool]
 RECORDS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9), st.booleans()), max_size=40, unique=True)
@@ -74,14 +76,19 @@ def test_scattered_records_are_all_there_and_equal_keys_together(partitions: int
     assert len({(int(key), int(part)) for key, part in zip(scattered, where, strict=True)}) == 500
 
 
-def test_further_keys_are_equal_for_equal_signatures_of_one_bucket_alone() -> None:
-    """Other buckets look at other positions, and signatures that differ much have other keys."""
+@pytest.mark.parametrize("alike", [0.5, 0.8, 0.95])
+def test_a_pool_is_split_into_about_one_candidate_a_member(alike: float) -> None:
+    """Of members that all agree in a share of their values, as many pairs share a band as the choice of rows allows."""
     draw = np.random.default_rng(8)
-    signatures = draw.integers(0, 256, (50, 256)).astype(np.uint8)
-    one = further_keys(signatures, np.full(50, 5, np.uint64), 8)
-    assert len(set(one.tolist())) == 50
-    assert (further_keys(signatures[:1].repeat(3, 0), np.full(3, 5, np.uint64), 8) == one[0]).all()
-    assert (further_keys(signatures, np.full(50, 6, np.uint64), 8) != one).all()
+    signatures = np.tile(draw.integers(0, 256, 256), (1500, 1)).astype(np.uint8)
+    changed = draw.random(signatures.shape) > alike**0.5
+    signatures[changed] = draw.integers(0, 256, int(changed.sum()))
+    rows = split_rows(signatures[::3], len(signatures))
+    positions = band_positions(16, rows, overlapping=True)
+    keys = band_keys(signatures, BandScheme(16, rows, positions, True, 0, 0, 0), np.zeros(len(signatures), np.uint64))
+    sizes = np.unique(keys, return_counts=True)[1]
+    assert int((sizes * (sizes - 1) // 2).sum()) <= 2 * len(signatures)
+    assert split_recall(rows, [0.95])[0] > split_recall(rows, [0.9])[0]
 
 
 def test_a_filter_lets_every_key_pass_that_was_put_in_and_few_others() -> None:

@@ -62,10 +62,11 @@ def test_removals_are_those_of_one_after_another(
 def test_every_table_is_identical_for_1_and_7_partitions(
     spark: SparkSession, tables: dict[str, DataFrame], documents: list[Document]
 ) -> None:
-    """Neither partitions nor the order of documents show in any row of any step."""
+    """Neither partitions, nor the order of documents, nor where pairs are verified show in any row of any step."""
     plain = dict(rows_of(tables))
-    for partitions in (1, 7):
-        again = near_steps(spark, documents[::-1], partitions)
+    for partitions, driver_candidates in ((1, 100_000), (7, 0)):
+        config = {"pairs": {"driver_candidates": driver_candidates}}
+        again = near_steps(spark, documents[::-1], partitions, config)
         assert dict(rows_of(again)) == plain
 
 
@@ -110,7 +111,7 @@ def test_a_bucket_that_leaders_cannot_reduce_is_split_and_reported(
         Document(0, "prose", f"{shared} " + " ".join(f"own{number}x{place}" for place in range(6)))
         for number in range(40)
     ]
-    config = {"pairs": {"max_bucket_pairs": 1}}
+    config = {"pairs": {"max_bucket_pairs": 1, "driver_candidates": 0}}
     facts = {row.threshold: row for row in near_steps(spark, documents, config=config)["large_buckets"].collect()}
     assert facts[0.9].split_bucket_count > 0
     assert facts[0.9].further_values > 0

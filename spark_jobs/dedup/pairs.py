@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from spark_jobs.dedup.bucket_members import CANDIDATES_DDL, all_pairs
 from spark_jobs.dedup.dense_graph import DEFAULT_DRIVER_EDGES, DriverEdges
-from spark_jobs.dedup.large_buckets import CANDIDATES_DDL, LARGE_BUCKETS, all_pairs, compare_large, large_bucket_rows
+from spark_jobs.dedup.large_buckets import LARGE_BUCKETS, compare_large, large_bucket_rows
 from spark_jobs.dedup.pictures import draw_pair_similarities
 from spark_jobs.dedup.threshold_pairs import DEFAULT_THRESHOLDS, Thresholds, exact
 from spark_jobs.dedup.verification import PAIR_COLUMNS, Index, verified_pairs
@@ -75,6 +76,7 @@ PAIRS_KERNELS = tuple(
         "background",
         "bag_arrays",
         "bands",
+        "bucket_members",
         "bucket_records",
         "buckets",
         "darts",

@@ -94,9 +94,9 @@ def _signatures(bags: pa.RecordBatch, words: pa.Table) -> pa.RecordBatch:
 
 def _candidates(signatures: pa.RecordBatch) -> pa.RecordBatch:
     from spark_jobs.dedup.bands import solve_bands
+    from spark_jobs.dedup.bucket_members import all_pairs
     from spark_jobs.dedup.buckets import _fill, band_records, bucket_lists
     from spark_jobs.dedup.key_filter import filter_bytes
-    from spark_jobs.dedup.large_buckets import all_pairs
 
     scheme = solve_bands(np.array([10, 0], np.int64), signatures.num_rows, 0.5, 0.9)
     filled = next(_fill(iter([signatures]), scheme, filter_bytes(8))).column("filled")[0].as_py()

@@ -336,7 +336,7 @@ def print_spark(arguments: argparse.Namespace) -> None:
                 config = PackedConfig(dataset="code", window_tokens=length, affinity=affinity)
                 own = {**paths("ordered"), "tokens": "main.tokens", "tokenizer": "main.tokenizer"}
                 space = "main" if affinity == "document" else "joined"
-                bound = Binding(packed_step("code", length), space, own, config, clock="main.tokens")
+                bound = Binding(packed_step("code", length), space, own, config, only=increment)
                 timed(seconds, f"packed {length} {affinity}", functools.partial(materialize, lake, bound))
     print(f"Spark, 1 core, {megabytes[0]:.1f} and {megabytes[1]:.1f} MB of text: seconds, and MB/s as the slope")
     for name, (small, large) in seconds.items():

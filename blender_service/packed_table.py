@@ -9,6 +9,7 @@ found by its smallest and largest `ordinal` in Iceberg's metadata, so an index o
 
 from __future__ import annotations
 
+import json
 from typing import Final, NamedTuple
 
 from pydantic import ValidationError
@@ -32,6 +33,7 @@ PROPERTY_OF_FACT: Final = {
     "padding_id": "headrace.padding-id",
 }
 GENERATION: Final = "headrace.generation"
+SUCCESSORS: Final = "headrace.successors"
 
 
 class OrdinalRun(NamedTuple):
@@ -149,8 +151,16 @@ def _run_of(file: DataFile, ordinal_id: int, identifier: str) -> OrdinalRun:
     return OrdinalRun(file.file_path, start, last + 1)
 
 
+def successor_of(table: Table, snapshot_id: int) -> int:
+    """The snapshot that is served in place of a pinned one: itself, unless documents were excised from it."""
+    successors = json.loads(table.properties.get(SUCCESSORS, "{}"))
+    return int(successors.get(str(snapshot_id), snapshot_id))
+
+
 def open_pinned(catalogue: Catalog, source: Source, window: WindowFacts) -> tuple[Table, Snapshot]:
     """Find the table and snapshot that a source pinned, and check that they are what they were.
+
+    Where documents were excised since, the pinned snapshot has a successor of the same ordinals, which is given.
 
     Raises:
         SourceChangedError: the table was dropped, made again, repacked, or its snapshot expired.
@@ -174,7 +184,7 @@ def open_pinned(catalogue: Catalog, source: Source, window: WindowFacts) -> tupl
                 f"{where} says {name} = {getattr(facts, fact)}, the blend was made for {getattr(window, fact)}; "
                 "create a new blend, and start training with its tokenizer"
             )
-    snapshot = table.snapshot_by_id(int(source.snapshot_id))
+    snapshot = table.snapshot_by_id(successor_of(table, int(source.snapshot_id)))
     if snapshot is None:
         raise SourceChangedError(
             f"{where} has no snapshot {source.snapshot_id} any more, its tag was removed; create a new blend"
@@ -196,4 +206,5 @@ __all__ = [
     "load_table",
     "open_pinned",
     "read_window_facts",
+    "successor_of",
 ]

@@ -33,7 +33,7 @@ class Blender:
         self._cache = BlockCache(cache_bytes)
         self._cache_bytes = cache_bytes
         self._orders: dict[str, tuple[BlendConfig, BlendOrder]] = {}
-        self._indices: dict[tuple[str, str], tuple[OrdinalRun, ...]] = {}
+        self._indices: dict[tuple[str, str, int], tuple[OrdinalRun, ...]] = {}
         self._lock = threading.Lock()
 
     def create(self, spec: BlendSpec) -> BlendConfig:
@@ -73,10 +73,12 @@ class Blender:
         readers = []
         for source in config.sources:
             table, snapshot = open_pinned(self._catalogue, source, config.window)
-            key = (source.table_uuid, source.snapshot_id)
+            key = (source.table_uuid, str(snapshot.snapshot_id), source.rows)
             runs = self._indices.get(key)
             if runs is None:
                 runs = index_snapshot(table, source.table, snapshot)
+                if snapshot.snapshot_id != int(source.snapshot_id):  # the successor may hold later increments as well
+                    runs = tuple(r._replace(end=min(r.end, source.rows)) for r in runs if r.start < source.rows)
                 if not runs or runs[-1].end != source.rows:
                     raise SourceChangedError(
                         f"source {source.name}: snapshot {source.snapshot_id} of {source.table} has "

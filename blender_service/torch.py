@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator
-from typing import Final, TypedDict
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, TypedDict
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.utils.data import IterableDataset, get_worker_info
 
 from blender_service.client import Blend, BlenderClient
@@ -30,6 +32,18 @@ from blender_service.wire import RowBatch, concatenate
 POLL_SECONDS: Final = 0.1
 
 Batch = dict[str, torch.Tensor]
+
+
+def save_tensors(file: Path, arrays: Mapping[str, NDArray[Any]], others: Mapping[str, list[str]]) -> None:
+    """Write arrays as a dictionary of tensors, which `torch.load(file, weights_only=True)` reads.
+
+    Args:
+        file: where to.
+        arrays: by name, of any number type that torch has.
+        others: what goes into the dictionary as it is.
+    """
+    tensors = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
+    torch.save({**tensors, **others}, file)
 
 
 class BlendState(TypedDict):

@@ -85,7 +85,7 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
             "packing",
         ),
     ]
-    packing = {"tokens": own("tokens"), "ordered": own("ordered"), "tokenizer": own("tokenizer")}
+    packing = {name: own(name) for name in ("tokens", "ordered", "tokenizer", "members")}
     for dataset in declared.datasets:
         for length in declared.window_tokens:
             config = {"dataset": dataset, "window_tokens": length, **declared.steps.get("packed", {})}

@@ -84,11 +84,13 @@ class Output:
         frames: a DataFrame for every table of the step, by the table's name.
         properties: table properties of the main table that the data decides; they are immutable while the table lives.
         persisted: DataFrames to unpersist once all frames are written.
+        summary: short facts of how the rows were made, for the summary of their snapshot.
     """
 
     frames: Mapping[str, DataFrame]
     properties: Mapping[str, str] = field(default_factory=dict)
     persisted: tuple[DataFrame, ...] = ()
+    summary: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

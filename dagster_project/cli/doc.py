@@ -107,6 +107,28 @@ def duplicates(given: str, name: str | None, threshold: float | None, limit: int
         click.echo(f"{len(found) - limit:,} more; --limit {len(found)} shows all")
 
 
+@doc.command()
+@click.argument("given", metavar="DOC")
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def windows(given: str, as_json: bool) -> None:
+    """List the windows of packed tables that hold DOC, part by part."""
+    from dagster_project.document_lookup import find_document
+    from dagster_project.document_windows import windows_of
+
+    catalogue = open_catalogue(load_settings())
+    document = find_document(catalogue, given)
+    found = windows_of(catalogue, document)
+    if as_json:
+        click.echo(json.dumps({"document": document.facts(), "windows": [vars(part) for part in found]}, indent=2))
+        return
+    click.echo(f"{document.doc_id}  {document.dataset} {document.path}")
+    if not found:
+        click.echo(f"it is in no packed table; headrace doc why {document.doc_id} tells the reason")
+        return
+    click.echo("")
+    print_table([vars(part) for part in found])
+
+
 def require_compared(corpus: CorpusFacts, threshold: float | None) -> None:
     """Refuse a similarity below those that were compared: the answer would be silence, not knowledge.
 

@@ -155,7 +155,7 @@ def _write(
         for declared, table, identifier in zip(binding.step.tables, ready, binding.tables, strict=True):
             frame = _with_increment(output.frames[declared.name], task.increment, declared.has_increments)
             target = Target(identifier, declared, task.place, laid_out=binding.step.numbered)
-            landed = write_to_branch(spark, lake.catalogue, table, target, frame, summary)
+            landed = write_to_branch(spark, lake.catalogue, table, target, frame, {**output.summary, **summary})
             written.append(landed)
             written[-1] = prove(spark, landed, target, Evidence(given, task.increment, binding.config))
         for one in written:

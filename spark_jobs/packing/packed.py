@@ -1,36 +1,47 @@
 """Packed tables: the documents of one dataset in windows of L tokens, one table per dataset and window length.
 
-    histogram  tokens x ordered (ids not read) -> units per (order bucket, length); the only rows that reach the driver
+    arrange    tokens x ordered (ids not read but of documents that are cut at line ends) -> documents in metadata order
+    count      units per (theta, order bucket, length); the only rows that reach the driver
     plan       best-fit decreasing on the histogram -> slots; prefix sums over the buckets -> each bucket's first slots
-    place      per bucket, in metadata order: unit -> slot -> (ordinal, window_start)
-    cut        tokens joined with the placements by document: ids sliced into units
+    place      per bucket, in metadata order: unit -> slot -> (ordinal, window_start) of its pieces
+    cut        tokens joined with the placements by document: ids sliced into pieces
     assemble   the one heavy shuffle: ids go straight to the data file of their ordinal, are sorted there and laid out
+    prove      what the windows hold of every document is compared with its tokens, by digests (`conservation`)
 
-In `cut` the ids stay where they are: the placements, some 100 bytes per unit, are broadcast while they are few, and
+In `cut` the ids stay where they are: the placements, some 100 bytes per piece, are broadcast while they are few, and
 else are the build side of a hash join. On a lake table that join is storage-partitioned: tokens lie by (increment,
 shard), and only the placements are shuffled to them (spark.sql.iceberg.planning.preserve-data-grouping and
 spark.sql.sources.v2.bucketing.shuffle.enabled). On plain Parquet Spark has nothing to go by and shuffles the ids once
 more.
 
 Memory: the driver holds the histogram (24 bytes per (bucket, length) present) and the plan (at most about 3.1 rows of
-32 bytes per distinct length); a task holds one data file's ids in Spark's sorter, which spills, and a few batches.
+32 bytes per distinct length); a task holds the metadata of the largest repository, or one data file's ids in Spark's
+sorter, which spills, and a few batches. The arranged documents (about 100 bytes each) are kept for the second pass.
 """
 
 from __future__ import annotations
 
 import functools
 import logging
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+import numpy.typing as npt
+import pyarrow as pa
 
 from spark_jobs.exceptions import ConfigError
-from spark_jobs.lake.tables import Check, Column, Table
-from spark_jobs.packing.histogram_plan import plan_slots
+from spark_jobs.lake.tables import Check, Column, Proof, Table
+from spark_jobs.packing.affinity import Chosen, choose_plan, plan_shards
+from spark_jobs.packing.conservation import digest_documents, digest_windows
+from spark_jobs.packing.line_cuts import cut_batches, line_end_tokens
+from spark_jobs.packing.packed_config import PackedConfig
 from spark_jobs.packing.permutation import permutation_key
-from spark_jobs.packing.placement import Placer
-from spark_jobs.packing.units import UnitCounts, count_units
+from spark_jobs.packing.placement import EMPTY_DOCUMENTS, Placer, UnitRules, WindowOrder, count_batches
+from spark_jobs.packing.runs import ALONE, EVERY_RUN, THETA_PERCENTS
+from spark_jobs.packing.sequences import SEQUENCE_PIECES, SEQUENCE_TOKENS, SequencePlacer, count_windows
+from spark_jobs.packing.units import UnitCounts
 from spark_jobs.packing.utilisation import draw_fill
 from spark_jobs.packing.windows import WindowFacts, assemble_windows
 from spark_jobs.step import Output, Plot, Scope, Step, step
@@ -40,16 +51,33 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 logger = logging.getLogger(__name__)
+Int64Array = npt.NDArray[np.int64]
+Batches = Iterable[pa.RecordBatch]
 
 KERNELS = tuple(
-    f"spark_jobs.packing.{module}" for module in ("histogram_plan", "permutation", "placement", "units", "windows")
+    f"spark_jobs.packing.{module}"
+    for module in (
+        "affinity",
+        "conservation",
+        "histogram_plan",
+        "line_cuts",
+        "packed_config",
+        "permutation",
+        "placement",
+        "runs",
+        "sequences",
+        "units",
+        "windows",
+    )
 )
-_FILE_TOKENS = 1 << 26
-_BROADCAST_UNITS = 100_000
+_BROADCAST_PIECES = 100_000
 _KEYS = ["increment", "shard", "doc_id"]  # all partition columns of tokens, or its files could not be joined in place
+_COUNTS_DDL = "theta int, bucket int, length int, units bigint"
+_CUTS_DDL = "increment int, shard int, doc_id string, cuts array<bigint>"
+_DIGESTS_DDL = "doc_id string, token_count bigint, digest bigint"
 _PLACEMENTS_DDL = (
     "increment int, shard int, doc_id string, ordinal bigint, window_start int, document_start bigint, "
-    "own_tokens int, ends boolean"
+    "own_tokens int, begins boolean, ends boolean"
 )
 _WINDOWS_DDL = (
     "ordinal bigint, token_count int, input_ids array<int>, "
@@ -57,32 +85,35 @@ _WINDOWS_DDL = (
 )
 
 
-class PackedConfig(BaseModel):
-    """Which documents become windows of which length, and in which order they are taken."""
+def lost_tokens(
+    landed: DataFrame, frames: Mapping[str, DataFrame], increment: int | None, config: PackedConfig
+) -> DataFrame:
+    """Documents of which the windows hold anything else than each token once and the declared specials; there are none.
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    Args:
+        landed: rows of the packed table of the increment.
+        frames: `tokens` and `tokenizer`.
+        increment: not needed here.
+        config: dataset, window length and specials.
 
-    dataset: str = Field(description="dataset whose documents are packed")
-    window_tokens: int = Field(ge=2, le=1 << 20, description="tokens in a window, specials included")
-    affinity: Literal["document"] = Field("document", description="what is kept together: a document")
-    order_buckets: int = Field(
-        64,
-        ge=1,
-        le=4096,
-        description="hash buckets of repositories in the metadata order; bounds parallelism, not size",
+    Returns:
+        Rows (doc_id, token_count, packed_token_count).
+    """
+    from pyspark.sql import functions as F
+
+    facts, _ = _facts(frames["tokenizer"], config)
+    own = frames["tokens"].where(F.col("dataset") == config.dataset).select("doc_id", "input_ids")
+    wanted = own.mapInArrow(functools.partial(digest_documents, facts=facts), _DIGESTS_DDL)
+    found = (
+        landed.select("input_ids", "segments")
+        .mapInArrow(functools.partial(digest_windows, facts=facts), _DIGESTS_DDL)
+        .groupBy("doc_id")
+        .agg(F.sum("token_count").alias("packed_token_count"), F.bit_xor("digest").alias("packed_digest"))
     )
-    seed: int = Field(0, ge=0, description="chooses the order of the windows at rest, with table name and increment")
-    rows_per_file: int | None = Field(
-        None,
-        ge=1,
-        description="windows in a data file; default 2^26 tokens' worth, 128-256 MB. Decides no row",
-        json_schema_extra={"affects_rows": False},
+    equal = F.col("token_count").eqNullSafe(F.col("packed_token_count")) & F.col("digest").eqNullSafe(
+        F.col("packed_digest")
     )
-
-    @property
-    def file_rows(self) -> int:
-        """Windows in a data file."""
-        return self.rows_per_file or max(1, _FILE_TOKENS // self.window_tokens)
+    return wanted.join(found, "doc_id", "full").where(~equal).select("doc_id", "token_count", "packed_token_count")
 
 
 def packed_table(dataset: str, window_tokens: int) -> Table:
@@ -98,7 +129,7 @@ def packed_table(dataset: str, window_tokens: int) -> Table:
                 "segments!",
                 "list<struct<doc_id!: string, document_start!: long, token_count!: int, window_start!: int>!>",
                 "parts of documents, ascending by window_start: document_start counts the document's own tokens, "
-                "token_count includes the end-of-document token",
+                "token_count includes the specials",
             ),
         ),
         key=("ordinal",),
@@ -117,6 +148,13 @@ def packed_table(dataset: str, window_tokens: int) -> Table:
                 "segments abut from place 0 to token_count",
             ),
         ),
+        proofs=(
+            Proof(
+                "every_token_once",
+                "the windows hold each token of each document once, in its place, and the declared specials",
+                lost_tokens,
+            ),
+        ),
         properties={
             "headrace.window-tokens": str(window_tokens),
             # Blender reads blocks of 2,048 rows; a row group is about one of them (4 bytes an id before encoding).
@@ -131,7 +169,7 @@ def packed_step(dataset: str, window_tokens: int) -> Step:
     table = packed_table(dataset, window_tokens)
 
     @step(
-        version="1",
+        version="2",
         scope=Scope.INCREMENT,
         tables=(table,),
         name=table.name,
@@ -140,7 +178,13 @@ def packed_step(dataset: str, window_tokens: int) -> Step:
         plot=Plot("Fill of the windows", ("token_count",), functools.partial(draw_fill, window_tokens=window_tokens)),
     )
     def packed(
-        tokens: DataFrame, ordered: DataFrame, tokenizer: DataFrame, base: int, increment: int, config: PackedConfig
+        tokens: DataFrame,
+        ordered: DataFrame,
+        tokenizer: DataFrame,
+        base: int,
+        increment: int,
+        config: PackedConfig,
+        members: DataFrame | None = None,
     ) -> Output:
         """Pack the documents of one increment; one row is a window of `window_tokens` ids."""
         if (config.dataset, config.window_tokens) != (dataset, window_tokens):
@@ -149,58 +193,74 @@ def packed_step(dataset: str, window_tokens: int) -> Step:
                 f"the step packs {dataset!r} into {window_tokens}; use packed_step({config.dataset!r}, "
                 f"{config.window_tokens})"
             )
-        return pack(tokens, ordered, tokenizer, base, increment, config)
+        joined = config.plan == "best_fit" and _keeps_repositories(members, config)
+        return pack(tokens, ordered, tokenizer, Place(base, increment, joined), config)
 
     return packed
 
 
-def pack(
-    tokens: DataFrame, ordered: DataFrame, tokenizer: DataFrame, base: int, increment: int, config: PackedConfig
-) -> Output:
+@dataclass(frozen=True)
+class Place:
+    """Where the windows go, and what they keep together.
+
+    Attributes:
+        base: rows of the table in earlier increments; the windows take ordinals from here.
+        increment: number of the increment, part of the permutation's key.
+        joined: whether neighbouring documents of a repository become one unit.
+    """
+
+    base: int
+    increment: int
+    joined: bool
+
+
+def pack(tokens: DataFrame, ordered: DataFrame, tokenizer: DataFrame, place: Place, config: PackedConfig) -> Output:
     """Pack the documents of one increment of one dataset.
 
     Args:
         tokens: rows (dataset, shard, doc_id, input_ids, token_count) of the increment.
         ordered: rows (dataset, shard, doc_id, repository, package, rank) of the increment.
         tokenizer: its one row.
-        base: rows of the table in earlier increments; the windows take ordinals from here.
-        increment: number of the increment, part of the permutation's key.
-        config: dataset, window length and order.
+        place: where the windows go.
+        config: dataset, window length and policies.
 
     Returns:
         The rows under the table's name, with the table properties that readers rely on.
+
+    Raises:
+        ConfigError: the tokenizer is missing, or lacks the token that the config names.
     """
     from pyspark.sql import functions as F
 
     name = packed_table(config.dataset, config.window_tokens).name
-    facts, properties = _facts(tokenizer, name, config)
+    facts, properties = _facts(tokenizer, config)
     own = tokens.where(F.col("dataset") == config.dataset)
     if "increment" not in own.columns:
-        own = own.withColumn("increment", F.lit(increment))
-    documents = _documents(own, ordered, config)
-    counts = _count(documents, name, config)
-    plan = plan_slots(counts.histogram(), config.window_tokens)
-    logger.info("%s: increment %d: %d windows from ordinal %d", name, increment, plan.window_count, base)
-    if not plan.window_count:
+        own = own.withColumn("increment", F.lit(place.increment))
+    thetas = (*THETA_PERCENTS, ALONE) if place.joined else (ALONE,)
+    rules = UnitRules(
+        config.window_tokens,
+        int(facts.beginning_of_document_id is not None),
+        (EVERY_RUN, *thetas) if place.joined else thetas,
+    )
+    arranged = _arranged(own, ordered, _line_cuts(own, tokenizer, facts, rules, config), config).persist()
+    counts = arranged.mapInArrow(_counter(rules, config), _COUNTS_DDL).persist()
+    try:
+        found, place_batches = _planned(counts, rules, thetas, place, name, config)
+    except BaseException:  # whatever stops the plan, nobody else will let the documents go
+        arranged.unpersist()
+        raise
+    finally:
+        counts.unpersist()
+    if not found.window_count:
+        arranged.unpersist()
         empty = tokens.sparkSession.createDataFrame([], _WINDOWS_DDL)
-        return Output({name: empty}, properties)
+        return Output({name: empty}, properties, summary=found.facts())
 
-    placer = Placer(
-        plan=plan,
-        ranks=counts.ranks(*plan.first_slots(), config.order_buckets),
-        base=base,
-        key=permutation_key(name, increment, config.seed),
-    )
-    placements = (
-        documents.where("token_count > 0")
-        .repartition("bucket")
-        .sortWithinPartitions("bucket", "repository", "rank", "doc_id")
-        .select("bucket", *_KEYS, "token_count")
-        .mapInArrow(placer.place_batches, _PLACEMENTS_DDL)
-    )
-    unit_count = int(plan.counts.sum())
-    placements = F.broadcast(placements) if unit_count <= _BROADCAST_UNITS else placements.hint("shuffle_hash")
-    file_count = -(-plan.window_count // config.file_rows)
+    placements = arranged.mapInArrow(place_batches, _PLACEMENTS_DDL)
+    few = found.piece_count <= _BROADCAST_PIECES
+    placements = F.broadcast(placements) if few else placements.hint("shuffle_hash")
+    file_count = -(-found.window_count // config.file_rows)
     windows = (
         own.select(*_KEYS, "input_ids")
         .join(placements, _KEYS)
@@ -210,18 +270,33 @@ def pack(
             "doc_id",
             "document_start",
             F.slice("input_ids", (F.col("document_start") + 1).cast("int"), F.col("own_tokens")).alias("ids"),
+            "begins",
             "ends",
         )
-        .repartitionById(file_count, F.expr(f"cast((ordinal - {base}L) div {config.file_rows} as int)"))
+        .repartitionById(file_count, F.expr(f"cast((ordinal - {place.base}L) div {config.file_rows} as int)"))
         .sortWithinPartitions("ordinal", "window_start")
         .mapInArrow(functools.partial(assemble_windows, facts=facts), _WINDOWS_DDL)
     )
-    return Output({name: windows}, properties)
+    return Output({name: windows}, properties, (arranged,), found.facts())
 
 
-def _facts(tokenizer: DataFrame, name: str, config: PackedConfig) -> tuple[WindowFacts, dict[str, str]]:
+def _keeps_repositories(members: DataFrame | None, config: PackedConfig) -> bool:
+    """Whether neighbours in a repository are packed together: as the config says, else for code."""
+    from pyspark.sql import functions as F
+
+    if config.affinity is not None or members is None:
+        return config.affinity == "repository"
+    own = members.where(F.col("dataset") == config.dataset)
+    row = own.agg(F.count_if(F.col("kind") == "code").alias("code"), F.count("*").alias("all")).first()
+    return row is not None and row["code"] * 2 > row["all"]
+
+
+def _facts(tokenizer: DataFrame, config: PackedConfig) -> tuple[WindowFacts, dict[str, str]]:
     """What the windows share, and the same as table properties."""
-    row = tokenizer.select("sha256", "vocabulary_size", "end_of_document_id", "padding_id").first()
+    name = packed_table(config.dataset, config.window_tokens).name
+    columns = ["sha256", "vocabulary_size", "end_of_document_id", "padding_id"]
+    wanted = config.beginning_of_document
+    row = tokenizer.select(*columns, *(["special_tokens"] if wanted is not None else [])).first()
     if row is None:
         raise ConfigError(f"{name}: the tokenizer table has no row; materialize tokenizer first")
     properties = {
@@ -231,47 +306,131 @@ def _facts(tokenizer: DataFrame, name: str, config: PackedConfig) -> tuple[Windo
         "headrace.end-of-document-id": str(row["end_of_document_id"]),
         "headrace.padding-id": str(row["padding_id"]),
     }
-    facts = WindowFacts(config.window_tokens, row["end_of_document_id"], row["padding_id"], row["vocabulary_size"])
+    beginning = None
+    if wanted is not None:
+        if wanted not in row["special_tokens"]:
+            raise ConfigError(
+                f"{name}: beginning_of_document is {wanted!r}, the tokenizer's special tokens are "
+                f"{', '.join(sorted(row['special_tokens'])) or 'none'}; name one of them, or leave it out"
+            )
+        beginning = int(row["special_tokens"][wanted])
+        properties["headrace.beginning-of-document-id"] = str(beginning)
+    facts = WindowFacts(
+        config.window_tokens, row["end_of_document_id"], row["padding_id"], row["vocabulary_size"], beginning
+    )
     return facts, properties
 
 
-def _documents(own: DataFrame, ordered: DataFrame, config: PackedConfig) -> DataFrame:
-    """Every document with its place in the metadata order; one that `ordered` lacks is ordered by its id alone."""
+def _line_cuts(
+    own: DataFrame, tokenizer: DataFrame, facts: WindowFacts, rules: UnitRules, config: PackedConfig
+) -> DataFrame | None:
+    """Where documents longer than a window are cut; None where that is every L tokens."""
+    from pyspark.sql import functions as F
+
+    row = tokenizer.select("file").first() if config.cut == "line" and config.plan != "concat_and_slice" else None
+    if row is None:
+        return None
+    cut = functools.partial(
+        cut_batches,
+        line_ends=line_end_tokens(row["file"], facts.vocabulary_size),
+        window_tokens=config.window_tokens,
+        leading=rules.leading,
+    )
+    longer = own.where(F.col("token_count") + 1 + rules.leading > config.window_tokens)
+    return longer.select(*_KEYS, "input_ids").mapInArrow(cut, _CUTS_DDL)
+
+
+def _arranged(own: DataFrame, ordered: DataFrame, cuts: DataFrame | None, config: PackedConfig) -> DataFrame:
+    """Every document in metadata order, buckets whole; one that `ordered` lacks is ordered by its id alone.
+
+    A document that `tokens` lacks comes with no token count, and is refused when it is cut.
+    """
     from pyspark.sql import functions as F
 
     order = ordered.where(F.col("dataset") == config.dataset).select("shard", "doc_id", "repository", "rank")
+    documents = own.select(*_KEYS, "token_count").join(order, ["shard", "doc_id"], "full")
+    if cuts is None:
+        documents = documents.withColumn("cuts", F.lit(None).cast("array<bigint>"))
+    else:
+        documents = documents.join(cuts, _KEYS, "left")
     return (
-        own.select(*_KEYS, "token_count")
-        .join(order, ["shard", "doc_id"], "left")
-        .withColumn("bucket", _bucket(config.order_buckets))
+        documents.withColumn("bucket", _bucket(config.bucket_count))
+        .repartition("bucket")
+        .sortWithinPartitions("bucket", "repository", "rank", "doc_id")
+        .select("bucket", *_KEYS, "repository", "token_count", "cuts")
     )
 
 
-def _bucket(order_buckets: int) -> SparkColumn:
+def _bucket(bucket_count: int) -> SparkColumn:
     """Order bucket of a document: a repository is never split."""
     from pyspark.sql import functions as F
 
     hashed = F.xxhash64(F.coalesce("repository", "doc_id"))
-    return F.pmod(hashed, F.lit(order_buckets)).cast("int")
+    return F.pmod(hashed, F.lit(bucket_count)).cast("int")
 
 
-def _count(documents: DataFrame, name: str, config: PackedConfig) -> UnitCounts:
-    """Count the units per (bucket, length), by what is left of each document after its full pieces."""
+def _counter(rules: UnitRules, config: PackedConfig) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    """What counts units, or the windows of a sequence."""
+    if config.plan == "best_fit":
+        return functools.partial(count_batches, rules=rules)
+    return functools.partial(count_windows, rules=rules, sequence=config.plan)
+
+
+def _planned(
+    counts: DataFrame, rules: UnitRules, thetas: tuple[int, ...], place: Place, name: str, config: PackedConfig
+) -> tuple[Chosen, Callable[[Batches], Iterator[pa.RecordBatch]]]:
+    """Choose the plan; gives it with what places documents by it."""
+    histograms, totals = _histograms(counts, config)
+    found = choose_plan(histograms, thetas, config.shards, config.window_tokens, config.target_utilisation)
+    if config.plan != "best_fit":
+        pieces = totals.get(SEQUENCE_PIECES, 0)
+        found = replace(
+            found, token_count=totals.get(SEQUENCE_TOKENS, 0), piece_count=pieces, unit_count=pieces, joinable=0
+        )
+    logger.info(
+        "%s: increment %d: %d windows from ordinal %d, theta %s, %d of %d neighbours kept, %d empty documents left out",
+        name,
+        place.increment,
+        found.window_count,
+        place.base,
+        "none" if found.theta == ALONE else found.theta / 100,
+        found.kept,
+        found.joinable,
+        totals.get(EMPTY_DOCUMENTS, 0),
+    )
+    order = WindowOrder(place.base, found.window_count, permutation_key(name, place.increment, config.seed))
+    if config.plan != "best_fit":
+        first_windows = np.cumsum([0, *(plan.window_count for plan in found.plans)]).tolist()
+        return found, SequencePlacer(rules, config.plan, tuple(first_windows), order).place_batches
+    chosen = UnitRules(rules.window_tokens, rules.leading, (found.theta,))
+    shards = plan_shards(found, _counts_of(counts, found.theta), config.bucket_count)
+    return found, Placer(chosen, shards, config.bucket_count, order).place_batches
+
+
+def _histograms(
+    counts: DataFrame, config: PackedConfig
+) -> tuple[dict[tuple[int, int], dict[int, int]], dict[int, int]]:
+    """Units per length by (theta, shard of the plan), and the totals of what is counted without a length."""
     from pyspark.sql import functions as F
 
-    full = F.expr(f"token_count div {config.window_tokens}")
-    rows = (
-        documents.withColumn("full", full)
-        .groupBy("bucket", (F.col("token_count") + 1 - F.col("full") * config.window_tokens).cast("int").alias("tail"))
-        .agg(
-            F.count_if(F.col("token_count") > 0).alias("documents"),
-            F.sum("full").alias("full"),
-            F.count_if(F.col("token_count") == 0).alias("empty"),
-        )
-        .toArrow()
-    )
-    logger.info("%s: %d empty documents make no unit", name, int(np.sum(rows.column("empty").to_numpy())))
-    bucket, tail, count, pieces = (
-        rows.column(column).to_numpy().astype(np.int64) for column in ("bucket", "tail", "documents", "full")
-    )
-    return count_units(bucket, tail, count, pieces, config.window_tokens)
+    shard = F.expr(f"bucket * {config.shards}L div {config.bucket_count}").cast("int").alias("plan_shard")
+    rows = counts.groupBy("theta", shard, "length").agg(F.sum("units").alias("units")).toArrow().to_pydict()
+    found: dict[tuple[int, int], dict[int, int]] = {}
+    totals: dict[int, int] = {}
+    for theta, number, length, units in zip(
+        rows["theta"], rows["plan_shard"], rows["length"], rows["units"], strict=True
+    ):
+        if length:
+            found.setdefault((theta, number), {})[length] = units
+        else:
+            totals[theta] = totals.get(theta, 0) + units
+    return found, totals
+
+
+def _counts_of(counts: DataFrame, theta: int) -> UnitCounts:
+    """Units by (bucket, length) under one theta."""
+    from pyspark.sql import functions as F
+
+    rows = counts.where(F.col("theta") == theta).select("bucket", "length", "units").toArrow()
+    bucket, length, units = (rows.column(name).to_numpy().astype(np.int64) for name in ("bucket", "length", "units"))
+    return UnitCounts(bucket, length, units)

@@ -2,9 +2,9 @@
 
 The parts come sorted by (ordinal, window_start), so each window is a run of neighbouring rows:
 
-    ordinal  window_start  ids        ends        input_ids of ordinal 7, L = 8, end of document 0, padding 1
-          7             0  [5 6 7]    true        5 6 7 0 9 9 0 1
-          7             4  [9 9]      true
+    ordinal  window_start  ids        begins  ends        input_ids of ordinal 7, L = 8, end of document 0, padding 1
+          7             0  [5 6 7]    false   true        5 6 7 0 9 9 0 1
+          7             4  [9 9]      false   true
 
 A window may go on in the next batch: its rows wait until a row of another window, or the end, is seen. Memory: one
 input batch (Spark sends at most spark.sql.execution.arrow.maxBytesPerBatch, 64 MB, or one row) and one output batch.
@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from spark_jobs.exceptions import TableMismatchError
 
 Int64Array = npt.NDArray[np.int64]
+Int32Array = npt.NDArray[np.int32]
 
 SEGMENT_FIELDS = [
     pa.field("doc_id", pa.string()),
@@ -50,20 +51,40 @@ class WindowFacts:
         end_of_document_id: token after the last piece of a document.
         padding_id: token after the last segment of a window.
         vocabulary_size: ids are below it.
+        beginning_of_document_id: token before the first piece of a document; None where there is none.
     """
 
     window_tokens: int
     end_of_document_id: int
     padding_id: int
     vocabulary_size: int
+    beginning_of_document_id: int | None = None
+
+
+def stream_starts(document_starts: Int64Array, first_ids: Int32Array, beginning_id: int | None) -> Int64Array:
+    """Where segments begin in their documents with specials.
+
+    A segment that starts at token 0 begins with the beginning of document, where there is one; but where windows are
+    cut anywhere that token may be a segment by itself, and the next one starts at 0 too. Its first id tells.
+
+    Args:
+        document_starts: (S,) first token of each segment in the document's own tokens.
+        first_ids: (S,) the token that each segment begins with.
+        beginning_id: the beginning-of-document token; None where there is none.
+    """
+    if beginning_id is None:
+        return document_starts
+    begins = (document_starts == 0) & (first_ids == beginning_id)
+    starts: Int64Array = document_starts + ~begins
+    return starts
 
 
 def assemble_windows(parts: Iterable[pa.RecordBatch], facts: WindowFacts) -> Iterator[pa.RecordBatch]:
     """Build the windows of a run of ordinals.
 
     Args:
-        parts: rows (ordinal, window_start, doc_id, document_start, ids, ends) sorted by (ordinal, window_start);
-            `ends` says that the document's last token is in this part.
+        parts: rows (ordinal, window_start, doc_id, document_start, ids, begins, ends) sorted by (ordinal,
+            window_start); `begins` and `ends` say that the token before, and after, the document is in this part.
         facts: what the windows share.
 
     Yields:
@@ -119,7 +140,8 @@ def _windows(rows: pa.RecordBatch, bounds: Int64Array, facts: WindowFacts) -> pa
     ids = rows.column("ids")
     own_counts = pc.list_value_length(ids).to_numpy().astype(np.int64)
     ends = rows.column("ends").to_numpy(zero_copy_only=False)
-    lengths = own_counts + ends
+    begins = rows.column("begins").to_numpy(zero_copy_only=False)
+    lengths = own_counts + begins + ends
     starts = rows.column("window_start").to_numpy().astype(np.int64)
     window = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
     token_counts = np.add.reduceat(lengths, bounds[:-1])
@@ -128,7 +150,9 @@ def _windows(rows: pa.RecordBatch, bounds: Int64Array, facts: WindowFacts) -> pa
     values = ids.flatten().to_numpy()
     _check_vocabulary(rows, values, own_counts, facts)
     input_ids = np.full((len(bounds) - 1) * size, facts.padding_id, dtype=np.int32)
-    places = window * size + starts
+    if facts.beginning_of_document_id is not None:
+        input_ids[(window * size + starts)[begins]] = facts.beginning_of_document_id
+    places = window * size + starts + begins
     first_value = np.cumsum(own_counts) - own_counts
     input_ids[np.repeat(places - first_value, own_counts) + np.arange(len(values))] = values
     input_ids[(places + own_counts)[ends]] = facts.end_of_document_id

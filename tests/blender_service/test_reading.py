@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from blender_service.serving import Blender
 from blender_service.slices import Slice
 from blender_service.specification import BlendSpec, SourceSpec
 from blender_service.wire import RowBatch, concatenate, decode, encode
-from tests.blender_service.packed_tables import PackedFixture, Row, create_packed, to_arrow
+from tests.blender_service.packed_tables import PADDING, WINDOW_TOKENS, PackedFixture, Row, create_packed, to_arrow
 
 
 def rows_of(batch: RowBatch) -> Iterator[Row]:
@@ -286,3 +287,28 @@ def test_blocks_shrink_where_rows_are_long(lake: Catalog, code: PackedFixture) -
     table = reader._readers[0].table
     long_rows = table._replace(window=table.window.model_copy(update={"window_tokens": 1 << 20}))
     assert BlockReader(long_rows, 2048, BlockCache()).block_rows == 8
+
+
+def test_an_excised_snapshot_is_served_from_its_successor(lake: Catalog) -> None:
+    """Rows keep their offsets, an excised document comes back as padding, later increments stay out of the blend."""
+    table = create_packed(lake, "main.packed_excised_16").append(5, seed=1)
+    config = blend_of(lake, SourceSpec(table.identifier))
+    before = [row for batch in Blender(lake).open(config.blend_id).read(0, 5) for row in rows_of(batch)]
+    pinned = table.table.current_snapshot()
+    assert pinned is not None
+    gone = 2
+    table.rows[gone] = Row((PADDING,) * WINDOW_TOKENS, ())
+    table.table.overwrite(to_arrow(table.rows, 0, 0, table.table.schema()))
+    table.append(3, seed=2, increment=1)
+    successor = table.table.current_snapshot()
+    assert successor is not None
+    mapping = json.dumps({str(pinned.snapshot_id): str(successor.snapshot_id)})
+    table.table.transaction().set_properties({"headrace.successors": mapping}).commit_transaction()
+    after = [row for batch in Blender(lake).open(config.blend_id).read(0, 5) for row in rows_of(batch)]
+    assert len(after) == len(before) == 5
+    changed = [number for number in range(5) if after[number] != before[number]]
+    assert len(changed) == 1
+    assert after[changed[0]].input_ids == (PADDING,) * WINDOW_TOKENS
+    assert after[changed[0]].segments == ()
+    again = blend_of(lake, SourceSpec(table.identifier, snapshot=str(pinned.snapshot_id)))
+    assert again.sources[0].snapshot_id == str(successor.snapshot_id), "nobody pins what was revoked"

@@ -21,6 +21,7 @@ from dagster_project.corpus_facts import CorpusFacts, find_corpus
 from dagster_project.document_lookup import find_document
 from dagster_project.document_story import corpus_findings
 from dagster_project.evaluation import evaluate
+from dagster_project.trace import Tracer
 from spark_jobs.lake.catalogue import open_catalogue
 from spark_jobs.lake.settings import settings_at
 from tests.dagster_project.planted_lake import ALONE, EDITS, PlantedLake, make
@@ -443,3 +444,28 @@ def linked(catalogue: Catalog, threshold: Fraction) -> list[set[str]]:
             met = [group for group in groups if group & ends]
             groups = [group for group in groups if not group & ends] + [ends.union(*met)]
     return groups
+
+
+def test_tokens_of_a_real_run_lead_back_to_their_bytes(catalogue: Catalog, capfd: Said) -> None:
+    """`doc windows` finds every part of a document with Windows line ends, and `trace` the bytes of each token."""
+    said = json.loads(printed(capfd, "doc", "windows", ids(catalogue)["windows"], "--json"))
+    doc_id = said["document"]["doc_id"]
+    (text,) = (row for row in rows(catalogue, "notes.texts") if row["doc_id"] == doc_id)
+    (source,) = (row for row in rows(catalogue, "notes.documents") if row["doc_id"] == doc_id)
+    (own,) = (row for row in rows(catalogue, "small.tokens") if row["doc_id"] == doc_id)
+    content, original = text["content"].encode(), source["content"].encode()
+    assert b"\r\n" in original and b"\r" not in content
+    assert sum(part["token_count"] for part in said["windows"]) == own["token_count"] + 1
+    tracer = Tracer(catalogue, "small.packed_notes_256")
+    spans = []
+    for part in said["windows"]:
+        for place in range(part["window_start"], part["window_start"] + part["token_count"]):
+            found = tracer.trace(part["ordinal"], place)
+            assert found.doc_id == doc_id
+            if found.what == "token":
+                assert found.token_id == own["input_ids"][found.document_token or 0]
+                assert found.text_start is not None and found.source_start is not None
+                spans.append((found.text_start, found.text_end, found.source_start, found.source_end))
+    assert b"".join(content[start:end] for start, end, *_ in spans) == content
+    for start, end, source_start, source_end in spans:
+        assert original[source_start:source_end].replace(b"\r", b"") == content[start:end]

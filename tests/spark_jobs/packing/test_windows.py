@@ -19,12 +19,13 @@ PARTS = [
 ]
 
 
-def batch(parts: list[tuple[int, int, str, int, list[int], bool]]) -> pa.RecordBatch:
-    """Parts as Spark sends them."""
+def batch(parts: list[tuple[int, int, str, int, list[int], bool]], begins: bool = False) -> pa.RecordBatch:
+    """Parts as Spark sends them; `begins` puts a beginning of document before each document."""
     columns = list(zip(*parts, strict=True)) or [()] * 6
     types = [pa.int64(), pa.int32(), pa.string(), pa.int64(), pa.list_(pa.int32()), pa.bool_()]
-    names = ["ordinal", "window_start", "doc_id", "document_start", "ids", "ends"]
+    names = ["ordinal", "window_start", "doc_id", "document_start", "ids", "ends", "begins"]
     arrays = [pa.array(list(column), kind) for column, kind in zip(columns, types, strict=True)]
+    arrays.append(pa.array([begins and part[3] == 0 and bool(part[4]) for part in parts], pa.bool_()))
     return pa.RecordBatch.from_arrays(arrays, names=names)
 
 
@@ -47,6 +48,15 @@ def test_windows_are_laid_out_as_drawn() -> None:
         {"doc_id": "c", "document_start": 8, "token_count": 1, "window_start": 0},
         {"doc_id": "d", "document_start": 0, "token_count": 2, "window_start": 1},
     ]
+
+
+def test_a_beginning_of_document_comes_before_the_first_piece() -> None:
+    """It takes a place of its own in the first piece of a document, and in no other."""
+    facts = WindowFacts(8, end_of_document_id=0, padding_id=1, vocabulary_size=10, beginning_of_document_id=3)
+    parts = [(0, 0, "a", 0, [5, 6], True), (0, 4, "b", 0, [7, 8, 9], False), (1, 0, "b", 3, [4], True)]
+    found = [row for windows in assemble_windows([batch(parts, begins=True)], facts) for row in windows.to_pylist()]
+    assert [row["input_ids"] for row in found] == [[3, 5, 6, 0, 3, 7, 8, 9], [4, 0, 1, 1, 1, 1, 1, 1]]
+    assert [segment["token_count"] for row in found for segment in row["segments"]] == [4, 4, 2]
 
 
 @pytest.mark.parametrize("cut", range(6))

@@ -1,0 +1,146 @@
+"""Which file of a packed table holds which ordinals, and which windows hold a document, by PyIceberg alone.
+
+    file A  ordinals 0..4095       row of ordinal o in a file = o - smallest
+    file B  ordinals 4096..9999
+
+A window is found by the files' bounds in the metadata. A document is found by reading `segments` of the increments
+that may hold it, and no other wide column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.conversions import from_bytes
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression, In
+from pyiceberg.table import Table as IcebergTable
+from pyiceberg.types import LongType
+
+from spark_jobs.exceptions import ConfigError, TableMismatchError
+
+_BATCH_ROWS = 64
+_SCAN_ROWS = 8192
+
+
+class OrdinalRun(NamedTuple):
+    """One data file: where it is, and the ordinals [start, end) it holds."""
+
+    path: str
+    start: int
+    end: int
+
+
+class Packed(NamedTuple):
+    """What a packed table is of.
+
+    Attributes:
+        corpus: its namespace.
+        dataset: whose documents it holds.
+        window_tokens: length of a window.
+    """
+
+    corpus: str
+    dataset: str
+    window_tokens: int
+
+
+def packed_facts(identifier: str, table: IcebergTable) -> Packed:
+    """Read from name and properties what a packed table is of.
+
+    Raises:
+        ConfigError: it is no packed table.
+    """
+    corpus, _, name = identifier.partition(".")
+    size = table.properties.get("headrace.window-tokens", "")
+    if not size or not (name.startswith("packed_") and name.endswith(f"_{size}")):
+        raise ConfigError(f"table {identifier}: is not packed; name a <corpus>.packed_<dataset>_<length> table")
+    return Packed(corpus, name.removeprefix("packed_").removesuffix(f"_{size}"), int(size))
+
+
+def ordinal_runs(
+    identifier: str, table: IcebergTable, snapshot_id: int | None = None, narrow: BooleanExpression | None = None
+) -> list[OrdinalRun]:
+    """List the files of a packed table by their ordinals.
+
+    Args:
+        identifier: its name, for messages.
+        table: the table.
+        snapshot_id: which state of it; by default the head.
+        narrow: which partitions; by default all, which must then hold all ordinals from 0.
+
+    Raises:
+        TableMismatchError: a file holds anything but one run of ordinals, or runs leave a gap.
+    """
+    ordinal = table.schema().find_field("ordinal").field_id
+    found = []
+    for task in table.scan(narrow or AlwaysTrue(), snapshot_id=snapshot_id).plan_files():
+        lower, upper = ((bounds or {}).get(ordinal) for bounds in (task.file.lower_bounds, task.file.upper_bounds))
+        start = int(from_bytes(LongType(), lower)) if lower is not None else 0
+        end = int(from_bytes(LongType(), upper)) + 1 if upper is not None else 0
+        if end - start != task.file.record_count or task.delete_files:
+            raise TableMismatchError(
+                f"{identifier}: file {task.file.file_path} has {task.file.record_count} rows for ordinals {start} to "
+                f"{end - 1}; a file holds one run of ordinals and has no delete files: pack the table again"
+            )
+        found.append(OrdinalRun(task.file.file_path, start, end))
+    found.sort(key=lambda run: run.start)
+    expected = 0 if narrow is None else None
+    for run in found:
+        if expected is not None and run.start != expected:
+            raise TableMismatchError(
+                f"{identifier}: ordinal {expected} should come next, but {run.path} starts at {run.start}; ordinals "
+                "are dense from 0: pack the table again"
+            )
+        expected = run.end if narrow is None else None
+    return found
+
+
+def read_window(table: IcebergTable, run: OrdinalRun, ordinal: int, columns: list[str]) -> dict[str, Any]:
+    """Some columns of one window, reading no more than up to its row in its row group."""
+    place = ordinal - run.start
+    with table.io.new_input(run.path).open() as stream:
+        file = pq.ParquetFile(stream, buffer_size=1 << 16, pre_buffer=False)
+        group = 0
+        while place >= file.metadata.row_group(group).num_rows:
+            place -= file.metadata.row_group(group).num_rows
+            group += 1
+        for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns):
+            if place < batch.num_rows:
+                row: dict[str, Any] = batch.slice(place, 1).to_pylist()[0]
+                return row
+            place -= batch.num_rows
+    raise TableMismatchError(f"ordinal {ordinal} is not in {run.path}, whose metadata says so; pack the table again")
+
+
+def find_windows(
+    identifier: str, table: IcebergTable, doc_ids: Collection[str], increments: Collection[int] | None = None
+) -> Iterator[tuple[OrdinalRun, int, list[dict[str, Any]]]]:
+    """Find the windows that hold some documents.
+
+    Args:
+        identifier: name of the packed table.
+        table: the table.
+        doc_ids: documents.
+        increments: of the table, where it is known which ones may hold them; by default all are read.
+
+    Yields:
+        File, ordinal, and all segments of each such window, ascending by ordinal.
+    """
+    narrow = None if increments is None else In("increment", sorted(increments))
+    wanted = pa.array(sorted(doc_ids), pa.string())
+    for run in ordinal_runs(identifier, table, narrow=narrow):
+        with table.io.new_input(run.path).open() as stream:
+            file = pq.ParquetFile(stream)
+            for batch in file.iter_batches(_SCAN_ROWS, columns=["ordinal", "segments"]):
+                segments = batch.column("segments")
+                hits = pc.is_in(pc.struct_field(segments.flatten(), "doc_id"), value_set=wanted)
+                rows = pc.unique(pc.filter(pc.list_parent_indices(segments), hits))
+                found = batch.take(rows)
+                for ordinal, parts in zip(
+                    found.column("ordinal").to_pylist(), found.column("segments").to_pylist(), strict=True
+                ):
+                    yield run, ordinal, parts

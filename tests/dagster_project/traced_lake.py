@@ -1,0 +1,185 @@
+"""A small lake made with PyIceberg and Arrow alone, from the kernels: documents with edits, tokens, a packed table."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+
+from spark_jobs.lake.catalogue import ensure_table, open_catalogue
+from spark_jobs.lake.increments import INCREMENTS
+from spark_jobs.lake.settings import settings_at
+from spark_jobs.lake.tables import Table
+from spark_jobs.packing.byte_pairs import Encoder, train_byte_pairs
+from spark_jobs.packing.histogram_plan import plan_slots
+from spark_jobs.packing.packed import packed_table
+from spark_jobs.packing.tokenizer import TOKENIZER
+from spark_jobs.packing.tokens import TOKENS
+from spark_jobs.packing.units import cut_documents
+from spark_jobs.packing.windows import WindowFacts, assemble_windows
+from spark_jobs.sources.documents import DOCUMENTS
+from spark_jobs.text.normalization import RULES, normalize
+from spark_jobs.text.texts import TEXTS
+
+SIZE = 16
+PACKED = f"main.packed_code_{SIZE}"
+SOURCES: dict[str, tuple[bytes, str]] = {
+    "plain.py": (b"def f(x):\n    return x + 1\n", "utf-8"),
+    "windows.py": (b"import os\r\nimport sys\r\nprint(os, sys)\r\n", "utf-8"),
+    "decomposed.py": ("name = 'cafe\u0301 \u2603 \U0001f40d'\n".encode(), "utf-8"),
+    "marked.py": (b"\xef\xbb\xbfvalue = 'caf\xc3\xa9'\n", "utf-8-sig"),
+    "latin.py": ("# -*- coding: latin-1 -*-\nname = 'caf\u00e9 au lait'\n".encode("latin-1"), "iso-8859-1"),
+    "long.py": (b"for number in range(10):\n    print(number, number ** 2)\n" * 6, "utf-8"),
+}
+
+
+@dataclass(frozen=True)
+class TracedLake:
+    """What was made.
+
+    Attributes:
+        catalogue: of the lake.
+        environment: PyIceberg's settings of it.
+        ids: tokens by path.
+        doc_ids: by path.
+    """
+
+    catalogue: Catalog
+    environment: dict[str, str]
+    ids: dict[str, list[int]]
+    doc_ids: dict[str, str]
+
+
+def make(root: Path) -> TracedLake:
+    """Make the lake in a folder."""
+    lake = settings_at(root)
+    environment = {f"PYICEBERG_CATALOG__LAKE__{k.upper()}": v for k, v in lake.properties.items()}
+    catalogue = open_catalogue(lake)
+    texts = {path: normalize(data.decode(encoding)) for path, (data, encoding) in SOURCES.items()}
+    file = train_byte_pairs([text for text, _ in texts.values()], 330, 2)
+    sha256 = hashlib.sha256(file.encode()).hexdigest()
+    encoded = Encoder(file).encode([text for text, _ in texts.values()], 1 << 20)
+    ids = {path: found.tolist() for path, found in zip(texts, encoded, strict=True)}
+    doc_ids = {path: hashlib.sha256(path.encode()).hexdigest()[:32] for path in texts}
+
+    documents, normal = [], []
+    for path, (data, encoding) in SOURCES.items():
+        documents.append(
+            {
+                "increment": 1,
+                "shard": 0,
+                "doc_id": doc_ids[path],
+                "repository": "pages",
+                "path": path,
+                "revision": "r1",
+                "kind": "code",
+                "licence": "MIT",
+                "content": data.decode(encoding),
+                "encoding": encoding,
+                "content_sha256": hashlib.sha256(data).hexdigest(),
+                "byte_count": len(data),
+            }
+        )
+        text, edits = texts[path]
+        rows = zip(
+            edits.rule.tolist(),
+            edits.start.tolist(),
+            edits.end.tolist(),
+            edits.replacement_length.tolist(),
+            strict=True,
+        )
+        normal.append(
+            {
+                "increment": 1,
+                "shard": 0,
+                "doc_id": doc_ids[path],
+                "kind": "code",
+                "content": text,
+                "edits": [
+                    {"rule": RULES[rule], "start": start, "end": end, "replacement_length": length}
+                    for rule, start, end, length in rows
+                ],
+            }
+        )
+    tokens = [
+        {
+            "increment": 0,
+            "dataset": "code",
+            "shard": 0,
+            "doc_id": doc_ids[path],
+            "input_ids": own,
+            "token_count": len(own),
+        }
+        for path, own in ids.items()
+    ]
+    tokenizer = {
+        "increment": 0,
+        "sha256": sha256,
+        "vocabulary_size": 330,
+        "special_tokens": [("<|endoftext|>", 0), ("<|padding|>", 1)],
+        "end_of_document_id": 0,
+        "padding_id": 1,
+        "file": file,
+    }
+    taken = {"increment": 0, "dataset": "code", "dataset_increment": 1, "arrival_count": len(SOURCES)}
+    write(catalogue, "code.documents", DOCUMENTS, documents)
+    write(catalogue, "code.texts", TEXTS, normal)
+    write(catalogue, "main.increments", INCREMENTS, [taken])
+    write(catalogue, "main.tokens", TOKENS, tokens)
+    write(catalogue, "main.tokenizer", TOKENIZER, [tokenizer])
+    windows = pack([(doc_ids[path], own) for path, own in ids.items()])
+    properties = {
+        "headrace.tokenizer-sha256": sha256,
+        "headrace.vocabulary-size": "330",
+        "headrace.end-of-document-id": "0",
+        "headrace.padding-id": "1",
+        "headrace.generation": "first",
+    }
+    write(catalogue, PACKED, packed_table("code", SIZE), windows, properties)
+    return TracedLake(catalogue, environment, ids, doc_ids)
+
+
+def pack(documents: list[tuple[str, list[int]]]) -> list[dict[str, Any]]:
+    """Windows of some documents, without Spark."""
+    pieces = cut_documents(np.array([len(ids) for _, ids in documents]), SIZE)
+    lengths, counts = np.unique(pieces.length, return_counts=True)
+    plan = plan_slots(dict(zip(lengths.tolist(), counts.tolist(), strict=True)), SIZE)
+    order = np.argsort(-pieces.length, kind="stable")
+    windows, places = np.empty_like(order), np.empty_like(order)
+    windows[order], places[order] = plan.place(np.arange(len(order)), pieces.length[order])
+    parts = [
+        {
+            "ordinal": int(windows[n]),
+            "window_start": int(places[n]),
+            "doc_id": documents[d][0],
+            "document_start": int(pieces.document_start[n]),
+            "ids": documents[d][1][int(pieces.document_start[n]) :][: int(pieces.own_tokens[n])],
+            "begins": False,
+            "ends": bool(pieces.ends[n]),
+        }
+        for n, d in enumerate(pieces.document.tolist())
+    ]
+    parts.sort(key=lambda part: (part["ordinal"], part["window_start"]))
+    kinds = [pa.int64(), pa.int32(), pa.string(), pa.int64(), pa.list_(pa.int32()), pa.bool_(), pa.bool_()]
+    schema = pa.schema(list(zip(parts[0], kinds, strict=True)))
+    facts = WindowFacts(SIZE, end_of_document_id=0, padding_id=1, vocabulary_size=330)
+    batches = assemble_windows([pa.RecordBatch.from_pylist(parts, schema=schema)], facts)
+    return [{**row, "increment": 0} for batch in batches for row in batch.to_pylist()]
+
+
+def write(
+    catalogue: Catalog,
+    identifier: str,
+    declared: Table,
+    rows: list[dict[str, Any]],
+    properties: dict[str, str] | None = None,
+) -> None:
+    """Make a table as declared and append rows."""
+    own = {key: value for key, value in declared.properties.items() if not key.startswith("write.")}  # Spark's alone
+    table = ensure_table(catalogue, identifier, replace(declared, properties=own), properties or {})
+    table.append(pa.Table.from_pylist(rows, schema=table.schema().as_arrow()))

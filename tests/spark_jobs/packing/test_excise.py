@@ -1,0 +1,246 @@
+"""Excision: documents go, every other row stays where it is, and whatever happens in between the table is whole."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyiceberg.catalog import Catalog
+
+from spark_jobs.exceptions import ConfigError, InputError
+from spark_jobs.lake.binding import Binding
+from spark_jobs.lake.digest import digest
+from spark_jobs.lake.ledger import Ledger
+from spark_jobs.lake.maintenance import expire
+from spark_jobs.lake.materialize import Lake, materialize
+from spark_jobs.packing.excise import excise, successors
+from spark_jobs.packing.excision import excise_windows
+from spark_jobs.packing.ordinals import find_windows, ordinal_runs
+from spark_jobs.packing.packed import packed_step
+from spark_jobs.packing.packed_config import PackedConfig
+from spark_jobs.packing.windows import WINDOWS_SCHEMA
+from tests.conftest import LakeAt
+from tests.spark_jobs.packing.test_packed import ORDERED_SCHEMA, TOKENS_SCHEMA, L, arrow, corpus, line_tokenizer
+
+TABLE = f"main.packed_code_{L}"
+PADDING = 1
+Rows = dict[int, dict[str, Any]]
+
+
+@st.composite
+def windows(draw: st.DrawFn) -> list[list[tuple[str, int]]]:
+    """Windows as lists of (document, tokens) that fit 16."""
+    found = []
+    for _ in range(draw(st.integers(1, 6))):
+        parts: list[tuple[str, int]] = []
+        for part in draw(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 16)), min_size=1, max_size=5)):
+            if sum(count for _, count in parts) + part[1] <= 16:
+                parts.append(part)
+        found.append(parts)
+    return found
+
+
+@settings(max_examples=300)
+@given(windows(), st.sets(st.sampled_from("abcd")), st.integers(0, 3))
+def test_segments_are_closed_up_to_the_left(made: list[list[tuple[str, int]]], gone: set[str], skip: int) -> None:
+    """What stays keeps its tokens and order, abuts from place 0, and the rest of the window is padding."""
+    rows, expected = [], []
+    for ordinal, parts in enumerate(made):
+        ids: list[int] = []
+        segments, kept_ids, kept = [], [], []
+        for document, count in parts:
+            own = [100 * ordinal + len(ids) + n for n in range(count)]
+            segment = {"doc_id": document, "document_start": len(ids), "token_count": count}
+            segments.append({**segment, "window_start": len(ids)})
+            if document not in gone:
+                kept.append({**segment, "window_start": len(kept_ids)})
+                kept_ids += own
+            ids += own
+        rows.append({"ordinal": ordinal, "token_count": len(ids), "input_ids": _padded(ids), "segments": segments})
+        expected.append(
+            {"ordinal": ordinal, "token_count": len(kept_ids), "input_ids": _padded(kept_ids), "segments": kept}
+        )
+    batch = pa.RecordBatch.from_pylist(rows, schema=WINDOWS_SCHEMA).slice(skip)
+    found = [row for part in excise_windows([batch], gone, 16, PADDING) for row in part.to_pylist()]
+    assert found == expected[skip:]
+
+
+def _padded(ids: list[int]) -> list[int]:
+    return ids + [PADDING] * (16 - len(ids))
+
+
+def pack(lake: Lake, folder: Path, seed: int, increment: int, version: int = 0) -> None:
+    """Materialize one increment of the packed table from Parquet files."""
+    made = corpus(seed)
+    tables = {
+        "tokens": arrow(made.tokens, TOKENS_SCHEMA),
+        "ordered": arrow(made.ordered, ORDERED_SCHEMA),
+        "tokenizer": pa.Table.from_pylist(
+            [
+                {
+                    "sha256": "ab" * 32,
+                    "vocabulary_size": 100_000,
+                    "end_of_document_id": 0,
+                    "padding_id": PADDING,
+                    "special_tokens": [],
+                    "file": line_tokenizer(),
+                }
+            ],
+            schema=pa.schema(
+                {
+                    "sha256": pa.string(),
+                    "vocabulary_size": pa.int32(),
+                    "end_of_document_id": pa.int32(),
+                    "padding_id": pa.int32(),
+                    "special_tokens": pa.map_(pa.string(), pa.int32()),
+                    "file": pa.string(),
+                }
+            ),
+        ),
+    }
+    inputs = {}
+    for name, table in tables.items():
+        path = folder / f"{name}-{increment}.parquet"
+        if not path.exists():  # its time is part of the step key
+            pq.write_table(table, path)
+        inputs[name] = str(path)
+    config = PackedConfig(dataset="code", window_tokens=L, rows_per_file=5, seed=version)
+    materialize(lake, Binding(packed_step("code", L), "main", inputs, config, only=increment))
+
+
+def rows(catalogue: Catalog) -> Rows:
+    """What readers see, by ordinal."""
+    found = catalogue.load_table(TABLE).scan().to_arrow().to_pylist()
+    return {row["ordinal"]: row for row in found}
+
+
+def files(catalogue: Catalog) -> set[str]:
+    """Data files of the head."""
+    return {run.path for run in ordinal_runs(TABLE, catalogue.load_table(TABLE))}
+
+
+def test_excised_documents_are_gone_and_all_else_is_as_it_was(lake_at: LakeAt, tmp_path: Path) -> None:
+    """Only files that hold their windows are rewritten; ordinals, other segments, ledger and tags stay right."""
+    lake = lake_at(tmp_path / "lake")
+    pack(lake, tmp_path, seed=1, increment=0)
+    table = lake.catalogue.load_table(TABLE)
+    first = table.current_snapshot()
+    assert first is not None
+    table.manage_snapshots().create_tag(first.snapshot_id, "blend_1").commit()
+    pack(lake, tmp_path, seed=2, increment=1)
+    before, files_before = rows(lake.catalogue), files(lake.catalogue)
+    generation = lake.catalogue.load_table(TABLE).properties["headrace.generation"]
+    gone = sorted({segment["doc_id"] for row in (before[0], before[7]) for segment in row["segments"]})[:3]
+    alone = next(s[0]["doc_id"] for s in (r["segments"] for r in before.values()) if len(s) == 1)
+    gone.append(alone)
+    held = {o for o, row in before.items() if {s["doc_id"] for s in row["segments"]} & set(gone)}
+
+    done = excise(lake, TABLE, [*gone, "f" * 32])
+    after, files_after = rows(lake.catalogue), files(lake.catalogue)
+    assert set(done.ordinals) == held == {ordinal for ordinal in before if before[ordinal] != after[ordinal]}
+    assert sorted(after) == sorted(before)
+    for ordinal, row in after.items():
+        stays = [s for s in before[ordinal]["segments"] if s["doc_id"] not in gone]
+        assert [s["doc_id"] for s in row["segments"]] == [s["doc_id"] for s in stays]
+        ids = [t for s in stays for t in before[ordinal]["input_ids"][s["window_start"] :][: s["token_count"]]]
+        assert row["input_ids"] == ids + [PADDING] * (L - len(ids))
+        assert row["token_count"] == len(ids)
+    assert any(not row["segments"] for row in after.values()), "a window of one such document alone is all padding"
+    assert len(files_before - files_after) == done.files_rewritten < len(files_before)
+    assert done.doc_ids == tuple(sorted(gone))
+    assert done.tokens_removed == sum(row["token_count"] - after[o]["token_count"] for o, row in before.items())
+
+    head = lake.catalogue.load_table(TABLE)
+    assert {first.snapshot_id, done.old_snapshot_id} <= set(successors(head))
+    assert set(successors(head).values()) == {done.new_snapshot_id}
+    assert head.refs()["blend_1"].snapshot_id == done.new_snapshot_id
+    assert done.tags_moved == ("blend_1",)
+    assert head.properties["headrace.generation"] == generation
+    ledger = Ledger(lake.catalogue)
+    ledger.refresh()
+    for number, row in ledger.increments(TABLE).items():
+        landed = lake.session().table(f"lake.{TABLE}").where(f"increment = {number}")
+        assert row.data_version == digest(landed)
+    assert sorted(ledger.increments(TABLE)) == [0, 1]
+    pack(lake, tmp_path, seed=1, increment=0)
+    pack(lake, tmp_path, seed=2, increment=1)
+    assert rows(lake.catalogue) == after, "the step keys are known, so nothing is computed again"
+
+    pack(lake, tmp_path, seed=3, increment=2)
+    assert len(rows(lake.catalogue)) > len(after)
+    second = excise(lake, TABLE, [next(s["doc_id"] for s in after[1]["segments"])])
+    assert set(successors(lake.catalogue.load_table(TABLE)).values()) == {second.new_snapshot_id}
+    assert expire(lake.session(), lake.catalogue, TABLE, _later()) > 0
+    assert not any(file in _all_files(tmp_path / "lake") for file in files_before - files_after)
+    assert list(find_windows(TABLE, lake.catalogue.load_table(TABLE), gone)) == []
+
+
+def _later() -> Any:
+    from datetime import UTC, datetime, timedelta
+
+    return datetime.now(UTC) + timedelta(days=1)
+
+
+def _all_files(root: Path) -> set[str]:
+    return {f"file://{path}" for path in root.rglob("*.parquet")} | {str(path) for path in root.rglob("*.parquet")}
+
+
+class Killed(BaseException):
+    """Stands for `kill -9`: no handler of errors sees it."""
+
+
+class Killer:
+    """Lets so many commits of the catalogue happen, then kills."""
+
+    def __init__(self, catalogue: Catalog, commits: int) -> None:
+        self._commit, self._left = catalogue.commit_table, commits
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Commit, or die."""
+        self._left -= 1
+        if self._left < 0:
+            raise Killed
+        return self._commit(*args, **kwargs)
+
+
+def test_a_kill_leaves_the_table_as_it_was_or_excised(
+    lake_at: LakeAt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed before any of its commits, the next call ends what is left, and nothing is computed again."""
+    lake = lake_at(tmp_path / "lake")
+    pack(lake, tmp_path, seed=1, increment=0)
+    before = rows(lake.catalogue)
+    gone = before[0]["segments"][0]["doc_id"]
+
+    def there(now: Rows) -> bool:
+        return any(s["doc_id"] == gone for row in now.values() for s in row["segments"])
+
+    for commits in range(4):
+        with monkeypatch.context() as patch, contextlib.suppress(Killed):
+            patch.setattr(lake.catalogue, "commit_table", Killer(lake.catalogue, commits))
+            excise(lake, TABLE, [gone])
+        now = rows(lake.catalogue)
+        assert now == before or not there(now)
+        if now != before:
+            break
+    excise(lake, TABLE, [gone])
+    after = rows(lake.catalogue)
+    assert sorted(after) == sorted(before) and not there(after)
+    pack(lake, tmp_path, seed=1, increment=0)
+    assert rows(lake.catalogue) == after
+
+
+def test_tables_that_are_not_packed_are_refused(lake_at: LakeAt, tmp_path: Path) -> None:
+    """A table that is not there, and one that is something else, are errors that name it."""
+    lake = lake_at(tmp_path / "lake")
+    with pytest.raises(InputError, match="nowhere is not in the lake"):
+        excise(lake, "main.nowhere", ["a" * 32])
+    pack(lake, tmp_path, seed=1, increment=0)
+    with pytest.raises(ConfigError, match="is not packed"):
+        excise(lake, "system.materializations", ["a" * 32])

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from spark_jobs.code.blanking import blank
-from spark_jobs.code.dependency import Dependency, Repository, evidence_of
+from spark_jobs.code.dependency import MAX_EVIDENCE_CHARACTERS, Dependency, Repository, evidence_of
 from spark_jobs.code.source_names import dotted_names, nearest
 
 _PACKAGE: Final = re.compile(rb"\bpackage[ \t]+([\w.]+)\s*;")
@@ -120,7 +120,7 @@ def _needed(source: JavaSource, packages: Index, paths: tuple[str, ...], index: 
         elif "." in name and first not in ("this", "super"):
             found = find_type(packages, name) if not name.startswith(".") else None
             if found is not None:
-                yield nearest(paths, index, found), "import", name[:200]
+                yield nearest(paths, index, found), "import", name[:MAX_EVIDENCE_CHARACTERS]
     yield from unused
 
 

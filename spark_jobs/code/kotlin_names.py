@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from spark_jobs.code.blanking import blank
-from spark_jobs.code.dependency import Dependency, Repository, evidence_of
+from spark_jobs.code.dependency import MAX_EVIDENCE_CHARACTERS, Dependency, Repository, evidence_of
 from spark_jobs.code.java_names import Index, find_type
 from spark_jobs.code.source_names import dotted_names, nearest
 
@@ -129,5 +129,5 @@ def _needed(
     for name in sorted(name for name in source.names if "." in name):
         found = find_type(packages, name)
         if found is not None and name.partition(".")[0] not in bound:
-            yield nearest(paths, index, found), "import", name[:200]
+            yield nearest(paths, index, found), "import", name[:MAX_EVIDENCE_CHARACTERS]
     yield from unused

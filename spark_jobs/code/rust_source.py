@@ -21,7 +21,7 @@ from spark_jobs.code.source_names import path_words
 
 # A pattern that begins with a literal is found at the speed of memory; what stands before it is checked afterwards.
 _MOD: Final = re.compile(rb"mod\s+(?:r#)?(\w+)\s*([;{])")
-_USE: Final = re.compile(rb"use\s+((?:::|[\w{*])[^;]*);")
+_USE: Final = re.compile(rb"use\s+((?:::|[\w{*])[^;]{0,8192});")
 _EXTERN: Final = re.compile(rb"extern\s+crate\s+(?:r#)?(\w+)(?:\s+as\s+(\w+))?\s*;")
 _DEFINED: Final = tuple(
     re.compile(keyword + rb"\s+(?:r#)?([^\W\d]\w*)")
@@ -30,6 +30,7 @@ _DEFINED: Final = tuple(
 _MACRO: Final = re.compile(rb"macro_rules!\s*(\w+)")
 _PATH_ATTRIBUTE: Final = re.compile(rb'\bpath\s*=\s*(?:r#*)?"( *)"')
 _TOKENS: Final = re.compile(r"::|\w+|[{},*]")
+_MOST_NESTED: Final = 32
 _TEST: Final = re.compile(rb"#\s*\[\s*cfg\s*\(\s*test\s*\)\s*\]")
 
 
@@ -83,13 +84,14 @@ def read_rust(text: str) -> Scope:
         The module that the file is; modules inside it are `inner`.
     """
     source = text.encode()
-    return _scope(source, blank(source, "Rust"), 0, len(source), is_test=False)
+    return _scope(source, blank(source, "Rust"), (0, len(source)), 0, is_test=False)
 
 
-def _scope(source: bytes, code: bytes, begin: int, end: int, *, is_test: bool) -> Scope:
-    """The module between two positions."""
+def _scope(source: bytes, code: bytes, span: tuple[int, int], depth: int, *, is_test: bool) -> Scope:
+    """The module between two positions; modules nested deeper than `_MOST_NESTED` count as its own code."""
+    begin, end = span
     scope, own, at = Scope(is_test), [], begin
-    for found in _MOD.finditer(code, begin, end):
+    for found in _MOD.finditer(code, begin, end) if depth < _MOST_NESTED else ():
         if found.start() < at or not _begins_word(code, found.start()):
             continue  # inside a module that was read already
         name, attributes = found[1].decode(), _attributes(code, begin, found.start())
@@ -100,7 +102,7 @@ def _scope(source: bytes, code: bytes, begin: int, end: int, *, is_test: bool) -
         else:
             close = _closing_brace(code, found.end(), end)
             for_tests = is_test or _TEST.search(code, *attributes) is not None
-            scope.inner[name] = _scope(source, code, found.end(), close, is_test=for_tests)
+            scope.inner[name] = _scope(source, code, (found.end(), close), depth + 1, is_test=for_tests)
             own.append(code[at : found.start()])
             at = close
     _read_own(scope, b" ".join([*own, code[at:end]]))

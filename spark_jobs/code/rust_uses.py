@@ -15,7 +15,7 @@ from __future__ import annotations
 import posixpath
 import re
 import tomllib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -25,6 +25,8 @@ from spark_jobs.code.rust_source import Scope, Use, read_rust
 
 _TARGETS: Final = re.compile(r"(?:src/(?:lib|main)|build|(?:src/bin|tests|examples|benches)/(?:[^/]+|[^/]+/main))\.rs")
 _MOST_HOPS: Final = 8
+_MOST_PLACES: Final = 16
+"""Modules that one file may be in one crate: files that declare each other twice would otherwise make 2^n of them."""
 
 
 @dataclass
@@ -149,6 +151,7 @@ class _Trees:
         if path.endswith("src/lib.rs") or (path in package.targets[:1]):
             self.libraries.setdefault(package.name, root)
         waiting = [root]
+        places: Counter[int] = Counter()
         while waiting:
             module = waiting.pop()
             self.modules.append(module)
@@ -161,7 +164,8 @@ class _Trees:
             waiting += module.children.values()
             for name, value in module.scope.declared:
                 child = self._file_module(module, name, value)
-                if child is not None:
+                if child is not None and places[child.file] < _MOST_PLACES:
+                    places[child.file] += 1
                     module.parts.append((name, child.file))
                     module.children.setdefault(name, child)
                     waiting.append(child)

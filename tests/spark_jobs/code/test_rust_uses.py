@@ -142,6 +142,14 @@ def test_circles_end() -> None:
     assert ("src/lib.rs", "src/a.rs", "module") in found(files)
 
 
+def test_deep_nesting_and_doubled_declarations_cost_little() -> None:
+    """A thousand modules in each other, and files that each declare the next one twice."""
+    deep = "mod m { " * 1000 + "use crate::f0::X; " + "}" * 1000
+    files = {f"src/f{n}.rs": f'#[path = "f{n + 1}.rs"] mod a;\n#[path = "f{n + 1}.rs"] mod b;\n' for n in range(40)}
+    edges = found({**files, "src/f40.rs": "pub struct X;\n", "src/lib.rs": f"mod f0;\n{deep}"})
+    assert ("src/f39.rs", "src/f40.rs", "module") in edges
+
+
 def test_broken_sources_and_manifests_are_read_as_far_as_they_go() -> None:
     """An unclosed module, a `use` without an end, a Cargo.toml that is no TOML."""
     repository = repository_of(

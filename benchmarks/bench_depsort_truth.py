@@ -193,7 +193,7 @@ def _dep_info(root: Path, target: Path) -> set[str]:
         for line in listing.read_text().splitlines():
             path = Path(line.removesuffix(":"))
             if line.endswith(":") and path.suffix == ".rs" and (own / path).is_file() and not path.is_absolute():
-                found.add(path.as_posix())
+                found.add(os.path.normpath(path))
     return found
 
 

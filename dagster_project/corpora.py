@@ -80,7 +80,11 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
         (tokenizer, {"survivors": own("survivors"), "texts": each("texts")}, _tokenizer_config(declared), "packing"),
         (
             tokens,
-            {"survivors": own("survivors"), "texts": each("texts"), "tokenizer": own("tokenizer")},
+            {
+                "survivors": own("survivors"),
+                "texts": each("texts"),
+                **{name: own(name) for name in ("tokenizer", "tokenizer_certificate")},
+            },
             {},
             "packing",
         ),

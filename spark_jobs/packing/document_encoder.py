@@ -5,7 +5,7 @@
     a thousandth, by hash of doc_id     fast and reference; the first difference is an error
 
 Documents are read from the buffers of Arrow columns. ASCII is found for a whole column at once; other documents are
-decoded, which refuses bytes that are no UTF-8, and their code points are looked up in a table.
+decoded, which refuses bytes that are no UTF-8, and their code points beyond ASCII are looked up in a table.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BoolArray = npt.NDArray[np.bool_]
 _log = logging.getLogger(__name__)
 _CHECKED_ONE_IN = 1000
 _MOST_CHECKED_BYTES = 1 << 20  # of the first document; those chosen by hash are checked whatever their size
-_SCANNED_CHARACTERS = 1 << 20
+_SCANNED_BYTES = 1 << 20
 
 
 @dataclass
@@ -88,9 +88,34 @@ class DocumentColumn:
         """
         if self._ascii[row]:
             return False
-        text = self.text(row)
-        parts = (text[start : start + _SCANNED_CHARACTERS] for start in range(0, len(text), _SCANNED_CHARACTERS))
-        return any(bool(code_points[np.frombuffer(part.encode("utf-32-le"), np.uint32)].any()) for part in parts)
+        self.text(row)  # refuses what is no UTF-8
+        data = np.frombuffer(self._content[row].as_buffer(), np.uint8)
+        parts = range(0, len(data), _SCANNED_BYTES)
+        return any(
+            bool(code_points[code_points_beyond_ascii(data, part, part + _SCANNED_BYTES)].any()) for part in parts
+        )
+
+
+def code_points_beyond_ascii(data: npt.NDArray[np.uint8], start: int, end: int) -> npt.NDArray[np.int64]:
+    """Code points of a text that are not ASCII.
+
+    Args:
+        data: (B,) its UTF-8, which is valid.
+        start: first byte looked at.
+        end: end of the bytes looked at; a character that begins before it is read whole.
+
+    Returns:
+        (C,) those whose first byte lies between start and end, in order.
+    """
+    places = np.flatnonzero(data[start:end] >= 0xC0) + start
+    last = len(data) - 1
+    first, *following = (data[np.minimum(places + step, last)].astype(np.int64) for step in range(4))
+    second, third, fourth = (byte & 0x3F for byte in following)
+    return np.select(
+        [first < 0xE0, first < 0xF0],
+        [(first & 0x1F) << 6 | second, (first & 0x0F) << 12 | second << 6 | third],
+        (first & 0x07) << 18 | second << 12 | third << 6 | fourth,
+    )
 
 
 @dataclass

@@ -29,7 +29,13 @@ import numpy as np
 import numpy.typing as npt
 
 from spark_jobs.packing.byte_pairs import can_cut_at_lines, load_reference
-from spark_jobs.packing.class_probes import character_probes, code_point_runs, line_ends, structure_probes
+from spark_jobs.packing.class_probes import (
+    character_probes,
+    code_point_runs,
+    line_ends,
+    structure_probes,
+    telling_probe,
+)
 from spark_jobs.packing.fast_encoder import NO_ENCODER, FastEncoder, Int32Array, encoder_version, reference_version
 from spark_jobs.packing.pre_tokenization import splitting_name, token_bytes
 from spark_jobs.packing.revealing import boundaries, whole_words
@@ -221,13 +227,22 @@ class _Comparison:
             if expected != found or len(expected) != run.joined_length
             for number in range(run.first, run.last + 1)
         ]
-        probes = [probe for number in doubtful for probe in character_probes(chr(number))]
-        equal = np.fromiter((expected == found for expected, found in self._ids(revealing, probes)), dtype=np.bool_)
-        every = equal.reshape(len(doubtful), -1).all(axis=1) if doubtful else equal
-        excluded = np.array(doubtful, dtype=np.int64)[~every].tolist()
+        # One context shows nearly all that differ; only what it does not tell apart needs the others.
+        telling = self._are_equal(revealing, [[telling_probe(chr(number))] for number in doubtful])
+        excluded = [number for number, equal in zip(doubtful, telling, strict=True) if not equal]
+        others = [number for number, equal in zip(doubtful, telling, strict=True) if equal]
+        same = self._are_equal(revealing, [character_probes(chr(number)) for number in others])
+        excluded += [number for number, equal in zip(others, same, strict=True) if not equal]
         if len(excluded) > _MOST_EXCLUDED:
             raise _RefusedError(f"the two differ in {len(excluded)} code points")
         return sorted(excluded)
+
+    def _are_equal(self, file_text: str, probes: Sequence[Sequence[str]]) -> list[bool]:
+        """Whether all of each group of probes (of one size) have equal ids."""
+        flat = [probe for group in probes for probe in group]
+        equal = np.array([expected == found for expected, found in self._ids(file_text, flat)], dtype=np.bool_)
+        found: list[bool] = equal.reshape(len(probes), -1).all(axis=1).tolist() if probes else []
+        return found
 
     def _ids(self, file_text: str, probes: Sequence[str]) -> Iterable[tuple[list[int], list[int]]]:
         """Ids of the reference and of the fast encoder."""

@@ -25,8 +25,9 @@ from typing import Final
 REPRESENTATIVES: Final = "as1?' \n\r\té²\u00a0—"
 _LONGEST: Final = 4
 _RUN_LENGTH: Final = 64
+_TELLING: Final = "?X's 0"
 _CONTEXTS: Final = (
-    *("X", "aXa", "1X1", "??X??", "XX", " X", "  X", "  Xa", "X a", "X  a", "\nX", "X\n", " X\n", "X's 0", "?X's 0"),
+    *("X", "aXa", "1X1", "??X??", "XX", " X", "  X", "  Xa", "X a", "X  a", "\nX", "X\n", " X\n", "X's 0", _TELLING),
     *("a'Xa", "a'rXa", "a'Xea", "a'lXa", "a'Xla", "a'vXa", "a1X1a", "1X11"),
 )
 _BESIDE: Final = {"L": ("a", "a"), "N": ("1", "1")}
@@ -66,6 +67,11 @@ def structure_probes() -> list[str]:
 def character_probes(character: str) -> list[str]:
     """A character in every context."""
     return [context.replace("X", character) for context in _CONTEXTS]
+
+
+def telling_probe(character: str) -> str:
+    """A character in the context that shows most."""
+    return _TELLING.replace("X", character)
 
 
 def line_ends() -> list[tuple[str, str]]:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -39,7 +40,7 @@ def certificate() -> Certificate:
     return Certificate("ab", reference_version(), encoder_version(), None, excluded, 1)
 
 
-def encoder(**parts: object) -> DocumentEncoder:
+def encoder(**parts: Any) -> DocumentEncoder:
     """An encoder of one task."""
     return replace(DocumentEncoder(trained_tokenizer(), certificate(), 1000), **parts)
 

@@ -201,3 +201,34 @@ def test_encoding_works_after_a_fork_and_starts_no_thread(tmp_path_factory: pyte
     path = tmp_path_factory.mktemp("fork") / "tokenizer.json"
     path.write_text(trained_tokenizer())
     subprocess.run([sys.executable, "-c", FORKED, str(path)], check=True, timeout=60)
+
+
+LONG = """
+import resource, sys
+import numpy as np
+import pyarrow as pa
+from spark_jobs.packing.certificate import Certificate
+from spark_jobs.packing.document_encoder import DocumentColumn, DocumentEncoder
+from spark_jobs.packing.fast_encoder import encoder_version, reference_version
+certificate = Certificate("", reference_version(), encoder_version(), None, ((0x88F, 0x88F),), 0)
+encoder = DocumentEncoder(open(sys.argv[1]).read(), certificate, 1 << 18)
+block = open(sys.argv[2], "rb").read()
+count = 100_000_000 // len(block) + 1
+(expected,) = encoder.encode(DocumentColumn(pa.array([block.decode()]), pa.array(["a"])))
+column = DocumentColumn(pa.array([block * count], pa.large_binary()).cast(pa.large_string()), pa.array(["a"]))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+(found,) = encoder.encode(column)
+assert encoder.tally.reference == 0
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
+assert np.array_equal(found.reshape(count, -1), np.broadcast_to(expected, (count, len(expected))))
+"""
+
+
+def test_a_document_of_100_megabytes_needs_few_times_its_size(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Its ids are those of the block that it repeats (which ends where a cut is safe), in at most 700 MB more."""
+    folder = tmp_path_factory.mktemp("long")
+    (folder / "tokenizer.json").write_text(trained_tokenizer())
+    (folder / "block").write_text("# é\n" + "".join(SOURCES).strip() + "\n")
+    command = [sys.executable, "-c", LONG, str(folder / "tokenizer.json"), str(folder / "block")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    assert int(done.stdout) < 700

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -98,16 +99,19 @@ def token_statistics(tokens: DataFrame, texts: DataFrame, tokenizer: DataFrame) 
         tokens.join(described, keys)
         .select("dataset", "language", "content", "input_ids", "token_count")
         .mapInArrow(functools.partial(count_partition, vocabulary_size=row["vocabulary_size"]), _COUNTED_DDL)
-        .groupBy("dataset", "language")
-        .applyInArrow(functools.partial(_merge, vocabulary_size=row["vocabulary_size"]), _ROWS_DDL)
+        .repartition("dataset", "language")
+        .mapInArrow(functools.partial(_merge, vocabulary_size=row["vocabulary_size"]), _ROWS_DDL)
     )
 
 
-def _merge(counted: pa.Table, vocabulary_size: int) -> pa.Table:
-    """The row of a dataset and language, from the counts of all partitions."""
+def _merge(batches: Iterable[pa.RecordBatch], vocabulary_size: int) -> Iterator[pa.RecordBatch]:
+    """The rows of some datasets and languages, from all counts of each."""
     uses = TokenUses(vocabulary_size)
-    uses.merge(counted)
-    return pa.Table.from_pylist([described_row(row, vocabulary_size) for row in uses.rows()], schema=_ROWS_SCHEMA)
+    for counted in batches:
+        uses.merge(counted)
+    if uses.by_group:
+        rows = [described_row(row, vocabulary_size) for row in uses.rows()]
+        yield pa.RecordBatch.from_pylist(rows, schema=_ROWS_SCHEMA)
 
 
 def described_row(counts: dict[str, Any], vocabulary_size: int) -> dict[str, Any]:

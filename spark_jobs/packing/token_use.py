@@ -103,7 +103,7 @@ class TokenUses:
                 ),
             )
 
-    def merge(self, rows: pa.Table) -> None:
+    def merge(self, rows: pa.RecordBatch) -> None:
         """Add rows of `COUNTED_SCHEMA` (others of their columns are not looked at)."""
         for row in rows.to_pylist():
             bits = np.unpackbits(np.frombuffer(row["used_ids"], np.uint8), bitorder="little")

@@ -70,7 +70,7 @@ def test_counts_are_those_of_a_loop_however_parted(documents: list[Document], fi
     for part in parts:
         for counted in count_partition(part, VOCABULARY_SIZE):
             assert counted.schema == COUNTED_SCHEMA
-            uses.merge(pa.Table.from_batches([counted]))
+            uses.merge(counted)
     groups = sorted({(document[0], document[1]) for document in documents})
     assert uses.rows() == [expected_row(documents, group) for group in groups]
 

@@ -241,8 +241,7 @@ class _Comparison:
         """Whether all of each group of probes (of one size) have equal ids."""
         flat = [probe for group in probes for probe in group]
         equal = np.array([expected == found for expected, found in self._ids(file_text, flat)], dtype=np.bool_)
-        found: list[bool] = equal.reshape(len(probes), -1).all(axis=1).tolist() if probes else []
-        return found
+        return [bool(group.all()) for group in np.split(equal, len(probes))] if probes else []
 
     def _ids(self, file_text: str, probes: Sequence[str]) -> Iterable[tuple[list[int], list[int]]]:
         """Ids of the reference and of the fast encoder."""

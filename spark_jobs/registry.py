@@ -36,6 +36,7 @@ _STEPS: Mapping[str, str] = {
     "ordered": "spark_jobs.code.ordered",
     "tokenizer": "spark_jobs.packing.tokenizer",
     "tokens": "spark_jobs.packing.tokens",
+    "token_statistics": "spark_jobs.packing.token_statistics",
     "packed": "spark_jobs.packing.packed",
 }
 

@@ -56,7 +56,8 @@ def test_a_dataset_and_a_corpus_become_chains_of_assets(declare: WriteDefs, tmp_
         *(f"small.{t}" for t in ("increments", "members", "exact_duplicates", "survivors", "ordered", "tokenizer")),
         *(f"small.{t}" for t in ("vocabulary", "bags", "background", "signatures", "buckets", "bands", "pairs")),
         *(f"small.{t}" for t in ("large_buckets", "components", "removals", "thresholds")),
-        *(f"small.{t}" for t in ("tokens", "packed_notes_64", "packed_notes_128")),
+        *(f"small.{t}" for t in ("tokenizer_certificate", "tokens", "token_statistics")),
+        *(f"small.{t}" for t in ("packed_notes_64", "packed_notes_128")),
     }
     assert key("small.removals") in graph.get(key("small.survivors")).parent_keys
     verdicts = graph.get(key("notes.verdicts"))

@@ -110,7 +110,8 @@ def _parts_in_order(kept: FileGraph, part: Int64Array, block: Int64Array, greedy
     block_of[part] = block
     priority = _inverse(np.lexsort((least, block_of)))
     across = part[kept.needs] != part[kept.needed]
-    return topological_places(part[kept.needs[across]], part[kept.needed[across]], priority)
+    places: Int64Array = topological_places(part[kept.needs[across]], part[kept.needed[across]], priority)
+    return places
 
 
 def _with_neighbours(graph: FileGraph, component: Int64Array, inner: Int64Array, homes: Int64Array) -> Int64Array:

@@ -61,5 +61,5 @@ Resolver = Callable[[Repository], Iterable[Dependency]]
 
 
 def evidence_of(text: str) -> str:
-    """The first line of a statement without its indentation, cut to `MAX_EVIDENCE_CHARACTERS`."""
-    return text.strip().partition("\n")[0].rstrip()[:MAX_EVIDENCE_CHARACTERS]
+    """A statement on one line, its white space closed up, cut to `MAX_EVIDENCE_CHARACTERS`."""
+    return " ".join(text[: 4 * MAX_EVIDENCE_CHARACTERS].split())[:MAX_EVIDENCE_CHARACTERS]

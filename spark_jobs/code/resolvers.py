@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from spark_jobs.code.dependency import Resolver
+from spark_jobs.code.python_imports import python_imports
 
-RESOLVERS: tuple[Resolver, ...] = ()
+RESOLVERS: tuple[Resolver, ...] = (python_imports,)
 """In no particular order: the edges of a repository are the union of what they yield."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from spark_jobs.code.dependency import Resolver
+from spark_jobs.code.javascript_imports import javascript_imports
 from spark_jobs.code.python_imports import python_imports
 
-RESOLVERS: tuple[Resolver, ...] = (python_imports,)
+RESOLVERS: tuple[Resolver, ...] = (python_imports, javascript_imports)
 """In no particular order: the edges of a repository are the union of what they yield."""

@@ -91,10 +91,7 @@ def _string_end(text: UInt8Array, place: int) -> int:
             if text[place] == _BACKSLASH:
                 place += 2
             elif (
-                text[place] == quote
-                and place + 2 < text.size
-                and text[place + 1] == quote
-                and text[place + 2] == quote
+                text[place] == quote and place + 2 < text.size and text[place + 1] == quote and text[place + 2] == quote
             ):
                 return place + 3
             else:

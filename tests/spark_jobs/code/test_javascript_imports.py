@@ -179,7 +179,12 @@ def test_of_packages_with_one_name_the_nearest_is_meant() -> None:
 def test_private_names_come_from_the_package_around() -> None:
     """`imports` of the nearest package.json, with conditions and a star."""
     manifest = '{"imports": {"#one": {"node": "./src/one.js", "default": "./no.js"}, "#in/*": ["./src/in/*.js"]}}'
-    files = {"p/package.json": manifest, "p/src/one.js": "", "p/src/in/two.js": "", "p/x.js": 'import "#one"; import "#in/two"'}
+    files = {
+        "p/package.json": manifest,
+        "p/src/one.js": "",
+        "p/src/in/two.js": "",
+        "p/x.js": 'import "#one"; import "#in/two"',
+    }
     assert targets(javascript_imports, files, "p/x.js") == ["p/src/in/two.js", "p/src/one.js"]
 
 

@@ -92,7 +92,10 @@ def test_statements_of_installed_packages_are_those_of_the_syntax_tree() -> None
         ("if t.TYPE_CHECKING:  # why\n    import a\n", [("import a", TYPE_ONLY)]),
         ("if NOT_TYPE_CHECKING:\n    import a\n", [("import a", LOADED)]),
         ("if TYPE_CHECKING or x:\n    import a\n", [("import a", LOADED)]),
-        ("def f():\n    if TYPE_CHECKING:\n        import a\n    import b\n", [("import a", TYPE_ONLY), ("import b", INNER)]),
+        (
+            "def f():\n    if TYPE_CHECKING:\n        import a\n    import b\n",
+            [("import a", TYPE_ONLY), ("import b", INNER)],
+        ),
         ("def f():\n    pass\n# at the left\n    import a\n", [("import a", INNER)]),
         ("from a import (\n    b,  # c, d\n    e\n)\n", [("from a import (\n    b,  # c, d\n    e\n)", LOADED)]),
         ("from a \\\n    import b\n", [("from a \\\n    import b", LOADED)]),

@@ -114,10 +114,7 @@ def _name(text: UInt8Array, place: int) -> tuple[int, int]:
     """Span of the name that the directive after a hash includes; -1 where it includes none."""
     place = _skip_blank(text, place)
     after = _after_word(text, place, _INCLUDE)
-    if after >= 0:
-        after = max(after, _after_word(text, after, _NEXT))
-    else:
-        after = _after_word(text, place, _IMPORT)
+    after = max(after, _after_word(text, after, _NEXT)) if after >= 0 else _after_word(text, place, _IMPORT)
     if after < 0:
         return -1, -1
     begin = _skip_blank(text, after)

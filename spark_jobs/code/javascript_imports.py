@@ -37,11 +37,11 @@ _TYPESCRIPT = (".ts", ".tsx", ".d.ts", ".mts", ".cts", ".js", ".jsx", ".mjs", ".
 _JAVASCRIPT = (".js", ".jsx", ".mjs", ".cjs", ".json", ".ts", ".tsx", ".d.ts", ".mts", ".cts")
 _SWAPS = {".js": (".ts", ".tsx", ".d.ts", ".jsx"), ".jsx": (".tsx",), ".mjs": (".mts",), ".cjs": (".cts",)}
 _BUILT = frozenset({"dist", "lib", "build", "out", "es", "esm", "cjs", "types", "umd"})
-_NODE = frozenset(
-    """assert async_hooks buffer child_process cluster console constants crypto dgram diagnostics_channel dns domain
+_NODE_MODULES = """
+    assert async_hooks buffer child_process cluster console constants crypto dgram diagnostics_channel dns domain
     events fs http http2 https inspector module net os path perf_hooks process punycode querystring readline repl
-    stream string_decoder sys timers tls trace_events tty url util v8 vm wasi worker_threads zlib""".split()
-)
+    stream string_decoder sys timers tls trace_events tty url util v8 vm wasi worker_threads zlib"""
+_NODE = frozenset(_NODE_MODULES.split())
 _EVIDENCE_BYTES = 80
 
 

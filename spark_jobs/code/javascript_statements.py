@@ -104,7 +104,7 @@ def _string_end(text: UInt8Array, place: int) -> int:
 
 @njit(cache=True)
 def _regex_end(text: UInt8Array, place: int) -> int:
-    """First byte after the regular expression that opens here; after the slash alone where its line has no end of it."""
+    """First byte after the regular expression that opens here; after the slash alone if the line has no end of it."""
     begin = place
     place += 1
     in_class = False
@@ -158,7 +158,7 @@ def _source(text: UInt8Array, place: int) -> tuple[int, int, int]:
         if place >= text.size:
             return -1, -1, -1
         byte = text[place]
-        if byte == _DOUBLE or byte == _SINGLE:
+        if byte in (_DOUBLE, _SINGLE):
             if not in_braces:
                 return -1, -1, -1
             place = _string_end(text, place)
@@ -177,7 +177,7 @@ def _source(text: UInt8Array, place: int) -> tuple[int, int, int]:
         elif byte == _CLOSE_BRACE and in_braces:
             in_braces = False
             place += 1
-        elif byte == _COMMA or byte == _STAR:
+        elif byte in (_COMMA, _STAR):
             place += 1
         else:
             return -1, -1, -1
@@ -212,16 +212,35 @@ def _reference(text: UInt8Array, word: int, place: int, depth: int) -> tuple[int
     if word == _IMPORT and byte == _OPEN:
         begin, end, after = _argument(text, place)
         return begin, end, after, INNER
-    if word == _IMPORT and (byte == _DOUBLE or byte == _SINGLE):
+    if word == _IMPORT and byte in (_DOUBLE, _SINGLE):
         end = _string_end(text, place)
         if end > place + 1 and text[end - 1] == byte:
             return place + 1, end - 1, end, LOADED
         return -1, -1, -1, LOADED
     kind = TYPE_ONLY if _is_type_only(text, place) else LOADED
-    if word == _EXPORT and kind == LOADED and byte != _STAR and byte != _OPEN_BRACE:
+    if word == _EXPORT and kind == LOADED and byte not in (_STAR, _OPEN_BRACE):
         return -1, -1, -1, LOADED
     begin, end, after = _source(text, place)
     return begin, end, after, kind
+
+
+@njit(cache=True)
+def _after_token(text: UInt8Array, place: int, last: int) -> tuple[int, int]:
+    """First byte after the comment, regular expression, string or single byte that stands here.
+
+    Returns:
+        The place, and the last byte that was neither white space nor comment: a letter stands for any value.
+    """
+    byte = text[place]
+    if byte in (_DOUBLE, _SINGLE):
+        return _string_end(text, place), _LETTER
+    if byte == _SLASH:
+        end = _comment_end(text, place)
+        if end > place:
+            return end, last
+        if _BEFORE_EXPRESSION[last]:
+            return _regex_end(text, place), _LETTER
+    return place + 1, last if byte <= _SPACE else byte
 
 
 @njit(cache=True)
@@ -236,29 +255,24 @@ def module_references(text: UInt8Array) -> Int64Array:
         `TYPE_ONLY`, in the order of the text.
     """
     found = np.empty((text.size // _SHORTEST_STATEMENT + 1, 4), dtype=np.int64)
-    count = 0
     resume_depths = np.empty(_MAX_TEMPLATES, dtype=np.int64)
-    templates, depth, place = 0, 0, 0
-    last = np.uint8(0)  # the last byte that was no white space; a letter for any value
-    in_template = False
+    count, templates, depth, place, last = 0, 0, 0, 0, 0
     while place < text.size:
-        if in_template:
-            place = _template_end(text, place)
-            in_template = False
-            last = np.uint8(_LETTER)
+        byte = text[place]
+        closes_hole = byte == _CLOSE_BRACE and templates > 0 and resume_depths[templates - 1] == depth
+        if byte == _BACKTICK or closes_hole:
+            templates -= closes_hole
+            place = _template_end(text, place + 1)
+            last = _LETTER
             if text[place - 1] == _OPEN_BRACE and templates < _MAX_TEMPLATES:
                 resume_depths[templates] = depth
                 templates += 1
-                last = np.uint8(_OPEN_BRACE)
-            continue
-        byte = text[place]
-        if byte <= _SPACE:
-            place += 1
+                last = _OPEN_BRACE
         elif _WORD[byte]:
             end = _word_end(text, place)
             word = _which_word(text, place, end) if end - place <= 10 else -1
             is_property = last == _DOT and not (place > 1 and text[place - 2] == _DOT)
-            last = np.uint8(0) if word >= _FIRST_OPERATOR and not is_property else np.uint8(_LETTER)
+            last = 0 if word >= _FIRST_OPERATOR and not is_property else _LETTER
             if 0 <= word <= _REQUIRE and not is_property:
                 begin, stop, after, kind = _reference(text, word, end, depth + templates)
                 if begin >= 0:
@@ -266,31 +280,7 @@ def module_references(text: UInt8Array) -> Int64Array:
                     count += 1
                     end = after
             place = end
-        elif byte == _SLASH:
-            end = _comment_end(text, place)
-            if end > place:
-                place = end
-            elif _BEFORE_EXPRESSION[last]:
-                place = _regex_end(text, place)
-                last = np.uint8(_LETTER)
-            else:
-                place += 1
-                last = byte
-        elif byte == _DOUBLE or byte == _SINGLE:
-            place = _string_end(text, place)
-            last = np.uint8(_LETTER)
-        elif byte == _BACKTICK:
-            place += 1
-            in_template = True
-        elif byte == _CLOSE_BRACE and templates > 0 and resume_depths[templates - 1] == depth:
-            templates -= 1
-            place += 1
-            in_template = True
         else:
-            if byte == _OPEN_BRACE:
-                depth += 1
-            elif byte == _CLOSE_BRACE:
-                depth = max(0, depth - 1)
-            last = byte
-            place += 1
+            depth = max(0, depth + (byte == _OPEN_BRACE) - (byte == _CLOSE_BRACE))
+            place, last = _after_token(text, place, last)
     return found[:count]

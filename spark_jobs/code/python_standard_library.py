@@ -5,8 +5,7 @@ A list of its own, and not that of the interpreter at hand, so that edges do not
 
 from __future__ import annotations
 
-STANDARD_LIBRARY = frozenset(
-    """
+_NAMES = """
     abc aifc annotationlib antigravity argparse array ast asynchat asyncio asyncore atexit audioop base64 bdb binascii
     bisect builtins bz2 cProfile calendar cgi cgitb chunk cmath cmd code codecs codeop collections colorsys compileall
     compression concurrent configparser contextlib contextvars copy copyreg crypt csv ctypes curses dataclasses
@@ -22,6 +21,6 @@ STANDARD_LIBRARY = frozenset(
     tabnanny tarfile telnetlib tempfile termios textwrap this threading time timeit tkinter token tokenize tomllib
     trace traceback tracemalloc tty turtle turtledemo types typing unicodedata unittest urllib uu uuid venv warnings
     wave weakref webbrowser winreg winsound wsgiref xdrlib xml xmlrpc zipapp zipfile zipimport zlib zoneinfo
-    """.split()
-)
+"""
+STANDARD_LIBRARY = frozenset(_NAMES.split())
 """Top-level modules of CPython 3.11 to 3.14; private ones, with a leading underscore, are left out."""

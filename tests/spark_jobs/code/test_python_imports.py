@@ -1,4 +1,4 @@
-"""Imports between Python files: the statements against Python's own parser, the names trap by trap, all against grimp."""
+"""Imports between Python files: statements against Python's own parser, names trap by trap, edges against grimp."""
 
 from __future__ import annotations
 

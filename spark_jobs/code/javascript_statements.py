@@ -20,6 +20,8 @@ UInt8Array = npt.NDArray[np.uint8]
 
 LOADED, INNER, TYPE_ONLY = 0, 1, 2
 _MAX_TEMPLATES = 64
+_MAX_CLAUSE = 32_768  # bytes; without a bound a file of nothing but `import` would be read once for each of them
+_MAX_REGEX = 4_096
 _SHORTEST_STATEMENT = 8  # import"" is the shortest; bounds how many a text can hold
 
 _WORDS = (
@@ -108,7 +110,7 @@ def _regex_end(text: UInt8Array, place: int) -> int:
     begin = place
     place += 1
     in_class = False
-    while place < text.size and text[place] != _NEWLINE:
+    while place < min(text.size, begin + _MAX_REGEX) and text[place] != _NEWLINE:
         byte = text[place]
         if byte == _SLASH and not in_class:
             return place + 1
@@ -153,9 +155,10 @@ def _argument(text: UInt8Array, place: int) -> tuple[int, int, int]:
 def _source(text: UInt8Array, place: int) -> tuple[int, int, int]:
     """The text after `from` of an import or export clause that begins here: as of `_argument`."""
     in_braces = False
+    limit = place + _MAX_CLAUSE
     while True:
         place = _skip_blank(text, place)
-        if place >= text.size:
+        if place >= text.size or place > limit:
             return -1, -1, -1
         byte = text[place]
         if byte in (_DOUBLE, _SINGLE):

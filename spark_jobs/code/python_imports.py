@@ -31,7 +31,7 @@ _EXTENSIONS = (".py", ".pyw", ".pyx", ".pyi", ".pxd")  # of several files for on
 _READ = (".py", ".pyw", ".pyi")
 _SOURCE_DIRECTORIES = ("src", "lib", "python")
 _COMMENT = re.compile(r"#[^\n]*")
-_FROM = re.compile(r"from\s*([.\s]*)([^\s.][^\s]*(?:\s*\.\s*[^\s.]+)*?)?\s*\bimport\b(.*)", re.DOTALL)
+_IMPORT_WORD = re.compile(r"(?<!\w)import(?!\w)")
 
 Target = tuple[int, str, str]
 """Leading dots, dotted module, and the name taken from it ('' for the module itself)."""
@@ -75,13 +75,14 @@ def parse_import(statement: str) -> list[Target]:
     if statement.startswith("import"):
         names = (part.split() for part in statement[6:].split(","))
         return [(0, words[0], "") for words in names if words]
-    found = _FROM.fullmatch(statement)
+    found = _IMPORT_WORD.search(statement, len("from"))
     if found is None:
         return []
-    dots, module = found[1].count("."), "".join((found[2] or "").split())
-    names = (part.split() for part in found[3].strip().strip("()").split(","))
+    source = "".join(statement[len("from") : found.start()].split())
+    module = source.lstrip(".")
+    names = (part.split() for part in statement[found.end() :].strip().strip("()").split(","))
     taken = [words[0].strip("()") for words in names if words]
-    return [(dots, module, "" if name == "*" else name) for name in taken]
+    return [(len(source) - len(module), module, "" if name == "*" else name) for name in taken if module or source]
 
 
 class _Modules:

@@ -13,7 +13,9 @@ import pytest
 from dagster_project.cli.project import load_definitions
 from tests.dagster_project.project import key
 
-DATASET_TABLES = ("arrivals", "documents", "repositories", "texts", "signals", "verdicts")
+DATASET_TABLES = (
+    *("arrivals", "documents", "repositories", "texts", "signals", "verdicts", "dependencies", "dependency_methods"),
+)
 CORPUS_TABLES = ("increments", "members", "exact_duplicates", "survivors", "ordered", "tokenizer", "tokens")
 NEAR_TABLES = (
     *("vocabulary", "bags", "background", "signatures", "buckets", "bands", "pairs", "large_buckets", "components"),

@@ -15,7 +15,7 @@ import hashlib
 import posixpath
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,11 +24,11 @@ from spark_jobs.code.arrangement import FileGraph, arranged_places, file_graph
 from spark_jobs.code.dependency import KINDS
 from spark_jobs.code.graph import MAX_VERTICES, depth_first_places, reachable
 from spark_jobs.code.late_files import is_late
+from spark_jobs.code.policy import Policy
 from spark_jobs.exceptions import InputError
 
 Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
-Policy = Literal["dependencies_first", "two_level", "depth_first", "path", "random"]
 
 STRENGTH: Final = {"import": 3, "import_inner": 2, "import_type": 1, "module": 1, "symbol": 0}
 """How firmly a kind binds: what runs first when a file is loaded binds most, a mere name least."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from spark_jobs.code.order import Policy
+from spark_jobs.code.policy import Policy
 from spark_jobs.lake.tables import Check, Column, Table
 from spark_jobs.step import Scope, step
 
@@ -58,7 +58,7 @@ ORDERED = Table(
 
 _KERNELS = tuple(
     f"spark_jobs.code.{name}"
-    for name in ("arrangement", "dependency", "graph", "late_files", "order", "repository_order", "runs")
+    for name in ("arrangement", "dependency", "graph", "late_files", "order", "policy", "repository_order", "runs")
 )
 
 

@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_jobs.code.dependency import KINDS
-from spark_jobs.code.order import Edges, Policy, order_files
+from spark_jobs.code.order import Edges, order_files
+from spark_jobs.code.policy import Policy
 from spark_jobs.code.runs import runs_of
 
 Int64Array = npt.NDArray[np.int64]

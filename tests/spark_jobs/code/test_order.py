@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from spark_jobs.code.arrangement import arranged_places, file_graph
 from spark_jobs.code.dependency import KINDS
 from spark_jobs.code.late_files import is_late
-from spark_jobs.code.order import Edges, Policy, order_files
+from spark_jobs.code.order import Edges, order_files
+from spark_jobs.code.policy import Policy
 from spark_jobs.exceptions import InputError
 from tests.spark_jobs.code.graphs import Edge, arrange, closure, columns, components, graphs, strongest
 

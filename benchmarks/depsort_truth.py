@@ -101,7 +101,9 @@ def javascript_truth(package: str, folder: Path) -> Truth:
     """Imports between the files of an npm package, by madge (MIT licence)."""
     version, below = {**JAVASCRIPT, **TYPESCRIPT}[package]
     extensions = ("ts", "tsx") if package in TYPESCRIPT else ("js", "mjs", "cjs")
-    root = _installed(folder, f"{package}@{version}") / "node_modules" / package / below
+    root = folder / f"{package}-{version}"
+    if not root.is_dir():  # madge leaves out what lies below node_modules
+        shutil.copytree(_installed(folder, f"{package}@{version}") / "node_modules" / package / below, root)
     madge = _installed(folder, f"madge@{MADGE}") / "node_modules" / ".bin" / "madge"
     command = [str(madge), "--json", "--extensions", ",".join(extensions), str(root)]
     said = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)

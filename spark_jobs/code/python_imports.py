@@ -169,7 +169,9 @@ class _Modules:
                 if self._root(path) == root
                 and (not single or path in self._packages or posixpath.basename(root) in _SOURCE_DIRECTORIES)
             ]
-            self._candidates[ending] = (Nearest(at_root), Nearest(matches))
+            # What lies inside a regular package has a longer name: `ext/mypy/plugin.py` there is not `mypy.plugin`.
+            loose = [found for found, root in zip(matches, roots, strict=True) if root not in self._packages]
+            self._candidates[ending] = (Nearest(at_root), Nearest(loose))
         return self._candidates[ending]
 
     def _above(self, ending: str, directory: str) -> str | None:

@@ -180,6 +180,13 @@ def test_packages_without_init_are_found_by_the_end_of_their_path() -> None:
     assert targets(python_imports, {**files, "app/run.py": "import core"}, "app/run.py") == []
 
 
+def test_a_module_inside_a_regular_package_has_no_shorter_name() -> None:
+    """`mypy.plugin` comes from elsewhere, though `pkg/ext/mypy/plugin.py` ends like it."""
+    files = dict.fromkeys(("pkg/__init__.py", "pkg/ext/__init__.py", "pkg/ext/mypy/__init__.py"), "")
+    files |= {"pkg/ext/mypy/plugin.py": "", "pkg/ext/mypy/util.py": "from mypy.plugin import x\nimport ext.mypy.plugin"}
+    assert targets(python_imports, files, "pkg/ext/mypy/util.py") == []
+
+
 def test_of_vendored_copies_the_nearest_is_meant() -> None:
     """Each user of `six.moves` has its own copy; who has none gets the one with the fewest directories."""
     copy = {"{}/six/__init__.py": "", "{}/six/moves.py": ""}

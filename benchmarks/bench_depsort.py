@@ -20,8 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-
-from benchmarks.depsort_truth import (
+from depsort_truth import (
     JAVASCRIPT,
     PYTHON,
     TYPESCRIPT,
@@ -32,6 +31,7 @@ from benchmarks.depsort_truth import (
     javascript_truth,
     python_truth,
 )
+
 from spark_jobs.code.dependency import KINDS, Dependency, Repository
 from spark_jobs.code.graph import strong_components
 from spark_jobs.code.order import Edges, order_files

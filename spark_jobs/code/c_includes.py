@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from spark_jobs.code.c_directives import ANGLED, include_lines
-from spark_jobs.code.dependency import Dependency, Repository, evidence_of
+from spark_jobs.code.dependency import Dependency, Repository, evidence_of, utf8_of
 from spark_jobs.code.nearest import SuffixIndex
 
 _LANGUAGES = frozenset({"C", "C++", "Cuda"})
@@ -51,7 +51,7 @@ def c_includes(repository: Repository) -> Iterator[Dependency]:
         text = repository.texts[needs]
         if "include" not in text and "import" not in text:
             continue
-        data = text.encode(errors="surrogatepass")
+        data = utf8_of(text)
         directory = posixpath.dirname(repository.paths[needs])
         for start, begin, end, form in include_lines(np.frombuffer(data, dtype=np.uint8)).tolist():
             name = data[begin:end].decode(errors="replace")

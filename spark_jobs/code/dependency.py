@@ -60,6 +60,11 @@ class Dependency(NamedTuple):
 Resolver = Callable[[Repository], Iterable[Dependency]]
 
 
+def utf8_of(text: str) -> bytes:
+    """The bytes of a text as lexers read it: without the byte order mark, which would hide a word at the beginning."""
+    return text.removeprefix("\ufeff").encode(errors="surrogatepass")
+
+
 def evidence_of(text: str) -> str:
     """A statement on one line, its white space closed up, cut to `MAX_EVIDENCE_CHARACTERS`."""
     return " ".join(text[: 4 * MAX_EVIDENCE_CHARACTERS].split())[:MAX_EVIDENCE_CHARACTERS]

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from spark_jobs.code.dependency import Dependency, Repository, evidence_of
+from spark_jobs.code.dependency import Dependency, Repository, evidence_of, utf8_of
 from spark_jobs.code.javascript_packages import (
     Package,
     PathsOfProject,
@@ -59,7 +59,7 @@ def javascript_imports(repository: Repository) -> Iterator[Dependency]:
         text = repository.texts[needs]
         if "import" not in text and "require" not in text and "export" not in text:
             continue
-        data = text.encode(errors="surrogatepass")
+        data = utf8_of(text)
         path = repository.paths[needs]
         directory, typescript = posixpath.dirname(path), repository.languages[needs] == "TypeScript"
         for start, begin, end, kind in module_references(np.frombuffer(data, dtype=np.uint8)).tolist():

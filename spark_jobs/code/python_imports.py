@@ -21,7 +21,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from spark_jobs.code.dependency import Dependency, Repository, evidence_of
+from spark_jobs.code.dependency import Dependency, Repository, evidence_of, utf8_of
 from spark_jobs.code.nearest import Nearest, SuffixIndex
 from spark_jobs.code.python_standard_library import STANDARD_LIBRARY
 from spark_jobs.code.python_statements import INNER, LOADED, TYPE_ONLY, import_statements
@@ -55,7 +55,7 @@ def python_imports(repository: Repository) -> Iterator[Dependency]:
         text = repository.texts[needs]
         if "import" not in text:
             continue
-        data = text.encode(errors="surrogatepass")
+        data = utf8_of(text)
         directory = posixpath.dirname(repository.paths[needs])
         for start, end, kind in import_statements(np.frombuffer(data, dtype=np.uint8)).tolist():
             statement = data[start:end].decode(errors="replace")

@@ -11,7 +11,9 @@ import pytest
 from spark_jobs.code.dependencies import DEPENDENCIES, DEPENDENCY_METHODS, DependenciesConfig, dependencies
 from spark_jobs.code.dependency import Dependency, Repository
 from spark_jobs.code.repository_edges import found_batches, merged, method_of
+from spark_jobs.code.resolvers import RESOLVERS
 from spark_jobs.code.runs import runs_of
+from tests.spark_jobs.code.made_repository import repository
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -156,6 +158,23 @@ def test_resolvers_see_all_paths_and_only_the_texts_that_are_read() -> None:
     list(found_batches([kernel_rows(files)], 1000, [resolver]))
     assert seen[0].paths == ("z.py", "é.py", "\ue000.py", "\U0001f600.py")
     assert seen[0].texts == ("", "1", "3", "2")
+
+
+@pytest.mark.parametrize(
+    ("path", "statement", "needed"),
+    [
+        ("x.py", "import a", "a.py"),
+        ("x.js", "import './a'", "a.js"),
+        ("x.ts", "import './a'", "a.ts"),
+        ("x.c", '#include "a.h"', "a.h"),
+        ("x.cpp", '#include "a.h"', "a.h"),
+    ],
+)
+def test_every_resolver_is_listed_and_reads_over_a_byte_order_mark(path: str, statement: str, needed: str) -> None:
+    """And over lone surrogates and NUL, which a text may hold."""
+    made = repository({path: f"\ufeff{statement}\n\0\udc80\n", needed: ""})
+    found = [edge for resolver in RESOLVERS for edge in resolver(made)]
+    assert [made.paths[edge.needed] for edge in found] == [needed]
 
 
 def test_runs_join_what_batches_cut_and_keep_null_apart() -> None:

@@ -37,7 +37,7 @@ class Dataset(dg.Component, dg.Model, dg.Resolvable):
     source: dict[str, Any] = Field(description="where documents come from: kind python_code, python_docs or files, ..")
     shards: int = Field(1, description="parts that joins and packing plans work on; a power of two")
     max_document_bytes: int = Field(100_000_000, description="larger documents are refused, with a reason")
-    steps: dict[str, dict[str, Any]] = Field(default_factory=dict, description="config of texts, signals, verdicts")
+    steps: dict[str, dict[str, Any]] = Field(default_factory=dict, description="config of texts, signals, ..")
     samples: Literal["none", "ids", "text"] = Field("ids", description="which sample rows the UI shows")
     owners: list[str] = Field(default_factory=list, description="team:NAME or e-mail addresses")
 

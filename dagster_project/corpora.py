@@ -77,7 +77,12 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
             "dedup",
         ),
         *deduplication_chain(declared.deduplication, own, each),
-        (ordered, {"survivors": own("survivors"), "members": own("members")}, {}, "code"),
+        (
+            ordered,
+            {"survivors": own("survivors"), "members": own("members"), "dependencies": each("dependencies")},
+            {},
+            "code",
+        ),
         (tokenizer, {"survivors": own("survivors"), "texts": each("texts")}, _tokenizer_config(declared), "packing"),
         (
             tokens,

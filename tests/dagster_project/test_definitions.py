@@ -13,7 +13,9 @@ import pytest
 from dagster_project.cli.project import load_definitions
 from tests.dagster_project.project import key
 
-DATASET_TABLES = ("arrivals", "documents", "repositories", "texts", "signals", "verdicts")
+DATASET_TABLES = (
+    *("arrivals", "documents", "repositories", "texts", "signals", "verdicts", "dependencies", "dependency_methods"),
+)
 CORPUS_TABLES = ("increments", "members", "exact_duplicates", "survivors", "ordered", "tokenizer", "tokens")
 TOKEN_TABLES = ("tokenizer_certificate", "token_statistics")
 NEAR_TABLES = (

@@ -31,7 +31,9 @@ pytestmark = pytest.mark.slow
 
 Rows = list[tuple[int, bytes]]
 
-_DATASET_TABLES = ("documents", "repositories", "arrivals", "texts", "signals", "verdicts")
+_DATASET_TABLES = (
+    *("documents", "repositories", "arrivals", "texts", "signals", "verdicts", "dependencies", "dependency_methods"),
+)
 _CORPUS_TABLES = ("increments", "members", "exact_duplicates", "survivors", "ordered", "tokens", "token_statistics")
 _NEAR_TABLES = ("bags", "signatures", "buckets", "bands", "pairs", "large_buckets", "components", "removals")
 _INCREMENTAL = {

@@ -21,6 +21,7 @@ from spark_jobs.code.symbols import symbol_edges
 from spark_jobs.code.syntax_child import SyntaxLimits, shared_child
 
 REPOSITORY_FULL = "repository_full"
+_LIMITS = SyntaxLimits()
 _UNREAD = pa.list_(pa.struct([pa.field("path", pa.string()), pa.field("reason", pa.string())]))
 FOUND = pa.schema(
     [
@@ -46,8 +47,8 @@ FOUND = pa.schema(
 def found_batches(
     files: Iterable[pa.RecordBatch],
     max_repository_bytes: int,
-    limits: SyntaxLimits,
     resolvers: Sequence[Resolver] = RESOLVERS,
+    limits: SyntaxLimits = _LIMITS,
 ) -> Iterator[pa.RecordBatch]:
     """Find the dependencies of every repository.
 
@@ -55,8 +56,8 @@ def found_batches(
         files: rows (shard, repository, doc_id, path, language, byte_count, content, unread) sorted by (shard,
             repository, byte_count); `content` is null where a text is not read, `unread` says why it should have been.
         max_repository_bytes: texts of one repository that are read, by the documents' own sizes.
-        limits: of parsing a file for its symbols.
         resolvers: what looks for imports.
+        limits: of parsing a file for its symbols.
 
     Yields:
         One batch of `FOUND` per repository: its edges by path, kind and path, then its own row.

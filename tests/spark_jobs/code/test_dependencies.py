@@ -13,6 +13,7 @@ from spark_jobs.code.dependency import Dependency, Repository
 from spark_jobs.code.repository_edges import found_batches, merged, method_of
 from spark_jobs.code.resolvers import RESOLVERS
 from spark_jobs.code.runs import runs_of
+from spark_jobs.code.syntax_child import SyntaxLimits
 from tests.spark_jobs.code.made_repository import repository_of
 
 if TYPE_CHECKING:
@@ -118,6 +119,20 @@ def test_a_repository_of_one_file_depends_on_nothing() -> None:
     """One row that says so."""
     (batch,) = found_batches([kernel_rows([("a.py", "import a", 8)])], 1000)
     assert [row["method"] for row in batch.to_pylist()] == ["path"]
+
+
+def test_languages_without_import_rules_are_ordered_by_symbols_and_unparsed_files_say_why() -> None:
+    """Ruby: who uses a class needs the file that defines it; a file beyond the parser's limit is listed."""
+    rows = kernel_rows([("a.rb", "class Alpha\nend\n", 16), ("b.rb", "Alpha.new\n" + "#" * 90, 100)])
+    rows = rows.set_column(4, "language", pa.array(["Ruby", "Ruby"]))
+    (batch,) = found_batches([rows], 1000)
+    edge, own = batch.to_pylist()
+    assert (edge["path"], edge["needed_path"], edge["kind"], edge["evidence"]) == ("b.rb", "a.rb", "symbol", "Alpha")
+    assert (own["method"], own["symbol_count"], own["unread"]) == ("symbols", 1, [])
+    (batch,) = found_batches([rows], 1000, limits=SyntaxLimits(file_bytes=50))
+    (own,) = batch.to_pylist()
+    assert [(one["path"], one["reason"].split(":")[0]) for one in own["unread"]] == [("b.rb", "too_large")]
+    assert (own["method"], own["file_count"], own["read_count"]) == ("path", 2, 1)
 
 
 def test_a_symbol_is_no_edge_where_an_import_links_the_files() -> None:

@@ -19,7 +19,7 @@ from pyiceberg.types import IntegerType, ListType, LongType, NestedField, String
 
 from blender_service.client import connect
 from blender_service.order import BlendOrder
-from blender_service.segments import SourceOrder
+from blender_service.segments import Pin, SourceOrder, resolve_segments
 from blender_service.server import start
 from blender_service.specification import SourceSpec
 
@@ -55,9 +55,11 @@ def bench_order() -> None:
     """Print how many rows a core resolves, compiled and in NumPy, at offset 0 and far out."""
     print(f"{'rows resolved, millions per second':40} {'numpy':>8} {'compiled':>9} {'at 10^12':>9}")
     for label, (weights, block_rows) in SHAPES.items():
-        names = [f"source-{i:02}" for i in range(len(weights))]
-        sources = [SourceOrder(weight, 1_000_000 + weight, 0, True) for weight in weights]
-        order = BlendOrder(17, names, sources, block_rows, 16)
+        sources = [
+            SourceOrder(f"source-{i:02}", weight, Pin("", "", "", 1_000_000 + weight, ""), 0, True)
+            for i, weight in enumerate(weights)
+        ]
+        order = BlendOrder(17, resolve_segments(sources), block_rows, 16)
         plain = slope(lambda n, o=order: o.resolve_with_numpy(np.arange(n)), 1 << 12, 1 << 14)  # type: ignore[misc]
         compiled = slope(lambda n, o=order: o.resolve(np.arange(n)), 1 << 17, 1 << 20)  # type: ignore[misc]
         far = slope(lambda n, o=order: o.resolve(np.arange(10**12, 10**12 + n)), 1 << 17, 1 << 20)  # type: ignore[misc]

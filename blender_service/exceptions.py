@@ -3,6 +3,9 @@
 BlenderError
 |-- CatalogueError          the lake cannot be opened
 |-- InvalidBlendError       a blend was asked for that cannot be; lists every mistake with its field
+|   `-- UpdateRefusedError  an update would not be exact: tables or rows read so far stand against it
+|-- ExhaustedSourceError    a source that ends the blend has no row left where it should start
+|-- ShrunkSourceError       a table has fewer rows than were read of it
 |-- BlendNotFoundError      no blend has that id or name
 |-- BlendNameTakenError     the name already stands for another blend
 |-- StoredBlendError        a stored config is damaged or of an unknown order version
@@ -51,6 +54,18 @@ class InvalidBlendError(BlenderError):
         count = "1 mistake" if len(violations) == 1 else f"{len(violations)} mistakes"
         listed = "; ".join(f"{violation.field}: {violation.problem}" for violation in violations)
         return cls(f"blend: {count}: {listed}", violations)
+
+
+class UpdateRefusedError(InvalidBlendError):
+    """An update cannot be exact, because of what its tables are now or of what was read already."""
+
+
+class ExhaustedSourceError(BlenderError):
+    """A source that ends the blend has no row left at the first offset of an update."""
+
+
+class ShrunkSourceError(BlenderError):
+    """A table has fewer rows than the blend has read by the end of the epoch it is in."""
 
 
 class BlendNotFoundError(BlenderError):

@@ -14,7 +14,7 @@ from pyarrow import fs
 
 from blender_service.config import BlendConfig, Source, WindowFacts, load_config
 from blender_service.exceptions import BlendNameTakenError, BlendNotFoundError, InvalidBlendError, StoredBlendError
-from blender_service.store import BlendStore, LocalStore, ObjectStore, RemoteStore
+from blender_service.store import HEADS, BlendStore, LocalStore, ObjectStore, RemoteStore
 
 WINDOW = WindowFacts(
     window_tokens=16, tokenizer_sha256="ab" * 32, vocabulary_size=300, end_of_document_id=1, padding_id=0
@@ -47,7 +47,8 @@ def objects(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     """Both kinds of places for blends, on a local directory."""
     if request.param == "local":
         return LocalStore(tmp_path / "blends")
-    (tmp_path / "blends" / "names").mkdir(parents=True)  # an object store needs no folders
+    for folder in ("names", HEADS):
+        (tmp_path / "blends" / folder).mkdir(parents=True)  # an object store needs no folders
     return RemoteStore(fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()), "blends")
 
 

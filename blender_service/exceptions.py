@@ -13,6 +13,7 @@ BlenderError
 |-- PackedTableError        a packed table breaks its contract
 |-- InvalidReadError        a read asks for an impossible slice
 |-- OffsetOutOfRangeError   a read starts beyond the end of the blend
+|-- RowNotThereYetError     a live table did not get its next row in time
 |-- WindowMismatchError     tokenizer, window or vocabulary are not what the reader expects
 |-- StateError              a saved training state belongs to another blend
 |-- ServerStartError        the server cannot take its port
@@ -94,6 +95,10 @@ class InvalidReadError(BlenderError):
 
 class OffsetOutOfRangeError(BlenderError):
     """A read starts beyond the end of the blend."""
+
+
+class RowNotThereYetError(BlenderError):
+    """A live table did not get the row that is next before the read's deadline."""
 
 
 class WindowMismatchError(BlenderError):

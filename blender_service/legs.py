@@ -72,14 +72,14 @@ def epoch_of(legs: Legs, row: int) -> int:
 
 
 def epoch_span(legs: Legs, epoch: int) -> tuple[int, int]:
-    """Give the first row of an epoch and the row after its last one; a live leg does not count.
+    """Give the first row of an epoch and the row after its last one.
 
     Args:
-        legs: of the source.
-        epoch: one that they hold a shuffled part of.
+        legs: of a pinned source.
+        epoch: one that they hold.
     """
-    shuffled = [leg for leg in _legs_of_epoch(legs, epoch) if leg.size]
-    return shuffled[0].first, shuffled[-1].first + shuffled[-1].size
+    held = _legs_of_epoch(legs, epoch)
+    return held[0].first, held[-1].first + (held[-1].rows or 0)
 
 
 def covered_rows(legs: Legs, consumed: int) -> int:

@@ -73,10 +73,6 @@ class BlendOrder:
         """Number of rows of the blend: valid offsets are [0, end). None without end."""
         return self.segments[-1].end if self.segments else 0
 
-    def segment_of(self, offset: int) -> int:
-        """Give the index of the segment that an offset lies in; the end of the blend lies in the last one."""
-        return max(0, bisect_right(self._starts, offset) - 1)
-
     def resolve(self, offsets: Int64Array) -> ResolvedRows:
         """Find the rows of any offsets, in any order.
 

@@ -21,8 +21,9 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import LongType
 
-from blender_service.config import Source, WindowFacts
+from blender_service.config import WindowFacts
 from blender_service.exceptions import PackedTableError, SourceChangedError
+from blender_service.segments import Pin
 
 PROPERTY_OF_FACT: Final = {
     "window_tokens": "headrace.window-tokens",
@@ -32,6 +33,7 @@ PROPERTY_OF_FACT: Final = {
     "padding_id": "headrace.padding-id",
 }
 GENERATION: Final = "headrace.generation"
+EXCISED: Final = "headrace.excised"  # documents taken out, where maintenance counts them
 
 
 class OrdinalRun(NamedTuple):
@@ -149,41 +151,48 @@ def _run_of(file: DataFile, ordinal_id: int, identifier: str) -> OrdinalRun:
     return OrdinalRun(file.file_path, start, last + 1)
 
 
-def open_pinned(catalogue: Catalog, source: Source, window: WindowFacts) -> tuple[Table, Snapshot]:
-    """Find the table and snapshot that a source pinned, and check that they are what they were.
+def open_source(catalogue: Catalog, name: str, pin: Pin, window: WindowFacts) -> tuple[Table, Snapshot | None]:
+    """Find the table and snapshot of a source, and check that they are what they were.
+
+    Args:
+        catalogue: of the lake.
+        name: of the source, for messages.
+        pin: what it was; a live one gives its current snapshot, None while there is none.
+        window: what a row of the blend is.
 
     Raises:
         SourceChangedError: the table was dropped, made again, repacked, or its snapshot expired.
     """
-    where = f"source {source.name}: table {source.table}"
-    table = load_table(catalogue, source.table)
+    where = f"source {name}: table {pin.table}"
+    table = load_table(catalogue, pin.table)
     if table is None:
         raise SourceChangedError(f"{where} does not exist any more; restore it, or create a blend without it")
-    if str(table.metadata.table_uuid) != source.table_uuid:
+    if str(table.metadata.table_uuid) != pin.table_uuid:
         raise SourceChangedError(
-            f"{where} has UUID {table.metadata.table_uuid}, the blend pinned {source.table_uuid}: it was dropped and "
+            f"{where} has UUID {table.metadata.table_uuid}, the blend pinned {pin.table_uuid}: it was dropped and "
             "made again; create a new blend"
         )
     try:
-        facts = read_window_facts(table, source.table)
+        facts = read_window_facts(table, pin.table)
     except PackedTableError as error:
         raise SourceChangedError(f"{where} changed: {error}") from error
-    for fact, name in PROPERTY_OF_FACT.items():
+    for fact, property_name in PROPERTY_OF_FACT.items():
         if getattr(facts, fact) != getattr(window, fact):
             raise SourceChangedError(
-                f"{where} says {name} = {getattr(facts, fact)}, the blend was made for {getattr(window, fact)}; "
-                "create a new blend, and start training with its tokenizer"
+                f"{where} says {property_name} = {getattr(facts, fact)}, the blend was made for "
+                f"{getattr(window, fact)}; create a new blend, and start training with its tokenizer"
             )
-    snapshot = table.snapshot_by_id(int(source.snapshot_id))
-    if snapshot is None:
+    snapshot = table.current_snapshot() if pin.snapshot_id is None else table.snapshot_by_id(int(pin.snapshot_id))
+    if snapshot is None and pin.snapshot_id is not None:
         raise SourceChangedError(
-            f"{where} has no snapshot {source.snapshot_id} any more, its tag was removed; create a new blend"
+            f"{where} has no snapshot {pin.snapshot_id} any more, its tag was removed; create a new blend"
         )
-    generation = generation_at(table, snapshot)
-    if generation != source.generation:
+    generation = generation_at(table, snapshot) if snapshot is not None else table.properties[GENERATION]
+    if generation != pin.generation:
+        at = f"at snapshot {pin.snapshot_id}" if pin.snapshot_id is not None else "now"
         raise SourceChangedError(
-            f"{where} is generation {generation} at snapshot {source.snapshot_id}, the blend pinned "
-            f"{source.generation}: it was packed again; create a new blend"
+            f"{where} is generation {generation} {at}, the blend pinned {pin.generation}: it was packed again; create "
+            "a new blend"
         )
     return table, snapshot
 
@@ -194,6 +203,6 @@ __all__ = [
     "generation_at",
     "index_snapshot",
     "load_table",
-    "open_pinned",
+    "open_source",
     "read_window_facts",
 ]

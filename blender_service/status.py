@@ -22,6 +22,7 @@ STATUS_OF: Final[dict[type[BlenderError], grpc.StatusCode]] = {
     exceptions.BlendNotFoundError: grpc.StatusCode.NOT_FOUND,
     exceptions.BlendNameTakenError: grpc.StatusCode.ALREADY_EXISTS,
     exceptions.OffsetOutOfRangeError: grpc.StatusCode.OUT_OF_RANGE,
+    exceptions.RowNotThereYetError: grpc.StatusCode.DEADLINE_EXCEEDED,
     exceptions.SourceChangedError: grpc.StatusCode.FAILED_PRECONDITION,
     exceptions.WindowMismatchError: grpc.StatusCode.FAILED_PRECONDITION,
     exceptions.StoredBlendError: grpc.StatusCode.DATA_LOSS,

@@ -129,6 +129,19 @@ def open_store(catalogue: Catalog) -> BlendStore:
     return BlendStore(RemoteStore(filesystem, f"{parsed.netloc}{parsed.path}/blends"))
 
 
+def check_name(name: str) -> None:
+    """Refuse a name that could be taken for an id, or that is no name.
+
+    Raises:
+        InvalidBlendError: with the rule that the name breaks.
+    """
+    if not re.match(NAME_PATTERN, name) or re.fullmatch(rf"[0-9a-f]{{{MIN_ID_DIGITS},64}}", name):
+        raise InvalidBlendError(
+            f"blend name {name!r}: use a letter, then letters, digits, '_', '.', '-' in lower case, "
+            "and something that does not read as a hex id"
+        )
+
+
 class BlendStore:
     """Configs by id, and ids by name."""
 
@@ -173,18 +186,6 @@ class BlendStore:
         if head is None:
             logger.warning("blend %s: its stored head is lost or damaged, so it is computed again", blend_id)
         return head
-
-    def check_name(self, name: str) -> None:
-        """Refuse a name that could be taken for an id, or that is no name.
-
-        Raises:
-            InvalidBlendError: with the rule that the name breaks.
-        """
-        if not re.match(NAME_PATTERN, name) or re.fullmatch(rf"[0-9a-f]{{{MIN_ID_DIGITS},64}}", name):
-            raise InvalidBlendError(
-                f"blend name {name!r}: use a letter, then letters, digits, '_', '.', '-' in lower case, "
-                "and something that does not read as a hex id"
-            )
 
     def bind(self, name: str, blend_id: str) -> None:
         """Let a name stand for an id, for good.

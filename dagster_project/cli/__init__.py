@@ -22,7 +22,7 @@ _COMMANDS = {
     "table": ("dagster_project.cli.tables", "table", "List, show and maintain tables."),
     "doc": ("dagster_project.cli.doc", "doc", "Ask about one document: why it is gone, who is like it."),
     "dedup": ("dagster_project.cli.dedup", "dedup", "Compare thresholds, measure against known pairs."),
-    "blend": ("dagster_project.cli.blend", "blend", "Create, list and show blends."),
+    "blend": ("dagster_project.cli.blend", "blend", "Create, update, plan, list and show blends."),
     "serve": ("dagster_project.cli.blend", "serve", "Start Blender, which serves blends over gRPC."),
     "ui": ("dagster_project.cli.ui", "ui", "Open Dagster's UI on this lake."),
 }

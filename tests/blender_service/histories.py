@@ -1,6 +1,6 @@
 """Random histories of a blend: updates of every kind, each compared row by row with the simulator.
 
-    python -m tests.blender_service.histories 10000
+    python -m tests.blender_service.histories 10000 [FIRST]
 
 prints what was tried and ends with an error at the first difference.
 """
@@ -180,5 +180,5 @@ def run_histories(first: int, count: int) -> Counter[str]:
 
 if __name__ == "__main__":
     started = time.perf_counter()
-    totals = run_histories(1_000_000, int(sys.argv[1]))
+    totals = run_histories(int(sys.argv[2]) if len(sys.argv) > 2 else 0, int(sys.argv[1]))
     print(f"{dict(totals)} in {time.perf_counter() - started:.0f} s: 0 differences")  # noqa: T201

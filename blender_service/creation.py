@@ -139,8 +139,15 @@ def _draft_stages(
 ) -> list[Draft]:
     """Make one update after the other; mistakes stop at the stage that has them."""
     drafts = [first]
-    for stage, where in zip(stages, fields, strict=False):
-        drafts.append(_draft_stage(lake, drafts[-1], stage, where, allow_repeat, findings))
+    for index, (stage, where) in enumerate(zip(stages, fields, strict=False)):
+        made = _draft_stage(lake, drafts[-1], stage, where, allow_repeat, findings)
+        if index and int(made.config.from_offset or 0) <= int(drafts[-1].config.from_offset or 0):
+            before = drafts[-1].config.from_offset
+            findings.mistake(
+                f"{where}from_offset", f"is {stage.from_offset}, the stage before it was aligned to {before}; give more"
+            )
+            findings.raise_any()
+        drafts.append(made)
     return drafts
 
 
@@ -155,14 +162,15 @@ def _draft_stage(
     if stage.align:
         from_offset = aligned(parent.head, from_offset)
     kept = cut_segments(parent.head.segments, from_offset)
-    before = {name: progress for name, progress in consumed(kept).items() if progress.rows}
+    taking_part = consumed(kept)
+    before = {name: progress for name, progress in taking_part.items() if progress.rows}
     wanted = apply_changes(parent.config, before, stage.changes, where, findings)
     found = _find_all(lake, wanted, findings)
     _check_windows(wanted, found, parent.config.window, findings)
     _check_goes_on(wanted, found, before, findings)
     if not allow_repeat:
         _check_repeats(wanted, found, before, findings)
-    if len(before.keys() | {source.name for source in wanted}) > MAX_SOURCES:
+    if len(taking_part.keys() | {source.name for source in wanted}) > MAX_SOURCES:
         findings.mistake(f"{where}changes", f"more than {MAX_SOURCES} names in the whole chain; create a new blend")
     weights = _settle_weights(wanted, findings)
     findings.raise_any()

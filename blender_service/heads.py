@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zlib
 from collections.abc import Callable, Hashable
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -16,6 +17,7 @@ from blender_service.legs import Leg
 from blender_service.segments import Part, Pin, Segment
 
 HEAD_VERSION: Final = 1
+PACKING: Final = 1  # of zlib's levels: a sixth of the bytes for a tenth of the time
 
 Value = TypeVar("Value", bound=Hashable)
 
@@ -73,7 +75,7 @@ class Head(NamedTuple):
 
 
 def encode_head(head: Head) -> bytes:
-    """Write a head as its SHA-256, a line end, and JSON."""
+    """Write a head as the SHA-256 of what follows, a line end, and packed JSON."""
     pins: _Table[Pin] = _Table()
     legs: _Table[tuple[Leg, ...]] = _Table()
     names: _Table[str] = _Table()
@@ -90,7 +92,7 @@ def encode_head(head: Head) -> bytes:
         ]
         for segment in head.segments
     ]  # fmt: skip
-    body = json.dumps(
+    text = json.dumps(
         {
             "head_version": HEAD_VERSION,
             "lineage": head.lineage,
@@ -100,7 +102,8 @@ def encode_head(head: Head) -> bytes:
             "segments": segments,
         },
         separators=(",", ":"),
-    ).encode()
+    )
+    body = zlib.compress(text.encode(), PACKING)
     return hashlib.sha256(body).hexdigest().encode() + b"\n" + body
 
 
@@ -109,7 +112,7 @@ def decode_head(blend_id: str, content: bytes) -> Head | None:
     digest, _, body = content.partition(b"\n")
     if hashlib.sha256(body).hexdigest().encode() != digest:
         return None
-    stored: dict[str, Any] = json.loads(body)
+    stored: dict[str, Any] = json.loads(zlib.decompress(body))
     if stored["head_version"] != HEAD_VERSION or stored["lineage"][-1][0] != blend_id:
         return None
     names = stored["names"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import OrderedDict
 from typing import Final, NamedTuple
 
 from pyiceberg.catalog import Catalog
@@ -27,6 +28,7 @@ from blender_service.store import open_store
 
 DEFAULT_PAGE_SIZE: Final = 100
 MAX_PAGE_SIZE: Final = 1000
+BLENDS_AT_HAND: Final = 128
 
 logger = logging.getLogger(__name__)
 
@@ -60,8 +62,8 @@ class Blender:
         self._store = open_store(catalogue)
         self._cache = BlockCache(cache_bytes)
         self._cache_bytes = cache_bytes
-        self._opened: dict[str, _Opened] = {}
-        self._indices: dict[tuple[str, int], tuple[OrdinalRun, ...]] = {}
+        self._opened: OrderedDict[str, _Opened] = OrderedDict()
+        self._indices: dict[tuple[str, str], tuple[int, tuple[OrdinalRun, ...]]] = {}
         self._lock = threading.Lock()
 
     def create(self, spec: BlendSpec) -> BlendConfig:
@@ -179,26 +181,29 @@ class Blender:
         table, snapshot = open_source(self._catalogue, name, pin, window)
         if snapshot is None:
             return None
-        key = (pin.table_uuid, snapshot.snapshot_id)
-        runs = self._indices.get(key)
-        if runs is None:
+        key = (pin.table_uuid, pin.snapshot_id or "live")
+        indexed_id, runs = self._indices.get(key, (None, ()))
+        if indexed_id != snapshot.snapshot_id:
             runs = index_snapshot(table, pin.table, snapshot)
-            self._indices[key] = runs
+            self._indices[key] = (snapshot.snapshot_id, runs)
         return BlockReader(PackedTable(pin.table, window, runs, table.io), config.block_rows, self._cache)
 
     def _open(self, blend_id: str) -> _Opened:
-        """Read a config and its head once; they never change."""
-        known = self._opened.get(blend_id)
-        if known is not None:
-            return known
+        """Read a config and its head, and keep those used last; they never change."""
+        with self._lock:
+            if blend_id in self._opened:
+                self._opened.move_to_end(blend_id)
+                return self._opened[blend_id]
         config = self._store.get(blend_id)
         head = self._store.head(config)
         opened = _Opened(config, head, config.order(head))
         with self._lock:
             if blend_id not in self._opened:
-                self._opened[blend_id] = opened
                 self._warn_small_cache(config)
-            return self._opened[blend_id]
+            self._opened[blend_id] = opened
+            while len(self._opened) > BLENDS_AT_HAND:
+                self._opened.popitem(last=False)
+        return opened
 
     def _warn_small_cache(self, config: BlendConfig) -> None:
         """Say so where the blocks that a blend keeps in use do not fit into the cache."""

@@ -151,7 +151,7 @@ def plan(
     blender = _open_blender()
     if not reference:
         config, head, _ = blender.draft(_blend_spec("", stages, allow_repeat, **new))
-    elif any(value not in (None, (), False) for value in (*changed.values(), stages)):
+    elif given["at"] is not None or given["changes"] or given["removed"] or given["align"] or stages:
         config, head, _ = blender.draft(_update_spec(reference, "", stages, allow_repeat, **changed))
     else:
         blend_id = blender.resolve(reference)

@@ -131,6 +131,9 @@ def test_a_schedule_is_a_chain_made_in_one_call(
     with pytest.raises(InvalidBlendError) as caught:
         blender.create(replace(mixed(code, prose), schedule=wrong))
     assert set(dict(caught.value.violations)) == {"schedule[1].from_offset"}
+    close = (replace(stages[0], from_offset=41, align=True), replace(stages[1], from_offset=43))
+    with pytest.raises(InvalidBlendError, match="aligned to 44"):
+        blender.create(replace(mixed(code, prose), schedule=close))
 
 
 def test_align_rounds_up_to_the_end_of_a_cycle(blender: Blender, parent: BlendConfig) -> None:
@@ -254,7 +257,9 @@ def test_the_head_is_derived_and_computed_again(blender: Blender, parent: BlendC
     assert store.head(grandchild) == head
     blends = Path(str(lake.properties["warehouse"])) / "blends"
     stored = blends / HEADS / grandchild.blend_id
-    stored.write_bytes(stored.read_bytes().replace(b'"weight', b'"heavy') + b" ")
+    damaged = bytearray(stored.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    stored.write_bytes(damaged)
     assert open_store(lake).head(grandchild) == head
     for path in (blends / HEADS).iterdir():
         path.unlink()

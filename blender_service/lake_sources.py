@@ -17,6 +17,7 @@ from blender_service.packed_table import GENERATION, generation_at, index_snapsh
 from blender_service.segments import Pin
 
 TAG_ATTEMPTS: Final = 10
+MAX_ID_DIGITS: Final = 20
 
 
 class LakeSource(NamedTuple):
@@ -99,7 +100,11 @@ def snapshot_of(table: Table, reference: str) -> Snapshot | None:
     """Find a snapshot by id, tag or branch; the current one for an empty reference."""
     if not reference:
         return table.current_snapshot()
-    if reference.isdecimal() and (by_id := table.snapshot_by_id(int(reference))) is not None:
+    if (
+        reference.isdecimal()
+        and len(reference) <= MAX_ID_DIGITS
+        and (by_id := table.snapshot_by_id(int(reference))) is not None
+    ):
         return by_id
     return table.snapshot_by_name(reference)
 

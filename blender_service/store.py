@@ -135,7 +135,7 @@ def check_name(name: str) -> None:
     Raises:
         InvalidBlendError: with the rule that the name breaks.
     """
-    if not re.match(NAME_PATTERN, name) or re.fullmatch(rf"[0-9a-f]{{{MIN_ID_DIGITS},64}}", name):
+    if not re.fullmatch(NAME_PATTERN, name) or re.fullmatch(rf"[0-9a-f]{{{MIN_ID_DIGITS},64}}", name):
         raise InvalidBlendError(
             f"blend name {name!r}: use a letter, then letters, digits, '_', '.', '-' in lower case, "
             "and something that does not read as a hex id"
@@ -209,7 +209,7 @@ class BlendStore:
         """
         if BLEND_ID.fullmatch(reference):
             return reference
-        if re.match(NAME_PATTERN, reference):
+        if re.fullmatch(NAME_PATTERN, reference):
             bound = self._objects.read(f"names/{reference}")
             if bound is not None:
                 return bound.decode()

@@ -21,7 +21,7 @@ from tests.blender_service.histories import HistoryError, rows_of, run_histories
 
 GOLDEN = Path(__file__).with_name("chain_golden.json")
 # All 10,000 that were asked for: HEADRACE_HISTORIES=10000 pytest tests/blender_service/test_chains.py
-HISTORIES = int(os.environ.get("HEADRACE_HISTORIES", "120"))
+HISTORIES = int(os.environ.get("HEADRACE_HISTORIES", "200"))
 BIG = 10**12
 
 consumed, _segment_at = segments.consumed, segments._segment_at

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +15,9 @@ from pyiceberg.catalog import Catalog
 
 from blender_service.exceptions import BlendNotFoundError, CatalogueError, InvalidBlendError
 from dagster_project.cli.blend import blend
+from dagster_project.cli.blend_syntax import parse_change
 from dagster_project.exceptions import CommandError
-from tests.blender_service.packed_tables import PackedFixture
+from tests.blender_service.packed_tables import PackedFixture, create_packed
 
 
 @pytest.fixture
@@ -76,6 +79,20 @@ def test_update_follows_and_plan_foretells(
     assert "the first 100 rows, 1,600 tokens" in run("plan", "later", "--tokens", "1600")
     removed = json.loads(run("update", "later", "--at", "300", "--remove", "prose", "--align", "--json"))
     assert [source["name"] for source in removed["sources"]] == ["code"]
+
+
+def test_the_commands_of_the_docs_run(here: Path, lake: Catalog) -> None:
+    """Every `headrace blend` line of docs/blends.md does what it says, and every change in its tables can be read."""
+    text = (Path(__file__).parents[2] / "docs" / "blends.md").read_text()
+    for table in ("python_code", "python_docs", "web", "code"):
+        create_packed(lake, f"main.packed_{table}_2048").append(40, seed=1)
+    lines = re.findall(r"^    headrace blend (.*)$", text.replace("\\\n", " "), flags=re.MULTILINE)
+    assert [shlex.split(line)[0] for line in lines] == ["create", "plan", "update", "create"]
+    for line in lines:
+        words = shlex.split(line.replace("_000_000_000", "").replace("400000", "30"))
+        assert run(*[re.sub(r"^\d000000:", lambda at: f"{at[0][0]}0:", word) for word in words])
+    changes = re.findall(r"`--change (\S+?)[` ]", text)
+    assert {parse_change(change).name for change in changes} == {"code", "news", "docs"}
 
 
 def test_live_sources_on_the_command_line(here: Path, lake: Catalog, code: PackedFixture) -> None:

@@ -113,7 +113,7 @@ def test_unknown_references_are_refused(objects: ObjectStore) -> None:
         store.get("0" * 64)
 
 
-@pytest.mark.parametrize("name", ["Upper", "abcdef", "../up", "a/b", "", "1st", "x" * 200])
+@pytest.mark.parametrize("name", ["Upper", "abcdef", "../up", "a/b", "", "1st", "x" * 200, "line\n"])
 def test_names_that_are_paths_or_ids_are_refused(name: str, tmp_path: Path) -> None:
     """A name is a plain lower-case word that cannot be read as the start of an id."""
     with pytest.raises(InvalidBlendError):

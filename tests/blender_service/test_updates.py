@@ -153,9 +153,9 @@ def test_mistakes_of_an_update_come_all_at_once(blender: Blender, parent: BlendC
         SourceChange("code", weight="many"),
         SourceChange("gone", remove=True),
         SourceChange("new", max_epochs=-1),
-        SourceChange("prose", weight="1", snapshot="tuesday"),
+        SourceChange("prose", weight="1", snapshot="9" * 5000),
         SourceChange("live", weight="1", table="main.nothing", live=True, on_exhausted="END"),
-        SourceChange("Upper", weight="1", table="main.nothing"),
+        SourceChange("line\n", weight="1", table="main.nothing"),
         SourceChange("code", remove=True, weight="1"),
     )
     found = refused(blender, parent, 10**9, changes, InvalidBlendError)

@@ -3,6 +3,9 @@
 BlenderError
 |-- CatalogueError          the lake cannot be opened
 |-- InvalidBlendError       a blend was asked for that cannot be; lists every mistake with its field
+|   `-- UpdateRefusedError  an update would not be exact: tables or rows read so far stand against it
+|-- ExhaustedSourceError    a source that ends the blend has no row left where it should start
+|-- ShrunkSourceError       a table has fewer rows than were read of it
 |-- BlendNotFoundError      no blend has that id or name
 |-- BlendNameTakenError     the name already stands for another blend
 |-- StoredBlendError        a stored config is damaged or of an unknown order version
@@ -10,6 +13,7 @@ BlenderError
 |-- PackedTableError        a packed table breaks its contract
 |-- InvalidReadError        a read asks for an impossible slice
 |-- OffsetOutOfRangeError   a read starts beyond the end of the blend
+|-- RowNotThereYetError     a live table did not get its next row in time
 |-- WindowMismatchError     tokenizer, window or vocabulary are not what the reader expects
 |-- StateError              a saved training state belongs to another blend
 |-- ServerStartError        the server cannot take its port
@@ -53,6 +57,18 @@ class InvalidBlendError(BlenderError):
         return cls(f"blend: {count}: {listed}", violations)
 
 
+class UpdateRefusedError(InvalidBlendError):
+    """An update cannot be exact, because of what its tables are now or of what was read already."""
+
+
+class ExhaustedSourceError(BlenderError):
+    """A source that ends the blend has no row left at the first offset of an update."""
+
+
+class ShrunkSourceError(BlenderError):
+    """A table has fewer rows than the blend has read by the end of the epoch it is in."""
+
+
 class BlendNotFoundError(BlenderError):
     """No blend has that id or name."""
 
@@ -79,6 +95,10 @@ class InvalidReadError(BlenderError):
 
 class OffsetOutOfRangeError(BlenderError):
     """A read starts beyond the end of the blend."""
+
+
+class RowNotThereYetError(BlenderError):
+    """A live table did not get the row that is next before the read's deadline."""
 
 
 class WindowMismatchError(BlenderError):

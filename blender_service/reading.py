@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from blender_service.blocks import Block, BlockReader
 from blender_service.config import BlendConfig
 from blender_service.exceptions import InvalidReadError, OffsetOutOfRangeError
+from blender_service.live import LiveRows, Wait
 from blender_service.order import BlendOrder, ResolvedRows
 from blender_service.segments import OFFSET_LIMIT
 from blender_service.slices import Slice
@@ -26,30 +28,42 @@ logger = logging.getLogger(__name__)
 class BlendReader:
     """Rows of one blend; many threads may read at once."""
 
-    def __init__(self, config: BlendConfig, order: BlendOrder, readers: Sequence[BlockReader]) -> None:
-        """Read the rows of `config` through one block reader per source."""
+    def __init__(self, config: BlendConfig, order: BlendOrder, readers: Mapping[int, BlockReader | LiveRows]) -> None:
+        """Read the rows of `config` through the readers of its sources, by index into the order's names."""
         self.config = config
         self.order = order
-        self._readers = tuple(readers)
-        self._names = tuple(source.name for source in config.sources)
+        self._readers = dict(readers)
 
     def read(
-        self, offset: int, rows: int = 0, part: Slice | None = None, max_batch_rows: int = 0
+        self,
+        offset: int,
+        rows: int = 0,
+        part: Slice | None = None,
+        max_batch_rows: int = 0,
+        wait_seconds: float = 0.0,
+        stopped: Callable[[], bool] = lambda: False,
     ) -> Iterator[RowBatch]:
         """Give rows from an offset on, in batches; an empty batch with end_of_blend closes the blend.
+
+        A row that a live table does not have yet is waited for; empty batches say so in between.
 
         Args:
             offset: first row.
             rows: rows of the blend to cover, 0 until it ends.
             part: give only one rank's part of every whole step.
             max_batch_rows: bound of the rows of a batch, 0 for about 1 MiB.
+            wait_seconds: longest wait for one live row, 0 without end.
+            stopped: asked while waiting; the read then ends at once.
 
         Raises:
             InvalidReadError: an argument is impossible.
             OffsetOutOfRangeError: the read starts beyond the end of the blend.
+            RowNotThereYetError: a live row did not come in time.
         """
         self.check(offset, rows, part)
-        return self._read(offset, rows, part, max_batch_rows)
+        if not 0 <= wait_seconds < float("inf"):
+            raise InvalidReadError(f"read: wait_seconds is {wait_seconds}; give 0 (no end) or more")
+        return self._read(offset, rows, part, max_batch_rows, Wait(wait_seconds, stopped))
 
     def check(self, offset: int, rows: int, part: Slice | None) -> None:
         """Refuse a read that cannot be, before anything is read."""
@@ -69,7 +83,7 @@ class BlendReader:
                     f"read: rows {rows} is not a multiple of the step's {part.step_rows} rows; ask for whole steps"
                 )
 
-    def _read(self, offset: int, rows: int, part: Slice | None, max_batch_rows: int) -> Iterator[RowBatch]:
+    def _read(self, offset: int, rows: int, part: Slice | None, max_batch_rows: int, wait: Wait) -> Iterator[RowBatch]:
         window = self.config.window
         row_bytes = window.window_tokens * window.token_bytes
         batch_rows = max(1, min(TARGET_BATCH_BYTES // row_bytes, max_batch_rows or TARGET_BATCH_BYTES))
@@ -78,11 +92,38 @@ class BlendReader:
         step = part or Slice(max(0, min(end, asked) - offset) or 1)
         while offset + step.step_rows <= min(end, asked):
             first, last = offset + step.start, offset + step.start + step.rows
-            for start in range(first, last, batch_rows):
-                yield self.gather(start, min(batch_rows, last - start))
+            while first < last:
+                count, missing = self._servable(first, min(batch_rows, last - first))
+                if count:
+                    yield self.gather(first, count)
+                    wait.over()
+                elif wait.pause(missing):
+                    yield self._empty_batch(first, waiting_for=missing)
+                first += count
             offset += step.step_rows
         if offset + (part.step_rows if part else 1) > end:
-            yield empty_batch(offset, window.window_tokens, window.token_bytes, self._names)
+            yield self._empty_batch(offset, end_of_blend=True)
+
+    def _empty_batch(self, offset: int, *, end_of_blend: bool = False, waiting_for: str = "") -> RowBatch:
+        """Give a batch without rows."""
+        window = self.config.window
+        empty = empty_batch(offset, window.window_tokens, window.token_bytes, self.order.names)
+        return replace(empty, end_of_blend=end_of_blend, waiting_for=waiting_for)
+
+    def _servable(self, offset: int, rows: int) -> tuple[int, str]:
+        """Count the rows from an offset on that are there, and say what the first missing one is."""
+        live = {index: reader for index, reader in self._readers.items() if isinstance(reader, LiveRows)}
+        if not live:
+            return rows, ""
+        resolved = self.order.resolve(np.arange(offset, offset + rows, dtype=np.int64))
+        count, missing = rows, ""
+        for index, reader in live.items():
+            places = np.flatnonzero(resolved.source == index)
+            absent = places[reader.lacks(resolved.ordinal[places])]
+            if absent.size and absent[0] < count:
+                count = int(absent[0])
+                missing = f"row {offset + count}: {reader.name} ordinal {resolved.ordinal[count]}"
+        return count, missing
 
     def gather(self, offset: int, rows: int) -> RowBatch:
         """Give the rows [offset, offset + rows) in one batch.
@@ -105,7 +146,7 @@ class BlendReader:
             offset=offset,
             input_ids=input_ids,
             token_counts=token_counts,
-            source_names=self._names,
+            source_names=self.order.names,
             sources=resolved.source.astype(np.uint8),
             epochs=resolved.epoch,
             ordinals=resolved.ordinal,
@@ -122,7 +163,7 @@ class BlendReader:
         for index in np.unique(resolved.source):
             members = np.flatnonzero(resolved.source == index)
             ordinals = resolved.ordinal[members]
-            for block in self._readers[index].load(ordinals):
+            for block in self._readers[int(index)].load(ordinals):
                 inside = (ordinals >= block.start) & (ordinals < block.start + len(block.token_counts))
                 yield members[inside], block, ordinals[inside] - block.start
 

@@ -24,7 +24,7 @@ from blender_service.blocks import DEFAULT_CACHE_BYTES
 from blender_service.catalogue import open_catalogue
 from blender_service.exceptions import ServerStartError
 from blender_service.order import BlendOrder
-from blender_service.segments import SourceOrder
+from blender_service.segments import Pin, SourceOrder, resolve_segments
 from blender_service.service import BlendServicer, RowServicer
 from blender_service.serving import Blender
 
@@ -131,7 +131,9 @@ def serve(host: str = "127.0.0.1", port: int = DEFAULT_PORT, cache_bytes: int = 
 
 def prewarm() -> None:
     """Compile the order's kernels, so that the first read does not wait for it."""
-    order = BlendOrder(0, ["a", "b"], [SourceOrder(1, 2, 1, True), SourceOrder(1, 2, 1, True)], 1, 1)
+    pin = Pin("", "", "", 2, "")
+    segments = resolve_segments([SourceOrder(name, 1, pin, 1, True) for name in ("a", "b")])
+    order = BlendOrder(0, segments, 1, 1)
     order.resolve(np.arange(2, dtype=np.int64))
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 import grpc
 from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2, rows_pb2_grpc
 
 from blender_service.exceptions import BlenderError, ServerUnavailableError
-from blender_service.messages import blend_message, spec_of
+from blender_service.messages import blend_message, description_message, spec_of, update_of
 from blender_service.serving import Blender
 from blender_service.slices import Slice
 from blender_service.status import ERROR_KEY, status_of
@@ -59,25 +59,45 @@ class BlendServicer(blends_pb2_grpc.BlendServiceServicer):
         self, request: blends_pb2.CreateBlendRequest, context: grpc.ServicerContext
     ) -> blends_pb2.Blend:
         """Create a blend, or give the one that is already the same."""
-        return self._describe(self._blender.create(spec_of(request)).blend_id)
+        return self._message(self._blender.create(spec_of(request)).blend_id)
+
+    @_unary
+    def UpdateBlend(  # noqa: N802
+        self, request: blends_pb2.UpdateBlendRequest, context: grpc.ServicerContext
+    ) -> blends_pb2.Blend:
+        """Create a child of a blend, or give the one that is already the same."""
+        return self._message(self._blender.update(update_of(request)).blend_id)
 
     @_unary
     def GetBlend(  # noqa: N802
         self, request: blends_pb2.GetBlendRequest, context: grpc.ServicerContext
     ) -> blends_pb2.Blend:
-        """Describe one blend."""
-        return self._describe(self._blender.resolve(request.blend))
+        """Give one blend."""
+        return self._message(self._blender.resolve(request.blend))
 
     @_unary
     def ListBlends(  # noqa: N802
         self, request: blends_pb2.ListBlendsRequest, context: grpc.ServicerContext
     ) -> blends_pb2.ListBlendsResponse:
-        """Describe all blends."""
-        return blends_pb2.ListBlendsResponse(blends=[self._describe(i) for i in self._blender.list_ids()])
+        """Give a page of all blends."""
+        page = self._blender.list_page(request.page_size, request.page_token)
+        names = self._blender.names()
+        return blends_pb2.ListBlendsResponse(
+            blends=[self._message(blend_id, names) for blend_id in page.blend_ids], next_page_token=page.next_token
+        )
 
-    def _describe(self, blend_id: str) -> blends_pb2.Blend:
-        names = self._blender.names().get(blend_id, [])
-        return blend_message(self._blender.config(blend_id), self._blender.order(blend_id), names)
+    @_unary
+    def DescribeBlend(  # noqa: N802
+        self, request: blends_pb2.DescribeBlendRequest, context: grpc.ServicerContext
+    ) -> blends_pb2.BlendDescription:
+        """Say what a blend has read at an offset."""
+        blend_id = self._blender.resolve(request.blend)
+        description = self._blender.describe(blend_id, request.offset if request.HasField("offset") else None)
+        return description_message(self._message(blend_id), description, self._blender.excised_documents(blend_id))
+
+    def _message(self, blend_id: str, names: Mapping[str, Sequence[str]] | None = None) -> blends_pb2.Blend:
+        known = (self._blender.names() if names is None else names).get(blend_id, [])
+        return blend_message(self._blender.config(blend_id), self._blender.head(blend_id).end, known)
 
 
 class RowServicer(rows_pb2_grpc.RowServiceServicer):
@@ -98,13 +118,19 @@ class RowServicer(rows_pb2_grpc.RowServiceServicer):
             ExpectedWindow(expected.window_tokens, expected.tokenizer_sha256, expected.vocabulary_size).check(
                 blend_id, self._blender.config(blend_id).window
             )
-            reader = self._blender.open(blend_id)
+            reader = self._blender.open(blend_id, request.offset)
             part = None
             if request.HasField("slice"):
                 wanted = request.slice
                 part = Slice(wanted.step_rows, wanted.rank, wanted.world_size, wanted.uneven)
             logger.info("read %s from %d: %s", blend_id, request.offset, part or "all rows")
-            for batch in reader.read(request.offset, request.rows, part, request.max_batch_rows):
+
+            def stopped() -> bool:
+                return self._stopping.is_set() or not context.is_active()
+
+            for batch in reader.read(
+                request.offset, request.rows, part, request.max_batch_rows, request.wait_seconds, stopped
+            ):
                 if self._stopping.is_set():
                     raise ServerUnavailableError("server is stopping; connect again, reading goes on at the next row")
                 yield encode(batch)

@@ -15,10 +15,14 @@ from blender_service.exceptions import BlenderError, ServerUnavailableError
 ERROR_KEY: Final = "headrace-error"
 STATUS_OF: Final[dict[type[BlenderError], grpc.StatusCode]] = {
     exceptions.InvalidBlendError: grpc.StatusCode.INVALID_ARGUMENT,
+    exceptions.UpdateRefusedError: grpc.StatusCode.FAILED_PRECONDITION,
+    exceptions.ExhaustedSourceError: grpc.StatusCode.FAILED_PRECONDITION,
+    exceptions.ShrunkSourceError: grpc.StatusCode.FAILED_PRECONDITION,
     exceptions.InvalidReadError: grpc.StatusCode.INVALID_ARGUMENT,
     exceptions.BlendNotFoundError: grpc.StatusCode.NOT_FOUND,
     exceptions.BlendNameTakenError: grpc.StatusCode.ALREADY_EXISTS,
     exceptions.OffsetOutOfRangeError: grpc.StatusCode.OUT_OF_RANGE,
+    exceptions.RowNotThereYetError: grpc.StatusCode.DEADLINE_EXCEEDED,
     exceptions.SourceChangedError: grpc.StatusCode.FAILED_PRECONDITION,
     exceptions.WindowMismatchError: grpc.StatusCode.FAILED_PRECONDITION,
     exceptions.StoredBlendError: grpc.StatusCode.DATA_LOSS,

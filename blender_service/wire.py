@@ -29,6 +29,7 @@ class RowBatch:
         segment_token_counts: (S,) tokens, int32.
         window_starts: (S,) first token, in the window, int32.
         end_of_blend: whether no row follows.
+        waiting_for: in a batch without rows, the row that a live table does not have yet.
     """
 
     offset: int
@@ -45,6 +46,7 @@ class RowBatch:
     segment_token_counts: NDArray[np.int32]
     window_starts: NDArray[np.int32]
     end_of_blend: bool = False
+    waiting_for: str = ""
 
     @property
     def rows(self) -> int:
@@ -108,6 +110,7 @@ def encode(batch: RowBatch) -> rows_pb2.RowBatch:
             window_starts=_bytes(batch.window_starts),
         ),
         end_of_blend=batch.end_of_blend,
+        waiting_for=batch.waiting_for,
     )
 
 
@@ -130,6 +133,7 @@ def decode(message: rows_pb2.RowBatch) -> RowBatch:
         segment_token_counts=np.frombuffer(segments.token_counts, "<i4"),
         window_starts=np.frombuffer(segments.window_starts, "<i4"),
         end_of_blend=message.end_of_blend,
+        waiting_for=message.waiting_for,
     )
 
 
@@ -160,12 +164,12 @@ def concatenate(batches: list[RowBatch]) -> RowBatch:
 
 
 def empty_batch(offset: int, window_tokens: int, token_bytes: int, source_names: tuple[str, ...]) -> RowBatch:
-    """Give the batch without rows that closes a read at the end of the blend."""
+    """Give a batch without rows."""
     int32, int64 = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64)
     ids = np.empty((0, window_tokens), dtype=np.uint16 if token_bytes == 2 else np.uint32)
     return RowBatch(
         offset, ids, int32, source_names, np.empty(0, dtype=np.uint8), int64, int64, int32, b"", int32, int64, int32,
-        int32, end_of_blend=True,
+        int32,
     )  # fmt: skip
 
 

@@ -101,7 +101,7 @@ def settle_weights(
 
 
 def _check_source_name(name: str, earlier: Sequence[str], where: str, findings: Findings) -> None:
-    if not re.match(NAME_PATTERN, name):
+    if not re.fullmatch(NAME_PATTERN[1:-1], name):
         findings.mistake(f"{where}.name", f"{name!r}: use a letter, then letters, digits, '_', '.', '-'")
     if name in earlier:
         findings.mistake(f"{where}.name", f"{name} is given twice; name each source once")

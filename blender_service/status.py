@@ -28,7 +28,11 @@ STATUS_OF: Final[dict[type[BlenderError], grpc.StatusCode]] = {
     exceptions.StoredBlendError: grpc.StatusCode.DATA_LOSS,
     exceptions.PackedTableError: grpc.StatusCode.DATA_LOSS,
     exceptions.CatalogueError: grpc.StatusCode.FAILED_PRECONDITION,
+    exceptions.UnauthenticatedError: grpc.StatusCode.UNAUTHENTICATED,
+    exceptions.MalformedRequestError: grpc.StatusCode.INVALID_ARGUMENT,
+    exceptions.InternalServerError: grpc.StatusCode.INTERNAL,
     exceptions.ServerUnavailableError: grpc.StatusCode.UNAVAILABLE,
+    exceptions.TooManyStreamsError: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
 RETRIED: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED})
 

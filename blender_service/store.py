@@ -25,6 +25,7 @@ from blender_service.exceptions import BlendNameTakenError, BlendNotFoundError, 
 from blender_service.heads import HEAD_VERSION, Head, decode_head, encode_head
 
 MIN_ID_DIGITS: Final = 6
+NAME: Final = re.compile(NAME_PATTERN.strip("^$"))  # `$` alone lets a line end through
 HEADS: Final = f"heads/v{HEAD_VERSION}"
 
 logger = logging.getLogger(__name__)
@@ -135,11 +136,16 @@ def check_name(name: str) -> None:
     Raises:
         InvalidBlendError: with the rule that the name breaks.
     """
-    if not re.match(NAME_PATTERN, name) or re.fullmatch(rf"[0-9a-f]{{{MIN_ID_DIGITS},64}}", name):
+    if not NAME.fullmatch(name) or re.fullmatch(rf"[0-9a-f]{{{MIN_ID_DIGITS},64}}", name):
         raise InvalidBlendError(
             f"blend name {name!r}: use a letter, then letters, digits, '_', '.', '-' in lower case, "
             "and something that does not read as a hex id"
         )
+
+
+def not_found(blend_id: str) -> BlendNotFoundError:
+    """Say that no blend has an id."""
+    return BlendNotFoundError(f"blend {blend_id} does not exist; see `headrace blend list` for ids and names")
 
 
 class BlendStore:
@@ -148,6 +154,15 @@ class BlendStore:
     def __init__(self, objects: ObjectStore) -> None:
         """Keep configs in `objects`."""
         self._objects = objects
+
+    @property
+    def objects(self) -> ObjectStore:
+        """Where configs are kept."""
+        return self._objects
+
+    def shows(self, blend_id: str) -> bool:
+        """Whether a blend that is there may be seen; see `visibility.VisibleBlends`."""
+        return True
 
     def put(self, config: BlendConfig, head: Head | None = None) -> str:
         """Store a config if it is new, its head first, and give its id.
@@ -209,10 +224,9 @@ class BlendStore:
         """
         if BLEND_ID.fullmatch(reference):
             return reference
-        if re.match(NAME_PATTERN, reference):
-            bound = self._objects.read(f"names/{reference}")
-            if bound is not None:
-                return bound.decode()
+        bound = self._bound(reference)
+        if bound is not None:
+            return bound
         starting = [blend_id for blend_id in self.list_ids() if blend_id.startswith(reference)]
         if len(reference) >= MIN_ID_DIGITS and len(starting) == 1:
             return starting[0]
@@ -228,8 +242,15 @@ class BlendStore:
         """
         content = self._objects.read(f"{blend_id}.json")
         if content is None:
-            raise BlendNotFoundError(f"blend {blend_id} does not exist; see `headrace blend list` for ids and names")
+            raise not_found(blend_id)
         return load_config(blend_id, content)
+
+    def _bound(self, name: str) -> str | None:
+        """Give the id that a name stands for, None if it is no name or stands for nothing."""
+        if not NAME.fullmatch(name):
+            return None
+        bound = self._objects.read(f"names/{name}")
+        return bound.decode() if bound is not None else None
 
     def list_ids(self) -> list[str]:
         """List all ids, ascending."""

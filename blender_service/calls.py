@@ -41,11 +41,15 @@ class Call:
         next_offset: row after the last one that was handed to gRPC.
         rows: handed over.
         message_bytes: of all answers, as serialised.
-        source_rows: rows handed over of each source.
+        source_rows: rows handed over of each source since metrics last took them.
         window_tokens: tokens of a row, 0 before the first row.
         token_bytes: width of a token.
         stream_of: who the stream is counted for, None if it is not.
         waiting: whether the read waits for a live row.
+        has_waited: whether it did before the answer in hand.
+        is_measured: whether the time to its first rows was taken.
+        run_key: name of the read in the register of runs, empty for a read without a run.
+        run_reported: seconds after its start at which the register last heard of it.
         status: name of the gRPC status, empty while it runs.
         detail: message of the status.
         started: seconds of the monotonic clock.
@@ -67,6 +71,10 @@ class Call:
     token_bytes: int = 0
     stream_of: str | None = None
     waiting: bool = False
+    has_waited: bool = False
+    is_measured: bool = False
+    run_key: str = ""
+    run_reported: float = 0.0
     status: str = ""
     detail: str = ""
     started: float = field(default_factory=time.monotonic)
@@ -87,6 +95,11 @@ class Call:
             if count:
                 name = batch.source_names[index]
                 self.source_rows[name] = self.source_rows.get(name, 0) + count
+
+    def take_source_rows(self) -> dict[str, int]:
+        """Give the rows of each source since this was last asked."""
+        taken, self.source_rows = self.source_rows, {}
+        return taken
 
     @property
     def seconds(self) -> float:

@@ -7,6 +7,7 @@ BlenderError
 |-- ExhaustedSourceError    a source that ends the blend has no row left where it should start
 |-- ShrunkSourceError       a table has fewer rows than were read of it
 |-- BlendNotFoundError      no blend has that id or name
+|-- RunNotFoundError        no training run has that name
 |-- BlendNameTakenError     the name already stands for another blend
 |-- StoredBlendError        a stored config is damaged or of an unknown order version
 |-- SourceChangedError      a table is no longer what the blend pinned
@@ -76,6 +77,10 @@ class ShrunkSourceError(BlenderError):
 
 class BlendNotFoundError(BlenderError):
     """No blend has that id or name."""
+
+
+class RunNotFoundError(BlenderError):
+    """No training run has that name."""
 
 
 class BlendNameTakenError(BlenderError):

@@ -22,7 +22,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from blender_service.access import AUTHORIZATION, Access
-from blender_service.calls import Call, call_of, refuse, with_call
+from blender_service.calls import RUN, Call, call_of, refuse, with_call
 from blender_service.exceptions import (
     BlenderError,
     InternalServerError,
@@ -30,6 +30,7 @@ from blender_service.exceptions import (
     ServerUnavailableError,
 )
 from blender_service.limits import StreamLimits
+from blender_service.runs import check_run_name
 from blender_service.serving import Blender
 
 GUARDED: Final = "/headrace."
@@ -173,6 +174,8 @@ class CallInterceptor(grpc.ServerInterceptor):
         if call.method == "ReadBlend":
             if self._draining.is_set():
                 raise ServerUnavailableError("server is stopping; connect again, to this or another replica")
+            if RUN in call.metadata:
+                check_run_name(call.metadata[RUN])
             self._limits.take(call.principal)
             call.stream_of = call.principal
 

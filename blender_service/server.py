@@ -24,16 +24,20 @@ from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2, rows_pb2_
 from pyiceberg.catalog import Catalog
 
 from blender_service.access import Access
+from blender_service.audit import AuditLog
 from blender_service.blocks import DEFAULT_CACHE_BYTES
 from blender_service.catalogue import open_catalogue
 from blender_service.exceptions import ServerStartError
-from blender_service.interceptor import CallInterceptor
+from blender_service.interceptor import CallInterceptor, Observer
 from blender_service.limits import StreamLimits
+from blender_service.metrics import Metrics
 from blender_service.operation import OperationConfig
 from blender_service.order import BlendOrder
+from blender_service.runs import RunObserver, RunRegister
 from blender_service.segments import Pin, SourceOrder, resolve_segments
 from blender_service.service import BlendServicer, RowServicer
 from blender_service.serving import Blender
+from blender_service.store import open_objects
 from blender_service.tls import TlsFiles, server_credentials
 
 DEFAULT_PORT: Final = 7170
@@ -64,6 +68,7 @@ class RunningServer:
         self._server = server
         self._drain = drain
         self._limits = limits
+        self.metrics_port: int | None = None
         self._close: list[Callable[[], None]] = []
 
     @property
@@ -147,11 +152,15 @@ def start(
     access = Access(catalogue, operation.tokens, operation.rules)
     limits = StreamLimits(operation.max_streams, operation.max_streams_per_principal)
     drain = Drain(threading.Event(), threading.Event(), health.HealthServicer())
+    audit = AuditLog(operation.audit) if operation.audit is not None else None
+    metrics = Metrics(limits, blender.cache_events, lambda: audit.failures if audit is not None else 0)
+    runs = RunObserver(RunRegister(open_objects(catalogue)))
+    observers: list[Observer] = [metrics, runs, *([audit] if audit is not None else [])]
     prewarm()
     threads = operation.max_streams + SPARE_THREADS
     server = grpc.server(
         ThreadPoolExecutor(threads, thread_name_prefix="blender"),
-        interceptors=[CallInterceptor(access, limits, blender, drain.begun)],
+        interceptors=[CallInterceptor(access, limits, blender, drain.begun, observers)],
         options=(
             *OPTIONS,
             ("grpc.so_reuseport", int(reuse_port)),
@@ -172,7 +181,15 @@ def start(
     address = f"{host}:{bound}"
     _warn_if_open(host, access, operation)
     logger.info("serving at %s", address)
-    return RunningServer(server, address, drain, limits)
+    running = RunningServer(server, address, drain, limits)
+    if operation.metrics_port is not None:
+        running.metrics_port, stop_metrics = metrics.serve(operation.metrics_host, operation.metrics_port)
+        running.at_stop(stop_metrics)
+        logger.info("metrics at http://%s:%d/metrics", operation.metrics_host, running.metrics_port)
+    running.at_stop(runs.close)
+    if audit is not None:
+        running.at_stop(audit.close)
+    return running
 
 
 def serve(

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from pyiceberg.catalog import Catalog
 
 from blender_service.blocks import DEFAULT_CACHE_BYTES, BlockCache, BlockReader
+from blender_service.cache_events import CacheEvents
 from blender_service.config import BLEND_ID, BlendConfig, WindowFacts
 from blender_service.creation import Draft, create_blend, draft_blend, draft_update, update_blend
 from blender_service.description import BlendDescription, describe
@@ -66,6 +67,11 @@ class Blender:
         self._indices: dict[tuple[str, int], tuple[OrdinalRun, ...]] = {}
         self._tables_of: dict[str, frozenset[str]] = {}
         self._lock = threading.Lock()
+
+    @property
+    def cache_events(self) -> CacheEvents:
+        """What the cache of blocks counts."""
+        return self._cache.events
 
     def within(self, may_read: MayRead | None) -> Blender:
         """Give the same lake as a caller sees it who may read some tables only; the others do not exist there.

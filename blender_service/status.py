@@ -20,6 +20,7 @@ STATUS_OF: Final[dict[type[BlenderError], grpc.StatusCode]] = {
     exceptions.ShrunkSourceError: grpc.StatusCode.FAILED_PRECONDITION,
     exceptions.InvalidReadError: grpc.StatusCode.INVALID_ARGUMENT,
     exceptions.BlendNotFoundError: grpc.StatusCode.NOT_FOUND,
+    exceptions.RunNotFoundError: grpc.StatusCode.NOT_FOUND,
     exceptions.BlendNameTakenError: grpc.StatusCode.ALREADY_EXISTS,
     exceptions.OffsetOutOfRangeError: grpc.StatusCode.OUT_OF_RANGE,
     exceptions.RowNotThereYetError: grpc.StatusCode.DEADLINE_EXCEEDED,

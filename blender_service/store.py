@@ -143,6 +143,11 @@ def check_name(name: str) -> None:
         )
 
 
+def open_objects(catalogue: Catalog) -> ObjectStore:
+    """Open the place for blends, as objects."""
+    return open_store(catalogue).objects
+
+
 def not_found(blend_id: str) -> BlendNotFoundError:
     """Say that no blend has an id."""
     return BlendNotFoundError(f"blend {blend_id} does not exist; see `headrace blend list` for ids and names")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import grpc
 from pyiceberg.catalog import Catalog
@@ -75,7 +75,7 @@ class Access:
             UnauthenticatedError: there is no token, or nobody has it.
         """
         if not self.asks_for_tokens:
-            names: Iterable[bytes] = context.auth_context().get("x509_common_name", [])
+            names: Any = context.auth_context().get("x509_common_name")  # a list of bytes; the stubs say otherwise
             return next(iter(names)).decode(errors="replace") if names else ANONYMOUS
         values = [value for key, value in context.invocation_metadata() or () if key == AUTHORIZATION]
         token = bearer_of(values[0]) if len(values) == 1 and isinstance(values[0], str) else ""

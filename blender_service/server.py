@@ -230,8 +230,9 @@ def _bind(server: grpc.Server, host: str, port: int, tls: TlsFiles | None, reuse
     credentials = server_credentials(tls) if tls is not None else None
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        with socket.create_server((host, port), family=family, reuse_port=reuse_port):
-            pass  # gRPC's own failure prints a page and does not say why; a plain socket does
+        if not reuse_port:  # a socket that listens, however shortly, would take connections from the other processes
+            with socket.create_server((host, port), family=family):
+                pass  # gRPC's own failure prints a page and does not say why; a plain socket does
         bound = server.add_secure_port(address, credentials) if credentials else server.add_insecure_port(address)
     except (OSError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]

@@ -235,18 +235,13 @@ def runs(run: str, as_json: bool) -> None:
     )
 
 
-@click.command()
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; there is no login.")
-@click.option("--port", type=click.IntRange(0, 65535), default=7170, show_default=True, help="0 takes any free one.")
-def serve(host: str, port: int) -> None:
-    """Stream blends to training jobs over gRPC until Ctrl-C or SIGTERM."""
-    import logging
+@click.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def serve(arguments: tuple[str, ...]) -> None:
+    """Stream blends to training jobs over gRPC until Ctrl-C or SIGTERM; the flags are those of blender_service."""
+    from blender_service.__main__ import main
 
-    from blender_service.server import serve as serve_blends
-
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
-    logging.getLogger("pyiceberg").setLevel(logging.WARNING)  # it tells of every table that a read opens
-    serve_blends(host, port)
+    raise click.exceptions.Exit(main(arguments, "headrace serve"))
 
 
 def _open_register() -> RunRegister:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+import os
 import signal
 import socket
 import sys
@@ -15,15 +16,16 @@ import threading
 import time
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
+from multiprocessing.synchronize import Event
 from types import FrameType
-from typing import Final
+from typing import Final, NamedTuple
 
 from blender_service.exceptions import BlenderError, ServerStartError
 from blender_service.operation import OperationConfig
 from blender_service.server import STOP_GRACE_SECONDS, serve
 
 LOOK_SECONDS: Final = 0.2
-START_SECONDS: Final = 10.0
+Setting = tuple[str, int, int, OperationConfig]
 
 logger = logging.getLogger(__name__)
 
@@ -54,24 +56,24 @@ def serve_processes(processes: int, host: str, port: int, cache_bytes: int, oper
 
     previous = {number: signal.signal(number, ask_to_stop) for number in (signal.SIGTERM, signal.SIGINT)}
     held = _hold_port(host, port)
-    running: list[tuple[BaseProcess, float]] = []
+    running: list[_Child] = []
     try:
         taken = int(held.getsockname()[1])
-        settings = [(host, taken, cache_bytes // processes, _own(operation, number)) for number in range(processes)]
+        settings: list[Setting] = [
+            (host, taken, cache_bytes // processes, _own(operation, number)) for number in range(processes)
+        ]
         running = [_begin(*setting) for setting in settings]
         while not stop.is_set():
-            wait([process.sentinel for process, _ in running], timeout=LOOK_SECONDS)
-            for number, (process, began) in enumerate(running):
+            wait([child.process.sentinel for child in running], timeout=LOOK_SECONDS)
+            for number, (process, started) in enumerate(running):
                 if process.is_alive() or stop.is_set():
                     continue
-                if time.monotonic() - began < START_SECONDS:
-                    raise ServerStartError(
-                        f"serve: a process ended at its start with {process.exitcode}; see above why"
-                    )
+                if not started.is_set():
+                    raise ServerStartError(f"serve: a process ended at its start, status {process.exitcode}; mend that")
                 logger.error("a process ended with %s, another takes its place", process.exitcode)
                 running[number] = _begin(*settings[number])
     finally:
-        _end([process for process, _ in running], operation.drain_seconds + STOP_GRACE_SECONDS)
+        _end([child.process for child in running], operation.drain_seconds + STOP_GRACE_SECONDS)
         held.close()
         for number, handler in previous.items():
             signal.signal(number, handler)
@@ -101,21 +103,39 @@ def _own(operation: OperationConfig, number: int) -> OperationConfig:
     return operation.model_copy(update={"metrics_port": operation.metrics_port + number})
 
 
-def _begin(host: str, port: int, cache_bytes: int, operation: OperationConfig) -> tuple[BaseProcess, float]:
+class _Child(NamedTuple):
+    """A process that serves, and whether it has come so far."""
+
+    process: BaseProcess
+    started: Event
+
+
+def _begin(host: str, port: int, cache_bytes: int, operation: OperationConfig) -> _Child:
     """Start a process; a fresh one, since gRPC's threads do not survive a fork."""
-    process = multiprocessing.get_context("spawn").Process(target=_serve_one, args=(host, port, cache_bytes, operation))
+    spawning = multiprocessing.get_context("spawn")
+    started = spawning.Event()
+    process = spawning.Process(target=_serve_one, args=(host, port, cache_bytes, operation, started))
     process.start()
-    return process, time.monotonic()
+    return _Child(process, started)
 
 
-def _serve_one(host: str, port: int, cache_bytes: int, operation: OperationConfig) -> None:
-    """Serve in a process of its own."""
+def _serve_one(host: str, port: int, cache_bytes: int, operation: OperationConfig, started: Event) -> None:
+    """Serve in a process of its own, which ends with its parent."""
     set_up_logging()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
-        serve(host, port, cache_bytes, operation, reuse_port=True)
+        serve(host, port, cache_bytes, operation, reuse_port=True, started=started.set)
     except BlenderError as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(2)
+
+
+def _end_with_parent() -> None:
+    """Stop this process where the one that started it was killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _end(processes: list[BaseProcess], seconds: float) -> None:

@@ -198,9 +198,20 @@ def serve(
     cache_bytes: int = DEFAULT_CACHE_BYTES,
     operation: OperationConfig = DEFAULT_OPERATION,
     reuse_port: bool = False,
+    started: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT, then stop gracefully; for the main thread of a process."""
+    """Serve until SIGTERM or SIGINT, then stop gracefully; for the main thread of a process.
+
+    Args:
+        host: address to listen on.
+        port: to listen on, 0 for any that is free.
+        cache_bytes: bound of the decoded blocks in memory.
+        operation: who may call, how much at once, what is written down.
+        reuse_port: share the port with other processes of this machine.
+        started: called once the server answers.
+    """
     running = start(None, host, port, cache_bytes, operation, reuse_port)
+    started()
     stop = threading.Event()
 
     def ask_to_stop(number: int, frame: FrameType | None) -> None:

@@ -241,7 +241,7 @@ def serve(arguments: tuple[str, ...]) -> None:
     """Stream blends to training jobs over gRPC until Ctrl-C or SIGTERM; the flags are those of blender_service."""
     from blender_service.__main__ import main
 
-    raise click.exceptions.Exit(main(arguments, "headrace serve"))
+    raise SystemExit(main(arguments, "headrace serve"))  # click's own Exit loses its status without standalone mode
 
 
 def _open_register() -> RunRegister:

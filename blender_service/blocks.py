@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from blender_service.cache_events import CacheEvents
 from blender_service.exceptions import PackedTableError
 from blender_service.packed_table import OrdinalRun, PackedTable
 
@@ -70,6 +71,7 @@ class BlockCache:
         self._byte_count = 0
         self._lock = threading.Lock()
         self._readers: dict[str, threading.Lock] = {}
+        self.events = CacheEvents()
 
     @property
     def byte_count(self) -> int:
@@ -135,6 +137,8 @@ class BlockReader:
                 missing.append(index)
             else:
                 yield block
+        self._cache.events.hit(len(wanted) - len(missing))
+        self._cache.events.miss(len(missing))
         if not missing:
             return
         with self._cache.reader_lock(run.path):

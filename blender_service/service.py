@@ -6,30 +6,22 @@ import functools
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import grpc
 from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2, rows_pb2_grpc
 
+from blender_service.calls import call_of, refuse, seen_by
 from blender_service.exceptions import BlenderError, ServerUnavailableError
 from blender_service.messages import blend_message, description_message, spec_of, update_of
 from blender_service.serving import Blender
 from blender_service.slices import Slice
-from blender_service.status import ERROR_KEY, status_of
 from blender_service.window import ExpectedWindow
 from blender_service.wire import encode
 
 Response = TypeVar("Response")
 
 logger = logging.getLogger(__name__)
-
-
-def _refuse(error: BlenderError, context: grpc.ServicerContext) -> NoReturn:
-    """End a call with the status and the message of an error."""
-    logger.info("refused: %s: %s", type(error).__name__, error)
-    context.set_trailing_metadata(((ERROR_KEY, type(error).__name__),))
-    context.abort(status_of(error), str(error))
-    raise AssertionError("abort always raises")
 
 
 def _unary(
@@ -42,7 +34,7 @@ def _unary(
         try:
             return method(self, request, context)
         except BlenderError as error:
-            _refuse(error, context)
+            refuse(error, context)
 
     return translated
 
@@ -59,31 +51,35 @@ class BlendServicer(blends_pb2_grpc.BlendServiceServicer):
         self, request: blends_pb2.CreateBlendRequest, context: grpc.ServicerContext
     ) -> blends_pb2.Blend:
         """Create a blend, or give the one that is already the same."""
-        return self._message(self._blender.create(spec_of(request)).blend_id)
+        blender = seen_by(context, self._blender)
+        return _message(blender, blender.create(spec_of(request)).blend_id)
 
     @_unary
     def UpdateBlend(  # noqa: N802
         self, request: blends_pb2.UpdateBlendRequest, context: grpc.ServicerContext
     ) -> blends_pb2.Blend:
         """Create a child of a blend, or give the one that is already the same."""
-        return self._message(self._blender.update(update_of(request)).blend_id)
+        blender = seen_by(context, self._blender)
+        return _message(blender, blender.update(update_of(request)).blend_id)
 
     @_unary
     def GetBlend(  # noqa: N802
         self, request: blends_pb2.GetBlendRequest, context: grpc.ServicerContext
     ) -> blends_pb2.Blend:
         """Give one blend."""
-        return self._message(self._blender.resolve(request.blend))
+        blender = seen_by(context, self._blender)
+        return _message(blender, blender.resolve(request.blend))
 
     @_unary
     def ListBlends(  # noqa: N802
         self, request: blends_pb2.ListBlendsRequest, context: grpc.ServicerContext
     ) -> blends_pb2.ListBlendsResponse:
         """Give a page of all blends."""
-        page = self._blender.list_page(request.page_size, request.page_token)
-        names = self._blender.names()
+        blender = seen_by(context, self._blender)
+        page = blender.list_page(request.page_size, request.page_token)
+        names = blender.names()
         return blends_pb2.ListBlendsResponse(
-            blends=[self._message(blend_id, names) for blend_id in page.blend_ids], next_page_token=page.next_token
+            blends=[_message(blender, blend_id, names) for blend_id in page.blend_ids], next_page_token=page.next_token
         )
 
     @_unary
@@ -91,13 +87,10 @@ class BlendServicer(blends_pb2_grpc.BlendServiceServicer):
         self, request: blends_pb2.DescribeBlendRequest, context: grpc.ServicerContext
     ) -> blends_pb2.BlendDescription:
         """Say what a blend has read at an offset."""
-        blend_id = self._blender.resolve(request.blend)
-        description = self._blender.describe(blend_id, request.offset if request.HasField("offset") else None)
-        return description_message(self._message(blend_id), description, self._blender.excised_documents(blend_id))
-
-    def _message(self, blend_id: str, names: Mapping[str, Sequence[str]] | None = None) -> blends_pb2.Blend:
-        known = (self._blender.names() if names is None else names).get(blend_id, [])
-        return blend_message(self._blender.config(blend_id), self._blender.head(blend_id).end, known)
+        blender = seen_by(context, self._blender)
+        blend_id = blender.resolve(request.blend)
+        description = blender.describe(blend_id, request.offset if request.HasField("offset") else None)
+        return description_message(_message(blender, blend_id), description, blender.excised_documents(blend_id))
 
 
 class RowServicer(rows_pb2_grpc.RowServiceServicer):
@@ -113,12 +106,14 @@ class RowServicer(rows_pb2_grpc.RowServiceServicer):
     ) -> Iterator[rows_pb2.RowBatch]:
         """Stream rows from any offset."""
         try:
-            blend_id = self._blender.resolve(request.blend)
+            blender, call = seen_by(context, self._blender), call_of(context)
+            blend_id = blender.resolve(request.blend)
             expected = request.expected
             ExpectedWindow(expected.window_tokens, expected.tokenizer_sha256, expected.vocabulary_size).check(
-                blend_id, self._blender.config(blend_id).window
+                blend_id, blender.config(blend_id).window
             )
-            reader = self._blender.open(blend_id, request.offset)
+            reader = blender.open(blend_id, request.offset)
+            call.reads(blend_id, request.offset)
             part = None
             if request.HasField("slice"):
                 wanted = request.slice
@@ -132,7 +127,16 @@ class RowServicer(rows_pb2_grpc.RowServiceServicer):
                 request.offset, request.rows, part, request.max_batch_rows, request.wait_seconds, stopped
             ):
                 if self._stopping.is_set():
-                    raise ServerUnavailableError("server is stopping; connect again, reading goes on at the next row")
+                    raise ServerUnavailableError(
+                        f"server is stopping; connect again or to another replica, and go on at row {batch.offset}"
+                    )
+                call.sends(batch)
                 yield encode(batch)
         except BlenderError as error:
-            _refuse(error, context)
+            refuse(error, context)
+
+
+def _message(blender: Blender, blend_id: str, names: Mapping[str, Sequence[str]] | None = None) -> blends_pb2.Blend:
+    """Describe a blend to a client; `names` spares a look for them."""
+    known = (blender.names() if names is None else names).get(blend_id, [])
+    return blend_message(blender.config(blend_id), blender.head(blend_id).end, known)

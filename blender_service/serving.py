@@ -5,6 +5,7 @@ Replicas share nothing but the lake; each holds its own cache of blocks.
 
 from __future__ import annotations
 
+import copy
 import logging
 import threading
 from collections import OrderedDict
@@ -13,6 +14,7 @@ from typing import Final, NamedTuple
 from pyiceberg.catalog import Catalog
 
 from blender_service.blocks import DEFAULT_CACHE_BYTES, BlockCache, BlockReader
+from blender_service.cache_events import CacheEvents
 from blender_service.config import BLEND_ID, BlendConfig, WindowFacts
 from blender_service.creation import Draft, create_blend, draft_blend, draft_update, update_blend
 from blender_service.description import BlendDescription, describe
@@ -24,7 +26,8 @@ from blender_service.packed_table import EXCISED, OrdinalRun, PackedTable, index
 from blender_service.reading import BlendReader
 from blender_service.segments import Pin
 from blender_service.specification import BlendSpec, UpdateSpec
-from blender_service.store import open_store
+from blender_service.store import not_found, open_store
+from blender_service.visibility import MayRead, VisibleBlends, visible_catalogue
 
 DEFAULT_PAGE_SIZE: Final = 100
 MAX_PAGE_SIZE: Final = 1000
@@ -64,7 +67,26 @@ class Blender:
         self._cache_bytes = cache_bytes
         self._opened: OrderedDict[str, _Opened] = OrderedDict()
         self._indices: dict[tuple[str, str], tuple[int, tuple[OrdinalRun, ...]]] = {}
+        self._tables_of: dict[str, frozenset[str]] = {}
         self._lock = threading.Lock()
+
+    @property
+    def cache_events(self) -> CacheEvents:
+        """What the cache of blocks counts."""
+        return self._cache.events
+
+    def within(self, may_read: MayRead | None) -> Blender:
+        """Give the same lake as a caller sees it who may read some tables only; the others do not exist there.
+
+        Args:
+            may_read: whether a table (namespace.table) may be read; None for all.
+        """
+        if may_read is None:
+            return self
+        seen = copy.copy(self)  # caches are shared: what they hold is the same for all who may see it
+        seen._catalogue = visible_catalogue(self._catalogue, may_read)
+        seen._store = VisibleBlends(self._store, may_read, self._tables_of)
+        return seen
 
     def create(self, spec: BlendSpec) -> BlendConfig:
         """Create a blend, or find the one that is already the same; see `creation.create_blend`."""
@@ -192,6 +214,8 @@ class Blender:
 
     def _open(self, blend_id: str) -> _Opened:
         """Read a config and its head, and keep those used last; they never change."""
+        if not self._store.shows(blend_id):
+            raise not_found(blend_id)
         with self._lock:
             if blend_id in self._opened:
                 self._opened.move_to_end(blend_id)

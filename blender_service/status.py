@@ -20,6 +20,7 @@ STATUS_OF: Final[dict[type[BlenderError], grpc.StatusCode]] = {
     exceptions.ShrunkSourceError: grpc.StatusCode.FAILED_PRECONDITION,
     exceptions.InvalidReadError: grpc.StatusCode.INVALID_ARGUMENT,
     exceptions.BlendNotFoundError: grpc.StatusCode.NOT_FOUND,
+    exceptions.RunNotFoundError: grpc.StatusCode.NOT_FOUND,
     exceptions.BlendNameTakenError: grpc.StatusCode.ALREADY_EXISTS,
     exceptions.OffsetOutOfRangeError: grpc.StatusCode.OUT_OF_RANGE,
     exceptions.RowNotThereYetError: grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -28,7 +29,11 @@ STATUS_OF: Final[dict[type[BlenderError], grpc.StatusCode]] = {
     exceptions.StoredBlendError: grpc.StatusCode.DATA_LOSS,
     exceptions.PackedTableError: grpc.StatusCode.DATA_LOSS,
     exceptions.CatalogueError: grpc.StatusCode.FAILED_PRECONDITION,
+    exceptions.UnauthenticatedError: grpc.StatusCode.UNAUTHENTICATED,
+    exceptions.MalformedRequestError: grpc.StatusCode.INVALID_ARGUMENT,
+    exceptions.InternalServerError: grpc.StatusCode.INTERNAL,
     exceptions.ServerUnavailableError: grpc.StatusCode.UNAVAILABLE,
+    exceptions.TooManyStreamsError: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
 RETRIED: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED})
 

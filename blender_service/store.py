@@ -25,6 +25,7 @@ from blender_service.exceptions import BlendNameTakenError, BlendNotFoundError, 
 from blender_service.heads import HEAD_VERSION, Head, decode_head, encode_head
 
 MIN_ID_DIGITS: Final = 6
+NAME: Final = re.compile(NAME_PATTERN.strip("^$"))  # `$` alone lets a line end through
 HEADS: Final = f"heads/v{HEAD_VERSION}"
 
 logger = logging.getLogger(__name__)
@@ -142,12 +143,31 @@ def check_name(name: str) -> None:
         )
 
 
+def open_objects(catalogue: Catalog) -> ObjectStore:
+    """Open the place for blends, as objects."""
+    return open_store(catalogue).objects
+
+
+def not_found(blend_id: str) -> BlendNotFoundError:
+    """Say that no blend has an id."""
+    return BlendNotFoundError(f"blend {blend_id} does not exist; see `headrace blend list` for ids and names")
+
+
 class BlendStore:
     """Configs by id, and ids by name."""
 
     def __init__(self, objects: ObjectStore) -> None:
         """Keep configs in `objects`."""
         self._objects = objects
+
+    @property
+    def objects(self) -> ObjectStore:
+        """Where configs are kept."""
+        return self._objects
+
+    def shows(self, blend_id: str) -> bool:
+        """Whether a blend that is there may be seen; see `visibility.VisibleBlends`."""
+        return True
 
     def put(self, config: BlendConfig, head: Head | None = None) -> str:
         """Store a config if it is new, its head first, and give its id.
@@ -209,10 +229,9 @@ class BlendStore:
         """
         if BLEND_ID.fullmatch(reference):
             return reference
-        if re.fullmatch(NAME_PATTERN, reference):
-            bound = self._objects.read(f"names/{reference}")
-            if bound is not None:
-                return bound.decode()
+        bound = self._bound(reference)
+        if bound is not None:
+            return bound
         starting = [blend_id for blend_id in self.list_ids() if blend_id.startswith(reference)]
         if len(reference) >= MIN_ID_DIGITS and len(starting) == 1:
             return starting[0]
@@ -228,8 +247,15 @@ class BlendStore:
         """
         content = self._objects.read(f"{blend_id}.json")
         if content is None:
-            raise BlendNotFoundError(f"blend {blend_id} does not exist; see `headrace blend list` for ids and names")
+            raise not_found(blend_id)
         return load_config(blend_id, content)
+
+    def _bound(self, name: str) -> str | None:
+        """Give the id that a name stands for, None if it is no name or stands for nothing."""
+        if not NAME.fullmatch(name):
+            return None
+        bound = self._objects.read(f"names/{name}")
+        return bound.decode() if bound is not None else None
 
     def list_ids(self) -> list[str]:
         """List all ids, ascending."""

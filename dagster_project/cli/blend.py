@@ -1,4 +1,4 @@
-"""`headrace blend create|update|plan|list|show` and `headrace serve`: blends of the lake's packed tables.
+"""`headrace blend create|update|plan|list|show|runs` and `headrace serve`: blends of the lake's packed tables.
 
 They work on the warehouse itself, no server is needed. Everything heavy is imported inside the commands, so that
 `headrace --help` stays quick.
@@ -18,6 +18,7 @@ from dagster_project.exceptions import CommandError
 if TYPE_CHECKING:
     from blender_service.config import BlendConfig
     from blender_service.description import BlendDescription
+    from blender_service.runs import RunRegister
     from blender_service.serving import Blender
     from blender_service.specification import BlendSpec, Stage, UpdateSpec
 
@@ -196,18 +197,59 @@ def show(reference: str, as_json: bool) -> None:
     _print_blend(described)
 
 
-@click.command()
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; there is no login.")
-@click.option("--port", type=click.IntRange(0, 65535), default=7170, show_default=True, help="0 takes any free one.")
-def serve(host: str, port: int) -> None:
-    """Stream blends to training jobs over gRPC until Ctrl-C or SIGTERM."""
-    import logging
+@blend.command()
+@click.argument("run", default="")
+@JSON
+def runs(run: str, as_json: bool) -> None:
+    """Show what training run RUN was trained on; without RUN, list the runs that named themselves.
 
-    from blender_service.server import serve as serve_blends
+    Rows are those handed to the run's clients. A run that went back to a checkpoint has read some rows twice.
+    """
+    register = _open_register()
+    known = [run] if run else register.names()
+    reads = [read for name in known for read in register.reads(name)]
+    if as_json:
+        click.echo(json.dumps([read._asdict() for read in reads]))
+        return
+    if not reads:
+        click.echo("no run has named itself yet: give the client a run name (docs/operation.md)")
+        return
+    from dagster_project.cli.output import print_table
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
-    logging.getLogger("pyiceberg").setLevel(logging.WARNING)  # it tells of every table that a read opens
-    serve_blends(host, port)
+    print_table(
+        [
+            {
+                "run": read.run,
+                "began": read.began,
+                "blend": read.blend_id[:12],
+                "first row": read.first,
+                "end": read.end,
+                "ranks": read.world_size,
+                "ended": read.status or "-",
+                "principal": read.principal,
+                "code": read.code_version or "-",
+                "notes": read.notes or "-",
+            }
+            for read in reads
+        ]
+    )
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def serve(arguments: tuple[str, ...]) -> None:
+    """Stream blends to training jobs over gRPC until Ctrl-C or SIGTERM; the flags are those of blender_service."""
+    from blender_service.__main__ import main
+
+    raise SystemExit(main(arguments, "headrace serve"))  # click's own Exit loses its status without standalone mode
+
+
+def _open_register() -> RunRegister:
+    from blender_service.catalogue import open_catalogue
+    from blender_service.runs import RunRegister
+    from blender_service.store import open_objects
+
+    return RunRegister(open_objects(open_catalogue()))
 
 
 def _open_blender() -> Blender:

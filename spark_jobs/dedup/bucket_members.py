@@ -1,18 +1,33 @@
-"""Members of buckets: which of them become candidates, batch by batch of lists of places.
+"""Members of buckets: which of them become candidates, batch by batch of lists.
 
 A candidate is two places (first, second); a bucket's members in order are its earlier ones and then its new ones, and
 two earlier ones are never a candidate. Everything here is a function of batches, for `mapInArrow`.
+
+Members of large buckets are numbered by the rank of their place among all of them, so that who is removed is a mask:
+ten million members are looked up in milliseconds instead of a second.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 CANDIDATES_DDL = "first bigint, second bigint"
+CHOSEN_DDL = "group int, first bigint, second bigint, shared bigint"
+RANKED_DDL = "members array<int>, earlier array<int>"
+
+BatchFunction = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+Masks = Sequence[NDArray[np.bool_]]
+
+
+def in_turn(batches: Iterable[pa.RecordBatch], functions: Sequence[BatchFunction]) -> Iterator[pa.RecordBatch]:
+    """Several functions of batches as one: a second `mapInArrow` would take a Python process of its own."""
+    for function in functions:
+        batches = function(batches)
+    yield from batches
 
 
 def list_offsets(column: pa.ListArray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -72,17 +87,26 @@ def _inside(values: NDArray[np.int64], sorted_places: NDArray[np.int64]) -> NDAr
     return found
 
 
-def members_among(batches: Iterable[pa.RecordBatch], places: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
-    """Buckets reduced to those of their members that are at some places."""
+def ranked_members(batches: Iterable[pa.RecordBatch], places: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+    """Buckets with ranks instead of places.
+
+    Args:
+        batches: rows with the columns members and earlier.
+        places: (N,) ascending; members at other places are left out.
+
+    Yields:
+        Rows of `RANKED_DDL`: ranks in `places`.
+    """
     for batch in batches:
         lists = []
         for name in ("members", "earlier"):
             offsets, values = list_offsets(batch.column(name))
-            inside = _inside(values, places)
-            counts = np.concatenate([[0], np.cumsum(inside)])[offsets]
-            lists.append(pa.ListArray.from_arrays(pa.array(counts.astype(np.int32)), pa.array(values[inside])))
-        rest = [batch.column("band"), batch.column("bucket"), *lists]
-        yield pa.RecordBatch.from_arrays(rest, names=["band", "bucket", "members", "earlier"])
+            ranks = np.searchsorted(places, values)
+            inside = ranks < len(places)
+            inside[inside] = places[ranks[inside]] == values[inside]
+            counts = np.concatenate([[0], np.cumsum(inside)])[offsets].astype(np.int32)
+            lists.append(pa.ListArray.from_arrays(pa.array(counts), pa.array(ranks[inside].astype(np.int32))))
+        yield pa.RecordBatch.from_arrays(lists, names=["members", "earlier"])
 
 
 def all_members(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -92,34 +116,47 @@ def all_members(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays([pa.array(np.unique(np.concatenate(parts)))], names=["place"])
 
 
-def _kept(
-    offsets: NDArray[np.int64], places: NDArray[np.int64], removed: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Lists without the removed places."""
-    stays = ~_inside(places, removed)
+def _kept(column: pa.ListArray, removed: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Offsets and ranks of lists without the removed members."""
+    offsets, ranks = list_offsets(column)
+    stays = ~removed[ranks]
     counts = np.concatenate([[0], np.cumsum(stays)])
-    return counts[offsets].astype(np.int64), places[stays]
+    return counts[offsets].astype(np.int64), ranks[stays].astype(np.int64)
 
 
-def _kept_members(batch: pa.RecordBatch, removed: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
-    """Offsets and places of the new and of the earlier members that are not removed, and the pairs among them."""
-    new_offsets, new = _kept(*list_offsets(batch.column("members")), removed)
-    earlier_offsets, earlier = _kept(*list_offsets(batch.column("earlier")), removed)
+def _kept_members(batch: pa.RecordBatch, removed: NDArray[np.bool_]) -> tuple[NDArray[np.int64], ...]:
+    """Offsets and ranks of the new and of the earlier members that are not removed, and the pairs among them."""
+    new_offsets, new = _kept(batch.column("members"), removed)
+    earlier_offsets, earlier = _kept(batch.column("earlier"), removed)
     fresh, old = np.diff(new_offsets), np.diff(earlier_offsets)
     return new_offsets, new, earlier_offsets, earlier, fresh * (fresh - 1) // 2 + fresh * old
 
 
 def leader_candidates(
-    batches: Iterable[pa.RecordBatch], removed: Sequence[NDArray[np.int64]], leaders: Sequence[int], most: int
+    batches: Iterable[pa.RecordBatch], removed: Masks, leaders: Sequence[int], places: NDArray[np.int64], most: int
 ) -> Iterator[pa.RecordBatch]:
-    """All pairs of buckets with few kept members, the leaders' pairs of the others; at every threshold, each once."""
-    rounds = list(zip(removed, leaders, strict=True))
+    """All pairs of buckets with few kept members, the leaders' pairs of the others; at every threshold, each once.
+
+    Args:
+        batches: rows of `RANKED_DDL`.
+        removed: (N,) for each threshold, who is removed.
+        leaders: for each threshold, how many of the first members are leaders.
+        places: (N,) place of each rank.
+        most: pairs up to which a bucket has few members.
+
+    Yields:
+        Rows of `CHOSEN_DDL`: the threshold's number, two places, and in how many of the batch's buckets the first leads
+        the second; 0 for pairs of buckets with few members.
+    """
+    rounds = list(zip(range(len(removed)), removed, leaders, strict=True))
     for batch in batches:
-        for gone, first_members in rounds if any(map(len, removed)) else rounds[:1]:
+        for group, gone, first_members in rounds if any(mask.any() for mask in removed) else rounds[:1]:
             new_offsets, new, earlier_offsets, earlier, pair_counts = _kept_members(batch, gone)
             few = pair_counts <= most
             everyone = np.where(few, np.diff(new_offsets) + np.diff(earlier_offsets), 0)
-            yield candidate_batch(new_offsets, new, earlier_offsets, earlier, everyone)
+            pairs = candidate_batch(new_offsets, new, earlier_offsets, earlier, everyone)
+            first, second = (column.to_numpy() for column in pairs.columns)
+            yield _chosen(group, places[first], places[second], np.zeros(len(first), np.int64))
             # The same leaders stand first in most bands, so their followers are joined before pairs are made.
             followers: dict[int, list[NDArray[np.int64]]] = {}
             for bucket in np.flatnonzero(~few).tolist():
@@ -127,17 +164,22 @@ def leader_candidates(
                 old = earlier[earlier_offsets[bucket] : earlier_offsets[bucket + 1]]
                 for leader in old[:first_members].tolist():
                     followers.setdefault(leader, []).append(fresh)
-                for place, leader in enumerate(fresh[: max(0, first_members - len(old))].tolist()):
-                    followers.setdefault(leader, []).append(fresh[place + 1 :])
+                for rank, leader in enumerate(fresh[: max(0, first_members - len(old))].tolist()):
+                    followers.setdefault(leader, []).append(fresh[rank + 1 :])
             for leader, lists in followers.items():
-                second = np.unique(np.concatenate(lists))
-                columns = [pa.array(np.full(len(second), leader)), pa.array(second)]
-                yield pa.RecordBatch.from_arrays(columns, names=["first", "second"])
+                shared = np.bincount(np.concatenate(lists), minlength=1)
+                ranks = np.flatnonzero(shared)
+                yield _chosen(group, np.full(len(ranks), places[leader]), places[ranks], shared[ranks])
 
 
-def count_too_large(
-    batches: Iterable[pa.RecordBatch], removed: Sequence[NDArray[np.int64]], most: int
-) -> Iterator[pa.RecordBatch]:
+def _chosen(
+    group: int, first: NDArray[np.int64], second: NDArray[np.int64], shared: NDArray[np.int64]
+) -> pa.RecordBatch:
+    columns = [pa.array(np.full(len(first), group, np.int32)), pa.array(first), pa.array(second), pa.array(shared)]
+    return pa.RecordBatch.from_arrays(columns, names=["group", "first", "second", "shared"])
+
+
+def count_too_large(batches: Iterable[pa.RecordBatch], removed: Masks, most: int) -> Iterator[pa.RecordBatch]:
     """At each threshold the buckets of a batch that are still too large, and their kept members."""
     for batch in batches:
         counts = []
@@ -151,17 +193,17 @@ def count_too_large(
 
 
 def open_members(
-    batches: Iterable[pa.RecordBatch], removed: Sequence[NDArray[np.int64]], most: int
+    batches: Iterable[pa.RecordBatch], places: NDArray[np.int64], removed: Masks, most: int
 ) -> Iterator[pa.RecordBatch]:
-    """Kept members of the buckets that are still too large."""
+    """Kept members of the buckets that are still too large: their places, and whether they came earlier."""
     for batch in batches:
         for gone in removed:
             new_offsets, new, earlier_offsets, earlier, pair_counts = _kept_members(batch, gone)
             too_large = pair_counts > most
             parts = [
-                np.unique(places[np.repeat(too_large, np.diff(offsets))])
-                for offsets, places in ((new_offsets, new), (earlier_offsets, earlier))
+                np.unique(ranks[np.repeat(too_large, np.diff(offsets))])
+                for offsets, ranks in ((new_offsets, new), (earlier_offsets, earlier))
             ]
             is_earlier = np.repeat([False, True], [len(part) for part in parts])
-            columns = [pa.array(np.concatenate(parts)), pa.array(is_earlier)]
+            columns = [pa.array(places[np.concatenate(parts)]), pa.array(is_earlier)]
             yield pa.RecordBatch.from_arrays(columns, names=["place", "earlier"])

@@ -42,7 +42,7 @@ def connected_components(edges: DataFrame, driver_edge_limit: int) -> DataFrame:
     Args:
         edges: rows (group int, left, right), no nulls; the ends are both strings or both longs, in any order, and edges
             may repeat. Every group is a graph of its own. A vertex with no edge but to itself is left out.
-        driver_edge_limit: most distinct edges that are solved in the driver's memory (about 200 bytes each for ids of
+        driver_edge_limit: most edges that are solved in the driver's memory (about 200 bytes each for ids of
             32 digits); 0 for none.
 
     Returns:
@@ -53,9 +53,9 @@ def connected_components(edges: DataFrame, driver_edge_limit: int) -> DataFrame:
 
     spark = edges.sparkSession
     rest = cut(
-        edges.where("left <> right")
-        .select("group", F.greatest("left", "right").alias("high"), F.least("left", "right").alias("low"))
-        .distinct()
+        edges.where("left <> right").select(
+            "group", F.greatest("left", "right").alias("high"), F.least("left", "right").alias("low")
+        )
     )
     edge_count = rest.count()
     rounds = 0

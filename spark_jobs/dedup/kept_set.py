@@ -42,7 +42,7 @@ def removed_vertices(edges: DataFrame, driver_edge_limit: int, max_rounds: int =
     Args:
         edges: rows (group int, worse, better), no nulls; the ends are both strings or both longs, and edges may repeat.
             Every group is a graph of its own, and none has a cycle.
-        driver_edge_limit: most distinct edges that are finished in the driver's memory; 0 for none.
+        driver_edge_limit: most edges that are finished in the driver's memory; 0 for none.
         max_rounds: rounds that any reasonable order needs less than; each one above logs a warning with the mend.
 
     Returns:
@@ -51,7 +51,7 @@ def removed_vertices(edges: DataFrame, driver_edge_limit: int, max_rounds: int =
     Raises:
         InputError: the edges of a group close a cycle.
     """
-    rest = cut(edges.select("group", "worse", "better").distinct())
+    rest = cut(edges.select("group", "worse", "better"))
     edge_count = rest.count()
     removed: list[DataFrame] = []
     rounds = 0

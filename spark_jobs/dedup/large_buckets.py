@@ -2,7 +2,8 @@
 
 Only comparisons that can change who is kept are worth making. In rounds:
 
-    1. the first members of each large bucket (its leaders) are compared with all others
+    1. the first members of each large bucket (its leaders) are compared with all others; in the first round there is
+       one to each, and who has several buckets is compared with the one leader it shares most of them with
     2. the kept set is found from all pairs so far, at every threshold; who is removed needs no more comparisons
     3. a bucket with few enough kept members has all of these compared; the others get further leaders
 
@@ -32,18 +33,23 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_jobs.dedup.bucket_members import (
     CANDIDATES_DDL,
+    CHOSEN_DDL,
+    RANKED_DDL,
+    BatchFunction,
     all_members,
     all_pairs,
     count_too_large,
+    in_turn,
     leader_candidates,
-    members_among,
     open_members,
+    ranked_members,
 )
-from spark_jobs.dedup.kept_set import removed_vertices
+from spark_jobs.dedup.kept_set import removed_table, removed_vertices
 from spark_jobs.dedup.threshold_pairs import exact, pairs_at
 from spark_jobs.dedup.verification import Index, verified_pairs
 from spark_jobs.lake.tables import Check, Column, Table
@@ -84,73 +90,111 @@ class Limits(Protocol):
     def driver_edges(self) -> int: ...  # noqa: D102
 
 
+@dataclass(frozen=True)
+class BucketCounts:
+    """What is in the buckets of an increment.
+
+    Attributes:
+        small_pairs: pairs of small buckets, each counted in every bucket it shares.
+        large: large buckets.
+        large_members: their members, each counted in every one of them.
+    """
+
+    small_pairs: int
+    large: int
+    large_members: int
+
+
 @dataclass
 class _Comparisons:
     """What was compared so far, and who of the members of large buckets is removed by it at each threshold.
 
     Attributes:
-        members: rows (place) of the members.
+        large: rows of `RANKED_DDL`: the large buckets.
+        places: (N,) places of their members, ascending; 8 bytes each for the driver.
         history: rows (group, worse, better) of the pairs of earlier increments.
         index: what candidates are verified with.
         limits: thresholds and limits.
-        done: candidates compared.
-        found: pairs verified among them.
+        removed: (N,) for each threshold, whether the member is removed.
         kept: DataFrames to unpersist.
-        removed: for each threshold the removed places, ascending; 8 bytes each for the driver.
-        candidate_count: candidates compared in large buckets.
+        found: pairs verified so far.
+        done: candidates of members compared so far.
+        candidate_count: how many these are.
     """
 
-    members: DataFrame
+    large: DataFrame
+    places: NDArray[np.int64]
     history: DataFrame
     index: Index
     limits: Limits
-    done: DataFrame
-    found: DataFrame
+    removed: list[NDArray[np.bool_]]
     kept: list[DataFrame]
-    removed: list[NDArray[np.int64]]
+    found: DataFrame | None = None
+    done: DataFrame | None = None
     candidate_count: int = 0
 
-    def compare(self, candidates: DataFrame, threshold: Fraction) -> bool:
-        """Verify those that were not compared before; False where there are none."""
-        done = self.done.hint("merge")
-        fresh = candidates.distinct().join(done, ["first", "second"], "left_anti").localCheckpoint()
+    def leaders_choice(self, groups: Sequence[int], leaders: Sequence[int]) -> BatchFunction:
+        """What of ranked buckets is to be compared at some of the thresholds: to rows of `CHOSEN_DDL`."""
+        removed, most = [self.removed[group] for group in groups], self.limits.max_bucket_pairs
+        return partial(leader_candidates, removed=removed, leaders=leaders, places=self.places, most=most)
+
+    def compare(self, chosen: DataFrame, threshold: Fraction, beside: tuple[DataFrame, int] | None = None) -> bool:
+        """Verify candidates that were not compared before; False where there are none.
+
+        Args:
+            chosen: rows (first, second), repeats among them.
+            threshold: lowest weighted Jaccard similarity.
+            beside: other distinct candidates to verify with them, and about how many these are.
+        """
+        fresh = chosen.select("first", "second").distinct()
+        if self.done is not None:
+            fresh = fresh.join(self.done.hint("merge"), ["first", "second"], "left_anti")
+        fresh = fresh.localCheckpoint()
         count = fresh.count()
-        if not count:
+        if not count and not beside:
             return False
-        verified, persisted = verified_pairs(fresh, count, self.index, threshold)
+        candidates, total = (fresh.unionByName(beside[0]), count + beside[1]) if beside else (fresh, count)
+        verified, persisted = verified_pairs(candidates, total, self.index, threshold)
         more = verified.localCheckpoint()
         self.kept.extend((*persisted, more))
-        self.found, self.done = self.found.unionByName(more), self.done.unionByName(fresh)
+        self.found = more if self.found is None else self.found.unionByName(more)
+        self.done = fresh if self.done is None else self.done.unionByName(fresh)
         self.candidate_count += count
         _log.info("large buckets: %d candidates", count)
         return True
 
     def settle(self) -> None:
         """Find who is removed by all pairs so far."""
-        edges = _edges(self.found, "right_place", "left_place", self.limits.thresholds).unionByName(self.history)
-        gone = removed_vertices(edges, self.limits.driver_edges).join(
-            self.members.withColumnRenamed("place", "vertex"), "vertex", "left_semi"
-        )
-        rows = gone.toArrow()
-        groups, places = rows.column("group").to_numpy(), rows.column("vertex").to_numpy()
-        self.removed = [np.sort(places[groups == group]) for group in range(len(self.limits.thresholds))]
+        edges = self.history
+        if self.found is not None:
+            edges = edges.unionByName(_edges(self.found, "right_place", "left_place", self.limits.thresholds))
+        edges = edges.persist()
+        if edges.count() <= self.limits.driver_edges:
+            gone = removed_table(edges.toArrow())
+        else:
+            members = edges.sparkSession.createDataFrame(pa.table({"vertex": self.places}))
+            gone = removed_vertices(edges, self.limits.driver_edges).join(members, "vertex", "left_semi").toArrow()
+        edges.unpersist()
+        groups, vertices = gone.column("group").to_numpy(), gone.column("vertex").to_numpy()
+        self.removed = [np.isin(self.places, vertices[groups == group]) for group in range(len(self.removed))]
 
-    def too_large(self, large: DataFrame) -> tuple[list[int], list[int]]:
+    def too_large(self) -> tuple[list[int], list[int]]:
         """At each threshold the buckets with too many kept members to compare all with all, and these members."""
         count = partial(count_too_large, removed=self.removed, most=self.limits.max_bucket_pairs)
-        rows = large.mapInArrow(count, "group int, buckets bigint, members bigint").toArrow()
+        rows = self.large.mapInArrow(count, "group int, buckets bigint, members bigint").toArrow()
         groups, buckets, members = (rows.column(name).to_numpy() for name in ("group", "buckets", "members"))
-        places = range(len(self.removed))
-        return [int(buckets[groups == at].sum()) for at in places], [int(members[groups == at].sum()) for at in places]
+        at_each = [groups == group for group in range(len(self.removed))]
+        return [int(buckets[at].sum()) for at in at_each], [int(members[at].sum()) for at in at_each]
 
 
 def compare_large(
-    sized: tuple[DataFrame, DataFrame], history: DataFrame, index: Index, limits: Limits
+    sized: tuple[DataFrame, DataFrame], counts: BucketCounts, history: DataFrame, index: Index, limits: Limits
 ) -> tuple[DataFrame, list[dict[str, Any]], tuple[DataFrame, ...]]:
     """Compare the members of buckets, some of which are large, until it is settled who is kept.
 
     Args:
-        sized: the buckets (band, bucket, members, earlier) that are small, and those that are large.
+        sized: the buckets (members, earlier) that are small, and those that are large.
+        counts: what is in them.
         history: rows of `pairs` of earlier increments.
         index: what candidates are verified with.
         limits: thresholds and limits.
@@ -159,43 +203,31 @@ def compare_large(
         All verified pairs, facts for `large_buckets`, and DataFrames to unpersist.
     """
     small, large = (buckets.persist() for buckets in sized)
-    members = large.mapInArrow(all_members, "place bigint").distinct().persist()
-    places = np.sort(members.toArrow().column("place").to_numpy())
-    lowest = exact(min(limits.thresholds))
-    done = small.mapInArrow(partial(all_pairs, not_among=places), CANDIDATES_DDL).distinct().persist()
-    verified, persisted = verified_pairs(done, done.count(), index, lowest)
-    found = verified.persist()
+    places = np.sort(large.mapInArrow(all_members, "place bigint").distinct().toArrow().column("place").to_numpy())
+    rank = partial(ranked_members, places=places)
+    ranked = large.mapInArrow(rank, RANKED_DDL).persist()
     state = _Comparisons(
-        members=members,
+        large=ranked,
+        places=places,
         history=_edges(history, "place", "better_place", limits.thresholds),
         index=index,
         limits=limits,
-        done=done,
-        found=found,
-        kept=[small, large, members, done, found, *persisted],
-        removed=[np.zeros(0, np.int64) for _ in limits.thresholds],
+        removed=[np.zeros(len(places), np.bool_) for _ in limits.thresholds],
+        kept=[small, large, ranked],
     )
-    rounds = _by_leaders(large, state, bool(history.take(1)), lowest)
-    unsettled, _ = state.too_large(large)
-    among = large.unionByName(small.mapInArrow(partial(members_among, places=places), large.schema))
-    while True:
-        settled = [gone for gone, count in zip(state.removed, unsettled, strict=True) if not count]
-        choose = partial(leader_candidates, removed=settled, leaders=[0] * len(settled), most=limits.max_bucket_pairs)
-        if not settled or not state.compare(among.mapInArrow(choose, CANDIDATES_DDL), lowest):
-            break
-        rounds += 1
+    if history.take(1):
         state.settle()
-        unsettled, _ = state.too_large(large)
+    rounds, unsettled = _rounds(state, small, rank, counts)
     further, recalls = 0, [1.0] * len(limits.thresholds)
     if any(unsettled):
         from spark_jobs.dedup.split_buckets import split_recall
 
-        further = _split(large, state, unsettled)
+        further = _split(state, unsettled)
         recalls = split_recall(further, limits.thresholds)
     facts = [
         {
             "threshold": float(threshold),
-            "bucket_count": large.count(),
+            "bucket_count": counts.large,
             "document_count": len(places),
             "rounds": rounds,
             "candidate_count": state.candidate_count,
@@ -205,41 +237,60 @@ def compare_large(
         }
         for threshold, split, recall in zip(limits.thresholds, unsettled, recalls, strict=True)
     ]
+    assert state.found is not None  # the first round verifies the small buckets at least
     return state.found, facts, tuple(state.kept)
 
 
-def _by_leaders(large: DataFrame, state: _Comparisons, has_history: bool, lowest: Fraction) -> int:
-    """Rounds of leaders, until no large bucket has any new comparison; returns how many."""
-    if has_history:
-        state.settle()
-    leaders = [_LEADERS[0]] * len(state.removed)
-    _, sizes = state.too_large(large)
+def _rounds(state: _Comparisons, small: DataFrame, rank: BatchFunction, counts: BucketCounts) -> tuple[int, list[int]]:
+    """Compare until nothing is new in any bucket; returns the rounds, and at each threshold the buckets left large."""
+    groups = range(len(state.removed))
+    lowest = exact(min(state.limits.thresholds))
+    leaders, sizes = [_LEADERS[0]] * len(groups), [counts.large_members] * len(groups)
+    of_small = small.mapInArrow(partial(all_pairs, not_among=state.places), CANDIDATES_DDL).distinct()
+    led = _one_leader_each(state.large.mapInArrow(state.leaders_choice(groups, leaders), CHOSEN_DDL))
+    state.compare(led, lowest, (of_small, counts.small_pairs))
     rounds = 0
     while True:
-        most = state.limits.max_bucket_pairs
-        choose = partial(leader_candidates, removed=state.removed, leaders=leaders, most=most)
-        if not state.compare(large.mapInArrow(choose, CANDIDATES_DDL), lowest):
-            return rounds
         rounds += 1
         state.settle()
-        _, left = state.too_large(large)
+        unsettled, left = state.too_large()
         leaders = [_next_leaders(*one) for one in zip(leaders, sizes, left, strict=True)]
         sizes = left
+        chosen = state.large.mapInArrow(state.leaders_choice(groups, leaders), CHOSEN_DDL)
+        settled = [group for group in groups if not unsettled[group]]
+        if settled:
+            among_small = (rank, state.leaders_choice(settled, [0] * len(settled)))
+            chosen = chosen.unionByName(small.mapInArrow(partial(in_turn, functions=among_small), CHOSEN_DDL))
+        if not state.compare(chosen, lowest):
+            return rounds, unsettled
 
 
-def _split(large: DataFrame, state: _Comparisons, unsettled: Sequence[int]) -> int:
+def _one_leader_each(chosen: DataFrame) -> DataFrame:
+    """Of the leaders of a member at a threshold the one with which it shares most buckets; other pairs as they are."""
+    from pyspark.sql import functions as F
+
+    summed = chosen.groupBy("group", "first", "second").agg(F.sum("shared").alias("shared"))
+    unled = F.when(F.col("shared") == 0, F.col("first"))
+    most_shared = F.max_by("first", F.struct("shared", -F.col("first")))
+    return summed.groupBy("group", "second", unled.alias("unled")).agg(most_shared.alias("first"))
+
+
+def _split(state: _Comparisons, unsettled: Sequence[int]) -> int:
     """Compare what is left in buckets that leaders could not reduce on further values; returns how many."""
     from spark_jobs.dedup.split_buckets import split_buckets
 
-    most = state.limits.max_bucket_pairs
-    still = [gone for gone, count in zip(state.removed, unsettled, strict=True) if count]
-    pool = large.mapInArrow(partial(open_members, removed=still, most=most), "place bigint, earlier boolean")
-    further, parts, members = split_buckets(pool.distinct().toArrow(), state.index.signatures)
+    open_groups = [group for group, count in enumerate(unsettled) if count]
+    still = [state.removed[group] for group in open_groups]
+    find = partial(open_members, places=state.places, removed=still, most=state.limits.max_bucket_pairs)
+    pool = state.large.mapInArrow(find, "place bigint, earlier boolean").distinct().toArrow()
+    further, parts, members = split_buckets(pool, state.index.signatures)
     state.kept.append(members)
-    choose = partial(leader_candidates, removed=[np.zeros(0, np.int64)], leaders=_LEADERS[:1], most=most)
+    state.removed = [np.zeros(len(state.places), np.bool_)]  # all in the pool are kept, at one of the thresholds
+    rank, choose = partial(ranked_members, places=state.places), state.leaders_choice([0], _LEADERS[:1])
     # Below this threshold everything is settled, so that less similar pairs say nothing new.
-    least = min(t for t, count in zip(state.limits.thresholds, unsettled, strict=True) if count)
-    state.compare(parts.mapInArrow(choose, CANDIDATES_DDL), exact(least))
+    least = min(state.limits.thresholds[group] for group in open_groups)
+    chosen = parts.mapInArrow(partial(in_turn, functions=(rank, choose)), CHOSEN_DDL)
+    state.compare(chosen, exact(least))
     return further
 
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from spark_jobs.dedup.bucket_members import CANDIDATES_DDL, all_pairs
 from spark_jobs.dedup.dense_graph import DEFAULT_DRIVER_EDGES, DriverEdges
-from spark_jobs.dedup.large_buckets import LARGE_BUCKETS, compare_large, large_bucket_rows
+from spark_jobs.dedup.large_buckets import LARGE_BUCKETS, BucketCounts, compare_large, large_bucket_rows
 from spark_jobs.dedup.pictures import draw_pair_similarities
 from spark_jobs.dedup.threshold_pairs import DEFAULT_THRESHOLDS, Thresholds, exact
 from spark_jobs.dedup.verification import PAIR_COLUMNS, Index, verified_pairs
@@ -38,7 +38,7 @@ class PairsConfig(BaseModel):
     )
     driver_edges: DriverEdges = DEFAULT_DRIVER_EDGES
     driver_candidates: int = Field(
-        100_000,
+        32_768,
         ge=0,
         description="candidates up to which they are verified in the driver's memory, about 5 KB each",
         json_schema_extra={"affects_rows": False},
@@ -98,7 +98,7 @@ PAIRS_KERNELS = tuple(
 
 
 @step(
-    version="2",
+    version="3",
     scope=Scope.HISTORY,
     tables=(PAIRS, LARGE_BUCKETS),
     kernels=PAIRS_KERNELS,
@@ -127,22 +127,24 @@ def pairs(
     """
     from pyspark.sql import functions as F
 
-    here = buckets.where(F.col("increment") == increment).select("band", "bucket", "members", "earlier")
+    here = buckets.where(F.col("increment") == increment).select("members", "earlier")
     fresh, old = F.size("members").cast("long"), F.size("earlier").cast("long")
     sized = here.withColumn("pair_count", fresh * (fresh - 1) / 2 + fresh * old)
     small = sized.where(F.col("pair_count") <= config.max_bucket_pairs)
+    is_large = F.col("pair_count") > config.max_bucket_pairs
     sums = sized.agg(
-        F.sum(F.when(F.col("pair_count") <= config.max_bucket_pairs, F.col("pair_count"))).alias("small"),
-        F.count_if(F.col("pair_count") > config.max_bucket_pairs).alias("large"),
+        F.sum(F.when(~is_large, F.col("pair_count"))).alias("small_pairs"),
+        F.count_if(is_large).alias("large"),
+        F.sum(F.when(is_large, fresh + old)).alias("large_members"),
     ).collect()[0]
+    counts = BucketCounts(int(sums["small_pairs"] or 0), sums["large"], sums["large_members"] or 0)
     index = Index(signatures, bags, config.driver_candidates)
-    if sums["large"]:
-        large = sized.where(F.col("pair_count") > config.max_bucket_pairs)
-        names = ("band", "bucket", "members", "earlier")
-        found, facts, persisted = compare_large((small.select(*names), large.select(*names)), pairs, index, config)
+    if counts.large:
+        by_size = (small.drop("pair_count"), sized.where(is_large).drop("pair_count"))
+        found, facts, persisted = compare_large(by_size, counts, pairs, index, config)
     else:
         candidates = small.mapInArrow(all_pairs, CANDIDATES_DDL).distinct()
-        found, persisted = verified_pairs(candidates, int(sums["small"] or 0), index, exact(min(config.thresholds)))
+        found, persisted = verified_pairs(candidates, counts.small_pairs, index, exact(min(config.thresholds)))
         facts = []
     return Output({"pairs": _rows(found), "large_buckets": large_bucket_rows(found, facts)}, {}, persisted)
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_jobs.dedup.bands import BandScheme, band_positions, candidate_probability
+from spark_jobs.dedup.bucket_members import in_turn
 from spark_jobs.dedup.buckets import BUCKETS_DDL, RECORDS_DDL, band_records, bucket_lists
 from spark_jobs.dedup.signature_arrays import SIGNATURE_BYTES, signature_rows
 from spark_jobs.dedup.similarity import agreement_counts
@@ -52,12 +53,11 @@ def split_buckets(pool: pa.Table, signatures: DataFrame) -> tuple[int, DataFrame
     scheme = BandScheme(_BANDS, rows, band_positions(_BANDS, rows, overlapping=True), True, 0.0, 0.0, 0.0)
     partition_count = max(2, -(-2 * len(places) * _BANDS // _PARTITION_RECORDS))
     emit = partial(band_records, scheme=scheme, partition_count=partition_count, filled=None)
-    records = members.mapInArrow(partial(_at, places=np.sort(places[~is_earlier])), narrow.schema).mapInArrow(
-        partial(emit, earlier=False), RECORDS_DDL
-    )
+    fresh = (partial(_at, places=np.sort(places[~is_earlier])), partial(emit, earlier=False))
+    records = members.mapInArrow(partial(in_turn, functions=fresh), RECORDS_DDL)
     if is_earlier.any():
-        known = members.mapInArrow(partial(_at, places=np.sort(places[is_earlier])), narrow.schema)
-        records = records.unionByName(known.mapInArrow(partial(emit, earlier=True), RECORDS_DDL))
+        known = (partial(_at, places=np.sort(places[is_earlier])), partial(emit, earlier=True))
+        records = records.unionByName(members.mapInArrow(partial(in_turn, functions=known), RECORDS_DDL))
     grouped = records.repartitionById(partition_count, records["part"]).mapInArrow(bucket_lists, BUCKETS_DDL)
     return rows, grouped, members
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_jobs.dedup.dense_graph import cut
 from spark_jobs.dedup.memory_verification import BAG, ENDS, SIGNATURE, agreeing_ends, similar, verified_in_memory
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ def verified_pairs(
     if candidate_count <= index.driver_candidates:
         rows = verified_in_memory(candidates.toArrow(), index.signatures, index.bags, threshold)
         return candidates.sparkSession.createDataFrame(rows, _PAIRS_DDL), ()
+    candidates = cut(candidates)  # they are read twice
     parts = max(2, -(-candidate_count // _PART_SIGNATURES))
     signatures = index.signatures.select(*ENDS, *SIGNATURE)
     compare = partial(_agree, threshold=threshold)

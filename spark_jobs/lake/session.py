@@ -38,6 +38,8 @@ def spark_properties(settings: LakeSettings, master: str | None = None) -> dict[
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(_ARROW_RECORDS),
+        # Rows from the driver that become a local relation are planned, and rewritten, one by one in the driver.
+        "spark.sql.execution.arrow.localRelationThreshold": "1MB",
         # Tables are laid out by (increment, shard), so joins of per-document tables need no shuffle.
         "spark.sql.sources.v2.bucketing.enabled": "true",
         "spark.sql.sources.v2.bucketing.pushPartValues.enabled": "true",

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import grpc
-from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2, rows_pb2_grpc
+from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2
 
 from blender_service.exceptions import BlenderError, ServerUnavailableError
 from blender_service.slices import Slice
@@ -30,6 +30,7 @@ from blender_service.wire import RowBatch, decode
 Response = TypeVar("Response")
 FIRST_PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 5.0
+READ_BLEND: Final = "/headrace.blender.v1.RowService/ReadBlend"
 OPTIONS: Final = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.keepalive_time_ms", 30_000),
@@ -102,7 +103,10 @@ class BlenderClient:
         self._closed = threading.Event()
         self._channel = grpc.insecure_channel(address, options=OPTIONS)
         self._blends = blends_pb2_grpc.BlendServiceStub(self._channel)  # type: ignore[no-untyped-call]
-        self._rows = rows_pb2_grpc.RowServiceStub(self._channel)  # type: ignore[no-untyped-call]
+        # Messages of rows are read by hand: a generated class would copy the token ids, twice.
+        self._read_blend: grpc.UnaryStreamMultiCallable[rows_pb2.ReadBlendRequest, bytes] = self._channel.unary_stream(
+            READ_BLEND, request_serializer=rows_pb2.ReadBlendRequest.SerializeToString
+        )
 
     def create_blend(
         self,
@@ -178,7 +182,7 @@ class BlenderClient:
         patience = _Patience(self._retry_seconds, self._closed)
         while not position.done:
             patience.check_open()
-            call = self._rows.ReadBlend(_read_request(blend, position, expected, max_batch_rows))
+            call = self._read_blend(_read_request(blend, position, expected, max_batch_rows))
             try:
                 for message in call:
                     batch = position.undelivered(decode(message))

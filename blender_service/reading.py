@@ -1,37 +1,75 @@
-"""Reads rows of a blend by offset: resolves them, gathers them out of blocks, cuts them into batches."""
+"""Reads rows of a blend by offset: resolves them in chunks, fetches their blocks ahead, cuts them into messages."""
 
 from __future__ import annotations
 
-import logging
+from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from blender_service.blocks import Block, BlockReader
+from blender_service.blocks import BlockReader
 from blender_service.config import BlendConfig
 from blender_service.exceptions import InvalidReadError, OffsetOutOfRangeError
-from blender_service.order import BlendOrder, ResolvedRows
+from blender_service.fetching import BlockFetcher
+from blender_service.gathering import Chunk
+from blender_service.order import BlendOrder
 from blender_service.segments import OFFSET_LIMIT
 from blender_service.slices import Slice
-from blender_service.wire import RowBatch, empty_batch
+from blender_service.wire import RowBatch, decode, empty_batch, encode
 
 TARGET_BATCH_BYTES: Final = 1 << 20
+CHUNK_ROWS: Final = 4096
+AHEAD_ROWS: Final = 8 * CHUNK_ROWS  # a group of the default order
+PREWARM_ROWS: Final = 1 << 16
 
-logger = logging.getLogger(__name__)
+
+class _Span(NamedTuple):
+    """Consecutive rows of one message."""
+
+    offset: int
+    rows: int
+
+
+class _Planned(NamedTuple):
+    """A chunk with the messages that it is cut into."""
+
+    chunk: Chunk
+    spans: tuple[_Span, ...]
+    rows: int
 
 
 class BlendReader:
     """Rows of one blend; many threads may read at once."""
 
-    def __init__(self, config: BlendConfig, order: BlendOrder, readers: Sequence[BlockReader]) -> None:
-        """Read the rows of `config` through one block reader per source."""
+    def __init__(
+        self,
+        config: BlendConfig,
+        order: BlendOrder,
+        readers: Sequence[BlockReader],
+        fetcher: BlockFetcher | None = None,
+        ahead_bytes: int = 1 << 62,
+    ) -> None:
+        """Read the rows of `config`.
+
+        Args:
+            config: the blend.
+            order: its order.
+            readers: one per source.
+            fetcher: builds blocks ahead, None to build them when they are needed.
+            ahead_bytes: bound of the blocks that one read asks for ahead.
+        """
         self.config = config
         self.order = order
         self._readers = tuple(readers)
+        self._fetcher = fetcher
+        self._ahead_bytes = ahead_bytes
         self._names = tuple(source.name for source in config.sources)
+        window = config.window
+        self._row: NDArray[np.unsignedinteger] = np.zeros(
+            window.window_tokens, dtype=np.uint16 if window.token_bytes == 2 else np.uint32
+        )
 
     def read(
         self, offset: int, rows: int = 0, part: Slice | None = None, max_batch_rows: int = 0
@@ -48,8 +86,37 @@ class BlendReader:
             InvalidReadError: an argument is impossible.
             OffsetOutOfRangeError: the read starts beyond the end of the blend.
         """
+        return map(decode, self.read_messages(offset, rows, part, max_batch_rows))
+
+    def read_messages(
+        self, offset: int, rows: int = 0, part: Slice | None = None, max_batch_rows: int = 0
+    ) -> Iterator[bytes]:
+        """Do what `read` does, giving the messages that a server sends."""
         self.check(offset, rows, part)
         return self._read(offset, rows, part, max_batch_rows)
+
+    def gather(self, offset: int, rows: int) -> RowBatch:
+        """Give the rows [offset, offset + rows) in one batch.
+
+        Args:
+            offset: first row; the range must lie inside the blend.
+            rows: at least 1.
+        """
+        return decode(self._frame(self._plan([_Span(offset, rows)]), 0, _Span(offset, rows)))
+
+    def prewarm(self, offset: int, rows: int) -> None:
+        """Build the blocks of the rows [offset, offset + rows), but for those beyond the end.
+
+        Raises:
+            PackedTableError: a data file cannot be read.
+            BlockCacheError: the cache cannot be written.
+        """
+        self.check(offset, rows, None)
+        last = min(offset + rows, self.order.end if self.order.end is not None else OFFSET_LIMIT)
+        for first in range(offset, last, PREWARM_ROWS):
+            planned = self._plan([_Span(first, min(PREWARM_ROWS, last - first))])
+            for index, blocks in planned.chunk.blocks_by_source().items():
+                self._readers[index].build(blocks)
 
     def check(self, offset: int, rows: int, part: Slice | None) -> None:
         """Refuse a read that cannot be, before anything is read."""
@@ -69,124 +136,86 @@ class BlendReader:
                     f"read: rows {rows} is not a multiple of the step's {part.step_rows} rows; ask for whole steps"
                 )
 
-    def _read(self, offset: int, rows: int, part: Slice | None, max_batch_rows: int) -> Iterator[RowBatch]:
+    def _read(self, offset: int, rows: int, part: Slice | None, max_batch_rows: int) -> Iterator[bytes]:
         window = self.config.window
-        row_bytes = window.window_tokens * window.token_bytes
-        batch_rows = max(1, min(TARGET_BATCH_BYTES // row_bytes, max_batch_rows or TARGET_BATCH_BYTES))
-        end = self.order.end if self.order.end is not None else OFFSET_LIMIT
-        asked = offset + rows if rows else OFFSET_LIMIT
-        step = part or Slice(max(0, min(end, asked) - offset) or 1)
-        while offset + step.step_rows <= min(end, asked):
-            first, last = offset + step.start, offset + step.start + step.rows
-            for start in range(first, last, batch_rows):
-                yield self.gather(start, min(batch_rows, last - start))
+        for planned in self._look_ahead(self._spans(offset, rows, part, max_batch_rows)):
+            first = 0
+            for span in planned.spans:
+                yield self._frame(planned, first, span)
+                first += span.rows
+        step_rows = part.step_rows if part else 1
+        end = self._end
+        asked = offset + rows if rows else end
+        steps = max(0, min(end, asked) - offset) // step_rows
+        offset += steps * step_rows
+        if offset + step_rows > end:
+            yield encode(empty_batch(offset, window.window_tokens, window.token_bytes, self._names))
+
+    @property
+    def _end(self) -> int:
+        """Offset that no row reaches."""
+        return self.order.end if self.order.end is not None else OFFSET_LIMIT
+
+    def _spans(self, offset: int, rows: int, part: Slice | None, max_batch_rows: int) -> Iterator[_Span]:
+        """Cut a read into messages; with a part, none crosses a step."""
+        batch_rows = max(1, min(TARGET_BATCH_BYTES // self._row.nbytes, max_batch_rows or TARGET_BATCH_BYTES))
+        last = min(self._end, offset + rows) if rows else self._end
+        step = part or Slice(max(0, last - offset) or 1)
+        while offset + step.step_rows <= last:
+            first, end = offset + step.start, offset + step.start + step.rows
+            for start in range(first, end, batch_rows):
+                yield _Span(start, min(batch_rows, end - start))
             offset += step.step_rows
-        if offset + (part.step_rows if part else 1) > end:
-            yield empty_batch(offset, window.window_tokens, window.token_bytes, self._names)
 
-    def gather(self, offset: int, rows: int) -> RowBatch:
-        """Give the rows [offset, offset + rows) in one batch.
+    def _look_ahead(self, spans: Iterator[_Span]) -> Iterator[_Planned]:
+        """Give chunk after chunk, asking for the blocks of later ones meanwhile.
 
-        Args:
-            offset: first row; the range must lie inside the blend.
-            rows: at least 1.
+        The first chunk is given at once; then two are resolved for each that is given, until enough are ahead.
         """
-        resolved = self.order.resolve(np.arange(offset, offset + rows, dtype=np.int64))
-        window = self.config.window
-        input_ids = np.empty((rows, window.window_tokens), dtype=np.uint16 if window.token_bytes == 2 else np.uint32)
-        token_counts = np.empty(rows, dtype=np.int32)
-        segments = _SegmentGatherer(rows)
-        for members, block, places in self._locate(resolved):
-            input_ids[members] = block.input_ids[places]
-            token_counts[members] = block.token_counts[places]
-            segments.add(members, block, places)
-        counts, order, doc_ids = segments.in_row_order()
-        return RowBatch(
-            offset=offset,
-            input_ids=input_ids,
-            token_counts=token_counts,
-            source_names=self._names,
-            sources=resolved.source.astype(np.uint8),
-            epochs=resolved.epoch,
-            ordinals=resolved.ordinal,
-            segment_counts=counts,
-            doc_id_bytes=_text_bytes(doc_ids),
-            doc_id_lengths=np.diff(_text_offsets(doc_ids)),
-            document_starts=np.concatenate(segments.document_starts)[order],
-            segment_token_counts=np.concatenate(segments.token_counts)[order],
-            window_starts=np.concatenate(segments.window_starts)[order],
-        )
+        chunks = self._chunks(spans)
+        waiting: deque[_Planned] = deque()
+        current = next(chunks, None)
+        while current is not None:
+            yield current
+            for _ in range(2):
+                rows = sum(planned.rows for planned in waiting)
+                size = sum(planned.chunk.block_bytes for planned in waiting)
+                if waiting and (rows >= AHEAD_ROWS or size >= self._ahead_bytes or self._fetcher is None):
+                    break
+                planned = next(chunks, None)
+                if planned is None:
+                    break
+                self._request(planned.chunk)
+                waiting.append(planned)
+            current = waiting.popleft() if waiting else None
 
-    def _locate(self, resolved: ResolvedRows) -> Iterator[tuple[NDArray[np.int64], Block, NDArray[np.int64]]]:
-        """Give, block by block, which rows of the batch it holds and where."""
-        for index in np.unique(resolved.source):
-            members = np.flatnonzero(resolved.source == index)
-            ordinals = resolved.ordinal[members]
-            for block in self._readers[index].load(ordinals):
-                inside = (ordinals >= block.start) & (ordinals < block.start + len(block.token_counts))
-                yield members[inside], block, ordinals[inside] - block.start
+    def _chunks(self, spans: Iterator[_Span]) -> Iterator[_Planned]:
+        """Resolve the rows of messages, thousands at a time."""
+        gathered: list[_Span] = []
+        rows = 0
+        for span in spans:
+            gathered.append(span)
+            rows += span.rows
+            if rows >= CHUNK_ROWS:
+                yield self._plan(gathered)
+                gathered, rows = [], 0
+        if gathered:
+            yield self._plan(gathered)
 
+    def _plan(self, spans: Sequence[_Span]) -> _Planned:
+        """Resolve the rows of some messages."""
+        counts = np.array([span.rows for span in spans], dtype=np.int64)
+        firsts = np.array([span.offset for span in spans], dtype=np.int64)
+        rows = int(counts.sum())
+        offsets = np.repeat(firsts - (np.cumsum(counts) - counts), counts) + np.arange(rows, dtype=np.int64)
+        return _Planned(Chunk(self.order.resolve(offsets), self._readers), tuple(spans), rows)
 
-class _SegmentGatherer:
-    """Collects the segments of rows block by block, then puts them into the order of the rows."""
+    def _request(self, chunk: Chunk) -> None:
+        """Have the blocks of a later chunk built."""
+        if self._fetcher is not None:
+            for index, blocks in chunk.blocks_by_source().items():
+                self._fetcher.request(self._readers[index], blocks)
 
-    def __init__(self, rows: int) -> None:
-        self.document_starts: list[NDArray[np.int64]] = []
-        self.token_counts: list[NDArray[np.int32]] = []
-        self.window_starts: list[NDArray[np.int32]] = []
-        self._doc_ids: list[pa.StringArray] = []
-        self._counts = np.zeros(rows, dtype=np.int32)
-        self._starts = np.zeros(rows, dtype=np.int64)
-        self._total = 0
-
-    def add(self, members: NDArray[np.int64], block: Block, places: NDArray[np.int64]) -> None:
-        """Take the segments of some rows of a block.
-
-        Args:
-            members: (R,) which rows of the batch they are.
-            block: that holds them.
-            places: (R,) their places in it.
-        """
-        starts = block.segment_starts[places]
-        counts = block.segment_starts[places + 1] - starts
-        chosen = flat_index(starts, counts)
-        self._counts[members] = counts
-        self._starts[members] = self._total + np.cumsum(counts) - counts
-        self._total += chosen.size
-        self.document_starts.append(block.document_starts[chosen])
-        self.token_counts.append(block.segment_token_counts[chosen])
-        self.window_starts.append(block.window_starts[chosen])
-        self._doc_ids.append(block.doc_ids.take(pa.array(chosen)))
-
-    def in_row_order(self) -> tuple[NDArray[np.int32], NDArray[np.int64], pa.StringArray]:
-        """Give the count per row, the order of the collected segments, and the document ids in that order."""
-        order = flat_index(self._starts, self._counts.astype(np.int64))
-        doc_ids = pa.concat_arrays(self._doc_ids).take(pa.array(order))
-        return self._counts, order, doc_ids
-
-
-def flat_index(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """List start, start + 1, ... of every range, one range after the other.
-
-    Args:
-        starts: (R,) first of each.
-        counts: (R,) how many of each.
-
-    Returns:
-        (sum of counts,) the indices.
-    """
-    before = np.cumsum(counts) - counts
-    return np.repeat(starts - before, counts) + np.arange(int(counts.sum()), dtype=np.int64)
-
-
-def _text_offsets(texts: pa.StringArray) -> NDArray[np.int32]:
-    """Give the (S + 1,) byte offsets of an Arrow string array."""
-    if len(texts) == 0:
-        return np.zeros(1, dtype=np.int32)
-    return np.frombuffer(texts.buffers()[1], dtype=np.int32)[texts.offset : texts.offset + len(texts) + 1]
-
-
-def _text_bytes(texts: pa.StringArray) -> bytes:
-    """Give the bytes of an Arrow string array's texts, one after the other."""
-    offsets = _text_offsets(texts)
-    return bytes(memoryview(texts.buffers()[2])[offsets[0] : offsets[-1]]) if offsets[-1] else b""
+    def _frame(self, planned: _Planned, first: int, span: _Span) -> bytes:
+        """Copy the rows of one message, which begin at place `first` of the chunk."""
+        return planned.chunk.message(first, span.offset, span.rows, self._names, self._row)

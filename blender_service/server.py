@@ -11,21 +11,23 @@ import signal
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import FrameType
 from typing import Final
 
 import grpc
 import numpy as np
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from headrace.blender.v1 import blends_pb2_grpc, rows_pb2_grpc
+from headrace.blender.v1 import blends_pb2_grpc
 from pyiceberg.catalog import Catalog
 
-from blender_service.blocks import DEFAULT_CACHE_BYTES
+from blender_service.block_cache import DEFAULT_CACHE_BYTES
 from blender_service.catalogue import open_catalogue
 from blender_service.exceptions import ServerStartError
+from blender_service.gather_kernel import ADDRESS_COUNT, copy_rows, gather_segments
 from blender_service.order import BlendOrder
 from blender_service.segments import SourceOrder
-from blender_service.service import BlendServicer, RowServicer
+from blender_service.service import BlendServicer, RowServicer, add_row_service
 from blender_service.serving import Blender
 
 DEFAULT_PORT: Final = 7170
@@ -81,6 +83,7 @@ def start(
     host: str = "127.0.0.1",
     port: int = 0,
     cache_bytes: int = DEFAULT_CACHE_BYTES,
+    cache_folder: Path | None = None,
 ) -> RunningServer:
     """Start a server in this process.
 
@@ -88,19 +91,21 @@ def start(
         catalogue: of the lake; opened by `open_catalogue` if None.
         host: address to listen on; no name or address but loopback is safe outside a trusted network.
         port: to listen on, 0 for any that is free.
-        cache_bytes: bound of the decoded blocks in memory.
+        cache_bytes: bound of the block files.
+        cache_folder: where they lie, shared with other servers; None for a temporary one of its own.
 
     Raises:
         CatalogueError: the lake cannot be opened.
+        BlockCacheError: the cache folder cannot be made.
         ServerStartError: the port is taken, or the host is not of this machine.
     """
-    blender = Blender(catalogue if catalogue is not None else open_catalogue(), cache_bytes)
-    prewarm()
+    blender = Blender(catalogue if catalogue is not None else open_catalogue(), cache_bytes, cache_folder)
+    compile_kernels()
     stopping = threading.Event()
     workers = ThreadPoolExecutor(MAX_STREAMS, thread_name_prefix="blender")
     server = grpc.server(workers, options=OPTIONS, maximum_concurrent_rpcs=MAX_STREAMS)
     blends_pb2_grpc.add_BlendServiceServicer_to_server(BlendServicer(blender), server)  # type: ignore[no-untyped-call]
-    rows_pb2_grpc.add_RowServiceServicer_to_server(RowServicer(blender, stopping), server)  # type: ignore[no-untyped-call]
+    add_row_service(RowServicer(blender, stopping), server)
     status = health.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(status, server)
     bound = _bind(server, host, port)
@@ -111,9 +116,14 @@ def start(
     return RunningServer(server, address, stopping, status)
 
 
-def serve(host: str = "127.0.0.1", port: int = DEFAULT_PORT, cache_bytes: int = DEFAULT_CACHE_BYTES) -> None:
+def serve(
+    host: str = "127.0.0.1",
+    port: int = DEFAULT_PORT,
+    cache_bytes: int = DEFAULT_CACHE_BYTES,
+    cache_folder: Path | None = None,
+) -> None:
     """Serve until SIGTERM or SIGINT, then stop gracefully; for the main thread of a process."""
-    running = start(None, host, port, cache_bytes)
+    running = start(None, host, port, cache_bytes, cache_folder)
     stop = threading.Event()
 
     def ask_to_stop(number: int, frame: FrameType | None) -> None:
@@ -129,10 +139,14 @@ def serve(host: str = "127.0.0.1", port: int = DEFAULT_PORT, cache_bytes: int = 
     logger.info("stopped")
 
 
-def prewarm() -> None:
-    """Compile the order's kernels, so that the first read does not wait for it."""
+def compile_kernels() -> None:
+    """Compile what resolves and copies rows, so that the first read does not wait for it."""
     order = BlendOrder(0, ["a", "b"], [SourceOrder(1, 2, 1, True), SourceOrder(1, 2, 1, True)], 1, 1)
     order.resolve(np.arange(2, dtype=np.int64))
+    nothing = np.empty(0, dtype=np.int64)
+    table = np.empty((0, ADDRESS_COUNT), dtype=np.int64)
+    copy_rows(table, nothing, nothing, 0, 0)
+    gather_segments(table, nothing, nothing)
 
 
 def _bind(server: grpc.Server, host: str, port: int) -> int:

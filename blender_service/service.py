@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, TypeVar
 
 import grpc
-from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2, rows_pb2_grpc
+from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2
 
 from blender_service.exceptions import BlenderError, ServerUnavailableError
 from blender_service.messages import blend_message, spec_of
@@ -17,7 +17,6 @@ from blender_service.serving import Blender
 from blender_service.slices import Slice
 from blender_service.status import ERROR_KEY, status_of
 from blender_service.window import ExpectedWindow
-from blender_service.wire import encode
 
 Response = TypeVar("Response")
 
@@ -80,7 +79,7 @@ class BlendServicer(blends_pb2_grpc.BlendServiceServicer):
         return blend_message(self._blender.config(blend_id), self._blender.order(blend_id), names)
 
 
-class RowServicer(rows_pb2_grpc.RowServiceServicer):
+class RowServicer:
     """Streams rows. gRPC takes the next batch only when the last one is on its way, so a slow reader holds one."""
 
     def __init__(self, blender: Blender, stopping: threading.Event) -> None:
@@ -90,8 +89,8 @@ class RowServicer(rows_pb2_grpc.RowServiceServicer):
 
     def ReadBlend(  # noqa: N802
         self, request: rows_pb2.ReadBlendRequest, context: grpc.ServicerContext
-    ) -> Iterator[rows_pb2.RowBatch]:
-        """Stream rows from any offset."""
+    ) -> Iterator[bytes]:
+        """Stream rows from any offset, as messages that are serialised already."""
         try:
             blend_id = self._blender.resolve(request.blend)
             expected = request.expected
@@ -104,9 +103,18 @@ class RowServicer(rows_pb2_grpc.RowServiceServicer):
                 wanted = request.slice
                 part = Slice(wanted.step_rows, wanted.rank, wanted.world_size, wanted.uneven)
             logger.info("read %s from %d: %s", blend_id, request.offset, part or "all rows")
-            for batch in reader.read(request.offset, request.rows, part, request.max_batch_rows):
+            for message in reader.read_messages(request.offset, request.rows, part, request.max_batch_rows):
                 if self._stopping.is_set():
                     raise ServerUnavailableError("server is stopping; connect again, reading goes on at the next row")
-                yield encode(batch)
+                yield message
         except BlenderError as error:
             _refuse(error, context)
+
+
+def add_row_service(servicer: RowServicer, server: grpc.Server) -> None:
+    """Register the service of rows: its responses are messages already, which generated code would serialise again."""
+    read_blend: grpc.RpcMethodHandler[rows_pb2.ReadBlendRequest, bytes] = grpc.unary_stream_rpc_method_handler(
+        servicer.ReadBlend, request_deserializer=rows_pb2.ReadBlendRequest.FromString
+    )
+    service = rows_pb2.DESCRIPTOR.services_by_name["RowService"].full_name
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {"ReadBlend": read_blend}),))

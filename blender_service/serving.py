@@ -1,19 +1,22 @@
 """What a server serves, without the wire: blends of one lake, opened and checked at every read.
 
-Replicas share nothing but the lake; each holds its own cache of blocks.
+Replicas share nothing but the lake; those of one machine may share a folder of blocks.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from pathlib import Path
 
 from pyiceberg.catalog import Catalog
 
-from blender_service.blocks import DEFAULT_CACHE_BYTES, BlockCache, BlockReader
+from blender_service.block_cache import DEFAULT_CACHE_BYTES, BlockCache
+from blender_service.blocks import BlockReader
 from blender_service.config import BlendConfig
 from blender_service.creation import create_blend
 from blender_service.exceptions import SourceChangedError
+from blender_service.fetching import BlockFetcher
 from blender_service.order import BlendOrder
 from blender_service.packed_table import OrdinalRun, PackedTable, index_snapshot, open_pinned
 from blender_service.reading import BlendReader
@@ -26,12 +29,23 @@ logger = logging.getLogger(__name__)
 class Blender:
     """Creates, lists and opens the blends of one lake; the CLI and the server both stand on it."""
 
-    def __init__(self, catalogue: Catalog, cache_bytes: int = DEFAULT_CACHE_BYTES) -> None:
-        """Serve the blends of a catalogue's warehouse, with at most `cache_bytes` of blocks in memory."""
+    def __init__(
+        self, catalogue: Catalog, cache_bytes: int = DEFAULT_CACHE_BYTES, cache_folder: Path | None = None
+    ) -> None:
+        """Serve the blends of a catalogue's warehouse.
+
+        Args:
+            catalogue: of the lake.
+            cache_bytes: bound of the block files.
+            cache_folder: where they lie, shared with other processes; None for a temporary one of its own.
+
+        Raises:
+            BlockCacheError: the folder cannot be made.
+        """
         self._catalogue = catalogue
         self._store = open_store(catalogue)
-        self._cache = BlockCache(cache_bytes)
-        self._cache_bytes = cache_bytes
+        self.cache = BlockCache(cache_folder, cache_bytes)
+        self._fetcher = BlockFetcher()
         self._orders: dict[str, tuple[BlendConfig, BlendOrder]] = {}
         self._indices: dict[tuple[str, str, int], tuple[OrdinalRun, ...]] = {}
         self._lock = threading.Lock()
@@ -86,8 +100,12 @@ class Blender:
                     )
                 self._indices[key] = runs
             packed = PackedTable(source.table, config.window, runs, table.io)
-            readers.append(BlockReader(packed, config.block_rows, self._cache))
-        return BlendReader(config, order, readers)
+            readers.append(BlockReader(packed, config.block_rows, self.cache))
+        return BlendReader(config, order, readers, self._fetcher, self.cache.max_bytes // 2)
+
+    def prewarm(self, blend_id: str, offset: int, rows: int) -> None:
+        """Build the blocks of some rows, so that reading them waits for nothing; see `BlendReader.prewarm`."""
+        self.open(blend_id).prewarm(offset, rows)
 
     def _order(self, blend_id: str) -> tuple[BlendConfig, BlendOrder]:
         """Load a config and resolve its order once; configs never change."""
@@ -106,9 +124,9 @@ class Blender:
         row_bytes = config.window.window_tokens * config.window.token_bytes
         group_rows = config.block_rows * config.group_blocks
         in_use = sum(min(source.rows, group_rows) for source in config.sources) * row_bytes
-        if in_use > self._cache_bytes:
+        if in_use > self.cache.max_bytes:
             logger.warning(
                 "blend %s keeps %d MiB of blocks in use, the cache holds %d MiB, so files are decoded again and again; "
-                "raise cache_bytes, or create the blend with fewer block_rows",
-                config.blend_id, in_use >> 20, self._cache_bytes >> 20,
+                "raise --cache-bytes, or create the blend with fewer block_rows",
+                config.blend_id, in_use >> 20, self.cache.max_bytes >> 20,
             )  # fmt: skip

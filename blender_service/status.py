@@ -23,6 +23,9 @@ STATUS_OF: Final[dict[type[BlenderError], grpc.StatusCode]] = {
     exceptions.WindowMismatchError: grpc.StatusCode.FAILED_PRECONDITION,
     exceptions.StoredBlendError: grpc.StatusCode.DATA_LOSS,
     exceptions.PackedTableError: grpc.StatusCode.DATA_LOSS,
+    exceptions.BlockCacheError: grpc.StatusCode.INTERNAL,
+    exceptions.DamagedBlockError: grpc.StatusCode.DATA_LOSS,
+    exceptions.MalformedMessageError: grpc.StatusCode.DATA_LOSS,
     exceptions.CatalogueError: grpc.StatusCode.FAILED_PRECONDITION,
     exceptions.ServerUnavailableError: grpc.StatusCode.UNAVAILABLE,
 }

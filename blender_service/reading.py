@@ -138,11 +138,18 @@ class BlendReader:
 
     def _read(self, offset: int, rows: int, part: Slice | None, max_batch_rows: int) -> Iterator[bytes]:
         window = self.config.window
-        for planned in self._look_ahead(self._spans(offset, rows, part, max_batch_rows)):
+        chunks = self._chunks(self._spans(offset, rows, part, max_batch_rows))
+        waiting: deque[_Planned] = deque()
+        current = next(chunks, None)
+        while current is not None:
             first = 0
-            for span in planned.spans:
-                yield self._frame(planned, first, span)
+            for span in current.spans:
+                yield self._frame(current, first, span)
+                if first == 0:  # once the first rows are on their way; two chunks for each, until enough are ahead
+                    self._look_ahead(chunks, waiting)
+                    self._look_ahead(chunks, waiting)
                 first += span.rows
+            current = waiting.popleft() if waiting else None
         step_rows = part.step_rows if part else 1
         end = self._end
         asked = offset + rows if rows else end
@@ -167,27 +174,16 @@ class BlendReader:
                 yield _Span(start, min(batch_rows, end - start))
             offset += step.step_rows
 
-    def _look_ahead(self, spans: Iterator[_Span]) -> Iterator[_Planned]:
-        """Give chunk after chunk, asking for the blocks of later ones meanwhile.
-
-        The first chunk is given at once; then two are resolved for each that is given, until enough are ahead.
-        """
-        chunks = self._chunks(spans)
-        waiting: deque[_Planned] = deque()
-        current = next(chunks, None)
-        while current is not None:
-            yield current
-            for _ in range(2):
-                rows = sum(planned.rows for planned in waiting)
-                size = sum(planned.chunk.block_bytes for planned in waiting)
-                if waiting and (rows >= AHEAD_ROWS or size >= self._ahead_bytes or self._fetcher is None):
-                    break
-                planned = next(chunks, None)
-                if planned is None:
-                    break
-                self._request(planned.chunk)
-                waiting.append(planned)
-            current = waiting.popleft() if waiting else None
+    def _look_ahead(self, chunks: Iterator[_Planned], waiting: deque[_Planned]) -> None:
+        """Resolve a later chunk and have its blocks built meanwhile, unless enough are waiting."""
+        rows = sum(planned.rows for planned in waiting)
+        size = sum(planned.chunk.block_bytes for planned in waiting)
+        if waiting and (rows >= AHEAD_ROWS or size >= self._ahead_bytes or self._fetcher is None):
+            return
+        planned = next(chunks, None)
+        if planned is not None:
+            waiting.append(planned)
+            self._request(planned.chunk)
 
     def _chunks(self, spans: Iterator[_Span]) -> Iterator[_Planned]:
         """Resolve the rows of messages, thousands at a time."""

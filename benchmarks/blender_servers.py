@@ -1,4 +1,4 @@
-"""Servers that `bench_blender.py` measures, each in a process of its own: Blender, and gRPC that sends ready-made bytes.
+"""Servers that `bench_blender.py` measures, each a process: Blender, and gRPC that sends ready-made bytes.
 
     python benchmarks/blender_servers.py blender WAREHOUSE CACHE_FOLDER
     python benchmarks/blender_servers.py raw MESSAGE_BYTES

@@ -12,6 +12,7 @@ Needs NumPy only. Source: https://protobuf.dev/programming-guides/encoding/
 
 from __future__ import annotations
 
+import functools
 import io
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -40,6 +41,7 @@ class Message(NamedTuple):
         return self.stream.getvalue()
 
 
+@functools.lru_cache(4096)
 def varint(value: int, pad_to: int = 0) -> bytes:
     """Write a number below 2**64, in at least `pad_to` bytes."""
     groups = [value & 0x7F]

@@ -114,7 +114,7 @@ def gather_segments(table: NDArray[np.int64], slots: NDArray[np.int64], places: 
         block = table[slots[row]]
         first = _int64_at(block[_SEGMENTS] + 8 * places[row])
         count = np.int64(segment_counts[row])
-        text = np.int64(_int64_at(block[_TEXT_STARTS] + 8 * first))
+        text = _int64_at(block[_TEXT_STARTS] + 8 * first)
         text_count = _int64_at(block[_TEXT_STARTS] + 8 * (first + count)) - text
         _copy(token_counts.ctypes.data + 4 * row, block[_COUNTS] + 4 * places[row], np.int64(4))
         _copy(texts.ctypes.data + text_at, block[_TEXTS] + text, text_count)
@@ -122,9 +122,8 @@ def gather_segments(table: NDArray[np.int64], slots: NDArray[np.int64], places: 
         _copy(tokens.ctypes.data + 4 * at, block[_TOKENS] + 4 * first, 4 * count)
         _copy(window_starts.ctypes.data + 4 * at, block[_PLACES] + 4 * first, 4 * count)
         for segment in range(count):
-            end = _int64_at(block[_TEXT_STARTS] + 8 * (first + segment + 1))
-            lengths[at + segment] = end - text
-            text = np.int64(end)
+            start = _int64_at(block[_TEXT_STARTS] + 8 * (first + segment))
+            lengths[at + segment] = _int64_at(block[_TEXT_STARTS] + 8 * (first + segment + 1)) - start
         at += count
         text_at += text_count
     return token_counts, segment_counts, texts, lengths, starts, tokens, window_starts

@@ -60,7 +60,7 @@ class Chunk:
         return listed
 
     def message(
-        self, first: int, offset: int, rows: int, names: tuple[str, ...], row: NDArray[np.unsignedinteger]
+        self, first: int, offset: int, rows: int, names: tuple[str, ...], ids_like: NDArray[np.unsignedinteger]
     ) -> bytes:
         """Copy a batch of rows into a message.
 
@@ -69,7 +69,7 @@ class Chunk:
             offset: of that row in the blend.
             rows: at least 1.
             names: of the sources.
-            row: (L,) any row of token ids; says how many there are, and their type.
+            ids_like: (any, L) of the type of the token ids, never read.
         """
         part = slice(first, first + rows)
         slots, places = self._slots[part], self._places[part]
@@ -79,7 +79,7 @@ class Chunk:
         )
         batch = RowBatch(
             offset=offset,
-            input_ids=np.broadcast_to(row, (rows, row.size)),  # they are copied into the message, once
+            input_ids=ids_like[:rows],  # they are copied into the message, once
             token_counts=token_counts,
             source_names=names,
             sources=self._resolved.source[part].astype(np.uint8),
@@ -94,15 +94,16 @@ class Chunk:
         )
         message = begin(batch)
         target = np.frombuffer(message.payload, dtype=np.uint8)
-        copy_rows(self._table, slots, places, row.nbytes, target.__array_interface__["data"][0])
+        copy_rows(self._table, slots, places, ids_like[0].nbytes, target.__array_interface__["data"][0])
         del target  # the message can be finished once nobody views its payload
         return message.finish()
 
     def _pin(self, slots: Int64Array) -> None:
         """Pin the blocks of some slots, those that are not yet, building what is not in the cache."""
-        unpinned = np.unique(slots[self._table[slots, 0] == 0])
-        if unpinned.size == 0:
+        absent = self._table[slots, 0] == 0
+        if not absent.any():
             return
+        unpinned = np.unique(slots[absent])
         for index, numbers in self.blocks_by_source(unpinned).items():
             for number, pin in self._readers[index].pin(numbers).items():
                 slot = int(np.searchsorted(self._blocks, number + (index << SOURCE_SHIFT)))

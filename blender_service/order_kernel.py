@@ -135,6 +135,10 @@ def resolve_rows(
     short_group_rows = np.zeros(source_count, dtype=np.int64)
     rows_before = np.zeros(source_count, dtype=np.int64)
 
+    # Few blocks mean long walks (64 on average for 4 blocks), so the block of each slot of a group is kept as well.
+    slot_of = np.full((source_count, group_blocks), -1, dtype=np.int64)
+    block_of = np.zeros((source_count, group_blocks), dtype=np.int64)
+
     cycle_rows = cycle_source.size
     full = block_rows * group_blocks
     for row in range(row_count):
@@ -149,6 +153,7 @@ def resolve_rows(
         block_bits = _domain_bits(np.uint64(block_count))
         if epoch != known_epoch[i]:
             known_epoch[i] = epoch
+            slot_of[i] = -1
             word = _mix(_mix(_mix(keys[i]) + np.uint64(epoch)))
             block_word[i] = word ^ _ONE
             block_rotation[i] = _mix(block_word[i]) % np.uint64(block_count)
@@ -185,10 +190,13 @@ def resolve_rows(
                 slot = short_slot[i]
             elif slot >= short_slot[i]:
                 slot += 1
-        block = np.int64(
-            _permute(np.uint64(slot), block_word[i], np.uint64(block_count), block_bits, block_rotation[i])
-        )
+        kept = slot % group_blocks
+        if slot_of[i, kept] != slot:
+            slot_of[i, kept] = slot
+            block_of[i, kept] = _permute(
+                np.uint64(slot), block_word[i], np.uint64(block_count), block_bits, block_rotation[i]
+            )
         sources[row] = i
         epochs[row] = epoch
-        ordinals[row] = block * block_rows + shuffled - slot_in_group * block_rows
+        ordinals[row] = block_of[i, kept] * block_rows + shuffled - slot_in_group * block_rows
     return sources, epochs, ordinals

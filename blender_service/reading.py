@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from blender_service.blocks import BlockReader
 from blender_service.config import BlendConfig
@@ -67,9 +66,10 @@ class BlendReader:
         self._ahead_bytes = ahead_bytes
         self._names = tuple(source.name for source in config.sources)
         window = config.window
-        self._row: NDArray[np.unsignedinteger] = np.zeros(
-            window.window_tokens, dtype=np.uint16 if window.token_bytes == 2 else np.uint32
-        )
+        id_type = np.uint16 if window.token_bytes == 2 else np.uint32
+        self._row_bytes = window.window_tokens * window.token_bytes
+        # One row standing for any number: messages are laid out by its shape, and filled with the rows themselves.
+        self._ids_like = np.broadcast_to(np.zeros(window.window_tokens, dtype=id_type), (1 << 32, window.window_tokens))
 
     def read(
         self, offset: int, rows: int = 0, part: Slice | None = None, max_batch_rows: int = 0
@@ -165,7 +165,7 @@ class BlendReader:
 
     def _spans(self, offset: int, rows: int, part: Slice | None, max_batch_rows: int) -> Iterator[_Span]:
         """Cut a read into messages; with a part, none crosses a step."""
-        batch_rows = max(1, min(TARGET_BATCH_BYTES // self._row.nbytes, max_batch_rows or TARGET_BATCH_BYTES))
+        batch_rows = max(1, min(TARGET_BATCH_BYTES // self._row_bytes, max_batch_rows or TARGET_BATCH_BYTES))
         last = min(self._end, offset + rows) if rows else self._end
         step = part or Slice(max(0, last - offset) or 1)
         while offset + step.step_rows <= last:
@@ -214,4 +214,4 @@ class BlendReader:
 
     def _frame(self, planned: _Planned, first: int, span: _Span) -> bytes:
         """Copy the rows of one message, which begin at place `first` of the chunk."""
-        return planned.chunk.message(first, span.offset, span.rows, self._names, self._row)
+        return planned.chunk.message(first, span.offset, span.rows, self._names, self._ids_like)

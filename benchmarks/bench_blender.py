@@ -1,4 +1,4 @@
-"""Blender's speed: `python benchmarks/bench_blender.py`. Prints rows resolved per second and MB streamed per second.
+"""Blender's speed: `python benchmarks/bench_blender.py`: rows resolved and MB streamed per second, long chains.
 
 Resolving is measured on one core as the slope between two sizes, streaming over loopback with server and client in one
 process, so both share its cores. Ratios within one run are worth more than the numbers.
@@ -18,10 +18,13 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, ListType, LongType, NestedField, StringType, StructType
 
 from blender_service.client import connect
+from blender_service.config import BlendConfig, Source, WindowFacts
+from blender_service.cycle import build_cycle
 from blender_service.order import BlendOrder
-from blender_service.segments import SourceOrder
+from blender_service.segments import Pin, SourceOrder, resolve_segments
 from blender_service.server import start
 from blender_service.specification import SourceSpec
+from blender_service.store import HEADS, BlendStore, LocalStore
 
 WINDOW_TOKENS = 2048
 ROWS = 8192
@@ -55,13 +58,66 @@ def bench_order() -> None:
     """Print how many rows a core resolves, compiled and in NumPy, at offset 0 and far out."""
     print(f"{'rows resolved, millions per second':40} {'numpy':>8} {'compiled':>9} {'at 10^12':>9}")
     for label, (weights, block_rows) in SHAPES.items():
-        names = [f"source-{i:02}" for i in range(len(weights))]
-        sources = [SourceOrder(weight, 1_000_000 + weight, 0, True) for weight in weights]
-        order = BlendOrder(17, names, sources, block_rows, 16)
+        sources = [
+            SourceOrder(f"source-{i:02}", weight, Pin("", "", "", 1_000_000 + weight, ""), 0, True)
+            for i, weight in enumerate(weights)
+        ]
+        order = BlendOrder(17, resolve_segments(sources), block_rows, 16)
         plain = slope(lambda n, o=order: o.resolve_with_numpy(np.arange(n)), 1 << 12, 1 << 14)  # type: ignore[misc]
         compiled = slope(lambda n, o=order: o.resolve(np.arange(n)), 1 << 17, 1 << 20)  # type: ignore[misc]
         far = slope(lambda n, o=order: o.resolve(np.arange(10**12, 10**12 + n)), 1 << 17, 1 << 20)  # type: ignore[misc]
         print(f"{label:40} {plain / 1e6:8.2f} {compiled / 1e6:9.1f} {far / 1e6:9.1f}")
+
+
+def bench_chain() -> None:
+    """Print how long a blend takes to open that has up to 1,000 updates behind it, weights and tables changing."""
+    window = WindowFacts(
+        window_tokens=WINDOW_TOKENS,
+        tokenizer_sha256="0" * 64,
+        vocabulary_size=32768,
+        end_of_document_id=0,
+        padding_id=0,
+    )
+    random = np.random.default_rng(7)
+    print(f"\n{'chain of updates of 8 sources':40} {'update ms':>9} {'open ms':>8} {'seek ms':>8} {'head KB':>8}")
+    with tempfile.TemporaryDirectory() as folder:
+        objects = LocalStore(Path(folder))
+        store = BlendStore(objects)
+        parent, head, spent = None, None, []
+        for step in range(1001):
+            weights = random.integers(1, 1000, size=8).tolist()
+            rows = 1_000_000 + 1000 * (step // 50)
+            pin = {"table_uuid": "", "snapshot_id": str(step // 50), "rows": rows, "generation": "0"}
+            sources = tuple(
+                Source(name=f"s{i}", table=f"a.s{i}", weight=weight, max_epochs=0, on_exhausted="END", **pin)
+                for i, weight in enumerate(weights)
+            )
+            started = time.perf_counter()
+            config = BlendConfig(
+                order_version=1, seed="17", block_rows=2048, group_blocks=16, window=window, sources=sources,
+                parent=parent, from_offset=None if parent is None else str(step * 10_007),
+            )  # fmt: skip
+            head = config.resolve(head)
+            parent = store.put(config, head)
+            spent.append(time.perf_counter() - started)
+            if step in (0, 10, 100, 1000):
+                opened = [open_once(objects, parent, (step + 1) * 10_007) for _ in range(5)]
+                total, seek = (1000 * min(column) for column in zip(*opened, strict=True))
+                kilobytes = len(objects.read(f"{HEADS}/{parent}") or b"") / 1e3
+                label = f"{step} updates"
+                print(f"{label:40} {1000 * np.median(spent):9.1f} {total:8.1f} {seek:8.1f} {kilobytes:8.0f}")
+
+
+def open_once(objects: LocalStore, blend_id: str, offset: int) -> tuple[float, float]:
+    """Give the seconds to open a blend from its config and head, and to resolve 4,096 rows at an offset."""
+    build_cycle.cache_clear()
+    started = time.perf_counter()
+    store = BlendStore(objects)
+    config = store.get(blend_id)
+    order = config.order(store.head(config))
+    opened = time.perf_counter()
+    order.resolve(np.arange(offset, offset + 4096))
+    return opened - started, time.perf_counter() - opened
 
 
 def make_table(catalogue: Catalog, identifier: str) -> None:
@@ -128,4 +184,5 @@ def bench_stream() -> None:
 
 if __name__ == "__main__":
     bench_order()
+    bench_chain()
     bench_stream()

@@ -33,14 +33,14 @@ from numba import njit
 from benchmarks.dedup_corpora import REAL_DATA, python_files, rfc_pieces
 from benchmarks.dedup_peers import Pairs, memory_megabytes, print_peers
 from spark_jobs.dedup.bag_arrays import Bags, token_weights, total_weights
-from spark_jobs.dedup.bags import Units
 from spark_jobs.dedup.bands import band_keys, solve_bands
 from spark_jobs.dedup.bucket_records import pairs_within, runs
 from spark_jobs.dedup.greedy_cover import REMOVED, decide
 from spark_jobs.dedup.kinds import kind_salt
 from spark_jobs.dedup.lexers import lexer_of
 from spark_jobs.dedup.similarity import agreement_counts, background_counts, least_agreement, overlaps
-from spark_jobs.dedup.token_counts import TokenCounts, count_tokens, token_version
+from spark_jobs.dedup.token_counts import TokenCounts, count_tokens
+from spark_jobs.dedup.token_table import UnitTable
 from spark_jobs.dedup.weighted_minhash import Darts, make_darts, signatures
 
 Int64Array = npt.NDArray[np.int64]
@@ -80,7 +80,7 @@ class Corpus:
 
     def bag(self, column: pa.Array, units: Units) -> Bags:
         """Bags of documents of this kind, empty ones too."""
-        return weighed(self.count(column), units, self.kind)
+        return weighed(self.count(column), units)
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,19 @@ class Weighed:
     darts: Darts
 
 
-def frozen_units(counts: TokenCounts, kind: str) -> tuple[Units, UInt64Array]:
+@dataclass(frozen=True)
+class Units:
+    """Weights as a worker holds them: a table of the vocabulary, and the weight of all other tokens."""
+
+    table: UnitTable
+    other: int
+
+    def of(self, hashes: UInt64Array) -> UInt8Array:
+        """(T,) weight of each token."""
+        return self.table.of(hashes, np.full(len(hashes), self.other, np.uint8))
+
+
+def frozen_units(counts: TokenCounts) -> tuple[Units, UInt64Array]:
     """Weights as in the step `vocabulary`, and the hottest tokens."""
     hashes, frequency = np.unique(counts.hashes, return_counts=True)
     documents = len(counts.offsets) - 1
@@ -101,23 +113,22 @@ def frozen_units(counts: TokenCounts, kind: str) -> tuple[Units, UInt64Array]:
     known = frequency >= 2
     other = int(np.rint(8 * np.log((documents + 1) / 2)).clip(1, 255))
     hot = hashes[np.argsort(-frequency, kind="stable")[:HOT_TOKENS]]
-    return Units(hashes[known], units[known], {kind: other}, token_version()), hot
+    return Units(UnitTable(hashes[known], units[known]), other), hot
 
 
-def weighed(counts: TokenCounts, units: Units, kind: str) -> Bags:
+def weighed(counts: TokenCounts, units: Units) -> Bags:
     """Bags of counted documents."""
-    weights = units.of(counts.hashes, np.zeros(len(counts.hashes), np.uint8), (kind,))
+    weights = units.of(counts.hashes)
     return Bags(counts.offsets, counts.hashes, weights, np.minimum(counts.counts, MAX_LEVEL).astype(np.uint8))
 
 
 def weigh(corpus: Corpus, shingle_tokens: int = 1) -> Weighed:
     """Texts to bags and what signatures need."""
     counts = corpus.counts(shingle_tokens)
-    units, hot = frozen_units(counts, corpus.kind)
-    bags = weighed(counts, units, corpus.kind)
+    units, hot = frozen_units(counts)
+    bags = weighed(counts, units)
     rows = np.flatnonzero(np.diff(bags.offsets))
-    hot_units = units.of(hot, np.zeros(len(hot), np.uint8), (corpus.kind,))
-    return Weighed(rows, rows_of(bags, rows), units, make_darts(SEED, MAX_LEVEL, hot, hot_units))
+    return Weighed(rows, rows_of(bags, rows), units, make_darts(SEED, MAX_LEVEL, hot, units.of(hot)))
 
 
 def rows_of(bags: Bags, rows: Int64Array) -> Bags:
@@ -443,7 +454,7 @@ def print_shingle(labelled: Labelled, shingle_tokens: int) -> None:
     column = pa.array(corpus.texts, pa.large_string())
 
     def sign() -> None:
-        bags = weighed(corpus.count(column, shingle_tokens), made.units, corpus.kind)
+        bags = weighed(corpus.count(column, shingle_tokens), made.units)
         signatures(rows_of(bags, made.rows), made.darts)
 
     seconds = cpu_seconds(sign, 1 if corpus.byte_count > 50_000_000 else 3)

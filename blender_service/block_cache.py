@@ -24,9 +24,10 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from blender_service.block_file import Block, BlockKey, decode_block_file, encode_block
+from blender_service.cache_events import CacheEvents
 from blender_service.exceptions import BlockCacheError, DamagedBlockError
 
 DEFAULT_CACHE_BYTES: Final = 8 << 30
@@ -48,24 +49,6 @@ class Pin:
     def __init__(self, block: Block) -> None:
         """Hold a block."""
         self.block = block
-
-
-class CacheCounts(NamedTuple):
-    """What a cache did since it was opened.
-
-    Attributes:
-        hits: blocks found, in memory or in the folder.
-        built: blocks written.
-        deleted: files that made room for others.
-        failed_reads: times a file could not be read or failed its checksum.
-        quarantined: files put aside after three failed reads.
-    """
-
-    hits: int = 0
-    built: int = 0
-    deleted: int = 0
-    failed_reads: int = 0
-    quarantined: int = 0
 
 
 class BlockCache:
@@ -90,7 +73,7 @@ class BlockCache:
             raise BlockCacheError(f"cache folder {folder}: {error.strerror}; choose another --cache-folder") from error
         self.folder = folder
         self.max_bytes = max_bytes
-        self.counts = CacheCounts()
+        self.events = CacheEvents()
         self._lock = threading.Lock()
         self._mapped: OrderedDict[str, Block] = OrderedDict()
         self._pins: weakref.WeakValueDictionary[str, Pin] = weakref.WeakValueDictionary()
@@ -110,7 +93,7 @@ class BlockCache:
             if pin is None and (block := self._mapped.get(name)) is not None:
                 pin = self._pins[name] = Pin(block)
             if pin is not None:
-                self._count(hits=1)
+                self.events.hit()
                 return self._touch(name, pin)
         read = self._read(name, key)
         if read is None:
@@ -118,7 +101,7 @@ class BlockCache:
         with self._lock:
             pin = self._pins.get(name) or Pin(read)
             self._pins[name] = pin
-            self._count(hits=1)
+            self.events.hit()
             return self._touch(name, pin)
 
     def __contains__(self, key: BlockKey) -> bool:
@@ -145,10 +128,10 @@ class BlockCache:
                 f"cache folder {self.folder}: cannot write a block of {key.path}: {error}; free some space, or choose "
                 "another --cache-folder or a lower --cache-bytes"
             ) from error
+        self.events.miss()
         with self._lock:
             pin = self._pins[name] = Pin(mapped)
             self._touch(name, pin)
-            self._count(built=1)
             self.byte_count += written
             if self.byte_count > self.max_bytes:
                 self.byte_count = self._trim()
@@ -181,14 +164,12 @@ class BlockCache:
             except (OSError, DamagedBlockError) as error:
                 problem = str(error)
                 logger.warning("block file %s: %s", path, problem)
-                with self._lock:
-                    self._count(failed_reads=1)
+                self.events.checksum_failure()
         aside = self.folder / QUARANTINE / name
         with suppress(OSError):  # another process may have put it aside, or the disk may be gone altogether
             aside.parent.mkdir(exist_ok=True)
             path.rename(aside)
-        with self._lock:
-            self._count(quarantined=1)
+        self.events.quarantine()
         raise DamagedBlockError(
             f"block file {path}: {problem}, in {READ_ATTEMPTS} attempts; it was moved to {aside}, and reading again "
             f"builds it from {key.path}: check the disk"
@@ -219,13 +200,8 @@ class BlockCache:
                 (self.folder / name).unlink(missing_ok=True)
                 self._mapped.pop(name, None)
                 self._used.pop(name, None)
-                self._count(deleted=1)
                 total -= size
         return total
-
-    def _count(self, **more: int) -> None:
-        """Add to the counts; under the lock."""
-        self.counts = self.counts._replace(**{field: getattr(self.counts, field) + by for field, by in more.items()})
 
 
 def _map_block(path: Path, key: BlockKey) -> Block:

@@ -10,19 +10,29 @@ handed out yet. Rows come once, in order, whatever happens in between.
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import grpc
 from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2
 
+from blender_service.client_messages import (
+    Blend,
+    BlendDescription,
+    BlendSource,
+    blend_of,
+    change_message,
+    description_of,
+    source_message,
+    stage_message,
+)
 from blender_service.exceptions import BlenderError, ServerUnavailableError
 from blender_service.slices import Slice
-from blender_service.specification import SourceSpec
+from blender_service.specification import SourceChange, SourceSpec, Stage
 from blender_service.status import error_of
 from blender_service.window import ExpectedWindow
 from blender_service.wire import RowBatch, decode
@@ -40,50 +50,9 @@ OPTIONS: Final = (
     ("grpc.max_reconnect_backoff_ms", 2_000),
 )
 
+logger = logging.getLogger(__name__)
 
-@dataclass(frozen=True)
-class BlendSource:
-    """One source of a blend, as the server tells it."""
-
-    name: str
-    table: str
-    table_uuid: str
-    snapshot_id: int
-    rows: int
-    weight: int
-    max_epochs: int
-    on_exhausted: str
-
-
-@dataclass(frozen=True)
-class Blend:
-    """A blend, as the server tells it.
-
-    Attributes:
-        blend_id: SHA-256 of config_json.
-        names: under which it is known besides.
-        config_json: everything that the order of its rows depends on.
-        window_tokens: length of a row.
-        tokenizer_sha256: SHA-256 of the tokenizer's file.
-        vocabulary_size: number of token ids.
-        end_of_document_id: token that ends a document.
-        padding_id: token that fills the end of a window.
-        sources: ascending by name.
-        seed: of every permutation.
-        end: number of its rows, None without end.
-    """
-
-    blend_id: str
-    names: tuple[str, ...]
-    config_json: str
-    window_tokens: int
-    tokenizer_sha256: str
-    vocabulary_size: int
-    end_of_document_id: int
-    padding_id: int
-    sources: tuple[BlendSource, ...]
-    seed: int
-    end: int | None
+__all__ = ["Blend", "BlendDescription", "BlendSource", "BlenderClient", "connect"]
 
 
 class BlenderClient:
@@ -116,6 +85,8 @@ class BlenderClient:
         name: str = "",
         block_rows: int = 0,
         group_blocks: int = 0,
+        schedule: Sequence[Stage] = (),
+        allow_repeat: bool = False,
     ) -> Blend:
         """Create a blend, or find the one that is already the same.
 
@@ -125,18 +96,72 @@ class BlenderClient:
             name: a second way to call it, bound once.
             block_rows: consecutive rows read together, 0 for the server's default.
             group_blocks: blocks shuffled together, 0 for the server's default.
+            schedule: updates made at once, ascending by offset; the blend is then the last of the chain.
+            allow_repeat: whether one table may come under two names, so that its rows repeat.
 
         Raises:
             InvalidBlendError: with every mistake of the request.
         """
         request = blends_pb2.CreateBlendRequest(
-            sources=[_source_message(source) for source in sources],
+            sources=[source_message(source) for source in sources],
             seed=seed,
             name=name,
             block_rows=block_rows,
             group_blocks=group_blocks,
+            schedule=[stage_message(stage) for stage in schedule],
+            allow_repeat=allow_repeat,
         )
-        return _blend_of(self._call(self._blends.CreateBlend, request))
+        return blend_of(self._call(self._blends.CreateBlend, request))
+
+    def update_blend(
+        self,
+        parent: str,
+        from_offset: int,
+        changes: Sequence[SourceChange] = (),
+        *,
+        align: bool = False,
+        name: str = "",
+        allow_repeat: bool = False,
+        schedule: Sequence[Stage] = (),
+    ) -> Blend:
+        """Create a blend that is row for row its parent up to an offset, and goes on otherwise from there.
+
+        Args:
+            parent: id, start of an id, or name.
+            from_offset: first row that the changes decide.
+            changes: at most one a source.
+            align: round from_offset up to the next end of a cycle, where the mix so far is exact.
+            name: a second way to call the child, bound once.
+            allow_repeat: whether one table may come under two names, so that its rows repeat.
+            schedule: further updates, ascending by offset.
+
+        Raises:
+            InvalidBlendError: with every mistake of the request.
+            UpdateRefusedError: the update cannot be exact; the message says the ways out.
+        """
+        request = blends_pb2.UpdateBlendRequest(
+            parent=parent,
+            from_offset=from_offset,
+            changes=[change_message(change) for change in changes],
+            align=align,
+            name=name,
+            allow_repeat=allow_repeat,
+            schedule=[stage_message(stage) for stage in schedule],
+        )
+        return blend_of(self._call(self._blends.UpdateBlend, request))
+
+    def describe_blend(self, blend: str, offset: int | None = None) -> BlendDescription:
+        """Say what a blend has read at an offset, and when its sources run out.
+
+        Args:
+            blend: id, start of an id, or name.
+            offset: None for the end, or for the first cycle of the last segment of a blend without end.
+
+        Raises:
+            OffsetOutOfRangeError: the offset is beyond the end.
+        """
+        request = blends_pb2.DescribeBlendRequest(blend=blend, offset=offset)
+        return description_of(self._call(self._blends.DescribeBlend, request))
 
     def get_blend(self, blend: str) -> Blend:
         """Look a blend up by id, start of an id, or name.
@@ -144,12 +169,18 @@ class BlenderClient:
         Raises:
             BlendNotFoundError: there is none.
         """
-        return _blend_of(self._call(self._blends.GetBlend, blends_pb2.GetBlendRequest(blend=blend)))
+        return blend_of(self._call(self._blends.GetBlend, blends_pb2.GetBlendRequest(blend=blend)))
 
     def list_blends(self) -> list[Blend]:
-        """List all blends, ascending by id."""
-        response = self._call(self._blends.ListBlends, blends_pb2.ListBlendsRequest())
-        return [_blend_of(blend) for blend in response.blends]
+        """List all blends, ascending by id, page by page."""
+        found: list[Blend] = []
+        token = ""
+        while True:
+            page = self._call(self._blends.ListBlends, blends_pb2.ListBlendsRequest(page_token=token))
+            found += [blend_of(blend) for blend in page.blends]
+            token = page.next_page_token
+            if not token:
+                return found
 
     def read(
         self,
@@ -160,6 +191,7 @@ class BlenderClient:
         part: Slice | None = None,
         expected: ExpectedWindow | None = None,
         max_batch_rows: int = 0,
+        wait_seconds: float = 0.0,
     ) -> Iterator[RowBatch]:
         """Read rows in order, from any offset; the iterator ends after the rows asked for, or with the blend.
 
@@ -172,9 +204,11 @@ class BlenderClient:
             part: only one rank's part of every step; a batch never crosses a step.
             expected: what the rows must be.
             max_batch_rows: bound of the rows of a batch, 0 for about 1 MiB.
+            wait_seconds: longest wait for a row that a live table does not have yet, 0 without end.
 
         Raises:
             OffsetOutOfRangeError: the read starts beyond the end.
+            RowNotThereYetError: a live row did not come in time.
             WindowMismatchError: the rows are not what is expected.
             ServerUnavailableError: no server answered for `retry_seconds`.
         """
@@ -182,10 +216,17 @@ class BlenderClient:
         patience = _Patience(self._retry_seconds, self._closed)
         while not position.done:
             patience.check_open()
-            call = self._read_blend(_read_request(blend, position, expected, max_batch_rows))
+            request = _read_request(blend, position, expected, max_batch_rows)
+            request.wait_seconds = wait_seconds
+            call = self._read_blend(request)
             try:
                 for message in call:
-                    batch = position.undelivered(decode(message))
+                    received = decode(message)
+                    if received.waiting_for:
+                        patience.reset()
+                        logger.info("%s: waiting for %s", self.address, received.waiting_for)
+                        continue
+                    batch = position.undelivered(received)
                     patience.reset()
                     if batch is None:
                         continue
@@ -302,46 +343,4 @@ def _read_request(
         slice=rows_pb2.Slice(**part._asdict()) if part else None,
         expected=rows_pb2.ExpectedWindow(**vars(expected)) if expected else None,
         max_batch_rows=max_batch_rows,
-    )
-
-
-def _source_message(source: SourceSpec) -> blends_pb2.SourceSpec:
-    values = {"END": blends_pb2.ON_EXHAUSTED_END, "CONTINUE": blends_pb2.ON_EXHAUSTED_CONTINUE}
-    return blends_pb2.SourceSpec(
-        table=source.table,
-        name=source.name,
-        weight=source.weight,
-        snapshot=source.snapshot,
-        max_epochs=source.max_epochs,
-        on_exhausted=values[source.on_exhausted],
-        live=source.live,
-    )
-
-
-def _blend_of(message: blends_pb2.Blend) -> Blend:
-    window = message.window
-    return Blend(
-        blend_id=message.id,
-        names=tuple(message.names),
-        config_json=message.config_json,
-        window_tokens=window.window_tokens,
-        tokenizer_sha256=window.tokenizer_sha256,
-        vocabulary_size=window.vocabulary_size,
-        end_of_document_id=window.end_of_document_id,
-        padding_id=window.padding_id,
-        sources=tuple(
-            BlendSource(
-                source.name,
-                source.table,
-                source.table_uuid,
-                source.snapshot_id,
-                source.rows,
-                source.weight,
-                source.max_epochs,
-                "CONTINUE" if source.on_exhausted == blends_pb2.ON_EXHAUSTED_CONTINUE else "END",
-            )
-            for source in message.sources
-        ),
-        seed=message.seed,
-        end=message.end if message.HasField("end") else None,
     )

@@ -1,46 +1,43 @@
-"""Creates a blend: checks every source, pins its snapshot with a tag, stores the config.
+"""Creates and updates blends: checks every source, pins its snapshot with a tag, stores the config.
 
-The tag comes first, so a stored config never names a snapshot that maintenance may drop. A crash in between leaves a
-tag that nothing needs, which is harmless.
+A request becomes drafts first, one for every blend of the chain it asks for, and all mistakes are reported at once.
+Drafts can be looked at (`headrace blend plan`) or stored. The tags come first, so a stored config never names a
+snapshot that maintenance may drop; a crash in between leaves a tag that nothing needs, which is harmless.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from fractions import Fraction
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Snapshot
 
-from blender_service.config import MAX_SOURCES, NAME_PATTERN, BlendConfig, Source, WindowFacts
-from blender_service.cycle import MAX_CYCLE_ROWS, parse_weight, quantize, reduce_weights
-from blender_service.exceptions import FieldViolation, InvalidBlendError, PackedTableError, SourceChangedError
-from blender_service.packed_table import (
-    PROPERTY_OF_FACT,
-    generation_at,
-    index_snapshot,
-    load_table,
-    read_window_facts,
-    successor_of,
-)
-from blender_service.specification import BlendSpec, SourceSpec
+from blender_service.config import MAX_SOURCES, BlendConfig, Source, WindowFacts
+from blender_service.exceptions import ExhaustedSourceError
+from blender_service.findings import Findings
+from blender_service.heads import Head
+from blender_service.lake_sources import LakeSource, LakeSources, pin_snapshot
+from blender_service.legs import covered_rows
+from blender_service.packed_table import PROPERTY_OF_FACT
+from blender_service.request_checks import check_blend, check_blend_name, check_stages, schedule_fields, settle_weights
+from blender_service.segments import Progress, consumed, cut_segments
+from blender_service.specification import BlendSpec, Stage, UpdateSpec
 from blender_service.store import BlendStore
+from blender_service.wanted_sources import WantedSource, apply_changes, wanted_of
 
-TAG_ATTEMPTS: Final = 10
 
+class Draft(NamedTuple):
+    """A blend that was checked and not stored.
 
-class _Candidate(NamedTuple):
-    """A source that was found in the lake."""
+    Attributes:
+        config: of the blend.
+        head: what it resolves to.
+        sources: its sources in the lake, in the order of the config.
+    """
 
-    spec: SourceSpec
-    table: Table
-    snapshot: Snapshot
-    window: WindowFacts
-    rows: int
+    config: BlendConfig
+    head: Head
+    sources: tuple[LakeSource, ...]
 
 
 def create_blend(catalogue: Catalog, store: BlendStore, spec: BlendSpec) -> BlendConfig:
@@ -49,201 +46,266 @@ def create_blend(catalogue: Catalog, store: BlendStore, spec: BlendSpec) -> Blen
     Args:
         catalogue: of the lake.
         store: where the config goes.
-        spec: what is wanted.
+        spec: what is wanted; with a schedule, a chain of blends is made and the last one is given.
 
     Raises:
         InvalidBlendError: with every mistake of the request.
+        UpdateRefusedError: a stage of the schedule cannot be.
         BlendNameTakenError: the name stands for another blend.
     """
-    violations = _check_blend(spec, store)
-    candidates: list[_Candidate] = []
-    for index, source in enumerate(spec.sources):
-        found = _find_source(catalogue, source, f"sources[{index}]", violations)
-        if found is not None:
-            candidates.append(found)
-    _check_together(candidates, violations)
-    weights = _check_weights(spec.sources, violations)
-    if violations:
-        raise InvalidBlendError.from_violations(violations)
-    config = _build_config(spec, candidates, weights)
-    for candidate in candidates:
-        pin_snapshot(candidate.table, candidate.snapshot.snapshot_id)
-    blend_id = store.put(config)
-    if spec.name:
-        store.bind(spec.name, blend_id)
-    return config
+    return store_drafts(store, draft_blend(catalogue, spec), spec.name)
 
 
-def _check_blend(spec: BlendSpec, store: BlendStore) -> list[FieldViolation]:
-    """Find the mistakes that need no lake."""
-    violations: list[FieldViolation] = []
-    if not 1 <= len(spec.sources) <= MAX_SOURCES:
-        violations.append(FieldViolation("sources", f"{len(spec.sources)} given; name 1 to {MAX_SOURCES}"))
-    for field, low, high in (("seed", 0, 2**64 - 1), ("block_rows", 1, 1 << 20), ("group_blocks", 1, 1 << 10)):
-        if not low <= getattr(spec, field) <= high:
-            violations.append(FieldViolation(field, f"is {getattr(spec, field)}; give {low} to {high}"))
-    if spec.name:
-        try:
-            store.check_name(spec.name)
-        except InvalidBlendError as error:
-            violations.append(FieldViolation("name", str(error)))
-    labels = [source.label for source in spec.sources]
-    for index, source in enumerate(spec.sources):
-        where = f"sources[{index}]"
-        if not re.match(NAME_PATTERN, source.label):
-            violations.append(
-                FieldViolation(f"{where}.name", f"{source.label!r}: use a letter, then letters, digits, '_', '.', '-'")
-            )
-        if source.label in labels[:index]:
-            violations.append(FieldViolation(f"{where}.name", f"{source.label} is given twice; name each source once"))
-        if not 0 <= source.max_epochs < 1 << 31:
-            violations.append(FieldViolation(f"{where}.max_epochs", f"is {source.max_epochs}; give 0 (no end) or more"))
-        if source.live:
-            violations.append(
-                FieldViolation(f"{where}.live", "live sources are not served by this version; pin a snapshot instead")
-            )
-        if source.on_exhausted not in ("END", "CONTINUE"):
-            violations.append(
-                FieldViolation(f"{where}.on_exhausted", f"is {source.on_exhausted!r}; give END or CONTINUE")
-            )
-    return violations
+def update_blend(catalogue: Catalog, store: BlendStore, spec: UpdateSpec) -> BlendConfig:
+    """Create a blend that is row for row its parent up to an offset, and goes on otherwise from there.
 
+    Args:
+        catalogue: of the lake.
+        store: where parent and child are.
+        spec: what changes.
 
-def _check_weights(sources: Sequence[SourceSpec], violations: list[FieldViolation]) -> tuple[int, ...]:
-    """Reduce the weights to a cycle; where it is too long, say the nearest that fit."""
-    weights: list[Fraction] = []
-    for index, source in enumerate(sources):
-        try:
-            weights.append(parse_weight(source.weight))
-        except ValueError as error:
-            violations.append(FieldViolation(f"sources[{index}].weight", str(error)))
-    if len(weights) != len(sources) or not 1 <= len(weights) <= MAX_SOURCES:
-        return ()
-    whole = reduce_weights(weights)
-    if sum(whole) > MAX_CYCLE_ROWS:
-        nearest = ", ".join(
-            f"{source.label}={weight}" for source, weight in zip(sources, quantize(weights), strict=True)
-        )
-        violations.append(
-            FieldViolation(
-                "sources.weight",
-                f"in whole numbers they sum to {sum(whole)}, at most {MAX_CYCLE_ROWS} is possible; nearest: {nearest}",
-            )
-        )
-    return whole
-
-
-def _find_source(
-    catalogue: Catalog, spec: SourceSpec, where: str, violations: list[FieldViolation]
-) -> _Candidate | None:
-    """Find a source's table and snapshot and check that it is packed."""
-    if not re.fullmatch(r"[A-Za-z0-9_]+\.[A-Za-z0-9_]+", spec.table):
-        violations.append(FieldViolation(f"{where}.table", f"{spec.table!r} is not namespace.table"))
-        return None
-    table = load_table(catalogue, spec.table)
-    if table is None:
-        violations.append(FieldViolation(f"{where}.table", f"{spec.table} does not exist; see `headrace table list`"))
-        return None
-    snapshot = _snapshot_of(table, spec.snapshot)
-    if snapshot is None:
-        wanted = f"snapshot, tag or branch {spec.snapshot!r}" if spec.snapshot else "snapshot yet: materialize it first"
-        violations.append(FieldViolation(f"{where}.snapshot", f"{spec.table} has no {wanted}"))
-        return None
-    try:
-        window = read_window_facts(table, spec.table)
-        runs = index_snapshot(table, spec.table, snapshot)
-    except PackedTableError as error:
-        violations.append(FieldViolation(f"{where}.table", str(error)))
-        return None
-    if not runs:
-        violations.append(FieldViolation(f"{where}.table", f"{spec.table} has no rows; leave it out of the blend"))
-        return None
-    return _Candidate(spec, table, snapshot, window, runs[-1].end)
-
-
-def _snapshot_of(table: Table, reference: str) -> Snapshot | None:
-    """Find a snapshot by id, tag or branch; the current one for an empty reference.
-
-    One that documents were excised from is given as its successor, even after it expired.
+    Raises:
+        BlendNotFoundError: there is no such parent.
+        InvalidBlendError: with every mistake of the request.
+        UpdateRefusedError: the update cannot be exact; the message says the ways out.
+        BlendNameTakenError: the name stands for another blend.
     """
-    if not reference:
-        return table.current_snapshot()
-    if reference.isdecimal() and (by_id := table.snapshot_by_id(successor_of(table, int(reference)))) is not None:
-        return by_id
-    return table.snapshot_by_name(reference)
+    return store_drafts(store, draft_update(catalogue, store, spec), spec.name)
 
 
-def _check_together(candidates: Sequence[_Candidate], violations: list[FieldViolation]) -> None:
-    """Check that the sources agree on what a row is, and that none comes twice."""
-    for index, candidate in enumerate(candidates):
-        for fact, name in PROPERTY_OF_FACT.items():
-            own, first = getattr(candidate.window, fact), getattr(candidates[0].window, fact)
-            if own != first:
-                violations.append(
-                    FieldViolation(
-                        f"sources.{candidate.spec.label}.table",
-                        f"{name} is {own}, {candidates[0].spec.table} has {first}; blend tables packed alike",
-                    )
-                )
-        same = [other for other in candidates[:index] if _uuid(other.table) == _uuid(candidate.table)]
-        if same:
-            violations.append(
-                FieldViolation(
-                    f"sources.{candidate.spec.label}.table",
-                    f"{candidate.spec.table} is also {same[0].spec.label}, its rows would come twice; raise its weight "
-                    "or max_epochs instead",
-                )
-            )
-
-
-def _build_config(spec: BlendSpec, candidates: Sequence[_Candidate], weights: Sequence[int]) -> BlendConfig:
-    """Put what was found into its canonical form."""
-    sources = [
-        Source(
-            name=candidate.spec.label,
-            table=candidate.spec.table,
-            table_uuid=_uuid(candidate.table),
-            snapshot_id=str(candidate.snapshot.snapshot_id),
-            rows=candidate.rows,
-            generation=generation_at(candidate.table, candidate.snapshot),
-            weight=weight,
-            max_epochs=candidate.spec.max_epochs,
-            on_exhausted=candidate.spec.on_exhausted,
-        )
-        for candidate, weight in zip(candidates, weights, strict=True)
-    ]
-    return BlendConfig(
+def draft_blend(catalogue: Catalog, spec: BlendSpec) -> list[Draft]:
+    """Check a new blend and its schedule; give every blend of the chain, the last one last."""
+    findings, lake = Findings(), LakeSources(catalogue)
+    check_blend(spec, findings)
+    wanted = wanted_of(spec)
+    found = _find_all(lake, wanted, findings)
+    _check_windows(wanted, found, None, findings)
+    if not spec.allow_repeat:
+        _check_repeats(wanted, found, {}, findings)
+    weights = _settle_weights(wanted, findings)
+    findings.raise_any()
+    config = BlendConfig(
         order_version=1,
         seed=str(spec.seed),
         block_rows=spec.block_rows,
         group_blocks=spec.group_blocks,
-        window=candidates[0].window,
-        sources=tuple(sorted(sources, key=lambda source: source.name)),
+        window=found[wanted[0].name].window,
+        sources=_sources(wanted, found, weights),
     )
+    first = Draft(config, config.resolve(), tuple(found[source.name] for source in config.sources))
+    return _draft_stages(lake, first, spec.schedule, schedule_fields(len(spec.schedule)), spec.allow_repeat, findings)
 
 
-def _uuid(table: Table) -> str:
-    return str(table.metadata.table_uuid)
+def draft_update(catalogue: Catalog, store: BlendStore, spec: UpdateSpec) -> list[Draft]:
+    """Check an update; give the blend of every stage, the last one last."""
+    findings = Findings()
+    if not spec.stages:
+        findings.mistake("changes", "no update is given; say from_offset and what changes there")
+    check_blend_name(spec.name, findings)
+    parent = store.get(store.resolve(spec.parent))
+    fields = ["", *schedule_fields(len(spec.stages) - 1)]
+    check_stages(spec.stages, fields[: len(spec.stages)], findings)
+    first = Draft(parent, store.head(parent), ())
+    drafts = _draft_stages(LakeSources(catalogue), first, spec.stages, fields, spec.allow_repeat, findings)
+    findings.raise_any()
+    return drafts[1:]
 
 
-def pin_snapshot(table: Table, snapshot_id: int) -> str:
-    """Tag a snapshot so that maintenance keeps it; a snapshot has one such tag however many blends pin it.
-
-    Returns:
-        The name of the tag.
+def store_drafts(store: BlendStore, drafts: Sequence[Draft], name: str = "") -> BlendConfig:
+    """Pin the snapshots of drafts, store their configs, let a name stand for the last one, and give that.
 
     Raises:
-        SourceChangedError: the snapshot expired in the meantime, or other writers never let this one through.
+        BlendNameTakenError: the name stands for another blend.
+        SourceChangedError: a snapshot expired in the meantime.
     """
-    tag = f"blend_{snapshot_id}"
-    for _ in range(TAG_ATTEMPTS):
-        reference = table.refs().get(tag)
-        if reference is not None and reference.snapshot_id == snapshot_id:
-            return tag
-        if table.snapshot_by_id(snapshot_id) is None:
-            raise SourceChangedError(f"table {table.name()}: snapshot {snapshot_id} expired just now; create again")
-        try:
-            table.manage_snapshots().create_tag(snapshot_id, tag).commit()
-        except CommitFailedException:
-            table.refresh()
-    raise SourceChangedError(f"table {table.name()}: {TAG_ATTEMPTS} attempts to tag it met other writers; create again")
+    for draft in drafts:
+        for source in draft.sources:
+            if source.pin.snapshot_id is not None:
+                pin_snapshot(source.table, int(source.pin.snapshot_id))
+    for draft in drafts:
+        store.put(draft.config, draft.head)
+    if name:
+        store.bind(name, drafts[-1].config.blend_id)
+    return drafts[-1].config
+
+
+def _draft_stages(
+    lake: LakeSources,
+    first: Draft,
+    stages: Sequence[Stage],
+    fields: Sequence[str],
+    allow_repeat: bool,
+    findings: Findings,
+) -> list[Draft]:
+    """Make one update after the other; mistakes stop at the stage that has them."""
+    drafts = [first]
+    for index, (stage, where) in enumerate(zip(stages, fields, strict=False)):
+        made = _draft_stage(lake, drafts[-1], stage, where, allow_repeat, findings)
+        if index and int(made.config.from_offset or 0) <= int(drafts[-1].config.from_offset or 0):
+            before = drafts[-1].config.from_offset
+            findings.mistake(
+                f"{where}from_offset", f"is {stage.from_offset}, the stage before it was aligned to {before}; give more"
+            )
+            findings.raise_any()
+        drafts.append(made)
+    return drafts
+
+
+def _draft_stage(
+    lake: LakeSources, parent: Draft, stage: Stage, where: str, allow_repeat: bool, findings: Findings
+) -> Draft:
+    """Check one update against its parent and the lake."""
+    end = parent.head.end
+    if end is not None and stage.from_offset > end:
+        findings.mistake(f"{where}from_offset", f"is {stage.from_offset}, its parent ends at {end}; give 0 to {end}")
+    from_offset = min(max(0, stage.from_offset), end if end is not None else stage.from_offset)
+    if stage.align:
+        from_offset = aligned(parent.head, from_offset)
+    kept = cut_segments(parent.head.segments, from_offset)
+    taking_part = consumed(kept)
+    before = {name: progress for name, progress in taking_part.items() if progress.rows}
+    wanted = apply_changes(parent.config, before, stage.changes, where, findings)
+    found = _find_all(lake, wanted, findings)
+    _check_windows(wanted, found, parent.config.window, findings)
+    _check_goes_on(wanted, found, before, findings)
+    if not allow_repeat:
+        _check_repeats(wanted, found, before, findings)
+    if len(taking_part.keys() | {source.name for source in wanted}) > MAX_SOURCES:
+        findings.mistake(f"{where}changes", f"more than {MAX_SOURCES} names in the whole chain; create a new blend")
+    weights = _settle_weights(wanted, findings)
+    findings.raise_any()
+    config = parent.config.model_copy(
+        update={
+            "sources": _sources(wanted, found, weights),
+            "parent": parent.config.blend_id,
+            "from_offset": str(from_offset),
+        }
+    )
+    try:
+        head = config.resolve(parent.head)
+    except ExhaustedSourceError as error:
+        findings.conflict(f"{where}from_offset", str(error))
+        findings.raise_any()
+        raise
+    return Draft(config, head, tuple(found[source.name] for source in config.sources))
+
+
+def aligned(head: Head, offset: int) -> int:
+    """Round an offset up to the next end of a cycle, or to where the segment ends."""
+    segment = next((segment for segment in reversed(head.segments) if segment.start <= offset), None)
+    if segment is None or offset == segment.start:
+        return offset
+    up = segment.origin - (segment.origin - offset) // segment.cycle_rows * segment.cycle_rows
+    return up if segment.end is None else min(up, segment.end)
+
+
+def _find_all(lake: LakeSources, wanted: Sequence[WantedSource], findings: Findings) -> dict[str, LakeSource]:
+    """Look every source up."""
+    found: dict[str, LakeSource] = {}
+    for source in wanted:
+        one = lake.find(source.table, source.snapshot, source.live, source.field, findings)
+        if one is not None:
+            found[source.name] = one
+    return found
+
+
+def _check_windows(
+    wanted: Sequence[WantedSource], found: dict[str, LakeSource], window: WindowFacts | None, findings: Findings
+) -> None:
+    """Check that the sources agree on what a row is, with each other and with the parent."""
+    present = [source for source in wanted if source.name in found]
+    for source in present:
+        own = found[source.name].window
+        other = window or found[present[0].name].window
+        by = "the blend" if window else present[0].table
+        for fact, name in PROPERTY_OF_FACT.items():
+            if getattr(own, fact) != getattr(other, fact):
+                findings.mistake(
+                    f"sources.{source.name}.table",
+                    f"{name} is {getattr(own, fact)}, {by} has {getattr(other, fact)}; blend tables packed alike",
+                )
+
+
+def _check_goes_on(
+    wanted: Sequence[WantedSource], found: dict[str, LakeSource], before: dict[str, Progress], findings: Findings
+) -> None:
+    """Check that every source that was read is still what was read, and has not shrunk."""
+    for source in wanted:
+        if source.name not in found or source.name not in before:
+            continue
+        pin, then = found[source.name].pin, before[source.name].pin
+        covered = covered_rows(before[source.name].legs, before[source.name].rows)
+        way_out = f"remove {source.name} and add the table under a new name, where it starts at row 0"
+        if pin.table_uuid != then.table_uuid:
+            findings.conflict(
+                f"{source.field}.table",
+                f"{pin.table} has UUID {pin.table_uuid}, the blend has read {then.table_uuid}: it was dropped and made "
+                f"again, or is another table; {way_out}",
+            )
+        elif pin.generation != then.generation:
+            findings.conflict(
+                f"{source.field}.snapshot",
+                f"{pin.table} is generation {pin.generation}, the blend has read {then.generation}: it was packed "
+                f"again, so an ordinal means another row; {way_out}, with allow_repeat: documents may come again",
+            )
+        elif pin.rows is not None and pin.rows < covered:
+            findings.conflict(
+                f"{source.field}.snapshot",
+                f"{pin.table} has {pin.rows} rows at snapshot {pin.snapshot_id}, the epoch that the blend is in covers "
+                f"{covered}; pin a snapshot with at least as many, or {way_out}, with allow_repeat",
+            )
+
+
+def _check_repeats(
+    wanted: Sequence[WantedSource], found: dict[str, LakeSource], before: dict[str, Progress], findings: Findings
+) -> None:
+    """Check that no table comes under two names, now or earlier in the chain."""
+    name_of = {progress.pin.table_uuid: name for name, progress in before.items()}
+    for source in wanted:
+        if source.name not in found:
+            continue
+        other = name_of.setdefault(found[source.name].pin.table_uuid, source.name)
+        if other != source.name:
+            findings.mistake(
+                f"sources.{source.name}.table",
+                f"{source.table} is also {other}, its rows would come twice; raise its weight or max_epochs instead, "
+                "or set allow_repeat",
+            )
+
+
+def _settle_weights(wanted: Sequence[WantedSource], findings: Findings) -> tuple[int, ...]:
+    """Give whole weights: those of the parent, or new ones, which must be given for all."""
+    if all(not source.weight and source.kept_weight is not None for source in wanted):
+        texts = [str(source.kept_weight) for source in wanted]
+    else:
+        missing = [source for source in wanted if not source.weight]
+        for source in missing:
+            now = ", ".join(f"{s.name}={s.kept_weight}" for s in wanted if s.kept_weight is not None)
+            findings.mistake(
+                f"{source.field}.weight",
+                f"{source.name} has no weight and others have; weights mean something only together, so give all of "
+                f"them (now {now or 'none'})",
+            )
+        if missing:
+            return ()
+        texts = [source.weight for source in wanted]
+    fields = [f"{source.field}.weight" for source in wanted]
+    return settle_weights([source.name for source in wanted], texts, fields, findings)
+
+
+def _sources(
+    wanted: Sequence[WantedSource], found: dict[str, LakeSource], weights: Sequence[int]
+) -> tuple[Source, ...]:
+    """Put what was found into its canonical form."""
+    sources = [
+        Source(
+            name=source.name,
+            weight=weight,
+            live=True if source.live else None,
+            max_epochs=None if source.live else source.max_epochs,
+            on_exhausted=None if source.live else source.on_exhausted,
+            **found[source.name].pin._asdict(),
+        )
+        for source, weight in zip(wanted, weights, strict=True)
+    ]
+    return tuple(sorted(sources, key=lambda source: source.name))

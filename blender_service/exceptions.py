@@ -3,7 +3,11 @@
 BlenderError
 |-- CatalogueError          the lake cannot be opened
 |-- InvalidBlendError       a blend was asked for that cannot be; lists every mistake with its field
+|   `-- UpdateRefusedError  an update would not be exact: tables or rows read so far stand against it
+|-- ExhaustedSourceError    a source that ends the blend has no row left where it should start
+|-- ShrunkSourceError       a table has fewer rows than were read of it
 |-- BlendNotFoundError      no blend has that id or name
+|-- RunNotFoundError        no training run has that name
 |-- BlendNameTakenError     the name already stands for another blend
 |-- StoredBlendError        a stored config is damaged or of an unknown order version
 |-- SourceChangedError      a table is no longer what the blend pinned
@@ -13,10 +17,16 @@ BlenderError
 |-- MalformedMessageError   a message of rows breaks off or contradicts itself
 |-- InvalidReadError        a read asks for an impossible slice
 |-- OffsetOutOfRangeError   a read starts beyond the end of the blend
+|-- RowNotThereYetError     a live table did not get its next row in time
 |-- WindowMismatchError     tokenizer, window or vocabulary are not what the reader expects
 |-- StateError              a saved training state belongs to another blend
+|-- UnauthenticatedError    nobody has the caller's token
+|-- MalformedRequestError   a request is no message of the protos
+|-- InternalServerError     something that should not happen; the server's log has the rest
+|-- AccessConfigError       a file of tokens or rules is wrong
 |-- ServerStartError        the server cannot take its port
 `-- ServerUnavailableError  the server cannot be reached, or is stopping
+    `-- TooManyStreamsError the caller, or the server, has as many streams as it may
 """
 
 from __future__ import annotations
@@ -56,8 +66,24 @@ class InvalidBlendError(BlenderError):
         return cls(f"blend: {count}: {listed}", violations)
 
 
+class UpdateRefusedError(InvalidBlendError):
+    """An update cannot be exact, because of what its tables are now or of what was read already."""
+
+
+class ExhaustedSourceError(BlenderError):
+    """A source that ends the blend has no row left at the first offset of an update."""
+
+
+class ShrunkSourceError(BlenderError):
+    """A table has fewer rows than the blend has read by the end of the epoch it is in."""
+
+
 class BlendNotFoundError(BlenderError):
     """No blend has that id or name."""
+
+
+class RunNotFoundError(BlenderError):
+    """No training run has that name."""
 
 
 class BlendNameTakenError(BlenderError):
@@ -96,6 +122,10 @@ class OffsetOutOfRangeError(BlenderError):
     """A read starts beyond the end of the blend."""
 
 
+class RowNotThereYetError(BlenderError):
+    """A live table did not get the row that is next before the read's deadline."""
+
+
 class WindowMismatchError(BlenderError):
     """Tokenizer, window length or vocabulary are not what the reader expects."""
 
@@ -104,9 +134,29 @@ class StateError(BlenderError):
     """A saved training state does not belong to this blend."""
 
 
+class UnauthenticatedError(BlenderError):
+    """The call has no token, or one that nobody has."""
+
+
+class MalformedRequestError(BlenderError):
+    """The bytes of a request are no message of the protos."""
+
+
+class InternalServerError(BlenderError):
+    """Something that should not happen; the message has a number, the server's log has the rest."""
+
+
+class AccessConfigError(BlenderError):
+    """A file (or variable) of tokens or rules is missing or wrong."""
+
+
 class ServerStartError(BlenderError):
     """The server cannot start, for example because its port is taken."""
 
 
 class ServerUnavailableError(BlenderError):
     """The server cannot be reached, or is stopping."""
+
+
+class TooManyStreamsError(ServerUnavailableError):
+    """The caller, or the server, has as many streams as it may; another replica or a later try may do."""

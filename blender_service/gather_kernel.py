@@ -108,8 +108,8 @@ def gather_segments(table: NDArray[np.int64], slots: NDArray[np.int64], places: 
     starts = np.empty(segments, dtype=np.int64)
     tokens = np.empty(segments, dtype=np.int32)
     window_starts = np.empty(segments, dtype=np.int32)
-    at = 0
-    text_at = 0
+    at = np.int64(0)
+    text_at = np.int64(0)
     for row in range(rows):
         block = table[slots[row]]
         first = _int64_at(block[_SEGMENTS] + 8 * places[row])

@@ -8,7 +8,7 @@ The blocks of a chunk stay pinned until the next chunk has begun.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -18,7 +18,7 @@ from blender_service.block_cache import Pin
 from blender_service.blocks import BlockReader
 from blender_service.gather_kernel import ADDRESS_COUNT, addresses_of, copy_rows, gather_segments
 from blender_service.order import ResolvedRows
-from blender_service.wire import RowBatch, begin
+from blender_service.wire import Framed, RowBatch, begin
 
 SOURCE_SHIFT: Final = 40  # a block's number within its source is below 2**40
 
@@ -28,12 +28,12 @@ Int64Array = NDArray[np.int64]
 class Chunk:
     """Rows whose blocks are known; copies them into messages, a batch at a time. For one thread."""
 
-    def __init__(self, resolved: ResolvedRows, readers: Sequence[BlockReader]) -> None:
+    def __init__(self, resolved: ResolvedRows, readers: Mapping[int, BlockReader]) -> None:
         """Find the blocks of rows.
 
         Args:
             resolved: the rows, in the order that messages give them.
-            readers: one per source.
+            readers: of the sources that come, by their index.
         """
         self._resolved = resolved
         self._readers = readers
@@ -61,7 +61,7 @@ class Chunk:
 
     def message(
         self, first: int, offset: int, rows: int, names: tuple[str, ...], ids_like: NDArray[np.unsignedinteger]
-    ) -> bytes:
+    ) -> Framed:
         """Copy a batch of rows into a message.
 
         Args:
@@ -96,7 +96,7 @@ class Chunk:
         target = np.frombuffer(message.payload, dtype=np.uint8)
         copy_rows(self._table, slots, places, ids_like[0].nbytes, target.__array_interface__["data"][0])
         del target  # the message can be finished once nobody views its payload
-        return message.finish()
+        return Framed(batch, message.finish())
 
     def _pin(self, slots: Int64Array) -> None:
         """Pin the blocks of some slots, those that are not yet, building what is not in the cache."""

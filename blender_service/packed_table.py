@@ -22,8 +22,9 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import LongType
 
-from blender_service.config import Source, WindowFacts
+from blender_service.config import WindowFacts
 from blender_service.exceptions import PackedTableError, SourceChangedError
+from blender_service.segments import Pin
 
 PROPERTY_OF_FACT: Final = {
     "window_tokens": "headrace.window-tokens",
@@ -34,6 +35,7 @@ PROPERTY_OF_FACT: Final = {
 }
 GENERATION: Final = "headrace.generation"
 SUCCESSORS: Final = "headrace.successors"
+EXCISED: Final = "headrace.excised"  # documents taken out, where maintenance counts them
 
 
 class OrdinalRun(NamedTuple):
@@ -157,43 +159,53 @@ def successor_of(table: Table, snapshot_id: int) -> int:
     return int(successors.get(str(snapshot_id), snapshot_id))
 
 
-def open_pinned(catalogue: Catalog, source: Source, window: WindowFacts) -> tuple[Table, Snapshot]:
-    """Find the table and snapshot that a source pinned, and check that they are what they were.
+def open_source(catalogue: Catalog, name: str, pin: Pin, window: WindowFacts) -> tuple[Table, Snapshot | None]:
+    """Find the table and snapshot of a source, and check that they are what they were.
+
+    Args:
+        catalogue: of the lake.
+        name: of the source, for messages.
+        pin: what it was; a live one gives its current snapshot, None while there is none.
+        window: what a row of the blend is.
 
     Where documents were excised since, the pinned snapshot has a successor of the same ordinals, which is given.
 
     Raises:
         SourceChangedError: the table was dropped, made again, repacked, or its snapshot expired.
     """
-    where = f"source {source.name}: table {source.table}"
-    table = load_table(catalogue, source.table)
+    where = f"source {name}: table {pin.table}"
+    table = load_table(catalogue, pin.table)
     if table is None:
         raise SourceChangedError(f"{where} does not exist any more; restore it, or create a blend without it")
-    if str(table.metadata.table_uuid) != source.table_uuid:
+    if str(table.metadata.table_uuid) != pin.table_uuid:
         raise SourceChangedError(
-            f"{where} has UUID {table.metadata.table_uuid}, the blend pinned {source.table_uuid}: it was dropped and "
+            f"{where} has UUID {table.metadata.table_uuid}, the blend pinned {pin.table_uuid}: it was dropped and "
             "made again; create a new blend"
         )
     try:
-        facts = read_window_facts(table, source.table)
+        facts = read_window_facts(table, pin.table)
     except PackedTableError as error:
         raise SourceChangedError(f"{where} changed: {error}") from error
-    for fact, name in PROPERTY_OF_FACT.items():
+    for fact, property_name in PROPERTY_OF_FACT.items():
         if getattr(facts, fact) != getattr(window, fact):
             raise SourceChangedError(
-                f"{where} says {name} = {getattr(facts, fact)}, the blend was made for {getattr(window, fact)}; "
-                "create a new blend, and start training with its tokenizer"
+                f"{where} says {property_name} = {getattr(facts, fact)}, the blend was made for "
+                f"{getattr(window, fact)}; create a new blend, and start training with its tokenizer"
             )
-    snapshot = table.snapshot_by_id(successor_of(table, int(source.snapshot_id)))
-    if snapshot is None:
+    if pin.snapshot_id is None:
+        snapshot = table.current_snapshot()
+    else:
+        snapshot = table.snapshot_by_id(successor_of(table, int(pin.snapshot_id)))
+    if snapshot is None and pin.snapshot_id is not None:
         raise SourceChangedError(
-            f"{where} has no snapshot {source.snapshot_id} any more, its tag was removed; create a new blend"
+            f"{where} has no snapshot {pin.snapshot_id} any more, its tag was removed; create a new blend"
         )
-    generation = generation_at(table, snapshot)
-    if generation != source.generation:
+    generation = generation_at(table, snapshot) if snapshot is not None else table.properties[GENERATION]
+    if generation != pin.generation:
+        at = f"at snapshot {pin.snapshot_id}" if pin.snapshot_id is not None else "now"
         raise SourceChangedError(
-            f"{where} is generation {generation} at snapshot {source.snapshot_id}, the blend pinned "
-            f"{source.generation}: it was packed again; create a new blend"
+            f"{where} is generation {generation} {at}, the blend pinned {pin.generation}: it was packed again; create "
+            "a new blend"
         )
     return table, snapshot
 
@@ -204,7 +216,7 @@ __all__ = [
     "generation_at",
     "index_snapshot",
     "load_table",
-    "open_pinned",
+    "open_source",
     "read_window_facts",
     "successor_of",
 ]

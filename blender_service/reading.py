@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -13,10 +14,11 @@ from blender_service.config import BlendConfig
 from blender_service.exceptions import InvalidReadError, OffsetOutOfRangeError
 from blender_service.fetching import BlockFetcher
 from blender_service.gathering import Chunk
+from blender_service.live import LiveRows, Wait
 from blender_service.order import BlendOrder
 from blender_service.segments import OFFSET_LIMIT
 from blender_service.slices import Slice
-from blender_service.wire import RowBatch, decode, empty_batch, encode
+from blender_service.wire import Framed, RowBatch, decode, empty_batch, frame
 
 TARGET_BATCH_BYTES: Final = 1 << 20
 CHUNK_ROWS: Final = 4096
@@ -46,7 +48,7 @@ class BlendReader:
         self,
         config: BlendConfig,
         order: BlendOrder,
-        readers: Sequence[BlockReader],
+        readers: Mapping[int, BlockReader | LiveRows],
         fetcher: BlockFetcher | None = None,
         ahead_bytes: int = 1 << 62,
     ) -> None:
@@ -55,16 +57,16 @@ class BlendReader:
         Args:
             config: the blend.
             order: its order.
-            readers: one per source.
+            readers: of the sources that come, by index into the order's names.
             fetcher: builds blocks ahead, None to build them when they are needed.
             ahead_bytes: bound of the blocks that one read asks for ahead.
         """
         self.config = config
         self.order = order
-        self._readers = tuple(readers)
+        self._live = {index: reader for index, reader in readers.items() if isinstance(reader, LiveRows)}
+        self._pinned = {index: reader for index, reader in readers.items() if isinstance(reader, BlockReader)}
         self._fetcher = fetcher
         self._ahead_bytes = ahead_bytes
-        self._names = tuple(source.name for source in config.sources)
         window = config.window
         id_type = np.uint16 if window.token_bytes == 2 else np.uint32
         self._row_bytes = window.window_tokens * window.token_bytes
@@ -72,28 +74,48 @@ class BlendReader:
         self._ids_like = np.broadcast_to(np.zeros(window.window_tokens, dtype=id_type), (1 << 32, window.window_tokens))
 
     def read(
-        self, offset: int, rows: int = 0, part: Slice | None = None, max_batch_rows: int = 0
+        self,
+        offset: int,
+        rows: int = 0,
+        part: Slice | None = None,
+        max_batch_rows: int = 0,
+        wait_seconds: float = 0.0,
+        stopped: Callable[[], bool] = lambda: False,
     ) -> Iterator[RowBatch]:
         """Give rows from an offset on, in batches; an empty batch with end_of_blend closes the blend.
+
+        A row that a live table does not have yet is waited for; empty batches say so in between.
 
         Args:
             offset: first row.
             rows: rows of the blend to cover, 0 until it ends.
             part: give only one rank's part of every whole step.
             max_batch_rows: bound of the rows of a batch, 0 for about 1 MiB.
+            wait_seconds: longest wait for one live row, 0 without end.
+            stopped: asked while waiting; the read then ends at once.
 
         Raises:
             InvalidReadError: an argument is impossible.
             OffsetOutOfRangeError: the read starts beyond the end of the blend.
+            RowNotThereYetError: a live row did not come in time.
         """
-        return map(decode, self.read_messages(offset, rows, part, max_batch_rows))
+        framed = self.read_framed(offset, rows, part, max_batch_rows, wait_seconds, stopped)
+        return (decode(message) for _, message in framed)
 
-    def read_messages(
-        self, offset: int, rows: int = 0, part: Slice | None = None, max_batch_rows: int = 0
-    ) -> Iterator[bytes]:
-        """Do what `read` does, giving the messages that a server sends."""
+    def read_framed(
+        self,
+        offset: int,
+        rows: int = 0,
+        part: Slice | None = None,
+        max_batch_rows: int = 0,
+        wait_seconds: float = 0.0,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> Iterator[Framed]:
+        """Do what `read` does, giving batches with the messages that a server sends."""
         self.check(offset, rows, part)
-        return self._read(offset, rows, part, max_batch_rows)
+        if not 0 <= wait_seconds < float("inf"):
+            raise InvalidReadError(f"read: wait_seconds is {wait_seconds}; give 0 (no end) or more")
+        return self._read(offset, rows, part, max_batch_rows, Wait(wait_seconds, stopped))
 
     def gather(self, offset: int, rows: int) -> RowBatch:
         """Give the rows [offset, offset + rows) in one batch.
@@ -102,21 +124,25 @@ class BlendReader:
             offset: first row; the range must lie inside the blend.
             rows: at least 1.
         """
-        return decode(self._frame(self._plan([_Span(offset, rows)]), 0, _Span(offset, rows)))
+        return decode(self._frame(self._plan([_Span(offset, rows)]), 0, _Span(offset, rows)).message)
 
     def prewarm(self, offset: int, rows: int) -> None:
-        """Build the blocks of the rows [offset, offset + rows), but for those beyond the end.
+        """Build the blocks of the rows [offset, offset + rows) that are there.
 
         Raises:
             PackedTableError: a data file cannot be read.
             BlockCacheError: the cache cannot be written.
         """
         self.check(offset, rows, None)
-        last = min(offset + rows, self.order.end if self.order.end is not None else OFFSET_LIMIT)
+        last = min(self._end, offset + rows)
         for first in range(offset, last, PREWARM_ROWS):
-            planned = self._plan([_Span(first, min(PREWARM_ROWS, last - first))])
-            for index, blocks in planned.chunk.blocks_by_source().items():
-                self._readers[index].build(blocks)
+            wanted = min(PREWARM_ROWS, last - first)
+            count, _ = self._servable(first, wanted)
+            readers = self._readers()
+            for index, blocks in self._plan([_Span(first, count)]).chunk.blocks_by_source().items():
+                readers[index].build(blocks)
+            if count < wanted:
+                return
 
     def check(self, offset: int, rows: int, part: Slice | None) -> None:
         """Refuse a read that cannot be, before anything is read."""
@@ -136,9 +162,18 @@ class BlendReader:
                     f"read: rows {rows} is not a multiple of the step's {part.step_rows} rows; ask for whole steps"
                 )
 
-    def _read(self, offset: int, rows: int, part: Slice | None, max_batch_rows: int) -> Iterator[bytes]:
-        window = self.config.window
-        chunks = self._chunks(self._spans(offset, rows, part, max_batch_rows))
+    def _read(self, offset: int, rows: int, part: Slice | None, max_batch_rows: int, wait: Wait) -> Iterator[Framed]:
+        spans = self._spans(offset, rows, part, max_batch_rows)
+        yield from self._read_live(spans, wait) if self._live else self._read_ahead(spans)
+        step_rows = part.step_rows if part else 1
+        asked = offset + rows if rows else self._end
+        offset += max(0, min(self._end, asked) - offset) // step_rows * step_rows
+        if offset + step_rows > self._end:
+            yield frame(self._empty_batch(offset, end_of_blend=True))
+
+    def _read_ahead(self, spans: Iterator[_Span]) -> Iterator[Framed]:
+        """Give the rows of messages, while the blocks of later ones are built."""
+        chunks = self._chunks(spans)
         waiting: deque[_Planned] = deque()
         current = next(chunks, None)
         while current is not None:
@@ -150,13 +185,45 @@ class BlendReader:
                     self._look_ahead(chunks, waiting)
                 first += span.rows
             current = waiting.popleft() if waiting else None
-        step_rows = part.step_rows if part else 1
-        end = self._end
-        asked = offset + rows if rows else end
-        steps = max(0, min(end, asked) - offset) // step_rows
-        offset += steps * step_rows
-        if offset + step_rows > end:
-            yield encode(empty_batch(offset, window.window_tokens, window.token_bytes, self._names))
+
+    def _read_live(self, spans: Iterator[_Span], wait: Wait) -> Iterator[Framed]:
+        """Give the rows of messages as they come; what a table does not have yet cannot be located ahead."""
+        for whole in spans:
+            span = whole
+            while span.rows:
+                count, missing = self._servable(span.offset, span.rows)
+                if count:
+                    there = _Span(span.offset, count)
+                    yield self._frame(self._plan([there]), 0, there)
+                    wait.over()
+                elif wait.pause(missing):
+                    yield frame(self._empty_batch(span.offset, waiting_for=missing))
+                span = _Span(span.offset + count, span.rows - count)
+
+    def _servable(self, offset: int, rows: int) -> tuple[int, str]:
+        """Count the rows from an offset on that are there, and say what the first missing one is."""
+        if not self._live:
+            return rows, ""
+        resolved = self.order.resolve(np.arange(offset, offset + rows, dtype=np.int64))
+        count, missing = rows, ""
+        for index, reader in self._live.items():
+            places = np.flatnonzero(resolved.source == index)
+            absent = places[reader.lacks(resolved.ordinal[places])]
+            if absent.size and absent[0] < count:
+                count = int(absent[0])
+                missing = f"row {offset + count}: {reader.name} ordinal {resolved.ordinal[count]}"
+        return count, missing
+
+    def _readers(self) -> dict[int, BlockReader]:
+        """Give the readers of all sources, of live ones as they are now; those without rows are left out."""
+        live = {index: rows.reader for index, rows in self._live.items() if rows.reader is not None}
+        return {**self._pinned, **live}
+
+    def _empty_batch(self, offset: int, *, end_of_blend: bool = False, waiting_for: str = "") -> RowBatch:
+        """Give a batch without rows."""
+        window = self.config.window
+        empty = empty_batch(offset, window.window_tokens, window.token_bytes, self.order.names)
+        return replace(empty, end_of_blend=end_of_blend, waiting_for=waiting_for)
 
     @property
     def _end(self) -> int:
@@ -204,14 +271,14 @@ class BlendReader:
         firsts = np.array([span.offset for span in spans], dtype=np.int64)
         rows = int(counts.sum())
         offsets = np.repeat(firsts - (np.cumsum(counts) - counts), counts) + np.arange(rows, dtype=np.int64)
-        return _Planned(Chunk(self.order.resolve(offsets), self._readers), tuple(spans), rows)
+        return _Planned(Chunk(self.order.resolve(offsets), self._readers()), tuple(spans), rows)
 
     def _request(self, chunk: Chunk) -> None:
         """Have the blocks of a later chunk built."""
         if self._fetcher is not None:
             for index, blocks in chunk.blocks_by_source().items():
-                self._fetcher.request(self._readers[index], blocks)
+                self._fetcher.request(self._pinned[index], blocks)
 
-    def _frame(self, planned: _Planned, first: int, span: _Span) -> bytes:
+    def _frame(self, planned: _Planned, first: int, span: _Span) -> Framed:
         """Copy the rows of one message, which begin at place `first` of the chunk."""
-        return planned.chunk.message(first, span.offset, span.rows, self._names, self._ids_like)
+        return planned.chunk.message(first, span.offset, span.rows, self.order.names, self._ids_like)

@@ -1,7 +1,7 @@
 """Starts and stops a Blender server.
 
-Loopback by default: there is no authentication in this version, so give it another address only inside a network that
-you trust. Any number of replicas may serve one lake.
+Loopback by default: give it another address only with tokens or client certificates, and TLS (docs/operation.md). Any
+number of replicas may serve one lake.
 """
 
 from __future__ import annotations
@@ -10,38 +10,52 @@ import logging
 import signal
 import socket
 import threading
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import Final, NamedTuple
 
 import grpc
 import numpy as np
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from headrace.blender.v1 import blends_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2
 from pyiceberg.catalog import Catalog
 
+from blender_service.access import Access
+from blender_service.audit import AuditLog
 from blender_service.block_cache import DEFAULT_CACHE_BYTES
 from blender_service.catalogue import open_catalogue
 from blender_service.exceptions import ServerStartError
 from blender_service.gather_kernel import ADDRESS_COUNT, copy_rows, gather_segments
+from blender_service.interceptor import CallInterceptor, Observer
+from blender_service.limits import StreamLimits
+from blender_service.metrics import Metrics
+from blender_service.operation import OperationConfig
 from blender_service.order import BlendOrder
-from blender_service.segments import SourceOrder
+from blender_service.runs import RunObserver, RunRegister
+from blender_service.segments import Pin, SourceOrder, resolve_segments
 from blender_service.service import BlendServicer, RowServicer, add_row_service
 from blender_service.serving import Blender
+from blender_service.store import open_objects
+from blender_service.tls import TlsFiles, server_credentials
 
 DEFAULT_PORT: Final = 7170
-MAX_STREAMS: Final = 256
 STOP_GRACE_SECONDS: Final = 10.0
+SPARE_THREADS: Final = 16  # for short calls and health checks while every stream is taken
 # A dead peer is noticed by pings; the client pings every 30 s, the server must not take that for an attack.
 OPTIONS: Final = (
-    ("grpc.so_reuseport", 0),
-    ("grpc.max_send_message_length", -1),
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
 )
+
+DRAIN_LOOK_SECONDS: Final = 0.05
+LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+SERVICES: Final = ((blends_pb2, "BlendService"), (rows_pb2, "RowService"))
+DEFAULT_OPERATION: Final = OperationConfig()
 
 logger = logging.getLogger(__name__)
 
@@ -49,23 +63,42 @@ logger = logging.getLogger(__name__)
 class RunningServer:
     """A server that answers at `address` until it is stopped."""
 
-    def __init__(self, server: grpc.Server, address: str, stopping: threading.Event, status: health.HealthServicer):
+    def __init__(self, server: grpc.Server, address: str, drain: Drain, limits: StreamLimits):
         """Hold a started server."""
         self.address = address
         self._server = server
-        self._stopping = stopping
-        self._status = status
+        self._drain = drain
+        self._limits = limits
+        self.metrics_port: int | None = None
+        self._close: list[Callable[[], None]] = []
 
     @property
     def port(self) -> int:
         """The port it took."""
         return int(self.address.rsplit(":", 1)[1])
 
-    def stop(self, grace_seconds: float = STOP_GRACE_SECONDS) -> None:
-        """Let streams end at their next batch, then close the port. Readers go on at another replica, or later."""
-        self._status.enter_graceful_shutdown()
-        self._stopping.set()
-        self._server.stop(grace_seconds).wait()
+    def at_stop(self, close: Callable[[], None]) -> None:
+        """Call something once the server has stopped."""
+        self._close.append(close)
+
+    def stop(self, grace_seconds: float = STOP_GRACE_SECONDS, drain_seconds: float = 0.0) -> None:
+        """Stop in three steps; readers go on at another replica, or later.
+
+        At once no call is taken any more and health says NOT_SERVING. Streams go on for `drain_seconds`, then each ends
+        at its next batch, with UNAVAILABLE and its next row. A stream that is stuck in a slow reader is cut off after
+        another `grace_seconds`.
+        """
+        self._drain.begun.set()
+        self._drain.health.enter_graceful_shutdown()
+        stopped = self._server.stop(drain_seconds + grace_seconds)
+        deadline = time.monotonic() + drain_seconds
+        while self._limits.running and time.monotonic() < deadline:
+            time.sleep(DRAIN_LOOK_SECONDS)
+        self._drain.ending.set()
+        stopped.wait()
+        for close in self._close:
+            close()
+        self._close.clear()
 
     def wait(self) -> None:
         """Block until the server has been stopped."""
@@ -78,52 +111,109 @@ class RunningServer:
         self.stop()
 
 
+class Drain(NamedTuple):
+    """How far stopping has come.
+
+    Attributes:
+        begun: no stream begins any more.
+        ending: streams end at their next batch.
+        health: says NOT_SERVING.
+    """
+
+    begun: threading.Event
+    ending: threading.Event
+    health: health.HealthServicer
+
+
 def start(
     catalogue: Catalog | None = None,
     host: str = "127.0.0.1",
     port: int = 0,
     cache_bytes: int = DEFAULT_CACHE_BYTES,
-    cache_folder: Path | None = None,
+    operation: OperationConfig = DEFAULT_OPERATION,
+    reuse_port: bool = False,
 ) -> RunningServer:
     """Start a server in this process.
 
     Args:
         catalogue: of the lake; opened by `open_catalogue` if None.
-        host: address to listen on; no name or address but loopback is safe outside a trusted network.
+        host: address to listen on.
         port: to listen on, 0 for any that is free.
         cache_bytes: bound of the block files.
-        cache_folder: where they lie, shared with other servers; None for a temporary one of its own.
+        operation: who may call, how much at once, what is written down.
+        reuse_port: share the port with other processes of this machine.
 
     Raises:
         CatalogueError: the lake cannot be opened.
         BlockCacheError: the cache folder cannot be made.
-        ServerStartError: the port is taken, or the host is not of this machine.
+        AccessConfigError: a file of tokens or rules is wrong.
+        ServerStartError: the port is taken, the host is not of this machine, or a file of TLS is wrong.
     """
-    blender = Blender(catalogue if catalogue is not None else open_catalogue(), cache_bytes, cache_folder)
+    catalogue = catalogue if catalogue is not None else open_catalogue()
+    blender = Blender(catalogue, cache_bytes, operation.cache_folder)
+    access = Access(catalogue, operation.tokens, operation.rules)
+    limits = StreamLimits(operation.max_streams, operation.max_streams_per_principal)
+    drain = Drain(threading.Event(), threading.Event(), health.HealthServicer())
+    audit = AuditLog(operation.audit) if operation.audit is not None else None
+    metrics = Metrics(limits, blender.cache_events, lambda: audit.failures if audit is not None else 0)
+    runs = RunObserver(RunRegister(open_objects(catalogue)))
+    observers: list[Observer] = [metrics, runs, *([audit] if audit is not None else [])]
     compile_kernels()
-    stopping = threading.Event()
-    workers = ThreadPoolExecutor(MAX_STREAMS, thread_name_prefix="blender")
-    server = grpc.server(workers, options=OPTIONS, maximum_concurrent_rpcs=MAX_STREAMS)
+    threads = operation.max_streams + SPARE_THREADS
+    server = grpc.server(
+        ThreadPoolExecutor(threads, thread_name_prefix="blender"),
+        interceptors=[CallInterceptor(access, limits, blender, drain.begun, observers)],
+        options=(
+            *OPTIONS,
+            ("grpc.so_reuseport", int(reuse_port)),
+            ("grpc.max_receive_message_length", operation.max_request_bytes),
+            ("grpc.max_send_message_length", operation.max_response_bytes),
+        ),
+        maximum_concurrent_rpcs=threads,
+    )
     blends_pb2_grpc.add_BlendServiceServicer_to_server(BlendServicer(blender), server)  # type: ignore[no-untyped-call]
-    add_row_service(RowServicer(blender, stopping), server)
-    status = health.HealthServicer()
-    health_pb2_grpc.add_HealthServicer_to_server(status, server)
-    bound = _bind(server, host, port)
+    add_row_service(RowServicer(blender, drain.ending), server)
+    health_pb2_grpc.add_HealthServicer_to_server(drain.health, server)
+    services = [pb2.DESCRIPTOR.services_by_name[name].full_name for pb2, name in SERVICES]
+    reflection.enable_server_reflection((*services, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+    bound = _bind(server, host, port, operation.tls, reuse_port)
     server.start()
-    status.set("", health_pb2.HealthCheckResponse.SERVING)
+    for service in ("", *services):
+        drain.health.set(service, health_pb2.HealthCheckResponse.SERVING)
     address = f"{host}:{bound}"
+    _warn_if_open(host, access, operation)
     logger.info("serving at %s", address)
-    return RunningServer(server, address, stopping, status)
+    running = RunningServer(server, address, drain, limits)
+    if operation.metrics_port is not None:
+        running.metrics_port, stop_metrics = metrics.serve(operation.metrics_host, operation.metrics_port)
+        running.at_stop(stop_metrics)
+        logger.info("metrics at http://%s:%d/metrics", operation.metrics_host, running.metrics_port)
+    running.at_stop(runs.close)
+    if audit is not None:
+        running.at_stop(audit.close)
+    return running
 
 
 def serve(
     host: str = "127.0.0.1",
     port: int = DEFAULT_PORT,
     cache_bytes: int = DEFAULT_CACHE_BYTES,
-    cache_folder: Path | None = None,
+    operation: OperationConfig = DEFAULT_OPERATION,
+    reuse_port: bool = False,
+    started: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT, then stop gracefully; for the main thread of a process."""
-    running = start(None, host, port, cache_bytes, cache_folder)
+    """Serve until SIGTERM or SIGINT, then stop gracefully; for the main thread of a process.
+
+    Args:
+        host: address to listen on.
+        port: to listen on, 0 for any that is free.
+        cache_bytes: bound of the block files.
+        operation: who may call, how much at once, what is written down.
+        reuse_port: share the port with other processes of this machine.
+        started: called once the server answers.
+    """
+    running = start(None, host, port, cache_bytes, operation, reuse_port)
+    started()
     stop = threading.Event()
 
     def ask_to_stop(number: int, frame: FrameType | None) -> None:
@@ -133,7 +223,7 @@ def serve(
     try:
         stop.wait()
     finally:
-        running.stop()
+        running.stop(drain_seconds=operation.drain_seconds)
         for number, handler in previous.items():
             signal.signal(number, handler)
     logger.info("stopped")
@@ -141,7 +231,9 @@ def serve(
 
 def compile_kernels() -> None:
     """Compile what resolves and copies rows, so that the first read does not wait for it."""
-    order = BlendOrder(0, ["a", "b"], [SourceOrder(1, 2, 1, True), SourceOrder(1, 2, 1, True)], 1, 1)
+    pin = Pin("", "", "", 2, "")
+    segments = resolve_segments([SourceOrder(name, 1, pin, 1, True) for name in ("a", "b")])
+    order = BlendOrder(0, segments, 1, 1)
     order.resolve(np.arange(2, dtype=np.int64))
     nothing = np.empty(0, dtype=np.int64)
     table = np.empty((0, ADDRESS_COUNT), dtype=np.int64)
@@ -149,15 +241,29 @@ def compile_kernels() -> None:
     gather_segments(table, nothing, nothing)
 
 
-def _bind(server: grpc.Server, host: str, port: int) -> int:
+def _bind(server: grpc.Server, host: str, port: int, tls: TlsFiles | None, reuse_port: bool) -> int:
     """Take the port, with one line where that fails."""
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    credentials = server_credentials(tls) if tls is not None else None
     try:
-        with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
-            pass  # gRPC's own failure prints a page and does not say why; a plain socket does
-        bound = server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        if not reuse_port:  # a socket that listens, however shortly, would take connections from the other processes
+            with socket.create_server((host, port), family=family):
+                pass  # gRPC's own failure prints a page and does not say why; a plain socket does
+        bound = server.add_secure_port(address, credentials) if credentials else server.add_insecure_port(address)
     except (OSError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise ServerStartError(
             f"serve: cannot listen on {host}:{port}: {reason}; stop what listens there or choose another --port"
         ) from error
     return int(bound)
+
+
+def _warn_if_open(host: str, access: Access, operation: OperationConfig) -> None:
+    """Say so where anybody in reach may read everything, or listen to it."""
+    if host in LOOPBACK:
+        return
+    if not access.asks_for_tokens and operation.client_authority is None:
+        logger.warning("whoever reaches %s may read all blends: give --tokens, or --client-authority", host)
+    if operation.tls is None:
+        logger.warning("rows and tokens go over the network as they are: give --certificate and --key")

@@ -5,30 +5,23 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import grpc
 from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2
 
+from blender_service.calls import call_of, refuse, seen_by
 from blender_service.exceptions import BlenderError, ServerUnavailableError
-from blender_service.messages import blend_message, spec_of
+from blender_service.messages import blend_message, description_message, spec_of, update_of
 from blender_service.serving import Blender
 from blender_service.slices import Slice
-from blender_service.status import ERROR_KEY, status_of
 from blender_service.window import ExpectedWindow
+from blender_service.wire import Framed
 
 Response = TypeVar("Response")
 
 logger = logging.getLogger(__name__)
-
-
-def _refuse(error: BlenderError, context: grpc.ServicerContext) -> NoReturn:
-    """End a call with the status and the message of an error."""
-    logger.info("refused: %s: %s", type(error).__name__, error)
-    context.set_trailing_metadata(((ERROR_KEY, type(error).__name__),))
-    context.abort(status_of(error), str(error))
-    raise AssertionError("abort always raises")
 
 
 def _unary(
@@ -41,7 +34,7 @@ def _unary(
         try:
             return method(self, request, context)
         except BlenderError as error:
-            _refuse(error, context)
+            refuse(error, context)
 
     return translated
 
@@ -58,25 +51,46 @@ class BlendServicer(blends_pb2_grpc.BlendServiceServicer):
         self, request: blends_pb2.CreateBlendRequest, context: grpc.ServicerContext
     ) -> blends_pb2.Blend:
         """Create a blend, or give the one that is already the same."""
-        return self._describe(self._blender.create(spec_of(request)).blend_id)
+        blender = seen_by(context, self._blender)
+        return _message(blender, blender.create(spec_of(request)).blend_id)
+
+    @_unary
+    def UpdateBlend(  # noqa: N802
+        self, request: blends_pb2.UpdateBlendRequest, context: grpc.ServicerContext
+    ) -> blends_pb2.Blend:
+        """Create a child of a blend, or give the one that is already the same."""
+        blender = seen_by(context, self._blender)
+        return _message(blender, blender.update(update_of(request)).blend_id)
 
     @_unary
     def GetBlend(  # noqa: N802
         self, request: blends_pb2.GetBlendRequest, context: grpc.ServicerContext
     ) -> blends_pb2.Blend:
-        """Describe one blend."""
-        return self._describe(self._blender.resolve(request.blend))
+        """Give one blend."""
+        blender = seen_by(context, self._blender)
+        return _message(blender, blender.resolve(request.blend))
 
     @_unary
     def ListBlends(  # noqa: N802
         self, request: blends_pb2.ListBlendsRequest, context: grpc.ServicerContext
     ) -> blends_pb2.ListBlendsResponse:
-        """Describe all blends."""
-        return blends_pb2.ListBlendsResponse(blends=[self._describe(i) for i in self._blender.list_ids()])
+        """Give a page of all blends."""
+        blender = seen_by(context, self._blender)
+        page = blender.list_page(request.page_size, request.page_token)
+        names = blender.names()
+        return blends_pb2.ListBlendsResponse(
+            blends=[_message(blender, blend_id, names) for blend_id in page.blend_ids], next_page_token=page.next_token
+        )
 
-    def _describe(self, blend_id: str) -> blends_pb2.Blend:
-        names = self._blender.names().get(blend_id, [])
-        return blend_message(self._blender.config(blend_id), self._blender.order(blend_id), names)
+    @_unary
+    def DescribeBlend(  # noqa: N802
+        self, request: blends_pb2.DescribeBlendRequest, context: grpc.ServicerContext
+    ) -> blends_pb2.BlendDescription:
+        """Say what a blend has read at an offset."""
+        blender = seen_by(context, self._blender)
+        blend_id = blender.resolve(request.blend)
+        description = blender.describe(blend_id, request.offset if request.HasField("offset") else None)
+        return description_message(_message(blender, blend_id), description, blender.excised_documents(blend_id))
 
 
 class RowServicer:
@@ -89,32 +103,52 @@ class RowServicer:
 
     def ReadBlend(  # noqa: N802
         self, request: rows_pb2.ReadBlendRequest, context: grpc.ServicerContext
-    ) -> Iterator[bytes]:
-        """Stream rows from any offset, as messages that are serialised already."""
+    ) -> Iterator[Framed]:
+        """Stream rows from any offset."""
         try:
-            blend_id = self._blender.resolve(request.blend)
+            blender, call = seen_by(context, self._blender), call_of(context)
+            blend_id = blender.resolve(request.blend)
             expected = request.expected
             ExpectedWindow(expected.window_tokens, expected.tokenizer_sha256, expected.vocabulary_size).check(
-                blend_id, self._blender.config(blend_id).window
+                blend_id, blender.config(blend_id).window
             )
-            reader = self._blender.open(blend_id)
+            reader = blender.open(blend_id, request.offset)
+            call.reads(blend_id, request.offset)
             part = None
             if request.HasField("slice"):
                 wanted = request.slice
                 part = Slice(wanted.step_rows, wanted.rank, wanted.world_size, wanted.uneven)
             logger.info("read %s from %d: %s", blend_id, request.offset, part or "all rows")
-            for message in reader.read_messages(request.offset, request.rows, part, request.max_batch_rows):
+
+            def stopped() -> bool:
+                return self._stopping.is_set() or not context.is_active()
+
+            for framed in reader.read_framed(
+                request.offset, request.rows, part, request.max_batch_rows, request.wait_seconds, stopped
+            ):
                 if self._stopping.is_set():
-                    raise ServerUnavailableError("server is stopping; connect again, reading goes on at the next row")
-                yield message
+                    at = framed.batch.offset
+                    raise ServerUnavailableError(
+                        f"server is stopping; connect again or to another replica, and go on at row {at}"
+                    )
+                call.sends(framed.batch)
+                yield framed
         except BlenderError as error:
-            _refuse(error, context)
+            refuse(error, context)
 
 
 def add_row_service(servicer: RowServicer, server: grpc.Server) -> None:
     """Register the service of rows: its responses are messages already, which generated code would serialise again."""
-    read_blend: grpc.RpcMethodHandler[rows_pb2.ReadBlendRequest, bytes] = grpc.unary_stream_rpc_method_handler(
-        servicer.ReadBlend, request_deserializer=rows_pb2.ReadBlendRequest.FromString
+    read_blend: grpc.RpcMethodHandler[rows_pb2.ReadBlendRequest, Framed] = grpc.unary_stream_rpc_method_handler(
+        servicer.ReadBlend,
+        request_deserializer=rows_pb2.ReadBlendRequest.FromString,
+        response_serializer=lambda framed: framed.message,
     )
     service = rows_pb2.DESCRIPTOR.services_by_name["RowService"].full_name
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {"ReadBlend": read_blend}),))
+
+
+def _message(blender: Blender, blend_id: str, names: Mapping[str, Sequence[str]] | None = None) -> blends_pb2.Blend:
+    """Describe a blend to a client; `names` spares a look for them."""
+    known = (blender.names() if names is None else names).get(blend_id, [])
+    return blend_message(blender.config(blend_id), blender.head(blend_id).end, known)

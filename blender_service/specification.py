@@ -1,4 +1,4 @@
-"""What a user asks for when a blend is created: plain values, so that a client needs neither pydantic nor the lake."""
+"""What a user asks for when a blend is created or updated: plain values, so that a client needs no lake."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Literal
 
 DEFAULT_BLOCK_ROWS = 2048
 DEFAULT_GROUP_BLOCKS = 16
+
+OnExhausted = Literal["END", "CONTINUE"]
 
 
 @dataclass(frozen=True)
@@ -18,23 +20,66 @@ class SourceSpec:
         weight: rows read in proportion to it; a decimal (0.3) or a fraction (1/3), as text.
         name: identity inside the blend; the table's identifier if empty.
         snapshot: id, tag or branch to pin; the current one if empty.
-        max_epochs: passes over the table; 0 goes round without end.
-        on_exhausted: END the blend at the first slot that this source cannot fill, or CONTINUE without it.
-        live: follow the table as it grows; not served by this version, refused.
+        max_epochs: passes over the table, 1 if None; 0 goes round without end.
+        on_exhausted: END the blend at the first slot that this source cannot fill, or CONTINUE without it; END if None.
+        live: follow the table as it grows, in the order of its ordinals; it never runs out.
     """
 
     table: str
     weight: str = "1"
     name: str = ""
     snapshot: str = ""
-    max_epochs: int = 1
-    on_exhausted: Literal["END", "CONTINUE"] = "END"
+    max_epochs: int | None = None
+    on_exhausted: OnExhausted | None = None
     live: bool = False
 
     @property
     def label(self) -> str:
         """Its name, or what stands for it."""
         return self.name or self.table
+
+
+@dataclass(frozen=True)
+class SourceChange:
+    """What an update does to one source; what is empty or None stays as it is.
+
+    A name that the blend does not have now is added, or taken up again where it was if the blend once had it; both have
+    the defaults of `SourceSpec`.
+
+    Attributes:
+        name: of the source.
+        remove: leave it out from now on.
+        table: identifier; needed for a new source, else only where the table was renamed.
+        weight: text as in `SourceSpec`. Weights mean something only together: give those of all sources, or none.
+        snapshot: id, tag or branch to pin; `main` is the newest.
+        max_epochs: passes over the table.
+        on_exhausted: END or CONTINUE.
+        live: True follows the table from now on, False pins it.
+    """
+
+    name: str
+    remove: bool = False
+    table: str = ""
+    weight: str = ""
+    snapshot: str = ""
+    max_epochs: int | None = None
+    on_exhausted: OnExhausted | None = None
+    live: bool | None = None
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Changes from an offset on.
+
+    Attributes:
+        from_offset: first row that they decide.
+        changes: at most one a source.
+        align: round from_offset up to the next end of a cycle, where the mix so far is exact.
+    """
+
+    from_offset: int
+    changes: tuple[SourceChange, ...] = ()
+    align: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,6 +92,8 @@ class BlendSpec:
         name: a second way to call the blend, bound once; none if empty.
         block_rows: consecutive rows that are read together.
         group_blocks: blocks whose rows are shuffled together.
+        schedule: updates made at once, ascending by offset; the blend is then the last of the chain.
+        allow_repeat: whether one table may come under two names, so that its rows repeat.
     """
 
     sources: tuple[SourceSpec, ...]
@@ -54,3 +101,22 @@ class BlendSpec:
     name: str = ""
     block_rows: int = DEFAULT_BLOCK_ROWS
     group_blocks: int = DEFAULT_GROUP_BLOCKS
+    schedule: tuple[Stage, ...] = ()
+    allow_repeat: bool = False
+
+
+@dataclass(frozen=True)
+class UpdateSpec:
+    """An update of a blend: row for row the parent before its first stage.
+
+    Attributes:
+        parent: id, start of an id, or name.
+        stages: at least one, ascending by offset.
+        name: a second way to call the new blend, bound once; none if empty.
+        allow_repeat: whether one table may come under two names, so that its rows repeat.
+    """
+
+    parent: str
+    stages: tuple[Stage, ...]
+    name: str = ""
+    allow_repeat: bool = False

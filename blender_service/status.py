@@ -15,10 +15,15 @@ from blender_service.exceptions import BlenderError, ServerUnavailableError
 ERROR_KEY: Final = "headrace-error"
 STATUS_OF: Final[dict[type[BlenderError], grpc.StatusCode]] = {
     exceptions.InvalidBlendError: grpc.StatusCode.INVALID_ARGUMENT,
+    exceptions.UpdateRefusedError: grpc.StatusCode.FAILED_PRECONDITION,
+    exceptions.ExhaustedSourceError: grpc.StatusCode.FAILED_PRECONDITION,
+    exceptions.ShrunkSourceError: grpc.StatusCode.FAILED_PRECONDITION,
     exceptions.InvalidReadError: grpc.StatusCode.INVALID_ARGUMENT,
     exceptions.BlendNotFoundError: grpc.StatusCode.NOT_FOUND,
+    exceptions.RunNotFoundError: grpc.StatusCode.NOT_FOUND,
     exceptions.BlendNameTakenError: grpc.StatusCode.ALREADY_EXISTS,
     exceptions.OffsetOutOfRangeError: grpc.StatusCode.OUT_OF_RANGE,
+    exceptions.RowNotThereYetError: grpc.StatusCode.DEADLINE_EXCEEDED,
     exceptions.SourceChangedError: grpc.StatusCode.FAILED_PRECONDITION,
     exceptions.WindowMismatchError: grpc.StatusCode.FAILED_PRECONDITION,
     exceptions.StoredBlendError: grpc.StatusCode.DATA_LOSS,
@@ -27,7 +32,11 @@ STATUS_OF: Final[dict[type[BlenderError], grpc.StatusCode]] = {
     exceptions.DamagedBlockError: grpc.StatusCode.DATA_LOSS,
     exceptions.MalformedMessageError: grpc.StatusCode.DATA_LOSS,
     exceptions.CatalogueError: grpc.StatusCode.FAILED_PRECONDITION,
+    exceptions.UnauthenticatedError: grpc.StatusCode.UNAUTHENTICATED,
+    exceptions.MalformedRequestError: grpc.StatusCode.INVALID_ARGUMENT,
+    exceptions.InternalServerError: grpc.StatusCode.INTERNAL,
     exceptions.ServerUnavailableError: grpc.StatusCode.UNAVAILABLE,
+    exceptions.TooManyStreamsError: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
 RETRIED: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED})
 

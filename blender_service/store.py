@@ -1,11 +1,13 @@
 """Where configs are kept: `<warehouse>/blends/<id>.json`, put if absent, never changed.
 
+Beside each config its resolved head is kept, `<warehouse>/blends/heads/<id>`: derived, and computed again if need be.
 A name is a second small object, `<warehouse>/blends/names/<name>`, that holds an id and is bound once. An object is
 complete or invisible whenever a crash happens, so replicas need nothing else in common and no lock.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import tempfile
@@ -20,8 +22,13 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from blender_service.catalogue import warehouse_location
 from blender_service.config import BLEND_ID, NAME_PATTERN, BlendConfig, load_config
 from blender_service.exceptions import BlendNameTakenError, BlendNotFoundError, InvalidBlendError, StoredBlendError
+from blender_service.heads import HEAD_VERSION, Head, decode_head, encode_head
 
 MIN_ID_DIGITS: Final = 6
+NAME: Final = re.compile(NAME_PATTERN.strip("^$"))  # `$` alone lets a line end through
+HEADS: Final = f"heads/v{HEAD_VERSION}"
+
+logger = logging.getLogger(__name__)
 
 
 class ObjectStore(Protocol):
@@ -123,6 +130,29 @@ def open_store(catalogue: Catalog) -> BlendStore:
     return BlendStore(RemoteStore(filesystem, f"{parsed.netloc}{parsed.path}/blends"))
 
 
+def check_name(name: str) -> None:
+    """Refuse a name that could be taken for an id, or that is no name.
+
+    Raises:
+        InvalidBlendError: with the rule that the name breaks.
+    """
+    if not re.fullmatch(NAME_PATTERN, name) or re.fullmatch(rf"[0-9a-f]{{{MIN_ID_DIGITS},64}}", name):
+        raise InvalidBlendError(
+            f"blend name {name!r}: use a letter, then letters, digits, '_', '.', '-' in lower case, "
+            "and something that does not read as a hex id"
+        )
+
+
+def open_objects(catalogue: Catalog) -> ObjectStore:
+    """Open the place for blends, as objects."""
+    return open_store(catalogue).objects
+
+
+def not_found(blend_id: str) -> BlendNotFoundError:
+    """Say that no blend has an id."""
+    return BlendNotFoundError(f"blend {blend_id} does not exist; see `headrace blend list` for ids and names")
+
+
 class BlendStore:
     """Configs by id, and ids by name."""
 
@@ -130,22 +160,52 @@ class BlendStore:
         """Keep configs in `objects`."""
         self._objects = objects
 
-    def put(self, config: BlendConfig) -> str:
-        """Store a config if it is new, and give its id."""
-        self._objects.put_if_absent(f"{config.blend_id}.json", config.canonical_json())
-        return config.blend_id
+    @property
+    def objects(self) -> ObjectStore:
+        """Where configs are kept."""
+        return self._objects
 
-    def check_name(self, name: str) -> None:
-        """Refuse a name that could be taken for an id, or that is no name.
+    def shows(self, blend_id: str) -> bool:
+        """Whether a blend that is there may be seen; see `visibility.VisibleBlends`."""
+        return True
+
+    def put(self, config: BlendConfig, head: Head | None = None) -> str:
+        """Store a config if it is new, its head first, and give its id.
+
+        Args:
+            config: of the blend.
+            head: what it resolves to; may be left out for a blend without parent.
+        """
+        blend_id = config.blend_id
+        self._objects.put_if_absent(f"{HEADS}/{blend_id}", encode_head(head or config.resolve()))
+        self._objects.put_if_absent(f"{blend_id}.json", config.canonical_json())
+        return blend_id
+
+    def head(self, config: BlendConfig) -> Head:
+        """Give what a blend resolves to: one read, or a walk over its ancestors if what was stored is of no use.
 
         Raises:
-            InvalidBlendError: with the rule that the name breaks.
+            BlendNotFoundError: the head is lost, and an ancestor's config too.
         """
-        if not re.match(NAME_PATTERN, name) or re.fullmatch(rf"[0-9a-f]{{{MIN_ID_DIGITS},64}}", name):
-            raise InvalidBlendError(
-                f"blend name {name!r}: use a letter, then letters, digits, '_', '.', '-' in lower case, "
-                "and something that does not read as a hex id"
-            )
+        unresolved = [config]
+        head = self._stored_head(config.blend_id)
+        while head is None and (parent := unresolved[-1].parent) is not None:
+            head = self._stored_head(parent)
+            unresolved.append(self.get(parent))
+        while unresolved and (head is None or head.blend_id != config.blend_id):
+            following = unresolved.pop()
+            if head is None or following.blend_id != head.blend_id:
+                head = following.resolve(head)
+        assert head is not None
+        return head
+
+    def _stored_head(self, blend_id: str) -> Head | None:
+        """Read the head stored beside a config, None if there is none that can be used."""
+        content = self._objects.read(f"{HEADS}/{blend_id}")
+        head = decode_head(blend_id, content) if content is not None else None
+        if head is None:
+            logger.warning("blend %s: its stored head is lost or damaged, so it is computed again", blend_id)
+        return head
 
     def bind(self, name: str, blend_id: str) -> None:
         """Let a name stand for an id, for good.
@@ -169,10 +229,9 @@ class BlendStore:
         """
         if BLEND_ID.fullmatch(reference):
             return reference
-        if re.match(NAME_PATTERN, reference):
-            bound = self._objects.read(f"names/{reference}")
-            if bound is not None:
-                return bound.decode()
+        bound = self._bound(reference)
+        if bound is not None:
+            return bound
         starting = [blend_id for blend_id in self.list_ids() if blend_id.startswith(reference)]
         if len(reference) >= MIN_ID_DIGITS and len(starting) == 1:
             return starting[0]
@@ -188,8 +247,15 @@ class BlendStore:
         """
         content = self._objects.read(f"{blend_id}.json")
         if content is None:
-            raise BlendNotFoundError(f"blend {blend_id} does not exist; see `headrace blend list` for ids and names")
+            raise not_found(blend_id)
         return load_config(blend_id, content)
+
+    def _bound(self, name: str) -> str | None:
+        """Give the id that a name stands for, None if it is no name or stands for nothing."""
+        if not NAME.fullmatch(name):
+            return None
+        bound = self._objects.read(f"names/{name}")
+        return bound.decode() if bound is not None else None
 
     def list_ids(self) -> list[str]:
         """List all ids, ascending."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +48,7 @@ class RowBatch:
         segment_token_counts: (S,) tokens, int32.
         window_starts: (S,) first token, in the window, int32.
         end_of_blend: whether no row follows.
-        waiting_for: in a batch without rows, what the stream waits for.
+        waiting_for: in a batch without rows, the row that a live table does not have yet.
     """
 
     offset: int
@@ -138,6 +138,18 @@ def begin(batch: RowBatch) -> Message:
         ]
     )
     return begin_message((ROWS, rows), head, INPUT_IDS, rows * window_tokens * token_bytes)
+
+
+class Framed(NamedTuple):
+    """A batch with its message; a server leaves the ids to the message and keeps their shape alone."""
+
+    batch: RowBatch
+    message: bytes
+
+
+def frame(batch: RowBatch) -> Framed:
+    """Give a batch with its message."""
+    return Framed(batch, encode(batch))
 
 
 def encode(batch: RowBatch) -> bytes:
@@ -241,10 +253,10 @@ def concatenate(batches: list[RowBatch]) -> RowBatch:
 
 
 def empty_batch(offset: int, window_tokens: int, token_bytes: int, source_names: tuple[str, ...]) -> RowBatch:
-    """Give the batch without rows that closes a read at the end of the blend."""
+    """Give a batch without rows."""
     int32, int64 = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64)
     ids = np.empty((0, window_tokens), dtype=np.uint16 if token_bytes == 2 else np.uint32)
     return RowBatch(
         offset, ids, int32, source_names, np.empty(0, dtype=np.uint8), int64, int64, int32, b"", int32, int64, int32,
-        int32, end_of_blend=True,
+        int32,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Datasets and corpora in a few lines of YAML, as Dagster components.
+"""Datasets, corpora and blends in a few lines of YAML, as Dagster components.
 
 type: dagster_project.components.Dataset
 attributes:
@@ -12,6 +12,15 @@ attributes:
   deduplication: {levels: [exact, near], thresholds: [0.7, 0.8, 0.9], apply: 0.8}
   tokenizer: {train: {vocabulary_size: 32768}}
   window_tokens: [2048, 8192]
+
+type: dagster_project.components.Blend
+attributes:
+  name: mix
+  sources:
+    - {table: main.packed_python_code_2048, name: code, weight: 0.7}
+    - {table: main.packed_notes_2048, name: notes, weight: 0.3, max_epochs: 0}
+  schedule:
+    - {from_offset: 1000000, weights: {code: 0.5, notes: 0.5}}
 """
 
 from __future__ import annotations
@@ -21,6 +30,7 @@ from typing import Any, Literal
 import dagster as dg
 from pydantic import Field
 
+from dagster_project.blends import blend_asset, declare_blend
 from dagster_project.corpora import CorpusDeclaration, corpus_assets
 from dagster_project.datasets import DatasetDeclaration, dataset_assets
 from dagster_project.deduplication import Deduplication
@@ -37,7 +47,7 @@ class Dataset(dg.Component, dg.Model, dg.Resolvable):
     source: dict[str, Any] = Field(description="where documents come from: kind python_code, python_docs or files, ..")
     shards: int = Field(1, description="parts that joins and packing plans work on; a power of two")
     max_document_bytes: int = Field(100_000_000, description="larger documents are refused, with a reason")
-    steps: dict[str, dict[str, Any]] = Field(default_factory=dict, description="config of texts, signals, verdicts")
+    steps: dict[str, dict[str, Any]] = Field(default_factory=dict, description="config of texts, signals, ..")
     samples: Literal["none", "ids", "text"] = Field("ids", description="which sample rows the UI shows")
     owners: list[str] = Field(default_factory=list, description="team:NAME or e-mail addresses")
 
@@ -88,3 +98,27 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
             owners=tuple(self.owners),
         )
         return dg.Definitions(assets=corpus_assets(declared))
+
+
+class Blend(dg.Component, dg.Model, dg.Resolvable):
+    """A weighted blend of packed tables, created when its asset is materialized; see `dagster_project.blends`."""
+
+    name: str = Field(pattern=_NAME, description="the blends made are called name.1, name.2, ..")
+    sources: list[dict[str, Any]] = Field(
+        default_factory=list,
+        description="[{table: .., weight: .., name: .., snapshot: .., max_epochs: .., on_exhausted: .., live: ..}, ..]",
+    )
+    parent: str = Field("", description="blend to go on from, in place of sources: its id or name")
+    schedule: list[dict[str, Any]] = Field(
+        default_factory=list, description="[{from_offset: .., weights: {..}, changes: [..], align: ..}, ..]"
+    )
+    seed: int = Field(0, description="of every shuffle")
+    block_rows: int = Field(2048, description="consecutive rows that are read together")
+    group_blocks: int = Field(16, description="blocks whose rows are shuffled together")
+    allow_repeat: bool = Field(False, description="let one table come under two names")
+    owners: list[str] = Field(default_factory=list, description="team:NAME or e-mail addresses")
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """The blend's asset."""
+        given = {name: getattr(self, name) for name in type(self).model_fields if name != "owners"}
+        return dg.Definitions(assets=[blend_asset(declare_blend(given), self.owners)])

@@ -17,6 +17,7 @@ from spark_jobs.code.ordered import ordered
 from spark_jobs.dedup.members import members
 from spark_jobs.lake.increments import increments
 from spark_jobs.packing.packed import packed_step
+from spark_jobs.packing.token_statistics import token_statistics
 from spark_jobs.packing.tokenizer import tokenizer
 from spark_jobs.packing.tokens import tokens
 
@@ -51,7 +52,7 @@ class CorpusDeclaration:
 
 
 def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
-    """The assets of a corpus: increments, members, those of deduplication, ordered, tokenizer, tokens, packed_*.
+    """The assets of a corpus: increments, members, deduplication, ordered, tokenizer, tokens, statistics, packed_*.
 
     Raises:
         DefinitionError: a value cannot be used; the message names it.
@@ -76,11 +77,26 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
             "dedup",
         ),
         *deduplication_chain(declared.deduplication, own, each),
-        (ordered, {"survivors": own("survivors"), "members": own("members")}, {}, "code"),
+        (
+            ordered,
+            {"survivors": own("survivors"), "members": own("members"), "dependencies": each("dependencies")},
+            {},
+            "code",
+        ),
         (tokenizer, {"survivors": own("survivors"), "texts": each("texts")}, _tokenizer_config(declared), "packing"),
         (
             tokens,
-            {"survivors": own("survivors"), "texts": each("texts"), "tokenizer": own("tokenizer")},
+            {
+                "survivors": own("survivors"),
+                "texts": each("texts"),
+                **{name: own(name) for name in ("tokenizer", "tokenizer_certificate")},
+            },
+            {},
+            "packing",
+        ),
+        (
+            token_statistics,
+            {"tokens": own("tokens"), "texts": each("texts"), "tokenizer": own("tokenizer")},
             {},
             "packing",
         ),

@@ -1,4 +1,4 @@
-"""The pipeline of one dataset: from its source to verdicts, as table assets in the namespace of its name."""
+"""The pipeline of one dataset: from its source to verdicts and dependencies, as table assets in its namespace."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from dagster_project.exceptions import DefinitionError
 from dagster_project.metadata import Samples
 from dagster_project.run_config import bind_config
 from dagster_project.table_asset import Presentation, step_asset
+from spark_jobs.code.dependencies import dependencies
 from spark_jobs.lake.binding import Source
 from spark_jobs.sources.documents import documents
 from spark_jobs.step import Step
@@ -31,7 +32,7 @@ class DatasetDeclaration:
         source: where its documents come from (`spark_jobs.sources.source_config`), as plain values.
         shards: parts that joins and packing plans work on, a power of two; 1 for small data.
         max_document_bytes: larger documents are refused, with a row in `arrivals`.
-        steps: config of `texts`, `signals` and `verdicts`, by step.
+        steps: config of `texts`, `signals`, `verdicts` and `dependencies`, by step.
         samples: which sample rows the UI shows.
         owners: in Dagster's form, e.g. `team:data`.
     """
@@ -46,7 +47,7 @@ class DatasetDeclaration:
 
 
 def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
-    """The assets of a dataset: arrivals, documents, repositories, texts, signals, verdicts.
+    """The assets of a dataset: arrivals, documents, repositories, texts, signals, verdicts, dependencies.
 
     Raises:
         DefinitionError: a value cannot be used; the message names it.
@@ -63,10 +64,12 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
         (texts, {"documents": f"{name}.documents"}, {}, "text"),
         (signals, {"texts": f"{name}.texts"}, {}, "text"),
         (verdicts, {"signals": f"{name}.signals"}, {}, "text"),
+        (dependencies, {"documents": f"{name}.documents", "texts": f"{name}.texts"}, {}, "code"),
     ]
     unknown = set(declared.steps) - {made.name for made, *_ in chain}
     if unknown:
-        raise DefinitionError(f"dataset {name}: steps names {sorted(unknown)}, its steps are texts, signals, verdicts")
+        known = ", ".join(made.name for made, *_ in chain if made is not documents)
+        raise DefinitionError(f"dataset {name}: steps names {sorted(unknown)}, its steps are {known}")
     return [
         step_asset(
             made,

@@ -16,6 +16,7 @@ _STEPS: Mapping[str, str] = {
     "texts": "spark_jobs.text.texts",
     "signals": "spark_jobs.text.signals",
     "verdicts": "spark_jobs.text.verdicts",
+    "dependencies": "spark_jobs.code.dependencies",
     "increments": "spark_jobs.lake.increments",
     "members": "spark_jobs.dedup.members",
     "exact_duplicates": "spark_jobs.dedup.exact_duplicates",
@@ -36,6 +37,7 @@ _STEPS: Mapping[str, str] = {
     "ordered": "spark_jobs.code.ordered",
     "tokenizer": "spark_jobs.packing.tokenizer",
     "tokens": "spark_jobs.packing.tokens",
+    "token_statistics": "spark_jobs.packing.token_statistics",
     "packed": "spark_jobs.packing.packed",
 }
 

@@ -31,6 +31,7 @@ STEPS = step_names()
 _FOUNDATION = ("spark_jobs.lake", "spark_jobs.step", "spark_jobs.exceptions")
 _DECIDES_NO_ROW = {  # they draw the plots
     "spark_jobs.packing.utilisation",
+    "spark_jobs.packing.token_pictures",
     "spark_jobs.dedup.curves",
     "spark_jobs.dedup.pictures",
 }

@@ -25,7 +25,7 @@ _COMMANDS = {
     "excise": ("dagster_project.cli.windows", "excise", "Take documents out of packed tables for good."),
     "export": ("dagster_project.cli.windows", "export", "Write a packed table as Parquet, WebDataset or torch files."),
     "dedup": ("dagster_project.cli.dedup", "dedup", "Compare thresholds, measure against known pairs."),
-    "blend": ("dagster_project.cli.blend", "blend", "Create, list and show blends."),
+    "blend": ("dagster_project.cli.blend", "blend", "Create, update, plan, list and show blends."),
     "serve": ("dagster_project.cli.blend", "serve", "Start Blender, which serves blends over gRPC."),
     "ui": ("dagster_project.cli.ui", "ui", "Open Dagster's UI on this lake."),
 }

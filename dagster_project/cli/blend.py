@@ -1,4 +1,4 @@
-"""`headrace blend create|list|show` and `headrace serve`: blends of the lake's packed tables.
+"""`headrace blend create|update|plan|list|show|runs` and `headrace serve`: blends of the lake's packed tables.
 
 They work on the warehouse itself, no server is needed. Everything heavy is imported inside the commands, so that
 `headrace --help` stays quick.
@@ -7,13 +7,85 @@ They work on the warehouse itself, no server is needed. Everything heavy is impo
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from dagster_project.cli.blend_syntax import parse_change, parse_source, parse_stage
+from dagster_project.exceptions import CommandError
+
 if TYPE_CHECKING:
+    from blender_service.config import BlendConfig
+    from blender_service.description import BlendDescription
+    from blender_service.runs import RunRegister
     from blender_service.serving import Blender
-    from blender_service.specification import SourceSpec
+    from blender_service.specification import BlendSpec, Stage, UpdateSpec
+
+Command = TypeVar("Command", bound=Callable[..., None])
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def _new_blend_options(required: bool) -> Callable[[Command], Command]:
+    """Options that say what a new blend is made of."""
+    options = (
+        click.option(
+            "--source",
+            "sources",
+            multiple=True,
+            required=required,
+            metavar="TABLE[=WEIGHT][,..]",
+            help="A packed table and its weight, a decimal or a fraction (default 1); then settings: name=, snapshot=, "
+            "max_epochs=, on_exhausted=, live. Repeat for more.",
+        ),
+        click.option(
+            "--seed", type=click.IntRange(0, 2**64 - 1), default=0, show_default=True, help="Of every shuffle."
+        ),
+        click.option("--max-epochs", type=click.IntRange(0), help="Passes, where a source does not say; default 1."),
+        click.option(
+            "--on-exhausted",
+            type=click.Choice(["END", "CONTINUE"], case_sensitive=False),
+            help="END the blend where a source runs out (the default), or CONTINUE without it.",
+        ),
+    )
+    return _with(options)
+
+
+def _update_options(command: Command) -> Command:
+    """Options that say what changes, and where."""
+    options = (
+        click.option("--at", type=click.IntRange(0), metavar="OFFSET", help="First row that the changes decide."),
+        click.option(
+            "--change",
+            "changes",
+            multiple=True,
+            metavar="NAME[=WEIGHT][,..]",
+            help="A source and what changes: weight, snapshot=main (grow), max_epochs=, on_exhausted=, live, pinned, "
+            "table= for a new one. Repeat for more; weights are given for all sources or none.",
+        ),
+        click.option("--remove", "removed", multiple=True, metavar="NAME", help="Leave a source out. Repeat for more."),
+        click.option("--align", is_flag=True, help="Round --at up to the next end of a cycle, where the mix is exact."),
+    )
+    return _with(options)(command)
+
+
+def _with(options: Sequence[Callable[[Command], Command]]) -> Callable[[Command], Command]:
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+THEN = click.option(
+    "--then",
+    "stages",
+    multiple=True,
+    metavar="'OFFSET: CHANGE ..'",
+    help="A further update from an offset on, as in '1000000: code=1 prose=3 -old'. Repeat for more.",
+)
+REPEAT = click.option("--allow-repeat", is_flag=True, help="Let one table come under two names.")
 
 
 @click.group()
@@ -23,47 +95,83 @@ def blend() -> None:
 
 @blend.command()
 @click.argument("name", default="")
-@click.option(
-    "--source",
-    "sources",
-    multiple=True,
-    required=True,
-    metavar="TABLE[=WEIGHT]",
-    help="A packed table and its weight, a decimal or a fraction (default 1). Repeat for more.",
-)
-@click.option("--seed", type=click.IntRange(0, 2**64 - 1), default=0, show_default=True, help="Of every shuffle.")
-@click.option("--max-epochs", type=click.IntRange(0), default=1, show_default=True, help="Passes; 0 without end.")
-@click.option(
-    "--on-exhausted",
-    type=click.Choice(["END", "CONTINUE"], case_sensitive=False),
-    default="END",
-    show_default=True,
-    help="END the blend where a source runs out, or CONTINUE without it.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def create(name: str, sources: tuple[str, ...], seed: int, max_epochs: int, on_exhausted: str, as_json: bool) -> None:
+@_new_blend_options(required=True)
+@THEN
+@REPEAT
+@JSON
+def create(name: str, stages: tuple[str, ...], allow_repeat: bool, as_json: bool, **given: Any) -> None:
     """Create a blend, and let NAME stand for it.
 
     The current snapshot of each table is pinned; the same request again gives the same blend.
     """
-    from blender_service.specification import BlendSpec
-
-    specs = tuple(_source_spec(text, max_epochs, on_exhausted.upper()) for text in sources)
     blender = _open_blender()
-    blend_id = blender.create(BlendSpec(specs, seed=seed, name=name)).blend_id
-    if as_json:
-        click.echo(json.dumps(_describe(blender, blend_id)))
-        return
-    _print_blend(_describe(blender, blend_id))
-    click.echo(f"next: headrace serve, then read blend {name or blend_id[:12]} (README, reading from a training job)")
+    config = blender.create(_blend_spec(name, stages, allow_repeat, **given))
+    _print_made(blender, config, name, as_json)
+
+
+@blend.command()
+@click.argument("parent")
+@click.argument("name", default="")
+@_update_options
+@THEN
+@REPEAT
+@JSON
+def update(parent: str, name: str, stages: tuple[str, ...], allow_repeat: bool, as_json: bool, **given: Any) -> None:
+    """Create a blend that is PARENT up to an offset and goes on otherwise from there; let NAME stand for it.
+
+    Every source goes on where it was. A run changes over by loading its state with the new blend.
+    """
+    blender = _open_blender()
+    config = blender.update(_update_spec(parent, name, stages, allow_repeat, **given))
+    _print_made(blender, config, name, as_json)
+
+
+@blend.command()
+@click.argument("reference", metavar="[BLEND]", default="")
+@_new_blend_options(required=False)
+@_update_options
+@THEN
+@REPEAT
+@click.option("--rows", type=click.IntRange(0), help="Rows to plan for; default: to the end, or one cycle.")
+@click.option("--tokens", type=click.IntRange(0), help="Tokens to plan for, padding included, in place of --rows.")
+@JSON
+def plan(
+    reference: str, stages: tuple[str, ...], allow_repeat: bool, rows: int | None, tokens: int | None, as_json: bool,
+    **given: Any,
+) -> None:  # fmt: skip
+    """Show what a mix would read and when its sources run out; nothing is pinned or stored.
+
+    Of a blend (BLEND), of one that is not made yet (--source ..), or of an update (BLEND --at OFFSET --change ..).
+    """
+    new = {key: given[key] for key in ("sources", "seed", "max_epochs", "on_exhausted")}
+    changed = {key: given[key] for key in ("at", "changes", "removed", "align")}
+    if bool(reference) == bool(new["sources"]):
+        raise CommandError("plan: name a blend, or give --source for each table of a new one")
+    from blender_service.description import describe
+
+    blender = _open_blender()
+    if not reference:
+        config, head, _ = blender.draft(_blend_spec("", stages, allow_repeat, **new))
+    elif given["at"] is not None or given["changes"] or given["removed"] or given["align"] or stages:
+        config, head, _ = blender.draft(_update_spec(reference, "", stages, allow_repeat, **changed))
+    else:
+        blend_id = blender.resolve(reference)
+        config, head = blender.config(blend_id), blender.head(blend_id)
+    if tokens is not None:
+        rows = -(-tokens // config.window.window_tokens)
+    if rows is not None and head.end is not None and rows > head.end:
+        click.echo(f"the blend ends at {head.end} rows, {rows} were asked for: shown is all of it", err=True)
+        rows = head.end
+    _print_plan(config, describe(config, head, rows), head.end, as_json)
 
 
 @blend.command(name="list")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@JSON
 def list_blends(as_json: bool) -> None:
     """List all blends of the lake."""
     blender = _open_blender()
-    blends = [_describe(blender, blend_id) for blend_id in blender.list_ids()]
+    names = blender.names()
+    blends = [_describe(blender, blend_id, names) for blend_id in blender.list_ids()]
     if as_json:
         click.echo(json.dumps(blends))
         return
@@ -71,34 +179,77 @@ def list_blends(as_json: bool) -> None:
         click.echo("no blend yet: headrace blend create NAME --source TABLE=WEIGHT ...")
     for described in blends:
         tables = ", ".join(f"{source['table']}={source['weight']}" for source in described["sources"])
-        click.echo(f"{described['id'][:12]}  {','.join(described['names']) or '-':20}  {_length(described)}  {tables}")
+        follows = f"  from {described['parent'][:12]} at {described['from_offset']}" if described["parent"] else ""
+        known = ",".join(described["names"]) or "-"
+        click.echo(f"{described['id'][:12]}  {known:20}  {_length(described['rows'])}  {tables}{follows}")
 
 
 @blend.command()
 @click.argument("reference", metavar="ID")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@JSON
 def show(reference: str, as_json: bool) -> None:
     """Show one blend by its id, the start of it, or a name."""
     blender = _open_blender()
-    described = _describe(blender, blender.resolve(reference))
+    described = _describe(blender, blender.resolve(reference), blender.names())
     if as_json:
         click.echo(json.dumps(described))
         return
     _print_blend(described)
 
 
-@click.command()
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; there is no login.")
-@click.option("--port", type=click.IntRange(0, 65535), default=7170, show_default=True, help="0 takes any free one.")
-def serve(host: str, port: int) -> None:
-    """Stream blends to training jobs over gRPC until Ctrl-C or SIGTERM."""
-    import logging
+@blend.command()
+@click.argument("run", default="")
+@JSON
+def runs(run: str, as_json: bool) -> None:
+    """Show what training run RUN was trained on; without RUN, list the runs that named themselves.
 
-    from blender_service.server import serve as serve_blends
+    Rows are those handed to the run's clients. A run that went back to a checkpoint has read some rows twice.
+    """
+    register = _open_register()
+    known = [run] if run else register.names()
+    reads = [read for name in known for read in register.reads(name)]
+    if as_json:
+        click.echo(json.dumps([read._asdict() for read in reads]))
+        return
+    if not reads:
+        click.echo("no run has named itself yet: give the client a run name (docs/operation.md)")
+        return
+    from dagster_project.cli.output import print_table
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
-    logging.getLogger("pyiceberg").setLevel(logging.WARNING)  # it tells of every table that a read opens
-    serve_blends(host, port)
+    print_table(
+        [
+            {
+                "run": read.run,
+                "began": read.began,
+                "blend": read.blend_id[:12],
+                "first row": read.first,
+                "end": read.end,
+                "ranks": read.world_size,
+                "ended": read.status or "-",
+                "principal": read.principal,
+                "code": read.code_version or "-",
+                "notes": read.notes or "-",
+            }
+            for read in reads
+        ]
+    )
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def serve(arguments: tuple[str, ...]) -> None:
+    """Stream blends to training jobs over gRPC until Ctrl-C or SIGTERM; the flags are those of blender_service."""
+    from blender_service.__main__ import main
+
+    raise SystemExit(main(arguments, "headrace serve"))  # click's own Exit loses its status without standalone mode
+
+
+def _open_register() -> RunRegister:
+    from blender_service.catalogue import open_catalogue
+    from blender_service.runs import RunRegister
+    from blender_service.store import open_objects
+
+    return RunRegister(open_objects(open_catalogue()))
 
 
 def _open_blender() -> Blender:
@@ -109,28 +260,61 @@ def _open_blender() -> Blender:
     return Blender(open_catalogue())
 
 
-def _source_spec(text: str, max_epochs: int, on_exhausted: str) -> SourceSpec:
-    """Read TABLE or TABLE=WEIGHT."""
-    from blender_service.specification import SourceSpec
+def _blend_spec(
+    name: str, stages: Sequence[str], allow_repeat: bool, *, sources: Sequence[str], seed: int,
+    max_epochs: int | None, on_exhausted: str | None,
+) -> BlendSpec:  # fmt: skip
+    from blender_service.specification import BlendSpec
 
-    table, _, weight = text.partition("=")
-    end_or_continue: Literal["END", "CONTINUE"] = "CONTINUE" if on_exhausted == "CONTINUE" else "END"
-    return SourceSpec(table, weight or "1", max_epochs=max_epochs, on_exhausted=end_or_continue)
+    return BlendSpec(
+        tuple(parse_source(text, max_epochs, on_exhausted.upper() if on_exhausted else None) for text in sources),
+        seed=seed,
+        name=name,
+        schedule=tuple(parse_stage(text) for text in stages),
+        allow_repeat=allow_repeat,
+    )
 
 
-def _describe(blender: Blender, blend_id: str) -> dict[str, Any]:
+def _update_spec(
+    parent: str, name: str, stages: Sequence[str], allow_repeat: bool, *, at: int | None, changes: Sequence[str],
+    removed: Sequence[str], align: bool,
+) -> UpdateSpec:  # fmt: skip
+    from blender_service.specification import SourceChange, Stage, UpdateSpec
+
+    first: tuple[Stage, ...] = ()
+    if at is not None:
+        wanted = [*(parse_change(text) for text in changes), *(SourceChange(source, remove=True) for source in removed)]
+        first = (Stage(at, tuple(wanted), align),)
+    elif changes or removed or align or not stages:
+        raise CommandError("blend update: say from which row on with --at OFFSET")
+    return UpdateSpec(parent, (*first, *(parse_stage(text) for text in stages)), name, allow_repeat)
+
+
+def _describe(blender: Blender, blend_id: str, names: dict[str, list[str]]) -> dict[str, Any]:
     """Give what there is to say of a blend, ready for JSON."""
-    config = blender.config(blend_id)
     return {
         "id": blend_id,
-        "names": blender.names().get(blend_id, []),
-        "rows": blender.order(blend_id).end,
-        **config.model_dump(mode="json"),
+        "names": names.get(blend_id, []),
+        "rows": blender.head(blend_id).end,
+        "updates": [update._asdict() for update in blender.head(blend_id).lineage],
+        **blender.config(blend_id).model_dump(mode="json"),
     }
 
 
-def _length(described: dict[str, Any]) -> str:
-    return "without end" if described["rows"] is None else f"{described['rows']} rows"
+def _length(rows: int | None) -> str:
+    return "without end" if rows is None else f"{rows} rows"
+
+
+def _print_made(blender: Blender, config: BlendConfig, name: str, as_json: bool) -> None:
+    """Say what was made, and what to do next."""
+    described = _describe(blender, config.blend_id, blender.names())
+    if as_json:
+        click.echo(json.dumps(described))
+        return
+    _print_blend(described)
+    click.echo(
+        f"next: headrace serve, then read blend {name or config.blend_id[:12]} (README, reading from a training job)"
+    )
 
 
 def _print_blend(described: dict[str, Any]) -> None:
@@ -139,11 +323,50 @@ def _print_blend(described: dict[str, Any]) -> None:
     click.echo(f"blend {described['id']}")
     if described["names"]:
         click.echo(f"  names      {', '.join(described['names'])}")
-    click.echo(f"  length     {_length(described)} of {window['window_tokens']} tokens, seed {described['seed']}")
+    click.echo(
+        f"  length     {_length(described['rows'])} of {window['window_tokens']} tokens, seed {described['seed']}"
+    )
     click.echo(f"  tokenizer  {window['tokenizer_sha256']}, {window['vocabulary_size']} tokens")
+    for update in described["updates"][:-1] if described["parent"] else ():
+        click.echo(f"  follows    {update['blend_id']} from {update['from_offset']}")
+    if described["parent"]:
+        click.echo(f"  itself     from {described['from_offset']} on:")
     for source in described["sources"]:
+        if source["live"]:
+            click.echo(f"  source     {source['name']}: weight {source['weight']}, {source['table']} as it grows")
+            continue
         epochs = "no end" if source["max_epochs"] == 0 else f"{source['max_epochs']} epochs"
         click.echo(
             f"  source     {source['name']}: weight {source['weight']}, {source['rows']} rows of {source['table']} at "
             f"snapshot {source['snapshot_id']}, {epochs}, then {source['on_exhausted']}"
         )
+
+
+def _print_plan(config: BlendConfig, description: BlendDescription, end: int | None, as_json: bool) -> None:
+    """Print what is read up to an offset."""
+    if as_json:
+        sources = [source._asdict() for source in description.sources]
+        planned = {"rows": description.offset, "tokens": description.tokens, "end": end, "sources": sources}
+        click.echo(json.dumps({"id": config.blend_id, **planned, "segments": len(description.segments)}))
+        return
+    from dagster_project.cli.output import print_table
+
+    read = f"{description.offset:,} rows, {description.tokens:,} tokens"
+    click.echo(f"blend {config.blend_id[:12]}, {_length(end)}: the first {read}")
+    print_table(
+        [
+            {
+                "source": source.name,
+                "rows": source.rows,
+                "tokens": source.tokens,
+                "% of rows": 100 * source.share,
+                "% by weight": 100 * source.expected_share,
+                "epochs": "live" if source.epochs is None else f"{source.epochs:.2f}",
+                "runs out at": "never" if source.runs_out_at is None else f"row {source.runs_out_at:,}",
+            }
+            for source in description.sources
+        ]
+    )
+    if len(description.segments) > 1:
+        starts = ", ".join(f"{segment.start:,}" for segment in description.segments[1:9])
+        click.echo(f"the mix changes at row {starts}{' ..' if len(description.segments) > 9 else ''}")

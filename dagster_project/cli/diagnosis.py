@@ -18,7 +18,7 @@ from spark_jobs.exceptions import SparkJobsError
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
-COMPONENTS = ("dagster_project.components.Dataset", "dagster_project.components.Corpus")
+COMPONENTS = tuple(f"dagster_project.components.{name}" for name in ("Dataset", "Corpus", "Blend"))
 _COMPONENT = re.compile(r"(?:component|definitions for) (?P<folder>[^\s\[]+)\[\d+\]")
 _UNION_BRANCH = re.compile(r"\.\w+\[[\w, |\[\]]+\]")  # Dagster makes every field a union with a template
 

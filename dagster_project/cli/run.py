@@ -178,12 +178,13 @@ def _lines(events: Iterator[dg.DagsterEvent]) -> Iterator[StepLine]:
     for event in events:
         if event.event_type_value == "ASSET_MATERIALIZATION":
             values: dict[str, Any] = {name: value.value for name, value in event.materialization.metadata.items()}
+            detail = values.get("detail") or f"increments {values.get('increments_computed')}"
             yield StepLine(
                 table=".".join(event.asset_key.path) if event.asset_key else "",
                 rows=values.get("dagster/row_count", 0),
                 seconds=values.get("seconds", 0.0),
                 status="unchanged" if values.get("skipped") else "computed",
-                detail="" if values.get("skipped") else f"increments {values.get('increments_computed')}",
+                detail="" if values.get("skipped") else detail,
             )
         elif event.is_step_failure:
             yield StepLine((event.step_key or "").replace("__", ".", 1), 0, 0.0, "failed", failure_text(event))

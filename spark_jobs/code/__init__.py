@@ -1,3 +1,6 @@
-"""Repositories: the order in which the documents of one repository are read."""
+"""Repositories: which of their files need which, and the order in which they are read.
 
-__all__ = ["ordered"]
+`dependencies` (per dataset) -> `ordered` (per corpus); each is a step, the other modules here are their kernels.
+"""
+
+__all__: list[str] = []

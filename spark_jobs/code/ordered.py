@@ -1,14 +1,40 @@
-"""Ordered: in which order the documents of a repository are read, so that packing can put neighbours together."""
+"""Ordered: in which order the documents of a repository are read: what a file needs comes before it."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
+from pydantic import BaseModel, ConfigDict, Field
+
+from spark_jobs.code.policy import Policy
 from spark_jobs.lake.tables import Check, Column, Table
-from spark_jobs.step import NoConfig, Scope, step
+from spark_jobs.step import Scope, step
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+_OF_SURVIVORS = frozenset({"shard", "language"})
+_OF_EDGES = frozenset({"needed_doc_id", "needed_path", "kind"})
+
+
+class OrderedConfig(BaseModel):
+    """In which order the files of a repository are read."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    policy: Policy = Field(
+        "dependencies_first",
+        description="dependencies_first (what a file needs comes before it; files of a directory stay together as far "
+        "as that allows), two_level (directories, then the files in each), depth_first (plain search), path, random",
+    )
+    two_level_languages: tuple[str, ...] = Field(
+        ("Go",),
+        description="where most files of code are of these, two_level stands for dependencies_first: languages whose "
+        "packages are directories and cannot need each other in a circle",
+    )
+    seed: int = Field(0, ge=0, lt=1 << 63, description="of the policy random")
+
 
 ORDERED = Table(
     name="ordered",
@@ -30,31 +56,75 @@ ORDERED = Table(
 )
 
 
-@step(version="1", scope=Scope.INCREMENT, tables=(ORDERED,))
-def ordered(survivors: DataFrame, members: DataFrame, config: NoConfig) -> DataFrame:
-    """Rank the documents of each repository by path, in the order of its UTF-8 bytes; one row per document.
+_KERNELS = tuple(
+    f"spark_jobs.code.{name}"
+    for name in ("arrangement", "dependency", "graph", "late_files", "order", "policy", "repository_order", "runs")
+)
+
+
+@step(version="2", scope=Scope.INCREMENT, tables=(ORDERED,), kernels=_KERNELS)
+def ordered(
+    survivors: DataFrame, members: DataFrame, config: OrderedConfig, dependencies: DataFrame | None = None
+) -> DataFrame:
+    """Rank the documents of each repository so that what a file needs comes before it; one row per document.
+
+    Edges of files that did not survive go on to order those that did: see `repository_order`.
 
     Args:
         survivors: rows of `survivors` of the increment.
         members: rows of `members` of the same increment.
-        config: nothing to configure.
+        config: the policy.
+        dependencies: rows of `dependencies` of all datasets, with the column `dataset`; without it the order is that of
+            the paths, by the bytes of their UTF-8.
 
     Returns:
         Rows of the table `ordered`.
     """
+    from pyspark.sql import functions as F
+
+    code = F.when(F.col("kind") == "code", F.col("language")).alias("language")
+    about = members.select("dataset", "doc_id", "repository", "path", code)
+    found = survivors.select("dataset", "shard", "doc_id").join(about, ["dataset", "doc_id"])
+    if dependencies is None or config.policy == "path":
+        ranked = _ranked_by_path(found)
+    else:
+        alone = found.where(F.col("repository").isNull()).withColumn("rank", F.lit(0).cast("long"))
+        together = _ranked_by_dependencies(found.where(F.col("repository").isNotNull()), dependencies, config)
+        ranked = alone.drop("language").unionByName(together)
+    package = F.nullif(F.regexp_extract("path", r"^(.*)/[^/]*$", 1), F.lit("")).alias("package")
+    return ranked.select("dataset", "shard", "doc_id", "repository", package, "rank")
+
+
+def _ranked_by_path(found: DataFrame) -> DataFrame:
+    """Documents with their rank among the paths of their repository."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    about = members.select("dataset", "doc_id", "repository", "path")
-    found = survivors.select("dataset", "shard", "doc_id").join(about, ["dataset", "doc_id"])
     # A document without repository is alone in its group, so none of them wait for each other in one task.
     has_none = F.col("repository").isNull()
     group = Window.partitionBy("dataset", has_none, F.coalesce("repository", "doc_id")).orderBy("path", "doc_id")
-    return found.select(
-        "dataset",
-        "shard",
-        "doc_id",
-        "repository",
-        F.nullif(F.regexp_extract("path", r"^(.*)/[^/]*$", 1), F.lit("")).alias("package"),
-        (F.row_number().over(group) - 1).cast("long").alias("rank"),
+    return found.withColumn("rank", (F.row_number().over(group) - 1).cast("long"))
+
+
+def _ranked_by_dependencies(found: DataFrame, dependencies: DataFrame, config: OrderedConfig) -> DataFrame:
+    """Documents of repositories with their rank; a repository with all its edges is in one task."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    from spark_jobs.code.repository_order import RANKED, OrderRules, ranked_batches
+
+    names = ["dataset", "repository", "shard", "doc_id", "path", "language", "needed_doc_id", "needed_path", "kind"]
+    edges = dependencies.select(
+        *(
+            F.lit(None).cast("int" if name == "shard" else "string").alias(name) if name in _OF_SURVIVORS else name
+            for name in names
+        )
+    )
+    files = found.select(*(F.lit(None).cast("string").alias(name) if name in _OF_EDGES else name for name in names))
+    rules = OrderRules(config.policy, config.two_level_languages, config.seed)
+    return (
+        files.unionByName(edges)
+        .repartition("dataset", "repository")
+        .sortWithinPartitions("dataset", "repository")
+        .mapInArrow(partial(ranked_batches, rules=rules), from_arrow_schema(RANKED))
     )

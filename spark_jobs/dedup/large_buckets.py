@@ -44,7 +44,6 @@ from spark_jobs.dedup.bucket_members import (
     open_members,
 )
 from spark_jobs.dedup.kept_set import removed_vertices
-from spark_jobs.dedup.split_buckets import split_buckets, split_recall
 from spark_jobs.dedup.threshold_pairs import exact, pairs_at
 from spark_jobs.dedup.verification import Index, verified_pairs
 from spark_jobs.lake.tables import Check, Column, Table
@@ -189,6 +188,8 @@ def compare_large(
         unsettled, _ = state.too_large(large)
     further, recalls = 0, [1.0] * len(limits.thresholds)
     if any(unsettled):
+        from spark_jobs.dedup.split_buckets import split_recall
+
         further = _split(large, state, unsettled)
         recalls = split_recall(further, limits.thresholds)
     facts = [
@@ -228,6 +229,8 @@ def _by_leaders(large: DataFrame, state: _Comparisons, has_history: bool, lowest
 
 def _split(large: DataFrame, state: _Comparisons, unsettled: Sequence[int]) -> int:
     """Compare what is left in buckets that leaders could not reduce on further values; returns how many."""
+    from spark_jobs.dedup.split_buckets import split_buckets
+
     most = state.limits.max_bucket_pairs
     still = [gone for gone, count in zip(state.removed, unsettled, strict=True) if count]
     pool = large.mapInArrow(partial(open_members, removed=still, most=most), "place bigint, earlier boolean")

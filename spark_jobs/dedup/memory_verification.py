@@ -15,9 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from spark_jobs.dedup.bag_arrays import bags_from_columns
 from spark_jobs.dedup.signature_arrays import signature_rows
-from spark_jobs.dedup.similarity import agreement_counts, least_agreement, overlaps
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -130,6 +128,8 @@ def _agreeing(
     ends: tuple[NDArray[np.int64], NDArray[np.int64]], known: pa.Table, threshold: Fraction
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Pairs of one kind whose sizes and signatures allow the threshold."""
+    from spark_jobs.dedup.similarity import agreement_counts, least_agreement
+
     left, right = ends
     weights = known.column("total_weight").to_numpy()
     lesser, greater = np.minimum(weights[left], weights[right]), np.maximum(weights[left], weights[right])
@@ -151,6 +151,9 @@ def _overlaps(
     found: pa.Table, left: NDArray[np.int64], right: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Weights shared and united of pairs of bags, given by their rows, some at a time."""
+    from spark_jobs.dedup.bag_arrays import bags_from_columns
+    from spark_jobs.dedup.similarity import overlaps
+
     shared, united = np.zeros(len(left), np.int64), np.zeros(len(left), np.int64)
     columns = [found.column(name).cast(pa.large_binary()).combine_chunks() for name in BAG]
     for start in range(0, len(left), _BLOCK):

@@ -25,8 +25,9 @@ from spark_jobs.dedup.memory_verification import BAG, ENDS, SIGNATURE, agreeing_
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# Two documents each at most, of about 3 KB.
-_PART_CANDIDATES = 50_000
+# Candidates of a part: of two documents each at most, a signature of 0.3 KB and a bag of about 3 KB.
+_PART_SIGNATURES = 250_000
+_PART_BAGS = 50_000
 _SIDES = ("left", "right")
 _ENDS_DDL = ", ".join(
     f"{side}_{name} {kind}"
@@ -82,12 +83,13 @@ def verified_pairs(
     if candidate_count <= index.driver_candidates:
         rows = verified_in_memory(candidates.toArrow(), index.signatures, index.bags, threshold)
         return candidates.sparkSession.createDataFrame(rows, _PAIRS_DDL), ()
-    parts = max(2, -(-candidate_count // _PART_CANDIDATES))
+    parts = max(2, -(-candidate_count // _PART_SIGNATURES))
     signatures = index.signatures.select(*ENDS, *SIGNATURE)
     compare = partial(_agree, threshold=threshold)
     agreeing = _brought(candidates, ("first", "second"), signatures, "place", parts).mapInArrow(compare, _ENDS_DDL)
     agreeing = agreeing.persist()
     bags = index.bags.select("doc_id", *BAG)
+    parts = max(2, -(-agreeing.count() // _PART_BAGS))
     both = _brought(agreeing, ("left_doc_id", "right_doc_id"), bags, "doc_id", parts)
     return both.mapInArrow(partial(_overlap, threshold=threshold), _PAIRS_DDL), (agreeing,)
 

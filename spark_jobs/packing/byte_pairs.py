@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from spark_jobs.exceptions import InputError
+from spark_jobs.packing.pre_tokenization import splitting_name
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -130,6 +131,19 @@ def _parse(file_text: str) -> Tokenizer:
         raise InputError(f"tokenizer: the file is no tokenizer.json that this library reads: {error}") from error
 
 
+def load_reference(file_text: str) -> Tokenizer:
+    """The library's tokenizer of a file, set to give the ids of a text alone.
+
+    What a document says is text: the names of special tokens in it are encoded as any other characters. Truncation,
+    padding and the post-processor's template of a given file are switched off (the last where it encodes).
+    """
+    tokenizer = _parse(file_text)
+    tokenizer.encode_special_tokens = True
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
 @functools.lru_cache(maxsize=2)
 def load_encoder(file_text: str) -> Encoder:
     """An encoder of the tokenizer; kept while the process lives, since Spark's workers run many tasks."""
@@ -137,17 +151,10 @@ def load_encoder(file_text: str) -> Encoder:
 
 
 class Encoder:
-    """Exact ids of whole documents, without special tokens, in bounded memory.
-
-    What a document says is text: the names of special tokens in it are encoded as any other characters. Truncation,
-    padding and the post-processor's template of a given file are switched off.
-    """
+    """Exact ids of whole documents, without special tokens, in bounded memory (see `load_reference`)."""
 
     def __init__(self, file_text: str) -> None:
-        self._tokenizer = _parse(file_text)
-        self._tokenizer.encode_special_tokens = True
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
+        self._tokenizer = load_reference(file_text)
         self.cuts_lines = can_cut_at_lines(file_text)
 
     def encode(self, texts: Iterable[str], batch_characters: int) -> Iterator[Int32Array]:
@@ -195,18 +202,14 @@ def _batches(pieces: Iterable[tuple[str, bool]], batch_characters: int) -> Itera
 def can_cut_at_lines(file_text: str) -> bool:
     r"""Whether a text may be cut after any line feed between two characters that are no white space, ids unchanged.
 
-    True for byte-level tokenizers with GPT-2's pattern, no normalizer and no added token besides special ones (which
-    are encoded as text). There a lone line feed is a word by itself: `\s+(?!\S)` cannot match it before a visible
-    character, `\s+` matches it alone, at the end of a text as well; and no word looks back over it.
+    True for the known splittings (`pre_tokenization`, which asks for no normalizer) without an added token besides
+    special ones (which are encoded as text). In GPT-2's a lone line feed is a word by itself: `\s+(?!\S)` cannot match
+    it before a visible character, `\s+` matches it alone, at the end of a text as well. In the others it ends a word,
+    by `[\r\n]*` after symbols and by `\s*[\r\n]+` else, and begins none that has more. No word looks back over it.
     """
     declared = json.loads(file_text)
-    pre_tokenizer = declared.get("pre_tokenizer") or {}
-    return (
-        declared.get("normalizer") is None
-        and pre_tokenizer.get("type") == "ByteLevel"
-        and pre_tokenizer.get("use_regex", True) is True
-        and pre_tokenizer.get("add_prefix_space") is False
-        and all(token.get("special") for token in declared.get("added_tokens", []))
+    return splitting_name(declared) is not None and all(
+        token.get("special") for token in declared.get("added_tokens") or []
     )
 
 

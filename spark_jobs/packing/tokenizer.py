@@ -3,6 +3,8 @@
 The sample is the documents with the smallest hashes of their ids, as many as fit `sample_bytes`, so it depends neither
 on partitions nor on the order of rows. Two passes: bytes per bucket of hashes (65,536 numbers for the driver) give the
 bucket where the sample ends; then the documents up to it go to one task, which sorts, cuts and trains.
+
+Beside the tokenizer lies its certificate (see `certificate`), made in one task of about five seconds.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from spark_jobs.exceptions import ConfigError, InputError
 from spark_jobs.lake.tables import Check, Column, Table
 from spark_jobs.packing.byte_pairs import read_facts, train_byte_pairs
-from spark_jobs.step import Scope, step
+from spark_jobs.packing.certificate import certify
+from spark_jobs.step import Output, Scope, step
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,6 +32,20 @@ _HASH_BUCKETS = 1 << 16
 _ROW_DDL = (
     "sha256 string, vocabulary_size int, special_tokens map<string, int>, end_of_document_id int, padding_id int, "
     "file string"
+)
+_CERTIFICATE_DDL = (
+    "tokenizer_sha256 string, reference string, encoder string, refusal string, "
+    "excluded array<struct<first: int, last: int>>, probe_count long"
+)
+_CERTIFICATE_SCHEMA = pa.schema(
+    [
+        pa.field("tokenizer_sha256", pa.string()),
+        pa.field("reference", pa.string()),
+        pa.field("encoder", pa.string()),
+        pa.field("refusal", pa.string()),
+        pa.field("excluded", pa.list_(pa.struct([("first", pa.int32()), ("last", pa.int32())]))),
+        pa.field("probe_count", pa.int64()),
+    ]
 )
 
 
@@ -101,11 +118,58 @@ TOKENIZER = Table(
 )
 
 
-@step(version="1", scope=Scope.FROZEN, tables=(TOKENIZER,), kernels=("spark_jobs.packing.byte_pairs",))
-def tokenizer(survivors: DataFrame, texts: DataFrame, config: TokenizerConfig) -> DataFrame:
-    """Train the corpus's tokenizer, or take the one in a file; one row is a tokenizer."""
-    if config.file is not None:
-        return _from_file(survivors, config)
+TOKENIZER_CERTIFICATE = Table(
+    name="tokenizer_certificate",
+    comment="one row: for which texts the fast encoder gives the tokenizer's ids, with which versions",
+    columns=(
+        Column("tokenizer_sha256!", "string", "identity of the tokenizer"),
+        Column("reference!", "string", "name and version of the library whose ids count"),
+        Column("encoder!", "string", "name and version of the fast encoder; none where none is installed"),
+        Column("refusal", "string", "why there is no fast path; null where there is one"),
+        Column(
+            "excluded!",
+            "list<struct<first!: int, last!: int>>",
+            "code points, first to last, that the two take for different things; their documents take the slow path",
+        ),
+        Column("probe_count!", "long", "texts that were encoded by both"),
+    ),
+    key=("tokenizer_sha256",),
+    partition=("increment",),
+    checks=(
+        Check(
+            "a_refusal_excludes_nothing",
+            "refusal is null or size(excluded) = 0",
+            "code points are excluded from a fast path that there is",
+        ),
+    ),
+)
+
+
+@step(
+    version="1",
+    scope=Scope.FROZEN,
+    tables=(TOKENIZER, TOKENIZER_CERTIFICATE),
+    kernels=(
+        "spark_jobs.packing.byte_pairs",
+        "spark_jobs.packing.certificate",
+        "spark_jobs.packing.class_probes",
+        "spark_jobs.packing.fast_encoder",
+        "spark_jobs.packing.pre_tokenization",
+        "spark_jobs.packing.revealing",
+    ),
+)
+def tokenizer(survivors: DataFrame, texts: DataFrame, config: TokenizerConfig) -> Output:
+    """Train the corpus's tokenizer, or take the one in a file; one row is a tokenizer.
+
+    Beside it lies its certificate, which says what the fast encoder may encode.
+    """
+    made = _from_file(survivors, config) if config.file is not None else _trained(survivors, texts, config).persist()
+    certificates = made.select("file").mapInArrow(_certify, _CERTIFICATE_DDL)
+    return Output({TOKENIZER.name: made, TOKENIZER_CERTIFICATE.name: certificates}, persisted=(made,))
+
+
+def _trained(survivors: DataFrame, texts: DataFrame, config: TokenizerConfig) -> DataFrame:
+    """The row of a tokenizer trained on a sample of the survivors."""
     from pyspark.sql import functions as F
 
     documents = (
@@ -136,6 +200,14 @@ def _from_file(survivors: DataFrame, config: TokenizerConfig) -> DataFrame:
     row = _row(text, config).to_pylist()[0]
     values = {**row, "special_tokens": dict(row["special_tokens"])}
     return survivors.sparkSession.createDataFrame([values], _ROW_DDL)
+
+
+def _certify(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The certificate of every tokenizer; in one task."""
+    for batch in batches:
+        rows = [certify(file_text).row() for file_text in batch.column("file").to_pylist()]
+        if rows:
+            yield pa.RecordBatch.from_pylist(rows, schema=_CERTIFICATE_SCHEMA)
 
 
 def _bucket(column: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyiceberg.catalog import Catalog
@@ -39,7 +40,7 @@ def serve(lake: Catalog) -> Iterator[Callable[..., RunningServer]]:
     """Start servers of the lake on loopback; they stop with the test."""
     running: list[RunningServer] = []
 
-    def begin(port: int = 0, **options: int) -> RunningServer:
+    def begin(port: int = 0, **options: Any) -> RunningServer:
         running.append(start(lake, port=port, **options))
         return running[-1]
 

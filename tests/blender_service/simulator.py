@@ -52,10 +52,12 @@ def permute(place: int, word: int, size: int) -> int:
 
 
 @cache
-def epoch_order(seed: int, name: str, epoch: int, size: int, block_rows: int, group_blocks: int) -> list[int]:
-    """Write out the ordinals of one epoch: permute the blocks, then the rows of each group of blocks."""
+def epoch_order(
+    seed: int, name: str, epoch: int, size: int, block_rows: int, group_blocks: int, base: int = 0
+) -> list[int]:
+    """Write out the ordinals of one epoch, less `base`: permute the blocks, then the rows of each group of blocks."""
     key = int.from_bytes(hashlib.sha256(f"headrace.blend.order.1\0{seed}\0{name}".encode()).digest()[:8], "little")
-    word = mix((mix((mix(key) + epoch) & MASK)) & MASK)
+    word = mix((mix((mix(key) + epoch) & MASK) + base) & MASK)
     blocks = [list(range(at, min(at + block_rows, size))) for at in range(0, size, block_rows)]
     slots = [blocks[permute(slot, word ^ 1, len(blocks))] for slot in range(len(blocks))]
     ordinals: list[int] = []

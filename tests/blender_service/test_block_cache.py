@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from blender_service.block_cache import QUARANTINE, BlockCache
 from blender_service.exceptions import BlockCacheError, DamagedBlockError, PackedTableError
 from blender_service.serving import Blender
 from blender_service.specification import BlendSpec, SourceSpec
+from blender_service.wire import Framed
 from tests.blender_service.packed_tables import PackedFixture
 from tests.blender_service.random_blocks import key_of, random_block
 
@@ -28,6 +30,11 @@ FILE_BYTES = 4096 + 2 * 16 * 4
 def put(cache: BlockCache, number: int) -> None:
     """Write block `number`, keeping no pin."""
     cache.put(key_of(number), random_block(key_of(number), number))
+
+
+def messages(framed: Iterator[Framed]) -> list[bytes]:
+    """Give the messages of a read."""
+    return [message for _, message in framed]
 
 
 def numbers_in(cache: BlockCache, count: int = 100) -> list[int]:
@@ -50,7 +57,7 @@ def test_another_cache_finds_what_one_wrote(tmp_path: Path) -> None:
     assert pin is not None
     np.testing.assert_array_equal(pin.block.input_ids, random_block(key_of(3), 3).input_ids)
     assert cache.pin(key_of(4)) is None
-    assert (cache.counts.hits, cache.counts.built) == (1, 0)
+    assert (cache.events.counts.hits, cache.events.counts.misses) == (1, 0)
 
 
 def test_the_longest_unused_go_first(tmp_path: Path) -> None:
@@ -63,7 +70,6 @@ def test_the_longest_unused_go_first(tmp_path: Path) -> None:
     put(cache, 8)
     assert numbers_in(cache) == [0, 3, 4, 5, 6, 7, 8]
     assert cache.byte_count == 7 * FILE_BYTES
-    assert cache.counts.deleted == 2
 
 
 def test_what_is_pinned_stays(tmp_path: Path) -> None:
@@ -98,7 +104,7 @@ def test_a_damaged_file_is_put_aside_and_named(tmp_path: Path) -> None:
         cache.pin(key_of(3))
     assert "3 attempts" in str(caught.value)
     assert [file.name for file in (tmp_path / QUARANTINE).iterdir()] == [path.name]
-    assert (cache.counts.failed_reads, cache.counts.quarantined) == (3, 1)
+    assert (cache.events.counts.checksum_failures, cache.events.counts.quarantined) == (3, 1)
     assert cache.pin(key_of(3)) is None
     put(cache, 3)
     assert cache.pin(key_of(3)) is not None
@@ -108,14 +114,14 @@ def test_every_flipped_byte_of_a_served_folder_is_found(lake: Catalog, prose: Pa
     """Damage anywhere in a block's file makes the read that needs it fail with its name; the next read is right."""
     folder = tmp_path / "blocks"
     config = Blender(lake, cache_folder=folder).create(BlendSpec((SourceSpec(prose.identifier),), block_rows=100))
-    expected = list(Blender(lake, cache_folder=folder).open(config.blend_id).read_messages(0))
+    expected = messages(Blender(lake, cache_folder=folder).open(config.blend_id).read_framed(0))
     (path,) = folder.glob("*.block")
     size = path.stat().st_size
     for at in [*range(0, 160, 7), *range(160, size, 611), size - 1]:
         flip(path, at)
         with pytest.raises(DamagedBlockError, match=path.name):
-            list(Blender(lake, cache_folder=folder).open(config.blend_id).read_messages(0))
-        assert list(Blender(lake, cache_folder=folder).open(config.blend_id).read_messages(0)) == expected
+            list(Blender(lake, cache_folder=folder).open(config.blend_id).read_framed(0))
+        assert messages(Blender(lake, cache_folder=folder).open(config.blend_id).read_framed(0)) == expected
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
@@ -208,19 +214,19 @@ def test_what_a_killed_process_left_is_removed_after_an_hour(tmp_path: Path) -> 
 def test_prewarm_leaves_nothing_to_build(lake: Catalog, code: PackedFixture, tmp_path: Path) -> None:
     """After prewarm the rows are served from the folder alone: the data files may be gone."""
     config = Blender(lake).create(BlendSpec((SourceSpec(code.identifier),), block_rows=32, group_blocks=3))
-    expected = list(Blender(lake).open(config.blend_id).read_messages(100, 400))
+    expected = messages(Blender(lake).open(config.blend_id).read_framed(100, 400))
     Blender(lake, cache_folder=tmp_path / "blocks").prewarm(config.blend_id, 100, 400)
     for task in code.table.scan().plan_files():
         Path(task.file.file_path.removeprefix("file://")).unlink()
     reader = Blender(lake, cache_folder=tmp_path / "blocks").open(config.blend_id)
-    assert list(reader.read_messages(100, 400)) == expected
+    assert messages(reader.read_framed(100, 400)) == expected
 
 
 def test_a_data_file_is_tried_three_times(lake: Catalog, prose: PackedFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """Storage that fails twice is read at the third attempt; one that fails thrice is an error with the file's name."""
     config = Blender(lake).create(BlendSpec((SourceSpec(prose.identifier),)))
     reader = Blender(lake).open(config.blend_id)
-    io = type(reader._readers[0].table.io)
+    io = type(reader._pinned[0].table.io)
     new_input = io.new_input
     failures = [2]
 
@@ -246,16 +252,16 @@ def test_later_blocks_are_built_before_they_are_needed(
     blender = Blender(lake)
     config = blender.create(BlendSpec((SourceSpec(code.identifier),), block_rows=16, group_blocks=2))
     reader = blender.open(config.blend_id)
-    number, _ = reader._readers[0].locate(config.order().resolve(np.arange(128)).ordinal)
+    number, _ = reader._pinned[0].locate(config.order().resolve(np.arange(128)).ordinal)
     needed, later = set(number[:2].tolist()), set(number[64:128].tolist())
-    stream = reader.read_messages(0, max_batch_rows=1)
+    stream = reader.read_framed(0, max_batch_rows=1)
     next(stream)
-    assert blender.cache.counts.built == len(set(number[:1].tolist()))
+    assert blender.cache.events.counts.misses == len(set(number[:1].tolist()))
     next(stream)
     deadline = time.monotonic() + 10
-    while blender.cache.counts.built < len(needed | later):
+    while blender.cache.events.counts.misses < len(needed | later):
         assert time.monotonic() < deadline, "nothing was fetched ahead"
         time.sleep(0.01)
     time.sleep(0.1)
-    assert blender.cache.counts.built == len(needed | later)
-    assert all(reader._readers[0].is_cached(block) for block in later)
+    assert blender.cache.events.counts.misses == len(needed | later)
+    assert all(reader._pinned[0].is_cached(block) for block in later)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +15,9 @@ from pyiceberg.catalog import Catalog
 
 from blender_service.exceptions import BlendNotFoundError, CatalogueError, InvalidBlendError
 from dagster_project.cli.blend import blend
-from tests.blender_service.packed_tables import PackedFixture
+from dagster_project.cli.blend_syntax import parse_change
+from dagster_project.exceptions import CommandError
+from tests.blender_service.packed_tables import PackedFixture, create_packed
 
 
 @pytest.fixture
@@ -51,6 +55,73 @@ def test_create_list_and_show_agree(here: Path, lake: Catalog, code: PackedFixtu
     assert created["rows"] == 335  # the 101st turn of prose is slot 335: 33 cycles of 10 hold 99, then slots 1 and 5
     assert created["id"] in run("show", "mixed")
     assert "mixed" in run("list")
+
+
+def test_update_follows_and_plan_foretells(
+    here: Path, lake: Catalog, code: PackedFixture, prose: PackedFixture
+) -> None:
+    """A plan says what the blend will say once it is made; an update shows what it follows."""
+    names = (f"{code.identifier}=3,name=code", f"{prose.identifier}=1,name=prose,max_epochs=2")
+    sources = [word for name in names for word in ("--source", name)]
+    planned = json.loads(run("plan", *sources, "--then", "200: code=1 prose=1", "--json"))
+    assert json.loads(run("list", "--json")) == []
+    assert planned["end"] == planned["rows"] == 501  # by 200 prose has given 50 of 200, the rest comes every other row
+    assert [(s["rows"], s["runs_out_at"]) for s in planned["sources"]] == [(301, None), (200, 501)]
+    run("create", "base", *sources)
+    change = ("--at", "200", "--change", "code=1", "--change", "prose=1")
+    foreseen = json.loads(run("plan", "base", *change, "--json"))
+    made = json.loads(run("update", "base", "later", *change, "--json"))
+    assert made["id"] == foreseen["id"] == planned["id"]
+    assert json.loads(run("plan", "later", "--json")) == planned
+    assert [update["from_offset"] for update in made["updates"]] == [0, 200]
+    assert "follows" in run("show", "later")
+    assert "runs out at" in run("plan", "later", "--tokens", "1600")
+    assert "the first 100 rows, 1,600 tokens" in run("plan", "later", "--tokens", "1600")
+    removed = json.loads(run("update", "later", "--at", "300", "--remove", "prose", "--align", "--json"))
+    assert [source["name"] for source in removed["sources"]] == ["code"]
+
+
+def test_the_commands_of_the_docs_run(here: Path, lake: Catalog) -> None:
+    """Every `headrace blend` line of docs/blends.md does what it says, and every change in its tables can be read."""
+    text = (Path(__file__).parents[2] / "docs" / "blends.md").read_text()
+    for table in ("python_code", "python_docs", "web", "code"):
+        create_packed(lake, f"main.packed_{table}_2048").append(40, seed=1)
+    lines = re.findall(r"^    headrace blend (.*)$", text.replace("\\\n", " "), flags=re.MULTILINE)
+    assert [shlex.split(line)[0] for line in lines] == ["create", "plan", "update", "create"]
+    for line in lines:
+        words = shlex.split(line.replace("_000_000_000", "").replace("400000", "30"))
+        assert run(*[re.sub(r"^\d000000:", lambda at: f"{at[0][0]}0:", word) for word in words])
+    changes = re.findall(r"`--change (\S+?)[` ]", text)
+    assert {parse_change(change).name for change in changes} == {"code", "news", "docs"}
+
+
+def test_live_sources_on_the_command_line(here: Path, lake: Catalog, code: PackedFixture) -> None:
+    """A live source has no epochs, also where --max-epochs speaks for all others; it can be pinned later."""
+    made = json.loads(
+        run("create", "news", "--source", f"{code.identifier},name=code,live", "--max-epochs", "0", "--json")
+    )
+    assert made["rows"] is None
+    assert "as it grows" in run("show", "news")
+    pinned = json.loads(run("update", "news", "--at", "50", "--change", "code,pinned", "--json"))
+    assert (pinned["rows"], pinned["sources"][0]["rows"]) == (700, 700)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("create", "--source", "a.b=1,epochs=2"), "'epochs=2' is not understood"),
+        (("create", "--source", "a.b=1,max_epochs=two"), "'max_epochs=two' is not understood"),
+        (("create", "--source", "a.b", "--then", "code=1"), "write OFFSET: CHANGE"),
+        (("update", "base", "--change", "code=1"), "--at OFFSET"),
+        (("plan",), "name a blend, or give --source"),
+    ],
+)
+def test_what_cannot_be_read_says_how_to_write_it(
+    here: Path, lake: Catalog, arguments: tuple[str, ...], message: str
+) -> None:
+    """One line that shows the form."""
+    with pytest.raises(CommandError, match=message):
+        run(*arguments)
 
 
 def test_mistakes_are_blender_errors(here: Path, lake: Catalog, code: PackedFixture) -> None:

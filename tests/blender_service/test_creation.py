@@ -74,7 +74,7 @@ def test_every_mistake_is_reported_at_once(lake: Catalog, code: PackedFixture) -
             SourceSpec("other.packed_empty_16", name="empty"),
             SourceSpec(code.identifier, weight="-1", name="one", max_epochs=-1),
             SourceSpec(code.identifier, snapshot="tuesday", name="Two"),
-            SourceSpec("no table", name="one", live=True),
+            SourceSpec("no table", name="one", live=True, max_epochs=2),
         ),
         seed=-1,
         name="Not A Name",
@@ -84,7 +84,7 @@ def test_every_mistake_is_reported_at_once(lake: Catalog, code: PackedFixture) -
         "seed",
         "name",
         "sources[0].table",
-        "sources[1].snapshot",
+        "sources[1].table",
         "sources[2].snapshot",
         "sources[3].weight",
         "sources[3].max_epochs",
@@ -92,7 +92,7 @@ def test_every_mistake_is_reported_at_once(lake: Catalog, code: PackedFixture) -
         "sources[4].snapshot",
         "sources[5].name",
         "sources[5].table",
-        "sources[5].live",
+        "sources[5].max_epochs",
     }
     assert Blender(lake).list_ids() == []
 

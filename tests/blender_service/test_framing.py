@@ -121,7 +121,7 @@ def test_what_a_stream_waits_for_travels_without_rows() -> None:
     """A batch without rows says what it waits for, or that the blend ends."""
     waiting = dataclasses.replace(empty_batch(5, 8, 2, ("a",)), end_of_blend=False, waiting_for="row 9 of prosé")
     assert_same(decode(encode(waiting)), waiting)
-    assert decode(encode(empty_batch(5, 8, 2, ("a",)))).end_of_blend
+    assert not decode(encode(empty_batch(5, 8, 2, ("a",)))).end_of_blend
 
 
 def test_a_message_that_was_cut_is_refused_or_shorter() -> None:

@@ -106,7 +106,7 @@ def test_a_small_blend_reads_only_the_blocks_it_needs(lake: Catalog, code: Packe
     config = blend_of(lake, SourceSpec(code.identifier), block_rows=32, group_blocks=3)
     next(blender.open(config.blend_id).read(0, 8))
     built = [block.rows for block in blender.cache._mapped.values()]
-    assert len(built) == blender.cache.counts.built
+    assert len(built) == blender.cache.events.counts.misses
     assert 0 < sum(built) <= 3 * 32
 
 
@@ -281,7 +281,7 @@ def test_concatenate_and_tail_undo_each_other(lake: Catalog, code: PackedFixture
 def test_blocks_shrink_where_rows_are_long(lake: Catalog, code: PackedFixture) -> None:
     """A block never exceeds 16 MiB of tokens, however many rows the blend asks for."""
     reader = Blender(lake).open(blend_of(lake, SourceSpec(code.identifier)).blend_id)
-    table = reader._readers[0].table
+    table = reader._pinned[0].table
     long_rows = table._replace(window=table.window.model_copy(update={"window_tokens": 1 << 20}))
     assert BlockReader(long_rows, 2048, BlockCache()).block_rows == 8
 

@@ -9,13 +9,14 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-from headrace.blender.v1 import rows_pb2, rows_pb2_grpc
+from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2, rows_pb2_grpc
 from pyiceberg.catalog import Catalog
 
 from blender_service.client import Blend, BlenderClient, connect
@@ -28,14 +29,15 @@ from blender_service.exceptions import (
     ServerStartError,
     ServerUnavailableError,
     SourceChangedError,
+    UpdateRefusedError,
     WindowMismatchError,
 )
 from blender_service.gathering import Chunk
 from blender_service.server import RunningServer, start
 from blender_service.slices import Slice
-from blender_service.specification import SourceSpec
+from blender_service.specification import SourceChange, SourceSpec, Stage
 from blender_service.window import ExpectedWindow
-from blender_service.wire import RowBatch
+from blender_service.wire import Framed, RowBatch
 from tests.blender_service.packed_tables import TOKENIZER, VOCABULARY_SIZE, WINDOW_TOKENS, PackedFixture
 from tests.blender_service.test_reading import rows_of
 
@@ -190,6 +192,54 @@ def test_a_server_that_is_not_there_is_one_line() -> None:
         client.list_blends()
 
 
+def test_updates_and_descriptions_travel_whole(client: BlenderClient, blend: Blend, code: PackedFixture) -> None:
+    """An update over the wire is the one a schedule makes; what its description counts is what its stream gives."""
+    code_name, prose_name = (source.name for source in blend.sources)
+    stages = (
+        Stage(50, (SourceChange(code_name, weight="1"), SourceChange(prose_name, weight="1")), align=True),
+        Stage(90, (SourceChange(prose_name, remove=True),)),
+    )
+    child = client.update_blend("mixed", 50, stages[0].changes, align=True, name="child", schedule=stages[1:])
+    assert (child.names, child.from_offset) == (("child",), 90)
+    middle = client.get_blend(child.parent)
+    assert (middle.parent, middle.from_offset) == (blend.blend_id, 52)
+    described = client.describe_blend("child", 200)
+    rows = Counter(b.source_names[i] for b in client.read("child", 0, 200) for i in b.sources)
+    assert {source.name: source.rows for source in described.sources} == rows
+    assert [(s.start, s.end, s.weights) for s in described.segments] == [
+        (0, 52, {code_name: 3, prose_name: 1}),
+        (52, 90, {code_name: 1, prose_name: 1}),
+        (90, child.end, {code_name: 1}),
+    ]
+    code.table.transaction().set_properties({"headrace.excised": "3"}).commit_transaction()
+    found = {source.name: source.excised_documents for source in client.describe_blend("child").sources}
+    assert found == {code_name: 3, prose_name: None}
+    with pytest.raises(UpdateRefusedError, match="no row left"):
+        client.update_blend("child", child.end or 0)
+    with grpc.insecure_channel(client.address) as channel, pytest.raises(grpc.RpcError) as caught:
+        request = blends_pb2.UpdateBlendRequest(parent="child", from_offset=child.end or 0)
+        blends_pb2_grpc.BlendServiceStub(channel).UpdateBlend(request)
+    assert caught.value.code() == grpc.StatusCode.FAILED_PRECONDITION
+
+
+def test_lists_come_in_pages(client: BlenderClient, code: PackedFixture) -> None:
+    """Pages of two hold every blend once, ascending; a token or a size that cannot be is refused."""
+    made = sorted(client.create_blend([SourceSpec(code.identifier)], seed=seed).blend_id for seed in range(5))
+    with grpc.insecure_channel(client.address) as channel:
+        stub = blends_pb2_grpc.BlendServiceStub(channel)
+        found, token = [], ""
+        for _ in range(3):
+            page = stub.ListBlends(blends_pb2.ListBlendsRequest(page_size=2, page_token=token))
+            found.append([blend.id for blend in page.blends])
+            token = page.next_page_token
+        assert (found, token) == ([made[:2], made[2:4], made[4:]], "")
+        for request in (blends_pb2.ListBlendsRequest(page_size=1001), blends_pb2.ListBlendsRequest(page_token="x")):
+            with pytest.raises(grpc.RpcError) as caught:
+                stub.ListBlends(request)
+            assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert [blend.blend_id for blend in client.list_blends()] == made
+
+
 def test_closing_a_client_ends_its_waits(serve: Serve, blend: Blend) -> None:
     """A read that waits for a server to come back stops as soon as the client is closed."""
     server = serve()
@@ -222,7 +272,7 @@ def test_a_slow_reader_holds_back_the_server(
     gathered: list[int] = []
     frame = Chunk.message
 
-    def counted(self: Chunk, first: int, offset: int, *rest: Any) -> bytes:
+    def counted(self: Chunk, first: int, offset: int, *rest: Any) -> Framed:
         gathered.append(offset)
         return frame(self, first, offset, *rest)
 

@@ -14,7 +14,7 @@ from pyarrow import fs
 
 from blender_service.config import BlendConfig, Source, WindowFacts, load_config
 from blender_service.exceptions import BlendNameTakenError, BlendNotFoundError, InvalidBlendError, StoredBlendError
-from blender_service.store import BlendStore, LocalStore, ObjectStore, RemoteStore
+from blender_service.store import HEADS, BlendStore, LocalStore, ObjectStore, RemoteStore, check_name
 
 WINDOW = WindowFacts(
     window_tokens=16, tokenizer_sha256="ab" * 32, vocabulary_size=300, end_of_document_id=1, padding_id=0
@@ -47,7 +47,8 @@ def objects(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     """Both kinds of places for blends, on a local directory."""
     if request.param == "local":
         return LocalStore(tmp_path / "blends")
-    (tmp_path / "blends" / "names").mkdir(parents=True)  # an object store needs no folders
+    for folder in ("names", HEADS):
+        (tmp_path / "blends" / folder).mkdir(parents=True)  # an object store needs no folders
     return RemoteStore(fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()), "blends")
 
 
@@ -112,11 +113,11 @@ def test_unknown_references_are_refused(objects: ObjectStore) -> None:
         store.get("0" * 64)
 
 
-@pytest.mark.parametrize("name", ["Upper", "abcdef", "../up", "a/b", "", "1st", "x" * 200])
+@pytest.mark.parametrize("name", ["Upper", "abcdef", "../up", "a/b", "", "1st", "x" * 200, "line\n"])
 def test_names_that_are_paths_or_ids_are_refused(name: str, tmp_path: Path) -> None:
     """A name is a plain lower-case word that cannot be read as the start of an id."""
     with pytest.raises(InvalidBlendError):
-        BlendStore(LocalStore(tmp_path)).check_name(name)
+        check_name(name)
 
 
 def test_one_of_many_writers_wins(tmp_path: Path) -> None:

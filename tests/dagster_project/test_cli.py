@@ -309,12 +309,20 @@ def test_a_dataset_runs_and_its_tables_are_shown(
     printed(["dataset", "add", "notes", "--from", str(notes), "--text-column", "body", "--corpus", "small"], capfd)
     lines = printed(["run", "notes"], capfd).splitlines()
     order = [line.split()[0] for line in lines[:-1]]
-    assert sorted(order) == [
-        f"notes.{table}" for table in ("arrivals", "documents", "repositories", "signals", "texts", "verdicts")
-    ]
+    tables = (
+        "arrivals",
+        "dependencies",
+        "dependency_methods",
+        "documents",
+        "repositories",
+        "signals",
+        "texts",
+        "verdicts",
+    )
+    assert sorted(order) == [f"notes.{table}" for table in tables]
     assert order.index("notes.texts") < order.index("notes.signals") < order.index("notes.verdicts")
     assert all(" computed " in line and line.endswith("increments 0") for line in lines[:-1])
-    assert lines[-1] == "6 tables: 6 computed, 0 unchanged. Look: headrace ui"
+    assert lines[-1] == "8 tables: 8 computed, 0 unchanged. Look: headrace ui"
 
     again = from_json(["run", "notes"], capfd)
     assert {row["status"] for row in again} == {"unchanged"}

@@ -53,11 +53,14 @@ def test_a_dataset_and_a_corpus_become_chains_of_assets(declare: WriteDefs, tmp_
     graph = load_definitions().resolve_asset_graph()
     assert {".".join(asset.path) for asset in graph.get_all_asset_keys()} == {
         *(f"notes.{t}" for t in ("arrivals", "documents", "repositories", "texts", "signals", "verdicts")),
+        *(f"notes.{t}" for t in ("dependencies", "dependency_methods")),
         *(f"small.{t}" for t in ("increments", "members", "exact_duplicates", "survivors", "ordered", "tokenizer")),
         *(f"small.{t}" for t in ("vocabulary", "bags", "background", "signatures", "buckets", "bands", "pairs")),
         *(f"small.{t}" for t in ("large_buckets", "components", "removals", "thresholds")),
-        *(f"small.{t}" for t in ("tokens", "packed_notes_64", "packed_notes_128")),
+        *(f"small.{t}" for t in ("tokenizer_certificate", "tokens", "token_statistics")),
+        *(f"small.{t}" for t in ("packed_notes_64", "packed_notes_128")),
     }
+    assert key("notes.dependencies") in graph.get(key("small.ordered")).parent_keys
     assert key("small.removals") in graph.get(key("small.survivors")).parent_keys
     verdicts = graph.get(key("notes.verdicts"))
     assert verdicts.group_name == "notes"

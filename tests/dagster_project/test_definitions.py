@@ -13,8 +13,11 @@ import pytest
 from dagster_project.cli.project import load_definitions
 from tests.dagster_project.project import key
 
-DATASET_TABLES = ("arrivals", "documents", "repositories", "texts", "signals", "verdicts")
+DATASET_TABLES = (
+    *("arrivals", "documents", "repositories", "texts", "signals", "verdicts", "dependencies", "dependency_methods"),
+)
 CORPUS_TABLES = ("increments", "members", "exact_duplicates", "survivors", "ordered", "tokenizer", "tokens")
+TOKEN_TABLES = ("tokenizer_certificate", "token_statistics")
 NEAR_TABLES = (
     *("vocabulary", "bags", "background", "signatures", "buckets", "bands", "pairs", "large_buckets", "components"),
     *("removals", "thresholds"),
@@ -23,7 +26,7 @@ PACKED = tuple(f"packed_{dataset}_{length}" for dataset in ("python_code", "pyth
 TABLES = {
     **{f"python_code.{table}": "python_code" for table in DATASET_TABLES},
     **{f"python_docs.{table}": "python_docs" for table in DATASET_TABLES},
-    **{f"main.{table}": "main" for table in (*CORPUS_TABLES, *NEAR_TABLES, *PACKED)},
+    **{f"main.{table}": "main" for table in (*CORPUS_TABLES, *TOKEN_TABLES, *NEAR_TABLES, *PACKED)},
 }
 
 

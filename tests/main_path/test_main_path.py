@@ -31,8 +31,10 @@ pytestmark = pytest.mark.slow
 
 Rows = list[tuple[int, bytes]]
 
-_DATASET_TABLES = ("documents", "repositories", "arrivals", "texts", "signals", "verdicts")
-_CORPUS_TABLES = ("increments", "members", "exact_duplicates", "survivors", "ordered", "tokens")
+_DATASET_TABLES = (
+    *("documents", "repositories", "arrivals", "texts", "signals", "verdicts", "dependencies", "dependency_methods"),
+)
+_CORPUS_TABLES = ("increments", "members", "exact_duplicates", "survivors", "ordered", "tokens", "token_statistics")
 _NEAR_TABLES = ("bags", "signatures", "buckets", "bands", "pairs", "large_buckets", "components", "removals")
 _INCREMENTAL = {
     *(f"{dataset}.{table}" for dataset in ("tools", "notes") for table in _DATASET_TABLES),
@@ -50,6 +52,7 @@ _KEPT_TIDY = (
     "main.pairs",
     "main.tokenizer",
     "main.tokens",
+    "main.token_statistics",
     "main.packed_tools_256",
     "main.packed_notes_256",
 )
@@ -190,7 +193,8 @@ def test_a_second_corpus_computes_only_itself(story: Story) -> None:
     """A corpus over a dataset that is there already takes all its increments in as its own increment 0."""
     fresh = {table: places for table, places in story.second.computed.items() if table.startswith("prose.")}
     assert set(fresh.values()) == {"0"}
-    assert {f"prose.{table}" for table in (*_CORPUS_TABLES, "tokenizer", "packed_notes_128")} == set(fresh)
+    frozen = ("tokenizer", "tokenizer_certificate")
+    assert {f"prose.{table}" for table in (*_CORPUS_TABLES, *frozen, "packed_notes_128")} == set(fresh)
 
 
 def test_old_rows_and_the_tokenizer_are_unchanged(story: Story) -> None:

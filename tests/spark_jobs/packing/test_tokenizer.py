@@ -13,7 +13,8 @@ import pytest
 from spark_jobs.exceptions import ConfigError, InputError
 from spark_jobs.packing import tokenizer as tokenizer_module
 from spark_jobs.packing.byte_pairs import train_byte_pairs
-from spark_jobs.packing.tokenizer import TOKENIZER, TokenizerConfig, tokenizer
+from spark_jobs.packing.certificate import Certificate, certify
+from spark_jobs.packing.tokenizer import TOKENIZER, TOKENIZER_CERTIFICATE, TokenizerConfig, tokenizer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,7 +42,7 @@ def trained(
     """The step's one row, all documents but the last ten surviving."""
     texts = frame(spark, rows).repartition(partitions)
     survivors = frame(spark, [row for row in rows if row in documents()[:-10]]).drop("content").repartition(partitions)
-    found = tokenizer(survivors, texts, TokenizerConfig(**config)).collect()
+    found = tokenizer(survivors, texts, TokenizerConfig(**config)).frames["tokenizer"].collect()
     assert len(found) == 1
     return dict(found[0].asDict())
 
@@ -88,7 +89,8 @@ def test_a_given_file_is_taken_as_it_is(spark: SparkSession, tmp_path: Path) -> 
     config = TokenizerConfig(file=str(path))
     assert config.file_sha256 == hashlib.sha256(file.encode()).hexdigest()
     survivors = frame(spark, []).drop("content")
-    row = tokenizer(survivors, frame(spark, []), config).first()
+    output = tokenizer(survivors, frame(spark, []), config)
+    row = output.frames["tokenizer"].first()
     assert row is not None
     assert (row["file"], row["sha256"], row["end_of_document_id"]) == (file, config.file_sha256, 0)
 
@@ -118,7 +120,19 @@ def test_no_text_to_train_on_is_refused(spark: SparkSession) -> None:
 def test_columns_are_those_of_the_table(spark: SparkSession) -> None:
     """Names and types are as declared, and the checks hold."""
     rows = frame(spark, documents(20))
-    found = tokenizer(rows.drop("content"), rows, TokenizerConfig(vocabulary_size=300))
+    found = tokenizer(rows.drop("content"), rows, TokenizerConfig(vocabulary_size=300)).frames["tokenizer"]
     assert found.columns == [column.name for column in TOKENIZER.columns]
     assert dict(found.dtypes)["special_tokens"] == "map<string,int>"
     assert found.where(" and ".join(f"({check.predicate})" for check in TOKENIZER.checks)).count() == 1
+
+
+def test_the_certificate_lies_beside_the_tokenizer(spark: SparkSession) -> None:
+    """Its row is what `certify` says of the tokenizer's file, and can be read back from the table's columns."""
+    rows = frame(spark, documents(20))
+    frames = tokenizer(rows.drop("content"), rows, TokenizerConfig(vocabulary_size=300)).frames
+    assert frames["tokenizer_certificate"].columns == [column.name for column in TOKENIZER_CERTIFICATE.columns]
+    made, found = frames["tokenizer"].first(), frames["tokenizer_certificate"].first()
+    assert made is not None
+    assert found is not None
+    assert Certificate.from_row(found.asDict(recursive=True)) == certify(made["file"])
+    assert found["tokenizer_sha256"] == made["sha256"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,10 @@ from tokenizers import Tokenizer
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.packing.byte_pairs import train_byte_pairs
+from spark_jobs.packing.certificate import Certificate
+from spark_jobs.packing.fast_encoder import encoder_version, reference_version
 from spark_jobs.packing.tokens import TOKENS, TokensConfig, tokens
+from tests.spark_jobs.packing.encoders import needs_fast_encoder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -61,7 +65,10 @@ def run(
     )
     survivors = frame(spark, surviving()).drop("content").repartition(partitions)
     output = tokens(
-        survivors, frame(spark, documents).repartition(partitions), row, TokensConfig(batch_characters=batch)
+        survivors,
+        frame(spark, documents).repartition(partitions),
+        row,
+        TokensConfig(batch_characters=batch, use_fast_encoder=False),
     )
     assert output.properties == {"headrace.tokenizer-sha256": "ab", "headrace.vocabulary-size": "2000"}
     found = output.frames["tokens"]
@@ -93,6 +100,75 @@ def test_table_is_identical_for_1_2_and_7_partitions(spark: SparkSession, file: 
 def test_no_documents_give_no_rows(spark: SparkSession, file: str) -> None:
     """An empty increment works."""
     assert run(spark, file, [], 1, 100) == []
+
+
+def certificate_frame(spark: SparkSession, certificate: Certificate) -> DataFrame:
+    """A certificate as its table has it."""
+    kinds = "struct<first: int, last: int>"
+    columns = f"tokenizer_sha256 string, reference string, encoder string, refusal string, excluded array<{kinds}>"
+    return spark.createDataFrame([certificate.row()], f"{columns}, probe_count long")
+
+
+def tokenizer_frame(spark: SparkSession, file_text: str, vocabulary_size: int) -> DataFrame:
+    """The tokenizer's row."""
+    sizes = pa.array([vocabulary_size], pa.int32())
+    return spark.createDataFrame(pa.table({"file": [file_text], "sha256": ["ab"], "vocabulary_size": sizes}))
+
+
+@needs_fast_encoder
+def test_rows_are_equal_with_and_without_the_fast_encoder(spark: SparkSession, file: str) -> None:
+    """A valid certificate, one for other versions and none wanted: three ways to the same rows."""
+    stored = Certificate("ab", reference_version(), encoder_version(), None, ((0x088F, 0x088F),), 1)
+    texts = frame(spark, rows())
+    found = [
+        sorted(
+            tokens(
+                frame(spark, surviving()).drop("content"),
+                texts,
+                tokenizer_frame(spark, file, 2000),
+                TokensConfig(use_fast_encoder=wanted),
+                certificate_frame(spark, certificate),
+            )
+            .frames["tokens"]
+            .collect()
+        )
+        for wanted, certificate in ((True, stored), (True, replace(stored, refusal="none here")), (False, stored))
+    ]
+    assert len(found[0]) == len(surviving())
+    assert found[0] == found[1] == found[2]
+
+
+def test_a_tokenizer_without_a_fast_path_says_so(
+    spark: SparkSession, file: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One warning, with the reason; the rows are as ever."""
+    refused = Certificate("ab", reference_version(), encoder_version(), "its model is another", (), 0)
+    survivors = frame(spark, surviving()).drop("content")
+    stored = certificate_frame(spark, refused)
+    with caplog.at_level("WARNING", "spark_jobs.packing.tokens"):
+        tokens(survivors, frame(spark, rows()), tokenizer_frame(spark, file, 2000), TokensConfig(), stored)
+    assert "tokenizer ab has no certified fast encoder: its model is another" in caplog.text
+
+
+def test_a_token_id_outside_the_vocabulary_is_refused(spark: SparkSession, file: str) -> None:
+    """A tokenizer's row that says less than its file holds: the message names document, id and mend."""
+    config = TokensConfig(use_fast_encoder=False)
+    survivors = frame(spark, surviving()).drop("content")
+    output = tokens(survivors, frame(spark, rows()), tokenizer_frame(spark, file, 300), config)
+    with pytest.raises(Exception, match=r"document [0-9a-f]{32} has token id \d+, the vocabulary ends at 299"):
+        output.frames["tokens"].collect()
+
+
+def test_a_survivor_without_tokens_fails_the_audit(spark: SparkSession, file: str) -> None:
+    """A survivor that has no text is found by the table's proof; one whose text is empty is a row of no token."""
+    (proof,) = TOKENS.proofs
+    survivors = frame(spark, surviving()).drop("content")
+    missing = rows()[1:]
+    config = TokensConfig(use_fast_encoder=False)
+    for texts, lost in ((rows(), []), (missing, [rows()[0]["doc_id"]])):
+        found = tokens(survivors, frame(spark, texts), tokenizer_frame(spark, file, 2000), config).frames["tokens"]
+        broken = proof.violations(found, {"survivors": survivors}, 0, config)
+        assert [row["doc_id"] for row in broken.collect()] == lost
 
 
 def test_a_missing_tokenizer_is_refused(spark: SparkSession) -> None:

@@ -35,18 +35,70 @@ class SourceSpec(_message.Message):
     def __init__(self, table: _Optional[str] = ..., name: _Optional[str] = ..., weight: _Optional[str] = ..., snapshot: _Optional[str] = ..., max_epochs: _Optional[int] = ..., on_exhausted: _Optional[_Union[OnExhausted, str]] = ..., live: _Optional[bool] = ...) -> None: ...
 
 class CreateBlendRequest(_message.Message):
-    __slots__ = ("sources", "seed", "name", "block_rows", "group_blocks")
+    __slots__ = ("sources", "seed", "name", "block_rows", "group_blocks", "schedule", "allow_repeat")
     SOURCES_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     BLOCK_ROWS_FIELD_NUMBER: _ClassVar[int]
     GROUP_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    ALLOW_REPEAT_FIELD_NUMBER: _ClassVar[int]
     sources: _containers.RepeatedCompositeFieldContainer[SourceSpec]
     seed: int
     name: str
     block_rows: int
     group_blocks: int
-    def __init__(self, sources: _Optional[_Iterable[_Union[SourceSpec, _Mapping]]] = ..., seed: _Optional[int] = ..., name: _Optional[str] = ..., block_rows: _Optional[int] = ..., group_blocks: _Optional[int] = ...) -> None: ...
+    schedule: _containers.RepeatedCompositeFieldContainer[Stage]
+    allow_repeat: bool
+    def __init__(self, sources: _Optional[_Iterable[_Union[SourceSpec, _Mapping]]] = ..., seed: _Optional[int] = ..., name: _Optional[str] = ..., block_rows: _Optional[int] = ..., group_blocks: _Optional[int] = ..., schedule: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ..., allow_repeat: _Optional[bool] = ...) -> None: ...
+
+class Stage(_message.Message):
+    __slots__ = ("from_offset", "changes", "align")
+    FROM_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    ALIGN_FIELD_NUMBER: _ClassVar[int]
+    from_offset: int
+    changes: _containers.RepeatedCompositeFieldContainer[SourceChange]
+    align: bool
+    def __init__(self, from_offset: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[SourceChange, _Mapping]]] = ..., align: _Optional[bool] = ...) -> None: ...
+
+class SourceChange(_message.Message):
+    __slots__ = ("name", "remove", "table", "weight", "snapshot", "max_epochs", "on_exhausted", "live")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    MAX_EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    ON_EXHAUSTED_FIELD_NUMBER: _ClassVar[int]
+    LIVE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    remove: bool
+    table: str
+    weight: str
+    snapshot: str
+    max_epochs: int
+    on_exhausted: OnExhausted
+    live: bool
+    def __init__(self, name: _Optional[str] = ..., remove: _Optional[bool] = ..., table: _Optional[str] = ..., weight: _Optional[str] = ..., snapshot: _Optional[str] = ..., max_epochs: _Optional[int] = ..., on_exhausted: _Optional[_Union[OnExhausted, str]] = ..., live: _Optional[bool] = ...) -> None: ...
+
+class UpdateBlendRequest(_message.Message):
+    __slots__ = ("parent", "from_offset", "changes", "align", "name", "allow_repeat", "schedule")
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    FROM_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    ALIGN_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ALLOW_REPEAT_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    parent: str
+    from_offset: int
+    changes: _containers.RepeatedCompositeFieldContainer[SourceChange]
+    align: bool
+    name: str
+    allow_repeat: bool
+    schedule: _containers.RepeatedCompositeFieldContainer[Stage]
+    def __init__(self, parent: _Optional[str] = ..., from_offset: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[SourceChange, _Mapping]]] = ..., align: _Optional[bool] = ..., name: _Optional[str] = ..., allow_repeat: _Optional[bool] = ..., schedule: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ...) -> None: ...
 
 class GetBlendRequest(_message.Message):
     __slots__ = ("blend",)
@@ -55,14 +107,28 @@ class GetBlendRequest(_message.Message):
     def __init__(self, blend: _Optional[str] = ...) -> None: ...
 
 class ListBlendsRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("page_size", "page_token")
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    page_size: int
+    page_token: str
+    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ListBlendsResponse(_message.Message):
-    __slots__ = ("blends",)
+    __slots__ = ("blends", "next_page_token")
     BLENDS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     blends: _containers.RepeatedCompositeFieldContainer[Blend]
-    def __init__(self, blends: _Optional[_Iterable[_Union[Blend, _Mapping]]] = ...) -> None: ...
+    next_page_token: str
+    def __init__(self, blends: _Optional[_Iterable[_Union[Blend, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class DescribeBlendRequest(_message.Message):
+    __slots__ = ("blend", "offset")
+    BLEND_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    blend: str
+    offset: int
+    def __init__(self, blend: _Optional[str] = ..., offset: _Optional[int] = ...) -> None: ...
 
 class WindowFacts(_message.Message):
     __slots__ = ("window_tokens", "tokenizer_sha256", "vocabulary_size", "end_of_document_id", "padding_id")
@@ -79,7 +145,7 @@ class WindowFacts(_message.Message):
     def __init__(self, window_tokens: _Optional[int] = ..., tokenizer_sha256: _Optional[str] = ..., vocabulary_size: _Optional[int] = ..., end_of_document_id: _Optional[int] = ..., padding_id: _Optional[int] = ...) -> None: ...
 
 class BlendSource(_message.Message):
-    __slots__ = ("name", "table", "table_uuid", "snapshot_id", "rows", "weight", "max_epochs", "on_exhausted")
+    __slots__ = ("name", "table", "table_uuid", "snapshot_id", "rows", "weight", "max_epochs", "on_exhausted", "live")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TABLE_FIELD_NUMBER: _ClassVar[int]
     TABLE_UUID_FIELD_NUMBER: _ClassVar[int]
@@ -88,6 +154,7 @@ class BlendSource(_message.Message):
     WEIGHT_FIELD_NUMBER: _ClassVar[int]
     MAX_EPOCHS_FIELD_NUMBER: _ClassVar[int]
     ON_EXHAUSTED_FIELD_NUMBER: _ClassVar[int]
+    LIVE_FIELD_NUMBER: _ClassVar[int]
     name: str
     table: str
     table_uuid: str
@@ -96,10 +163,11 @@ class BlendSource(_message.Message):
     weight: int
     max_epochs: int
     on_exhausted: OnExhausted
-    def __init__(self, name: _Optional[str] = ..., table: _Optional[str] = ..., table_uuid: _Optional[str] = ..., snapshot_id: _Optional[int] = ..., rows: _Optional[int] = ..., weight: _Optional[int] = ..., max_epochs: _Optional[int] = ..., on_exhausted: _Optional[_Union[OnExhausted, str]] = ...) -> None: ...
+    live: bool
+    def __init__(self, name: _Optional[str] = ..., table: _Optional[str] = ..., table_uuid: _Optional[str] = ..., snapshot_id: _Optional[int] = ..., rows: _Optional[int] = ..., weight: _Optional[int] = ..., max_epochs: _Optional[int] = ..., on_exhausted: _Optional[_Union[OnExhausted, str]] = ..., live: _Optional[bool] = ...) -> None: ...
 
 class Blend(_message.Message):
-    __slots__ = ("id", "names", "config_json", "window", "sources", "seed", "end")
+    __slots__ = ("id", "names", "config_json", "window", "sources", "seed", "end", "parent", "from_offset")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAMES_FIELD_NUMBER: _ClassVar[int]
     CONFIG_JSON_FIELD_NUMBER: _ClassVar[int]
@@ -107,6 +175,8 @@ class Blend(_message.Message):
     SOURCES_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    FROM_OFFSET_FIELD_NUMBER: _ClassVar[int]
     id: str
     names: _containers.RepeatedScalarFieldContainer[str]
     config_json: str
@@ -114,4 +184,60 @@ class Blend(_message.Message):
     sources: _containers.RepeatedCompositeFieldContainer[BlendSource]
     seed: int
     end: int
-    def __init__(self, id: _Optional[str] = ..., names: _Optional[_Iterable[str]] = ..., config_json: _Optional[str] = ..., window: _Optional[_Union[WindowFacts, _Mapping]] = ..., sources: _Optional[_Iterable[_Union[BlendSource, _Mapping]]] = ..., seed: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
+    parent: str
+    from_offset: int
+    def __init__(self, id: _Optional[str] = ..., names: _Optional[_Iterable[str]] = ..., config_json: _Optional[str] = ..., window: _Optional[_Union[WindowFacts, _Mapping]] = ..., sources: _Optional[_Iterable[_Union[BlendSource, _Mapping]]] = ..., seed: _Optional[int] = ..., end: _Optional[int] = ..., parent: _Optional[str] = ..., from_offset: _Optional[int] = ...) -> None: ...
+
+class BlendDescription(_message.Message):
+    __slots__ = ("blend", "offset", "sources", "tokens", "segments")
+    BLEND_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    SOURCES_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    blend: Blend
+    offset: int
+    sources: _containers.RepeatedCompositeFieldContainer[SourceDescription]
+    tokens: int
+    segments: _containers.RepeatedCompositeFieldContainer[SegmentDescription]
+    def __init__(self, blend: _Optional[_Union[Blend, _Mapping]] = ..., offset: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[SourceDescription, _Mapping]]] = ..., tokens: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[SegmentDescription, _Mapping]]] = ...) -> None: ...
+
+class SourceDescription(_message.Message):
+    __slots__ = ("name", "table", "rows", "tokens", "expected_rows", "share", "expected_share", "epochs", "runs_out_at", "active", "live", "excised_documents")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_ROWS_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_SHARE_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    RUNS_OUT_AT_FIELD_NUMBER: _ClassVar[int]
+    ACTIVE_FIELD_NUMBER: _ClassVar[int]
+    LIVE_FIELD_NUMBER: _ClassVar[int]
+    EXCISED_DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    table: str
+    rows: int
+    tokens: int
+    expected_rows: float
+    share: float
+    expected_share: float
+    epochs: float
+    runs_out_at: int
+    active: bool
+    live: bool
+    excised_documents: int
+    def __init__(self, name: _Optional[str] = ..., table: _Optional[str] = ..., rows: _Optional[int] = ..., tokens: _Optional[int] = ..., expected_rows: _Optional[float] = ..., share: _Optional[float] = ..., expected_share: _Optional[float] = ..., epochs: _Optional[float] = ..., runs_out_at: _Optional[int] = ..., active: _Optional[bool] = ..., live: _Optional[bool] = ..., excised_documents: _Optional[int] = ...) -> None: ...
+
+class SegmentDescription(_message.Message):
+    __slots__ = ("start", "end", "names", "weights")
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    start: int
+    end: int
+    names: _containers.RepeatedScalarFieldContainer[str]
+    weights: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, start: _Optional[int] = ..., end: _Optional[int] = ..., names: _Optional[_Iterable[str]] = ..., weights: _Optional[_Iterable[int]] = ...) -> None: ...

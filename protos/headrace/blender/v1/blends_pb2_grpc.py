@@ -39,6 +39,11 @@ class BlendServiceStub:
                 request_serializer=headrace_dot_blender_dot_v1_dot_blends__pb2.CreateBlendRequest.SerializeToString,
                 response_deserializer=headrace_dot_blender_dot_v1_dot_blends__pb2.Blend.FromString,
                 _registered_method=True)
+        self.UpdateBlend = channel.unary_unary(
+                '/headrace.blender.v1.BlendService/UpdateBlend',
+                request_serializer=headrace_dot_blender_dot_v1_dot_blends__pb2.UpdateBlendRequest.SerializeToString,
+                response_deserializer=headrace_dot_blender_dot_v1_dot_blends__pb2.Blend.FromString,
+                _registered_method=True)
         self.GetBlend = channel.unary_unary(
                 '/headrace.blender.v1.BlendService/GetBlend',
                 request_serializer=headrace_dot_blender_dot_v1_dot_blends__pb2.GetBlendRequest.SerializeToString,
@@ -49,6 +54,11 @@ class BlendServiceStub:
                 request_serializer=headrace_dot_blender_dot_v1_dot_blends__pb2.ListBlendsRequest.SerializeToString,
                 response_deserializer=headrace_dot_blender_dot_v1_dot_blends__pb2.ListBlendsResponse.FromString,
                 _registered_method=True)
+        self.DescribeBlend = channel.unary_unary(
+                '/headrace.blender.v1.BlendService/DescribeBlend',
+                request_serializer=headrace_dot_blender_dot_v1_dot_blends__pb2.DescribeBlendRequest.SerializeToString,
+                response_deserializer=headrace_dot_blender_dot_v1_dot_blends__pb2.BlendDescription.FromString,
+                _registered_method=True)
 
 
 class BlendServiceServicer:
@@ -57,6 +67,14 @@ class BlendServiceServicer:
     def CreateBlend(self, request, context):
         """Checks the sources, pins their snapshots and stores the config. The same request over the same snapshots gives the
         same id. Every mistake in the request is reported at once (INVALID_ARGUMENT).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateBlend(self, request, context):
+        """Makes a child: row for row its parent before from_offset, after it every source goes on where it was.
+        FAILED_PRECONDITION where that cannot be exact (a shrunk, repacked or other table; an END source with nothing left).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -75,12 +93,24 @@ class BlendServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DescribeBlend(self, request, context):
+        """What a blend has read at an offset, and when its sources run out. Reads no rows.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_BlendServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'CreateBlend': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateBlend,
                     request_deserializer=headrace_dot_blender_dot_v1_dot_blends__pb2.CreateBlendRequest.FromString,
+                    response_serializer=headrace_dot_blender_dot_v1_dot_blends__pb2.Blend.SerializeToString,
+            ),
+            'UpdateBlend': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateBlend,
+                    request_deserializer=headrace_dot_blender_dot_v1_dot_blends__pb2.UpdateBlendRequest.FromString,
                     response_serializer=headrace_dot_blender_dot_v1_dot_blends__pb2.Blend.SerializeToString,
             ),
             'GetBlend': grpc.unary_unary_rpc_method_handler(
@@ -92,6 +122,11 @@ def add_BlendServiceServicer_to_server(servicer, server):
                     servicer.ListBlends,
                     request_deserializer=headrace_dot_blender_dot_v1_dot_blends__pb2.ListBlendsRequest.FromString,
                     response_serializer=headrace_dot_blender_dot_v1_dot_blends__pb2.ListBlendsResponse.SerializeToString,
+            ),
+            'DescribeBlend': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeBlend,
+                    request_deserializer=headrace_dot_blender_dot_v1_dot_blends__pb2.DescribeBlendRequest.FromString,
+                    response_serializer=headrace_dot_blender_dot_v1_dot_blends__pb2.BlendDescription.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -120,6 +155,33 @@ class BlendService:
             target,
             '/headrace.blender.v1.BlendService/CreateBlend',
             headrace_dot_blender_dot_v1_dot_blends__pb2.CreateBlendRequest.SerializeToString,
+            headrace_dot_blender_dot_v1_dot_blends__pb2.Blend.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateBlend(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.blender.v1.BlendService/UpdateBlend',
+            headrace_dot_blender_dot_v1_dot_blends__pb2.UpdateBlendRequest.SerializeToString,
             headrace_dot_blender_dot_v1_dot_blends__pb2.Blend.FromString,
             options,
             channel_credentials,
@@ -175,6 +237,33 @@ class BlendService:
             '/headrace.blender.v1.BlendService/ListBlends',
             headrace_dot_blender_dot_v1_dot_blends__pb2.ListBlendsRequest.SerializeToString,
             headrace_dot_blender_dot_v1_dot_blends__pb2.ListBlendsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeBlend(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.blender.v1.BlendService/DescribeBlend',
+            headrace_dot_blender_dot_v1_dot_blends__pb2.DescribeBlendRequest.SerializeToString,
+            headrace_dot_blender_dot_v1_dot_blends__pb2.BlendDescription.FromString,
             options,
             channel_credentials,
             insecure,

@@ -7,20 +7,22 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ReadBlendRequest(_message.Message):
-    __slots__ = ("blend", "offset", "rows", "slice", "expected", "max_batch_rows")
+    __slots__ = ("blend", "offset", "rows", "slice", "expected", "max_batch_rows", "wait_seconds")
     BLEND_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     SLICE_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_FIELD_NUMBER: _ClassVar[int]
     MAX_BATCH_ROWS_FIELD_NUMBER: _ClassVar[int]
+    WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     blend: str
     offset: int
     rows: int
     slice: Slice
     expected: ExpectedWindow
     max_batch_rows: int
-    def __init__(self, blend: _Optional[str] = ..., offset: _Optional[int] = ..., rows: _Optional[int] = ..., slice: _Optional[_Union[Slice, _Mapping]] = ..., expected: _Optional[_Union[ExpectedWindow, _Mapping]] = ..., max_batch_rows: _Optional[int] = ...) -> None: ...
+    wait_seconds: float
+    def __init__(self, blend: _Optional[str] = ..., offset: _Optional[int] = ..., rows: _Optional[int] = ..., slice: _Optional[_Union[Slice, _Mapping]] = ..., expected: _Optional[_Union[ExpectedWindow, _Mapping]] = ..., max_batch_rows: _Optional[int] = ..., wait_seconds: _Optional[float] = ...) -> None: ...
 
 class Slice(_message.Message):
     __slots__ = ("step_rows", "rank", "world_size", "uneven")
@@ -45,7 +47,7 @@ class ExpectedWindow(_message.Message):
     def __init__(self, window_tokens: _Optional[int] = ..., tokenizer_sha256: _Optional[str] = ..., vocabulary_size: _Optional[int] = ...) -> None: ...
 
 class RowBatch(_message.Message):
-    __slots__ = ("offset", "rows", "window_tokens", "token_bytes", "input_ids", "token_counts", "source_names", "sources", "epochs", "ordinals", "segments", "end_of_blend")
+    __slots__ = ("offset", "rows", "window_tokens", "token_bytes", "input_ids", "token_counts", "source_names", "sources", "epochs", "ordinals", "segments", "end_of_blend", "waiting_for")
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     WINDOW_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -58,6 +60,7 @@ class RowBatch(_message.Message):
     ORDINALS_FIELD_NUMBER: _ClassVar[int]
     SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     END_OF_BLEND_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FOR_FIELD_NUMBER: _ClassVar[int]
     offset: int
     rows: int
     window_tokens: int
@@ -70,7 +73,8 @@ class RowBatch(_message.Message):
     ordinals: bytes
     segments: Segments
     end_of_blend: bool
-    def __init__(self, offset: _Optional[int] = ..., rows: _Optional[int] = ..., window_tokens: _Optional[int] = ..., token_bytes: _Optional[int] = ..., input_ids: _Optional[bytes] = ..., token_counts: _Optional[bytes] = ..., source_names: _Optional[_Iterable[str]] = ..., sources: _Optional[bytes] = ..., epochs: _Optional[bytes] = ..., ordinals: _Optional[bytes] = ..., segments: _Optional[_Union[Segments, _Mapping]] = ..., end_of_blend: _Optional[bool] = ...) -> None: ...
+    waiting_for: str
+    def __init__(self, offset: _Optional[int] = ..., rows: _Optional[int] = ..., window_tokens: _Optional[int] = ..., token_bytes: _Optional[int] = ..., input_ids: _Optional[bytes] = ..., token_counts: _Optional[bytes] = ..., source_names: _Optional[_Iterable[str]] = ..., sources: _Optional[bytes] = ..., epochs: _Optional[bytes] = ..., ordinals: _Optional[bytes] = ..., segments: _Optional[_Union[Segments, _Mapping]] = ..., end_of_blend: _Optional[bool] = ..., waiting_for: _Optional[str] = ...) -> None: ...
 
 class Segments(_message.Message):
     __slots__ = ("counts", "doc_ids", "doc_id_lengths", "document_starts", "token_counts", "window_starts")

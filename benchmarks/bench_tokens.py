@@ -1,0 +1,171 @@
+"""Encoding on real data: the fast encoder behind its certificate against the reference, on code and on prose.
+
+    python benchmarks/bench_tokens.py [--tokenizer FILE] [--megabytes 40] [--compare all] [--from DIRECTORY ...]
+
+Code is the Python sources of the installed distributions, prose the RFCs of REAL_DATA_DIR. One process, one core (the
+reference's threads are off); every text is new, and both encode in the same run: the fast encoder all of it, the
+reference as much as it gets through in some seconds, or with `--compare all` everything, which takes minutes. Ids are
+compared on all that both encoded. Cold is the first 8 MB after both encoders are loaded, warm the rest; peak memory is
+that of a process that encodes one document of 100 MB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from spark_jobs.packing.byte_pairs import Encoder, train_byte_pairs
+from spark_jobs.packing.certificate import Certificate, certify
+from spark_jobs.packing.document_encoder import DocumentColumn, DocumentEncoder
+
+_COLD_BYTES = 8_000_000
+_REFERENCE_SECONDS = 8.0
+_LONG = """
+import resource, sys, time
+import pyarrow as pa
+from spark_jobs.packing.certificate import Certificate
+from spark_jobs.packing.document_encoder import DocumentColumn, DocumentEncoder
+from spark_jobs.packing.fast_encoder import encoder_version, reference_version
+certificate = Certificate("", reference_version(), encoder_version(), None, (), 0)
+data = open(sys.argv[2], "rb").read()
+text = (data * (100_000_000 // len(data) + 1))[:100_000_000].decode(errors="ignore")
+column = DocumentColumn(pa.array([text], pa.large_string()), pa.array(["a"]))
+del data, text
+encoder = DocumentEncoder(open(sys.argv[1]).read(), certificate, 1 << 18)
+list(encoder.encode(DocumentColumn(pa.array(["warm up"]), pa.array(["a"]))))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+started = time.process_time()
+(ids,) = encoder.encode(column)
+seconds = time.process_time() - started
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(f"one document of 100 MB: {100 / seconds:.0f} MB/s, {len(ids):,} tokens, peak {peak / 1024:,.0f} MB, "
+      f"of them {(peak - before) / 1024:,.0f} MB more than before")
+"""
+
+
+def main() -> None:
+    """Measure and print."""
+    arguments = parse_arguments()
+    code = list(read_sources([Path(path) for path in arguments.sources], arguments.megabytes * 1_000_000))
+    file = Path(arguments.tokenizer).read_text() if arguments.tokenizer else train_byte_pairs(code[::4], 32768, 2)
+    started = time.perf_counter()
+    certificate = certify(file)
+    print(
+        f"certificate: {time.perf_counter() - started:.1f} s, {certificate.probe_count:,} probes, "
+        f"{int(certificate.excluded_table().sum()):,} code points excluded, {certificate.refusal or 'fast path'}"
+    )
+    started = time.perf_counter()
+    list(DocumentEncoder(file, certificate, 1 << 18).encode(DocumentColumn(pa.array(["loads"]), pa.array(["a"]))))
+    print(f"both encoders loaded, one document encoded and checked: {time.perf_counter() - started:.2f} s")
+    print(
+        "texts   documents     MB  slow path  cold MB/s  warm MB/s  all MB/s  reference MB/s  ratio  compared MB"
+        "  differ"
+    )
+    compare_seconds = np.inf if arguments.compare == "all" else _REFERENCE_SECONDS
+    for name, texts in (("code", code), ("prose", list(read_rfcs(arguments.megabytes * 1_000_000)))):
+        if texts:
+            print_speeds(name, texts, file, certificate, compare_seconds)
+    print(f"peak memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MB")
+    print_long(file, code)
+
+
+def parse_arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--from", dest="sources", nargs="*", default=[sysconfig.get_path("purelib")])
+    parser.add_argument("--tokenizer", help="a tokenizer.json; by default one is trained on a quarter of the code")
+    parser.add_argument("--megabytes", type=int, default=40)
+    parser.add_argument("--compare", choices=["some", "all"], default="some")
+    return parser.parse_args()
+
+
+def read_sources(folders: list[Path], limit: int) -> Iterator[str]:
+    """Distinct source files that are UTF-8, in path order, up to `limit` bytes."""
+    seen: set[bytes] = set()
+    for path in (path for folder in folders for path in sorted(folder.rglob("*.py"))):
+        data = path.read_bytes()
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            continue
+        limit -= len(data)
+        if limit < 0:
+            return
+        if text and data not in seen:
+            seen.add(data)
+            yield text
+
+
+def read_rfcs(limit: int) -> Iterator[str]:
+    """RFCs up to `limit` bytes; none where the data is not there."""
+    root = Path(os.environ.get("REAL_DATA_DIR", Path(__file__).parents[1].parent / "shared" / "data"))
+    path = root / "rfc.parquet"
+    for text in pq.read_table(path, columns=["text"])["text"].to_pylist() if path.is_file() else []:
+        limit -= len(text.encode())
+        if limit < 0:
+            return
+        yield text
+
+
+def print_speeds(name: str, texts: list[str], file: str, certificate: Certificate, compare_seconds: float) -> None:
+    """One row: the document encoder on all texts, the reference on as many as the time allows."""
+    encoder = DocumentEncoder(file, certificate, 1 << 18)
+    list(encoder.encode(DocumentColumn(pa.array(["loads"]), pa.array(["a"]))))
+    column = DocumentColumn(
+        pa.array(texts, pa.large_string()), pa.array([f"{number:032x}" for number in range(len(texts))])
+    )
+    sizes = np.array([len(text.encode()) for text in texts])
+    ends = np.zeros(len(texts))
+    found = []
+    started = time.process_time()
+    for number, ids in enumerate(encoder.encode(column)):
+        found.append(ids)
+        ends[number] = time.process_time() - started
+    done = np.cumsum(sizes)
+    cold = min(int(np.searchsorted(done, _COLD_BYTES)), len(texts) - 2)
+    warm = (done[-1] - done[cold]) / (ends[-1] - ends[cold]) / 1e6
+    reference = Encoder(file)
+    began, compared, differing = time.process_time(), 0, 0
+    for text, size, ids in zip(texts, sizes.tolist(), found, strict=True):
+        (expected,) = reference.encode([text], 1 << 18)
+        differing += not np.array_equal(expected, ids)
+        compared += size
+        if time.process_time() - began > compare_seconds:
+            break
+    slow = compared / (time.process_time() - began) / 1e6
+    whole = done[-1] / ends[-1] / 1e6
+    print(
+        f"{name:6}  {len(texts):9,}  {done[-1] / 1e6:5.0f}  {encoder.tally.reference:9,}"
+        f"  {done[cold] / ends[cold] / 1e6:9.0f}  {warm:9.0f}  {whole:8.0f}  {slow:14.2f}  {whole / slow:5.0f}"
+        f"  {compared / 1e6:11.1f}  {differing:6}",
+        flush=True,
+    )
+
+
+def print_long(file: str, texts: list[str]) -> None:
+    """Time and memory of one long document, in a process of its own."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer, data = Path(folder, "tokenizer.json"), Path(folder, "text")
+        tokenizer.write_text(file)
+        data.write_text("".join(texts))
+        command = [sys.executable, "-c", _LONG, str(tokenizer), str(data)]
+        print(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
+
+
+if __name__ == "__main__":
+    main()

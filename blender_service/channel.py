@@ -1,0 +1,140 @@
+"""A client's connection: TLS, its token, and the name of its training run. Needs grpcio only.
+
+channel = open_channel("blender.example:7170", Identity(token_file="token", authority="ca.pem", run="llm-7b"))
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import grpc
+
+from blender_service.exceptions import UnauthenticatedError
+
+TOKEN_VARIABLE: Final = "HEADRACE_TOKEN"
+
+Options = Sequence[tuple[str, Any]]
+
+
+class Identity(NamedTuple):
+    """Who a client is, and what for it reads.
+
+    Attributes:
+        token: bearer token; empty for the one of `token_file`, or of the variable `HEADRACE_TOKEN`.
+        token_file: file that holds it, read at every call, so that it can be renewed.
+        authority: PEM file of what signed the server's certificate; with it (or with `tls`) the connection is TLS.
+        tls: use TLS with the authorities that the machine trusts.
+        certificate: PEM file that shows who the client is (mTLS).
+        key: PEM file of the certificate's key.
+        run: name of the training run, kept by the server; empty for none.
+        run_notes: free text, kept with the run.
+        code_version: of the training code, kept with the run.
+    """
+
+    token: str = ""
+    token_file: str = ""
+    authority: str = ""
+    tls: bool = False
+    certificate: str = ""
+    key: str = ""
+    run: str = ""
+    run_notes: str = ""
+    code_version: str = ""
+
+
+def open_channel(
+    address: str, identity: Identity, options: Options = (), environment: Mapping[str, str] | None = None
+) -> grpc.Channel:
+    """Give a channel whose calls say who the client is.
+
+    Args:
+        address: host:port.
+        identity: who it is.
+        options: of gRPC.
+        environment: where `HEADRACE_TOKEN` is looked up; the process's own if None.
+
+    Raises:
+        UnauthenticatedError: a file of TLS cannot be read.
+    """
+    if identity.tls or identity.authority or identity.certificate:
+        credentials = grpc.ssl_channel_credentials(
+            root_certificates=_read(identity.authority),
+            private_key=_read(identity.key),
+            certificate_chain=_read(identity.certificate),
+        )
+        channel = grpc.secure_channel(address, credentials, options=tuple(options))
+    else:
+        channel = grpc.insecure_channel(address, options=tuple(options))
+    adds = _AddsMetadata(lambda: metadata_of(identity, os.environ if environment is None else environment))
+    return grpc.intercept_channel(channel, adds)
+
+
+def metadata_of(identity: Identity, environment: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Give the metadata of a call.
+
+    Raises:
+        UnauthenticatedError: the file of the token cannot be read, or a value cannot travel in metadata.
+    """
+    token = identity.token
+    if not token and identity.token_file:
+        token = (_read(identity.token_file) or b"").decode(errors="replace").strip()
+    token = token or environment.get(TOKEN_VARIABLE, "")
+    named = (
+        ("authorization", f"Bearer {token}" if token else ""),
+        ("headrace-run", identity.run),
+        ("headrace-run-notes", " ".join(identity.run_notes.split())),
+        ("headrace-code-version", identity.code_version),
+    )
+    for key, value in named:
+        if not all(" " <= character <= "~" for character in value):
+            raise UnauthenticatedError(f"metadata {key}: has characters that cannot travel; use printable ASCII")
+    return [(key, value) for key, value in named if value]
+
+
+def _read(path: str) -> bytes | None:
+    """Read a file, None for no path."""
+    if not path:
+        return None
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise UnauthenticatedError(f"{path}: {error.strerror}; restore the file, or name another") from error
+
+
+class _Details(NamedTuple):
+    """Details of a call, as gRPC passes them on."""
+
+    method: str
+    timeout: float | None
+    metadata: Sequence[tuple[str, str | bytes]] | None
+    credentials: grpc.CallCredentials | None
+    wait_for_ready: bool | None
+    compression: grpc.Compression | None
+
+
+class _AddsMetadata(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor):
+    """Adds metadata to every call."""
+
+    def __init__(self, metadata: Callable[[], list[tuple[str, str]]]) -> None:
+        self._metadata = metadata
+
+    def intercept_unary_unary(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
+        """Add to a call with one answer."""
+        return continuation(self._with(client_call_details), request)
+
+    def intercept_unary_stream(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
+        """Add to a call with many answers."""
+        return continuation(self._with(client_call_details), request)
+
+    def _with(self, details: Any) -> _Details:
+        return _Details(
+            details.method,
+            details.timeout,
+            [*(details.metadata or ()), *self._metadata()],
+            details.credentials,
+            details.wait_for_ready,
+            details.compression,
+        )

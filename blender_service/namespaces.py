@@ -1,0 +1,76 @@
+"""Namespace rules: which principal may blend and read which namespace.
+
+    [[rule]]
+    principals = ["pretraining", "team-*"]
+    namespaces = ["main", "python_*"]
+
+Without any rule everybody may read everything. As soon as there is one, what no rule allows is denied. `*` stands for
+any characters. Whoever reads a corpus reads what was made of all its datasets, so a corpus takes a rule for its own
+namespace and for each of its datasets.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import tomllib
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from blender_service.exceptions import AccessConfigError
+
+PrincipalPattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.@/*-]{1,128}$")]
+NamespacePattern = Annotated[str, Field(pattern=r"^[a-z0-9_*]{1,64}$")]
+
+
+class Rule(BaseModel):
+    """Some principals and the namespaces that they may read."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    principals: list[PrincipalPattern] = Field(min_length=1, description="names of callers; * for any characters")
+    namespaces: list[NamespacePattern] = Field(description="namespaces of the lake; * for any characters")
+
+    def allows(self, principal: str, namespace: str) -> bool:
+        """Whether this rule lets a principal read a namespace."""
+        return _matches(principal, self.principals) and _matches(namespace, self.namespaces)
+
+
+class NamespaceRules(BaseModel):
+    """All rules; one that allows is enough."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    rule: list[Rule] = Field(default=[], description="in any order")
+
+    def allow(self, principal: str, namespace: str) -> bool:
+        """Whether a principal may read a namespace."""
+        return not self.rule or any(rule.allows(principal, namespace) for rule in self.rule)
+
+
+def parse_rules(where: str, text: str) -> NamespaceRules:
+    """Read rules from TOML.
+
+    Args:
+        where: name of the file, for messages.
+        text: its content.
+
+    Raises:
+        AccessConfigError: it is no TOML, or a rule is wrong.
+    """
+    try:
+        return NamespaceRules.model_validate(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise AccessConfigError(f"{where}: is not TOML: {error}; write [[rule]] with principals and namespaces") from (
+            error
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise AccessConfigError(
+            f"{where}: {place}: {first['msg']}; write [[rule]] with principals = [..] and namespaces = [..]"
+        ) from error
+
+
+def _matches(name: str, patterns: list[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)

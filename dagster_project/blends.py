@@ -1,0 +1,230 @@
+"""Blends declared in the project: an asset `blends/<name>` that creates the blend, or says that it is unchanged.
+
+A change of weights is then a reviewed change of a file. What was made never changes: every different blend gets the
+next name, `<name>.1`, `<name>.2`, .., so a run that is under way is not touched, and one that shall follow is given the
+new name. The declaration with the tables as they are decides the blend: more data or other weights make another one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import dagster as dg
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from dagster_project.exceptions import DefinitionError
+from dagster_project.run_config import bind_config
+
+if TYPE_CHECKING:
+    from blender_service.config import BlendConfig
+    from blender_service.description import BlendDescription
+    from blender_service.serving import Blender
+    from blender_service.specification import BlendSpec, Stage, UpdateSpec
+
+BLENDS = "blends"
+
+
+def _weight_text(value: Any) -> Any:
+    """Weights are decimal text; YAML turns 0.7 into a number, whose shortest form is what was written."""
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+Weight = Annotated[str, BeforeValidator(_weight_text), Field(pattern=r"^[0-9./ ]+$")]
+
+
+class _Declared(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SourceDeclaration(_Declared):
+    """A source of a new blend."""
+
+    table: str = Field(pattern=r"^\w+\.\w+$", description="packed table, namespace.table")
+    weight: Weight = Field("1", description="rows read in proportion to it, a decimal or a fraction")
+    name: str = Field("", description="identity inside the blend; the table's identifier by default")
+    snapshot: str = Field("", description="id, tag or branch to pin; the current one by default")
+    max_epochs: int | None = Field(None, ge=0, description="passes, 1 by default; 0 goes round without end")
+    on_exhausted: str | None = Field(None, pattern="^(END|CONTINUE)$", description="what happens when it runs out; END")
+    live: bool = Field(False, description="follow the table as it grows")
+
+
+class ChangeDeclaration(_Declared):
+    """What happens to one source from an offset on."""
+
+    name: str = Field(description="of the source")
+    remove: bool = Field(False, description="leave it out from now on")
+    table: str = Field("", pattern=r"^(\w+\.\w+)?$", description="packed table, for a new source")
+    weight: Weight | None = Field(None, description="weights are given for all sources or none")
+    snapshot: str = Field("", description="id, tag or branch to pin; main is the newest")
+    max_epochs: int | None = Field(None, ge=0, description="passes; 0 goes round without end")
+    on_exhausted: str | None = Field(None, pattern="^(END|CONTINUE)$", description="what happens when it runs out")
+    live: bool | None = Field(None, description="true follows the table, false pins it")
+
+
+class StageDeclaration(_Declared):
+    """Changes from an offset on."""
+
+    from_offset: int = Field(ge=0, description="first row that they decide")
+    weights: dict[str, Weight] = Field(default_factory=dict, description="short for changes of weights alone")
+    changes: tuple[ChangeDeclaration, ...] = Field((), description="at most one a source")
+    align: bool = Field(False, description="round from_offset up to the next end of a cycle")
+
+
+class BlendDeclaration(_Declared):
+    """A blend as a user declares it: sources, or a parent; then a schedule of updates."""
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,40}$", description="the blends made are called name.1, name.2, ..")
+    sources: tuple[SourceDeclaration, ...] = Field((), description="of a new blend")
+    parent: str = Field("", description="blend to go on from, in place of sources: its id or name")
+    schedule: tuple[StageDeclaration, ...] = Field((), description="updates, ascending by offset")
+    seed: int = Field(0, ge=0, lt=1 << 64, description="of every shuffle")
+    block_rows: int = Field(2048, ge=1, description="consecutive rows that are read together")
+    group_blocks: int = Field(16, ge=1, description="blocks whose rows are shuffled together")
+    allow_repeat: bool = Field(False, description="let one table come under two names")
+
+    @property
+    def tables(self) -> list[str]:
+        """Every table that it names."""
+        changes = [change for stage in self.schedule for change in stage.changes]
+        return sorted({source.table for source in self.sources} | {change.table for change in changes if change.table})
+
+
+def declare_blend(given: Mapping[str, Any]) -> BlendDeclaration:
+    """Check a declaration.
+
+    Raises:
+        DefinitionError: a value cannot be used; the message names it.
+    """
+    declared = bind_config(BlendDeclaration, f"blend {given.get('name')}", given)
+    where = f"blend {declared.name}"
+    if bool(declared.sources) == bool(declared.parent):
+        raise DefinitionError(f"{where}: give sources for a new blend, or parent and schedule to go on from one")
+    if declared.parent and not declared.schedule:
+        raise DefinitionError(f"{where}: schedule is empty; say from which offset on what changes in {declared.parent}")
+    for index, stage in enumerate(declared.schedule):
+        both = sorted(set(stage.weights) & {change.name for change in stage.changes})
+        if both:
+            raise DefinitionError(f"{where}: schedule.{index} has {both[0]} in weights and in changes; give it once")
+    return declared
+
+
+def blend_asset(declared: BlendDeclaration, owners: Sequence[str] = ()) -> dg.AssetsDefinition:
+    """Make the asset of a blend, downstream of its tables."""
+    digest = hashlib.sha256(declared.model_dump_json().encode()).hexdigest()[:12]
+
+    def compute(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any]]:
+        from blender_service.exceptions import BlenderError
+        from blender_service.serving import Blender
+
+        started = time.monotonic()
+        try:
+            blender = Blender(context.resources.lake.open(context.run.run_id).catalogue)
+            config, called, known = _create(blender, declared)
+            shown = _metadata(config, blender.describe(config.blend_id), blender.head(config.blend_id).end)
+        except BlenderError as error:
+            raise dg.Failure(str(error), allow_retries=False) from error
+        yield dg.MaterializeResult(
+            metadata={
+                **shown,
+                "blend": config.blend_id,
+                "called": called,
+                "skipped": known,
+                "detail": called,
+                "seconds": time.monotonic() - started,
+            },
+            data_version=dg.DataVersion(config.blend_id),
+        )
+
+    # Dagster looks at the annotation itself, which `from __future__ import annotations` has made a string.
+    compute.__annotations__["context"] = dg.AssetExecutionContext
+    decorate = dg.multi_asset(
+        name=f"{BLENDS}__{declared.name}",
+        specs=[
+            dg.AssetSpec(
+                [BLENDS, declared.name],
+                deps=[dg.AssetDep(dg.AssetKey(table.split("."))) for table in declared.tables],
+                description=f"A weighted blend of packed tables; materializing creates {declared.name}.1, .2, ..",
+                group_name=BLENDS,
+                code_version=digest,
+                owners=list(owners),
+                kinds={"iceberg"},
+                tags={"headrace/domain": BLENDS},
+            )
+        ],
+        required_resource_keys={"lake"},
+    )
+    return decorate(compute)
+
+
+def _create(blender: Blender, declared: BlendDeclaration) -> tuple[BlendConfig, str, bool]:
+    """Create the blend unless it has a name of this declaration; give it, its name, and whether it was there."""
+    from blender_service.exceptions import BlendNameTakenError
+
+    spec = _spec(declared)
+    drafted = blender.draft(spec).config.blend_id
+    bound = {name: blend_id for blend_id, names in blender.names().items() for name in names}
+    numbers = {int(name.rpartition(".")[2]): name for name in bound if _is_numbered(name, declared.name)}
+    for name in numbers.values():
+        if bound[name] == drafted:
+            return blender.config(drafted), name, True
+    config = blender.create(spec) if declared.sources else blender.update(spec)  # type: ignore[arg-type]
+    number = max(numbers, default=0)
+    while True:
+        number += 1
+        try:
+            blender.bind(f"{declared.name}.{number}", config.blend_id)
+        except BlendNameTakenError:
+            continue  # another run took that number just now
+        return config, f"{declared.name}.{number}", False
+
+
+def _is_numbered(name: str, stem: str) -> bool:
+    before, _, number = name.rpartition(".")
+    return before == stem and number.isdecimal()
+
+
+def _spec(declared: BlendDeclaration) -> BlendSpec | UpdateSpec:
+    """Give a declaration Blender's form."""
+    from blender_service.specification import BlendSpec, SourceSpec, UpdateSpec
+
+    stages = tuple(_stage(stage) for stage in declared.schedule)
+    if declared.parent:
+        return UpdateSpec(declared.parent, stages, allow_repeat=declared.allow_repeat)
+    return BlendSpec(
+        tuple(SourceSpec(**source.model_dump()) for source in declared.sources),
+        seed=declared.seed,
+        block_rows=declared.block_rows,
+        group_blocks=declared.group_blocks,
+        schedule=stages,
+        allow_repeat=declared.allow_repeat,
+    )
+
+
+def _stage(stage: StageDeclaration) -> Stage:
+    from blender_service.specification import SourceChange, Stage
+
+    weights = [SourceChange(name, weight=weight) for name, weight in stage.weights.items()]
+    others = [SourceChange(**{**change.model_dump(), "weight": change.weight or ""}) for change in stage.changes]
+    return Stage(stage.from_offset, (*weights, *others), stage.align)
+
+
+def _metadata(config: BlendConfig, description: BlendDescription, end: int | None) -> dict[str, Any]:
+    """What the UI shows of a blend."""
+    lines = [
+        "| source | table | rows | % of rows | epochs | runs out at row |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for source in description.sources:
+        epochs = "live" if source.epochs is None else f"{source.epochs:.2f}"
+        out = "never" if source.runs_out_at is None else f"{source.runs_out_at:,}"
+        lines.append(f"| {source.name} | {source.table} | {source.rows:,} | {source.share:.2%} | {epochs} | {out} |")
+    return {
+        "dagster/row_count": end or 0,
+        "length": "without end" if end is None else f"{end:,} rows of {config.window.window_tokens} tokens",
+        "reads": dg.MetadataValue.md("\n".join(lines)),
+        "described_rows": description.offset,
+        "config": dg.MetadataValue.json(config.model_dump(mode="json", exclude_none=True)),
+    }

@@ -1,0 +1,94 @@
+"""How sources and changes of a blend are written on a command line.
+
+main.packed_code_2048=0.7                                a table and its weight
+main.packed_code_2048=0.7,name=code,max_epochs=0         with settings: name, snapshot, max_epochs, on_exhausted
+main.packed_news_2048=1,live                             followed as it grows
+code=0.5   code,snapshot=main   news,pinned   -old       changes: weight, grow, pin, remove
+"1000000: code=1 prose=3 -old"                           changes from an offset on
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dagster_project.exceptions import CommandError
+
+if TYPE_CHECKING:
+    from blender_service.specification import SourceChange, SourceSpec, Stage
+
+_SETTINGS = ("name", "table", "snapshot", "max_epochs", "on_exhausted")
+
+
+def parse_source(text: str, max_epochs: int | None = None, on_exhausted: str | None = None) -> SourceSpec:
+    """Read TABLE[=WEIGHT][,SETTING=VALUE..][,live].
+
+    Args:
+        text: as it was typed.
+        max_epochs: for a pinned source that does not say it.
+        on_exhausted: for a pinned source that does not say it.
+
+    Raises:
+        CommandError: a setting is not known, or no number where one is needed.
+    """
+    from blender_service.specification import SourceSpec
+
+    table, weight, settings = _split(
+        text, "TABLE[=WEIGHT][,name=..][,snapshot=..][,max_epochs=..][,on_exhausted=..][,live]"
+    )
+    if "table" in settings or settings.get("live") is False:
+        raise CommandError(f"source {text!r}: the table comes first, and is pinned unless live follows; leave that out")
+    if not settings.get("live"):
+        settings.setdefault("max_epochs", max_epochs)
+        settings.setdefault("on_exhausted", on_exhausted)
+    return SourceSpec(table, weight or "1", **settings)
+
+
+def parse_change(text: str) -> SourceChange:
+    """Read NAME[=WEIGHT][,SETTING=VALUE..][,live|pinned], or -NAME, which removes.
+
+    Raises:
+        CommandError: a setting is not known, or no number where one is needed.
+    """
+    from blender_service.specification import SourceChange
+
+    if text.startswith("-"):
+        return SourceChange(text[1:], remove=True)
+    form = "NAME[=WEIGHT][,table=..][,snapshot=..][,max_epochs=..][,on_exhausted=..][,live|pinned], or -NAME"
+    name, weight, settings = _split(text, form)
+    if "name" in settings:
+        raise CommandError(f"change {text!r}: the name comes first and cannot change; leave name= out")
+    return SourceChange(name, weight=weight, **settings)
+
+
+def parse_stage(text: str) -> Stage:
+    """Read "OFFSET: CHANGE CHANGE ..".
+
+    Raises:
+        CommandError: there is no offset, or a change cannot be read.
+    """
+    from blender_service.specification import Stage
+
+    offset, colon, changes = text.partition(":")
+    if not colon or not offset.strip().replace("_", "").isdecimal():
+        raise CommandError(f"stage {text!r}: write OFFSET: CHANGE CHANGE .., for example '1000000: code=1 prose=3'")
+    return Stage(int(offset), tuple(parse_change(change) for change in changes.split()))
+
+
+def _split(text: str, form: str) -> tuple[str, str, dict[str, Any]]:
+    """Give name, weight and settings."""
+    first, *rest = text.split(",")
+    name, _, weight = first.partition("=")
+    settings: dict[str, Any] = {}
+    for setting in rest:
+        key, _, value = setting.partition("=")
+        if key in ("live", "pinned") and not value:
+            settings["live"] = key == "live"
+        elif key == "max_epochs" and value.isdecimal():
+            settings[key] = int(value)
+        elif key == "on_exhausted":
+            settings[key] = value.upper()
+        elif key in _SETTINGS and value and key != "max_epochs":
+            settings[key] = value
+        else:
+            raise CommandError(f"{text!r}: {setting!r} is not understood; write {form}")
+    return name, weight, settings

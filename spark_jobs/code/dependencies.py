@@ -1,0 +1,191 @@
+"""Dependencies: which files of a repository need which others, found by the rules of their languages."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from spark_jobs.code.dependency import KINDS
+from spark_jobs.code.syntax_child import SyntaxLimits
+from spark_jobs.lake.tables import Check, Column, Table
+from spark_jobs.step import Output, Scope, step
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame
+
+
+class DependenciesConfig(BaseModel):
+    """What is read to find dependencies."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    max_file_bytes: int = Field(
+        1_000_000,
+        ge=1,
+        description="larger files are not read (what people write is smaller, what is generated imports little); they "
+        "are listed with the reason too_large and take their place by path and by what needs them",
+    )
+    max_repository_bytes: int = Field(
+        500_000_000,
+        ge=1,
+        description="code of one repository that is read, small files first; the rest has the reason repository_full. "
+        "Bounds the memory of a task at about three times as much",
+    )
+    syntax: SyntaxLimits = Field(SyntaxLimits(), description="what parsing a file for its symbols may cost")
+
+
+_KINDS = ", ".join(f"'{kind}'" for kind in KINDS)
+
+DEPENDENCIES = Table(
+    name="dependencies",
+    comment="One row per pair of files of a repository and kind of dependency: the first file needs the other one.",
+    columns=(
+        Column("shard!", "int", "hash of the repository modulo the dataset's shards"),
+        Column("repository!", "string", "repository of both files"),
+        Column("doc_id!", "string", "document that depends"),
+        Column("path!", "string", "its path"),
+        Column("needed_doc_id!", "string", "document that it depends on"),
+        Column("needed_path!", "string", "its path"),
+        Column(
+            "kind!",
+            "string",
+            "import (runs when the file is loaded), import_inner (inside a function), import_type (for the type "
+            "checker), module (a part of the file), symbol (a name defined there is used here)",
+        ),
+        Column("evidence!", "string", "the statement or the name that says so, at most 200 characters"),
+    ),
+    key=("doc_id", "needed_doc_id", "kind"),
+    partition=("increment", "shard"),
+    checks=(
+        Check("never_itself", "doc_id != needed_doc_id", "no file depends on itself"),
+        Check("kind_is_known", f"kind IN ({_KINDS})", "a kind is one of five"),
+        Check("evidence_is_short", "char_length(evidence) <= 200", "evidence is at most 200 characters"),
+    ),
+    sampled=("evidence",),
+)
+
+DEPENDENCY_METHODS = Table(
+    name="dependency_methods",
+    comment="One row per repository with files in the increment: what its order can rest on, and what was not read.",
+    columns=(
+        Column("shard!", "int", "hash of the repository modulo the dataset's shards"),
+        Column("repository!", "string", "the repository"),
+        Column("method!", "string", "imports, symbols, imports_and_symbols, or path where no dependency was found"),
+        Column("file_count!", "long", "files, one per path"),
+        Column("read_count!", "long", "those that were read: code, and what names packages (package.json, ..)"),
+        Column("import_count!", "long", "rows of kinds other than symbol"),
+        Column("symbol_count!", "long", "rows of the kind symbol"),
+        Column(
+            "unread!",
+            "list<struct<path!: string, reason!: string>!>",
+            "code that was not read, by path, with the reason: too_large, repository_full, or what its parser died of",
+        ),
+    ),
+    key=("repository",),
+    partition=("increment", "shard"),
+    checks=(
+        Check(
+            "method_is_known",
+            "method IN ('imports', 'symbols', 'imports_and_symbols', 'path')",
+            "a method is one of four",
+        ),
+        Check("counts_in_bounds", "read_count + size(unread) <= file_count", "no file is both read and unread"),
+    ),
+)
+
+_KERNELS = (
+    *(
+        f"spark_jobs.code.{name}"
+        for name in (
+            "blanking",
+            "c_directives",
+            "c_includes",
+            "definitions",
+            "dependency",
+            "go_imports",
+            "java_names",
+            "javascript_imports",
+            "javascript_packages",
+            "javascript_statements",
+            "kotlin_names",
+            "nearest",
+            "python_imports",
+            "python_standard_library",
+            "python_statements",
+            "repository_edges",
+            "resolvers",
+            "runs",
+            "rust_source",
+            "rust_uses",
+            "source_names",
+            "symbols",
+            "syntax_child",
+            "syntax_worker",
+        )
+    ),
+    *(
+        f"spark_jobs.dedup.{name}"
+        for name in ("language_syntax", "lexer_memory", "lexers", "regions", "word_characters", "words")
+    ),
+)
+_MANIFEST = r"(^|/)(package\.json|[jt]sconfig[^/]*\.json|go\.mod|go\.work|Cargo\.toml)$"
+
+
+@step(version="1", scope=Scope.INCREMENT, tables=(DEPENDENCIES, DEPENDENCY_METHODS), kernels=_KERNELS)
+def dependencies(documents: DataFrame, texts: DataFrame, config: DependenciesConfig) -> Output:
+    """Find what the files of each repository need of each other; all its files are in one task.
+
+    Args:
+        documents: shard, doc_id, repository, path, kind, language, byte_count; those without repository are left out.
+        texts: shard, doc_id, content.
+        config: what is read.
+
+    Returns:
+        Both tables over one persisted pass; the caller unpersists it once they are written.
+    """
+    from pyspark import StorageLevel
+    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    from spark_jobs.code.repository_edges import FOUND, found_batches
+
+    find = partial(found_batches, max_repository_bytes=config.max_repository_bytes, limits=config.syntax)
+    names = ["shard", "doc_id", "repository", "path", "kind", "language", "byte_count"]
+    about = documents.where(F.col("repository").isNotNull()).select(names)
+    files = about.join(texts.select("shard", "doc_id", "content"), ["shard", "doc_id"])
+    found = (
+        files.select(
+            *("shard", "repository", "doc_id", "path", "language", "byte_count"),
+            F.when(_is_read() & ~_is_large(config), F.col("content")).alias("content"),
+            F.when(_is_read() & _is_large(config), F.lit("too_large")).alias("unread"),
+        )
+        .repartition("shard", "repository")
+        .sortWithinPartitions("shard", "repository", "byte_count", "doc_id")
+        .mapInArrow(find, from_arrow_schema(FOUND))
+        .persist(StorageLevel.MEMORY_AND_DISK)
+    )
+    edges = found.where(F.col("method").isNull())
+    repositories = found.where(F.col("method").isNotNull())
+    return Output(
+        frames={
+            DEPENDENCIES.name: edges.select([column.name for column in DEPENDENCIES.columns]),
+            DEPENDENCY_METHODS.name: repositories.select([column.name for column in DEPENDENCY_METHODS.columns]),
+        },
+        persisted=(found,),
+    )
+
+
+def _is_read() -> SparkColumn:
+    """Whether a file may say what it needs: code, and what names the packages of a repository."""
+    from pyspark.sql import functions as F
+
+    return (F.col("kind") == "code") | F.col("path").rlike(_MANIFEST)
+
+
+def _is_large(config: DependenciesConfig) -> SparkColumn:
+    from pyspark.sql import functions as F
+
+    return F.col("byte_count") > config.max_file_bytes

@@ -1,0 +1,185 @@
+"""What the JSON files of a repository say about names of modules: package.json and tsconfig.json.
+
+    package.json     name, and where the package begins: source, exports, module, main, types; #names in imports
+    tsconfig.json    compilerOptions.paths and baseUrl, with what it extends and the projects it references
+
+Files that are no JSON say nothing. Comments and trailing commas are allowed, as TypeScript does.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+_JSONC = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
+_TRAILING_COMMA = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])')
+_CONDITIONS = ("source", "types", "import", "module", "default", "require", "node", "browser")
+_MAX_EXTENDS = 16
+
+
+def parse_json(text: str) -> Mapping[str, object]:
+    """Read a JSON object with comments and trailing commas; an empty one where there is none."""
+    without_comments = _JSONC.sub(lambda found: found[1] or " ", text)
+    try:
+        value = json.loads(_TRAILING_COMMA.sub(lambda found: found[1] or "", without_comments))
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package.json.
+
+    Attributes:
+        directory: where it lies.
+        name: what the package is imported by; None where it says nothing.
+        source: its main file before anything is built.
+        entries: its main files as users get them.
+        exports: targets by subpath (`.`, `./x`, `./x/*`).
+        imports: targets by `#name`.
+    """
+
+    directory: str
+    name: str | None
+    source: str | None
+    entries: tuple[str, ...]
+    exports: Mapping[str, tuple[str, ...]]
+    imports: Mapping[str, tuple[str, ...]]
+
+
+def read_package(directory: str, text: str) -> Package:
+    """What a package.json in this directory says."""
+    facts = parse_json(text)
+    name, exports = facts.get("name"), facts.get("exports")
+    if isinstance(exports, str | list) or (isinstance(exports, dict) and not any(k.startswith(".") for k in exports)):
+        exports = {".": exports}
+    source = facts.get("source")
+    entries = (facts.get(key) for key in ("module", "main", "types", "typings"))
+    return Package(
+        directory=directory,
+        name=name if isinstance(name, str) and name else None,
+        source=source if isinstance(source, str) else None,
+        entries=tuple(entry for entry in entries if isinstance(entry, str)),
+        exports=_targets(exports),
+        imports=_targets(facts.get("imports")),
+    )
+
+
+def _targets(table: object) -> dict[str, tuple[str, ...]]:
+    """Files by key of an `exports` or `imports` table, conditions flattened."""
+    if not isinstance(table, dict):
+        return {}
+    return {key: tuple(_files(value)) for key, value in table.items()}
+
+
+def _files(value: object, depth: int = 0) -> Iterator[str]:
+    """Files of a target: a path, alternatives, or conditions."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list) and depth < 8:
+        for one in value:
+            yield from _files(one, depth + 1)
+    elif isinstance(value, dict) and depth < 8:
+        known = [condition for condition in _CONDITIONS if condition in value]
+        for condition in [*known, *sorted(key for key in value if key not in known)]:
+            yield from _files(value[condition], depth + 1)
+
+
+def matching(table: Mapping[str, tuple[str, ...]], name: str) -> tuple[str, ...]:
+    """Targets of a name in a table whose keys may hold one `*`: the exact key, else that with the longest beginning."""
+    if name in table:
+        return table[name]
+    best = -1
+    found: tuple[str, ...] = ()
+    for key, targets in table.items():
+        head, star, tail = key.partition("*")
+        fits = star and name.startswith(head) and name.endswith(tail) and len(name) >= len(head) + len(tail)
+        if fits and len(head) > best:
+            middle = name[len(head) : len(name) - len(tail)]
+            best, found = len(head), tuple(target.replace("*", middle) for target in targets)
+    return found
+
+
+@dataclass(frozen=True)
+class PathsOfProject:
+    """What a tsconfig.json says about names.
+
+    Attributes:
+        paths: files by pattern, below the top of the repository.
+        base: directory that names are tried in; None where there is none.
+    """
+
+    paths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    base: str | None = None
+
+
+def read_project(path: str, texts: Mapping[str, str]) -> PathsOfProject:
+    """What a tsconfig.json says, with what it extends and references.
+
+    Args:
+        path: the file.
+        texts: all JSON files of the repository by path.
+    """
+    own = _project(path, texts, set())
+    if own.paths or own.base is not None:
+        return own
+    references = parse_json(texts.get(path, "")).get("references")
+    paths: dict[str, tuple[str, ...]] = {}
+    base = None
+    for one in references if isinstance(references, list) else ():
+        target = one.get("path") if isinstance(one, dict) else None
+        if isinstance(target, str):
+            joined = join(posixpath.dirname(path), target)
+            project = _project(joined if joined in texts else join(joined, "tsconfig.json"), texts, {path})
+            paths = {**project.paths, **paths}
+            base = project.base if base is None else base
+    return PathsOfProject(paths, base)
+
+
+def _project(path: str, texts: Mapping[str, str], seen: set[str]) -> PathsOfProject:
+    if path in seen or path not in texts or len(seen) > _MAX_EXTENDS:
+        return PathsOfProject()
+    seen.add(path)
+    facts = parse_json(texts[path])
+    directory = posixpath.dirname(path)
+    found = PathsOfProject()
+    extends = facts.get("extends")
+    for parent in [extends] if isinstance(extends, str) else extends if isinstance(extends, list) else []:
+        inherited = _extended(directory, parent, texts, seen)
+        base = found.base if inherited.base is None else inherited.base
+        found = PathsOfProject(inherited.paths or found.paths, base)
+    options = facts.get("compilerOptions")
+    if not isinstance(options, dict):
+        return found
+    base_url, table = options.get("baseUrl"), options.get("paths")
+    base = join(directory, base_url) if isinstance(base_url, str) else found.base
+    if not isinstance(table, dict):
+        return PathsOfProject(found.paths, base)
+    counted_from = directory if base is None else base
+    paths = {
+        pattern: tuple(join(counted_from, target) for target in targets if isinstance(target, str))
+        for pattern, targets in table.items()
+        if isinstance(targets, list)
+    }
+    return PathsOfProject(paths, base)
+
+
+def _extended(directory: str, parent: object, texts: Mapping[str, str], seen: set[str]) -> PathsOfProject:
+    """The project that `extends` names by a relative path; packages from elsewhere say nothing here."""
+    if not isinstance(parent, str) or not parent.startswith("."):
+        return PathsOfProject()
+    path = join(directory, parent)
+    for candidate in (path, f"{path}.json", join(path, "tsconfig.json")):
+        if candidate in texts:
+            return _project(candidate, texts, seen)
+    return PathsOfProject()
+
+
+def join(directory: str, path: str) -> str:
+    """A path counted from a directory, without `.` and `..`; one that leads above the top begins with `..`."""
+    joined = posixpath.normpath(posixpath.join(directory, path))
+    return "" if joined == "." else joined

@@ -1,0 +1,172 @@
+"""From the files of repositories to the dependencies between them; Arrow batches in, Arrow batches out.
+
+Rows come sorted by (shard, repository, byte_count): all files of a repository in one go, small ones first. One
+repository at a time is held in memory. Its texts have a budget: what does not fit is left out, the largest files first,
+takes part by its path alone, and is listed with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_jobs.code.dependency import Dependency, Repository, Resolver
+from spark_jobs.code.resolvers import RESOLVERS
+from spark_jobs.code.runs import runs_of
+from spark_jobs.code.symbols import symbol_edges
+from spark_jobs.code.syntax_child import SyntaxLimits, shared_child
+
+REPOSITORY_FULL = "repository_full"
+_LIMITS = SyntaxLimits()
+_UNREAD = pa.list_(pa.struct([pa.field("path", pa.string()), pa.field("reason", pa.string())]))
+FOUND = pa.schema(
+    [
+        pa.field("shard", pa.int32()),
+        pa.field("repository", pa.string()),
+        pa.field("doc_id", pa.string()),
+        pa.field("path", pa.string()),
+        pa.field("needed_doc_id", pa.string()),
+        pa.field("needed_path", pa.string()),
+        pa.field("kind", pa.string()),
+        pa.field("evidence", pa.string()),
+        pa.field("method", pa.string()),
+        pa.field("file_count", pa.int64()),
+        pa.field("read_count", pa.int64()),
+        pa.field("import_count", pa.int64()),
+        pa.field("symbol_count", pa.int64()),
+        pa.field("unread", _UNREAD),
+    ]
+)
+"""Rows of both tables: an edge has a `doc_id`, a repository has a `method`."""
+
+
+def found_batches(
+    files: Iterable[pa.RecordBatch],
+    max_repository_bytes: int,
+    resolvers: Sequence[Resolver] = RESOLVERS,
+    limits: SyntaxLimits = _LIMITS,
+) -> Iterator[pa.RecordBatch]:
+    """Find the dependencies of every repository.
+
+    Args:
+        files: rows (shard, repository, doc_id, path, language, byte_count, content, unread) sorted by (shard,
+            repository, byte_count); `content` is null where a text is not read, `unread` says why it should have been.
+        max_repository_bytes: texts of one repository that are read, by the documents' own sizes.
+        resolvers: what looks for imports.
+        limits: of parsing a file for its symbols.
+
+    Yields:
+        One batch of `FOUND` per repository: its edges by path, kind and path, then its own row.
+    """
+    for run in runs_of(files, ("shard", "repository"), lambda: _Budget(max_repository_bytes).spend):
+        yield _repository_batch(run, limits, resolvers)
+
+
+class _Budget:
+    """How many bytes of a repository are still read."""
+
+    def __init__(self, byte_count: int) -> None:
+        self._left = byte_count
+
+    def spend(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Take the texts of some files out of the budget; those that do not fit lose their text and say so."""
+        wanted = pc.is_valid(rows.column("content"))
+        sizes = pc.if_else(wanted, rows.column("byte_count"), 0)
+        used = np.cumsum(sizes.to_numpy(zero_copy_only=False))
+        refused = pc.and_(wanted, pa.array(used > self._left))
+        self._left -= int(used[-1]) if used.size else 0
+        if not pc.any(refused).as_py():
+            return rows
+        content = pc.if_else(refused, pa.scalar(None, rows.column("content").type), rows.column("content"))
+        unread = pc.if_else(refused, REPOSITORY_FULL, rows.column("unread"))
+        names = rows.schema.names
+        rows = rows.set_column(names.index("content"), "content", content)
+        return rows.set_column(names.index("unread"), "unread", unread)
+
+
+def _repository_batch(rows: pa.Table, limits: SyntaxLimits, resolvers: Sequence[Resolver]) -> pa.RecordBatch:
+    """Edges and facts of one repository."""
+    rows = _one_per_path(rows)
+    repository = Repository(
+        paths=tuple(rows.column("path").to_pylist()),
+        texts=tuple(text or "" for text in rows.column("content").to_pylist()),
+        languages=tuple(rows.column("language").to_pylist()),
+    )
+    imports = merged(edge for resolver in resolvers for edge in resolver(repository))
+    linked = {(edge.needs, edge.needed) for edge in imports}
+    symbols = symbol_edges(repository, linked, shared_child(limits).definitions)
+    edges = merged([*imports, *symbols.dependencies])
+    needs = pa.array([edge.needs for edge in edges], pa.int64())
+    needed = pa.array([edge.needed for edge in edges], pa.int64())
+    symbol_count = sum(edge.kind == "symbol" for edge in edges)
+    reasons = dict(enumerate(rows.column("unread").to_pylist())) | symbols.failures
+    unread = [{"path": repository.paths[at], "reason": why} for at, why in sorted(reasons.items()) if why is not None]
+    own = {
+        "method": method_of(len(edges) - symbol_count, symbol_count),
+        "file_count": rows.num_rows,
+        "read_count": rows.num_rows - rows.column("content").null_count - len(symbols.failures),
+        "import_count": len(edges) - symbol_count,
+        "symbol_count": symbol_count,
+        "unread": unread,
+    }
+    columns = {
+        "doc_id": rows.column("doc_id").take(needs),
+        "path": rows.column("path").take(needs),
+        "needed_doc_id": rows.column("doc_id").take(needed),
+        "needed_path": rows.column("path").take(needed),
+        "kind": [edge.kind for edge in edges],
+        "evidence": [edge.evidence for edge in edges],
+    }
+    return _batch(rows.slice(0, 1), columns, len(edges), own)
+
+
+def _batch(first: pa.Table, columns: dict[str, Any], count: int, own: dict[str, Any]) -> pa.RecordBatch:
+    """Edges, and after them the row of the repository."""
+    made = []
+    for field in FOUND:
+        if field.name in ("shard", "repository"):
+            value = first.column(field.name)[0].as_py()
+            made.append(pa.repeat(pa.scalar(value, field.type), count + 1))
+            continue
+        values = columns.get(field.name)
+        above = pa.nulls(count, field.type) if values is None else pa.array(_plain(values), field.type)
+        made.append(pa.concat_arrays([above, pa.array([own.get(field.name)], field.type)]))
+    return pa.RecordBatch.from_arrays(made, schema=FOUND)
+
+
+def _plain(values: Any) -> Any:
+    return values.combine_chunks().cast(pa.string()) if isinstance(values, pa.ChunkedArray) else values
+
+
+def _one_per_path(rows: pa.Table) -> pa.Table:
+    """Files by the bytes of their path; of several documents with one path that with the least id."""
+    paths, ids = rows.column("path").to_pylist(), rows.column("doc_id").to_pylist()
+    order = sorted(range(len(paths)), key=lambda row: (paths[row].encode(errors="surrogatepass"), ids[row]))
+    first = [
+        row for before, row in zip([None, *order], order, strict=False) if before is None or paths[before] != paths[row]
+    ]
+    return rows.take(pa.array(first, pa.int64()))
+
+
+def merged(edges: Iterable[Dependency]) -> list[Dependency]:
+    """Edges by (needs, needed, kind), the first evidence of each; no symbol between files that an import links."""
+    found: dict[tuple[int, int, str], Dependency] = {}
+    for edge in edges:
+        found.setdefault((edge.needs, edge.needed, edge.kind), edge)
+    linked = {frozenset((needs, needed)) for needs, needed, kind in found if kind != "symbol"}
+    return [
+        edge
+        for (needs, needed, kind), edge in sorted(found.items())
+        if kind != "symbol" or frozenset((needs, needed)) not in linked
+    ]
+
+
+def method_of(import_count: int, symbol_count: int) -> str:
+    """What the order of a repository rests on: imports, symbols, both, or its paths alone."""
+    if import_count and symbol_count:
+        return "imports_and_symbols"
+    return "imports" if import_count else "symbols" if symbol_count else "path"

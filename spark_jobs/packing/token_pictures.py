@@ -1,0 +1,62 @@
+"""Pictures of tokens: how long documents are, and how much text a token holds, by dataset and language."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pyarrow as pa
+
+_MOST_BARS = 10
+_COLOURS = ("#2f6f9f", "#c2622d", "#4f8f4f", "#8f5fa8", "#7f7f7f")
+
+
+def draw_token_statistics(rows: pa.Table) -> bytes:
+    """Draw lengths of documents by dataset, and characters per token of the languages with most tokens; a PNG.
+
+    Args:
+        rows: dataset, language, token_count, character_count and length_histogram of `token_statistics`.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3), dpi=80, layout="constrained")
+    FigureCanvasAgg(figure)
+    lengths, sizes = figure.subplots(1, 2)
+    for place, (dataset, histogram) in enumerate(length_histograms(rows).items()):
+        seen = np.trim_zeros(histogram, "b")
+        label = f"{dataset}: {histogram.sum():,} documents"
+        lengths.step(range(len(seen)), seen, where="mid", label=label, color=_COLOURS[place % len(_COLOURS)])
+    lengths.set_xlabel("bits of the token count (11: 1,024 to 2,047 tokens)")
+    lengths.set_ylabel("documents")
+    if rows.num_rows:
+        lengths.legend(fontsize=7)
+    named = characters_per_token(rows)
+    sizes.barh(list(named), list(named.values()), color=_COLOURS[0])
+    sizes.invert_yaxis()
+    sizes.tick_params(labelsize=7)
+    sizes.set_xlabel("characters per token")
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png")
+    return stream.getvalue()
+
+
+def length_histograms(rows: pa.Table) -> dict[str, np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    """Documents by the bits of their token count, over all languages and increments, by dataset."""
+    found: dict[str, np.ndarray[tuple[int], np.dtype[np.int64]]] = {}
+    for row in rows.select(["dataset", "length_histogram"]).to_pylist():
+        histogram = np.array(row["length_histogram"], dtype=np.int64)
+        found[row["dataset"]] = found.get(row["dataset"], np.zeros_like(histogram)) + histogram
+    return dict(sorted(found.items()))
+
+
+def characters_per_token(rows: pa.Table) -> dict[str, float]:
+    """Characters per token of the languages with most tokens, most first."""
+    names = ["token_count", "character_count"]
+    sums = rows.group_by("language").aggregate([(name, "sum") for name in names])
+    ordered = sums.sort_by([("token_count_sum", "descending"), ("language", "ascending")]).slice(0, _MOST_BARS)
+    return {
+        row["language"]: row["character_count_sum"] / row["token_count_sum"]
+        for row in ordered.to_pylist()
+        if row["token_count_sum"]
+    }

@@ -1,0 +1,188 @@
+"""Blends in YAML: assets downstream of their tables, created once, called name.1, name.2, .., never changed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from pyiceberg.catalog import Catalog
+
+from blender_service.serving import Blender
+from dagster_project.blends import blend_asset, declare_blend
+from dagster_project.cli import run_command
+from dagster_project.cli.project import load_definitions
+from dagster_project.exceptions import DefinitionError
+from spark_jobs.lake.catalogue import open_catalogue
+from spark_jobs.lake.settings import settings_at
+from tests.blender_service.packed_tables import PackedFixture, create_packed
+from tests.dagster_project.conftest import WriteDefs
+from tests.dagster_project.project import Project, key
+
+BLEND = """\
+type: dagster_project.components.Blend
+attributes:
+  name: mix
+  seed: 3
+  owners: ["team:training"]
+  sources:
+    - {table: main.packed_code_16, name: code, weight: 0.7}
+    - {table: main.packed_prose_16, name: prose, weight: 0.3, max_epochs: 0}
+  schedule:
+    - {from_offset: 20, weights: {code: 1, prose: 1}, align: true}
+    - {from_offset: 50, changes: [{name: prose, remove: true}]}
+"""
+
+
+def declared(**changed: Any) -> dict[str, Any]:
+    """What the YAML above declares, with changes."""
+    sources = [
+        {"table": "main.packed_code_16", "name": "code", "weight": 0.7},
+        {"table": "main.packed_prose_16", "name": "prose", "weight": 0.3, "max_epochs": 0},
+    ]
+    return {"name": "mix", "seed": 3, "sources": sources, **changed}
+
+
+def tables() -> list[dg.AssetsDefinition]:
+    """Stand-ins for the assets of the packed tables."""
+
+    def made(name: str) -> dg.AssetsDefinition:
+        @dg.asset(name=name, key_prefix="main")
+        def table() -> None: ...
+
+        return table
+
+    return [made("packed_code_16"), made("packed_prose_16")]
+
+
+@pytest.fixture
+def catalogue(tmp_path: Path) -> Catalog:
+    """A lake with two packed tables, at the place that the assets use."""
+    (tmp_path / "lake").mkdir()
+    return open_catalogue(settings_at(tmp_path / "lake"))
+
+
+@pytest.fixture
+def packed(catalogue: Catalog) -> list[PackedFixture]:
+    """Its tables."""
+    return [create_packed(catalogue, f"main.packed_{name}_16").append(100, seed=1) for name in ("code", "prose")]
+
+
+def project(tmp_path: Path, given: dict[str, Any], instance: dg.DagsterInstance | None = None) -> Project:
+    """The project with one blend."""
+    return Project(tmp_path / "lake", *tables(), blend_asset(declare_blend(given)), instance=instance)
+
+
+def test_materializing_creates_the_blend_or_says_it_is_unchanged(
+    tmp_path: Path, catalogue: Catalog, packed: list[PackedFixture]
+) -> None:
+    """The same declaration over the same tables is one blend; other weights or more data make the next one."""
+    first = project(tmp_path, declared())
+    assert first.run("blends.mix").success
+    made = first.facts("blends.mix")
+    blender = Blender(catalogue)
+    assert blender.names() == {made["blend"]: ["mix.1"]}
+    assert [source.weight for source in blender.config(made["blend"]).sources] == [7, 3]
+    assert (made["called"], made["skipped"]) == ("mix.1", False)
+    assert "| code | main.packed_code_16 |" in made["reads"]
+
+    assert first.run("blends.mix").success
+    again = first.facts("blends.mix")
+    assert (again["called"], again["skipped"], again["blend"]) == ("mix.1", True, made["blend"])
+
+    sources = [{**source, "weight": "1/2"} for source in declared()["sources"]]
+    other = project(tmp_path, declared(sources=sources), first.instance)
+    assert other.run("blends.mix").success
+    assert other.facts("blends.mix")["called"] == "mix.2"
+    packed[0].append(10, seed=2, increment=1)
+    assert other.run("blends.mix").success
+    assert other.facts("blends.mix")["called"] == "mix.3"
+    assert blender.config(blender.resolve("mix.1")).sources[0].rows == 100
+
+
+def test_a_blend_goes_on_from_a_parent(tmp_path: Path, catalogue: Catalog, packed: list[PackedFixture]) -> None:
+    """With parent and schedule the asset makes an update; a refused one fails with Blender's message."""
+    first = project(tmp_path, declared())
+    first.run("blends.mix")
+    stage = {"from_offset": 40, "weights": {"code": 1, "prose": 1}}
+    given = {"name": "later", "parent": "mix.1", "schedule": [stage]}
+    second = project(tmp_path, given, first.instance)
+    assert second.run("blends.later").success
+    blender = Blender(catalogue)
+    child = blender.config(blender.resolve("later.1"))
+    assert (child.parent, child.from_offset) == (blender.resolve("mix.1"), "40")
+    failed = project(tmp_path, {**given, "schedule": [{**stage, "weights": {"code": 1}}]}, first.instance)
+    result = failed.run("blends.later")
+    assert not result.success
+    assert "prose has no weight and others have" in str(result.all_events)
+
+
+def test_yaml_becomes_an_asset_downstream_of_its_tables(
+    declare: WriteDefs, defs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The blend hangs on its packed tables, in the group blends, with its declaration as code version."""
+    declare("mix", BLEND)
+    (defs / "tables").mkdir()
+    (defs / "tables" / "packed.py").write_text(
+        "import dagster as dg\n\n"
+        "@dg.asset(key_prefix='main')\ndef packed_code_16() -> None: ...\n\n"
+        "@dg.asset(key_prefix='main')\ndef packed_prose_16() -> None: ...\n"
+    )
+    node = load_definitions().resolve_asset_graph().get(key("blends.mix"))
+    assert node.parent_keys == {key("main.packed_code_16"), key("main.packed_prose_16")}
+    assert (node.group_name, list(node.owners)) == ("blends", ["team:training"])
+    before = node.code_version
+    declare("mix", BLEND.replace("0.7", "0.6"))
+    assert load_definitions().resolve_asset_graph().get(key("blends.mix")).code_version != before
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (declared(parent="x"), "give sources for a new blend, or parent and schedule"),
+        ({"name": "mix", "parent": "x"}, "schedule is empty"),
+        (declared(sources=[{"table": "main"}]), "config sources.0.table: String should match pattern"),
+        (
+            declared(sources=[{"table": "a.b", "weight": "many"}]),
+            "config sources.0.weight: String should",
+        ),
+        (declared(sources=[{"table": "a.b", "epochs": 2}]), "config sources.0.epochs: Extra inputs"),
+        (
+            declared(schedule=[{"from_offset": -1}]),
+            "config schedule.0.from_offset: Input should",
+        ),
+        (
+            declared(schedule=[{"from_offset": 1, "weights": {"a": 1}, "changes": [{"name": "a"}]}]),
+            "schedule.0 has a in weights and in changes",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_when_the_project_loads(given: dict[str, Any], said: str) -> None:
+    """One line that names the blend, the field and the value."""
+    with pytest.raises(DefinitionError, match="blend mix") as caught:
+        declare_blend(given)
+    assert said in str(caught.value)
+
+
+def test_headrace_run_makes_blends(
+    declare: WriteDefs, defs: Path, lake_env: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line with the blend's name, then unchanged; no Spark session starts."""
+    catalogue = open_catalogue(settings_at(lake_env))
+    for name in ("code", "prose"):
+        create_packed(catalogue, f"main.packed_{name}_16").append(100, seed=1)
+    declare("mix", BLEND)
+    (defs / "tables").mkdir()
+    (defs / "tables" / "packed.py").write_text(
+        "import dagster as dg\n\n"
+        "@dg.asset(key_prefix='main')\ndef packed_code_16() -> None: ...\n\n"
+        "@dg.asset(key_prefix='main')\ndef packed_prose_16() -> None: ...\n"
+    )
+    statuses = []
+    for _ in range(2):
+        assert run_command(["run", "blends.mix", "--json"]) == 0
+        (line,) = json.loads(capsys.readouterr().out)
+        statuses.append((line["table"], line["status"], line["detail"]))
+    assert statuses == [("blends.mix", "computed", "mix.1"), ("blends.mix", "unchanged", "")]

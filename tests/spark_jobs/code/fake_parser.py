@@ -1,0 +1,30 @@
+"""A parser that does what its source says, for tests of the child process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from spark_jobs.code.definitions import Definitions
+
+
+def parse(language: str, source: bytes) -> Definitions:
+    """Hang, wait, crash, exit, raise, print or eat memory; else define the source."""
+    what = source.decode()
+    if what == "hang":
+        while True:
+            pass
+    if what == "wait":
+        time.sleep(3600)
+    if what == "crash":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if what == "exit":
+        os._exit(7)
+    if what == "raise":
+        raise ValueError("odd source")
+    if what == "print":
+        print("not an answer", flush=True)  # noqa: T201
+    if what == "eat":
+        return Definitions((str(len(bytearray(1 << 34))),), ())
+    return Definitions((f"{language}:{what[:20]}",), ())

@@ -17,14 +17,15 @@ from pathlib import Path
 import grpc
 from pyiceberg.catalog import load_catalog
 
-from blender_service.server import MAX_STREAMS, OPTIONS, start
+from blender_service.operation import OperationConfig
+from blender_service.server import OPTIONS, start
 
 
 def serve_blends(warehouse: str, folder: str) -> None:
     """Serve the blends of a lake."""
     uri = f"sqlite:///{warehouse}/catalog.db?timeout=30"
     catalogue = load_catalog("lake", type="sql", uri=uri, warehouse=warehouse)
-    with start(catalogue, cache_folder=Path(folder)) as server:
+    with start(catalogue, operation=OperationConfig(cache_folder=Path(folder))) as server:
         print(server.port, flush=True)
         sys.stdin.read()
 
@@ -37,7 +38,7 @@ def serve_bytes(message_bytes: str) -> None:
         for _ in range(int(request)):
             yield message
 
-    server = grpc.server(ThreadPoolExecutor(MAX_STREAMS), options=OPTIONS)
+    server = grpc.server(ThreadPoolExecutor(8), options=OPTIONS)
     handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_stream_rpc_method_handler(stream)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("raw", {"Stream": handler}),))
     print(server.add_insecure_port("127.0.0.1:0"), flush=True)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 import grpc
-from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2, rows_pb2_grpc
+from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2
 
 from blender_service.client_messages import (
     Blend,
@@ -40,6 +40,7 @@ from blender_service.wire import RowBatch, decode
 Response = TypeVar("Response")
 FIRST_PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 5.0
+READ_BLEND: Final = "/headrace.blender.v1.RowService/ReadBlend"
 OPTIONS: Final = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.keepalive_time_ms", 30_000),
@@ -71,7 +72,10 @@ class BlenderClient:
         self._closed = threading.Event()
         self._channel = grpc.insecure_channel(address, options=OPTIONS)
         self._blends = blends_pb2_grpc.BlendServiceStub(self._channel)  # type: ignore[no-untyped-call]
-        self._rows = rows_pb2_grpc.RowServiceStub(self._channel)  # type: ignore[no-untyped-call]
+        # Messages of rows are read by hand: a generated class would copy the token ids, twice.
+        self._read_blend: grpc.UnaryStreamMultiCallable[rows_pb2.ReadBlendRequest, bytes] = self._channel.unary_stream(
+            READ_BLEND, request_serializer=rows_pb2.ReadBlendRequest.SerializeToString
+        )
 
     def create_blend(
         self,
@@ -214,14 +218,15 @@ class BlenderClient:
             patience.check_open()
             request = _read_request(blend, position, expected, max_batch_rows)
             request.wait_seconds = wait_seconds
-            call = self._rows.ReadBlend(request)
+            call = self._read_blend(request)
             try:
                 for message in call:
-                    if message.waiting_for:
+                    received = decode(message)
+                    if received.waiting_for:
                         patience.reset()
-                        logger.info("%s: waiting for %s", self.address, message.waiting_for)
+                        logger.info("%s: waiting for %s", self.address, received.waiting_for)
                         continue
-                    batch = position.undelivered(decode(message))
+                    batch = position.undelivered(received)
                     patience.reset()
                     if batch is None:
                         continue

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import grpc
-from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2, rows_pb2_grpc
+from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2
 
 from blender_service.calls import call_of, refuse, seen_by
 from blender_service.exceptions import BlenderError, ServerUnavailableError
@@ -17,7 +17,7 @@ from blender_service.messages import blend_message, description_message, spec_of
 from blender_service.serving import Blender
 from blender_service.slices import Slice
 from blender_service.window import ExpectedWindow
-from blender_service.wire import encode
+from blender_service.wire import Framed
 
 Response = TypeVar("Response")
 
@@ -93,7 +93,7 @@ class BlendServicer(blends_pb2_grpc.BlendServiceServicer):
         return description_message(_message(blender, blend_id), description, blender.excised_documents(blend_id))
 
 
-class RowServicer(rows_pb2_grpc.RowServiceServicer):
+class RowServicer:
     """Streams rows. gRPC takes the next batch only when the last one is on its way, so a slow reader holds one."""
 
     def __init__(self, blender: Blender, stopping: threading.Event) -> None:
@@ -103,7 +103,7 @@ class RowServicer(rows_pb2_grpc.RowServiceServicer):
 
     def ReadBlend(  # noqa: N802
         self, request: rows_pb2.ReadBlendRequest, context: grpc.ServicerContext
-    ) -> Iterator[rows_pb2.RowBatch]:
+    ) -> Iterator[Framed]:
         """Stream rows from any offset."""
         try:
             blender, call = seen_by(context, self._blender), call_of(context)
@@ -123,17 +123,29 @@ class RowServicer(rows_pb2_grpc.RowServiceServicer):
             def stopped() -> bool:
                 return self._stopping.is_set() or not context.is_active()
 
-            for batch in reader.read(
+            for framed in reader.read_framed(
                 request.offset, request.rows, part, request.max_batch_rows, request.wait_seconds, stopped
             ):
                 if self._stopping.is_set():
+                    at = framed.batch.offset
                     raise ServerUnavailableError(
-                        f"server is stopping; connect again or to another replica, and go on at row {batch.offset}"
+                        f"server is stopping; connect again or to another replica, and go on at row {at}"
                     )
-                call.sends(batch)
-                yield encode(batch)
+                call.sends(framed.batch)
+                yield framed
         except BlenderError as error:
             refuse(error, context)
+
+
+def add_row_service(servicer: RowServicer, server: grpc.Server) -> None:
+    """Register the service of rows: its responses are messages already, which generated code would serialise again."""
+    read_blend: grpc.RpcMethodHandler[rows_pb2.ReadBlendRequest, Framed] = grpc.unary_stream_rpc_method_handler(
+        servicer.ReadBlend,
+        request_deserializer=rows_pb2.ReadBlendRequest.FromString,
+        response_serializer=lambda framed: framed.message,
+    )
+    service = rows_pb2.DESCRIPTOR.services_by_name["RowService"].full_name
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {"ReadBlend": read_blend}),))
 
 
 def _message(blender: Blender, blend_id: str, names: Mapping[str, Sequence[str]] | None = None) -> blends_pb2.Blend:

@@ -153,7 +153,8 @@ def test_every_call_leaves_its_trace(tmp_path: Path, serve: Serve, code: PackedF
     assert (created["call"], created["principal"], created["blend"]) == ("CreateBlend", "trainer", blend_id)
     facts = ("event", "principal", "asked", "blend", "run", "offset", "next_offset", "rows")
     assert [reads[1][key] for key in facts] == ["ended", "trainer", "endless", blend_id, "llm-1", 5, 35, 30]
-    assert reads[1]["bytes"] == sum(batch.ByteSize() for batch in batches)
+    padding = reads[1]["bytes"] - sum(batch.ByteSize() for batch in batches)
+    assert 0 <= padding <= 7 * len(batches), "ids begin at a multiple of 8 bytes"
     assert (reads[0]["event"], reads[1]["status"], reads[3]["status"]) == ("began", "OK", "CANCELLED")
     assert reads[3]["next_offset"] >= 1
     assert (refused["principal"], refused["status"]) == ("", "UNAUTHENTICATED")

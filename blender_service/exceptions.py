@@ -11,6 +11,7 @@ BlenderError
 |-- StoredBlendError        a stored config is damaged or of an unknown order version
 |-- SourceChangedError      a table is no longer what the blend pinned
 |-- PackedTableError        a packed table breaks its contract
+|-- MalformedMessageError   a message of rows breaks off or contradicts itself
 |-- InvalidReadError        a read asks for an impossible slice
 |-- OffsetOutOfRangeError   a read starts beyond the end of the blend
 |-- RowNotThereYetError     a live table did not get its next row in time
@@ -87,6 +88,10 @@ class SourceChangedError(BlenderError):
 
 class PackedTableError(BlenderError):
     """A packed table breaks its contract: an array of windows with an explicit dense index."""
+
+
+class MalformedMessageError(BlenderError):
+    """A message of rows breaks off, or its arrays contradict each other."""
 
 
 class InvalidReadError(BlenderError):

@@ -17,7 +17,7 @@ from typing import Final
 import grpc
 import numpy as np
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from headrace.blender.v1 import blends_pb2_grpc, rows_pb2_grpc
+from headrace.blender.v1 import blends_pb2_grpc
 from pyiceberg.catalog import Catalog
 
 from blender_service.blocks import DEFAULT_CACHE_BYTES
@@ -25,7 +25,7 @@ from blender_service.catalogue import open_catalogue
 from blender_service.exceptions import ServerStartError
 from blender_service.order import BlendOrder
 from blender_service.segments import Pin, SourceOrder, resolve_segments
-from blender_service.service import BlendServicer, RowServicer
+from blender_service.service import BlendServicer, RowServicer, add_row_service
 from blender_service.serving import Blender
 
 DEFAULT_PORT: Final = 7170
@@ -100,7 +100,7 @@ def start(
     workers = ThreadPoolExecutor(MAX_STREAMS, thread_name_prefix="blender")
     server = grpc.server(workers, options=OPTIONS, maximum_concurrent_rpcs=MAX_STREAMS)
     blends_pb2_grpc.add_BlendServiceServicer_to_server(BlendServicer(blender), server)  # type: ignore[no-untyped-call]
-    rows_pb2_grpc.add_RowServiceServicer_to_server(RowServicer(blender, stopping), server)  # type: ignore[no-untyped-call]
+    add_row_service(RowServicer(blender, stopping), server)
     status = health.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(status, server)
     bound = _bind(server, host, port)

@@ -240,7 +240,7 @@ class _Ring:
             buffer[name].copy_(made[name])
         filled = Batch(**made)
         for name in DENSE:
-            filled[name] = buffer[name]
+            filled[name] = buffer[name]  # type: ignore[literal-required]
         return filled
 
     def to_device(self, buffer: Batch) -> Batch:

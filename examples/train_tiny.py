@@ -160,6 +160,16 @@ def summed(value: Tensor) -> Tensor:
     return value
 
 
+def add_up_gradients(model: nn.Module) -> None:
+    """Let every process hold the sum of all processes' gradients."""
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    total = summed(torch.cat([gradient.flatten() for gradient in gradients]))
+    first = 0
+    for gradient in gradients:
+        gradient.copy_(total[first : first + gradient.numel()].view_as(gradient))
+        first += gradient.numel()
+
+
 def endless(dataset: BlendDataset) -> Generator[Batch, None, None]:
     """Give the blend's batches, from its start again where it ends."""
     while True:
@@ -195,10 +205,7 @@ def train(dataset: BlendDataset, arguments: argparse.Namespace) -> dict[str, Any
             loss = model(**part) * (dataset.loss_scale / arguments.processes)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
-            gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-            total = summed(torch.cat([gradient.flatten() for gradient in gradients]))
-            for gradient, part_of_total in zip(gradients, total.split([g.numel() for g in gradients]), strict=True):
-                gradient.copy_(part_of_total.view_as(gradient))
+            add_up_gradients(model)
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             progress.count(batch)

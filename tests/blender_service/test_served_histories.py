@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from blender_service import row_stream
+from blender_service.wire import RowBatch
 from tests.blender_service.histories import HistoryError
 from tests.blender_service.service_histories import run_served_histories
 
@@ -26,7 +27,7 @@ def test_a_client_that_forgets_what_it_handed_out_is_caught(tmp_path: Path, monk
     """The histories can fail: a stream that starts its step again after a kill repeats rows, and they say so."""
     undelivered = row_stream._Position.undelivered
 
-    def forgetful(self: row_stream._Position, batch: row_stream.RowBatch) -> row_stream.RowBatch | None:
+    def forgetful(self: row_stream._Position, batch: RowBatch) -> RowBatch | None:
         self.next_row = min(self.next_row, batch.offset)
         return undelivered(self, batch)
 

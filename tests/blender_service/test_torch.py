@@ -41,7 +41,7 @@ from tests.blender_service.test_reading import rows_of
 torch = pytest.importorskip("torch", reason="torch is in the extra torch")
 from torch.nn.attention.flex_attention import flex_attention  # noqa: E402
 
-from blender_service.torch import Batch, BlendDataset, block_mask, to_tensors  # noqa: E402 (needs torch)
+from blender_service.torch import Batch, BlendDataset, BlendState, block_mask, to_tensors  # noqa: E402 (needs torch)
 
 Serve = Callable[..., RunningServer]
 
@@ -134,7 +134,8 @@ def test_a_ring_of_buffers_changes_nothing(address: str) -> None:
     assert len(kept) == len(plain) == 35
     for ours, theirs in zip(kept, plain, strict=True):
         assert ours.keys() == theirs.keys()
-        assert all(torch.equal(torch.as_tensor(ours[name]), torch.as_tensor(theirs[name])) for name in theirs)
+        pairs = zip(ours.values(), theirs.values(), strict=True)
+        assert all(torch.equal(torch.as_tensor(one), torch.as_tensor(other)) for one, other in pairs)
 
 
 @pytest.mark.gpu
@@ -181,7 +182,7 @@ def test_a_run_changes_over_only_where_no_row_is_read_twice(address: str) -> Non
     next(batches)
     for dataset, state in (
         (changed, parent.state_dict()),
-        (BlendDataset(address, stranger.blend_id, 50), {"blend": child.blend_id, "offset": 50}),
+        (BlendDataset(address, stranger.blend_id, 50), BlendState(blend=child.blend_id, offset=50)),
     ):
         with pytest.raises(StateError, match="repeated or skipped"):
             dataset.load_state_dict(state)

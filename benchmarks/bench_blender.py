@@ -88,9 +88,18 @@ def bench_chain() -> None:
         for step in range(1001):
             weights = random.integers(1, 1000, size=8).tolist()
             rows = 1_000_000 + 1000 * (step // 50)
-            pin = {"table_uuid": "", "snapshot_id": str(step // 50), "rows": rows, "generation": "0"}
             sources = tuple(
-                Source(name=f"s{i}", table=f"a.s{i}", weight=weight, max_epochs=0, on_exhausted="END", **pin)
+                Source(
+                    name=f"s{i}",
+                    table=f"a.s{i}",
+                    table_uuid="",
+                    snapshot_id=str(step // 50),
+                    rows=rows,
+                    generation="0",
+                    weight=weight,
+                    max_epochs=0,
+                    on_exhausted="END",
+                )
                 for i, weight in enumerate(weights)
             )
             started = time.perf_counter()

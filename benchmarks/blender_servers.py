@@ -49,4 +49,7 @@ def serve_bytes(message_bytes: str) -> None:
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.WARNING)
-    {"blender": serve_blends, "raw": serve_bytes}[sys.argv[1]](*sys.argv[2:])
+    if sys.argv[1] == "blender":
+        serve_blends(*sys.argv[2:])
+    else:
+        serve_bytes(*sys.argv[2:])

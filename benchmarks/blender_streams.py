@@ -63,7 +63,7 @@ def bench_against_raw(client: BlenderClient, server: Launched, blend: str, messa
     with launch("raw", str(size)) as raw, grpc.insecure_channel(raw.address, UNBOUNDED) as channel:
 
         def read_raw() -> int:
-            stream = channel.unary_stream("/raw/Stream")
+            stream: grpc.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream("/raw/Stream")
             return sum(len(message) for message in stream(str(messages).encode()))
 
         def read_blend() -> int:

@@ -171,7 +171,7 @@ def start(
         ),
         maximum_concurrent_rpcs=threads,
     )
-    blends_pb2_grpc.add_BlendServiceServicer_to_server(BlendServicer(blender), server)  # type: ignore[no-untyped-call]
+    blends_pb2_grpc.add_BlendServiceServicer_to_server(BlendServicer(blender), server)
     add_row_service(RowServicer(blender, drain.ending), server)
     health_pb2_grpc.add_HealthServicer_to_server(drain.health, server)
     services = [pb2.DESCRIPTOR.services_by_name[name].full_name for pb2, name in SERVICES]

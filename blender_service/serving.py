@@ -20,7 +20,7 @@ from blender_service.cache_events import CacheEvents
 from blender_service.config import BLEND_ID, BlendConfig, WindowFacts
 from blender_service.creation import Draft, create_blend, draft_blend, draft_update, update_blend
 from blender_service.description import BlendDescription, describe
-from blender_service.exceptions import InvalidReadError, SourceChangedError
+from blender_service.exceptions import InvalidReadError, OffsetOutOfRangeError, SourceChangedError, StateError
 from blender_service.fetching import BlockFetcher
 from blender_service.heads import Head
 from blender_service.live import LiveRows
@@ -144,6 +144,39 @@ class Blender:
         """Say what a blend has read at an offset; see `description.describe`."""
         config, head, _ = self._open(blend_id)
         return describe(config, head, offset)
+
+    def prove_continuation(self, from_id: str, to_id: str, offset: int) -> int | None:
+        """Prove that a run which has read rows [0, offset) of one blend may go on with another.
+
+        Args:
+            from_id: full id of what was read.
+            to_id: full id of what to go on with.
+            offset: first row that was not read.
+
+        Returns:
+            The first offset where the two may differ, None if nowhere.
+
+        Raises:
+            InvalidReadError: the offset is below 0.
+            OffsetOutOfRangeError: one of the blends ends before the offset.
+            StateError: the blends may differ below the offset, so rows would be repeated or skipped.
+        """
+        if offset < 0:
+            raise InvalidReadError(f"continuation: offset is {offset}; give the state's offset, 0 or more")
+        heads = (self.head(from_id), self.head(to_id))
+        for head in heads:
+            if head.end is not None and offset > head.end:
+                raise OffsetOutOfRangeError(
+                    f"blend {head.blend_id}: offset {offset} is beyond its end {head.end}; load a state of this blend"
+                )
+        differs_from = heads[1].shares_rows_until(heads[0])
+        if differs_from is not None and differs_from < offset:
+            raise StateError(
+                f"state: a run at offset {offset} of blend {from_id} cannot go on with {to_id}: their rows may differ "
+                f"from {differs_from} on, so some would be repeated or skipped; update {from_id[:12]} from offset "
+                f"{offset} or later"
+            )
+        return differs_from
 
     def excised_documents(self, blend_id: str) -> dict[str, int]:
         """Count the documents taken out of each source's table; sources whose table does not say are left out."""

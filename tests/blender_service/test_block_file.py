@@ -74,7 +74,7 @@ def test_a_file_under_another_name_is_refused(change: dict[str, int | str]) -> N
     """A whole, undamaged file that holds other rows than its name says is not served."""
     key = BlockKey("file.parquet", 7, 12, 16, 2, 300)
     whole = file_of(random_block(key, 1), key)
-    other = BlockKey(**{**key._asdict(), **change})  # type: ignore[arg-type]
+    other = BlockKey(**{**key._asdict(), **change})
     assert other.name != key.name
     with pytest.raises(DamagedBlockError, match="another block"):
         decode_block_file(memoryview(whole), other)

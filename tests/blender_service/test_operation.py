@@ -33,7 +33,7 @@ DASHBOARD = Path(__file__).parents[2] / "setup" / "grafana" / "blender.json"
 TOKEN = "the-token-of-the-trainer"
 
 
-def connect(server: RunningServer, **identity: str) -> tuple[Any, Any]:
+def connect(server: RunningServer, **identity: Any) -> tuple[Any, Any]:
     """Give the stubs of both services."""
     channel = open_channel(server.address, Identity(**identity), (), {})
     return blends_pb2_grpc.BlendServiceStub(channel), rows_pb2_grpc.RowServiceStub(channel)
@@ -65,7 +65,7 @@ def test_streams_are_limited_and_a_stream_that_ends_makes_room(serve: Serve, pro
     with pytest.raises(grpc.RpcError) as caught:
         next(rows.ReadBlend(request))
     assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert "has 2 streams, 2 are allowed" in caught.value.details()
+    assert "has 2 streams, 2 are allowed" in str(caught.value.details())
     assert blends.GetBlend(blends_pb2.GetBlendRequest(blend="endless")).id
     streams[0].cancel()
 
@@ -128,7 +128,7 @@ def test_stopping_lets_streams_go_on_and_then_tells_them_their_row(serve: Serve,
         assert 0.5 < time.monotonic() - began < 5
     stopping.join()
     assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
-    assert f"go on at row {last}" in caught.value.details()
+    assert f"go on at row {last}" in str(caught.value.details())
 
 
 def test_every_call_leaves_its_trace(tmp_path: Path, serve: Serve, code: PackedFixture) -> None:
@@ -264,4 +264,4 @@ def test_a_hostile_name_of_a_run_is_refused(serve: Serve, prose: PackedFixture, 
         request = rows_pb2.ReadBlendRequest(blend="endless", rows=1)
         list(rows_pb2_grpc.RowServiceStub(channel).ReadBlend(request, metadata=(("headrace-run", name),)))
     assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
-    assert "metadata headrace-run" in caught.value.details()
+    assert "metadata headrace-run" in str(caught.value.details())

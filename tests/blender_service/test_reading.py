@@ -62,7 +62,9 @@ def test_every_row_is_the_one_that_was_written(lake: Catalog, code: PackedFixtur
     )
     reader = Blender(lake).open(config.blend_id)
     written = {"code": code.rows, "prose": prose.rows}
-    resolved = config.order().resolve(np.arange(config.order().end))
+    end = config.order().end
+    assert end is not None
+    resolved = config.order().resolve(np.arange(end))
     offset = 0
     for batch in reader.read(0, max_batch_rows=64):
         assert batch.offset == offset
@@ -120,7 +122,7 @@ def test_same_bytes_after_append_rewrite_and_expiry(lake: Catalog, code: PackedF
     table.overwrite(to_arrow(code.rows, 0, 0, table.schema()))  # what compaction does: new files, same ordinals
     assert read_bytes(Blender(lake).open(config.blend_id), 0, 700) == before
     table = code.table
-    pinned = int(config.sources[0].snapshot_id)
+    pinned = int(config.sources[0].snapshot_id or 0)
     current = table.current_snapshot()
     assert current is not None
     others = [s.snapshot_id for s in table.snapshots() if s.snapshot_id not in (pinned, current.snapshot_id)]
@@ -136,7 +138,7 @@ def test_expiry_of_a_pinned_snapshot_is_refused_by_its_tag(lake: Catalog, code: 
     """Maintenance that expires everything old leaves the snapshot of a blend."""
     config = blend_of(lake, SourceSpec(code.identifier))
     code.append(50, seed=9, increment=2)
-    pinned = int(config.sources[0].snapshot_id)
+    pinned = int(config.sources[0].snapshot_id or 0)
     with pytest.raises(ValueError, match=str(pinned)):
         code.table.maintenance.expire_snapshots().by_id(pinned).commit()
 

@@ -163,6 +163,10 @@ def test_every_call_leaves_its_trace(tmp_path: Path, serve: Serve, code: PackedF
     path.rename(tmp_path / "audit.jsonl.1")
     connect(server, token=TOKEN)[0].ListBlends(blends_pb2.ListBlendsRequest())
     assert wait_for(lambda: path.exists() and lines(1))[0]["call"] == "ListBlends"
+    proof = blends_pb2.ProveContinuationRequest(from_blend="endless", to_blend=blend_id[:12], offset=3)
+    connect(server, token=TOKEN)[0].ProveContinuation(proof)
+    proven = wait_for(lambda: lines(2))[1]
+    assert [proven[key] for key in ("call", "asked", "blend")] == ["ProveContinuation", blend_id[:12], blend_id]
 
 
 def scrape(server: RunningServer) -> dict[str, float]:

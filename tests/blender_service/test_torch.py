@@ -18,7 +18,8 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, settings
+from hypothesis import example as always
 from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog
 
@@ -208,7 +209,7 @@ def test_steps_are_the_rows_of_the_blend(address: str) -> None:
 @given(
     batch_rows=st.integers(1, 35), worlds=st.lists(st.integers(1, 5), min_size=1, max_size=4), steps=st.integers(1, 5)
 )
-@example(batch_rows=35, worlds=[1, 5, 2, 3], steps=5)  # all 700 rows
+@always(batch_rows=35, worlds=[1, 5, 2, 3], steps=5)  # all 700 rows
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_resuming_under_other_world_sizes_covers_every_row_once(
     address: str, batch_rows: int, worlds: list[int], steps: int

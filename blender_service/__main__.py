@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from blender_service.blocks import DEFAULT_CACHE_BYTES
+from blender_service.block_cache import DEFAULT_CACHE_BYTES
 from blender_service.exceptions import BlenderError, ServerStartError
 from blender_service.operation import OperationConfig
 from blender_service.processes import serve_processes, set_up_logging
@@ -49,7 +49,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: loopback only)")
     parser.add_argument("--port", type=_port, default=DEFAULT_PORT, help=f"0 for any (default: {DEFAULT_PORT})")
-    parser.add_argument("--cache-bytes", type=int, default=DEFAULT_CACHE_BYTES, help="bound of blocks in memory")
+    parser.add_argument("--cache-bytes", type=int, default=DEFAULT_CACHE_BYTES, help="bound of the block files")
     parser.add_argument("--processes", type=_count, default=1, help="servers at one port, one per core (default: 1)")
     for name, field in OperationConfig.model_fields.items():
         kind = next(

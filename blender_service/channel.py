@@ -45,6 +45,9 @@ class Identity(NamedTuple):
     code_version: str = ""
 
 
+DEFAULT_IDENTITY: Final = Identity()
+
+
 def open_channel(
     address: str, identity: Identity, options: Options = (), environment: Mapping[str, str] | None = None
 ) -> grpc.Channel:

@@ -1,45 +1,56 @@
-"""A Blender client: defines blends and reads rows. Needs grpcio, protobuf and NumPy, nothing of the lake.
+"""A Blender client: reads rows, and defines blends. Needs grpcio and NumPy, nothing of the lake.
+
+Only what defines, lists or describes blends needs protobuf besides; a training job does none of that.
 
     with connect("127.0.0.1:7170") as client:
         for batch in client.read("my-blend", offset=1_000_000, rows=4096):
             train(batch.input_ids)
 
 A read survives a server that restarts: it connects again, with growing pauses, and goes on at the next row that was not
-handed out yet. Rows come once, in order, whatever happens in between.
+handed out yet. Rows come once, in order, whatever happens in between. Several replicas are one address:
+`ipv4:10.0.0.1:7170,10.0.0.2:7170`, or a DNS name with several records; a read goes on at the next that answers.
+
+Who the client is (token, certificate) and what for it reads (the name of a training run) says its `Identity`.
+
+Nothing waits for ever: calls have deadlines, a stream that falls silent is opened again, a server that cannot be
+reached is given up after `retry_seconds`, and a live row that does not come after `wait_seconds`.
 """
 
 from __future__ import annotations
 
-import logging
-import random
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 import grpc
-from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2, rows_pb2_grpc
 
+from blender_service.channel import DEFAULT_IDENTITY, Identity, open_channel
 from blender_service.client_messages import (
     Blend,
-    BlendDescription,
     BlendSource,
+    Continuation,
+    ReadRequest,
     blend_of,
-    change_message,
-    description_of,
-    source_message,
-    stage_message,
+    continuation_of,
+    continuation_request,
+    get_request,
 )
-from blender_service.exceptions import BlenderError, ServerUnavailableError
+from blender_service.patience import Patience
+from blender_service.row_stream import RowStream
 from blender_service.slices import Slice
 from blender_service.specification import SourceChange, SourceSpec, Stage
 from blender_service.status import error_of
 from blender_service.window import ExpectedWindow
-from blender_service.wire import RowBatch, decode
 
-Response = TypeVar("Response")
-FIRST_PAUSE_SECONDS: Final = 0.1
-LONGEST_PAUSE_SECONDS: Final = 5.0
+if TYPE_CHECKING:
+    from blender_service.definition_messages import BlendDescription
+
+TIMEOUT_SECONDS: Final = 30.0
+RETRY_SECONDS: Final = 60.0
+SILENCE_SECONDS: Final = 120.0  # a cold cache on slow storage may take most of it
+LIVE_WAIT_SECONDS: Final = 3600.0
+BLENDS: Final = "/headrace.blender.v1.BlendService/"
+READ_BLEND: Final = "/headrace.blender.v1.RowService/ReadBlend"
 OPTIONS: Final = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.keepalive_time_ms", 30_000),
@@ -49,29 +60,42 @@ OPTIONS: Final = (
     ("grpc.max_reconnect_backoff_ms", 2_000),
 )
 
-logger = logging.getLogger(__name__)
-
-__all__ = ["Blend", "BlendDescription", "BlendSource", "BlenderClient", "connect"]
+__all__ = ["Blend", "BlendSource", "BlenderClient", "Continuation", "Identity", "RowStream", "connect"]
 
 
 class BlenderClient:
     """Talks to one address. May be used by many threads."""
 
-    def __init__(self, address: str, *, timeout_seconds: float = 30.0, retry_seconds: float = 60.0) -> None:
+    def __init__(
+        self,
+        address: str,
+        identity: Identity = DEFAULT_IDENTITY,
+        *,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        retry_seconds: float = RETRY_SECONDS,
+        silence_seconds: float = SILENCE_SECONDS,
+    ) -> None:
         """Prepare to talk; the connection is made when it is needed.
 
         Args:
-            address: host:port.
+            address: host:port, or several replicas as a gRPC target.
+            identity: who it is; by itself it sends the token of `HEADRACE_TOKEN`, if there is one.
             timeout_seconds: longest wait for the answer of a call.
             retry_seconds: how long to go on trying to reach a server that does not answer.
+            silence_seconds: longest wait for a message of an open stream; a server tells every few seconds that it
+                waits for a live row.
+
+        Raises:
+            UnauthenticatedError: a file of the identity cannot be read.
         """
         self.address = address
         self._timeout_seconds = timeout_seconds
         self._retry_seconds = retry_seconds
+        self._silence_seconds = silence_seconds
         self._closed = threading.Event()
-        self._channel = grpc.insecure_channel(address, options=OPTIONS)
-        self._blends = blends_pb2_grpc.BlendServiceStub(self._channel)  # type: ignore[no-untyped-call]
-        self._rows = rows_pb2_grpc.RowServiceStub(self._channel)  # type: ignore[no-untyped-call]
+        self._channel = open_channel(address, identity, OPTIONS)
+        # Without a deserializer messages come as bytes: a generated class would copy the token ids, twice.
+        self._read_blend: grpc.UnaryStreamMultiCallable[bytes, bytes] = self._channel.unary_stream(READ_BLEND)
 
     def create_blend(
         self,
@@ -98,16 +122,10 @@ class BlenderClient:
         Raises:
             InvalidBlendError: with every mistake of the request.
         """
-        request = blends_pb2.CreateBlendRequest(
-            sources=[source_message(source) for source in sources],
-            seed=seed,
-            name=name,
-            block_rows=block_rows,
-            group_blocks=group_blocks,
-            schedule=[stage_message(stage) for stage in schedule],
-            allow_repeat=allow_repeat,
-        )
-        return blend_of(self._call(self._blends.CreateBlend, request))
+        from blender_service.definition_messages import create_request
+
+        request = create_request(sources, seed, name, block_rows, group_blocks, schedule, allow_repeat)
+        return blend_of(self._call("CreateBlend", request))
 
     def update_blend(
         self,
@@ -135,16 +153,10 @@ class BlenderClient:
             InvalidBlendError: with every mistake of the request.
             UpdateRefusedError: the update cannot be exact; the message says the ways out.
         """
-        request = blends_pb2.UpdateBlendRequest(
-            parent=parent,
-            from_offset=from_offset,
-            changes=[change_message(change) for change in changes],
-            align=align,
-            name=name,
-            allow_repeat=allow_repeat,
-            schedule=[stage_message(stage) for stage in schedule],
-        )
-        return blend_of(self._call(self._blends.UpdateBlend, request))
+        from blender_service.definition_messages import update_request
+
+        first = Stage(from_offset, tuple(changes), align)
+        return blend_of(self._call("UpdateBlend", update_request(parent, first, name, allow_repeat, schedule)))
 
     def describe_blend(self, blend: str, offset: int | None = None) -> BlendDescription:
         """Say what a blend has read at an offset, and when its sources run out.
@@ -156,8 +168,9 @@ class BlenderClient:
         Raises:
             OffsetOutOfRangeError: the offset is beyond the end.
         """
-        request = blends_pb2.DescribeBlendRequest(blend=blend, offset=offset)
-        return description_of(self._call(self._blends.DescribeBlend, request))
+        from blender_service.definition_messages import describe_request, description_of
+
+        return description_of(self._call("DescribeBlend", describe_request(blend, offset)))
 
     def get_blend(self, blend: str) -> Blend:
         """Look a blend up by id, start of an id, or name.
@@ -165,18 +178,32 @@ class BlenderClient:
         Raises:
             BlendNotFoundError: there is none.
         """
-        return blend_of(self._call(self._blends.GetBlend, blends_pb2.GetBlendRequest(blend=blend)))
+        return blend_of(self._call("GetBlend", get_request(blend)))
 
     def list_blends(self) -> list[Blend]:
         """List all blends, ascending by id, page by page."""
-        found: list[Blend] = []
-        token = ""
-        while True:
-            page = self._call(self._blends.ListBlends, blends_pb2.ListBlendsRequest(page_token=token))
-            found += [blend_of(blend) for blend in page.blends]
-            token = page.next_page_token
-            if not token:
-                return found
+        from blender_service.definition_messages import list_request, page_of
+
+        found, token = page_of(self._call("ListBlends", list_request("")))
+        while token:
+            page, token = page_of(self._call("ListBlends", list_request(token)))
+            found += page
+        return found
+
+    def prove_continuation(self, from_blend: str, to_blend: str, offset: int) -> Continuation:
+        """Have the server prove that a run which has read rows [0, offset) of a blend may go on with another one.
+
+        Args:
+            from_blend: what was read so far; id, start of an id, or name.
+            to_blend: what to go on with.
+            offset: first row that was not read.
+
+        Raises:
+            StateError: below the offset the two may hold other rows, so some would be repeated or skipped.
+            OffsetOutOfRangeError: one of them ends before the offset.
+            BlendNotFoundError: there is no such blend.
+        """
+        return continuation_of(self._call("ProveContinuation", continuation_request(from_blend, to_blend, offset)))
 
     def read(
         self,
@@ -187,11 +214,12 @@ class BlenderClient:
         part: Slice | None = None,
         expected: ExpectedWindow | None = None,
         max_batch_rows: int = 0,
-        wait_seconds: float = 0.0,
-    ) -> Iterator[RowBatch]:
+        wait_seconds: float = LIVE_WAIT_SECONDS,
+    ) -> RowStream:
         """Read rows in order, from any offset; the iterator ends after the rows asked for, or with the blend.
 
-        Where the blend ends, the last batch is an empty one with `end_of_blend`. Close the iterator to stop early.
+        Where the blend ends, the last batch is an empty one with `end_of_blend`. Close the stream to stop early.
+        It measures how long its consumer waits: `input_stall_seconds`, `input_stall_share`.
 
         Args:
             blend: id, start of an id, or name.
@@ -206,36 +234,12 @@ class BlenderClient:
             OffsetOutOfRangeError: the read starts beyond the end.
             RowNotThereYetError: a live row did not come in time.
             WindowMismatchError: the rows are not what is expected.
+            UnauthenticatedError: the server does not take the token, or its file cannot be read.
             ServerUnavailableError: no server answered for `retry_seconds`.
         """
-        position = _Position(offset, rows, part)
-        patience = _Patience(self._retry_seconds, self._closed)
-        while not position.done:
-            patience.check_open()
-            request = _read_request(blend, position, expected, max_batch_rows)
-            request.wait_seconds = wait_seconds
-            call = self._rows.ReadBlend(request)
-            try:
-                for message in call:
-                    if message.waiting_for:
-                        patience.reset()
-                        logger.info("%s: waiting for %s", self.address, message.waiting_for)
-                        continue
-                    batch = position.undelivered(decode(message))
-                    patience.reset()
-                    if batch is None:
-                        continue
-                    yield batch
-                    if batch.end_of_blend:
-                        return
-                if not position.done:
-                    raise ServerUnavailableError(
-                        f"server {self.address}: ended the stream at row {position.next_row}; read on from there"
-                    )
-            except grpc.RpcError as rpc_error:
-                patience.wait(error_of(rpc_error, self.address))
-            finally:
-                call.cancel()
+        request = ReadRequest(blend, offset, rows, part, expected, max_batch_rows, wait_seconds)
+        patience = Patience(self._retry_seconds, self._closed)
+        return RowStream(request, self._read_blend, self.address, patience, self._silence_seconds)
 
     def close(self) -> None:
         """Close the connection; running reads end with an error, also those that wait for a server."""
@@ -248,94 +252,29 @@ class BlenderClient:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _call(self, method: Callable[..., Response], request: Any) -> Response:
+    def _call(self, method: str, request: bytes) -> bytes:
         """Make a unary call, with patience for a server that is not there yet."""
-        patience = _Patience(self._retry_seconds, self._closed)
+        call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(BLENDS + method)
+        patience = Patience(self._retry_seconds, self._closed)
         while True:
             patience.check_open()
             try:
-                return method(request, timeout=self._timeout_seconds)
+                answer: bytes = call(request, timeout=self._timeout_seconds)
             except grpc.RpcError as rpc_error:
                 patience.wait(error_of(rpc_error, self.address))
+            else:
+                return answer
 
 
-def connect(address: str, *, timeout_seconds: float = 30.0, retry_seconds: float = 60.0) -> BlenderClient:
+def connect(
+    address: str,
+    identity: Identity = DEFAULT_IDENTITY,
+    *,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+    retry_seconds: float = RETRY_SECONDS,
+    silence_seconds: float = SILENCE_SECONDS,
+) -> BlenderClient:
     """Give a client for a server; see `BlenderClient`."""
-    return BlenderClient(address, timeout_seconds=timeout_seconds, retry_seconds=retry_seconds)
-
-
-class _Patience:
-    """Growing pauses between attempts, until the time is up."""
-
-    def __init__(self, seconds: float, closed: threading.Event) -> None:
-        self._seconds = seconds
-        self._closed = closed
-        self.reset()
-
-    def check_open(self) -> None:
-        """Refuse an attempt on a client that was closed."""
-        if self._closed.is_set():
-            raise ServerUnavailableError("client: it was closed; connect again")
-
-    def reset(self) -> None:
-        """Start anew after a success."""
-        self._deadline: float | None = None
-        self._pause = FIRST_PAUSE_SECONDS
-
-    def wait(self, error: BlenderError) -> None:
-        """Pause before the next attempt, or raise the error where another attempt cannot help."""
-        now = time.monotonic()
-        self._deadline = self._deadline if self._deadline is not None else now + self._seconds
-        if not isinstance(error, ServerUnavailableError) or now + self._pause > self._deadline:
-            raise error
-        self._closed.wait(
-            self._pause * random.uniform(0.5, 1.0)
-        )  # ranks that lost one server must not come back at once
-        self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
-
-
-class _Position:
-    """What of a read was handed out, so that a new connection goes on at the next row."""
-
-    def __init__(self, offset: int, rows: int, part: Slice | None) -> None:
-        self.part = part
-        self.next_row = offset
-        self.step_start = offset
-        self._until = offset + rows if rows else None
-
-    @property
-    def done(self) -> bool:
-        """Whether all rows that were asked for are handed out."""
-        return self._until is not None and self.step_start >= self._until
-
-    @property
-    def remaining_rows(self) -> int:
-        """Rows of the blend still to cover, 0 until it ends."""
-        return self._until - self.step_start if self._until is not None else 0
-
-    def undelivered(self, batch: RowBatch) -> RowBatch | None:
-        """Cut what was handed out already from a batch and move on; None if nothing is left of it."""
-        if batch.end_of_blend or self.part is None:
-            self.next_row = self.step_start = batch.end
-            return batch
-        if batch.end <= self.next_row:
-            return None  # a new connection starts at the step, so its first batches may be known
-        fresh = batch.tail(max(0, self.next_row - batch.offset))
-        self.next_row = batch.end
-        if self.next_row == self.step_start + self.part.start + self.part.rows:
-            self.step_start += self.part.step_rows
-        return fresh
-
-
-def _read_request(
-    blend: str, position: _Position, expected: ExpectedWindow | None, max_batch_rows: int
-) -> rows_pb2.ReadBlendRequest:
-    part = position.part
-    return rows_pb2.ReadBlendRequest(
-        blend=blend,
-        offset=position.step_start,
-        rows=position.remaining_rows,
-        slice=rows_pb2.Slice(**part._asdict()) if part else None,
-        expected=rows_pb2.ExpectedWindow(**vars(expected)) if expected else None,
-        max_batch_rows=max_batch_rows,
+    return BlenderClient(
+        address, identity, timeout_seconds=timeout_seconds, retry_seconds=retry_seconds, silence_seconds=silence_seconds
     )

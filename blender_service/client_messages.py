@@ -1,15 +1,20 @@
-"""Blends as a client sees them, and their messages. Needs the generated protos only."""
+"""What a training job sends and receives, besides rows: read and written by hand, so that it needs no protobuf.
+
+Messages are those of `blends.proto` and `rows.proto`; the tests compare each with the generated classes.
+"""
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-from headrace.blender.v1 import blends_pb2
+from blender_service.framing import FIXED64, Field, bytes_field, number_field, read_fields, varint
+from blender_service.slices import Slice
+from blender_service.window import ExpectedWindow
 
-from blender_service.specification import SourceChange, SourceSpec, Stage
-
-_TEXT_OF: Final = {blends_pb2.ON_EXHAUSTED_END: "END", blends_pb2.ON_EXHAUSTED_CONTINUE: "CONTINUE"}
+_ON_EXHAUSTED: Final = {1: "END", 2: "CONTINUE"}
+_SIGN: Final = 1 << 63
 
 
 @dataclass(frozen=True)
@@ -61,163 +66,159 @@ class Blend:
     parent: str = ""
     from_offset: int = 0
 
+    @property
+    def token_bytes(self) -> int:
+        """Width of a token id: 2 up to a vocabulary of 65,536, else 4."""
+        return 2 if self.vocabulary_size <= 1 << 16 else 4
 
-@dataclass(frozen=True)
-class SourceDescription:
-    """A source of a blend at an offset, as the server tells it.
+
+class Continuation(NamedTuple):
+    """The server's proof that a run may go on with another blend.
 
     Attributes:
-        name: its identity.
-        table: identifier in the catalogue.
-        rows: rows read of it.
-        tokens: tokens of those rows, padding included.
-        expected_rows: rows that its weights promise.
-        share: of all rows read.
-        expected_share: of all rows, as the weights promise.
-        epochs: passes done, as a fraction; None for a live source.
-        runs_out_at: first offset with a slot that it cannot fill, None if there is none.
-        active: whether it takes part where the blend goes on from the offset.
-        live: whether it is followed as it grows.
-        excised_documents: documents taken out of its table, None if that is not known.
+        from_id: full id of the blend that was read so far.
+        to_id: full id of the blend to go on with.
+        offset: first row that the run has not read; below it both blends hold the same rows.
+        differs_from: first offset where they may differ, None if nowhere.
     """
 
-    name: str
-    table: str
-    rows: int
-    tokens: int
-    expected_rows: float
-    share: float
-    expected_share: float
-    epochs: float | None
-    runs_out_at: int | None
-    active: bool
-    live: bool
-    excised_documents: int | None
-
-
-@dataclass(frozen=True)
-class SegmentDescription:
-    """Offsets [start, end) with constant weights; end None: without end."""
-
-    start: int
-    end: int | None
-    weights: dict[str, int]
-
-
-@dataclass(frozen=True)
-class BlendDescription:
-    """The rows [0, offset) of a blend, as the server tells it: per source, and the segments of the whole blend."""
-
-    blend: Blend
+    from_id: str
+    to_id: str
     offset: int
-    tokens: int
-    sources: tuple[SourceDescription, ...]
-    segments: tuple[SegmentDescription, ...]
+    differs_from: int | None
 
 
-def stage_message(stage: Stage) -> blends_pb2.Stage:
-    """Give a stage of a schedule the form of the wire."""
-    return blends_pb2.Stage(
-        from_offset=stage.from_offset,
-        changes=[change_message(change) for change in stage.changes],
-        align=stage.align,
-    )
+class ReadRequest(NamedTuple):
+    """What a stream is asked for; see `rows.proto`."""
+
+    blend: str
+    offset: int
+    rows: int = 0
+    part: Slice | None = None
+    expected: ExpectedWindow | None = None
+    max_batch_rows: int = 0
+    wait_seconds: float = 0.0
+
+    def encode(self) -> bytes:
+        """Write the message `ReadBlendRequest`."""
+        fields = [
+            bytes_field(1, self.blend.encode()),
+            number_field(2, self.offset),
+            number_field(3, self.rows),
+            number_field(6, self.max_batch_rows),
+        ]
+        if self.part is not None:
+            fields.append(_message_field(4, b"".join(number_field(i, v) for i, v in enumerate(self.part, start=1))))
+        if (wanted := self.expected) is not None:
+            facts = [
+                number_field(1, wanted.window_tokens),
+                bytes_field(2, wanted.tokenizer_sha256.encode()),
+                number_field(3, wanted.vocabulary_size),
+                number_field(4, wanted.token_bytes),
+            ]
+            fields.append(_message_field(5, b"".join(facts)))
+        if self.wait_seconds:
+            fields.append(varint(7 << 3 | FIXED64) + struct.pack("<d", self.wait_seconds))
+        return b"".join(fields)
 
 
-def change_message(change: SourceChange) -> blends_pb2.SourceChange:
-    """Give a change the form of the wire."""
-    return blends_pb2.SourceChange(
-        name=change.name,
-        remove=change.remove,
-        table=change.table,
-        weight=change.weight,
-        snapshot=change.snapshot,
-        max_epochs=change.max_epochs,
-        on_exhausted=_on_exhausted(change.on_exhausted),
-        live=change.live,
-    )
+def get_request(blend: str) -> bytes:
+    """Write the message `GetBlendRequest`."""
+    return bytes_field(1, blend.encode())
 
 
-def source_message(source: SourceSpec) -> blends_pb2.SourceSpec:
-    """Give a source the form of the wire."""
-    return blends_pb2.SourceSpec(
-        table=source.table,
-        name=source.name,
-        weight=source.weight,
-        snapshot=source.snapshot,
-        max_epochs=source.max_epochs,
-        on_exhausted=_on_exhausted(source.on_exhausted),
-        live=source.live,
-    )
+def continuation_request(from_blend: str, to_blend: str, offset: int) -> bytes:
+    """Write the message `ProveContinuationRequest`."""
+    return bytes_field(1, from_blend.encode()) + bytes_field(2, to_blend.encode()) + number_field(3, offset)
 
 
-def blend_of(message: blends_pb2.Blend) -> Blend:
-    """Read a blend."""
-    window = message.window
+def continuation_of(content: bytes) -> Continuation:
+    """Read the message `Continuation`.
+
+    Raises:
+        MalformedMessageError: it breaks off.
+    """
+    found = _Fields(content)
+    differs_from = found.signed(4) if found.has(4) else None
+    return Continuation(found.text(1), found.text(2), found.signed(3), differs_from)
+
+
+def blend_of(content: bytes) -> Blend:
+    """Read the message `Blend`.
+
+    Raises:
+        MalformedMessageError: it breaks off.
+    """
+    found = _Fields(content)
+    window = _Fields(found.bytes(4))
     return Blend(
-        blend_id=message.id,
-        names=tuple(message.names),
-        config_json=message.config_json,
-        window_tokens=window.window_tokens,
-        tokenizer_sha256=window.tokenizer_sha256,
-        vocabulary_size=window.vocabulary_size,
-        end_of_document_id=window.end_of_document_id,
-        padding_id=window.padding_id,
-        sources=tuple(
-            BlendSource(
-                source.name,
-                source.table,
-                source.table_uuid,
-                source.snapshot_id,
-                source.rows,
-                source.weight,
-                source.max_epochs,
-                _TEXT_OF.get(source.on_exhausted, ""),
-                source.live,
-            )
-            for source in message.sources
-        ),
-        seed=message.seed,
-        end=message.end if message.HasField("end") else None,
-        parent=message.parent,
-        from_offset=message.from_offset,
+        blend_id=found.text(1),
+        names=tuple(name.decode() for name in found.all_bytes(2)),
+        config_json=found.text(3),
+        window_tokens=window.number(1),
+        tokenizer_sha256=window.text(2),
+        vocabulary_size=window.number(3),
+        end_of_document_id=window.number(4),
+        padding_id=window.number(5),
+        sources=tuple(_source_of(source) for source in found.all_bytes(5)),
+        seed=found.number(6),
+        end=found.signed(7) if found.has(7) else None,
+        parent=found.text(8),
+        from_offset=found.signed(9),
     )
 
 
-def description_of(message: blends_pb2.BlendDescription) -> BlendDescription:
-    """Read what a blend has read at an offset."""
-    return BlendDescription(
-        blend=blend_of(message.blend),
-        offset=message.offset,
-        tokens=message.tokens,
-        sources=tuple(_source_description_of(source) for source in message.sources),
-        segments=tuple(
-            SegmentDescription(
-                segment.start,
-                segment.end if segment.HasField("end") else None,
-                dict(zip(segment.names, segment.weights, strict=True)),
-            )
-            for segment in message.segments
-        ),
+def _source_of(content: bytes) -> BlendSource:
+    """Read the message `BlendSource`."""
+    found = _Fields(content)
+    return BlendSource(
+        name=found.text(1),
+        table=found.text(2),
+        table_uuid=found.text(3),
+        snapshot_id=found.number(4),
+        rows=found.number(5),
+        weight=found.number(6),
+        max_epochs=found.number(7),
+        on_exhausted=_ON_EXHAUSTED.get(found.number(8), ""),
+        live=bool(found.number(9)),
     )
 
 
-def _source_description_of(source: blends_pb2.SourceDescription) -> SourceDescription:
-    return SourceDescription(
-        name=source.name,
-        table=source.table,
-        rows=source.rows,
-        tokens=source.tokens,
-        expected_rows=source.expected_rows,
-        share=source.share,
-        expected_share=source.expected_share,
-        epochs=source.epochs if source.HasField("epochs") else None,
-        runs_out_at=source.runs_out_at if source.HasField("runs_out_at") else None,
-        active=source.active,
-        live=source.live,
-        excised_documents=source.excised_documents if source.HasField("excised_documents") else None,
-    )
+def _message_field(field: int, content: bytes) -> bytes:
+    """Write a message inside a message; an empty one is still there, unlike an empty text."""
+    return bytes_field(field, content) or varint(field << 3 | 2) + b"\0"
 
 
-def _on_exhausted(text: str | None) -> blends_pb2.OnExhausted:
-    return next((value for value, known in _TEXT_OF.items() if known == text), blends_pb2.ON_EXHAUSTED_UNSPECIFIED)
+class _Fields:
+    """The fields of a message by number; what is absent is 0 or empty, as in proto3."""
+
+    def __init__(self, content: bytes) -> None:
+        self._values: dict[int, list[Field]] = {}
+        for field, value in read_fields(memoryview(content)):
+            self._values.setdefault(field, []).append(value)
+
+    def has(self, field: int) -> bool:
+        """Whether the field is there."""
+        return field in self._values
+
+    def all_bytes(self, field: int) -> list[bytes]:
+        """Every value of a field of bytes, texts or messages."""
+        return [bytes(value) for value in self._values.get(field, ()) if not isinstance(value, int)]
+
+    def bytes(self, field: int) -> bytes:
+        """The last value of such a field."""
+        return (self.all_bytes(field) or [b""])[-1]
+
+    def text(self, field: int) -> str:
+        """The last value of a field of text."""
+        return self.bytes(field).decode()
+
+    def number(self, field: int) -> int:
+        """The last value of an unsigned number."""
+        value = self._values.get(field, [0])[-1]
+        return value if isinstance(value, int) else 0
+
+    def signed(self, field: int) -> int:
+        """The last value of a signed number."""
+        value = self.number(field)
+        return value - 2 * _SIGN if value >= _SIGN else value

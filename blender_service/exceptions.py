@@ -12,6 +12,9 @@ BlenderError
 |-- StoredBlendError        a stored config is damaged or of an unknown order version
 |-- SourceChangedError      a table is no longer what the blend pinned
 |-- PackedTableError        a packed table breaks its contract
+|-- BlockCacheError         the folder of block files cannot be used
+|   `-- DamagedBlockError   a block file failed its checksum three times
+|-- MalformedMessageError   a message of rows breaks off or contradicts itself
 |-- InvalidReadError        a read asks for an impossible slice
 |-- OffsetOutOfRangeError   a read starts beyond the end of the blend
 |-- RowNotThereYetError     a live table did not get its next row in time
@@ -97,6 +100,18 @@ class SourceChangedError(BlenderError):
 
 class PackedTableError(BlenderError):
     """A packed table breaks its contract: an array of windows with an explicit dense index."""
+
+
+class BlockCacheError(BlenderError):
+    """The folder of block files cannot be written or read."""
+
+
+class DamagedBlockError(BlockCacheError):
+    """A block file is not what was written; it was put aside."""
+
+
+class MalformedMessageError(BlenderError):
+    """A message of rows breaks off, or its arrays contradict each other."""
 
 
 class InvalidReadError(BlenderError):

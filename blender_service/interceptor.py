@@ -113,7 +113,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         with _Guard(context):
             self._admit(request, context)
             response = behaviour(request, context)
-            call.blend_id = getattr(response, "id", "") or getattr(getattr(response, "blend", None), "id", "")
+            call.blend_id = _blend_of(response)
             answer = serialize(response)
             call.message_bytes = len(answer)
             call.status = "OK"
@@ -148,7 +148,7 @@ class CallInterceptor(grpc.ServerInterceptor):
                     self._admit_again(context)
                 yield answer
                 asked = time.monotonic()
-            call.status = "OK"
+            call.status = "OK" if context.is_active() else "CANCELLED"
 
     def _open(self, method: str, request: Any, context: grpc.ServicerContext) -> grpc.ServicerContext:
         """Begin a call; from here on its end is heard."""
@@ -218,6 +218,12 @@ class _Guard(AbstractContextManager[None]):
             InternalServerError(f"server: error {number} should not happen; look that number up in the server's log"),
             self._context,
         )
+
+
+def _blend_of(response: Any) -> str:
+    """Give the id of the blend that an answer is about, empty if it is about none or many."""
+    own = getattr(response, "id", "") or getattr(response, "to_id", "")
+    return own or getattr(getattr(response, "blend", None), "id", "")
 
 
 def _parse(deserialize: Callable[[bytes], Any], method: str, content: bytes) -> Any:

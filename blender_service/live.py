@@ -7,13 +7,13 @@ served within a second of its commit. A table that does not grow costs nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from blender_service.blocks import Block, BlockReader
+from blender_service.blocks import BlockReader
 from blender_service.exceptions import RowNotThereYetError
 
 LOOK_SECONDS: Final = 0.5
@@ -51,9 +51,10 @@ class LiveRows:
         missing: NDArray[np.bool_] = ordinals >= self._rows
         return missing
 
-    def load(self, ordinals: NDArray[np.int64]) -> Iterator[Block]:
-        """Give every block that the ordinals touch; they must be there."""
-        return self._reader.load(ordinals) if self._reader is not None else iter(())
+    @property
+    def reader(self) -> BlockReader | None:
+        """The blocks that are there; None while there is no row."""
+        return self._reader
 
     @property
     def _rows(self) -> int:

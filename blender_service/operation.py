@@ -21,6 +21,9 @@ class OperationConfig(BaseModel):
     client_authority: Path | None = Field(
         None, description="PEM file: clients must show a certificate it signed (mTLS)"
     )
+    cache_folder: Path | None = Field(
+        None, description="folder of block files, kept and shared by processes (default: a temporary one each)"
+    )
     max_streams: int = Field(256, ge=1, le=4096, description="streams at once; each takes a thread")
     max_streams_per_principal: int = Field(256, ge=1, description="streams at once of one caller")
     max_request_bytes: int = Field(4 << 20, ge=1 << 10, le=1 << 30, description="longest request")

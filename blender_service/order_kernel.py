@@ -112,7 +112,7 @@ def _start_epoch(i, word, size, block_rows, group_blocks, words, bounds):  # typ
 
 
 @njit(cache=True, inline="always")  # as a call of its own it costs a fifth more per row
-def _shuffled(i, place, block_rows, group_blocks, words, bounds):  # type: ignore[no-untyped-def]
+def _shuffled(i, place, block_rows, group_blocks, words, bounds, blocks):  # type: ignore[no-untyped-def]
     """Send one place of the epoch of source i to its ordinal; `permutation.shuffle` for one row."""
     full = block_rows * group_blocks
     short_group, short_group_rows, rows_before = bounds[i, 1], bounds[i, 2], bounds[i, 3]
@@ -138,8 +138,11 @@ def _shuffled(i, place, block_rows, group_blocks, words, bounds):  # type: ignor
             slot = bounds[i, 0]
         elif slot >= bounds[i, 0]:
             slot += 1
-    block = np.int64(_permute(np.uint64(slot), words[i, 0], np.uint64(block_count), bounds[i, 5], words[i, 1]))
-    return block * block_rows + permuted - slot_in_group * block_rows
+    kept = slot % group_blocks
+    if blocks[i, kept, 0] != slot:
+        blocks[i, kept, 0] = slot
+        blocks[i, kept, 1] = _permute(np.uint64(slot), words[i, 0], np.uint64(block_count), bounds[i, 5], words[i, 1])
+    return blocks[i, kept, 1] * block_rows + permuted - slot_in_group * block_rows
 
 
 @njit(cache=True, nogil=True)
@@ -177,6 +180,8 @@ def resolve_rows(
     known = np.full((source_count, 2), -1, dtype=np.int64)
     words = np.zeros((source_count, 3), dtype=np.uint64)
     bounds = np.zeros((source_count, 6), dtype=np.int64)
+    # Few blocks mean long walks (64 rounds on average for 4 blocks): slot and block of each place of a group are kept.
+    blocks = np.full((source_count, group_blocks, 2), -1, dtype=np.int64)
 
     for row in range(row_count):
         turn = positions[row] // cycle_rows
@@ -192,9 +197,10 @@ def resolve_rows(
             epoch += epochs_before
             if known[i, 0] != epoch or known[i, 1] != leg:
                 known[i, 0], known[i, 1] = epoch, leg
+                blocks[i] = -1
                 word = _mix(_mix(_mix(keys[i]) + np.uint64(epoch)) + np.uint64(base))
                 _start_epoch(i, word, size, block_rows, group_blocks, words, bounds)
-            place = _shuffled(i, place - epochs_before * size, block_rows, group_blocks, words, bounds)
+            place = _shuffled(i, place - epochs_before * size, block_rows, group_blocks, words, bounds, blocks)
         sources[row] = i
         epochs[row] = epoch
         ordinals[row] = base + place

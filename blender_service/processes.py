@@ -43,7 +43,7 @@ def serve_processes(processes: int, host: str, port: int, cache_bytes: int, oper
         processes: how many; limits on streams hold for each of them.
         host: address to listen on.
         port: to listen on, 0 for any that is free.
-        cache_bytes: bound of the blocks in memory of all processes together.
+        cache_bytes: bound of the block files of all processes together.
         operation: as for one; the n-th process (from 0) has its metrics at `metrics_port` + n.
 
     Raises:
@@ -59,8 +59,9 @@ def serve_processes(processes: int, host: str, port: int, cache_bytes: int, oper
     running: list[_Child] = []
     try:
         taken = int(held.getsockname()[1])
+        shares = processes if operation.cache_folder is None else 1
         settings: list[Setting] = [
-            (host, taken, cache_bytes // processes, _own(operation, number)) for number in range(processes)
+            (host, taken, cache_bytes // shares, _own(operation, number)) for number in range(processes)
         ]
         running = [_begin(*setting) for setting in settings]
         while not stop.is_set():

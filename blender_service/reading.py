@@ -1,38 +1,77 @@
-"""Reads rows of a blend by offset: resolves them, gathers them out of blocks, cuts them into batches."""
+"""Reads rows of a blend by offset: resolves them in chunks, fetches their blocks ahead, cuts them into messages."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
 
-from blender_service.blocks import Block, BlockReader
+from blender_service.blocks import BlockReader
 from blender_service.config import BlendConfig
 from blender_service.exceptions import InvalidReadError, OffsetOutOfRangeError
+from blender_service.fetching import BlockFetcher
+from blender_service.gathering import Chunk
 from blender_service.live import LiveRows, Wait
-from blender_service.order import BlendOrder, ResolvedRows
+from blender_service.order import BlendOrder
 from blender_service.segments import OFFSET_LIMIT
 from blender_service.slices import Slice
-from blender_service.wire import RowBatch, empty_batch
+from blender_service.wire import Framed, RowBatch, decode, empty_batch, frame
 
 TARGET_BATCH_BYTES: Final = 1 << 20
+CHUNK_ROWS: Final = 4096
+AHEAD_ROWS: Final = 8 * CHUNK_ROWS  # a group of the default order
+PREWARM_ROWS: Final = 1 << 16
 
-logger = logging.getLogger(__name__)
+
+class _Span(NamedTuple):
+    """Consecutive rows of one message."""
+
+    offset: int
+    rows: int
+
+
+class _Planned(NamedTuple):
+    """A chunk with the messages that it is cut into."""
+
+    chunk: Chunk
+    spans: tuple[_Span, ...]
+    rows: int
 
 
 class BlendReader:
     """Rows of one blend; many threads may read at once."""
 
-    def __init__(self, config: BlendConfig, order: BlendOrder, readers: Mapping[int, BlockReader | LiveRows]) -> None:
-        """Read the rows of `config` through the readers of its sources, by index into the order's names."""
+    def __init__(
+        self,
+        config: BlendConfig,
+        order: BlendOrder,
+        readers: Mapping[int, BlockReader | LiveRows],
+        fetcher: BlockFetcher | None = None,
+        ahead_bytes: int = 1 << 62,
+    ) -> None:
+        """Read the rows of `config`.
+
+        Args:
+            config: the blend.
+            order: its order.
+            readers: of the sources that come, by index into the order's names.
+            fetcher: builds blocks ahead, None to build them when they are needed.
+            ahead_bytes: bound of the blocks that one read asks for ahead.
+        """
         self.config = config
         self.order = order
-        self._readers = dict(readers)
+        self._live = {index: reader for index, reader in readers.items() if isinstance(reader, LiveRows)}
+        self._pinned = {index: reader for index, reader in readers.items() if isinstance(reader, BlockReader)}
+        self._fetcher = fetcher
+        self._ahead_bytes = ahead_bytes
+        window = config.window
+        id_type = np.uint16 if window.token_bytes == 2 else np.uint32
+        self._row_bytes = window.window_tokens * window.token_bytes
+        # One row standing for any number: messages are laid out by its shape, and filled with the rows themselves.
+        self._ids_like = np.broadcast_to(np.zeros(window.window_tokens, dtype=id_type), (1 << 32, window.window_tokens))
 
     def read(
         self,
@@ -60,10 +99,50 @@ class BlendReader:
             OffsetOutOfRangeError: the read starts beyond the end of the blend.
             RowNotThereYetError: a live row did not come in time.
         """
+        framed = self.read_framed(offset, rows, part, max_batch_rows, wait_seconds, stopped)
+        return (decode(message) for _, message in framed)
+
+    def read_framed(
+        self,
+        offset: int,
+        rows: int = 0,
+        part: Slice | None = None,
+        max_batch_rows: int = 0,
+        wait_seconds: float = 0.0,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> Iterator[Framed]:
+        """Do what `read` does, giving batches with the messages that a server sends."""
         self.check(offset, rows, part)
         if not 0 <= wait_seconds < float("inf"):
             raise InvalidReadError(f"read: wait_seconds is {wait_seconds}; give 0 (no end) or more")
         return self._read(offset, rows, part, max_batch_rows, Wait(wait_seconds, stopped))
+
+    def gather(self, offset: int, rows: int) -> RowBatch:
+        """Give the rows [offset, offset + rows) in one batch.
+
+        Args:
+            offset: first row; the range must lie inside the blend.
+            rows: at least 1.
+        """
+        return decode(self._frame(self._plan([_Span(offset, rows)]), 0, _Span(offset, rows)).message)
+
+    def prewarm(self, offset: int, rows: int) -> None:
+        """Build the blocks of the rows [offset, offset + rows) that are there.
+
+        Raises:
+            PackedTableError: a data file cannot be read.
+            BlockCacheError: the cache cannot be written.
+        """
+        self.check(offset, rows, None)
+        last = min(self._end, offset + rows)
+        for first in range(offset, last, PREWARM_ROWS):
+            wanted = min(PREWARM_ROWS, last - first)
+            count, _ = self._servable(first, wanted)
+            readers = self._readers()
+            for index, blocks in self._plan([_Span(first, count)]).chunk.blocks_by_source().items():
+                readers[index].build(blocks)
+            if count < wanted:
+                return
 
     def check(self, offset: int, rows: int, part: Slice | None) -> None:
         """Refuse a read that cannot be, before anything is read."""
@@ -83,41 +162,51 @@ class BlendReader:
                     f"read: rows {rows} is not a multiple of the step's {part.step_rows} rows; ask for whole steps"
                 )
 
-    def _read(self, offset: int, rows: int, part: Slice | None, max_batch_rows: int, wait: Wait) -> Iterator[RowBatch]:
-        window = self.config.window
-        row_bytes = window.window_tokens * window.token_bytes
-        batch_rows = max(1, min(TARGET_BATCH_BYTES // row_bytes, max_batch_rows or TARGET_BATCH_BYTES))
-        end = self.order.end if self.order.end is not None else OFFSET_LIMIT
-        asked = offset + rows if rows else OFFSET_LIMIT
-        step = part or Slice(max(0, min(end, asked) - offset) or 1)
-        while offset + step.step_rows <= min(end, asked):
-            first, last = offset + step.start, offset + step.start + step.rows
-            while first < last:
-                count, missing = self._servable(first, min(batch_rows, last - first))
+    def _read(self, offset: int, rows: int, part: Slice | None, max_batch_rows: int, wait: Wait) -> Iterator[Framed]:
+        spans = self._spans(offset, rows, part, max_batch_rows)
+        yield from self._read_live(spans, wait) if self._live else self._read_ahead(spans)
+        step_rows = part.step_rows if part else 1
+        asked = offset + rows if rows else self._end
+        offset += max(0, min(self._end, asked) - offset) // step_rows * step_rows
+        if offset + step_rows > self._end:
+            yield frame(self._empty_batch(offset, end_of_blend=True))
+
+    def _read_ahead(self, spans: Iterator[_Span]) -> Iterator[Framed]:
+        """Give the rows of messages, while the blocks of later ones are built."""
+        chunks = self._chunks(spans)
+        waiting: deque[_Planned] = deque()
+        current = next(chunks, None)
+        while current is not None:
+            first = 0
+            for span in current.spans:
+                yield self._frame(current, first, span)
+                if first == 0:  # once the first rows are on their way; two chunks for each, until enough are ahead
+                    self._look_ahead(chunks, waiting)
+                    self._look_ahead(chunks, waiting)
+                first += span.rows
+            current = waiting.popleft() if waiting else None
+
+    def _read_live(self, spans: Iterator[_Span], wait: Wait) -> Iterator[Framed]:
+        """Give the rows of messages as they come; what a table does not have yet cannot be located ahead."""
+        for whole in spans:
+            span = whole
+            while span.rows:
+                count, missing = self._servable(span.offset, span.rows)
                 if count:
-                    yield self.gather(first, count)
+                    there = _Span(span.offset, count)
+                    yield self._frame(self._plan([there]), 0, there)
                     wait.over()
                 elif wait.pause(missing):
-                    yield self._empty_batch(first, waiting_for=missing)
-                first += count
-            offset += step.step_rows
-        if offset + (part.step_rows if part else 1) > end:
-            yield self._empty_batch(offset, end_of_blend=True)
-
-    def _empty_batch(self, offset: int, *, end_of_blend: bool = False, waiting_for: str = "") -> RowBatch:
-        """Give a batch without rows."""
-        window = self.config.window
-        empty = empty_batch(offset, window.window_tokens, window.token_bytes, self.order.names)
-        return replace(empty, end_of_blend=end_of_blend, waiting_for=waiting_for)
+                    yield frame(self._empty_batch(span.offset, waiting_for=missing))
+                span = _Span(span.offset + count, span.rows - count)
 
     def _servable(self, offset: int, rows: int) -> tuple[int, str]:
         """Count the rows from an offset on that are there, and say what the first missing one is."""
-        live = {index: reader for index, reader in self._readers.items() if isinstance(reader, LiveRows)}
-        if not live:
+        if not self._live:
             return rows, ""
         resolved = self.order.resolve(np.arange(offset, offset + rows, dtype=np.int64))
         count, missing = rows, ""
-        for index, reader in live.items():
+        for index, reader in self._live.items():
             places = np.flatnonzero(resolved.source == index)
             absent = places[reader.lacks(resolved.ordinal[places])]
             if absent.size and absent[0] < count:
@@ -125,109 +214,71 @@ class BlendReader:
                 missing = f"row {offset + count}: {reader.name} ordinal {resolved.ordinal[count]}"
         return count, missing
 
-    def gather(self, offset: int, rows: int) -> RowBatch:
-        """Give the rows [offset, offset + rows) in one batch.
+    def _readers(self) -> dict[int, BlockReader]:
+        """Give the readers of all sources, of live ones as they are now; those without rows are left out."""
+        live = {index: rows.reader for index, rows in self._live.items() if rows.reader is not None}
+        return {**self._pinned, **live}
 
-        Args:
-            offset: first row; the range must lie inside the blend.
-            rows: at least 1.
-        """
-        resolved = self.order.resolve(np.arange(offset, offset + rows, dtype=np.int64))
+    def _empty_batch(self, offset: int, *, end_of_blend: bool = False, waiting_for: str = "") -> RowBatch:
+        """Give a batch without rows."""
         window = self.config.window
-        input_ids = np.empty((rows, window.window_tokens), dtype=np.uint16 if window.token_bytes == 2 else np.uint32)
-        token_counts = np.empty(rows, dtype=np.int32)
-        segments = _SegmentGatherer(rows)
-        for members, block, places in self._locate(resolved):
-            input_ids[members] = block.input_ids[places]
-            token_counts[members] = block.token_counts[places]
-            segments.add(members, block, places)
-        counts, order, doc_ids = segments.in_row_order()
-        return RowBatch(
-            offset=offset,
-            input_ids=input_ids,
-            token_counts=token_counts,
-            source_names=self.order.names,
-            sources=resolved.source.astype(np.uint8),
-            epochs=resolved.epoch,
-            ordinals=resolved.ordinal,
-            segment_counts=counts,
-            doc_id_bytes=_text_bytes(doc_ids),
-            doc_id_lengths=np.diff(_text_offsets(doc_ids)),
-            document_starts=np.concatenate(segments.document_starts)[order],
-            segment_token_counts=np.concatenate(segments.token_counts)[order],
-            window_starts=np.concatenate(segments.window_starts)[order],
-        )
+        empty = empty_batch(offset, window.window_tokens, window.token_bytes, self.order.names)
+        return replace(empty, end_of_blend=end_of_blend, waiting_for=waiting_for)
 
-    def _locate(self, resolved: ResolvedRows) -> Iterator[tuple[NDArray[np.int64], Block, NDArray[np.int64]]]:
-        """Give, block by block, which rows of the batch it holds and where."""
-        for index in np.unique(resolved.source):
-            members = np.flatnonzero(resolved.source == index)
-            ordinals = resolved.ordinal[members]
-            for block in self._readers[int(index)].load(ordinals):
-                inside = (ordinals >= block.start) & (ordinals < block.start + len(block.token_counts))
-                yield members[inside], block, ordinals[inside] - block.start
+    @property
+    def _end(self) -> int:
+        """Offset that no row reaches."""
+        return self.order.end if self.order.end is not None else OFFSET_LIMIT
 
+    def _spans(self, offset: int, rows: int, part: Slice | None, max_batch_rows: int) -> Iterator[_Span]:
+        """Cut a read into messages; with a part, none crosses a step."""
+        batch_rows = max(1, min(TARGET_BATCH_BYTES // self._row_bytes, max_batch_rows or TARGET_BATCH_BYTES))
+        last = min(self._end, offset + rows) if rows else self._end
+        step = part or Slice(max(0, last - offset) or 1)
+        while offset + step.step_rows <= last:
+            first, end = offset + step.start, offset + step.start + step.rows
+            for start in range(first, end, batch_rows):
+                yield _Span(start, min(batch_rows, end - start))
+            offset += step.step_rows
 
-class _SegmentGatherer:
-    """Collects the segments of rows block by block, then puts them into the order of the rows."""
+    def _look_ahead(self, chunks: Iterator[_Planned], waiting: deque[_Planned]) -> None:
+        """Resolve a later chunk and have its blocks built meanwhile, unless enough are waiting."""
+        rows = sum(planned.rows for planned in waiting)
+        size = sum(planned.chunk.block_bytes for planned in waiting)
+        if waiting and (rows >= AHEAD_ROWS or size >= self._ahead_bytes or self._fetcher is None):
+            return
+        planned = next(chunks, None)
+        if planned is not None:
+            waiting.append(planned)
+            self._request(planned.chunk)
 
-    def __init__(self, rows: int) -> None:
-        self.document_starts: list[NDArray[np.int64]] = []
-        self.token_counts: list[NDArray[np.int32]] = []
-        self.window_starts: list[NDArray[np.int32]] = []
-        self._doc_ids: list[pa.StringArray] = []
-        self._counts = np.zeros(rows, dtype=np.int32)
-        self._starts = np.zeros(rows, dtype=np.int64)
-        self._total = 0
+    def _chunks(self, spans: Iterator[_Span]) -> Iterator[_Planned]:
+        """Resolve the rows of messages, thousands at a time."""
+        gathered: list[_Span] = []
+        rows = 0
+        for span in spans:
+            gathered.append(span)
+            rows += span.rows
+            if rows >= CHUNK_ROWS:
+                yield self._plan(gathered)
+                gathered, rows = [], 0
+        if gathered:
+            yield self._plan(gathered)
 
-    def add(self, members: NDArray[np.int64], block: Block, places: NDArray[np.int64]) -> None:
-        """Take the segments of some rows of a block.
+    def _plan(self, spans: Sequence[_Span]) -> _Planned:
+        """Resolve the rows of some messages."""
+        counts = np.array([span.rows for span in spans], dtype=np.int64)
+        firsts = np.array([span.offset for span in spans], dtype=np.int64)
+        rows = int(counts.sum())
+        offsets = np.repeat(firsts - (np.cumsum(counts) - counts), counts) + np.arange(rows, dtype=np.int64)
+        return _Planned(Chunk(self.order.resolve(offsets), self._readers()), tuple(spans), rows)
 
-        Args:
-            members: (R,) which rows of the batch they are.
-            block: that holds them.
-            places: (R,) their places in it.
-        """
-        starts = block.segment_starts[places]
-        counts = block.segment_starts[places + 1] - starts
-        chosen = flat_index(starts, counts)
-        self._counts[members] = counts
-        self._starts[members] = self._total + np.cumsum(counts) - counts
-        self._total += chosen.size
-        self.document_starts.append(block.document_starts[chosen])
-        self.token_counts.append(block.segment_token_counts[chosen])
-        self.window_starts.append(block.window_starts[chosen])
-        self._doc_ids.append(block.doc_ids.take(pa.array(chosen)))
+    def _request(self, chunk: Chunk) -> None:
+        """Have the blocks of a later chunk built."""
+        if self._fetcher is not None:
+            for index, blocks in chunk.blocks_by_source().items():
+                self._fetcher.request(self._pinned[index], blocks)
 
-    def in_row_order(self) -> tuple[NDArray[np.int32], NDArray[np.int64], pa.StringArray]:
-        """Give the count per row, the order of the collected segments, and the document ids in that order."""
-        order = flat_index(self._starts, self._counts.astype(np.int64))
-        doc_ids = pa.concat_arrays(self._doc_ids).take(pa.array(order))
-        return self._counts, order, doc_ids
-
-
-def flat_index(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """List start, start + 1, ... of every range, one range after the other.
-
-    Args:
-        starts: (R,) first of each.
-        counts: (R,) how many of each.
-
-    Returns:
-        (sum of counts,) the indices.
-    """
-    before = np.cumsum(counts) - counts
-    return np.repeat(starts - before, counts) + np.arange(int(counts.sum()), dtype=np.int64)
-
-
-def _text_offsets(texts: pa.StringArray) -> NDArray[np.int32]:
-    """Give the (S + 1,) byte offsets of an Arrow string array."""
-    if len(texts) == 0:
-        return np.zeros(1, dtype=np.int32)
-    return np.frombuffer(texts.buffers()[1], dtype=np.int32)[texts.offset : texts.offset + len(texts) + 1]
-
-
-def _text_bytes(texts: pa.StringArray) -> bytes:
-    """Give the bytes of an Arrow string array's texts, one after the other."""
-    offsets = _text_offsets(texts)
-    return bytes(memoryview(texts.buffers()[2])[offsets[0] : offsets[-1]]) if offsets[-1] else b""
+    def _frame(self, planned: _Planned, first: int, span: _Span) -> Framed:
+        """Copy the rows of one message, which begin at place `first` of the chunk."""
+        return planned.chunk.message(first, span.offset, span.rows, self.order.names, self._ids_like)

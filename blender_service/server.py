@@ -20,14 +20,15 @@ import grpc
 import numpy as np
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
-from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2, rows_pb2_grpc
+from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2
 from pyiceberg.catalog import Catalog
 
 from blender_service.access import Access
 from blender_service.audit import AuditLog
-from blender_service.blocks import DEFAULT_CACHE_BYTES
+from blender_service.block_cache import DEFAULT_CACHE_BYTES
 from blender_service.catalogue import open_catalogue
 from blender_service.exceptions import ServerStartError
+from blender_service.gather_kernel import ADDRESS_COUNT, copy_rows, gather_segments
 from blender_service.interceptor import CallInterceptor, Observer
 from blender_service.limits import StreamLimits
 from blender_service.metrics import Metrics
@@ -35,7 +36,7 @@ from blender_service.operation import OperationConfig
 from blender_service.order import BlendOrder
 from blender_service.runs import RunObserver, RunRegister
 from blender_service.segments import Pin, SourceOrder, resolve_segments
-from blender_service.service import BlendServicer, RowServicer
+from blender_service.service import BlendServicer, RowServicer, add_row_service
 from blender_service.serving import Blender
 from blender_service.store import open_objects
 from blender_service.tls import TlsFiles, server_credentials
@@ -138,17 +139,18 @@ def start(
         catalogue: of the lake; opened by `open_catalogue` if None.
         host: address to listen on.
         port: to listen on, 0 for any that is free.
-        cache_bytes: bound of the decoded blocks in memory.
+        cache_bytes: bound of the block files.
         operation: who may call, how much at once, what is written down.
         reuse_port: share the port with other processes of this machine.
 
     Raises:
         CatalogueError: the lake cannot be opened.
+        BlockCacheError: the cache folder cannot be made.
         AccessConfigError: a file of tokens or rules is wrong.
         ServerStartError: the port is taken, the host is not of this machine, or a file of TLS is wrong.
     """
     catalogue = catalogue if catalogue is not None else open_catalogue()
-    blender = Blender(catalogue, cache_bytes)
+    blender = Blender(catalogue, cache_bytes, operation.cache_folder)
     access = Access(catalogue, operation.tokens, operation.rules)
     limits = StreamLimits(operation.max_streams, operation.max_streams_per_principal)
     drain = Drain(threading.Event(), threading.Event(), health.HealthServicer())
@@ -156,7 +158,7 @@ def start(
     metrics = Metrics(limits, blender.cache_events, lambda: audit.failures if audit is not None else 0)
     runs = RunObserver(RunRegister(open_objects(catalogue)))
     observers: list[Observer] = [metrics, runs, *([audit] if audit is not None else [])]
-    prewarm()
+    compile_kernels()
     threads = operation.max_streams + SPARE_THREADS
     server = grpc.server(
         ThreadPoolExecutor(threads, thread_name_prefix="blender"),
@@ -169,8 +171,8 @@ def start(
         ),
         maximum_concurrent_rpcs=threads,
     )
-    blends_pb2_grpc.add_BlendServiceServicer_to_server(BlendServicer(blender), server)  # type: ignore[no-untyped-call]
-    rows_pb2_grpc.add_RowServiceServicer_to_server(RowServicer(blender, drain.ending), server)  # type: ignore[no-untyped-call]
+    blends_pb2_grpc.add_BlendServiceServicer_to_server(BlendServicer(blender), server)
+    add_row_service(RowServicer(blender, drain.ending), server)
     health_pb2_grpc.add_HealthServicer_to_server(drain.health, server)
     services = [pb2.DESCRIPTOR.services_by_name[name].full_name for pb2, name in SERVICES]
     reflection.enable_server_reflection((*services, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
@@ -205,7 +207,7 @@ def serve(
     Args:
         host: address to listen on.
         port: to listen on, 0 for any that is free.
-        cache_bytes: bound of the decoded blocks in memory.
+        cache_bytes: bound of the block files.
         operation: who may call, how much at once, what is written down.
         reuse_port: share the port with other processes of this machine.
         started: called once the server answers.
@@ -227,12 +229,16 @@ def serve(
     logger.info("stopped")
 
 
-def prewarm() -> None:
-    """Compile the order's kernels, so that the first read does not wait for it."""
+def compile_kernels() -> None:
+    """Compile what resolves and copies rows, so that the first read does not wait for it."""
     pin = Pin("", "", "", 2, "")
     segments = resolve_segments([SourceOrder(name, 1, pin, 1, True) for name in ("a", "b")])
     order = BlendOrder(0, segments, 1, 1)
     order.resolve(np.arange(2, dtype=np.int64))
+    nothing = np.empty(0, dtype=np.int64)
+    table = np.empty((0, ADDRESS_COUNT), dtype=np.int64)
+    copy_rows(table, nothing, nothing, 0, 0)
+    gather_segments(table, nothing, nothing)
 
 
 def _bind(server: grpc.Server, host: str, port: int, tls: TlsFiles | None, reuse_port: bool) -> int:

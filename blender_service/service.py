@@ -6,10 +6,11 @@ import functools
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import grpc
-from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2, rows_pb2_grpc
+from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2
 
 from blender_service.calls import call_of, refuse, seen_by
 from blender_service.exceptions import BlenderError, ServerUnavailableError
@@ -17,7 +18,7 @@ from blender_service.messages import blend_message, description_message, spec_of
 from blender_service.serving import Blender
 from blender_service.slices import Slice
 from blender_service.window import ExpectedWindow
-from blender_service.wire import encode
+from blender_service.wire import Framed
 
 Response = TypeVar("Response")
 
@@ -92,48 +93,100 @@ class BlendServicer(blends_pb2_grpc.BlendServiceServicer):
         description = blender.describe(blend_id, request.offset if request.HasField("offset") else None)
         return description_message(_message(blender, blend_id), description, blender.excised_documents(blend_id))
 
+    @_unary
+    def ProveContinuation(  # noqa: N802
+        self, request: blends_pb2.ProveContinuationRequest, context: grpc.ServicerContext
+    ) -> blends_pb2.Continuation:
+        """Prove that a run may go on with another blend; both must be blends that the caller may read."""
+        blender = seen_by(context, self._blender)
+        from_id, to_id = blender.resolve(request.from_blend), blender.resolve(request.to_blend)
+        differs_from = blender.prove_continuation(from_id, to_id, request.offset)
+        return blends_pb2.Continuation(from_id=from_id, to_id=to_id, offset=request.offset, differs_from=differs_from)
 
-class RowServicer(rows_pb2_grpc.RowServiceServicer):
-    """Streams rows. gRPC takes the next batch only when the last one is on its way, so a slow reader holds one."""
+
+class RowServicer:
+    """Streams rows.
+
+    Memory is bounded by the reader: gRPC asks for the next batch only when the last one has left for the connection, so
+    a slow reader holds one batch besides what fits into the connection's window. A reader that goes away ends the wait
+    for its next row at once, and with it everything that the stream holds.
+    """
 
     def __init__(self, blender: Blender, stopping: threading.Event) -> None:
         """Serve the rows of `blender` until `stopping` is set."""
         self._blender = blender
         self._stopping = stopping
+        self._lock = threading.Lock()
+        self._open_streams = 0
 
-    def ReadBlend(  # noqa: N802
+    @property
+    def open_streams(self) -> int:
+        """Number of streams that hold anything now; a call may have ended before, see `StreamLimits`."""
+        return self._open_streams
+
+    def ReadBlend(  # noqa: N802 (the proto's name)
         self, request: rows_pb2.ReadBlendRequest, context: grpc.ServicerContext
-    ) -> Iterator[rows_pb2.RowBatch]:
-        """Stream rows from any offset."""
+    ) -> Iterator[Framed]:
+        """Stream rows from any offset, as messages that are serialised already."""
+        with self._counted():
+            try:
+                yield from self._read(request, context)
+            except BlenderError as error:
+                refuse(error, context)
+
+    def _read(self, request: rows_pb2.ReadBlendRequest, context: grpc.ServicerContext) -> Iterator[Framed]:
+        """Check what is asked for, then read it batch by batch."""
+        blender, call = seen_by(context, self._blender), call_of(context)
+        blend_id = blender.resolve(request.blend)
+        expected = request.expected
+        ExpectedWindow(
+            expected.window_tokens, expected.tokenizer_sha256, expected.vocabulary_size, expected.token_bytes
+        ).check(blend_id, blender.config(blend_id).window)
+        reader = blender.open(blend_id, request.offset)
+        call.reads(blend_id, request.offset)
+        part = None
+        if request.HasField("slice"):
+            wanted = request.slice
+            part = Slice(wanted.step_rows, wanted.rank, wanted.world_size, wanted.uneven)
+        logger.info("read %s from %d: %s", blend_id, request.offset, part or "all rows")
+
+        def stopped() -> bool:
+            return self._stopping.is_set() or not context.is_active()
+
+        for framed in reader.read_framed(
+            request.offset, request.rows, part, request.max_batch_rows, request.wait_seconds, stopped
+        ):
+            if self._stopping.is_set():
+                at = framed.batch.offset
+                raise ServerUnavailableError(
+                    f"server is stopping; connect again or to another replica, and go on at row {at}"
+                )
+            if not context.is_active():
+                return
+            call.sends(framed.batch)
+            yield framed
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Count a stream for as long as it holds anything."""
+        with self._lock:
+            self._open_streams += 1
         try:
-            blender, call = seen_by(context, self._blender), call_of(context)
-            blend_id = blender.resolve(request.blend)
-            expected = request.expected
-            ExpectedWindow(expected.window_tokens, expected.tokenizer_sha256, expected.vocabulary_size).check(
-                blend_id, blender.config(blend_id).window
-            )
-            reader = blender.open(blend_id, request.offset)
-            call.reads(blend_id, request.offset)
-            part = None
-            if request.HasField("slice"):
-                wanted = request.slice
-                part = Slice(wanted.step_rows, wanted.rank, wanted.world_size, wanted.uneven)
-            logger.info("read %s from %d: %s", blend_id, request.offset, part or "all rows")
+            yield
+        finally:
+            with self._lock:
+                self._open_streams -= 1
 
-            def stopped() -> bool:
-                return self._stopping.is_set() or not context.is_active()
 
-            for batch in reader.read(
-                request.offset, request.rows, part, request.max_batch_rows, request.wait_seconds, stopped
-            ):
-                if self._stopping.is_set():
-                    raise ServerUnavailableError(
-                        f"server is stopping; connect again or to another replica, and go on at row {batch.offset}"
-                    )
-                call.sends(batch)
-                yield encode(batch)
-        except BlenderError as error:
-            refuse(error, context)
+def add_row_service(servicer: RowServicer, server: grpc.Server) -> None:
+    """Register the service of rows: its responses are messages already, which generated code would serialise again."""
+    read_blend: grpc.RpcMethodHandler[rows_pb2.ReadBlendRequest, Framed] = grpc.unary_stream_rpc_method_handler(
+        servicer.ReadBlend,
+        request_deserializer=rows_pb2.ReadBlendRequest.FromString,
+        response_serializer=lambda framed: framed.message,
+    )
+    service = rows_pb2.DESCRIPTOR.services_by_name["RowService"].full_name
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {"ReadBlend": read_blend}),))
 
 
 def _message(blender: Blender, blend_id: str, names: Mapping[str, Sequence[str]] | None = None) -> blends_pb2.Blend:

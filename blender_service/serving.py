@@ -1,6 +1,6 @@
 """What a server serves, without the wire: blends of one lake, opened and checked at every read.
 
-Replicas share nothing but the lake; each holds its own cache of blocks.
+Replicas share nothing but the lake; those of one machine may share a folder of blocks.
 """
 
 from __future__ import annotations
@@ -9,16 +9,19 @@ import copy
 import logging
 import threading
 from collections import OrderedDict
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from pyiceberg.catalog import Catalog
 
-from blender_service.blocks import DEFAULT_CACHE_BYTES, BlockCache, BlockReader
+from blender_service.block_cache import DEFAULT_CACHE_BYTES, BlockCache
+from blender_service.blocks import BlockReader
 from blender_service.cache_events import CacheEvents
 from blender_service.config import BLEND_ID, BlendConfig, WindowFacts
 from blender_service.creation import Draft, create_blend, draft_blend, draft_update, update_blend
 from blender_service.description import BlendDescription, describe
-from blender_service.exceptions import InvalidReadError, SourceChangedError
+from blender_service.exceptions import InvalidReadError, OffsetOutOfRangeError, SourceChangedError, StateError
+from blender_service.fetching import BlockFetcher
 from blender_service.heads import Head
 from blender_service.live import LiveRows
 from blender_service.order import BlendOrder
@@ -59,12 +62,23 @@ class _Opened(NamedTuple):
 class Blender:
     """Creates, lists and opens the blends of one lake; the CLI and the server both stand on it."""
 
-    def __init__(self, catalogue: Catalog, cache_bytes: int = DEFAULT_CACHE_BYTES) -> None:
-        """Serve the blends of a catalogue's warehouse, with at most `cache_bytes` of blocks in memory."""
+    def __init__(
+        self, catalogue: Catalog, cache_bytes: int = DEFAULT_CACHE_BYTES, cache_folder: Path | None = None
+    ) -> None:
+        """Serve the blends of a catalogue's warehouse.
+
+        Args:
+            catalogue: of the lake.
+            cache_bytes: bound of the block files.
+            cache_folder: where they lie, shared with other processes; None for a temporary one of its own.
+
+        Raises:
+            BlockCacheError: the folder cannot be made.
+        """
         self._catalogue = catalogue
         self._store = open_store(catalogue)
-        self._cache = BlockCache(cache_bytes)
-        self._cache_bytes = cache_bytes
+        self.cache = BlockCache(cache_folder, cache_bytes)
+        self._fetcher = BlockFetcher()
         self._opened: OrderedDict[str, _Opened] = OrderedDict()
         self._indices: dict[tuple[str, str], tuple[int, tuple[OrdinalRun, ...]]] = {}
         self._tables_of: dict[str, frozenset[str]] = {}
@@ -73,7 +87,7 @@ class Blender:
     @property
     def cache_events(self) -> CacheEvents:
         """What the cache of blocks counts."""
-        return self._cache.events
+        return self.cache.events
 
     def within(self, may_read: MayRead | None) -> Blender:
         """Give the same lake as a caller sees it who may read some tables only; the others do not exist there.
@@ -131,6 +145,39 @@ class Blender:
         config, head, _ = self._open(blend_id)
         return describe(config, head, offset)
 
+    def prove_continuation(self, from_id: str, to_id: str, offset: int) -> int | None:
+        """Prove that a run which has read rows [0, offset) of one blend may go on with another.
+
+        Args:
+            from_id: full id of what was read.
+            to_id: full id of what to go on with.
+            offset: first row that was not read.
+
+        Returns:
+            The first offset where the two may differ, None if nowhere.
+
+        Raises:
+            InvalidReadError: the offset is below 0.
+            OffsetOutOfRangeError: one of the blends ends before the offset.
+            StateError: the blends may differ below the offset, so rows would be repeated or skipped.
+        """
+        if offset < 0:
+            raise InvalidReadError(f"continuation: offset is {offset}; give the state's offset, 0 or more")
+        heads = (self.head(from_id), self.head(to_id))
+        for head in heads:
+            if head.end is not None and offset > head.end:
+                raise OffsetOutOfRangeError(
+                    f"blend {head.blend_id}: offset {offset} is beyond its end {head.end}; load a state of this blend"
+                )
+        differs_from = heads[1].shares_rows_until(heads[0])
+        if differs_from is not None and differs_from < offset:
+            raise StateError(
+                f"state: a run at offset {offset} of blend {from_id} cannot go on with {to_id}: their rows may differ "
+                f"from {differs_from} on, so some would be repeated or skipped; update {from_id[:12]} from offset "
+                f"{offset} or later"
+            )
+        return differs_from
+
     def excised_documents(self, blend_id: str) -> dict[str, int]:
         """Count the documents taken out of each source's table; sources whose table does not say are left out."""
         counts: dict[str, int] = {}
@@ -182,7 +229,11 @@ class Blender:
         for index, name in enumerate(order.names):
             if name in needed:
                 readers[index] = self._reader(name, pins[name], config)
-        return BlendReader(config, order, readers)
+        return BlendReader(config, order, readers, self._fetcher, self.cache.max_bytes // 2)
+
+    def prewarm(self, blend_id: str, offset: int, rows: int) -> None:
+        """Build the blocks of some rows, so that reading them waits for nothing; see `BlendReader.prewarm`."""
+        self.open(blend_id, offset).prewarm(offset, rows)
 
     def _reader(self, name: str, pin: Pin, config: BlendConfig) -> BlockReader | LiveRows:
         """Open one source."""
@@ -210,7 +261,7 @@ class Blender:
             if pin.rows is not None:  # the successor of an excised snapshot may hold later increments as well
                 runs = tuple(run._replace(end=min(run.end, pin.rows)) for run in runs if run.start < pin.rows)
             self._indices[key] = (snapshot.snapshot_id, runs)
-        return BlockReader(PackedTable(pin.table, window, runs, table.io), config.block_rows, self._cache)
+        return BlockReader(PackedTable(pin.table, window, runs, table.io), config.block_rows, self.cache)
 
     def _open(self, blend_id: str) -> _Opened:
         """Read a config and its head, and keep those used last; they never change."""
@@ -236,9 +287,9 @@ class Blender:
         row_bytes = config.window.window_tokens * config.window.token_bytes
         group_rows = config.block_rows * config.group_blocks
         in_use = sum(min(source.rows or group_rows, group_rows) for source in config.sources) * row_bytes
-        if in_use > self._cache_bytes:
+        if in_use > self.cache.max_bytes:
             logger.warning(
                 "blend %s keeps %d MiB of blocks in use, the cache holds %d MiB, so files are decoded again and again; "
-                "raise cache_bytes, or create the blend with fewer block_rows",
-                config.blend_id, in_use >> 20, self._cache_bytes >> 20,
+                "raise --cache-bytes, or create the blend with fewer block_rows",
+                config.blend_id, in_use >> 20, self.cache.max_bytes >> 20,
             )  # fmt: skip

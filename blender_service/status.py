@@ -28,6 +28,10 @@ STATUS_OF: Final[dict[type[BlenderError], grpc.StatusCode]] = {
     exceptions.WindowMismatchError: grpc.StatusCode.FAILED_PRECONDITION,
     exceptions.StoredBlendError: grpc.StatusCode.DATA_LOSS,
     exceptions.PackedTableError: grpc.StatusCode.DATA_LOSS,
+    exceptions.BlockCacheError: grpc.StatusCode.INTERNAL,
+    exceptions.DamagedBlockError: grpc.StatusCode.DATA_LOSS,
+    exceptions.MalformedMessageError: grpc.StatusCode.DATA_LOSS,
+    exceptions.StateError: grpc.StatusCode.FAILED_PRECONDITION,
     exceptions.CatalogueError: grpc.StatusCode.FAILED_PRECONDITION,
     exceptions.UnauthenticatedError: grpc.StatusCode.UNAUTHENTICATED,
     exceptions.MalformedRequestError: grpc.StatusCode.INVALID_ARGUMENT,
@@ -35,7 +39,16 @@ STATUS_OF: Final[dict[type[BlenderError], grpc.StatusCode]] = {
     exceptions.ServerUnavailableError: grpc.StatusCode.UNAVAILABLE,
     exceptions.TooManyStreamsError: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
-RETRIED: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED})
+# A proxy or a server that goes away in mid-stream resets the stream, which arrives as CANCELLED, or as INTERNAL
+# with a text of its own, and without the class of an error of ours; reading a row again is always right.
+RETRIED: Final = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.CANCELLED,
+    }
+)
 
 
 def status_of(error: BlenderError) -> grpc.StatusCode:
@@ -51,8 +64,13 @@ def error_of(rpc_error: grpc.RpcError, address: str) -> BlenderError:
     kind = getattr(exceptions, str(name), None)
     if isinstance(kind, type) and issubclass(kind, BlenderError):
         return kind(details)
-    if call.code() in RETRIED or call.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+    if call.code() in RETRIED or _was_reset(call):
         return ServerUnavailableError(
             f"server {address}: {details}; start it with `headrace serve`, or mend the address"
         )
     return BlenderError(f"server {address}: {call.code().name}: {details}")
+
+
+def _was_reset(call: grpc.Call) -> bool:
+    """Say whether the transport broke a stream off; an error in the server's own code has another text."""
+    return call.code() in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN) and "RST_STREAM" in (call.details() or "")

@@ -7,43 +7,62 @@
 Every item is this rank's part of one global step. The state is {blend, offset}, counted in batches handed out: save it
 between steps, load it on any number of ranks. At the end of the blend a step that does not fit is left, so that all
 ranks make the same number of steps.
+
+Tensor and pipeline peers work on the same rows. Let `rank` and `world_size` count groups of peers, and either let every
+peer read (the simplest), or give `fetch=False` to those that need no tokens, or get them from a peer::
+
+    dataset = BlendDataset(..., rank=process // peers, world_size=processes // peers, fetch=process % peers == 0)
+
+A dataset that does not fetch gives one empty batch per step and keeps the same state, so any rank can save it.
 """
 
 from __future__ import annotations
 
 import queue
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TypedDict
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 from torch.utils.data import IterableDataset, get_worker_info
 
-from blender_service.client import Blend, BlenderClient
+from blender_service.channel import DEFAULT_IDENTITY, Identity
+from blender_service.client import LIVE_WAIT_SECONDS, Blend, BlenderClient
 from blender_service.exceptions import InvalidReadError, StateError
+from blender_service.patience import InputClock
+from blender_service.prefetch import Prefetcher
 from blender_service.slices import Slice
 from blender_service.window import ExpectedWindow
-from blender_service.window_layout import lay_out
+from blender_service.window_layout import lay_out, sequence_bounds
 from blender_service.wire import RowBatch, concatenate
 
-POLL_SECONDS: Final = 0.1
+DENSE: Final = ("input_ids", "labels", "position_ids", "document_ids")
+TENSORS: Final = ("input_ids", "labels", "position_ids", "document_ids", "cu_seqlens")
 
-Batch = dict[str, torch.Tensor]
 
+class Batch(TypedDict, total=False):
+    """R rows of L tokens; empty on a rank that does not fetch.
 
-def save_tensors(file: Path, arrays: Mapping[str, NDArray[Any]], others: Mapping[str, list[str]]) -> None:
-    """Write arrays as a dictionary of tensors, which `torch.load(file, weights_only=True)` reads.
-
-    Args:
-        file: where to.
-        arrays: by name, of any number type that torch has.
-        others: what goes into the dictionary as it is.
+    Attributes:
+        offset: of the first row in the blend, as the server sent it.
+        input_ids: (R, L) int64.
+        labels: (R, L) int64, the next token; -100 at the end of a document and in padding.
+        position_ids: (R, L) int64, from 0 in every document.
+        document_ids: (R, L) int32, number of the document inside its row; -1 in padding.
+        cu_seqlens: (S + 1,) int32, bounds of documents and of padding in the rows laid one after the other.
+        max_seqlen: tokens of the longest of them.
     """
-    tensors = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
-    torch.save({**tensors, **others}, file)
+
+    offset: int
+    input_ids: torch.Tensor
+    labels: torch.Tensor
+    position_ids: torch.Tensor
+    document_ids: torch.Tensor
+    cu_seqlens: torch.Tensor
+    max_seqlen: int
 
 
 class BlendState(TypedDict):
@@ -56,14 +75,13 @@ class BlendState(TypedDict):
 class BlendDataset(IterableDataset[Batch]):
     """Global steps of a blend, one rank's part at a time.
 
-    An item is a dict of tensors of R rows and L tokens: `input_ids` int64, `labels` int64 (shifted, -100 at the end of
-    a document and in padding), `position_ids` int64 (from 0 in every document), `document_ids` int32 (-1 in padding),
-    all (R, L).
+    An item is a `Batch`. With `device` batches are copied to it from a ring of page-locked buffers while the step
+    before still computes. `input_stall_seconds` and `input_stall_share` say what waiting for batches costs the loop.
 
     It prefetches in a thread of its own; with a DataLoader use `batch_size=None, num_workers=0`.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (settings of a loader, all but three by name)
         self,
         address: str,
         blend: str,
@@ -75,6 +93,10 @@ class BlendDataset(IterableDataset[Batch]):
         uneven: bool = False,
         expected: ExpectedWindow | None = None,
         prefetch_batches: int = 4,
+        device: torch.device | str | None = None,
+        fetch: bool = True,
+        wait_seconds: float = LIVE_WAIT_SECONDS,
+        identity: Identity = DEFAULT_IDENTITY,
     ) -> None:
         """Look the blend up and check that it is what the training expects.
 
@@ -88,6 +110,10 @@ class BlendDataset(IterableDataset[Batch]):
             uneven: allow parts that differ by one row; scale the loss by `loss_scale` then.
             expected: tokenizer, window length and vocabulary the model was built for.
             prefetch_batches: batches held ready.
+            device: where the tensors shall be; None leaves them in memory, fresh ones for every batch.
+            fetch: False for a rank that only counts steps, as its peers do.
+            wait_seconds: longest wait for a row that a live table does not have yet, 0 without end.
+            identity: token and certificate, and the name of the run, which the server keeps a register of.
 
         Raises:
             InvalidReadError: W > B, or W does not divide B and `uneven` is not set.
@@ -99,13 +125,28 @@ class BlendDataset(IterableDataset[Batch]):
         if prefetch_batches < 1:
             raise InvalidReadError(f"dataset: prefetch_batches is {prefetch_batches}; give 1 or more")
         self._address = address
+        self._identity = identity
         self._expected = expected
         self._prefetch_batches = prefetch_batches
-        with BlenderClient(address) as client:
+        with BlenderClient(address, identity) as client:
             self.blend: Blend = client.get_blend(blend)
         if expected is not None:
             expected.check(self.blend.blend_id, self.blend)
         self._offset = offset
+        self._device = torch.device(device) if device is not None else None
+        self._fetch = fetch
+        self._wait_seconds = wait_seconds
+        self._clock = InputClock()
+
+    @property
+    def input_stall_seconds(self) -> float:
+        """Time that the loop over the dataset waited for batches, after the first one."""
+        return self._clock.input_stall_seconds
+
+    @property
+    def input_stall_share(self) -> float:
+        """Share of the loop's time since its first batch, 0 to 1."""
+        return self._clock.input_stall_share
 
     @property
     def loss_scale(self) -> float:
@@ -119,16 +160,18 @@ class BlendDataset(IterableDataset[Batch]):
     def load_state_dict(self, state: BlendState) -> None:
         """Go on where another run stood, whatever its world size was.
 
+        A state of another blend is taken if the server proves that both hold the same rows up to its offset: so a run
+        changes over to an updated blend.
+
         Raises:
-            StateError: the state is of another blend, or no state at all.
+            StateError: no state at all, or one of a blend whose rows differ below its offset.
+            BlendNotFoundError: the server does not know the state's blend.
         """
         if set(state) != {"blend", "offset"} or not isinstance(state["offset"], int) or state["offset"] < 0:
             raise StateError(f"state: {state!r} is not {{blend, offset}}; load what state_dict() gave")
         if state["blend"] != self.blend.blend_id:
-            raise StateError(
-                f"state: is of blend {state['blend']}, this dataset reads {self.blend.blend_id}; open the dataset with "
-                "the state's blend"
-            )
+            with BlenderClient(self._address, self._identity) as client:
+                client.prove_continuation(state["blend"], self.blend.blend_id, state["offset"])
         self._offset = state["offset"]
 
     def __iter__(self) -> Iterator[Batch]:
@@ -138,22 +181,92 @@ class BlendDataset(IterableDataset[Batch]):
                 f"dataset: {worker.num_workers} DataLoader workers would each read every row; use num_workers=0, the "
                 "dataset prefetches by itself"
             )
-        client = BlenderClient(self._address)
-        with _Prefetcher(self._read_steps(client, self._offset), self._prefetch_batches, client.close) as steps:
-            for batch in steps:
+        self._clock = InputClock()
+        return self._fetched() if self._fetch else self._counted()
+
+    def _counted(self) -> Iterator[Batch]:
+        """Give an empty batch for each step that the peers take."""
+        while self.blend.end is None or self._offset + self._part.step_rows <= self.blend.end:
+            self._offset += self._part.step_rows
+            yield Batch()
+
+    def _fetched(self) -> Iterator[Batch]:
+        """Give this rank's part of each step."""
+        client = BlenderClient(self._address, self._identity)
+        ring = _Ring(self._device, self._prefetch_batches + 2) if self._device is not None else None
+        steps = self._read_steps(client, self._offset, ring)
+        with Prefetcher(steps, self._prefetch_batches, client.close) as batches:
+            while True:
+                with self._clock.waiting():
+                    batch = next(batches, None)
+                    if batch is not None and ring is not None:
+                        batch = ring.to_device(batch)
+                if batch is None:
+                    return
                 self._offset += self._part.step_rows
                 yield batch
 
-    def _read_steps(self, client: BlenderClient, offset: int) -> Iterator[Batch]:
+    def _read_steps(self, client: BlenderClient, offset: int, ring: _Ring | None) -> Iterator[Batch]:
         """Read this rank's part of each step as tensors."""
         pieces: list[RowBatch] = []
-        for piece in client.read(self.blend.blend_id, offset, part=self._part, expected=self._expected):
+        for piece in client.read(
+            self.blend.blend_id, offset, part=self._part, expected=self._expected, wait_seconds=self._wait_seconds
+        ):
             if piece.end_of_blend:
                 return
             pieces.append(piece)
             if sum(held.rows for held in pieces) == self._part.rows:
-                yield to_tensors(concatenate(pieces))
+                rows = concatenate(pieces)
+                yield to_tensors(rows) if ring is None else ring.fill(rows)
                 pieces.clear()
+
+
+class _Ring:
+    """Page-locked buffers that batches pass through on their way to a device.
+
+    A buffer is filled again only after the copy out of it is done. With two more buffers than batches are held ready,
+    one is always free: one is being filled, one is being copied.
+    """
+
+    def __init__(self, device: torch.device, buffers: int) -> None:
+        self._device = device
+        self._left_to_make = buffers
+        self._free: queue.SimpleQueue[tuple[Batch, torch.cuda.Event | None]] = queue.SimpleQueue()
+
+    def fill(self, rows: RowBatch) -> Batch:
+        """Put rows into a free buffer."""
+        made = to_tensors(rows)
+        if self._left_to_make:
+            self._left_to_make -= 1
+            return self._pinned(made)
+        buffer, copied = self._free.get()
+        if copied is not None:
+            copied.synchronize()
+        for name in DENSE:
+            buffer[name].copy_(made[name])
+        filled = Batch(**made)
+        for name in DENSE:
+            filled[name] = buffer[name]  # type: ignore[literal-required]
+        return filled
+
+    def to_device(self, buffer: Batch) -> Batch:
+        """Begin to copy a buffer to the device, and free it for when that is done."""
+        arrived = Batch(**buffer)
+        for name in TENSORS:
+            arrived[name] = buffer[name].to(self._device, non_blocking=True, copy=True)
+        copied = None
+        if self._device.type == "cuda":
+            copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            copied.record(torch.cuda.current_stream(self._device))
+        self._free.put((buffer, copied))
+        return arrived
+
+    def _pinned(self, batch: Batch) -> Batch:
+        """Give a batch in page-locked memory, where the device is one that copies from it by itself."""
+        if self._device.type == "cuda":
+            for name in DENSE:
+                batch[name] = batch[name].pin_memory()
+        return batch
 
 
 def to_tensors(batch: RowBatch) -> Batch:
@@ -163,57 +276,45 @@ def to_tensors(batch: RowBatch) -> Batch:
         batch: R rows of L tokens.
 
     Returns:
-        input_ids, labels, position_ids, document_ids, each (R, L).
+        See `Batch`.
     """
     layout = lay_out(batch)
-    return {
-        "input_ids": torch.from_numpy(batch.input_ids.astype(np.int64)),
-        "labels": torch.from_numpy(layout.labels),
-        "position_ids": torch.from_numpy(layout.position_ids),
-        "document_ids": torch.from_numpy(layout.document_ids),
-    }
+    cu_seqlens, max_seqlen = sequence_bounds(layout.document_ids)
+    return Batch(
+        offset=batch.offset,
+        input_ids=torch.from_numpy(batch.input_ids.astype(np.int64)),
+        labels=torch.from_numpy(layout.labels),
+        position_ids=torch.from_numpy(layout.position_ids),
+        document_ids=torch.from_numpy(layout.document_ids),
+        cu_seqlens=torch.from_numpy(cu_seqlens),
+        max_seqlen=max_seqlen,
+    )
 
 
-class _Prefetcher:
-    """Runs an iterator in a thread, a few items ahead; leaving the context ends the thread, wherever it waits."""
+def block_mask(document_ids: torch.Tensor, block_tokens: int = 128) -> BlockMask:
+    """Give FlexAttention's mask: a token sees the earlier ones of its own document, and itself.
 
-    def __init__(self, items: Iterator[Batch], ahead: int, interrupt: Callable[[], None]) -> None:
-        self._items = items
-        self._interrupt = interrupt
-        self._queue: queue.Queue[Batch | BaseException | None] = queue.Queue(maxsize=ahead)
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="blend-prefetch", daemon=True)
+    Args:
+        document_ids: (R, L); -1 in padding, which sees padding, so that no row of the mask is empty.
+        block_tokens: side of the blocks that are skipped as a whole.
+    """
+    rows, window_tokens = document_ids.shape
 
-    def __enter__(self) -> Iterator[Batch]:
-        self._thread.start()
-        return self._taken()
+    def visible(row: torch.Tensor, _: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+        return (document_ids[row, query] == document_ids[row, key]) & (query >= key)
 
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        self._interrupt()
-        self._thread.join()
+    return create_block_mask(
+        visible, rows, None, window_tokens, window_tokens, device=document_ids.device, BLOCK_SIZE=block_tokens
+    )
 
-    def _taken(self) -> Iterator[Batch]:
-        while (item := self._queue.get()) is not None:
-            if isinstance(item, BaseException):
-                raise item
-            yield item
 
-    def _run(self) -> None:
-        try:
-            for item in self._items:
-                if not self._put(item):
-                    break
-            self._put(None)
-        except BaseException as error:  # noqa: BLE001 (raised again in the consumer's thread)
-            self._put(error)
+def save_tensors(file: Path, arrays: Mapping[str, NDArray[Any]], others: Mapping[str, list[str]]) -> None:
+    """Write arrays as a dictionary of tensors, which `torch.load(file, weights_only=True)` reads.
 
-    def _put(self, item: Batch | BaseException | None) -> bool:
-        """Hand an item over, unless the consumer left; say whether it was handed over."""
-        while not self._stopping.is_set():
-            try:
-                self._queue.put(item, timeout=POLL_SECONDS)
-            except queue.Full:
-                continue
-            return True
-        return False
+    Args:
+        file: where to.
+        arrays: by name, of any number type that torch has.
+        others: what goes into the dictionary as it is.
+    """
+    tensors = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
+    torch.save({**tensors, **others}, file)

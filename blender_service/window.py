@@ -1,4 +1,4 @@
-"""Refuses rows that the reader was not built for: another tokenizer, window length or vocabulary."""
+"""Refuses rows that the reader was not built for: another tokenizer, window length, vocabulary or dtype."""
 
 from __future__ import annotations
 
@@ -23,6 +23,10 @@ class Window(Protocol):
     def vocabulary_size(self) -> int:
         """Number of token ids."""
 
+    @property
+    def token_bytes(self) -> int:
+        """Width of a token id: 2 or 4."""
+
 
 @dataclass(frozen=True)
 class ExpectedWindow:
@@ -32,11 +36,13 @@ class ExpectedWindow:
         window_tokens: length of a row.
         tokenizer_sha256: SHA-256 of the tokenizer's file.
         vocabulary_size: number of token ids.
+        token_bytes: width of a token id in its arrays, 2 (uint16) or 4 (uint32).
     """
 
     window_tokens: int = 0
     tokenizer_sha256: str = ""
     vocabulary_size: int = 0
+    token_bytes: int = 0
 
     def check(self, blend_id: str, window: Window) -> None:
         """Compare with a blend.
@@ -58,4 +64,9 @@ class ExpectedWindow:
             raise WindowMismatchError(
                 f"blend {blend_id}: the reader's vocabulary has {self.vocabulary_size} tokens, the blend's "
                 f"{window.vocabulary_size}; build the model for {window.vocabulary_size}"
+            )
+        if self.token_bytes and self.token_bytes != window.token_bytes:
+            raise WindowMismatchError(
+                f"blend {blend_id}: the reader wants uint{8 * self.token_bytes} token ids, the blend's "
+                f"{window.vocabulary_size} tokens come as uint{8 * window.token_bytes}; read them as that"
             )

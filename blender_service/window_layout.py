@@ -60,3 +60,21 @@ def lay_out(batch: RowBatch) -> WindowLayout:
     goes_on = (document_ids[:, 1:] == document_ids[:, :-1]) & (document_ids[:, 1:] != PADDING_DOCUMENT)
     labels[:, :-1][goes_on] = batch.input_ids[:, 1:][goes_on]
     return WindowLayout(labels, position_ids.reshape(rows, window_tokens), document_ids)
+
+
+def sequence_bounds(document_ids: NDArray[np.int32]) -> tuple[NDArray[np.int32], int]:
+    """Give the bounds of the sequences in rows laid one after the other, as FlashAttention's varlen kernels take them.
+
+    A sequence is a run of equal document ids inside one row, padding included, so that the bounds cover every token.
+
+    Args:
+        document_ids: (R, L).
+
+    Returns:
+        cu_seqlens, (S + 1,) int32, from 0 to R * L; and the tokens of the longest sequence.
+    """
+    rows, window_tokens = document_ids.shape
+    begins = np.ones((rows, window_tokens), dtype=np.bool_)
+    begins[:, 1:] = document_ids[:, 1:] != document_ids[:, :-1]
+    bounds = np.append(np.flatnonzero(begins), rows * window_tokens).astype(np.int32)
+    return bounds, int(np.diff(bounds).max(initial=0))

@@ -1,13 +1,32 @@
-"""Rows as arrays, and as messages. Needs NumPy and the generated protos only, so that a training job imports it."""
+"""Rows as arrays, and as messages of `rows.proto`. Needs NumPy only, so that a training job imports it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Final, NamedTuple
 
 import numpy as np
-from headrace.blender.v1 import rows_pb2
 from numpy.typing import NDArray
+
+from blender_service.exceptions import MalformedMessageError
+from blender_service.framing import (
+    Field,
+    Message,
+    array_field,
+    begin_message,
+    bytes_field,
+    number_field,
+    read_fields,
+)
+
+# Numbers of the fields in rows.proto.
+OFFSET, ROWS, WINDOW_TOKENS, TOKEN_BYTES, INPUT_IDS, TOKEN_COUNTS, SOURCE_NAMES = range(1, 8)
+SOURCES, EPOCHS, ORDINALS, SEGMENTS, END_OF_BLEND, WAITING_FOR = range(8, 14)
+COUNTS, DOC_IDS, DOC_ID_LENGTHS, DOCUMENT_STARTS, SEGMENT_TOKEN_COUNTS, WINDOW_STARTS = range(1, 7)
+
+MAX_WINDOW_TOKENS: Final = 1 << 31
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,56 +104,125 @@ class RowBatch:
             segment_token_counts=self.segment_token_counts[segments:],
             window_starts=self.window_starts[segments:],
             end_of_blend=self.end_of_blend,
+            waiting_for=self.waiting_for,
         )
 
 
-def encode(batch: RowBatch) -> rows_pb2.RowBatch:
+def begin(batch: RowBatch) -> Message:
+    """Begin the message of a batch; `payload` awaits the bytes of input_ids, of which only shape and type are used."""
+    segments = b"".join(
+        [
+            array_field(COUNTS, batch.segment_counts),
+            bytes_field(DOC_IDS, batch.doc_id_bytes),
+            array_field(DOC_ID_LENGTHS, batch.doc_id_lengths),
+            array_field(DOCUMENT_STARTS, batch.document_starts),
+            array_field(SEGMENT_TOKEN_COUNTS, batch.segment_token_counts),
+            array_field(WINDOW_STARTS, batch.window_starts),
+        ]
+    )
+    rows, window_tokens = batch.input_ids.shape
+    token_bytes = batch.input_ids.dtype.itemsize
+    head = b"".join(
+        [
+            number_field(OFFSET, batch.offset),
+            number_field(WINDOW_TOKENS, window_tokens),
+            number_field(TOKEN_BYTES, token_bytes),
+            array_field(TOKEN_COUNTS, batch.token_counts),
+            *(bytes_field(SOURCE_NAMES, name.encode()) for name in batch.source_names),
+            array_field(SOURCES, batch.sources),
+            array_field(EPOCHS, batch.epochs),
+            array_field(ORDINALS, batch.ordinals),
+            bytes_field(SEGMENTS, segments),
+            number_field(END_OF_BLEND, batch.end_of_blend),
+            bytes_field(WAITING_FOR, batch.waiting_for.encode()),
+        ]
+    )
+    return begin_message((ROWS, rows), head, INPUT_IDS, rows * window_tokens * token_bytes)
+
+
+class Framed(NamedTuple):
+    """A batch with its message; a server leaves the ids to the message and keeps their shape alone."""
+
+    batch: RowBatch
+    message: bytes
+
+
+def frame(batch: RowBatch) -> Framed:
+    """Give a batch with its message."""
+    return Framed(batch, encode(batch))
+
+
+def encode(batch: RowBatch) -> bytes:
     """Turn rows into a message."""
-    return rows_pb2.RowBatch(
-        offset=batch.offset,
-        rows=batch.rows,
-        window_tokens=batch.input_ids.shape[1],
-        token_bytes=batch.input_ids.dtype.itemsize,
-        input_ids=_bytes(batch.input_ids),
-        token_counts=_bytes(batch.token_counts),
-        source_names=batch.source_names,
-        sources=_bytes(batch.sources),
-        epochs=_bytes(batch.epochs),
-        ordinals=_bytes(batch.ordinals),
-        segments=rows_pb2.Segments(
-            counts=_bytes(batch.segment_counts),
-            doc_ids=batch.doc_id_bytes,
-            doc_id_lengths=_bytes(batch.doc_id_lengths),
-            document_starts=_bytes(batch.document_starts),
-            token_counts=_bytes(batch.segment_token_counts),
-            window_starts=_bytes(batch.window_starts),
-        ),
-        end_of_blend=batch.end_of_blend,
-        waiting_for=batch.waiting_for,
-    )
+    message = begin(batch)
+    message.payload[:] = np.ascontiguousarray(batch.input_ids, dtype=batch.input_ids.dtype.newbyteorder("<")).tobytes()
+    return message.finish()
 
 
-def decode(message: rows_pb2.RowBatch) -> RowBatch:
-    """Turn a message into rows; the arrays are read-only views of its bytes."""
-    token_type = "<u2" if message.token_bytes == 2 else "<u4"
-    segments = message.segments
+def decode(message: bytes) -> RowBatch:
+    """Turn a message into rows; the arrays are read-only views of its bytes.
+
+    Raises:
+        MalformedMessageError: the message breaks off, or its arrays have not the lengths that its counts say.
+    """
+    numbers, content, names = _sorted_fields(read_fields(memoryview(message)))
+    _, segments, _ = _sorted_fields(read_fields(content.get(SEGMENTS, memoryview(b""))))
+    rows, window_tokens = numbers.get(ROWS, 0), numbers.get(WINDOW_TOKENS, 0)
+    token_bytes = numbers.get(TOKEN_BYTES, 2)
+    if token_bytes not in (2, 4) or window_tokens >= MAX_WINDOW_TOKENS:
+        raise MalformedMessageError(f"message: rows of {window_tokens} tokens of {token_bytes} bytes; mend the sender")
+    segment_counts = _array(segments, COUNTS, "<i4", rows)
+    doc_id_bytes = bytes(segments.get(DOC_IDS, b""))
+    doc_id_lengths = _array(segments, DOC_ID_LENGTHS, "<i4", int(segment_counts.sum()))
+    if doc_id_lengths.sum() != len(doc_id_bytes) or (rows and min(segment_counts.min(), 0)):
+        raise MalformedMessageError("message: the segments do not add up; mend the sender")
+    count = len(doc_id_lengths)
     return RowBatch(
-        offset=message.offset,
-        input_ids=np.frombuffer(message.input_ids, token_type).reshape(message.rows, message.window_tokens),
-        token_counts=np.frombuffer(message.token_counts, "<i4"),
-        source_names=tuple(message.source_names),
-        sources=np.frombuffer(message.sources, "u1"),
-        epochs=np.frombuffer(message.epochs, "<i8"),
-        ordinals=np.frombuffer(message.ordinals, "<i8"),
-        segment_counts=np.frombuffer(segments.counts, "<i4"),
-        doc_id_bytes=segments.doc_ids,
-        doc_id_lengths=np.frombuffer(segments.doc_id_lengths, "<i4"),
-        document_starts=np.frombuffer(segments.document_starts, "<i8"),
-        segment_token_counts=np.frombuffer(segments.token_counts, "<i4"),
-        window_starts=np.frombuffer(segments.window_starts, "<i4"),
-        end_of_blend=message.end_of_blend,
-        waiting_for=message.waiting_for,
+        offset=numbers.get(OFFSET, 0),
+        input_ids=_array(content, INPUT_IDS, f"<u{token_bytes}", rows * window_tokens).reshape(rows, window_tokens),
+        token_counts=_array(content, TOKEN_COUNTS, "<i4", rows),
+        source_names=names,
+        sources=_array(content, SOURCES, "u1", rows),
+        epochs=_array(content, EPOCHS, "<i8", rows),
+        ordinals=_array(content, ORDINALS, "<i8", rows),
+        segment_counts=segment_counts,
+        doc_id_bytes=doc_id_bytes,
+        doc_id_lengths=doc_id_lengths,
+        document_starts=_array(segments, DOCUMENT_STARTS, "<i8", count),
+        segment_token_counts=_array(segments, SEGMENT_TOKEN_COUNTS, "<i4", count),
+        window_starts=_array(segments, WINDOW_STARTS, "<i4", count),
+        end_of_blend=bool(numbers.get(END_OF_BLEND, 0)),
+        waiting_for=bytes(content.get(WAITING_FOR, b"")).decode(errors="replace"),
     )
+
+
+def _sorted_fields(
+    fields: Iterable[tuple[int, Field]],
+) -> tuple[dict[int, int], dict[int, memoryview], tuple[str, ...]]:
+    """Sort fields into numbers, bytes and the names of the sources; of a field that comes twice the last one holds."""
+    numbers: dict[int, int] = {}
+    content: dict[int, memoryview] = {}
+    names: list[str] = []
+    for field, value in fields:
+        if isinstance(value, int):
+            numbers[field] = value
+        elif field == SOURCE_NAMES:
+            names.append(bytes(value).decode(errors="replace"))
+        else:
+            content[field] = value
+    return numbers, content, tuple(names)
+
+
+def _array(content: dict[int, memoryview], field: int, dtype: str, count: int) -> NDArray[Any]:
+    """View a field as an array; small ones that do not lie on a multiple of their width are copied."""
+    view = content.get(field, memoryview(b""))
+    kind = np.dtype(dtype)
+    if len(view) != count * kind.itemsize:
+        raise MalformedMessageError(
+            f"message: field {field} has {len(view)} bytes, {count} x {kind.itemsize} are announced; mend the sender"
+        )
+    array = np.frombuffer(view, kind)
+    return array if array.flags.aligned else np.frombuffer(bytes(view), kind)
 
 
 def concatenate(batches: list[RowBatch]) -> RowBatch:
@@ -160,6 +248,7 @@ def concatenate(batches: list[RowBatch]) -> RowBatch:
         segment_token_counts=np.concatenate([batch.segment_token_counts for batch in batches]),
         window_starts=np.concatenate([batch.window_starts for batch in batches]),
         end_of_blend=batches[-1].end_of_blend,
+        waiting_for=batches[-1].waiting_for,
     )
 
 
@@ -171,8 +260,3 @@ def empty_batch(offset: int, window_tokens: int, token_bytes: int, source_names:
         offset, ids, int32, source_names, np.empty(0, dtype=np.uint8), int64, int64, int32, b"", int32, int64, int32,
         int32,
     )  # fmt: skip
-
-
-def _bytes(array: NDArray[np.generic]) -> bytes:
-    """Give an array's little-endian bytes."""
-    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).tobytes()

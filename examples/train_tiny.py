@@ -2,26 +2,36 @@
 
 A stand-in for a training job: everything it knows of the data comes from Blender. Documents that share a window do not
 see each other, positions start at 0 in each of them, and no loss is taken across their ends or in padding.
-With --state FILE the run saves where it stands (weights, optimizer and data together) and goes on from there.
+With --state FILE the run saves where it stands (weights, optimizer and data together) and goes on from there, under
+any number of processes: `--processes 2`, killed at any moment, then `--processes 3`. The file also holds which rows
+went into its weights, with a digest of what was in them, and --prove compares them with the blend: 0 to N-1, each once.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
+import os
 import sys
+import tempfile
 import time
+import zlib
 from collections.abc import Generator, Sequence
 from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
+from torch.multiprocessing.spawn import ProcessExitedException, start_processes
 from torch.nn import functional
 
+from blender_service.client import Identity, connect
 from blender_service.exceptions import BlenderError
-from blender_service.torch import BlendDataset
+from blender_service.torch import DENSE, Batch, BlendDataset
 
 
 class Block(nn.Module):
@@ -89,7 +99,78 @@ def sinusoids(length: int, width: int) -> Tensor:
     return 0.1 * torch.cat([angles.sin(), angles.cos()], dim=1)
 
 
-def endless(dataset: BlendDataset) -> Generator[dict[str, Tensor], None, None]:
+@dataclass
+class Progress:
+    """What a run saves, and what its weights were made of.
+
+    Attributes:
+        path: of the file, None to save nothing.
+        rows: offset and digest of every row that went into the weights, in the order of its rank; all ranks' on rank 0.
+        fresh: the same of this rank's rows since the last time it was saved.
+    """
+
+    path: Path | None
+    rows: list[tuple[int, int]] = field(default_factory=list)
+    fresh: list[tuple[int, int]] = field(default_factory=list)
+
+    def load(self, model: nn.Module, optimizer: torch.optim.Optimizer, dataset: BlendDataset) -> None:
+        """Go on where the file says, if there is one."""
+        if self.path is None or not self.path.exists():
+            return
+        saved = torch.load(self.path, weights_only=True)
+        model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        dataset.load_state_dict(saved["data"])
+        self.rows = saved["rows"]
+
+    def count(self, batch: Batch) -> None:
+        """Note the rows of a step."""
+        ids = batch["input_ids"].numpy()
+        self.fresh += [(batch["offset"] + i, digest(row)) for i, row in enumerate(ids)]
+
+    def save(self, model: nn.Module, optimizer: torch.optim.Optimizer, dataset: BlendDataset) -> None:
+        """Write weights, place and rows at once; a kill leaves the file before or the one after."""
+        parts: list[Any] = [self.fresh]
+        if distributed.is_initialized():
+            parts = [None] * distributed.get_world_size()
+            distributed.all_gather_object(parts, self.fresh)
+        self.fresh = []
+        self.rows += [row for part in parts for row in part]
+        if self.path is not None and is_first():
+            saved = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "data": dataset.state_dict()}
+            written = self.path.with_suffix(".new")
+            torch.save({**saved, "rows": self.rows}, written)
+            written.replace(self.path)
+
+
+def digest(row: Any) -> int:
+    """Give a checksum of a row's token ids, whatever their width."""
+    return zlib.crc32(row.astype("<u4").tobytes())
+
+
+def is_first() -> bool:
+    """Whether this process speaks for all."""
+    return not distributed.is_initialized() or distributed.get_rank() == 0
+
+
+def summed(value: Tensor) -> Tensor:
+    """Add up a tensor over all processes, in place."""
+    if distributed.is_initialized():
+        distributed.all_reduce(value)
+    return value
+
+
+def add_up_gradients(model: nn.Module) -> None:
+    """Let every process hold the sum of all processes' gradients."""
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    total = summed(torch.cat([gradient.flatten() for gradient in gradients]))
+    first = 0
+    for gradient in gradients:
+        gradient.copy_(total[first : first + gradient.numel()].view_as(gradient))
+        first += gradient.numel()
+
+
+def endless(dataset: BlendDataset) -> Generator[Batch, None, None]:
     """Give the blend's batches, from its start again where it ends."""
     while True:
         before = dataset.state_dict()["offset"]
@@ -99,55 +180,114 @@ def endless(dataset: BlendDataset) -> Generator[dict[str, Tensor], None, None]:
         dataset.load_state_dict({"blend": dataset.blend.blend_id, "offset": 0})
 
 
-def train(dataset: BlendDataset, steps: int, batch_rows: int, crop_tokens: int, state: Path | None) -> dict[str, Any]:
-    """Train for some steps.
+def train(dataset: BlendDataset, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Train for some steps; every process takes its part of each, and their gradients are added up.
 
     Args:
-        dataset: the batches.
-        steps: to take now.
-        batch_rows: rows of a step, for the count of tokens.
-        crop_tokens: tokens of each window to train on; a CPU demonstration needs no more.
-        state: file to go on from, if it exists, and to save to.
+        dataset: the batches of this process.
+        arguments: of the command line.
 
     Returns:
-        first_loss, last_loss (of the first and the last step), tokens, parameters, seconds.
+        first_loss, last_loss (of the first and the last step), tokens, parameters, seconds, input_stall_share.
     """
     torch.manual_seed(0)
-    torch.set_num_threads(2)
+    torch.set_num_threads(max(1, 2 // arguments.processes))
     started = time.monotonic()
-    window_tokens = min(dataset.blend.window_tokens, crop_tokens)
+    window_tokens = min(dataset.blend.window_tokens, arguments.crop_tokens)
     model = TinyTransformer(dataset.blend.vocabulary_size, dataset.blend.window_tokens)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    if state is not None and state.exists():
-        saved = torch.load(state, weights_only=True)
-        model.load_state_dict(saved["model"])
-        optimizer.load_state_dict(saved["optimizer"])
-        dataset.load_state_dict(saved["data"])
+    progress = Progress(arguments.state)
+    progress.load(model, optimizer, dataset)
     losses: list[float] = []
     with closing(endless(dataset)) as batches:
         for step, batch in enumerate(batches, start=1):
-            part = {name: tensor[:, :window_tokens] for name, tensor in batch.items()}
-            loss = model(**part)
+            part = {name: batch[name][:, :window_tokens] for name in DENSE}
+            loss = model(**part) * (dataset.loss_scale / arguments.processes)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
+            add_up_gradients(model)
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
-            losses.append(loss.item())
-            if step % 10 == 0 or step == 1:
+            progress.count(batch)
+            losses.append(summed(loss.detach()).item())
+            if is_first() and (step % 10 == 0 or step == 1):
                 sys.stdout.write(f"step {step:4d}  loss {losses[-1]:.3f}  {time.monotonic() - started:.1f} s\n")
                 sys.stdout.flush()
-            if step >= steps:
+            if step >= arguments.steps or (arguments.save_every and step % arguments.save_every == 0):
+                progress.save(model, optimizer, dataset)
+            if step >= arguments.steps:
                 break
-        if state is not None:
-            saved = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "data": dataset.state_dict()}
-            torch.save(saved, state)
     return {
         "first_loss": round(losses[0], 4),
         "last_loss": round(losses[-1], 4),
-        "tokens": len(losses) * batch_rows * dataset.blend.window_tokens,
+        "tokens": len(losses) * arguments.batch_rows * dataset.blend.window_tokens,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "seconds": round(time.monotonic() - started, 1),
+        "input_stall_share": round(dataset.input_stall_share, 4),
     }
+
+
+def run_rank(rank: int, arguments: argparse.Namespace, meeting: str) -> None:
+    """Train as one of several processes, which find each other by the file `meeting`."""
+    distributed.init_process_group(
+        "gloo",
+        init_method=f"file://{meeting}",
+        rank=rank,
+        world_size=arguments.processes,
+        timeout=timedelta(seconds=120),
+    )
+    try:
+        result = train(open_dataset(arguments, rank), arguments)
+    except BlenderError as error:
+        sys.stderr.write(f"rank {rank}: {error}\n")
+        os._exit(2)  # the others may be in the middle of a sum that this process will never join
+    if rank == 0:
+        report(result, arguments.json)
+    distributed.destroy_process_group()
+
+
+def open_dataset(arguments: argparse.Namespace, rank: int) -> BlendDataset:
+    """Open one process's part of the blend."""
+    return BlendDataset(
+        arguments.address,
+        arguments.blend,
+        arguments.batch_rows,
+        rank=rank,
+        world_size=arguments.processes,
+        uneven=arguments.uneven,
+        identity=Identity(run=arguments.run),
+    )
+
+
+def prove(arguments: argparse.Namespace) -> str:
+    """Compare the rows that went into the saved weights with the blend, read again in one process.
+
+    Raises:
+        BlenderError: a row is missing, came twice, or was another one.
+    """
+    saved = torch.load(arguments.state, weights_only=True)
+    rows, count = sorted(saved["rows"]), saved["data"]["offset"]
+    if [offset for offset, _ in rows] != list(range(count)):
+        raise BlenderError(
+            f"prove: the {len(rows)} rows consumed are not rows 0 to {count - 1} of the blend, each once"
+        )
+    with connect(arguments.address) as client:
+        read = [digest(row) for batch in client.read(saved["data"]["blend"], 0, count) for row in batch.input_ids]
+    if read != [found for _, found in rows]:
+        wrong = next(offset for offset, found in rows if read[offset] != found)
+        raise BlenderError(f"prove: row {wrong} is another one than was consumed")
+    return f"the rows consumed are exactly 0 to {count - 1}, each once, token for token"
+
+
+def report(result: dict[str, Any], as_json: bool) -> None:
+    """Print what came of it."""
+    if as_json:
+        sys.stdout.write(json.dumps(result) + "\n")
+        return
+    sys.stdout.write(
+        f"loss {result['first_loss']} -> {result['last_loss']}, {result['tokens']} tokens served, "
+        f"{result['parameters']} parameters, {result['seconds']} s, {result['input_stall_share']:.1%} of it waiting\n"
+    )
 
 
 def main(arguments_given: Sequence[str] | None = None) -> int:
@@ -156,26 +296,38 @@ def main(arguments_given: Sequence[str] | None = None) -> int:
     parser.add_argument("--address", default="127.0.0.1:7170", help="of a Blender server (headrace serve)")
     parser.add_argument("--blend", required=True, help="id or name")
     parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--batch-rows", type=int, default=8, help="windows of a step")
+    parser.add_argument("--batch-rows", type=int, default=8, help="windows of a step, all processes together")
     parser.add_argument("--crop-tokens", type=int, default=128, help="tokens of each window to train on")
+    parser.add_argument("--processes", type=int, choices=range(1, 5), default=1, help="that share every step (gloo)")
+    parser.add_argument("--uneven", action="store_true", help="let parts differ by a row, and scale their losses")
     parser.add_argument("--state", type=Path, help="save to this file at the end, and go on from it if it exists")
+    parser.add_argument("--save-every", type=int, default=0, metavar="STEPS", help="save in between, too")
+    parser.add_argument("--prove", action="store_true", help="train no more; check the rows of --state")
+    parser.add_argument("--run", default="", help="name of this run, for `headrace blend runs`")
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     arguments = parser.parse_args(arguments_given)
     if arguments.steps < 1:
         parser.error("--steps must be at least 1")
+    if arguments.prove and (arguments.state is None or not arguments.state.exists()):
+        parser.error("--prove needs the --state of a run")
     try:
-        dataset = BlendDataset(arguments.address, arguments.blend, arguments.batch_rows)
-        result = train(dataset, arguments.steps, arguments.batch_rows, arguments.crop_tokens, arguments.state)
+        if arguments.prove:
+            sys.stdout.write(prove(arguments) + "\n")
+            return 0
+        if arguments.processes == 1:
+            report(train(open_dataset(arguments, 0), arguments), arguments.json)
+            return 0
+        # Optimisers import this at their first step, for seconds: once here, before the processes divide. Nothing has
+        # opened a connection yet, so they may be forks.
+        importlib.import_module("torch._dynamo")
+        with tempfile.TemporaryDirectory() as folder:
+            ranks = (arguments, f"{folder}/meeting")
+            start_processes(run_rank, ranks, nprocs=arguments.processes, start_method="fork")  # type: ignore[no-untyped-call]
     except BlenderError as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    if arguments.json:
-        sys.stdout.write(json.dumps(result) + "\n")
-    else:
-        sys.stdout.write(
-            f"loss {result['first_loss']} -> {result['last_loss']}, {result['tokens']} tokens served, "
-            f"{result['parameters']} parameters, {result['seconds']} s\n"
-        )
+    except ProcessExitedException as error:
+        return error.exit_code  # the process said why
     return 0
 
 

@@ -1,4 +1,4 @@
-"""`headrace blend create|update|plan|list|show|runs` and `headrace serve`: blends of the lake's packed tables.
+"""`headrace blend create|update|plan|list|show|inspect|runs` and `headrace serve`: blends of the lake's packed tables.
 
 They work on the warehouse itself, no server is needed. Everything heavy is imported inside the commands, so that
 `headrace --help` stays quick.
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from dagster_project.cli.blend_inspect import inspect
 from dagster_project.cli.blend_syntax import parse_change, parse_source, parse_stage
 from dagster_project.exceptions import CommandError
 
@@ -195,6 +196,9 @@ def show(reference: str, as_json: bool) -> None:
         click.echo(json.dumps(described))
         return
     _print_blend(described)
+
+
+blend.add_command(inspect)
 
 
 @blend.command()

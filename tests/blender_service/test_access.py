@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -76,7 +77,7 @@ def refusal(call: Callable[[], Any]) -> tuple[grpc.StatusCode, str]:
     """Make a call that must fail, and give its status."""
     with pytest.raises(grpc.RpcError) as caught:
         call()
-    return caught.value.code(), caught.value.details()
+    return caught.value.code(), caught.value.details() or ""
 
 
 def test_a_call_needs_a_token_that_somebody_has(guarded: Guarded) -> None:
@@ -131,12 +132,16 @@ def test_a_forbidden_blend_is_one_that_does_not_exist(
     changes = [Change(name="s", remove=True)]
     later = owner.blends.UpdateBlend(blends_pb2.UpdateBlendRequest(parent="hidden", from_offset=40, changes=changes))
     assert sum(batch.rows for batch in owner.read(blend="hidden", rows=50)) == 50
+    own = trainer.blends.CreateBlend(blends_pb2.CreateBlendRequest(sources=[Source(table=code.identifier)], seed=1))
+    prove, Proof = trainer.blends.ProveContinuation, blends_pb2.ProveContinuationRequest
     calls: list[Callable[[str], Any]] = [
         lambda ref: trainer.blends.GetBlend(blends_pb2.GetBlendRequest(blend=ref)),
         lambda ref: trainer.blends.DescribeBlend(blends_pb2.DescribeBlendRequest(blend=ref)),
         lambda ref: trainer.blends.UpdateBlend(blends_pb2.UpdateBlendRequest(parent=ref, from_offset=1)),
         lambda ref: trainer.read(blend=ref),
         lambda ref: trainer.read(blend=ref, offset=1 << 40),
+        lambda ref: prove(Proof(from_blend=own.id, to_blend=ref)),
+        lambda ref: prove(Proof(from_blend=ref, to_blend=own.id)),
     ]
     absent_id = "0123456789abcdef" * 4
     for there, absent in (
@@ -146,15 +151,13 @@ def test_a_forbidden_blend_is_one_that_does_not_exist(
         ("hidden", "none"),
     ):
         for call in calls:
-            one, other = (
-                refusal(lambda call=call, there=there: call(there)),
-                refusal(lambda call=call, absent=absent: call(absent)),
-            )
+            one, other = refusal(partial(call, there)), refusal(partial(call, absent))
             assert one[0] == other[0] == grpc.StatusCode.NOT_FOUND
             assert one[1].replace(there, absent) == other[1]
     listed = trainer.blends.ListBlends(blends_pb2.ListBlendsRequest())
-    assert not listed.blends
+    assert [blend.id for blend in listed.blends] == [own.id]
     assert {blend.id for blend in owner.blends.ListBlends(blends_pb2.ListBlendsRequest()).blends} == {
+        own.id,
         hidden.id,
         later.id,
     }

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from pyiceberg.catalog import Catalog
@@ -17,7 +18,7 @@ from blender_service.exceptions import BlendNotFoundError, CatalogueError, Inval
 from dagster_project.cli.blend import blend
 from dagster_project.cli.blend_syntax import parse_change
 from dagster_project.exceptions import CommandError
-from tests.blender_service.packed_tables import PackedFixture, create_packed
+from tests.blender_service.packed_tables import TOKENIZER, VOCABULARY_SIZE, PackedFixture, create_packed
 
 
 @pytest.fixture
@@ -150,3 +151,75 @@ def test_client_needs_neither_lake_nor_compiler() -> None:
     )
     output = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
     assert output.strip() == "[]"
+
+
+def test_inspect_shows_documents_licences_and_text(here: Path, lake: Catalog, prose: PackedFixture) -> None:
+    """Every segment of the rows is the written one, with the facts of its document and the text of its tokens."""
+    run("create", "mixed", "--source", prose.identifier)
+    bare = json.loads(run("inspect", "mixed", "7", "--rows", "3", "--json"))
+    assert [row["offset"] for row in bare] == [7, 8, 9]
+    for row in bare:
+        written = prose.rows[row["ordinal"]]
+        assert row["token_count"] == written.token_count
+        found = [(s["doc_id"], s["document_start"], s["token_count"], s["window_start"]) for s in row["segments"]]
+        assert tuple(found) == written.segments
+        assert {s["licence"] for s in row["segments"]} == {s["text"] for s in row["segments"]} == {None}
+    assert "not known" in run("inspect", "mixed", "7")
+
+    doc_id = bare[0]["segments"][0]["doc_id"]
+    documents = pa.table({"doc_id": [doc_id], "path": ["a/b.txt"], "licence": ["MIT"], "repository": ["r"]})
+    lake.create_namespace("prose")
+    lake.create_table("prose.documents", schema=documents.schema).append(documents)
+    file = json.dumps(
+        {
+            "version": "1.0",
+            "added_tokens": [],
+            "model": {"type": "WordLevel", "vocab": {f"w{i}": i for i in range(VOCABULARY_SIZE)}, "unk_token": "w0"},
+        }
+    )
+    tokenizers = pa.table({"sha256": [TOKENIZER], "file": [file]})
+    lake.create_table("main.tokenizer", schema=tokenizers.schema).append(tokenizers)
+    first = json.loads(run("inspect", "mixed", "7", "--json"))[0]
+    segment = first["segments"][0]
+    assert (segment["licence"], segment["path"], segment["repository"]) == ("MIT", "a/b.txt", "r")
+    for i, part in enumerate(first["segments"]):
+        ids = prose.rows[first["ordinal"]].input_ids[part["window_start"] :][: part["token_count"]]
+        assert part["text"] == " ".join(f"w{token}" for token in ids), i
+    shown = run("inspect", "mixed", "7", "--characters", "5")
+    assert "MIT" in shown
+    assert "a/b.txt" in shown
+    with pytest.raises(CommandError, match="ends at row 100"):
+        run("inspect", "mixed", "100")
+
+
+def test_reading_needs_grpcio_and_numpy_only(tmp_path: Path) -> None:
+    """The client is imported, and fails to reach a server, where no other package can be imported."""
+    script = tmp_path / "stripped.py"
+    script.write_text(
+        """
+import importlib.abc, sys
+
+class Only(importlib.abc.MetaPathFinder):
+    allowed = {"grpc", "numpy", "blender_service", "typing_extensions", *sys.stdlib_module_names}
+
+    def find_spec(self, name, path, target=None):
+        top = name.partition(".")[0]
+        if top not in self.allowed and not top.startswith("_"):
+            raise ModuleNotFoundError(f"stripped: {name}", name=name)
+
+sys.meta_path.insert(0, Only())
+from blender_service.client import connect
+from blender_service.exceptions import ServerUnavailableError
+import blender_service.window_layout
+try:
+    next(connect("127.0.0.1:1", retry_seconds=0).read("x", 0))
+except ServerUnavailableError:
+    print("unreachable")
+print(sorted({name.partition(".")[0] for name in sys.modules} & {"google", "pydantic", "pyarrow", "numba", "torch"}))
+"""
+    )
+    root = Path(__file__).parents[2]
+    found = subprocess.run(
+        [sys.executable, str(script)], env={"PYTHONPATH": str(root)}, capture_output=True, text=True, check=False
+    )
+    assert found.stdout.split("\n")[:2] == ["unreachable", "[]"], found.stderr

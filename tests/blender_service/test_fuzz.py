@@ -31,6 +31,7 @@ METHODS: dict[str, Callable[[], Message]] = {
     "/headrace.blender.v1.BlendService/GetBlend": blends_pb2.GetBlendRequest,
     "/headrace.blender.v1.BlendService/ListBlends": blends_pb2.ListBlendsRequest,
     "/headrace.blender.v1.BlendService/DescribeBlend": blends_pb2.DescribeBlendRequest,
+    "/headrace.blender.v1.BlendService/ProveContinuation": blends_pb2.ProveContinuationRequest,
     "/headrace.blender.v1.RowService/ReadBlend": rows_pb2.ReadBlendRequest,
     "/headrace.blender.v1.RowService/NoSuchMethod": rows_pb2.ReadBlendRequest,
 }
@@ -157,7 +158,7 @@ def answer_of(call: Any) -> tuple[str, list[bytes]]:
                 call.cancel()
                 return "OK", answers
     except grpc.RpcError as error:
-        return error.code().name, [*answers, error.details().encode(errors="replace")]
+        return error.code().name, [*answers, (error.details() or "").encode(errors="replace")]
     return "OK", answers
 
 
@@ -185,7 +186,8 @@ def test_malformed_requests_neither_stop_the_server_nor_make_it_tell(hidden: tup
             metadata = [("authorization", token)]
             if random_.random() < 0.1:
                 metadata.append(("headrace-run", random_.choice(["../x", "a" * 500, "fine", " ", "a/b"])))
-            call = channel.unary_stream(path)(content, timeout=10, metadata=metadata)
+            method: grpc.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(path)
+            call = method(content, timeout=10, metadata=tuple(metadata))
             status, answers = answer_of(call)
             statuses[status] += 1
             where = f"request {number}: {path} {content[:300]!r} gave {status} {answers[:1]!r:.600}"

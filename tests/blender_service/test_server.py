@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -31,12 +32,12 @@ from blender_service.exceptions import (
     UpdateRefusedError,
     WindowMismatchError,
 )
-from blender_service.reading import BlendReader
+from blender_service.gathering import Chunk
 from blender_service.server import RunningServer, start
 from blender_service.slices import Slice
 from blender_service.specification import SourceChange, SourceSpec, Stage
 from blender_service.window import ExpectedWindow
-from blender_service.wire import RowBatch
+from blender_service.wire import Framed, RowBatch
 from tests.blender_service.packed_tables import TOKENIZER, VOCABULARY_SIZE, WINDOW_TOKENS, PackedFixture
 from tests.blender_service.test_reading import rows_of
 
@@ -269,13 +270,13 @@ def test_a_slow_reader_holds_back_the_server(
 ) -> None:
     """Of a blend without end the server gathers what fits into the connection's window, then waits for the reader."""
     gathered: list[int] = []
-    gather = BlendReader.gather
+    frame = Chunk.message
 
-    def counted(self: BlendReader, offset: int, rows: int) -> RowBatch:
+    def counted(self: Chunk, first: int, offset: int, *rest: Any) -> Framed:
         gathered.append(offset)
-        return gather(self, offset, rows)
+        return frame(self, first, offset, *rest)
 
-    monkeypatch.setattr(BlendReader, "gather", counted)
+    monkeypatch.setattr(Chunk, "message", counted)
     with connect(serve().address) as client:
         blend = client.create_blend([SourceSpec(prose.identifier, max_epochs=0)])
         stream = client.read(blend.blend_id, 0)

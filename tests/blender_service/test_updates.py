@@ -13,13 +13,12 @@ from pyiceberg.catalog import Catalog
 from blender_service.config import BlendConfig
 from blender_service.creation import aligned
 from blender_service.exceptions import InvalidBlendError, UpdateRefusedError
+from blender_service.heads import Head
 from blender_service.order import ResolvedRows
 from blender_service.serving import Blender
 from blender_service.specification import BlendSpec, SourceChange, SourceSpec, Stage, UpdateSpec
 from blender_service.store import HEADS, BlendStore, open_store
 from tests.blender_service.packed_tables import PackedFixture, create_packed
-
-SHAPE = {"block_rows": 32, "group_blocks": 3}
 
 
 def mixed(code: PackedFixture, prose: PackedFixture) -> BlendSpec:
@@ -27,7 +26,8 @@ def mixed(code: PackedFixture, prose: PackedFixture) -> BlendSpec:
     return BlendSpec(
         (SourceSpec(code.identifier, "3", name="code"), SourceSpec(prose.identifier, "1", name="prose", max_epochs=0)),
         seed=3,
-        **SHAPE,
+        block_rows=32,
+        group_blocks=3,
     )
 
 
@@ -222,7 +222,9 @@ def test_an_end_source_with_nothing_left_is_refused(
 ) -> None:
     """The child would end where it begins: raise max_epochs, remove it, or CONTINUE, and each of them works."""
     spec = BlendSpec(
-        (SourceSpec(code.identifier, name="code", max_epochs=0), SourceSpec(prose.identifier, name="prose")), **SHAPE
+        (SourceSpec(code.identifier, name="code", max_epochs=0), SourceSpec(prose.identifier, name="prose")),
+        block_rows=32,
+        group_blocks=3,
     )
     parent = blender.create(spec)
     end = blender.head(parent.blend_id).end
@@ -278,10 +280,17 @@ def test_a_long_chain_opens_with_one_config_read(
     fresh, end = Blender(lake), blender.order(config.blend_id).end
     reads: list[str] = []
     get, stored_head = BlendStore.get, BlendStore._stored_head
-    monkeypatch.setattr(BlendStore, "get", lambda self, blend_id: reads.append("config") or get(self, blend_id))
-    monkeypatch.setattr(
-        BlendStore, "_stored_head", lambda self, blend_id: reads.append("head") or stored_head(self, blend_id)
-    )
+
+    def get_noted(self: BlendStore, blend_id: str) -> BlendConfig:
+        reads.append("config")
+        return get(self, blend_id)
+
+    def stored_head_noted(self: BlendStore, blend_id: str) -> Head | None:
+        reads.append("head")
+        return stored_head(self, blend_id)
+
+    monkeypatch.setattr(BlendStore, "get", get_noted)
+    monkeypatch.setattr(BlendStore, "_stored_head", stored_head_noted)
     assert fresh.order(config.blend_id).end == end
     assert reads == ["config", "head"]
 

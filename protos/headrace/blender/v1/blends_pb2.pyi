@@ -241,3 +241,25 @@ class SegmentDescription(_message.Message):
     names: _containers.RepeatedScalarFieldContainer[str]
     weights: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, start: _Optional[int] = ..., end: _Optional[int] = ..., names: _Optional[_Iterable[str]] = ..., weights: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class ProveContinuationRequest(_message.Message):
+    __slots__ = ("from_blend", "to_blend", "offset")
+    FROM_BLEND_FIELD_NUMBER: _ClassVar[int]
+    TO_BLEND_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    from_blend: str
+    to_blend: str
+    offset: int
+    def __init__(self, from_blend: _Optional[str] = ..., to_blend: _Optional[str] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class Continuation(_message.Message):
+    __slots__ = ("from_id", "to_id", "offset", "differs_from")
+    FROM_ID_FIELD_NUMBER: _ClassVar[int]
+    TO_ID_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    DIFFERS_FROM_FIELD_NUMBER: _ClassVar[int]
+    from_id: str
+    to_id: str
+    offset: int
+    differs_from: int
+    def __init__(self, from_id: _Optional[str] = ..., to_id: _Optional[str] = ..., offset: _Optional[int] = ..., differs_from: _Optional[int] = ...) -> None: ...

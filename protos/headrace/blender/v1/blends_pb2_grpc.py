@@ -59,6 +59,11 @@ class BlendServiceStub:
                 request_serializer=headrace_dot_blender_dot_v1_dot_blends__pb2.DescribeBlendRequest.SerializeToString,
                 response_deserializer=headrace_dot_blender_dot_v1_dot_blends__pb2.BlendDescription.FromString,
                 _registered_method=True)
+        self.ProveContinuation = channel.unary_unary(
+                '/headrace.blender.v1.BlendService/ProveContinuation',
+                request_serializer=headrace_dot_blender_dot_v1_dot_blends__pb2.ProveContinuationRequest.SerializeToString,
+                response_deserializer=headrace_dot_blender_dot_v1_dot_blends__pb2.Continuation.FromString,
+                _registered_method=True)
 
 
 class BlendServiceServicer:
@@ -100,6 +105,14 @@ class BlendServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ProveContinuation(self, request, context):
+        """Proves that a run which has read rows [0, offset) of one blend may go on with another: both hold the same rows there,
+        by the updates that made them. FAILED_PRECONDITION where that is not so. Reads no rows.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_BlendServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -127,6 +140,11 @@ def add_BlendServiceServicer_to_server(servicer, server):
                     servicer.DescribeBlend,
                     request_deserializer=headrace_dot_blender_dot_v1_dot_blends__pb2.DescribeBlendRequest.FromString,
                     response_serializer=headrace_dot_blender_dot_v1_dot_blends__pb2.BlendDescription.SerializeToString,
+            ),
+            'ProveContinuation': grpc.unary_unary_rpc_method_handler(
+                    servicer.ProveContinuation,
+                    request_deserializer=headrace_dot_blender_dot_v1_dot_blends__pb2.ProveContinuationRequest.FromString,
+                    response_serializer=headrace_dot_blender_dot_v1_dot_blends__pb2.Continuation.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -264,6 +282,33 @@ class BlendService:
             '/headrace.blender.v1.BlendService/DescribeBlend',
             headrace_dot_blender_dot_v1_dot_blends__pb2.DescribeBlendRequest.SerializeToString,
             headrace_dot_blender_dot_v1_dot_blends__pb2.BlendDescription.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ProveContinuation(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headrace.blender.v1.BlendService/ProveContinuation',
+            headrace_dot_blender_dot_v1_dot_blends__pb2.ProveContinuationRequest.SerializeToString,
+            headrace_dot_blender_dot_v1_dot_blends__pb2.Continuation.FromString,
             options,
             channel_credentials,
             insecure,

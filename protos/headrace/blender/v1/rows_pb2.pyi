@@ -37,14 +37,16 @@ class Slice(_message.Message):
     def __init__(self, step_rows: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., uneven: _Optional[bool] = ...) -> None: ...
 
 class ExpectedWindow(_message.Message):
-    __slots__ = ("window_tokens", "tokenizer_sha256", "vocabulary_size")
+    __slots__ = ("window_tokens", "tokenizer_sha256", "vocabulary_size", "token_bytes")
     WINDOW_TOKENS_FIELD_NUMBER: _ClassVar[int]
     TOKENIZER_SHA256_FIELD_NUMBER: _ClassVar[int]
     VOCABULARY_SIZE_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_BYTES_FIELD_NUMBER: _ClassVar[int]
     window_tokens: int
     tokenizer_sha256: str
     vocabulary_size: int
-    def __init__(self, window_tokens: _Optional[int] = ..., tokenizer_sha256: _Optional[str] = ..., vocabulary_size: _Optional[int] = ...) -> None: ...
+    token_bytes: int
+    def __init__(self, window_tokens: _Optional[int] = ..., tokenizer_sha256: _Optional[str] = ..., vocabulary_size: _Optional[int] = ..., token_bytes: _Optional[int] = ...) -> None: ...
 
 class RowBatch(_message.Message):
     __slots__ = ("offset", "rows", "window_tokens", "token_bytes", "input_ids", "token_counts", "source_names", "sources", "epochs", "ordinals", "segments", "end_of_blend", "waiting_for")

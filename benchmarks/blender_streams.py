@@ -1,0 +1,139 @@
+"""What `bench_blender.py` measures of a server in a process of its own: speed, CPU, first batches, memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import grpc
+import numpy as np
+import psutil
+
+from blender_service.client import BlenderClient
+
+SERVERS = Path(__file__).parent / "blender_servers.py"
+ROUNDS = 5
+SEEKS = 200
+
+
+class Launched(NamedTuple):
+    """A server in a process of its own."""
+
+    address: str
+    process: psutil.Process
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU time it has used."""
+        times = self.process.cpu_times()
+        return float(times.user + times.system)
+
+    @property
+    def anonymous_bytes(self) -> int:
+        """Memory of its own: mapped files, which the kernel may drop at any time, left out."""
+        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon"))
+
+
+@contextmanager
+def launch(*arguments: str) -> Iterator[Launched]:
+    """Run one of `blender_servers.py`."""
+    command = [sys.executable, str(SERVERS), *arguments]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            yield Launched(f"127.0.0.1:{int(process.stdout.readline())}", psutil.Process(process.pid))
+        finally:
+            process.stdin.close()
+
+
+def bench_against_raw(client: BlenderClient, server: Launched, blend: str, messages: int) -> None:
+    """Print MB/s of one stream beside those of ready-made bytes of the same size, in turns, and CPU of both servers."""
+    first = next(client.read(blend, 0))
+    rows, id_bytes = first.rows, first.input_ids.nbytes
+    measured: dict[str, list[tuple[float, float]]] = {"raw gRPC bytes": [], "Blender": []}
+    size = id_bytes + 64 * rows  # and what comes with the ids
+    with launch("raw", str(size)) as raw, grpc.insecure_channel(raw.address, UNBOUNDED) as channel:
+
+        def read_raw() -> int:
+            stream: grpc.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream("/raw/Stream")
+            return sum(len(message) for message in stream(str(messages).encode()))
+
+        def read_blend() -> int:
+            return sum(batch.input_ids.nbytes * size // id_bytes for batch in client.read(blend, 0, rows * messages))
+
+        for _ in range(ROUNDS):
+            for name, served, read in (("raw gRPC bytes", raw, read_raw), ("Blender", server, read_blend)):
+                measured[name].append(_timed(served, read))
+    print(f"\n{f'one stream over loopback, {size >> 10} KiB a message':44} {'MB/s':>8} {'best':>8} {'CPU s/GB':>9}")
+    for name, values in measured.items():
+        speeds, costs = np.array(values).T
+        print(f"{name:44} {np.median(speeds):8.0f} {speeds.max():8.0f} {np.median(costs):9.2f}")
+    ratios = [ours[0] / other[0] for other, ours in zip(measured["raw gRPC bytes"], measured["Blender"], strict=True)]
+    best = max(s for s, _ in measured["Blender"]) / max(s for s, _ in measured["raw gRPC bytes"])
+    print(f"{'Blender / raw: median of the turns; of the best':44} {np.median(ratios):8.2f} {best:8.2f}")
+
+
+UNBOUNDED = (("grpc.max_receive_message_length", -1),)
+
+
+def _timed(server: Launched, read: Callable[[], int]) -> tuple[float, float]:
+    """Give MB/s and the server's CPU seconds per GB of a read."""
+    cpu, started = server.cpu_seconds, time.perf_counter()
+    byte_count = read()
+    return byte_count / (time.perf_counter() - started) / 1e6, (server.cpu_seconds - cpu) / byte_count * 1e9
+
+
+def bench_first_batch(client: BlenderClient, blend: str, table_rows: int) -> None:
+    """Print how long the first batch takes after a seek, near 0 and near 10^12."""
+    print(f"\n{'first batch after a seek, warm, ms':44} {'p50':>8} {'p99':>8} {'worst':>8}")
+    for label, base in (("near offset 0", 0), ("near offset 10^12", 10**12)):
+        places = base + np.random.default_rng(0).integers(0, table_rows, SEEKS)
+        seconds = []
+        for offset in places.tolist():
+            started = time.perf_counter()
+            stream = client.read(blend, offset)
+            next(stream)
+            seconds.append(time.perf_counter() - started)
+            stream.close()
+        p50, p99, worst = np.percentile(np.array(seconds) * 1e3, [50, 99, 100])
+        print(f"{label:44} {p50:8.1f} {p99:8.1f} {worst:8.1f}")
+
+
+def bench_memory(client: BlenderClient, server: Launched, blend: str, rows: int, readers: int = 64) -> None:
+    """Print the server's own memory over a long read, and with many readers of which half never take a second batch."""
+    print(f"\n{'memory of the server, mapped files left out':44} {'MiB':>8}")
+    print(f"{'before':44} {server.anonymous_bytes >> 20:8}")
+    read = 0
+    for batch in client.read(blend, 0, rows):
+        before, read = read, read + batch.rows
+        if before // (rows // 4) != read // (rows // 4):
+            print(f"{f'after {read:,} rows':44} {server.anonymous_bytes >> 20:8}")
+    stalled = []
+    for number in range(readers // 2):
+        stalled.append(client.read(blend, number * 1000))
+        next(stalled[-1])
+
+    def run(number: int) -> None:
+        for _ in client.read(blend, number * 1000, 20_000):
+            pass
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(readers // 2)]
+    for thread in threads:
+        thread.start()
+    highest = 0
+    while any(thread.is_alive() for thread in threads):
+        highest = max(highest, server.anonymous_bytes)
+        time.sleep(0.05)
+    print(f"{f'highest with {readers} readers, half of them stalled':44} {highest >> 20:8}")
+    for stream in stalled:
+        stream.close()
+    time.sleep(1)
+    print(f"{'after they left':44} {server.anonymous_bytes >> 20:8}")

@@ -1,0 +1,132 @@
+"""How long a client waits: pauses between attempts, an end to silence, and what waiting costs a training loop."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from blender_service.exceptions import BlenderError, ServerUnavailableError
+
+FIRST_PAUSE_SECONDS: Final = 0.1
+LONGEST_PAUSE_SECONDS: Final = 5.0
+
+
+class Patience:
+    """Growing pauses between attempts, until the time is up."""
+
+    def __init__(self, seconds: float, closed: threading.Event) -> None:
+        """Go on for at most `seconds` without a success; `closed` ends a pause at once."""
+        self._seconds = seconds
+        self._closed = closed
+        self.reset()
+
+    def check_open(self) -> None:
+        """Refuse an attempt on a client that was closed."""
+        if self._closed.is_set():
+            raise ServerUnavailableError("client: it was closed; connect again")
+
+    def reset(self) -> None:
+        """Start anew after a success."""
+        self._deadline: float | None = None
+        self._pause = FIRST_PAUSE_SECONDS
+
+    def wait(self, error: BlenderError) -> None:
+        """Pause before the next attempt, or raise the error where another attempt cannot help."""
+        now = time.monotonic()
+        self._deadline = self._deadline if self._deadline is not None else now + self._seconds
+        if not isinstance(error, ServerUnavailableError) or now + self._pause > self._deadline:
+            raise error
+        # Ranks that lost one server must not come back at once.
+        self._closed.wait(self._pause * random.uniform(0.5, 1.0))
+        self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
+
+
+class SilenceWatch:
+    """Interrupts a wait for a message that lasts too long: pings of the transport do not notice a stuck server.
+
+    A thread looks at the wait a few times in the span that is allowed, so a message costs two assignments.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        """Allow `seconds` of silence."""
+        self.seconds = seconds
+        self._wait: tuple[float, Callable[[], object]] | None = None
+        self._interrupted = False
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @contextmanager
+    def waiting(self, interrupt: Callable[[], object]) -> Iterator[None]:
+        """Watch a wait; `interrupt` is called, from another thread, when it lasts too long."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="blend-silence", daemon=True)
+            self._thread.start()
+        self._interrupted = False
+        self._wait = (time.monotonic(), interrupt)
+        try:
+            yield
+        finally:
+            self._wait = None
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the last wait was interrupted."""
+        return self._interrupted
+
+    def end(self) -> None:
+        """Let the thread end."""
+        self._ended.set()
+
+    def _run(self) -> None:
+        while not self._ended.wait(self.seconds / 8):
+            wait = self._wait
+            if wait is not None and time.monotonic() - wait[0] >= self.seconds:
+                self._interrupted = True
+                self._wait = None
+                wait[1]()
+
+
+class InputClock:
+    """Says how much of a training loop's time went into waiting for input.
+
+    The wait for the first batch is told apart: it opens the blend and fills caches, and a loop has it once.
+
+        first wait | step | wait | step | wait         input_stall_seconds = the waits after the first
+                   |<------- elapsed ------->|         input_stall_share   = their share of the time elapsed
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        """Measure by the clock `now`, in seconds."""
+        self.first_batch_seconds = 0.0
+        self.input_stall_seconds = 0.0
+        self._now = now
+        self._began: float | None = None
+        self._last = 0.0
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Count a wait for one batch."""
+        began = self._now()
+        try:
+            yield
+        finally:
+            self._last = self._now()
+            if self._began is None:
+                self._began = self._last
+                self.first_batch_seconds = self._last - began
+            else:
+                self.input_stall_seconds += self._last - began
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """Time from the first batch to the last one."""
+        return self._last - self._began if self._began is not None else 0.0
+
+    @property
+    def input_stall_share(self) -> float:
+        """Share of that time in which the loop waited for input, 0 to 1."""
+        return self.input_stall_seconds / self.elapsed_seconds if self.elapsed_seconds > 0 else 0.0

@@ -1,0 +1,57 @@
+"""`headrace blend inspect`: the rows that a training step saw."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from dagster_project.cli.output import print_table
+
+
+@click.command()
+@click.argument("reference", metavar="BLEND")
+@click.argument("offset", type=click.IntRange(0))
+@click.option("--rows", type=click.IntRange(1), default=1, show_default=True, help="Rows from there on.")
+@click.option("--characters", type=click.IntRange(0), default=60, show_default=True, help="Of each text; 0 for all.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with whole texts.")
+def inspect(reference: str, offset: int, rows: int, characters: int, as_json: bool) -> None:
+    """Show the documents, sources, licences and text of rows of BLEND from OFFSET on, as of a loss spike.
+
+    A step of B rows that began at OFFSET is --rows B. No server is needed.
+    """
+    from blender_service.catalogue import open_catalogue
+    from blender_service.serving import Blender
+    from dagster_project.blend_rows import inspect_rows
+
+    catalogue = open_catalogue()
+    blender = Blender(catalogue)
+    found = inspect_rows(catalogue, blender, blender.resolve(reference), offset, rows)
+    if as_json:
+        click.echo(json.dumps([row.facts() for row in found]))
+        return
+    for row in found:
+        place = f"{row.table} ordinal {row.ordinal}, epoch {row.epoch}"
+        click.echo(f"row {row.offset}: {row.source}, {place}, {row.token_count} tokens before padding")
+        lines = [
+            {
+                "at": segment.window_start,
+                "tokens": segment.token_count,
+                "document": segment.doc_id[:12],
+                "from token": segment.document_start,
+                "licence": segment.licence or "not known",
+                "file": " ".join(part for part in (segment.repository, segment.path) if part) or "not known",
+                "text": _line(segment.text, characters),
+            }
+            for segment in row.segments
+        ]
+        if lines:
+            print_table(lines)
+
+
+def _line(text: str | None, characters: int) -> str:
+    """Give a text in one line, cut."""
+    if text is None:
+        return "not known"
+    line = text.replace("\n", "\\n")
+    return line if not characters or len(line) <= characters else line[:characters] + ".."

@@ -1,0 +1,123 @@
+"""A client says who it is, over TLS where that is asked for, and for which training run it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog import Catalog
+
+from blender_service.channel import TOKEN_VARIABLE
+from blender_service.client import Identity, connect
+from blender_service.exceptions import BlendNotFoundError, ServerUnavailableError, UnauthenticatedError
+from blender_service.operation import OperationConfig
+from blender_service.runs import RunRegister
+from blender_service.server import RunningServer
+from blender_service.specification import SourceSpec
+from blender_service.store import open_objects
+from tests.blender_service.certificates import Authority
+from tests.blender_service.packed_tables import PackedFixture, create_packed
+
+Serve = Callable[..., RunningServer]
+TRAINER, OWNER = "the-token-of-the-trainer", "the-token-of-the-owner"
+RULES = """
+[[rule]]
+principals = ["trainer", "owner"]
+namespaces = ["main"]
+[[rule]]
+principals = ["owner"]
+namespaces = ["secret"]
+"""
+
+
+@pytest.fixture
+def address(tmp_path: Path, serve: Serve) -> str:
+    """A server with tokens, for a trainer who may read `main` and an owner who may read `secret` too."""
+    tokens, rules = tmp_path / "tokens", tmp_path / "rules.toml"
+    tokens.write_text(f"trainer {TRAINER}\nowner {OWNER}")
+    rules.write_text(RULES)
+    return serve(operation=OperationConfig(tokens=tokens, rules=rules)).address
+
+
+def test_a_client_reads_with_its_token_only(
+    address: str, prose: PackedFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given directly, by a file or by the variable the token lets it in; without one it is refused, not tried again."""
+    with connect(address, Identity(token=TRAINER)) as client:
+        blend = client.create_blend([SourceSpec(prose.identifier)]).blend_id
+        assert sum(batch.rows for batch in client.read(blend, 0)) == 100
+    for identity in (Identity(), Identity(token="a-token-that-nobody-has")):
+        with connect(address, identity, retry_seconds=60) as client:
+            with pytest.raises(UnauthenticatedError, match="metadata authorization"):
+                client.get_blend(blend)
+            with pytest.raises(UnauthenticatedError, match="metadata authorization"):
+                next(client.read(blend, 0))
+    monkeypatch.setenv(TOKEN_VARIABLE, TRAINER)
+    with connect(address) as client:
+        assert next(client.read(blend, 0)).rows == 100
+
+
+def test_a_token_file_is_read_at_every_call(address: str, prose: PackedFixture, tmp_path: Path) -> None:
+    """A renewed token is used by the next call of the same client; a file that is gone is named."""
+    file = tmp_path / "token"
+    file.write_text("a-token-that-nobody-has\n")
+    with connect(address, Identity(token_file=str(file))) as client:
+        with pytest.raises(UnauthenticatedError, match="nobody has that token"):
+            client.list_blends()
+        file.write_text(f"{TRAINER}\n")
+        blend = client.create_blend([SourceSpec(prose.identifier)]).blend_id
+        assert next(client.read(blend, 0)).rows == 100
+        file.unlink()
+        for call in (client.list_blends, lambda: next(client.read(blend, 0))):
+            with pytest.raises(UnauthenticatedError, match=str(file)):
+                call()
+
+
+def test_a_continuation_is_proven_to_those_who_may_read_both_blends(
+    address: str, lake: Catalog, prose: PackedFixture
+) -> None:
+    """A blend of a hidden namespace does not exist, whether a run would leave it or go over to it."""
+    table = create_packed(lake, "secret.packed_code_16").append(60, seed=9)
+    with connect(address, Identity(token=OWNER)) as owner, connect(address, Identity(token=TRAINER)) as trainer:
+        plain = owner.create_blend([SourceSpec(prose.identifier, max_epochs=0, name="prose")]).blend_id
+        child = owner.update_blend(plain, 40, name="child", schedule=()).blend_id
+        sources = [SourceSpec(prose.identifier, max_epochs=0), SourceSpec(table.identifier)]
+        hidden = owner.create_blend(sources, name="hidden").blend_id
+        assert owner.prove_continuation(plain, child, 40) == trainer.prove_continuation(plain, "child", 40)
+        assert owner.prove_continuation("hidden", hidden, 7).differs_from is None
+        for one, other in ((plain, hidden), (hidden, plain), ("hidden", hidden), (plain, hidden[:8])):
+            with pytest.raises(BlendNotFoundError, match="hidden|" + hidden[:8]) as caught:
+                trainer.prove_continuation(one, other, 0)
+            assert "secret" not in str(caught.value)
+
+
+def test_a_client_speaks_tls(tmp_path: Path, serve: Serve, prose: PackedFixture) -> None:
+    """With the server's authority rows come; without it no connection comes about, and the client gives up in time."""
+    authority = Authority(tmp_path)
+    server = authority.sign("server")
+    address = serve(operation=OperationConfig(certificate=server.certificate, key=server.key)).address
+    with connect(address, Identity(authority=str(authority.path))) as client:
+        blend = client.create_blend([SourceSpec(prose.identifier)]).blend_id
+        assert sum(batch.rows for batch in client.read(blend, 0)) == 100
+    with connect(address, retry_seconds=0) as client, pytest.raises(ServerUnavailableError):
+        next(client.read(blend, 0))
+    with pytest.raises(UnauthenticatedError, match=r"none\.pem"):
+        connect(address, Identity(authority=str(tmp_path / "none.pem")))
+
+
+def test_what_a_run_was_trained_on_is_kept(serve: Serve, lake: Catalog, prose: PackedFixture) -> None:
+    """Reads of a client and of a dataset that name their run are in its register, with blend, rows, ranks and notes."""
+    torch = pytest.importorskip("blender_service.torch", reason="torch is in the extra torch")
+    server = serve()
+    identity = Identity(run="llm-7b", code_version="abc123", run_notes="first try")
+    with connect(server.address, identity) as client:
+        blend = client.create_blend([SourceSpec(prose.identifier)]).blend_id
+        assert sum(batch.rows for batch in client.read(blend, 20, 30)) == 30
+    dataset = torch.BlendDataset(server.address, blend, 10, rank=0, world_size=2, identity=identity)
+    assert len(list(dataset)) == 10
+    server.stop()
+    first, second = RunRegister(open_objects(lake)).reads("llm-7b")
+    assert (first.blend_id, first.first, first.end, first.code_version) == (blend, 20, 50, "abc123")
+    assert (second.blend_id, second.first, second.end, second.world_size) == (blend, 0, 100, 2)
+    assert first.notes == second.notes == "first try"

@@ -28,8 +28,10 @@ def draw_component_sizes(rows: pa.Table) -> bytes:
         size, count = np.unique(sizes, return_counts=True)
         label = f"J >= {threshold:g}: {len(sizes):,} components, the largest of {sizes.max():,}"
         axes.plot(size, count, "o-", markersize=3, linewidth=0.8, color=_COLOURS[place % len(_COLOURS)], label=label)
-        axes.set_xscale("log")
-        axes.set_yscale("log")
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter("{x:,.0f}")
     _describe(axes, "documents in a component", "components")
     return png(figure)
 

@@ -89,7 +89,7 @@ REPOSITORY_COMPONENTS = Table(
 def _draw(rows: pa.Table) -> bytes:
     """Component sizes, as those of documents are drawn."""
     named = rows.rename_columns(["increment", "doc_id", "component", "document_count"])
-    return draw_component_sizes(named.append_column("threshold", pa.array([0.0] * rows.num_rows)))
+    return draw_component_sizes(named.append_column("threshold", pa.array(np.zeros(rows.num_rows))))
 
 
 @step(

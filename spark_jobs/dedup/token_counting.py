@@ -127,15 +127,18 @@ def _add_block(m: Machine, n: int, slots: int, slot_bits: int) -> int:
 
 @njit
 def _drain(slots: UInt64Array, slot_bits: int, out: Counts, at: int) -> int:
-    """Move what is in the slots to `out` from `at` on, and leave them free; the position after it."""
+    """Move what is in the slots to `out` from `at` on, and leave them free; the position after it.
+
+    Which slots are free cannot be foreseen, so all are moved, to one place past the end if need be; a free one is
+    written over by the next.
+    """
     hashes, starts, lengths, counts = out
     for word in range(0, 3 << slot_bits, 3):
-        h = slots[word]
-        if h != ZERO:
-            hashes[at], starts[at] = h, np.int64(slots[word + 1])
-            lengths[at], counts[at] = slots[word + 2] >> S32, slots[word + 2] & U64(0xFFFFFFFF)
-            slots[word] = ZERO
-            at += 1
+        h, length_and_count = slots[word], slots[word + 2]
+        hashes[at], starts[at] = h, np.int64(slots[word + 1])
+        lengths[at], counts[at] = length_and_count >> S32, length_and_count & U64(0xFFFFFFFF)
+        slots[word] = ZERO
+        at += 1 if h != ZERO else 0
     return at
 
 
@@ -251,7 +254,7 @@ def _entries(sources: int) -> tuple[Any, Any]:
                 if shingle_tokens > 1:
                     n, held_count = _shingles(block, n, held, held_count, i >= end)
                 if 4 * (used + n) > 3 << slot_bits:
-                    out = _with_room(out, total, used)
+                    out = _with_room(out, total, used + 1)
                     _drain(slots, slot_bits, out, total)
                     while 4 * (used + n) > 3 << slot_bits:
                         slot_bits += 1
@@ -262,7 +265,7 @@ def _entries(sources: int) -> tuple[Any, Any]:
                         counted = np.int64(out.lengths[k]) << 32 | np.int64(out.counts[k])
                         _add(address, slot_bits, out.hashes[k], out.starts[k], counted)
                 used += _add_block(m, n, np.int64(slots.ctypes.data), slot_bits)
-            out = _with_room(out, total, used)
+            out = _with_room(out, total, used + 1)
             _drain(slots, slot_bits, out, total)
             _insertion_sort(out, total, total + used)
             total += used

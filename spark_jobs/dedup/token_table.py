@@ -142,30 +142,39 @@ def _count(slots, entries, texts, used, tokens, data, first):  # type: ignore[no
 
 
 class UnitTable:
-    """Weights of the vocabulary, by hash."""
+    """Weights of the vocabulary by hash, in open addressing: hashes (0 is none) and weights lie in the slots."""
 
     def __init__(self, hashes: NDArray[np.uint64], units: NDArray[np.uint8]) -> None:
         size = _LEAST_SLOTS
         while size < 2 * hashes.size:
             size *= 2
-        self._hashes, self._units = hashes, units
-        self._slots = np.full(size, _FREE, np.int32)
-        _enter(self._slots, hashes, hashes.size)
+        self._hashes, self._units = np.zeros(size, np.uint64), np.zeros(size, np.uint8)
+        _enter_units(self._hashes, self._units, hashes, units)
 
     def of(self, hashes: NDArray[np.uint64], others: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """(T,) weight of each token; that in `others`, (T,), where the vocabulary does not have it."""
         found = others.copy()
-        _look_up(self._slots, self._hashes, self._units, hashes, found)
+        _look_up(self._hashes, self._units, hashes, found)
         return found
 
 
 @njit(cache=True)
-def _look_up(slots, known, units, hashes, found):  # type: ignore[no-untyped-def]
-    mask = np.uint64(slots.size - 1)
+def _enter_units(slot_hashes, slot_units, hashes, units):  # type: ignore[no-untyped-def]
+    mask = np.uint64(slot_hashes.size - 1)
     for token in range(hashes.size):
         slot = (hashes[token] >> _SHIFT) & mask
-        while slots[slot] != _FREE:
-            if known[slots[slot]] == hashes[token]:
-                found[token] = units[slots[slot]]
-                break
+        while slot_hashes[slot] != 0:
             slot = (slot + np.uint64(1)) & mask
+        slot_hashes[slot], slot_units[slot] = hashes[token], units[token]
+
+
+@njit(cache=True)
+def _look_up(slot_hashes, slot_units, hashes, found):  # type: ignore[no-untyped-def]
+    mask = np.uint64(slot_hashes.size - 1)
+    for token in range(hashes.size):
+        wanted = hashes[token]
+        slot = (wanted >> _SHIFT) & mask
+        while slot_hashes[slot] != wanted and slot_hashes[slot] != 0:
+            slot = (slot + np.uint64(1)) & mask
+        if slot_hashes[slot] == wanted:
+            found[token] = slot_units[slot]

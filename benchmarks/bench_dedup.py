@@ -225,12 +225,12 @@ def chain(folder: str, edges: int = 1_000_000) -> Iterator[str]:
 
     numbers = spark.range(edges).select(hashed(F.col("id")).alias("a"), hashed(F.col("id") + 1).alias("b"))
     links = numbers.select(
-        F.lit(0).alias("group"), F.greatest("a", "b").alias("worse"), F.least("a", "b").alias("better")
+        F.lit(1).alias("groups"), F.greatest("a", "b").alias("worse"), F.least("a", "b").alias("better")
     )
     links = links.localCheckpoint()
     for label, limit in (("Spark rounds", 0), ("driver", 4_000_000)):
         for name, solve in (
-            ("components", lambda e, n: connected_components(e.toDF("group", "left", "right"), n)),
+            ("components", lambda e, n: connected_components(e.toDF("groups", "left", "right"), n)),
             ("kept set", removed_vertices),
         ):
             yield timed_line(f"chain of {edges} edges, {name}, {label}", lambda s=solve, n=limit: s(links, n).count())

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
-from spark_jobs.dedup.connected_components import connected_components
+from spark_jobs.dedup.connected_components import connected_components, with_vertex_count
 from spark_jobs.dedup.dense_graph import DEFAULT_DRIVER_EDGES, DriverEdges, cut
 from spark_jobs.dedup.pictures import draw_component_sizes
-from spark_jobs.dedup.threshold_pairs import DEFAULT_THRESHOLDS, Thresholds, pairs_at, threshold_of, with_group
+from spark_jobs.dedup.threshold_pairs import DEFAULT_THRESHOLDS, Thresholds, groups_reached, threshold_of, with_group
 from spark_jobs.lake.tables import Check, Column, Table
 from spark_jobs.step import Plot, Scope, step
 
@@ -89,36 +89,40 @@ def components(pairs: DataFrame, components: DataFrame, increment: int, config: 
     """
     from pyspark.sql import functions as F
 
-    new = pairs_at(pairs.where(F.col("increment") == increment), config.thresholds)
-    edges = new.select("group", F.col("doc_id").alias("left"), F.col("better_doc_id").alias("right"))
+    edges = pairs.where(F.col("increment") == increment).select(
+        groups_reached(config.thresholds).alias("groups"),
+        F.col("doc_id").alias("left"),
+        F.col("better_doc_id").alias("right"),
+    )
     if increment == 0:
         found = connected_components(edges, config.driver_edges)
     else:
         found = _extended(edges, with_group(components, config.thresholds), config.driver_edges)
-    sizes = found.groupBy("group", "component").agg(F.count("*").cast("int").alias("document_count"))
-    return found.join(sizes, ["group", "component"]).select(
+    return found.select(
         threshold_of(F.col("group"), config.thresholds).alias("threshold"),
         F.col("vertex").alias("doc_id"),
         "component",
-        "document_count",
+        F.col("vertex_count").alias("document_count"),
     )
 
 
 def _extended(edges: DataFrame, known: DataFrame, driver_edges: int) -> DataFrame:
-    """Rows (group, vertex, component) of the components that the new edges reach, their known members included."""
+    """Rows as of `connected_components`, of those that the new edges reach, their known members included."""
     from pyspark.sql import functions as F
 
-    met = edges.select("group", F.explode(F.array("left", "right")).alias("doc_id")).distinct()
+    ends = edges.select("groups", F.explode(F.array("left", "right")).alias("doc_id"))
+    met = ends.groupBy("doc_id").agg(F.bit_or("groups").alias("met"))
     links = (
-        known.join(met, ["group", "doc_id"], "left_semi")
+        known.join(met, "doc_id")
+        .where(F.expr("getbit(met, group) = 1"))
         .groupBy("group", "doc_id")
         .agg(F.max_by("component", "increment").alias("right"))
-        .withColumnRenamed("doc_id", "left")
+        .select(F.expr("shiftleft(1, group)").alias("groups"), F.col("doc_id").alias("left"), "right")
     )
-    reached = cut(connected_components(edges.unionByName(links), driver_edges))
+    reached = cut(connected_components(edges.unionByName(links), driver_edges).drop("vertex_count"))
     members = (
         known.select("group", F.col("doc_id").alias("vertex"), F.col("component").alias("former"))
         .join(reached.select("group", F.col("vertex").alias("former"), "component"), ["group", "former"])
         .select("group", "vertex", "component")
     )
-    return cut(reached.unionByName(members).distinct())
+    return with_vertex_count(cut(reached.unionByName(members).distinct()))

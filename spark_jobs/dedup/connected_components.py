@@ -27,7 +27,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from spark_jobs.dedup.dense_graph import cut, dense_graph, vertex_table
+import numpy as np
+
+from spark_jobs.dedup.dense_graph import cut, dense_graph, from_driver
+from spark_jobs.dedup.threshold_pairs import group_numbers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,49 +43,85 @@ def connected_components(edges: DataFrame, driver_edge_limit: int) -> DataFrame:
     """Find the component of every vertex that has an edge.
 
     Args:
-        edges: rows (group int, left, right), no nulls; the ends are both strings or both longs, in any order, and edges
-            may repeat. Every group is a graph of its own. A vertex with no edge but to itself is left out.
+        edges: rows (groups int, left, right), no nulls; bit g of `groups`, of 0 to 30, says that the edge is one of
+            group g. The ends are both strings or both longs, in any order, and edges may repeat. Every group is a graph
+            of its own. A vertex with no edge but to itself is left out.
         driver_edge_limit: most edges that are solved in the driver's memory (about 200 bytes each for ids of
             32 digits); 0 for none.
 
     Returns:
-        Rows (group, vertex, component), one per group and vertex; component is the least vertex in the order of the
-        ids' type (strings by their UTF-8 bytes).
+        Rows (group, vertex, component, vertex_count int), one per group and vertex; component is the least vertex in
+        the order of the ids' type (strings by their UTF-8 bytes), and vertex_count how many vertices it has.
     """
     from pyspark.sql import functions as F
 
-    spark = edges.sparkSession
-    rest = cut(
-        edges.where("left <> right").select(
-            "group", F.greatest("left", "right").alias("high"), F.least("left", "right").alias("low")
-        )
+    ends = (F.greatest("left", "right").alias("high"), F.least("left", "right").alias("low"))
+    all_edges = cut(edges.where("left <> right and groups <> 0").select("groups", *ends))
+    if all_edges.count() <= driver_edge_limit:
+        return _on_driver(all_edges)
+    return _in_rounds(
+        all_edges.select(F.explode(group_numbers(F.col("groups"))).alias("group"), "high", "low"), driver_edge_limit
     )
-    edge_count = rest.count()
-    rounds = 0
-    moved = True
-    while moved and edge_count > driver_edge_limit:
+
+
+def _in_rounds(edges: DataFrame, driver_edge_limit: int) -> DataFrame:
+    """Rows (group, high, low), one for each group of an edge, to rows of the result."""
+    from pyspark.sql import functions as F
+
+    rest, moved, rounds = edges, True, 0
+    while moved:
         flagged = cut(_small_star(_large_star(rest)))
         found = flagged.agg(F.count("*").alias("edges"), F.max("moved").alias("moved")).first()
         moved, edge_count = (bool(found["moved"]), int(found["edges"])) if found else (False, 0)
         rest = flagged.drop("moved")
         rounds += 1
         _log.info("connected components: round %d: %d edges, %s", rounds, edge_count, "moved" if moved else "at rest")
-    if moved:
-        return spark.createDataFrame(components_table(rest.toArrow()), _schema(edges))
+        if moved and edge_count <= driver_edge_limit:
+            return _on_driver(rest.select(F.expr("shiftleft(1, group)").alias("groups"), "high", "low"))
     leaves = rest.select("group", F.col("high").alias("vertex"), F.col("low").alias("component"))
     centres = rest.select("group", F.col("low").alias("vertex"), F.col("low").alias("component")).distinct()
-    return leaves.unionByName(centres)
+    return with_vertex_count(leaves.unionByName(centres))
+
+
+def with_vertex_count(found: DataFrame) -> DataFrame:
+    """Rows (group, vertex, component) and how many vertices their component has."""
+    from pyspark.sql import functions as F
+
+    sizes = found.groupBy("group", "component").agg(F.count("*").cast("int").alias("vertex_count"))
+    return found.join(sizes, ["group", "component"]).select("group", "vertex", "component", "vertex_count")
+
+
+def _on_driver(edges: DataFrame) -> DataFrame:
+    kind = edges.schema["high"].dataType.simpleString()
+    ddl = f"group int, vertex {kind}, component {kind}, vertex_count int"
+    return from_driver(edges.sparkSession, components_table(edges.toArrow()), ddl)
 
 
 def components_table(edges: pa.Table) -> pa.Table:
-    """Components in memory: from rows (group, one end, other end) to rows (group, vertex, component)."""
+    """The same in memory: from rows (groups, one end, other end) to rows (group, vertex, component, vertex_count)."""
     import pyarrow as pa
 
     graph = dense_graph(edges)
     from spark_jobs.dedup.union_find import least_linked
 
-    labels = least_linked(graph.first, graph.second, graph.vertex_count)
-    return vertex_table(graph).append_column("component", graph.ids.take(pa.array(labels)))
+    numbers = np.empty(0, np.int64)
+    found = [(numbers, numbers, numbers, numbers)]
+    for group, one, other in graph.by_group():
+        component = least_linked(one, other, graph.vertex_count)
+        linked = np.zeros(graph.vertex_count, np.bool_)
+        linked[one] = linked[other] = True
+        vertex = np.flatnonzero(linked)
+        component = component[vertex]
+        found.append((np.full(len(vertex), group), vertex, component, np.bincount(component)[component]))
+    groups, vertices, components, counts = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return pa.table(
+        {
+            "group": groups.astype(np.int32),
+            "vertex": graph.ids.take(vertices),
+            "component": graph.ids.take(components),
+            "vertex_count": counts.astype(np.int32),
+        }
+    )
 
 
 def _large_star(edges: DataFrame) -> DataFrame:
@@ -108,9 +147,3 @@ def _small_star(edges: DataFrame) -> DataFrame:
         .agg(F.max(F.col("moved") | F.col("beside")).alias("moved"))
         .select("group", "high", "low", "moved")
     )
-
-
-def _schema(edges: DataFrame) -> str:
-    """DDL of the result, with the type of the ids."""
-    kind = edges.schema["left"].dataType.simpleString()
-    return f"group int, vertex {kind}, component {kind}"

@@ -1,11 +1,12 @@
 """A graph of any ids as dense numbers, for the kernels that run on the driver; and what cuts a plan between rounds.
 
-A kernel wants vertices 0..V-1. Vertices here are (group, id): graphs of several groups are kept apart in one array, and
-their numbers follow the order of (group, id), so that the least number is the least id.
+A kernel wants vertices 0..V-1. Their numbers follow the order of the ids, so that the least number is the least id.
+Graphs of several groups share the numbers: ids are looked at once, and an edge says which groups it belongs to.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +17,7 @@ import pyarrow.compute as pc
 from pydantic import Field
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 DriverEdges = Annotated[
     int,
@@ -39,41 +40,45 @@ class DenseGraph:
     """Edges between numbered vertices.
 
     Attributes:
-        groups: (V,) group of each vertex, ascending.
-        ids: (V,) id of each vertex, ascending inside a group (strings by their bytes, as Spark orders them).
+        ids: (V,) id of each vertex, ascending (strings by their bytes, as Spark orders them).
+        groups: (E,) groups of each edge: bit g is set if it is an edge of group g.
         first: (E,) first end of each edge.
         second: (E,) second end.
     """
 
-    groups: Int32Array
     ids: pa.Array
+    groups: Int32Array
     first: Int64Array
     second: Int64Array
 
     @property
     def vertex_count(self) -> int:
         """V."""
-        return len(self.groups)
+        return len(self.ids)
+
+    def by_group(self) -> Iterator[tuple[int, Int64Array, Int64Array]]:
+        """The number of each group that has edges, and the first and second ends of these."""
+        present = int(np.bitwise_or.reduce(self.groups, initial=0))
+        for group in range(present.bit_length()):
+            if present >> group & 1:
+                inside = self.groups >> group & 1 == 1
+                yield group, self.first[inside], self.second[inside]
 
 
 def dense_graph(edges: pa.Table) -> DenseGraph:
     """Number the vertices of edges.
 
     Args:
-        edges: columns group (int), and the two ends (both string or both long), by place; no nulls.
+        edges: columns groups (int), and the two ends (both string or both long), by place; no nulls.
     """
-    groups = edges.column(0).to_numpy().astype(np.int32)
     kind = _wide(edges.schema.field(1).type)
     ends = [chunk for place in (1, 2) for chunk in edges.column(place).cast(kind).chunks]
-    codes, ids = _natural_codes(pa.chunked_array(ends, kind))
-    width = max(1, len(ids))
-    # Codes are dense already in a single group; otherwise a vertex is numbered once in every group it occurs in.
-    keys, numbers = np.unique(np.concatenate([groups, groups]).astype(np.int64) * width + codes, return_inverse=True)
+    numbers, ids = _natural_codes(pa.chunked_array(ends, kind))
     return DenseGraph(
-        groups=(keys // width).astype(np.int32),
-        ids=ids.take(pa.array(keys % width)),
-        first=numbers[: len(groups)],
-        second=numbers[len(groups) :],
+        ids=ids,
+        groups=edges.column(0).to_numpy().astype(np.int32),
+        first=numbers[: edges.num_rows],
+        second=numbers[edges.num_rows :],
     )
 
 
@@ -91,10 +96,10 @@ def _natural_codes(values: pa.ChunkedArray) -> tuple[Int64Array, pa.Array]:
     return ranks[encoded.indices.to_numpy()], encoded.dictionary.take(pa.array(order))
 
 
-def vertex_table(graph: DenseGraph, chosen: npt.NDArray[np.bool_] | None = None) -> pa.Table:
-    """Vertices as a table (group, vertex): all, or those of a (V,) mask."""
-    table = pa.table({"group": graph.groups, "vertex": graph.ids})
-    return table if chosen is None else table.filter(pa.array(chosen))
+def from_driver(spark: SparkSession, rows: pa.Table, ddl: str) -> DataFrame:
+    """Rows of the driver as a DataFrame of few partitions: Spark makes one of every batch, of 2,000 rows by default."""
+    frame = spark.createDataFrame(rows, ddl)
+    return frame.coalesce(int(spark.conf.get("spark.sql.shuffle.partitions") or 1))
 
 
 def cut(frame: DataFrame) -> DataFrame:

@@ -16,6 +16,14 @@ in rounds until it has, however large its components are: that always ends, but 
 longest chain has vertices. After `max_rounds` every round logs a warning; raise the limit then (about 200 bytes an edge
 of the driver's memory).
 
+Graphs of several groups (one for each threshold) are solved together: an edge has one row, and bit g of its `groups`
+says that it is one of group g. All that a round does is done to all groups at once, bit by bit:
+
+    edges          b -> a of 0 and 1,  c -> b of 0 and 1,  d -> c of 1
+    waiting        b 0, 1    c 0, 1    d 1          free in a group: who is not waiting there
+    removed        b 0, 1                           all groups of b -> a, since a waits nowhere
+    left           d -> c of 1                      next: c waits nowhere, d is removed in 1
+
 No task holds a component: what a round knows of a vertex is one row, and joins on a vertex of many edges may be split.
 """
 
@@ -23,9 +31,13 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from spark_jobs.dedup.dense_graph import cut, dense_graph, vertex_table
+import numpy as np
+
+from spark_jobs.dedup.dense_graph import cut, dense_graph, from_driver
+from spark_jobs.dedup.threshold_pairs import without
 from spark_jobs.exceptions import InputError
 
 if TYPE_CHECKING:
@@ -40,30 +52,31 @@ def removed_vertices(edges: DataFrame, driver_edge_limit: int, max_rounds: int =
     """Find who is removed: the vertices that have a kept better neighbour.
 
     Args:
-        edges: rows (group int, worse, better), no nulls; the ends are both strings or both longs, and edges may repeat.
-            Every group is a graph of its own, and none has a cycle.
+        edges: rows (groups int, worse, better), no nulls; bit g of `groups`, of 0 to 30, says that the edge is one of
+            group g. The ends are both strings or both longs, and edges may repeat. Every group is a graph of its own,
+            and none has a cycle.
         driver_edge_limit: most edges that are finished in the driver's memory; 0 for none.
         max_rounds: rounds that any reasonable order needs less than; each one above logs a warning with the mend.
 
     Returns:
-        Distinct rows (group, vertex).
+        Rows (vertex, groups), one for each vertex that is removed in any group, with the groups where it is.
 
     Raises:
         InputError: the edges of a group close a cycle.
     """
-    rest = cut(edges.select("group", "worse", "better"))
-    edge_count = rest.count()
+    rest = cut(edges.select("groups", "worse", "better").where("groups <> 0"))
+    edge_count, left = _left(rest)
     removed: list[DataFrame] = []
     rounds = 0
     while edge_count > driver_edge_limit:
         now_removed, rest = _round(rest)
-        before, edge_count = edge_count, rest.count()
+        before, (edge_count, left) = left, _left(rest)
         rounds += 1
-        if edge_count == before:
+        if left == before:
             raise _cycle(f"{edge_count} edges")
         removed.append(now_removed)
         if len(removed) == _MERGED_ROUNDS:
-            removed = [cut(functools.reduce(_union, removed).repartition("group", "vertex"))]
+            removed = [cut(_merged(removed))]
         _log.info("kept set: round %d: %d edges left", rounds, edge_count)
         if rounds >= max_rounds and edge_count > driver_edge_limit:
             _log.warning(
@@ -75,41 +88,67 @@ def removed_vertices(edges: DataFrame, driver_edge_limit: int, max_rounds: int =
             )
     if edge_count or not removed:
         kind = edges.schema["worse"].dataType.simpleString()
-        removed.append(edges.sparkSession.createDataFrame(removed_table(rest.toArrow()), f"group int, vertex {kind}"))
-    return functools.reduce(_union, removed)
+        removed.append(from_driver(edges.sparkSession, removed_table(rest.toArrow()), f"vertex {kind}, groups int"))
+    return _merged(removed)
 
 
 def removed_table(edges: pa.Table) -> pa.Table:
-    """The same in memory: from rows (group, worse, better) to rows (group, vertex).
+    """The same in memory: from rows (groups, worse, better) to rows (vertex, groups).
 
     Raises:
         InputError: the edges of a group close a cycle.
     """
+    import pyarrow as pa
+
     graph = dense_graph(edges)
     from spark_jobs.dedup.greedy_cover import REMOVED, UNDECIDED, decide
 
-    state = decide(graph.first, graph.second, graph.vertex_count)
-    undecided = int((state == UNDECIDED).sum())
-    if undecided:
-        raise _cycle(f"{undecided} vertices")
-    return vertex_table(graph, state == REMOVED)
+    groups = np.zeros(graph.vertex_count, np.int32)
+    for group, worse, better in graph.by_group():
+        state = decide(worse, better, graph.vertex_count)
+        undecided = int((state == UNDECIDED).sum())
+        if undecided:
+            raise _cycle(f"{undecided} vertices")
+        groups |= (state == REMOVED).astype(np.int32) << group
+    return pa.table({"vertex": graph.ids, "groups": groups}).filter(pa.array(groups != 0))
 
 
 def _round(edges: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """Decide what waits for nobody: (group, vertex) of who is removed, and the edges that are left."""
+    """Decide what waits for nobody: (vertex, groups) of who is removed, and the edges that are left."""
     from pyspark.sql import functions as F
 
-    waiting = edges.select("group", F.col("worse").alias("better")).distinct()
+    waiting = edges.groupBy(F.col("worse").alias("better")).agg(F.bit_or("groups").alias("waiting"))
+    free = without(F.col("groups"), F.col("waiting"))
     removed = cut(
-        edges.join(waiting, ["group", "better"], "left_anti").select("group", F.col("worse").alias("vertex")).distinct()
+        edges.join(waiting, "better", "left")
+        .groupBy(F.col("worse").alias("vertex"))
+        .agg(F.bit_or(free).alias("groups"))
+        .where("groups <> 0")
     )
-    rest = edges.join(removed.withColumnRenamed("vertex", "worse"), ["group", "worse"], "left_anti")
-    rest = rest.join(removed.withColumnRenamed("vertex", "better"), ["group", "better"], "left_anti")
-    return removed, cut(rest.select("group", "worse", "better"))
+    rest = edges
+    for end in ("worse", "better"):
+        gone = removed.select(F.col("vertex").alias(end), F.col("groups").alias("gone"))
+        left = without(F.col("groups"), F.col("gone"))
+        rest = rest.join(gone, end, "left").select(left.alias("groups"), "worse", "better").where("groups <> 0")
+    return removed, cut(rest)
 
 
-def _union(one: DataFrame, other: DataFrame) -> DataFrame:
-    return one.unionByName(other)
+def _left(edges: DataFrame) -> tuple[int, int]:
+    """How many edges there are, and how many when each counts once in every group."""
+    from pyspark.sql import functions as F
+
+    found = edges.agg(F.count("*"), F.coalesce(F.sum(F.bit_count("groups")), F.lit(0))).first()
+    return (int(found[0]), int(found[1])) if found else (0, 0)
+
+
+def _merged(removed: Sequence[DataFrame]) -> DataFrame:
+    """What several rounds removed, one row a vertex: its groups may have been decided in different rounds."""
+    from pyspark.sql import functions as F
+
+    if len(removed) == 1:
+        return removed[0]
+    together = functools.reduce(lambda one, other: one.unionByName(other), removed)
+    return together.groupBy("vertex").agg(F.bit_or("groups").alias("groups"))
 
 
 def _cycle(what: str) -> InputError:

@@ -50,7 +50,7 @@ from spark_jobs.dedup.bucket_members import (
     ranked_members,
 )
 from spark_jobs.dedup.kept_set import removed_table, removed_vertices
-from spark_jobs.dedup.threshold_pairs import exact, pairs_at
+from spark_jobs.dedup.threshold_pairs import exact, groups_reached
 from spark_jobs.dedup.verification import Index, verified_pairs
 from spark_jobs.lake.tables import Check, Column, Table
 
@@ -112,7 +112,7 @@ class _Comparisons:
     Attributes:
         large: rows of `RANKED_DDL`: the large buckets.
         places: (N,) places of their members, ascending; 8 bytes each for the driver.
-        history: rows (group, worse, better) of the pairs of earlier increments.
+        history: rows (groups, worse, better) of the pairs of earlier increments.
         index: what candidates are verified with.
         limits: thresholds and limits.
         removed: (N,) for each threshold, whether the member is removed.
@@ -175,8 +175,8 @@ class _Comparisons:
             members = edges.sparkSession.createDataFrame(pa.table({"vertex": self.places}))
             gone = removed_vertices(edges, self.limits.driver_edges).join(members, "vertex", "left_semi").toArrow()
         edges.unpersist()
-        groups, vertices = gone.column("group").to_numpy(), gone.column("vertex").to_numpy()
-        self.removed = [np.isin(self.places, vertices[groups == group]) for group in range(len(self.removed))]
+        groups = _at_places(gone, self.places)
+        self.removed = [groups >> group & 1 == 1 for group in range(len(self.removed))]
 
     def too_large(self) -> tuple[list[int], list[int]]:
         """At each threshold the buckets with too many kept members to compare all with all, and these members."""
@@ -305,8 +305,18 @@ def large_bucket_rows(like: DataFrame, facts: Sequence[dict[str, Any]]) -> DataF
 
 def _edges(pairs: DataFrame, worse: str, better: str, thresholds: Sequence[float]) -> DataFrame:
     """Edges of all thresholds between places."""
-    named = pairs.select("shared_weight", "united_weight", pairs[worse].alias("worse"), pairs[better].alias("better"))
-    return pairs_at(named, thresholds).select("group", "worse", "better")
+    return pairs.select(
+        groups_reached(thresholds).alias("groups"), pairs[worse].alias("worse"), pairs[better].alias("better")
+    )
+
+
+def _at_places(removed: pa.Table, places: NDArray[np.int64]) -> NDArray[np.int32]:
+    """(N,) groups in which the document at each of some ascending places is removed; the others are left out."""
+    vertices, groups = removed.column("vertex").to_numpy(), removed.column("groups").to_numpy()
+    inside = np.isin(vertices, places)
+    found = np.zeros(len(places), np.int32)
+    found[np.searchsorted(places, vertices[inside])] = groups[inside]
+    return found
 
 
 def _next_leaders(leaders: int, before: int, after: int) -> int:

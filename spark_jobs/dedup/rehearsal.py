@@ -118,12 +118,12 @@ def _verified(bags: pa.RecordBatch, signatures: pa.RecordBatch, candidates: pa.R
     pairs = similar(sides, pa.Table.from_batches([bags]), Fraction(1, 10))
     for kind in (pa.int64(), pa.string()):
         ends = {
-            "group": pa.array([0], pa.int32()),
+            "groups": pa.array([1], pa.int32()),
             "worse": pa.array([2]).cast(kind),
             "better": pa.array([1]).cast(kind),
         }
         removed_table(pa.table(ends))
-        components_table(pa.table(ends).rename_columns(["group", "left", "right"]))
+        components_table(pa.table(ends))
     return int(pairs.num_rows)
 
 

@@ -7,13 +7,19 @@ earlier in the order. What an earlier increment kept is never retracted, so only
     2. of the others, a document goes if and only if a better neighbour is kept (`kept_set`)
     3. its witness is the kept better neighbour of the highest J; of equals the one that comes first
 
+All thresholds are decided together: a pair has one row, and bit g of its `groups` says that it counts at threshold
+number g. What 2. says is all that 3. needs: whoever has a pair left whose better end is kept is removed.
+
+    J of b -> a is 0.95, of c -> b 0.85      groups of b -> a  0, 1, 2     of c -> b  0, 1
+    b is removed in 0, 1, 2                  left of c -> b  none: c is kept;  b goes three times, for a
+
 Two proofs run on the rows as they were written, by plain joins that share nothing with how they were computed: no two
 kept documents are a pair at any threshold of the config, and every removed one has a kept witness.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -24,9 +30,9 @@ from spark_jobs.dedup.pictures import draw_witness_similarities
 from spark_jobs.dedup.threshold_pairs import (
     DEFAULT_THRESHOLDS,
     Thresholds,
-    pairs_at,
-    threshold_of,
+    groups_reached,
     with_group,
+    without,
 )
 from spark_jobs.lake.tables import Check, Column, Proof, Table
 from spark_jobs.step import Plot, Scope, step
@@ -179,19 +185,31 @@ def removals(
     from pyspark.sql import functions as F
 
     new = _without_dropped(pairs.where(F.col("increment") == F.lit(increment)), dropped)
-    edges = pairs_at(new, config.thresholds)
+    edges = new.withColumn("groups", groups_reached(config.thresholds))
     if increment > 0:
-        gone = with_group(removals, config.thresholds).select("group", F.col("doc_id").alias("better_doc_id"))
-        edges = edges.join(gone, ["group", "better_doc_id"], "left_anti")
+        before = with_group(removals, config.thresholds).groupBy("doc_id")
+        edges = _kept_better(edges, before.agg(F.bit_or(F.expr("shiftleft(1, group)")).alias("gone")))
     removed = removed_vertices(
-        edges.select("group", F.col("doc_id").alias("worse"), F.col("better_doc_id").alias("better")),
+        edges.select("groups", F.col("doc_id").alias("worse"), F.col("better_doc_id").alias("better")),
         config.driver_edges,
         config.max_rounds,
     )
-    of_removed = edges.join(removed.withColumnRenamed("vertex", "doc_id"), ["group", "doc_id"], "left_semi")
-    justified = of_removed.join(
-        removed.withColumnRenamed("vertex", "better_doc_id"), ["group", "better_doc_id"], "left_anti"
-    )
+    justified = _kept_better(edges, removed.select(F.col("vertex").alias("doc_id"), F.col("groups").alias("gone")))
+    return _witnesses(justified, config.thresholds)
+
+
+def _kept_better(edges: DataFrame, removed: DataFrame) -> DataFrame:
+    """Edges, each in the groups in which its better end is not among the removed (doc_id, gone)."""
+    from pyspark.sql import functions as F
+
+    met = edges.join(removed.withColumnRenamed("doc_id", "better_doc_id"), "better_doc_id", "left")
+    return met.withColumn("groups", without(F.col("groups"), F.col("gone"))).drop("gone").where("groups <> 0")
+
+
+def _witnesses(justified: DataFrame, thresholds: Sequence[float]) -> DataFrame:
+    """Rows of the table, from edges that lead to kept documents: the best one of a document at each threshold."""
+    from pyspark.sql import functions as F
+
     witness = F.struct(
         (-_similarity_rank()).alias("rank"),
         "better_increment",
@@ -200,11 +218,19 @@ def removals(
         "shared_weight",
         "united_weight",
     )
+    at_each = [
+        F.struct(
+            F.lit(float(threshold)).alias("threshold"),
+            F.min(F.when(F.getbit("groups", F.lit(group)) == 1, witness)).alias("witness"),
+        )
+        for group, threshold in enumerate(thresholds)
+    ]
+    found = justified.groupBy("doc_id", "dataset").agg(F.array(*at_each).alias("found"))
     return (
-        justified.groupBy("group", "dataset", "doc_id")
-        .agg(F.min(witness).alias("witness"))
+        found.select("dataset", "doc_id", F.inline("found"))
+        .where("witness is not null")
         .select(
-            threshold_of(F.col("group"), config.thresholds).alias("threshold"),
+            "threshold",
             "dataset",
             "doc_id",
             F.col("witness.better_dataset").alias("witness_dataset"),

@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from spark_jobs.dedup.components import ComponentsConfig, components
 from spark_jobs.dedup.connected_components import connected_components
-from spark_jobs.dedup.dense_graph import cut, dense_graph, vertex_table
+from spark_jobs.dedup.dense_graph import cut, dense_graph
 from spark_jobs.dedup.pictures import draw_component_sizes
 from spark_jobs.dedup.repository_facts import newest_facts, repository_files
 from spark_jobs.dedup.threshold_pairs import reaches
@@ -171,7 +171,7 @@ def _topics(giants: DataFrame, pairs: DataFrame, terms: DataFrame, driver_edges:
     from pyspark.sql import functions as F
 
     strongest = pairs.select(
-        F.lit(0).alias("group"),
+        F.lit(1).alias("groups"),
         "repository_id",
         "better_repository_id",
         F.floor(F.col("shared_weight") * _WEIGHT_SCALE / F.col("united_weight")).alias("weight"),
@@ -192,14 +192,13 @@ def _topics(giants: DataFrame, pairs: DataFrame, terms: DataFrame, driver_edges:
 
 
 def community_table(edges: pa.Table) -> pa.Table:
-    """Communities in memory: from rows (group, one end, other end, weight) to rows (repository_id, community)."""
+    """Communities in memory: from rows (groups, one end, other end, weight) to rows (repository_id, community)."""
     graph = dense_graph(edges)
     weights = edges["weight"].to_numpy().astype(np.int64)
     from spark_jobs.dedup.repository_topics import communities
 
     labels = communities(graph.first, graph.second, np.maximum(weights, 1), graph.vertex_count)
-    table = vertex_table(graph).select(["vertex"]).rename_columns(["repository_id"])
-    return table.append_column("community", graph.ids.take(pa.array(labels)))
+    return pa.table({"repository_id": graph.ids, "community": graph.ids.take(pa.array(labels))})
 
 
 def _terms(giants: DataFrame, members: DataFrame, repositories: DataFrame | None) -> DataFrame:
@@ -230,7 +229,7 @@ def _pieces(giants: DataFrame, pairs: DataFrame, topics: DataFrame, config: Repo
     across = (F.col("left_topic") != F.col("right_topic")) & listed
     left_over = pairs.join(left, "repository_id").join(right, "better_repository_id")
     edges = left_over.where(~across | reaches(config.cut_threshold)).select(
-        F.lit(0).alias("group"), F.col("repository_id").alias("left"), F.col("better_repository_id").alias("right")
+        F.lit(1).alias("groups"), F.col("repository_id").alias("left"), F.col("better_repository_id").alias("right")
     )
     linked = connected_components(edges, config.driver_edges)
     del giants

@@ -2,10 +2,16 @@
 
 A threshold is written in decimals, and J = shared weight / united weight is a fraction of integers, so "J is at least
 0.7" is `10 * shared >= 7 * united`: no rounding decides about a document.
+
+Every threshold makes a graph of its own, a *group*: the place of the threshold in the list. A pair has one row however
+many groups it is an edge of; bit g of its `groups` says that it is one of group g.
+
+    thresholds 0.7, 0.8, 0.9       J = 17/20: groups 0 and 1, which is 1 + 2 = 3
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated
@@ -16,10 +22,14 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _PLACES = 6
+MOST_GROUPS = 31
+"""Bits of an int but the sign."""
 
 
 def _ascending(values: tuple[float, ...]) -> tuple[float, ...]:
-    """Refuse thresholds that are not fractions of at most six decimals, in ascending order."""
+    """Refuse thresholds that are not at most 31 fractions of at most six decimals, in ascending order."""
+    if len(values) > MOST_GROUPS:
+        raise ValueError(f"{len(values)} thresholds are more than {MOST_GROUPS}; leave some out")
     for value in values:
         if not 0 < value <= 1:
             raise ValueError(f"threshold {value} is not above 0 and at most 1; write a fraction such as 0.8")
@@ -51,12 +61,28 @@ def reaches(threshold: float) -> Column:
     return F.col("shared_weight") * F.lit(bound.denominator) >= F.col("united_weight") * F.lit(bound.numerator)
 
 
-def pairs_at(pairs: DataFrame, thresholds: Sequence[float]) -> DataFrame:
-    """Repeat each pair for every threshold that it reaches, with `group` = the threshold's place in the list."""
+def groups_reached(thresholds: Sequence[float]) -> Column:
+    """Groups of a row of `pairs`: bit g is set if and only if its J is at least threshold number g."""
     from pyspark.sql import functions as F
 
-    places = [F.when(reaches(threshold), F.lit(place)) for place, threshold in enumerate(thresholds)]
-    return pairs.select(F.explode(F.array_compact(F.array(*places))).alias("group"), *pairs.columns)
+    bits = [
+        F.when(reaches(threshold), F.lit(1 << group)).otherwise(F.lit(0)) for group, threshold in enumerate(thresholds)
+    ]
+    return functools.reduce(lambda one, other: one.bitwiseOR(other), bits)
+
+
+def group_numbers(groups: Column) -> Column:
+    """The numbers of some groups, as an array."""
+    from pyspark.sql import functions as F
+
+    return F.filter(F.sequence(F.lit(0), F.lit(MOST_GROUPS - 1)), lambda group: F.getbit(groups, group) == 1)
+
+
+def without(groups: Column, others: Column) -> Column:
+    """Groups that are not among others; a null is none."""
+    from pyspark.sql import functions as F
+
+    return groups.bitwiseAND(F.bitwise_not(F.coalesce(others, F.lit(0))))
 
 
 def threshold_of(group: Column, thresholds: Sequence[float]) -> Column:

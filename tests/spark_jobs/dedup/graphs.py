@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 Graph = list[tuple[int, int]]
+Id = TypeVar("Id", str, int, str | int)
 
 
 def random_graph(seed: int, vertices: int, edges: int) -> Graph:
@@ -37,6 +39,22 @@ def graphs() -> list[Graph]:
         [(vertex, (vertex - 1) // 2) for vertex in range(1, 50)],
         *(random_graph(seed, 40, edges) for seed, edges in enumerate((10, 25, 40, 60, 200))),
     ]
+
+
+def masked(edges: Sequence[tuple[int, Id, Id]]) -> list[tuple[int, Id, Id]]:
+    """Edges (group, one end, other end) as rows (groups, one end, other end).
+
+    Every second pair of ends has one row for all its groups; the others have a row for each, repeats and all.
+    """
+    numbers = {ends: number for number, ends in enumerate(dict.fromkeys(edge[1:] for edge in edges))}
+    rows: list[tuple[int, Id, Id]] = []
+    together: dict[tuple[Id, Id], int] = {}
+    for group, one, other in edges:
+        if numbers[one, other] % 2:
+            rows.append((1 << group, one, other))
+        else:
+            together[one, other] = together.get((one, other), 0) | 1 << group
+    return rows + [(groups, one, other) for (one, other), groups in together.items()]
 
 
 def hashed_id(vertex: int) -> str:

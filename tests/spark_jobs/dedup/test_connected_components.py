@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pytest
 
 from spark_jobs.dedup.connected_components import connected_components
-from tests.spark_jobs.dedup.graphs import Graph, chain, graphs, hashed_id, random_graph
+from tests.spark_jobs.dedup.graphs import Graph, chain, graphs, hashed_id, masked, random_graph
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,13 +21,15 @@ ALL_ON_SPARK, ALL_ON_DRIVER = 0, 10**9
 
 
 def find(spark: SparkSession, edges: Sequence[Edge], limit: int, kind: str = "string", partitions: int = 2) -> Found:
-    """Component of every (group, vertex)."""
-    frame = spark.createDataFrame(list(edges), f"group int, left {kind}, right {kind}").repartition(partitions)
+    """Component of every (group, vertex); each has as many vertices as it says."""
+    frame = spark.createDataFrame(masked(edges), f"groups int, left {kind}, right {kind}").repartition(partitions)
     result = connected_components(frame, limit)
-    assert result.columns == ["group", "vertex", "component"]
+    assert result.columns == ["group", "vertex", "component", "vertex_count"]
     rows = result.collect()
     found = {(row["group"], row["vertex"]): row["component"] for row in rows}
     assert len(found) == len(rows)
+    sizes = Counter((row["group"], row["component"]) for row in rows)
+    assert all(row["vertex_count"] == sizes[row["group"], row["component"]] for row in rows)
     return found
 
 
@@ -59,7 +62,7 @@ def test_both_paths_give_what_flooding_gives(spark: SparkSession) -> None:
 
 def test_the_driver_takes_over_when_few_edges_are_left(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
     """Rounds never add edges; what they leave has the same components."""
-    edges = grouped(graphs())
+    edges = [(group, f"{group}-{one}", f"{group}-{other}") for group, one, other in grouped(graphs())]
     distinct = len(set(edges))
     with caplog.at_level(logging.INFO):
         assert find(spark, edges, distinct - 1) == by_flooding(edges)
@@ -94,7 +97,7 @@ def test_a_chain_of_100_000_edges_is_one_component(spark: SparkSession) -> None:
     from pyspark.sql import functions as F
 
     edges = spark.range(100_000).select(
-        F.lit(0).alias("group"), F.col("id").alias("left"), (F.col("id") + 1).alias("right")
+        F.lit(1).alias("groups"), F.col("id").alias("left"), (F.col("id") + 1).alias("right")
     )
     found = connected_components(edges, ALL_ON_DRIVER)
     assert found.agg(F.count("*"), F.max("component")).first() == (100_001, 0)

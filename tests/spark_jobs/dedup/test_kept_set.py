@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import pytest
 
 from spark_jobs.dedup.kept_set import removed_vertices
 from spark_jobs.exceptions import InputError
-from tests.spark_jobs.dedup.graphs import Graph, Named, chain, graphs, hashed_id, ranked_id
+from tests.spark_jobs.dedup.graphs import Graph, Named, chain, graphs, hashed_id, masked, random_graph, ranked_id
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,14 +23,14 @@ ALL_ON_SPARK, ALL_ON_DRIVER = 0, 10**9
 def find(
     spark: SparkSession, edges: Sequence[Edge], limit: int, partitions: int = 2, rounds: int = 20
 ) -> set[tuple[int, str]]:
-    """Every (group, vertex) that is removed."""
-    frame = spark.createDataFrame(list(edges), "group int, worse string, better string").repartition(partitions)
+    """Every (group, vertex) that is removed; a vertex has one row, whatever its groups."""
+    frame = spark.createDataFrame(masked(edges), "groups int, worse string, better string").repartition(partitions)
     result = removed_vertices(frame, limit, rounds)
-    assert result.columns == ["group", "vertex"]
+    assert result.dtypes == [("vertex", "string"), ("groups", "int")]
     rows = result.collect()
-    found = {(row["group"], row["vertex"]) for row in rows}
-    assert len(found) == len(rows)
-    return found
+    assert len({row["vertex"] for row in rows}) == len(rows)
+    assert all(row["groups"] for row in rows)
+    return {(group, row["vertex"]) for row in rows for group in range(31) if row["groups"] >> group & 1}
 
 
 def grouped(parts: Sequence[Graph], named: Named) -> list[Edge]:
@@ -59,6 +60,28 @@ def test_both_paths_remove_what_one_after_another_removes(spark: SparkSession, n
     assert len(expected) > 100
     assert find(spark, edges, ALL_ON_DRIVER) == expected
     assert find(spark, edges, ALL_ON_SPARK) == expected
+
+
+@pytest.mark.parametrize("limit", [ALL_ON_SPARK, 60, ALL_ON_DRIVER])
+def test_edges_of_many_groups_are_removed_in_each_as_if_it_were_alone(spark: SparkSession, limit: int) -> None:
+    """31 nested graphs, as thresholds make them: an edge is in all groups up to one, the last of which has few."""
+    draw = random.Random(5)
+    edges = {edge: draw.randint(0, 30) for edge in random_graph(11, 40, 150)}
+    parts = [[edge for edge, last in edges.items() if group <= last] for group in range(31)]
+    expected = one_after_another(parts, hashed_id)
+    assert len({frozenset(vertex for group, vertex in expected if group == number) for number in range(31)}) > 10
+    assert find(spark, grouped(parts, hashed_id), limit) == expected
+
+
+def test_a_vertex_that_goes_in_different_rounds_has_one_row(spark: SparkSession) -> None:
+    """In group 0 it waits for nobody but the best; in group 30 for a chain; in group 7 it stays."""
+    parts: list[Graph] = [[] for _ in range(31)]
+    parts[0], parts[7], parts[30] = [(5, 0)], [(5, 4), (4, 3)], [(5, 4), (4, 3), (3, 2)]
+    edges = grouped(parts, ranked_id)
+    expected = one_after_another(parts, ranked_id)
+    assert {group for group, vertex in expected if vertex == ranked_id(5)} == {0, 30}
+    for limit in (ALL_ON_SPARK, 1, ALL_ON_DRIVER):
+        assert find(spark, edges, limit) == expected
 
 
 def test_the_driver_finishes_what_rounds_leave(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
@@ -111,7 +134,7 @@ def test_a_chain_of_100_000_edges_loses_every_second_vertex(spark: SparkSession)
     from pyspark.sql import functions as F
 
     edges = spark.range(100_000).select(
-        F.lit(0).alias("group"), (F.col("id") + 1).alias("worse"), F.col("id").alias("better")
+        F.lit(1).alias("groups"), (F.col("id") + 1).alias("worse"), F.col("id").alias("better")
     )
     found = removed_vertices(edges, ALL_ON_DRIVER)
     assert found.agg(F.count("*"), F.count_if(F.col("vertex") % 2 == 1)).first() == (50_000, 50_000)

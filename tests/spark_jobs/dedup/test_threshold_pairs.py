@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from spark_jobs.dedup.threshold_pairs import Thresholds, exact, pairs_at, threshold_of, with_group
+from spark_jobs.dedup.threshold_pairs import (
+    Thresholds,
+    exact,
+    group_numbers,
+    groups_reached,
+    threshold_of,
+    with_group,
+    without,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,22 +28,45 @@ class Config(BaseModel):
     thresholds: Thresholds
 
 
-def test_a_pair_is_repeated_for_every_threshold_that_its_fraction_reaches(spark: SparkSession) -> None:
+def test_a_pair_is_in_the_group_of_every_threshold_that_its_fraction_reaches(spark: SparkSession) -> None:
     """At and one below each bound, in weights where floats would round to the wrong side."""
     from pyspark.sql import functions as F
 
     thresholds = (0.07, 0.7, 0.9, 1.0)
     weights = [(7, 10), (69, 100), (7 * 10**11 - 1, 10**12), (7 * 10**11, 10**12), (9, 10), (7, 100), (6, 100), (5, 5)]
     pairs = spark.createDataFrame(weights, "shared_weight bigint, united_weight bigint")
-    rows = pairs_at(pairs, thresholds).select(
-        "group", threshold_of(F.col("group"), thresholds), "shared_weight", "united_weight"
-    )
-    assert sorted(tuple(row) for row in rows.collect()) == sorted(
-        (group, threshold, shared, united)
-        for group, threshold in enumerate(thresholds)
+    rows = pairs.withColumn("groups", groups_reached(thresholds))
+    expected = {
+        (shared, united): [g for g, one in enumerate(thresholds) if Fraction(shared, united) >= Fraction(str(one))]
         for shared, united in weights
-        if Fraction(shared, united) >= Fraction(str(threshold))
+    }
+    assert {tuple(row[:2]): row.groups for row in rows.collect()} == {
+        pair: sum(1 << group for group in groups) for pair, groups in expected.items()
+    }
+    numbered = rows.select("shared_weight", "united_weight", F.explode(group_numbers(F.col("groups"))).alias("group"))
+    assert sorted(tuple(row) for row in numbered.select("*", threshold_of(F.col("group"), thresholds)).collect()) == (
+        sorted((*pair, group, thresholds[group]) for pair, groups in expected.items() for group in groups)
     )
+
+
+def test_the_last_of_31_groups_is_like_any_other(spark: SparkSession) -> None:
+    """Bit 30 is the last that an int has beside its sign."""
+    from pyspark.sql import functions as F
+
+    thresholds = tuple(number / 100 for number in range(60, 91))
+    pair = spark.createDataFrame([(90, 100)], "shared_weight bigint, united_weight bigint")
+    groups = groups_reached(thresholds)
+    row = pair.select(groups, F.size(group_numbers(groups)), without(groups, F.lit((1 << 30) - 1))).first()
+    assert row == (2**31 - 1, 31, 1 << 30)
+
+
+def test_groups_without_others_are_those_not_among_them(spark: SparkSession) -> None:
+    """Bit by bit; a null, as a left join leaves it, takes nothing away."""
+    from pyspark.sql import functions as F
+
+    rows = spark.createDataFrame([(0b1011, 0b0110), (0b1011, None), (0b11, 0b111)], "groups int, others int")
+    found = [row[0] for row in rows.select(without(F.col("groups"), F.col("others"))).collect()]
+    assert found == [0b1001, 0b1011, 0]
 
 
 def test_a_threshold_is_the_fraction_that_its_decimals_say() -> None:
@@ -61,6 +92,7 @@ def test_groups_come_back_from_thresholds(spark: SparkSession) -> None:
         ((1.1,), "at most 1"),
         ((0.1234567,), "decimals"),
         ((float("nan"),), "above 0"),
+        (tuple(number / 100 for number in range(1, 33)), "32 thresholds are more than 31; leave some out"),
     ],
 )
 def test_thresholds_that_make_no_sense_are_refused(thresholds: tuple[float, ...], fault: str) -> None:

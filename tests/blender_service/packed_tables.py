@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError
+from pyiceberg.expressions import EqualTo
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -65,6 +67,7 @@ class PackedFixture:
     catalogue: Catalog
     identifier: str
     rows: list[Row] = field(default_factory=list)
+    increments: list[int] = field(default_factory=list)
 
     @property
     def table(self) -> Table:
@@ -80,7 +83,25 @@ class PackedFixture:
                 {"write.parquet.row-group-limit": str(row_group)}
             ).commit_transaction()
         self.table.append(to_arrow(self.rows[first:], first, increment, self.table.schema()))
+        self.increments += [increment] * count
         return self
+
+    def excise(self, ordinal: int) -> None:
+        """Take the first document of a row of several out, as `headrace excise` does: a successor for all snapshots."""
+        row, old = self.rows[ordinal], [str(snapshot.snapshot_id) for snapshot in self.table.snapshots()]
+        gone = row.segments[0][2]
+        kept = tuple((name, start, count, place - gone) for name, start, count, place in row.segments[1:])
+        self.rows[ordinal] = Row(row.input_ids[gone:] + (PADDING,) * gone, kept)
+        increment = self.increments[ordinal]
+        first = self.increments.index(increment)
+        rows = self.rows[first : first + self.increments.count(increment)]
+        self.table.overwrite(
+            to_arrow(rows, first, increment, self.table.schema()), overwrite_filter=EqualTo("increment", increment)
+        )
+        head = self.table.current_snapshot()
+        assert head is not None
+        successors = dict.fromkeys(old, str(head.snapshot_id))
+        self.table.transaction().set_properties({"headrace.successors": json.dumps(successors)}).commit_transaction()
 
 
 def random_rows(count: int, seed: int) -> list[Row]:

@@ -1,4 +1,4 @@
-"""Random histories through a real server and client: worlds that change, kills, updates, live appends, replicas.
+"""Random histories through a real server and client: worlds to 1,024, kills, updates, appends, excisions, replicas.
 
     python -m tests.blender_service.service_histories 200
 
@@ -31,6 +31,7 @@ from tests.blender_service.packed_tables import PackedFixture, Row, create_packe
 from tests.blender_service.test_reading import rows_of
 
 WORLDS = (1, 2, 3, 5, 7, 13, 31)
+LARGE_WORLDS = (127, 509, 1021, 1024)
 AHEAD = 80
 
 
@@ -80,6 +81,8 @@ class ServedHistory:
         for _ in range(self.random.randint(2, 5)):
             if self.random.random() < 0.6:
                 self.update()
+            if self.random.random() < 0.2:
+                self.excise()
             if self.random.random() < 0.3:
                 self.switch_replica()
             if not self.train():
@@ -92,8 +95,9 @@ class ServedHistory:
 
     def train(self) -> bool:
         """Take some global steps with some ranks, with a kill now and then; say whether the blend goes on."""
-        world = self.random.choice(WORLDS)
-        step_rows = world * self.random.randint(1, 3) + self.random.choice([0, 0, 1])
+        large = self.random.random() < 0.02
+        world = self.random.choice(LARGE_WORLDS if large else WORLDS)
+        step_rows = world * self.random.randint(1, 1 if large else 3) + self.random.choice([0, 0, 1])
         steps = self.random.randint(1, 3)
         walked = self._walk(self.configs, self.offset + steps * step_rows)
         if walked.ended:
@@ -111,6 +115,7 @@ class ServedHistory:
             rows += self._read_rank(part, steps, kill=rank == killed_rank)
         appender.join()
         self.counts["steps"] += steps
+        self.counts["large worlds"] += world > WORLDS[-1]
         rows.sort()
         offsets = [row[0] for row in rows]
         self._expect(offsets == list(range(self.offset, until)), f"rows {self.offset} to {until} came as {offsets}")
@@ -138,6 +143,15 @@ class ServedHistory:
             written: Row = self.tables[name].rows[ordinal]
             self._expect(row == written, f"row {batch.offset + i} is not what {name} holds at {ordinal}")
             yield batch.offset + i, name, int(batch.epochs[i]), ordinal
+
+    def excise(self) -> None:
+        """Take a document out of a row, consumed or not, and go on at a server that starts after that."""
+        table = self.tables[self.random.choice("abc")]
+        several = [ordinal for ordinal, row in enumerate(table.rows) if len(row.segments) > 1]
+        if several:
+            table.excise(self.random.choice(several))
+            self.switch_replica()
+            self.counts["excisions"] += 1
 
     def switch_replica(self) -> None:
         """Go on at another server, which knows nothing but the lake."""

@@ -3,7 +3,7 @@ PYTHON := .venv/bin/python
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench bench-dedup lock protos ui serve clean
+.PHONY: help setup demo test lint format bench bench-blender bench-dedup lock protos ui serve clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | LC_ALL=C sort -t: -k1,1 | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 18
@@ -28,6 +28,9 @@ format: setup ## format the code and mend what ruff can mend
 
 bench: setup ## the benchmarks, one table each (ARGS=benchmarks/one.py for one)
 	@for file in $(or $(ARGS),$(sort $(wildcard benchmarks/bench_*.py))); do echo "== $$file"; $(PYTHON) $$file || exit 1; done
+
+bench-blender: setup ## Blender: order, chains of updates, one stream beside raw gRPC, seeks, memory (ARGS= for --part, --peers)
+	@$(PYTHON) benchmarks/bench_blender.py $(ARGS)
 
 bench-dedup: setup ## deduplication: quality against all pairs, speed, scale, kernels and other tools (ARGS= for --part)
 	@$(PYTHON) benchmarks/bench_dedup.py $(ARGS) && $(if $(ARGS),true,$(PYTHON) benchmarks/bench_dedup_kernels.py && $(PYTHON) benchmarks/bench_repositories.py)

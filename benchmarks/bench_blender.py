@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from blender_peers import bench_peers
 from blender_streams import bench_against_raw, bench_first_batch, bench_memory, launch
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.schema import Schema
@@ -28,6 +29,7 @@ from blender_service.specification import SourceSpec
 from blender_service.store import HEADS, BlendStore, LocalStore
 
 WINDOW_TOKENS = 2048
+SHORT_WINDOW_TOKENS = 128
 ROWS = 8192
 SHAPES = {
     "1 source, blocks of 2,048": ([1], 2048),
@@ -130,7 +132,7 @@ def open_once(objects: LocalStore, blend_id: str, offset: int) -> tuple[float, f
     return opened - started, time.perf_counter() - opened
 
 
-def make_table(catalogue: Catalog, identifier: str) -> None:
+def make_table(catalogue: Catalog, identifier: str, window_tokens: int = WINDOW_TOKENS) -> None:
     """Write a packed table of random tokens, one document a window."""
     segment = StructType(
         NestedField(8, "doc_id", StringType(), required=True),
@@ -146,7 +148,7 @@ def make_table(catalogue: Catalog, identifier: str) -> None:
         NestedField(6, "segments", ListType(7, segment, element_required=True), required=True),
     )
     properties = {
-        "headrace.window-tokens": str(WINDOW_TOKENS),
+        "headrace.window-tokens": str(window_tokens),
         "headrace.tokenizer-sha256": "0" * 64,
         "headrace.vocabulary-size": "32768",
         "headrace.end-of-document-id": "0",
@@ -155,17 +157,17 @@ def make_table(catalogue: Catalog, identifier: str) -> None:
         "write.parquet.row-group-limit": "2048",
     }
     table = catalogue.create_table(identifier, schema=schema, properties=properties)
-    ids = np.random.default_rng(0).zipf(1.3, ROWS * WINDOW_TOKENS).clip(1, 32767).astype(np.int32)
-    lists = pa.ListArray.from_arrays(np.arange(0, ids.size + 1, WINDOW_TOKENS, dtype=np.int32), ids)
+    ids = np.random.default_rng(0).zipf(1.3, ROWS * window_tokens).clip(1, 32767).astype(np.int32)
+    lists = pa.ListArray.from_arrays(np.arange(0, ids.size + 1, window_tokens, dtype=np.int32), ids)
     parts = [
-        {"doc_id": f"{i:032x}", "document_start": 0, "token_count": WINDOW_TOKENS, "window_start": 0}
+        {"doc_id": f"{i:032x}", "document_start": 0, "token_count": window_tokens, "window_start": 0}
         for i in range(ROWS)
     ]
     data = pa.table(
         {
             "ordinal": np.arange(ROWS),
             "increment": np.zeros(ROWS, dtype=np.int32),
-            "token_count": np.full(ROWS, WINDOW_TOKENS, dtype=np.int32),
+            "token_count": np.full(ROWS, window_tokens, dtype=np.int32),
             "input_ids": lists,
             "segments": [[part] for part in parts],
         }
@@ -173,14 +175,16 @@ def make_table(catalogue: Catalog, identifier: str) -> None:
     table.append(data.cast(table.schema().as_arrow()))
 
 
-def bench_served(messages: int, memory_rows: int) -> None:
-    """Print what a server in a process of its own does: cold reads, one stream, first batches, memory."""
+def bench_served(messages: int, memory_rows: int, peers: str | None) -> None:
+    """Print what a server in a process of its own does: cold reads, a stream, other loaders, first batches, memory."""
     with tempfile.TemporaryDirectory() as folder:
         uri = f"sqlite:///{Path(folder) / 'catalog.db'}?timeout=30"
         catalogue = load_catalog("lake", type="sql", uri=uri, warehouse=folder)
         catalogue.create_namespace("bench")
         for name in ("a", "b"):
             make_table(catalogue, f"bench.packed_{name}_{WINDOW_TOKENS}")
+        short = f"bench.packed_a_{SHORT_WINDOW_TOKENS}"
+        make_table(catalogue, short, SHORT_WINDOW_TOKENS)
         with launch("blender", folder, str(Path(folder) / "blocks")) as server, connect(server.address) as client:
             sources = [SourceSpec(f"bench.packed_{name}_{WINDOW_TOKENS}", max_epochs=0) for name in ("a", "b")]
             blend = client.create_blend(sources).blend_id
@@ -193,23 +197,32 @@ def bench_served(messages: int, memory_rows: int) -> None:
             received = sum(batch.input_ids.nbytes for batch in client.read(blend, 0, 2 * ROWS))
             print(f"{'the first epoch':44} {received / (time.perf_counter() - started) / 1e6:8.0f} MB/s")
             bench_against_raw(client, server, blend, messages)
+            if peers is None:
+                print("other loaders: left out; benchmarks/blender_peers.py says how to install them")
+            else:
+                rows = np.concatenate([batch.input_ids for batch in client.read(blend, 0, 2 * ROWS)])
+                bench_peers(peers, Path(folder), rows, server.address, blend)
             bench_first_batch(client, blend, ROWS)
-            bench_memory(client, server, blend, memory_rows)
+            small = client.create_blend([SourceSpec(short, max_epochs=0)]).blend_id
+            bench_memory(client, server, blend, small, memory_rows)
 
 
 def main() -> None:
     """Print it all, or one part."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--part", choices=("order", "chain", "served"), help="one part only")
-    parser.add_argument("--messages", type=int, default=800, help="of about 1 MiB, in each turn of one stream")
-    parser.add_argument("--memory-rows", type=int, default=1_000_000, help="rows of the read that memory is watched in")
+    parser.add_argument("--messages", type=int, default=400, help="of about 2 MiB, in each turn of one stream")
+    parser.add_argument(
+        "--memory-rows", type=int, default=10_000_000, help="rows of the read that memory is watched in"
+    )
+    parser.add_argument("--peers", help="interpreter that has other loaders, see blender_peers.py")
     arguments = parser.parse_args()
     if arguments.part in (None, "order"):
         bench_order()
     if arguments.part in (None, "chain"):
         bench_chain()
     if arguments.part in (None, "served"):
-        bench_served(arguments.messages, arguments.memory_rows)
+        bench_served(arguments.messages, arguments.memory_rows, arguments.peers)
 
 
 if __name__ == "__main__":

@@ -16,10 +16,11 @@ import numpy as np
 import psutil
 
 from blender_service.client import BlenderClient
+from blender_service.pace import MOST_BYTES
 
 SERVERS = Path(__file__).parent / "blender_servers.py"
 ROUNDS = 5
-SEEKS = 200
+SEEKS = 1000
 
 
 class Launched(NamedTuple):
@@ -56,8 +57,8 @@ def launch(*arguments: str) -> Iterator[Launched]:
 
 def bench_against_raw(client: BlenderClient, server: Launched, blend: str, messages: int) -> None:
     """Print MB/s of one stream beside those of ready-made bytes of the same size, in turns, and CPU of both servers."""
-    first = next(client.read(blend, 0))
-    rows, id_bytes = first.rows, first.input_ids.nbytes
+    rows = MOST_BYTES // next(client.read(blend, 0)).input_ids[0].nbytes  # of a message, after the first few
+    id_bytes = MOST_BYTES
     measured: dict[str, list[tuple[float, float]]] = {"raw gRPC bytes": [], "Blender": []}
     size = id_bytes + 64 * rows  # and what comes with the ids
     with launch("raw", str(size)) as raw, grpc.insecure_channel(raw.address, UNBOUNDED) as channel:
@@ -92,27 +93,30 @@ def _timed(server: Launched, read: Callable[[], int]) -> tuple[float, float]:
 
 
 def bench_first_batch(client: BlenderClient, blend: str, table_rows: int) -> None:
-    """Print how long the first batch takes after a seek, near 0 and near 10^12."""
+    """Print how long the first batch takes after a seek, near 0 and near 10^12, in turns."""
     print(f"\n{'first batch after a seek, warm, ms':44} {'p50':>8} {'p99':>8} {'worst':>8}")
-    for label, base in (("near offset 0", 0), ("near offset 10^12", 10**12)):
-        places = base + np.random.default_rng(0).integers(0, table_rows, SEEKS)
-        seconds = []
-        for offset in places.tolist():
+    seconds: dict[str, list[float]] = {"near offset 0": [], "near offset 10^12": []}
+    for place in np.random.default_rng(0).integers(0, table_rows, SEEKS).tolist():
+        for label, base in zip(seconds, (0, 10**12), strict=True):
             started = time.perf_counter()
-            stream = client.read(blend, offset)
+            stream = client.read(blend, base + place)
             next(stream)
-            seconds.append(time.perf_counter() - started)
+            seconds[label].append(time.perf_counter() - started)
             stream.close()
-        p50, p99, worst = np.percentile(np.array(seconds) * 1e3, [50, 99, 100])
+    for label, values in seconds.items():
+        p50, p99, worst = np.percentile(np.array(values) * 1e3, [50, 99, 100])
         print(f"{label:44} {p50:8.1f} {p99:8.1f} {worst:8.1f}")
 
 
-def bench_memory(client: BlenderClient, server: Launched, blend: str, rows: int, readers: int = 64) -> None:
-    """Print the server's own memory over a long read, and with many readers of which half never take a second batch."""
+def bench_memory(client: BlenderClient, server: Launched, blend: str, small: str, rows: int, readers: int = 64) -> None:
+    """Print the server's own memory over a long read, and with many readers of which half never take a second batch.
+
+    The long read is of `small`, a blend of short windows, so that many rows pass in minutes.
+    """
     print(f"\n{'memory of the server, mapped files left out':44} {'MiB':>8}")
     print(f"{'before':44} {server.anonymous_bytes >> 20:8}")
     read = 0
-    for batch in client.read(blend, 0, rows):
+    for batch in client.read(small, 0, rows):
         before, read = read, read + batch.rows
         if before // (rows // 4) != read // (rows // 4):
             print(f"{f'after {read:,} rows':44} {server.anonymous_bytes >> 20:8}")

@@ -18,6 +18,7 @@ array. It is checked whenever a file is mapped.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import struct
 from collections.abc import Sequence
@@ -63,7 +64,13 @@ class BlockKey(NamedTuple):
     @property
     def name(self) -> str:
         """Name of the block's file."""
-        return self.digest().hex() + ".block"
+        return _name_of(self)
+
+
+@functools.lru_cache(4096)
+def _name_of(key: BlockKey) -> str:
+    """Give the name of a block's file; a stream asks for that of each block thousands of times."""
+    return key.digest().hex() + ".block"
 
 
 @dataclass(frozen=True, eq=False)

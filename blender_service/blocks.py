@@ -8,6 +8,7 @@ are cut where a file ends. They are numbered one after the other::
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import Final
 
@@ -20,6 +21,7 @@ from blender_service.block_file import BlockKey
 from blender_service.packed_table import PackedTable
 
 MAX_BLOCK_BYTES: Final = 16 << 20
+KEYS_AT_HAND: Final = 64  # a few groups of blocks, of each reader
 
 Int64Array = NDArray[np.int64]
 
@@ -34,6 +36,7 @@ class BlockReader:
         self.block_rows = min(block_rows, max(1, MAX_BLOCK_BYTES // row_bytes))
         self.block_bytes = self.block_rows * row_bytes
         self._cache = cache
+        self._key = functools.lru_cache(KEYS_AT_HAND)(self._build_key)
         self._starts = np.array([run.start for run in table.runs], dtype=np.int64)
         ends = np.array([run.end for run in table.runs], dtype=np.int64)
         self._first_multiples = self._starts // self.block_rows
@@ -110,7 +113,7 @@ class BlockReader:
         """Index of the file that a block lies in."""
         return int(np.searchsorted(self._first_blocks, block, side="right")) - 1
 
-    def _key(self, block: int) -> BlockKey:
+    def _build_key(self, block: int) -> BlockKey:
         """What a block is."""
         index = self._run_of(block)
         run, window = self.table.runs[index], self.table.window

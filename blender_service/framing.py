@@ -12,10 +12,10 @@ Needs NumPy only. Source: https://protobuf.dev/programming-guides/encoding/
 
 from __future__ import annotations
 
+import ctypes
 import functools
-import io
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,16 +29,29 @@ MAX_VARINT_BYTES: Final = 10
 Field = int | memoryview
 
 
-class Message(NamedTuple):
-    """A message being written: `stream.getvalue()` is its bytes once `payload` was filled and released."""
+# Bytes that are not written yet, and where they lie: who made them may fill them, until somebody else sees them.
+# https://docs.python.org/3/c-api/bytes.html#c.PyBytes_FromStringAndSize
+_new_bytes = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t)(
+    ("PyBytes_FromStringAndSize", ctypes.pythonapi)
+)
+_address_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(("PyBytes_AsString", ctypes.pythonapi))
 
-    stream: io.BytesIO
-    payload: memoryview
+
+class Message:
+    """A message being written: all of `payload` must be filled, and nobody may view it any more at `finish`."""
+
+    def __init__(self, start: bytes, payload_bytes: int) -> None:
+        """Begin with `start`, and leave `payload_bytes` to be filled: zeros there would cost as much as a copy."""
+        self._content: bytes = _new_bytes(None, len(start) + payload_bytes)
+        whole = (ctypes.c_char * len(self._content)).from_address(_address_of(self._content))
+        view = memoryview(whole).cast("B")
+        view[: len(start)] = start
+        self.payload = view[len(start) :]
 
     def finish(self) -> bytes:
         """Give the message's bytes, without a copy."""
         self.payload.release()
-        return self.stream.getvalue()
+        return self._content
 
 
 @functools.lru_cache(4096)
@@ -80,12 +93,7 @@ def begin_message(padded: tuple[int, int], head: bytes, payload_field: int, payl
     tag, number = varint(field << 3 | VARINT), varint(value)
     padding = -(len(tag) + len(number) + len(head) + len(tail)) % ALIGNMENT
     start = b"".join([tag, varint(value, len(number) + padding), head, tail])
-    stream = io.BytesIO()
-    stream.write(start)
-    if payload_bytes:  # one byte at the end makes room for all; getvalue then hands the same bytes out, uncopied
-        stream.seek(len(start) + payload_bytes - 1)
-        stream.write(b"\0")
-    return Message(stream, stream.getbuffer()[len(start) :])
+    return Message(start, payload_bytes)
 
 
 def read_fields(message: memoryview) -> Iterator[tuple[int, Field]]:

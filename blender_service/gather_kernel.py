@@ -62,30 +62,30 @@ def _int64_at(typing_context, address):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def copy_rows(
-    table: NDArray[np.int64], slots: NDArray[np.int64], places: NDArray[np.int64], row_bytes: int, target: int
+    table: NDArray[np.int64], slots: NDArray[np.int32], places: NDArray[np.int32], row_bytes: int, target: int
 ) -> None:
     """Copy the token ids of rows, one after the other.
 
     Args:
         table: (B, 8) addresses of each block's arrays.
-        slots: (R,) line of the table for each row.
-        places: (R,) row in that block.
+        slots: (R,) line of the table for each row, int32.
+        places: (R,) row in that block, int32.
         row_bytes: bytes of one row's ids.
         target: address of R * row_bytes bytes.
     """
     for row in range(slots.size):
-        source = table[slots[row], _IDS] + places[row] * row_bytes
+        source = table[slots[row], _IDS] + np.int64(places[row]) * row_bytes
         _copy(target + row * row_bytes, source, np.int64(row_bytes))
 
 
 @njit(cache=True, nogil=True)
-def gather_segments(table: NDArray[np.int64], slots: NDArray[np.int64], places: NDArray[np.int64]) -> Any:
+def gather_segments(table: NDArray[np.int64], slots: NDArray[np.int32], places: NDArray[np.int32]) -> Any:
     """Copy all else of rows: R rows with S segments in all.
 
     Args:
         table: (B, 8) addresses of each block's arrays.
-        slots: (R,) line of the table for each row.
-        places: (R,) row in that block.
+        slots: (R,) line of the table for each row, int32.
+        places: (R,) row in that block, int32.
 
     Returns:
         token_counts (R,) int32, segment_counts (R,) int32, doc_id_bytes uint8, doc_id_lengths (S,) int32,
@@ -98,8 +98,8 @@ def gather_segments(table: NDArray[np.int64], slots: NDArray[np.int64], places: 
     text_bytes = 0
     for row in range(rows):
         block = table[slots[row]]
-        first = _int64_at(block[_SEGMENTS] + 8 * places[row])
-        last = _int64_at(block[_SEGMENTS] + 8 * places[row] + 8)
+        first = _int64_at(block[_SEGMENTS] + 8 * np.int64(places[row]))
+        last = _int64_at(block[_SEGMENTS] + 8 * np.int64(places[row]) + 8)
         segment_counts[row] = last - first
         segments += last - first
         text_bytes += _int64_at(block[_TEXT_STARTS] + 8 * last) - _int64_at(block[_TEXT_STARTS] + 8 * first)
@@ -112,11 +112,11 @@ def gather_segments(table: NDArray[np.int64], slots: NDArray[np.int64], places: 
     text_at = np.int64(0)
     for row in range(rows):
         block = table[slots[row]]
-        first = _int64_at(block[_SEGMENTS] + 8 * places[row])
+        first = _int64_at(block[_SEGMENTS] + 8 * np.int64(places[row]))
         count = np.int64(segment_counts[row])
         text = _int64_at(block[_TEXT_STARTS] + 8 * first)
         text_count = _int64_at(block[_TEXT_STARTS] + 8 * (first + count)) - text
-        _copy(token_counts.ctypes.data + 4 * row, block[_COUNTS] + 4 * places[row], np.int64(4))
+        _copy(token_counts.ctypes.data + 4 * row, block[_COUNTS] + 4 * np.int64(places[row]), np.int64(4))
         _copy(texts.ctypes.data + text_at, block[_TEXTS] + text, text_count)
         _copy(starts.ctypes.data + 8 * at, block[_STARTS] + 8 * first, 8 * count)
         _copy(tokens.ctypes.data + 4 * at, block[_TOKENS] + 4 * first, 4 * count)

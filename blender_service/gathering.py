@@ -22,7 +22,7 @@ from blender_service.wire import Framed, RowBatch, begin
 
 SOURCE_SHIFT: Final = 40  # a block's number within its source is below 2**40
 
-Int64Array = NDArray[np.int64]
+Int32Array = NDArray[np.int32]
 
 
 class Chunk:
@@ -35,15 +35,18 @@ class Chunk:
             resolved: the rows, in the order that messages give them.
             readers: of the sources that come, by their index.
         """
-        self._resolved = resolved
         self._readers = readers
-        self._places = np.empty(resolved.source.size, dtype=np.int64)
+        # Chunks that wait are most of what a stream holds, so they are kept in the narrowest types.
+        self._sources = resolved.source.astype(np.uint8)
+        self._epochs, self._ordinals = resolved.epoch, resolved.ordinal
+        self._places = np.empty(resolved.source.size, dtype=np.int32)
         block = np.empty(resolved.source.size, dtype=np.int64)
         for index in np.unique(resolved.source).tolist():
             members = np.flatnonzero(resolved.source == index)
             number, self._places[members] = readers[index].locate(resolved.ordinal[members])
             block[members] = number + (index << SOURCE_SHIFT)
-        self._blocks, self._slots = np.unique(block, return_inverse=True)
+        self._blocks = np.unique(block)
+        self._slots = np.searchsorted(self._blocks, block).astype(np.int32)  # few blocks: faster than by sorting all
         self._table = np.zeros((self._blocks.size, ADDRESS_COUNT), dtype=np.int64)
         self._pins: dict[int, Pin] = {}
 
@@ -52,7 +55,7 @@ class Chunk:
         """Bytes of all its blocks together, at most."""
         return sum(self._readers[index].block_bytes * len(blocks) for index, blocks in self.blocks_by_source().items())
 
-    def blocks_by_source(self, slots: Int64Array | None = None) -> dict[int, list[int]]:
+    def blocks_by_source(self, slots: Int32Array | None = None) -> dict[int, list[int]]:
         """List the blocks that some slots stand for, all if None, by source."""
         listed: dict[int, list[int]] = {}
         for number in (self._blocks if slots is None else self._blocks[slots]).tolist():
@@ -82,9 +85,9 @@ class Chunk:
             input_ids=ids_like[:rows],  # they are copied into the message, once
             token_counts=token_counts,
             source_names=names,
-            sources=self._resolved.source[part].astype(np.uint8),
-            epochs=self._resolved.epoch[part],
-            ordinals=self._resolved.ordinal[part],
+            sources=self._sources[part],
+            epochs=self._epochs[part],
+            ordinals=self._ordinals[part],
             segment_counts=counts,
             doc_id_bytes=texts.tobytes(),
             doc_id_lengths=lengths,
@@ -98,7 +101,7 @@ class Chunk:
         del target  # the message can be finished once nobody views its payload
         return Framed(batch, message.finish())
 
-    def _pin(self, slots: Int64Array) -> None:
+    def _pin(self, slots: Int32Array) -> None:
         """Pin the blocks of some slots, those that are not yet, building what is not in the cache."""
         absent = self._table[slots, 0] == 0
         if not absent.any():

@@ -20,21 +20,29 @@ from blender_service.segments import OFFSET_LIMIT
 from blender_service.slices import Slice
 from blender_service.wire import Framed, RowBatch, decode, empty_batch, frame
 
-TARGET_BATCH_BYTES: Final = 1 << 20
+BATCH_BYTES: Final = 1 << 20
 CHUNK_ROWS: Final = 4096
 AHEAD_ROWS: Final = 8 * CHUNK_ROWS  # a group of the default order
 PREWARM_ROWS: Final = 1 << 16
 
 
 class _Span(NamedTuple):
-    """Consecutive rows of one message."""
+    """Consecutive rows, of one message or of several."""
 
     offset: int
     rows: int
 
+    def cut(self, most_rows: Callable[[], int]) -> Iterator[_Span]:
+        """Cut it into messages, each as large as is wished when its turn comes."""
+        offset, end = self.offset, self.offset + self.rows
+        while offset < end:
+            rows = min(most_rows(), end - offset)
+            yield _Span(offset, rows)
+            offset += rows
+
 
 class _Planned(NamedTuple):
-    """A chunk with the messages that it is cut into."""
+    """A chunk with the ranges of rows that it holds."""
 
     chunk: Chunk
     spans: tuple[_Span, ...]
@@ -110,12 +118,20 @@ class BlendReader:
         max_batch_rows: int = 0,
         wait_seconds: float = 0.0,
         stopped: Callable[[], bool] = lambda: False,
+        batch_bytes: Callable[[], int] = lambda: BATCH_BYTES,
     ) -> Iterator[Framed]:
-        """Do what `read` does, giving batches with the messages that a server sends."""
+        """Do what `read` does, giving batches with the messages that a server sends.
+
+        `batch_bytes` is asked for each batch: about how many bytes of token ids it should have.
+        """
         self.check(offset, rows, part)
         if not 0 <= wait_seconds < float("inf"):
             raise InvalidReadError(f"read: wait_seconds is {wait_seconds}; give 0 (no end) or more")
-        return self._read(offset, rows, part, max_batch_rows, Wait(wait_seconds, stopped))
+
+        def most_rows() -> int:
+            return max(1, min(batch_bytes() // self._row_bytes, max_batch_rows or CHUNK_ROWS))
+
+        return self._read(offset, rows, part, most_rows, Wait(wait_seconds, stopped))
 
     def gather(self, offset: int, rows: int) -> RowBatch:
         """Give the rows [offset, offset + rows) in one batch.
@@ -162,28 +178,33 @@ class BlendReader:
                     f"read: rows {rows} is not a multiple of the step's {part.step_rows} rows; ask for whole steps"
                 )
 
-    def _read(self, offset: int, rows: int, part: Slice | None, max_batch_rows: int, wait: Wait) -> Iterator[Framed]:
-        spans = self._spans(offset, rows, part, max_batch_rows)
-        yield from self._read_live(spans, wait) if self._live else self._read_ahead(spans)
+    def _read(
+        self, offset: int, rows: int, part: Slice | None, most_rows: Callable[[], int], wait: Wait
+    ) -> Iterator[Framed]:
+        spans = self._spans(offset, rows, part)
+        if self._live:
+            yield from self._read_live((message for span in spans for message in span.cut(most_rows)), wait)
+        else:
+            yield from self._read_ahead(spans, most_rows)
         step_rows = part.step_rows if part else 1
         asked = offset + rows if rows else self._end
         offset += max(0, min(self._end, asked) - offset) // step_rows * step_rows
         if offset + step_rows > self._end:
             yield frame(self._empty_batch(offset, end_of_blend=True))
 
-    def _read_ahead(self, spans: Iterator[_Span]) -> Iterator[Framed]:
+    def _read_ahead(self, spans: Iterator[_Span], most_rows: Callable[[], int]) -> Iterator[Framed]:
         """Give the rows of messages, while the blocks of later ones are built."""
         chunks = self._chunks(spans)
         waiting: deque[_Planned] = deque()
         current = next(chunks, None)
         while current is not None:
             first = 0
-            for span in current.spans:
-                yield self._frame(current, first, span)
+            for message in (message for span in current.spans for message in span.cut(most_rows)):
+                yield self._frame(current, first, message)
                 if first == 0:  # once the first rows are on their way; two chunks for each, until enough are ahead
                     self._look_ahead(chunks, waiting)
                     self._look_ahead(chunks, waiting)
-                first += span.rows
+                first += message.rows
             current = waiting.popleft() if waiting else None
 
     def _read_live(self, spans: Iterator[_Span], wait: Wait) -> Iterator[Framed]:
@@ -230,15 +251,13 @@ class BlendReader:
         """Offset that no row reaches."""
         return self.order.end if self.order.end is not None else OFFSET_LIMIT
 
-    def _spans(self, offset: int, rows: int, part: Slice | None, max_batch_rows: int) -> Iterator[_Span]:
-        """Cut a read into messages; with a part, none crosses a step."""
-        batch_rows = max(1, min(TARGET_BATCH_BYTES // self._row_bytes, max_batch_rows or TARGET_BATCH_BYTES))
+    def _spans(self, offset: int, rows: int, part: Slice | None) -> Iterator[_Span]:
+        """Cut a read into ranges of a chunk's rows at most; with a part, none crosses a step."""
         last = min(self._end, offset + rows) if rows else self._end
         step = part or Slice(max(0, last - offset) or 1)
         while offset + step.step_rows <= last:
             first, end = offset + step.start, offset + step.start + step.rows
-            for start in range(first, end, batch_rows):
-                yield _Span(start, min(batch_rows, end - start))
+            yield from _Span(first, end - first).cut(lambda: CHUNK_ROWS)
             offset += step.step_rows
 
     def _look_ahead(self, chunks: Iterator[_Planned], waiting: deque[_Planned]) -> None:
@@ -253,7 +272,7 @@ class BlendReader:
             self._request(planned.chunk)
 
     def _chunks(self, spans: Iterator[_Span]) -> Iterator[_Planned]:
-        """Resolve the rows of messages, thousands at a time."""
+        """Resolve rows, thousands at a time."""
         gathered: list[_Span] = []
         rows = 0
         for span in spans:
@@ -266,7 +285,7 @@ class BlendReader:
             yield self._plan(gathered)
 
     def _plan(self, spans: Sequence[_Span]) -> _Planned:
-        """Resolve the rows of some messages."""
+        """Resolve the rows of some ranges."""
         counts = np.array([span.rows for span in spans], dtype=np.int64)
         firsts = np.array([span.offset for span in spans], dtype=np.int64)
         rows = int(counts.sum())

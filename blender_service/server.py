@@ -235,7 +235,7 @@ def compile_kernels() -> None:
     segments = resolve_segments([SourceOrder(name, 1, pin, 1, True) for name in ("a", "b")])
     order = BlendOrder(0, segments, 1, 1)
     order.resolve(np.arange(2, dtype=np.int64))
-    nothing = np.empty(0, dtype=np.int64)
+    nothing = np.empty(0, dtype=np.int32)
     table = np.empty((0, ADDRESS_COUNT), dtype=np.int64)
     copy_rows(table, nothing, nothing, 0, 0)
     gather_segments(table, nothing, nothing)

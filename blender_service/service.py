@@ -15,6 +15,7 @@ from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2
 from blender_service.calls import call_of, refuse, seen_by
 from blender_service.exceptions import BlenderError, ServerUnavailableError
 from blender_service.messages import blend_message, description_message, spec_of, update_of
+from blender_service.pace import Pace
 from blender_service.serving import Blender
 from blender_service.slices import Slice
 from blender_service.window import ExpectedWindow
@@ -108,8 +109,8 @@ class RowServicer:
     """Streams rows.
 
     Memory is bounded by the reader: gRPC asks for the next batch only when the last one has left for the connection, so
-    a slow reader holds one batch besides what fits into the connection's window. A reader that goes away ends the wait
-    for its next row at once, and with it everything that the stream holds.
+    a slow reader holds one batch, a small one, besides what fits into the connection's window. A reader that goes away
+    ends the wait for its next row at once, and with it everything that the stream holds.
     """
 
     def __init__(self, blender: Blender, stopping: threading.Event) -> None:
@@ -153,9 +154,12 @@ class RowServicer:
         def stopped() -> bool:
             return self._stopping.is_set() or not context.is_active()
 
-        for framed in reader.read_framed(
-            request.offset, request.rows, part, request.max_batch_rows, request.wait_seconds, stopped
-        ):
+        pace = Pace()
+        messages = reader.read_framed(
+            request.offset, request.rows, part, request.max_batch_rows, request.wait_seconds, stopped,
+            lambda: pace.message_bytes,
+        )  # fmt: skip
+        for framed in messages:
             if self._stopping.is_set():
                 at = framed.batch.offset
                 raise ServerUnavailableError(
@@ -164,7 +168,8 @@ class RowServicer:
             if not context.is_active():
                 return
             call.sends(framed.batch)
-            yield framed
+            with pace.handing_over():
+                yield framed
 
     @contextmanager
     def _counted(self) -> Iterator[None]:

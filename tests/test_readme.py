@@ -53,7 +53,7 @@ class Checkout:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=600,
             check=False,
         )
         assert done.returncode == expect, f"{command}: {done.stdout}{done.stderr}"

@@ -266,15 +266,5 @@ class BlenderClient:
                 return answer
 
 
-def connect(
-    address: str,
-    identity: Identity = DEFAULT_IDENTITY,
-    *,
-    timeout_seconds: float = TIMEOUT_SECONDS,
-    retry_seconds: float = RETRY_SECONDS,
-    silence_seconds: float = SILENCE_SECONDS,
-) -> BlenderClient:
-    """Give a client for a server; see `BlenderClient`."""
-    return BlenderClient(
-        address, identity, timeout_seconds=timeout_seconds, retry_seconds=retry_seconds, silence_seconds=silence_seconds
-    )
+connect = BlenderClient
+"""Give a client for a server."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from headrace.blender.v1 import blends_pb2
 
 from blender_service.client_messages import Blend, blend_of
-from blender_service.specification import SourceChange, SourceSpec, Stage
+from blender_service.specification import OnExhausted, SourceChange, SourceSpec, Stage
 
-_TEXT_OF: Final = {blends_pb2.ON_EXHAUSTED_END: "END", blends_pb2.ON_EXHAUSTED_CONTINUE: "CONTINUE"}
+ON_EXHAUSTED: Final[Mapping[blends_pb2.OnExhausted, OnExhausted]] = {
+    blends_pb2.ON_EXHAUSTED_END: "END",
+    blends_pb2.ON_EXHAUSTED_CONTINUE: "CONTINUE",
+}
 
 
 @dataclass(frozen=True)
@@ -135,7 +138,7 @@ def change_message(change: SourceChange) -> blends_pb2.SourceChange:
         weight=change.weight,
         snapshot=change.snapshot,
         max_epochs=change.max_epochs,
-        on_exhausted=_on_exhausted(change.on_exhausted),
+        on_exhausted=on_exhausted_message(change.on_exhausted),
         live=change.live,
     )
 
@@ -148,7 +151,7 @@ def source_message(source: SourceSpec) -> blends_pb2.SourceSpec:
         weight=source.weight,
         snapshot=source.snapshot,
         max_epochs=source.max_epochs,
-        on_exhausted=_on_exhausted(source.on_exhausted),
+        on_exhausted=on_exhausted_message(source.on_exhausted),
         live=source.live,
     )
 
@@ -189,5 +192,6 @@ def _source_description_of(source: blends_pb2.SourceDescription) -> SourceDescri
     )
 
 
-def _on_exhausted(text: str | None) -> blends_pb2.OnExhausted:
-    return next((value for value, known in _TEXT_OF.items() if known == text), blends_pb2.ON_EXHAUSTED_UNSPECIFIED)
+def on_exhausted_message(text: str | None) -> blends_pb2.OnExhausted:
+    """Give what happens at the end of a source the form of the wire."""
+    return next((value for value, known in ON_EXHAUSTED.items() if known == text), blends_pb2.ON_EXHAUSTED_UNSPECIFIED)

@@ -8,12 +8,12 @@ from typing import Final
 from headrace.blender.v1 import blends_pb2
 
 from blender_service.config import BlendConfig, Source
+from blender_service.definition_messages import ON_EXHAUSTED, on_exhausted_message
 from blender_service.description import BlendDescription
 from blender_service.specification import (
     DEFAULT_BLOCK_ROWS,
     DEFAULT_GROUP_BLOCKS,
     BlendSpec,
-    OnExhausted,
     SourceChange,
     SourceSpec,
     Stage,
@@ -21,10 +21,6 @@ from blender_service.specification import (
 )
 
 SEGMENTS_SHOWN: Final = 1000
-_ON_EXHAUSTED: Final[Mapping[int, OnExhausted]] = {
-    blends_pb2.ON_EXHAUSTED_END: "END",
-    blends_pb2.ON_EXHAUSTED_CONTINUE: "CONTINUE",
-}
 
 
 def blend_message(config: BlendConfig, end: int | None, names: Sequence[str]) -> blends_pb2.Blend:
@@ -110,7 +106,6 @@ def update_of(request: blends_pb2.UpdateBlendRequest) -> UpdateSpec:
 
 
 def _source_message(source: Source) -> blends_pb2.BlendSource:
-    kept = {"END": blends_pb2.ON_EXHAUSTED_END, "CONTINUE": blends_pb2.ON_EXHAUSTED_CONTINUE}
     return blends_pb2.BlendSource(
         name=source.name,
         table=source.table,
@@ -119,7 +114,7 @@ def _source_message(source: Source) -> blends_pb2.BlendSource:
         rows=source.rows or 0,
         weight=source.weight,
         max_epochs=source.max_epochs or 0,
-        on_exhausted=kept[source.on_exhausted] if source.on_exhausted else blends_pb2.ON_EXHAUSTED_UNSPECIFIED,
+        on_exhausted=on_exhausted_message(source.on_exhausted),
         live=bool(source.live),
     )
 
@@ -131,7 +126,7 @@ def _source_spec_of(source: blends_pb2.SourceSpec) -> SourceSpec:
         name=source.name,
         snapshot=source.snapshot,
         max_epochs=source.max_epochs if source.HasField("max_epochs") else None,
-        on_exhausted=_ON_EXHAUSTED.get(source.on_exhausted),
+        on_exhausted=ON_EXHAUSTED.get(source.on_exhausted),
         live=source.live,
     )
 
@@ -148,6 +143,6 @@ def _change_of(change: blends_pb2.SourceChange) -> SourceChange:
         weight=change.weight,
         snapshot=change.snapshot,
         max_epochs=change.max_epochs if change.HasField("max_epochs") else None,
-        on_exhausted=_ON_EXHAUSTED.get(change.on_exhausted),
+        on_exhausted=ON_EXHAUSTED.get(change.on_exhausted),
         live=change.live if change.HasField("live") else None,
     )

@@ -69,7 +69,7 @@ def candidate_batch(
 
     first, second = pairs_within(new_offsets, new, earlier_offsets, earlier, leader_counts)
     if not_among is not None:
-        wanted = ~(_inside(first, not_among) & _inside(second, not_among))
+        wanted = ~(ranks_among(first, not_among)[1] & ranks_among(second, not_among)[1])
         first, second = first[wanted], second[wanted]
     order = np.lexsort((second, first))
     first, second = first[order], second[order]
@@ -78,13 +78,12 @@ def candidate_batch(
     return pa.RecordBatch.from_arrays([pa.array(first[other]), pa.array(second[other])], names=["first", "second"])
 
 
-def _inside(values: NDArray[np.int64], sorted_places: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """(N,) whether each value is one of the places."""
-    if not len(sorted_places):
-        return np.zeros(len(values), np.bool_)
-    at = np.minimum(np.searchsorted(sorted_places, values), len(sorted_places) - 1)
-    found: NDArray[np.bool_] = sorted_places[at] == values
-    return found
+def ranks_among(values: NDArray[np.int64], places: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """(N,) rank of each value among places, which are ascending, and (N,) whether it is one of them."""
+    ranks = np.searchsorted(places, values)
+    inside = ranks < len(places)
+    inside[inside] = places[ranks[inside]] == values[inside]
+    return ranks, inside
 
 
 def ranked_members(batches: Iterable[pa.RecordBatch], places: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
@@ -101,9 +100,7 @@ def ranked_members(batches: Iterable[pa.RecordBatch], places: NDArray[np.int64])
         lists = []
         for name in ("members", "earlier"):
             offsets, values = list_offsets(batch.column(name))
-            ranks = np.searchsorted(places, values)
-            inside = ranks < len(places)
-            inside[inside] = places[ranks[inside]] == values[inside]
+            ranks, inside = ranks_among(values, places)
             counts = np.concatenate([[0], np.cumsum(inside)])[offsets].astype(np.int32)
             lists.append(pa.ListArray.from_arrays(pa.array(counts), pa.array(ranks[inside].astype(np.int32))))
         yield pa.RecordBatch.from_arrays(lists, names=["members", "earlier"])

@@ -24,7 +24,14 @@ from pydantic import BaseModel, ConfigDict
 from spark_jobs.dedup.connected_components import connected_components, with_vertex_count
 from spark_jobs.dedup.dense_graph import DEFAULT_DRIVER_EDGES, DriverEdges, cut
 from spark_jobs.dedup.pictures import draw_component_sizes
-from spark_jobs.dedup.threshold_pairs import DEFAULT_THRESHOLDS, Thresholds, groups_reached, threshold_of, with_group
+from spark_jobs.dedup.threshold_pairs import (
+    DEFAULT_THRESHOLDS,
+    Thresholds,
+    groups_reached,
+    one_group,
+    threshold_of,
+    with_group,
+)
 from spark_jobs.lake.tables import Check, Column, Table
 from spark_jobs.step import Plot, Scope, step
 
@@ -117,7 +124,7 @@ def _extended(edges: DataFrame, known: DataFrame, driver_edges: int) -> DataFram
         .where(F.expr("getbit(met, group) = 1"))
         .groupBy("group", "doc_id")
         .agg(F.max_by("component", "increment").alias("right"))
-        .select(F.expr("shiftleft(1, group)").alias("groups"), F.col("doc_id").alias("left"), "right")
+        .select(one_group("group").alias("groups"), F.col("doc_id").alias("left"), "right")
     )
     reached = cut(connected_components(edges.unionByName(links), driver_edges).drop("vertex_count"))
     members = (

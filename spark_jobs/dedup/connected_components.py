@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from spark_jobs.dedup.dense_graph import cut, dense_graph, from_driver
-from spark_jobs.dedup.threshold_pairs import group_numbers
+from spark_jobs.dedup.threshold_pairs import group_numbers, one_group
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,7 +77,7 @@ def _in_rounds(edges: DataFrame, driver_edge_limit: int) -> DataFrame:
         rounds += 1
         _log.info("connected components: round %d: %d edges, %s", rounds, edge_count, "moved" if moved else "at rest")
         if moved and edge_count <= driver_edge_limit:
-            return _on_driver(rest.select(F.expr("shiftleft(1, group)").alias("groups"), "high", "low"))
+            return _on_driver(rest.select(one_group("group").alias("groups"), "high", "low"))
     leaves = rest.select("group", F.col("high").alias("vertex"), F.col("low").alias("component"))
     centres = rest.select("group", F.col("low").alias("vertex"), F.col("low").alias("component")).distinct()
     return with_vertex_count(leaves.unionByName(centres))

@@ -133,9 +133,9 @@ class _Comparisons:
     done: DataFrame | None = None
     candidate_count: int = 0
 
-    def leaders_choice(self, groups: Sequence[int], leaders: Sequence[int]) -> BatchFunction:
-        """What of ranked buckets is to be compared at some of the thresholds: to rows of `CHOSEN_DDL`."""
-        removed, most = [self.removed[group] for group in groups], self.limits.max_bucket_pairs
+    def leaders_choice(self, removed: Sequence[NDArray[np.bool_]], leaders: Sequence[int]) -> BatchFunction:
+        """What of ranked buckets is to be compared where some members are removed: to rows of `CHOSEN_DDL`."""
+        most = self.limits.max_bucket_pairs
         return partial(leader_candidates, removed=removed, leaders=leaders, places=self.places, most=most)
 
     def compare(self, chosen: DataFrame, threshold: Fraction, beside: tuple[DataFrame, int] | None = None) -> bool:
@@ -243,11 +243,11 @@ def compare_large(
 
 def _rounds(state: _Comparisons, small: DataFrame, rank: BatchFunction, counts: BucketCounts) -> tuple[int, list[int]]:
     """Compare until nothing is new in any bucket; returns the rounds, and at each threshold the buckets left large."""
-    groups = range(len(state.removed))
     lowest = exact(min(state.limits.thresholds))
-    leaders, sizes = [_LEADERS[0]] * len(groups), [counts.large_members] * len(groups)
+    leaders = [_LEADERS[0]] * len(state.removed)
+    sizes = [counts.large_members] * len(state.removed)
     of_small = small.mapInArrow(partial(all_pairs, not_among=state.places), CANDIDATES_DDL).distinct()
-    led = _one_leader_each(state.large.mapInArrow(state.leaders_choice(groups, leaders), CHOSEN_DDL))
+    led = _one_leader_each(state.large.mapInArrow(state.leaders_choice(state.removed, leaders), CHOSEN_DDL))
     state.compare(led, lowest, (of_small, counts.small_pairs))
     rounds = 0
     while True:
@@ -256,8 +256,8 @@ def _rounds(state: _Comparisons, small: DataFrame, rank: BatchFunction, counts: 
         unsettled, left = state.too_large()
         leaders = [_next_leaders(*one) for one in zip(leaders, sizes, left, strict=True)]
         sizes = left
-        chosen = state.large.mapInArrow(state.leaders_choice(groups, leaders), CHOSEN_DDL)
-        settled = [group for group in groups if not unsettled[group]]
+        chosen = state.large.mapInArrow(state.leaders_choice(state.removed, leaders), CHOSEN_DDL)
+        settled = [gone for gone, count in zip(state.removed, unsettled, strict=True) if not count]
         if settled:
             among_small = (rank, state.leaders_choice(settled, [0] * len(settled)))
             chosen = chosen.unionByName(small.mapInArrow(partial(in_turn, functions=among_small), CHOSEN_DDL))
@@ -285,8 +285,8 @@ def _split(state: _Comparisons, unsettled: Sequence[int]) -> int:
     pool = state.large.mapInArrow(find, "place bigint, earlier boolean").distinct().toArrow()
     further, parts, members = split_buckets(pool, state.index.signatures)
     state.kept.append(members)
-    state.removed = [np.zeros(len(state.places), np.bool_)]  # all in the pool are kept, at one of the thresholds
-    rank, choose = partial(ranked_members, places=state.places), state.leaders_choice([0], _LEADERS[:1])
+    nobody = np.zeros(len(state.places), np.bool_)  # all in the pool are kept, at one of the thresholds
+    rank, choose = partial(ranked_members, places=state.places), state.leaders_choice([nobody], _LEADERS[:1])
     # Below this threshold everything is settled, so that less similar pairs say nothing new.
     least = min(state.limits.thresholds[group] for group in open_groups)
     chosen = parts.mapInArrow(partial(in_turn, functions=(rank, choose)), CHOSEN_DDL)

@@ -31,6 +31,7 @@ from spark_jobs.dedup.threshold_pairs import (
     DEFAULT_THRESHOLDS,
     Thresholds,
     groups_reached,
+    one_group,
     with_group,
     without,
 )
@@ -188,7 +189,7 @@ def removals(
     edges = new.withColumn("groups", groups_reached(config.thresholds))
     if increment > 0:
         before = with_group(removals, config.thresholds).groupBy("doc_id")
-        edges = _kept_better(edges, before.agg(F.bit_or(F.expr("shiftleft(1, group)")).alias("gone")))
+        edges = _kept_better(edges, before.agg(F.bit_or(one_group("group")).alias("gone")))
     removed = removed_vertices(
         edges.select("groups", F.col("doc_id").alias("worse"), F.col("better_doc_id").alias("better")),
         config.driver_edges,

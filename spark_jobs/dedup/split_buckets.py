@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_jobs.dedup.bands import BandScheme, band_positions, candidate_probability
-from spark_jobs.dedup.bucket_members import in_turn
+from spark_jobs.dedup.bucket_members import in_turn, ranks_among
 from spark_jobs.dedup.buckets import BUCKETS_DDL, RECORDS_DDL, band_records, bucket_lists
 from spark_jobs.dedup.signature_arrays import SIGNATURE_BYTES, signature_rows
 from spark_jobs.dedup.similarity import agreement_counts
@@ -71,10 +71,7 @@ def split_recall(rows: int, thresholds: Sequence[float]) -> list[float]:
 def _at(batches: Iterable[pa.RecordBatch], places: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
     """Rows at some places, which are ascending."""
     for batch in batches:
-        wanted = batch.column("place").to_numpy()
-        found = np.searchsorted(places, wanted)
-        inside = found < len(places)
-        inside[inside] = places[found[inside]] == wanted[inside]
+        _, inside = ranks_among(batch.column("place").to_numpy(), places)
         yield batch.filter(pa.array(inside))
 
 

@@ -78,6 +78,13 @@ def group_numbers(groups: Column) -> Column:
     return F.filter(F.sequence(F.lit(0), F.lit(MOST_GROUPS - 1)), lambda group: F.getbit(groups, group) == 1)
 
 
+def one_group(group: str) -> Column:
+    """Groups of which there is one, whose number is in a column."""
+    from pyspark.sql import functions as F
+
+    return F.expr(f"shiftleft(1, {group})")
+
+
 def without(groups: Column, others: Column) -> Column:
     """Groups that are not among others; a null is none."""
     from pyspark.sql import functions as F

@@ -18,17 +18,10 @@ from blender_service.specification import SourceSpec
 from blender_service.store import open_objects
 from tests.blender_service.certificates import Authority
 from tests.blender_service.packed_tables import PackedFixture, create_packed
+from tests.blender_service.test_access import RULES
 
 Serve = Callable[..., RunningServer]
 TRAINER, OWNER = "the-token-of-the-trainer", "the-token-of-the-owner"
-RULES = """
-[[rule]]
-principals = ["trainer", "owner"]
-namespaces = ["main"]
-[[rule]]
-principals = ["owner"]
-namespaces = ["secret"]
-"""
 
 
 @pytest.fixture

@@ -35,11 +35,11 @@ from dagster_project.metadata import Samples, definition_metadata, kept_metadata
 from dagster_project.partitions import place_of, rows_of
 from dagster_project.run_config import bind_config, config_fields
 from spark_jobs.exceptions import AuditError, DeclarationError, SparkJobsError
+from spark_jobs.lake.audit import check_names
 from spark_jobs.lake.binding import Binding, Source
 from spark_jobs.lake.catalogue import load_table
 from spark_jobs.lake.materialize import Lake, TableOutcome, materialize
 from spark_jobs.lake.tables import Table, check_identifier
-from spark_jobs.lake.write import check_names
 from spark_jobs.step import Plot, Scope, Step, step
 
 POOL_PREFIX = "lake_"

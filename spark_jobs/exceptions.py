@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from spark_jobs.lake.write import CheckResult
+    from spark_jobs.lake.audit import CheckResult
 
 
 class SparkJobsError(Exception):
@@ -60,7 +60,7 @@ class AuditError(SparkJobsError):
 
     Attributes:
         table: identifier of the table.
-        checks: results of all its checks (`spark_jobs.lake.write.CheckResult`).
+        checks: results of all its checks (`spark_jobs.lake.audit.CheckResult`).
     """
 
     def __init__(self, message: str, table: str, checks: tuple[CheckResult, ...]) -> None:

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import enum
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -77,6 +77,25 @@ class Plot:
 
 
 @dataclass(frozen=True)
+class ArrowRows:
+    """Rows that Python makes in the last stage, so that its workers may write them to data files themselves.
+
+    Attributes:
+        frame: what the function is applied to.
+        function: from Arrow batches of the frame to batches of the rows.
+        ddl: columns of the rows.
+    """
+
+    frame: DataFrame
+    function: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+    ddl: str
+
+    def to_frame(self) -> DataFrame:
+        """The rows as Spark has them."""
+        return self.frame.mapInArrow(self.function, self.ddl)
+
+
+@dataclass(frozen=True)
 class Output:
     """What a step returns when one DataFrame does not say it all.
 
@@ -85,12 +104,14 @@ class Output:
         properties: table properties of the main table that the data decides; they are immutable while the table lives.
         persisted: DataFrames to unpersist once all frames are written.
         summary: short facts of how the rows were made, for the summary of their snapshot.
+        made: by table's name, how Python makes the rows of its frame.
     """
 
     frames: Mapping[str, DataFrame]
     properties: Mapping[str, str] = field(default_factory=dict)
     persisted: tuple[DataFrame, ...] = ()
     summary: Mapping[str, str] = field(default_factory=dict)
+    made: Mapping[str, ArrowRows] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

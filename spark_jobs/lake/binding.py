@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from spark_jobs.exceptions import StepDeclarationError
+from spark_jobs.lake.place import Place
 from spark_jobs.lake.tables import check_identifier
-from spark_jobs.lake.write import Place
 from spark_jobs.step import Output, Scope, Step
 
 if TYPE_CHECKING:

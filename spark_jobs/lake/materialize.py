@@ -23,8 +23,10 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table as IcebergTable
 
 from spark_jobs.exceptions import SparkJobsError, StepRunError, TableMismatchError
+from spark_jobs.lake.audit import CheckResult, Evidence
 from spark_jobs.lake.binding import Binding
 from spark_jobs.lake.catalogue import GENERATION_PROPERTY, SCOPE_PROPERTY, catalogue_errors, ensure_table
+from spark_jobs.lake.data_files import with_constant
 from spark_jobs.lake.digest import DataVersion
 from spark_jobs.lake.failures import failure_line
 from spark_jobs.lake.keys import config_json
@@ -35,8 +37,6 @@ from spark_jobs.lake.plan import Task, tasks
 from spark_jobs.lake.provenance import git_commit
 from spark_jobs.lake.reads import frames, snapshots_of
 from spark_jobs.lake.write import (
-    CheckResult,
-    Evidence,
     Target,
     Written,
     discard,
@@ -155,7 +155,11 @@ def _write(
         for declared, table, identifier in zip(binding.step.tables, ready, binding.tables, strict=True):
             frame = _with_increment(output.frames[declared.name], task.increment, declared.has_increments)
             target = Target(identifier, declared, task.place, laid_out=binding.step.numbered)
-            landed = write_to_branch(spark, lake.catalogue, table, target, frame, {**output.summary, **summary})
+            made = output.made.get(declared.name)
+            if made is not None and declared.has_increments:
+                made = with_constant(made, "increment", task.increment or 0)
+            snapshot_facts = {**output.summary, **summary}
+            landed = write_to_branch(spark, lake.catalogue, table, target, frame, snapshot_facts, made)
             written.append(landed)
             written[-1] = prove(spark, landed, target, Evidence(given, task.increment, binding.config))
         for one in written:

@@ -21,8 +21,8 @@ from spark_jobs.exceptions import InputError
 from spark_jobs.lake.binding import Binding
 from spark_jobs.lake.keys import config_json, step_key
 from spark_jobs.lake.ledger import Ledger
+from spark_jobs.lake.place import Place
 from spark_jobs.lake.reads import Read, Reads, reads_of, versions_of
-from spark_jobs.lake.write import Place
 from spark_jobs.step import Scope
 
 

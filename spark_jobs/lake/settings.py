@@ -23,6 +23,14 @@ from spark_jobs.exceptions import CatalogueError
 
 CATALOGUE = "lake"
 _BUSY_SECONDS = 30
+# PyIceberg's names of what opens an object store, and those of Spark's catalogue for the same.
+FILE_PROPERTIES: Mapping[str, str] = {
+    "s3.endpoint": "s3.endpoint",
+    "s3.access-key-id": "s3.access-key-id",
+    "s3.secret-access-key": "s3.secret-access-key",
+    "s3.session-token": "s3.session-token",
+    "s3.region": "client.region",
+}
 
 
 @dataclass(frozen=True)
@@ -107,13 +115,9 @@ class LakeSettings:
         if not self.warehouse.startswith("s3://"):
             return {}
         values = {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO"}
-        for key in ("s3.endpoint", "s3.access-key-id", "s3.secret-access-key", "s3.session-token"):
-            if key in self.properties:
-                values[key] = self.properties[key]
+        values |= {key: self.properties[name] for name, key in FILE_PROPERTIES.items() if name in self.properties}
         if "s3.endpoint" in self.properties:
             values["s3.path-style-access"] = "true"
-        if "s3.region" in self.properties:
-            values["client.region"] = self.properties["s3.region"]
         return values
 
 

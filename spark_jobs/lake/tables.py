@@ -52,6 +52,9 @@ from pyiceberg.types import (
 from spark_jobs.exceptions import TableDeclarationError
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
@@ -117,11 +120,19 @@ class Column:
 
 @dataclass(frozen=True)
 class Check:
-    """A blocking check of the audit: a SQL predicate that must be true (not null) for every row."""
+    """A blocking check of the audit: a SQL predicate that must be true (not null) for every row.
+
+    Attributes:
+        name: of the check.
+        predicate: in SQL.
+        description: what holds.
+        holds: the same over an Arrow batch, (N,) booleans, for rows that Python writes; tests compare the two.
+    """
 
     name: str
     predicate: str
     description: str
+    holds: Callable[[pa.RecordBatch], npt.NDArray[np.bool_]] | None = None
 
 
 @dataclass(frozen=True)

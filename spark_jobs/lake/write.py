@@ -16,11 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-from pydantic import BaseModel
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression, EqualTo
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.update import (
@@ -32,12 +29,25 @@ from pyiceberg.table.update import (
 )
 
 from spark_jobs.exceptions import AuditError, LeaseError, TableMismatchError
+from spark_jobs.lake.audit import (
+    IN_PLACE,
+    CheckResult,
+    Evidence,
+    check_columns,
+    check_result,
+    count_bad,
+    key_check,
+    proof_results,
+)
 from spark_jobs.lake.catalogue import commit, spark_identifier
+from spark_jobs.lake.data_files import file_rules, write_data_files
 from spark_jobs.lake.digest import DataVersion, digest, digest_columns, row_hash, version_of
 from spark_jobs.lake.ledger import LAST_PROPERTY
 from spark_jobs.lake.materialization import Materialization
+from spark_jobs.lake.place import Place
 from spark_jobs.lake.spark_types import spark_schema
 from spark_jobs.lake.tables import Table, partition_column
+from spark_jobs.step import ArrowRows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -46,34 +56,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _BRANCH_PREFIX = "audit_"
 _BRANCH_SUMMARY = "headrace.branch"
-_IN_PLACE = "rows_in_place"
-_ARROW_AUDIT_ROWS = 1_000_000
-
-
-@dataclass(frozen=True)
-class Place:
-    """What part of a table is replaced.
-
-    Attributes:
-        key: name in the ledger: an increment, a partition, or empty for the whole table.
-        predicate: SQL condition that every written row meets and that selects the rows replaced.
-        replaces: SQL condition for the rows replaced, where they are more than those written.
-    """
-
-    key: str
-    predicate: str
-    replaces: str
-
-    @classmethod
-    def increment(cls, number: int, and_later: bool = False) -> Place:
-        """Increment `number`; with `and_later` all later ones go away with it."""
-        comparison = ">=" if and_later else "="
-        return cls(str(number), f"increment = {number}", f"increment {comparison} {number}")
-
-    @classmethod
-    def whole(cls) -> Place:
-        """The table."""
-        return cls("", "true", "true")
 
 
 @dataclass(frozen=True)
@@ -84,16 +66,6 @@ class Target:
     declared: Table
     place: Place
     laid_out: bool = False
-
-
-@dataclass(frozen=True)
-class CheckResult:
-    """Outcome of one blocking check."""
-
-    name: str
-    passed: bool
-    bad_row_count: int
-    description: str
 
 
 @dataclass(frozen=True)
@@ -144,6 +116,7 @@ def write_to_branch(
     target: Target,
     frame: DataFrame,
     summary: Mapping[str, str],
+    made: ArrowRows | None = None,
 ) -> Written:
     """Write rows as one snapshot on a branch of their own and audit them there.
 
@@ -154,34 +127,26 @@ def write_to_branch(
         target: what of it is replaced.
         frame: the rows.
         summary: properties of the snapshot.
+        made: the same rows as Python makes them, where it does: its workers write the files if they can.
 
     Raises:
         TableMismatchError: the rows are not of the table's columns.
     """
-    from pyspark.sql import Observation
-    from pyspark.sql import functions as F
-
     identifier, declared, place = target.identifier, target.declared, target.place
-    schema = spark_schema(declared)
-    rows = conform(frame, schema, identifier)
+    rows = conform(frame, spark_schema(declared), identifier)
     branch = f"{_BRANCH_PREFIX}{uuid.uuid4().hex[:12]}"
     base = table.current_snapshot()
     _start_branch(spark, catalogue, table, identifier, branch)
 
-    layout = [*(partition_column(p) for p in declared.partition if p != "increment"), *declared.sort]
-    if layout and not target.laid_out:
-        rows = rows.sortWithinPartitions(*layout)
-    checks = _check_columns(declared, place)
-    digests = digest_columns(row_hash(schema))
-    observation = Observation()
-    aggregates = {**digests, **{f"check_{number}": column for number, column in enumerate(checks.values())}}
-    observed = rows.observe(observation, *(column.alias(alias) for alias, column in aggregates.items()))
-    writer = observed.writeTo(spark_identifier(identifier, branch)).option(
-        "use-table-distribution-and-ordering", "false"
-    )
-    for key, value in {**summary, _BRANCH_SUMMARY: branch}.items():
-        writer = writer.option(f"snapshot-property.{key}", value)
-    writer.overwrite(F.expr(place.replaces))
+    properties = {**summary, _BRANCH_SUMMARY: branch}
+    rules = file_rules(table, declared, target.laid_out) if made is not None and place.replaced is not None else None
+    if made is None or rules is None or place.replaced is None:
+        version, counts = _write_by_spark(rows, target, branch, properties)
+    else:
+        branched = catalogue.load_table(identifier)
+        version, bad_rows = write_data_files(branched, rules, made, branch, place.replaced, properties)
+        # The increment is a constant of the rows, so that all are in place.
+        counts = {name: bad_rows.get(name, 0) for name in check_columns(declared, place)}
 
     table = catalogue.load_table(identifier)
     snapshot = table.snapshot_by_name(branch)
@@ -191,14 +156,14 @@ def write_to_branch(
     if facts.get(_BRANCH_SUMMARY) != branch:  # nothing to replace and nothing to add makes no snapshot
         facts = {}
     added = int(facts.get("added-records", 0))
-    values = observation.get
-    version = version_of({key: values.get(key) for key in digests})
-    counts = {name: int(values.get(f"check_{number}") or 0) for number, name in enumerate(checks)}
+
+    def landed() -> DataFrame:
+        return spark.table(spark_identifier(identifier, branch)).where(place.predicate)
+
     if version.count != added:
-        landed = spark.table(spark_identifier(identifier, branch)).where(place.predicate)
-        version, counts = _read_again(landed, checks, added)
-    outcome = [_result(name, counts[name], declared) for name in checks]
-    outcome += _key_check(spark, table, snapshot.snapshot_id, branch, target, version.count)
+        version, counts = _read_again(landed(), check_columns(declared, place), added)
+    outcome = [check_result(name, bad, declared) for name, bad in counts.items()]
+    outcome += key_check(table, snapshot.snapshot_id, declared, place, version.count, landed)
     return Written(
         identifier=identifier,
         branch=branch,
@@ -213,13 +178,31 @@ def write_to_branch(
     )
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """What a proof sees besides the rows that were written: the step's inputs, the increment, the config."""
+def _write_by_spark(
+    rows: DataFrame, target: Target, branch: str, properties: Mapping[str, str]
+) -> tuple[DataVersion, dict[str, int]]:
+    """Write rows by Spark; gives their version and bad rows by check, observed in the same pass."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
 
-    frames: Mapping[str, DataFrame]
-    increment: int | None
-    config: BaseModel
+    declared = target.declared
+    layout = [*(partition_column(p) for p in declared.partition if p != "increment"), *declared.sort]
+    if layout and not target.laid_out:
+        rows = rows.sortWithinPartitions(*layout)
+    checks = check_columns(declared, target.place)
+    digests = digest_columns(row_hash(spark_schema(declared)))
+    observation = Observation()
+    aggregates = {**digests, **{f"check_{number}": column for number, column in enumerate(checks.values())}}
+    observed = rows.observe(observation, *(column.alias(alias) for alias, column in aggregates.items()))
+    writer = observed.writeTo(spark_identifier(target.identifier, branch)).option(
+        "use-table-distribution-and-ordering", "false"
+    )
+    for key, value in properties.items():
+        writer = writer.option(f"snapshot-property.{key}", value)
+    writer.overwrite(F.expr(target.place.replaces))
+    values = observation.get
+    counts = {name: int(values.get(f"check_{number}") or 0) for number, name in enumerate(checks)}
+    return version_of({key: values.get(key) for key in digests}), counts
 
 
 def prove(spark: SparkSession, written: Written, target: Target, evidence: Evidence) -> Written:
@@ -228,12 +211,6 @@ def prove(spark: SparkSession, written: Written, target: Target, evidence: Evide
         return written
     landed = spark.table(spark_identifier(written.identifier, written.branch)).where(target.place.predicate)
     return replace(written, checks=(*written.checks, *proof_results(target.declared, landed, evidence)))
-
-
-def proof_results(declared: Table, landed: DataFrame, evidence: Evidence) -> tuple[CheckResult, ...]:
-    """Count what breaks each proof of a table."""
-    given = (evidence.frames, evidence.increment, evidence.config)
-    return tuple(_result(proof.name, proof.violations(landed, *given).count(), declared) for proof in declared.proofs)
 
 
 def _start_branch(spark: SparkSession, catalogue: Catalog, table: IcebergTable, identifier: str, branch: str) -> None:
@@ -271,9 +248,9 @@ def _read_again(landed: DataFrame, checks: Mapping[str, Column], added: int) -> 
     Spark may count a partition twice when its shuffle files were lost and made again: then what landed decides.
     """
     version = digest(landed)
-    counts = _count_bad(landed, checks)
-    if _IN_PLACE in counts:
-        counts[_IN_PLACE] = added - version.count
+    counts = count_bad(landed, checks)
+    if IN_PLACE in counts:
+        counts[IN_PLACE] = added - version.count
     return version, counts
 
 
@@ -324,86 +301,6 @@ def require_passed(written: Written) -> None:
         raise AuditError(
             f"{written.identifier}: audit failed, the table is as it was: {reasons}", written.identifier, written.checks
         )
-
-
-def _check_columns(declared: Table, place: Place) -> dict[str, Column]:
-    """Count of bad rows by check, as aggregates over the rows written."""
-    from pyspark.sql import functions as F
-
-    def bad(predicate: str) -> Column:
-        return F.count_if(~F.coalesce(F.expr(predicate), F.lit(False)))
-
-    checks: dict[str, Column] = {}
-    required = [column.name for column in declared.all_columns if column.required]
-    if required:
-        checks["required_columns"] = bad(" AND ".join(f"`{name}` IS NOT NULL" for name in required))
-    if place.predicate != "true":
-        checks[_IN_PLACE] = bad(place.predicate)
-    checks |= {check.name: bad(check.predicate) for check in declared.checks}
-    return checks
-
-
-def check_names(declared: Table, placed: bool) -> dict[str, str]:
-    """Name and description of every blocking check of a table, in the order audited.
-
-    Args:
-        declared: the table.
-        placed: whether rows belong to an increment or a partition.
-    """
-    required = [column.name for column in declared.all_columns if column.required]
-    names = {}
-    if required:
-        names["required_columns"] = f"no null in {', '.join(required)}"
-    if placed:
-        names[_IN_PLACE] = "every row belongs to the increment or partition that was computed"
-    names |= {check.name: f"{check.description}: {check.predicate}" for check in declared.checks}
-    if declared.key:
-        names["unique_key"] = f"no two rows of an increment or partition share {', '.join(declared.key)}"
-    names |= {proof.name: proof.description for proof in declared.proofs}
-    return names
-
-
-def _result(name: str, bad_rows: int, declared: Table) -> CheckResult:
-    return CheckResult(name, bad_rows == 0, bad_rows, check_names(declared, placed=True)[name])
-
-
-def audit_frame(rows: DataFrame, declared: Table, place: Place) -> tuple[CheckResult, ...]:
-    """All blocking checks over rows that were written outside of the lake, in Spark jobs of their own."""
-    counts = _count_bad(rows, _check_columns(declared, place))
-    outcome = [_result(name, count, declared) for name, count in counts.items()]
-    return (*outcome, *([_repeated_keys(rows, declared)] if declared.key else []))
-
-
-def _count_bad(rows: DataFrame, checks: Mapping[str, Column]) -> dict[str, int]:
-    """Bad rows by check, in a Spark job of its own."""
-    if not checks:
-        return {}
-    found = rows.agg(*(column.alias(f"c{number}") for number, column in enumerate(checks.values()))).first()
-    values = found.asDict() if found is not None else {}
-    return {name: int(values.get(f"c{number}") or 0) for number, name in enumerate(checks)}
-
-
-def _repeated_keys(rows: DataFrame, declared: Table) -> CheckResult:
-    """Rows that share their key with another, by Spark."""
-    repeated = rows.groupBy(*declared.key).count().where("count > 1").selectExpr("sum(count - 1) AS n").first()
-    return _result("unique_key", int((repeated["n"] if repeated else 0) or 0), declared)
-
-
-def _key_check(
-    spark: SparkSession, table: IcebergTable, snapshot_id: int, branch: str, target: Target, row_count: int
-) -> list[CheckResult]:
-    """Rows that share their key with another: small tables by Arrow (a Spark job costs more than the rows)."""
-    declared, place = target.declared, target.place
-    if not declared.key:
-        return []
-    keys = list(declared.key)
-    if row_count <= _ARROW_AUDIT_ROWS and (declared.has_increments or place.predicate == "true"):
-        chosen: BooleanExpression = EqualTo("increment", int(place.key)) if declared.has_increments else AlwaysTrue()
-        rows: pa.Table = table.scan(chosen, tuple(keys), snapshot_id=snapshot_id).to_arrow()
-        distinct = rows.group_by(keys).aggregate([]).num_rows
-        return [_result("unique_key", rows.num_rows - distinct, declared)]
-    landed = spark.table(spark_identifier(target.identifier, branch)).where(place.predicate)
-    return [_repeated_keys(landed, declared)]
 
 
 def _remove_branch(catalogue: Catalog, identifier: str, branch: str) -> None:

@@ -20,7 +20,6 @@ from spark_jobs.packing.windows import WindowFacts, stream_starts
 
 Int64Array = npt.NDArray[np.int64]
 
-_CACHED_TOKENS = 1 << 14
 DIGESTS_SCHEMA = pa.schema(
     [pa.field("doc_id", pa.string()), pa.field("token_count", pa.int64()), pa.field("digest", pa.int64())]
 )
@@ -36,6 +35,8 @@ def digest_windows(windows: Iterable[pa.RecordBatch], facts: WindowFacts) -> Ite
     Yields:
         Batches of `DIGESTS_SCHEMA`, one row per segment.
     """
+    from spark_jobs.packing.token_loops import digest_runs
+
     for batch in windows:
         lists = batch.column("segments")
         segments = lists.flatten()
@@ -48,10 +49,7 @@ def digest_windows(windows: Iterable[pa.RecordBatch], facts: WindowFacts) -> Ite
         starts = stream_starts(
             segments.field("document_start").to_numpy(), values[places], facts.beginning_of_document_id
         )
-        total = int(counts.sum())
-        within = np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts)
-        digests = _xor(values[np.repeat(places, counts) + within], np.repeat(starts, counts) + within, counts)
-        yield _rows(segments.field("doc_id"), counts, digests)
+        yield _rows(segments.field("doc_id"), counts, digest_runs(values, places, counts, starts))
 
 
 def digest_documents(documents: Iterable[pa.RecordBatch], facts: WindowFacts) -> Iterator[pa.RecordBatch]:
@@ -64,33 +62,27 @@ def digest_documents(documents: Iterable[pa.RecordBatch], facts: WindowFacts) ->
     Yields:
         Batches of `DIGESTS_SCHEMA`, one row per document.
     """
+    from spark_jobs.packing.token_loops import digest_runs
+
     leading = int(facts.beginning_of_document_id is not None)
     for batch in documents:
-        own = pc.list_value_length(batch.column("input_ids")).to_numpy().astype(np.int64)
+        lists = batch.column("input_ids")
+        own = pc.list_value_length(lists).to_numpy().astype(np.int64)
         there = np.flatnonzero(own)
         if not there.size:
             continue
+        starts = (np.cumsum(own) - own)[there]
         own = own[there]
-        counts = own + leading + 1
-        firsts = np.cumsum(counts) - counts
-        stream = np.empty(int(counts.sum()), dtype=np.int32)
-        values = batch.column("input_ids").flatten().to_numpy()
-        own_firsts = np.cumsum(own) - own
-        stream[np.repeat(firsts + leading - own_firsts, own) + np.arange(len(values))] = values
-        stream[firsts + counts - 1] = facts.end_of_document_id
+        digests = digest_runs(lists.flatten().to_numpy(), starts, own, np.full(len(own), leading, dtype=np.int64))
+        digests ^= _token(own + leading, facts.end_of_document_id)
         if facts.beginning_of_document_id is not None:
-            stream[firsts] = facts.beginning_of_document_id
-        within = np.arange(len(stream)) - np.repeat(firsts, counts)
-        yield _rows(batch.column("doc_id").take(pa.array(there)), counts, _xor(stream, within, counts))
+            digests ^= _token(np.zeros_like(own), facts.beginning_of_document_id)
+        yield _rows(batch.column("doc_id").take(pa.array(there)), own + leading + 1, digests)
 
 
-def _xor(ids: npt.NDArray[np.int32], places: Int64Array, counts: Int64Array) -> Int64Array:
-    """(S,) xor of the mixed (place, id) of each of S runs of `counts` tokens, all > 0."""
-    mixed = places.astype(np.uint64)
-    for first in range(0, len(mixed), _CACHED_TOKENS):  # its passes over a part stay in the cache, twice as fast
-        part = slice(first, first + _CACHED_TOKENS)
-        mixed[part] = mix((mixed[part] << np.uint64(32)) | ids[part].astype(np.uint32))
-    found: Int64Array = np.bitwise_xor.reduceat(mixed, np.cumsum(counts) - counts).view(np.int64)
+def _token(places: Int64Array, token: int) -> Int64Array:
+    """(N,) one token mixed with each of N places, as `digest_runs` does."""
+    found: Int64Array = mix((places.astype(np.uint64) << np.uint64(32)) | np.uint64(token)).view(np.int64)
     return found
 
 

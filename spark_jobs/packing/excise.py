@@ -33,9 +33,10 @@ from spark_jobs.lake.failures import failure_line
 from spark_jobs.lake.lease import table_leases
 from spark_jobs.lake.materialization import Materialization
 from spark_jobs.lake.materialize import Lake
+from spark_jobs.lake.place import Place
 from spark_jobs.lake.spark_types import spark_schema
 from spark_jobs.lake.tables import Check, Table
-from spark_jobs.lake.write import Place, Target, Written, discard, publish, require_passed, write_to_branch
+from spark_jobs.lake.write import Target, Written, discard, publish, require_passed, write_to_branch
 from spark_jobs.packing.excision import excise_windows
 from spark_jobs.packing.ordinals import OrdinalRun, find_windows, ordinal_runs, packed_facts
 from spark_jobs.packing.packed import packed_table

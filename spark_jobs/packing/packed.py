@@ -1,22 +1,20 @@
 """Packed tables: the documents of one dataset in windows of L tokens, one table per dataset and window length.
 
-    arrange    tokens x ordered (ids not read but of documents that are cut at line ends) -> documents in metadata order
+    arrange    tokens x ordered, without ids -> documents in metadata order, each with the place of its row in tokens
     count      units per (theta, order bucket, length); the only rows that reach the driver
     plan       best-fit decreasing on the histogram -> slots; prefix sums over the buckets -> each bucket's first slots
     place      per bucket, in metadata order: unit -> slot -> (ordinal, window_start) of its pieces
-    cut        tokens joined with the placements by document: ids sliced into pieces
+    cut        placements, some 100 bytes a piece, go to the data files of tokens: workers read the ids there and cut
     assemble   the one heavy shuffle: ids go straight to the data file of their ordinal, are sorted there and laid out
     prove      what the windows hold of every document is compared with its tokens, by digests (`conservation`)
 
-In `cut` the ids stay where they are: the placements, some 100 bytes per piece, are broadcast while they are few, and
-else are the build side of a hash join. On a lake table that join is storage-partitioned: tokens lie by (increment,
-shard), and only the placements are shuffled to them (spark.sql.iceberg.planning.preserve-data-grouping and
-spark.sql.sources.v2.bucketing.shuffle.enabled). On plain Parquet Spark has nothing to go by and shuffles the ids once
-more.
+Ids never pass through Spark as lists, of which it moves single elements: they are read by Arrow (`late_columns`) and
+shuffled as bytes.
 
 Memory: the driver holds the histogram (24 bytes per (bucket, length) present) and the plan (at most about 3.1 rows of
-32 bytes per distinct length); a task holds the metadata of the largest repository, or one data file's ids in Spark's
-sorter, which spills, and a few batches. The arranged documents (about 100 bytes each) are kept for the second pass.
+32 bytes per distinct length); a task holds the metadata of the largest repository, or a row group of tokens, or one
+data file's ids in Spark's sorter, which spills, and a few batches. The arranged documents (about 200 bytes each) are
+kept for the second pass.
 """
 
 from __future__ import annotations
@@ -31,10 +29,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from spark_jobs.exceptions import ConfigError
+from spark_jobs.exceptions import ConfigError, InputError
+from spark_jobs.lake.late_columns import FILE, ROW, LateColumns, file_properties, located, map_rows
 from spark_jobs.lake.tables import Check, Column, Proof, Table
 from spark_jobs.packing.affinity import Chosen, choose_plan, plan_shards
 from spark_jobs.packing.conservation import digest_documents, digest_windows
+from spark_jobs.packing.cutting import cut_pieces
 from spark_jobs.packing.line_cuts import cut_batches, line_end_tokens
 from spark_jobs.packing.packed_config import PackedConfig
 from spark_jobs.packing.permutation import permutation_key
@@ -43,8 +43,8 @@ from spark_jobs.packing.runs import ALONE, EVERY_RUN, THETA_PERCENTS
 from spark_jobs.packing.sequences import SEQUENCE_PIECES, SEQUENCE_TOKENS, SequencePlacer, count_windows
 from spark_jobs.packing.units import UnitCounts
 from spark_jobs.packing.utilisation import draw_fill
-from spark_jobs.packing.windows import WindowFacts, assemble_windows
-from spark_jobs.step import Output, Plot, Scope, Step, step
+from spark_jobs.packing.windows import WindowFacts, assemble_windows, has_exact_length, is_filled, segments_fill
+from spark_jobs.step import ArrowRows, Output, Plot, Scope, Step, step
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -54,30 +54,38 @@ logger = logging.getLogger(__name__)
 Int64Array = npt.NDArray[np.int64]
 Batches = Iterable[pa.RecordBatch]
 
-KERNELS = tuple(
-    f"spark_jobs.packing.{module}"
-    for module in (
-        "affinity",
-        "conservation",
-        "histogram_plan",
-        "line_cuts",
-        "packed_config",
-        "permutation",
-        "placement",
-        "runs",
-        "sequences",
-        "units",
-        "windows",
-    )
+KERNELS = (
+    "spark_jobs.lake.late_columns",
+    *(
+        f"spark_jobs.packing.{module}"
+        for module in (
+            "affinity",
+            "conservation",
+            "cutting",
+            "histogram_plan",
+            "line_cuts",
+            "packed_config",
+            "permutation",
+            "placement",
+            "runs",
+            "sequences",
+            "token_loops",
+            "units",
+            "windows",
+        )
+    ),
 )
-_BROADCAST_PIECES = 100_000
-_KEYS = ["increment", "shard", "doc_id"]  # all partition columns of tokens, or its files could not be joined in place
+_FILE_ROWS = 1 << 14  # rows of a data file that one task cuts: more than a row group holds, so few are read twice
+_KEYS = ["shard", "doc_id"]
 _COUNTS_DDL = "theta int, bucket int, length int, units bigint"
-_CUTS_DDL = "increment int, shard int, doc_id string, cuts array<bigint>"
+_CUTS_DDL = "shard int, doc_id string, cuts array<bigint>"
 _DIGESTS_DDL = "doc_id string, token_count bigint, digest bigint"
 _PLACEMENTS_DDL = (
-    "increment int, shard int, doc_id string, ordinal bigint, window_start int, document_start bigint, "
+    f"{FILE} string, {ROW} bigint, doc_id string, ordinal bigint, window_start int, document_start bigint, "
     "own_tokens int, begins boolean, ends boolean"
+)
+_PARTS_DDL = (
+    "ordinal bigint, window_start int, doc_id string, document_start bigint, ids binary, begins boolean, ends boolean"
 )
 _WINDOWS_DDL = (
     "ordinal bigint, token_count int, input_ids array<int>, "
@@ -102,11 +110,10 @@ def lost_tokens(
     from pyspark.sql import functions as F
 
     facts, _ = _facts(frames["tokenizer"], config)
-    own = frames["tokens"].where(F.col("dataset") == config.dataset).select("doc_id", "input_ids")
-    wanted = own.mapInArrow(functools.partial(digest_documents, facts=facts), _DIGESTS_DDL)
+    own = frames["tokens"].where(F.col("dataset") == config.dataset)
+    wanted = map_rows(own, ["doc_id"], ["input_ids"], functools.partial(digest_documents, facts=facts), _DIGESTS_DDL)
     found = (
-        landed.select("input_ids", "segments")
-        .mapInArrow(functools.partial(digest_windows, facts=facts), _DIGESTS_DDL)
+        map_rows(landed, [], ["input_ids", "segments"], functools.partial(digest_windows, facts=facts), _DIGESTS_DDL)
         .groupBy("doc_id")
         .agg(F.sum("token_count").alias("packed_token_count"), F.bit_xor("digest").alias("packed_digest"))
     )
@@ -136,16 +143,23 @@ def packed_table(dataset: str, window_tokens: int) -> Table:
         sort=("ordinal",),
         partition=("increment",),
         checks=(
-            Check("exact_length", f"size(input_ids) = {window_tokens}", "every window has exactly L ids"),
+            Check(
+                "exact_length",
+                f"size(input_ids) = {window_tokens}",
+                "every window has exactly L ids",
+                functools.partial(has_exact_length, window_tokens=window_tokens),
+            ),
             Check(
                 "filled_window",
                 f"token_count between 1 and {window_tokens} and size(segments) >= 1",
                 "no window is empty or fuller than L",
+                functools.partial(is_filled, window_tokens=window_tokens),
             ),
             Check(
                 "segments_fill_the_window",
                 "aggregate(segments, 0, (sum, s) -> if(s.window_start = sum, sum + s.token_count, -1)) = token_count",
                 "segments abut from place 0 to token_count",
+                segments_fill,
             ),
         ),
         proofs=(
@@ -159,6 +173,7 @@ def packed_table(dataset: str, window_tokens: int) -> Table:
             "headrace.window-tokens": str(window_tokens),
             # Blender reads blocks of 2,048 rows; a row group is about one of them (4 bytes an id before encoding).
             "write.parquet.row-group-size-bytes": str(min(128 << 20, 2048 * 4 * window_tokens)),
+            "write.parquet.row-group-limit": str(max(1, min(2048, (128 << 20) // (4 * window_tokens)))),
         },
         sampled=("input_ids",),
     )
@@ -229,14 +244,15 @@ def pack(tokens: DataFrame, ordered: DataFrame, tokenizer: DataFrame, place: Pla
 
     Raises:
         ConfigError: the tokenizer is missing, or lacks the token that the config names.
+        InputError: the rows of tokens do not come from files.
     """
     from pyspark.sql import functions as F
 
     name = packed_table(config.dataset, config.window_tokens).name
     facts, properties = _facts(tokenizer, config)
-    own = tokens.where(F.col("dataset") == config.dataset)
-    if "increment" not in own.columns:
-        own = own.withColumn("increment", F.lit(place.increment))
+    own = located(tokens.where(F.col("dataset") == config.dataset))
+    if own is None:
+        raise InputError(f"{name}: tokens must be one table or Parquet files, so that ids can be read where they lie")
     thetas = (*THETA_PERCENTS, ALONE) if place.joined else (ALONE,)
     rules = UnitRules(
         config.window_tokens,
@@ -257,27 +273,18 @@ def pack(tokens: DataFrame, ordered: DataFrame, tokenizer: DataFrame, place: Pla
         empty = tokens.sparkSession.createDataFrame([], _WINDOWS_DDL)
         return Output({name: empty}, properties, summary=found.facts())
 
-    placements = arranged.mapInArrow(place_batches, _PLACEMENTS_DDL)
-    few = found.piece_count <= _BROADCAST_PIECES
-    placements = F.broadcast(placements) if few else placements.hint("shuffle_hash")
+    late = LateColumns(("input_ids",), file_properties(tokens.sparkSession))
     file_count = -(-found.window_count // config.file_rows)
-    windows = (
-        own.select(*_KEYS, "input_ids")
-        .join(placements, _KEYS)
-        .select(
-            "ordinal",
-            "window_start",
-            "doc_id",
-            "document_start",
-            F.slice("input_ids", (F.col("document_start") + 1).cast("int"), F.col("own_tokens")).alias("ids"),
-            "begins",
-            "ends",
-        )
+    parts = (
+        arranged.mapInArrow(place_batches, _PLACEMENTS_DDL)
+        .repartition(FILE, F.expr(f"{ROW} div {_FILE_ROWS}"))
+        .sortWithinPartitions(FILE, ROW, "document_start")
+        .mapInArrow(functools.partial(cut_pieces, late=late, facts=facts), _PARTS_DDL)
         .repartitionById(file_count, F.expr(f"cast((ordinal - {place.base}L) div {config.file_rows} as int)"))
         .sortWithinPartitions("ordinal", "window_start")
-        .mapInArrow(functools.partial(assemble_windows, facts=facts), _WINDOWS_DDL)
     )
-    return Output({name: windows}, properties, (arranged,), found.facts())
+    windows = ArrowRows(parts, functools.partial(assemble_windows, facts=facts), _WINDOWS_DDL)
+    return Output({name: windows.to_frame()}, properties, (arranged,), found.facts(), {name: windows})
 
 
 def _keeps_repositories(members: DataFrame | None, config: PackedConfig) -> bool:
@@ -337,7 +344,7 @@ def _line_cuts(
         leading=rules.leading,
     )
     longer = own.where(F.col("token_count") + 1 + rules.leading > config.window_tokens)
-    return longer.select(*_KEYS, "input_ids").mapInArrow(cut, _CUTS_DDL)
+    return map_rows(longer, _KEYS, ["input_ids"], cut, _CUTS_DDL)
 
 
 def _arranged(own: DataFrame, ordered: DataFrame, cuts: DataFrame | None, config: PackedConfig) -> DataFrame:
@@ -348,7 +355,7 @@ def _arranged(own: DataFrame, ordered: DataFrame, cuts: DataFrame | None, config
     from pyspark.sql import functions as F
 
     order = ordered.where(F.col("dataset") == config.dataset).select("shard", "doc_id", "repository", "rank")
-    documents = own.select(*_KEYS, "token_count").join(order, ["shard", "doc_id"], "full")
+    documents = own.select(*_KEYS, "token_count", FILE, ROW).join(order, ["shard", "doc_id"], "full")
     if cuts is None:
         documents = documents.withColumn("cuts", F.lit(None).cast("array<bigint>"))
     else:
@@ -357,7 +364,7 @@ def _arranged(own: DataFrame, ordered: DataFrame, cuts: DataFrame | None, config
         documents.withColumn("bucket", _bucket(config.bucket_count))
         .repartition("bucket")
         .sortWithinPartitions("bucket", "repository", "rank", "doc_id")
-        .select("bucket", *_KEYS, "repository", "token_count", "cuts")
+        .select("bucket", FILE, ROW, "doc_id", "repository", "token_count", "cuts")
     )
 
 

@@ -40,8 +40,8 @@ COUNTS_SCHEMA = pa.schema(
 )
 PLACEMENTS_SCHEMA = pa.schema(
     [
-        pa.field("increment", pa.int32()),
-        pa.field("shard", pa.int32()),
+        pa.field("data_file", pa.string()),
+        pa.field("data_row", pa.int64()),
         pa.field("doc_id", pa.string()),
         pa.field("ordinal", pa.int64()),
         pa.field("window_start", pa.int32()),
@@ -124,7 +124,7 @@ class Placer:
         """Place documents; buckets come whole and one after the other, each in metadata order.
 
         Args:
-            documents: rows (bucket, increment, shard, doc_id, repository, token_count, cuts).
+            documents: rows (bucket, data_file, data_row, doc_id, repository, token_count, cuts).
 
         Yields:
             Batches of `PLACEMENTS_SCHEMA`, one row per piece.
@@ -159,7 +159,7 @@ def placements(rows: pa.RecordBatch, pieces: Pieces, ordinals: Int64Array, start
     """Rows of `PLACEMENTS_SCHEMA`.
 
     Args:
-        rows: documents with increment, shard and doc_id.
+        rows: documents with data_file, data_row and doc_id.
         pieces: theirs.
         ordinals: (N,) rows of the table that the pieces lie in.
         starts: (N,) places of their first tokens there.
@@ -167,7 +167,7 @@ def placements(rows: pa.RecordBatch, pieces: Pieces, ordinals: Int64Array, start
     document = pa.array(pieces.document)
     return pa.RecordBatch.from_arrays(
         [
-            *(rows.column(name).take(document) for name in ("increment", "shard", "doc_id")),
+            *(rows.column(name).take(document) for name in ("data_file", "data_row", "doc_id")),
             pa.array(ordinals),
             pa.array(starts.astype(np.int32)),
             pa.array(pieces.document_start),

@@ -24,13 +24,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, Field
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.tables import Check, Column, Proof, Table
 from spark_jobs.packing.certificate import Certificate, certify
 from spark_jobs.packing.document_encoder import DocumentColumn, DocumentEncoder
-from spark_jobs.step import Output, Scope, step
+from spark_jobs.step import ArrowRows, Output, Scope, step
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -74,6 +75,14 @@ def _survivors_without_tokens(
     return inputs["survivors"].select(*keys).join(rows.select(*keys), keys, "left_anti")
 
 
+def _counts_are_lengths(rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    """The check `token_count_is_length`."""
+    found: npt.NDArray[np.bool_] = (
+        pc.list_value_length(rows.column("input_ids")).to_numpy() == rows.column("token_count").to_numpy()
+    )
+    return found
+
+
 TOKENS = Table(
     name="tokens",
     comment="one row per surviving document: its token ids",
@@ -86,7 +95,14 @@ TOKENS = Table(
     ),
     key=("dataset", "doc_id"),
     partition=("increment", "shard"),
-    checks=(Check("token_count_is_length", "token_count = size(input_ids)", "the count is the length of the list"),),
+    checks=(
+        Check(
+            "token_count_is_length",
+            "token_count = size(input_ids)",
+            "the count is the length of the list",
+            _counts_are_lengths,
+        ),
+    ),
     proofs=(
         Proof(
             "every_survivor_has_tokens",
@@ -95,6 +111,8 @@ TOKENS = Table(
         ),
     ),
     sampled=("input_ids",),
+    # What `packed` reads at once: some 8 million ids, 32 MB.
+    properties={"write.parquet.row-group-size-bytes": str(16 << 20)},
 )
 
 
@@ -145,9 +163,11 @@ def tokens(
     documents = texts.select("dataset", "shard", "doc_id", "content").join(
         survivors.select("dataset", "shard", "doc_id"), ["dataset", "shard", "doc_id"], "left_semi"
     )
+    made = ArrowRows(documents, functools.partial(_encode, encoding=encoding), _TOKENS_DDL)
     return Output(
-        {TOKENS.name: documents.mapInArrow(functools.partial(_encode, encoding=encoding), _TOKENS_DDL)},
+        {TOKENS.name: made.to_frame()},
         {"headrace.tokenizer-sha256": row["sha256"], "headrace.vocabulary-size": str(row["vocabulary_size"])},
+        made={TOKENS.name: made},
     )
 
 

@@ -2,9 +2,9 @@
 
 The parts come sorted by (ordinal, window_start), so each window is a run of neighbouring rows:
 
-    ordinal  window_start  ids        begins  ends        input_ids of ordinal 7, L = 8, end of document 0, padding 1
-          7             0  [5 6 7]    false   true        5 6 7 0 9 9 0 1
-          7             4  [9 9]      false   true
+    ordinal  window_start  ids      begins  ends        input_ids of ordinal 7, L = 8, end of document 0, padding 1
+          7             0  5 6 7    false   true        5 6 7 0 9 9 0 1
+          7             4  9 9      false   true
 
 A window may go on in the next batch: its rows wait until a row of another window, or the end, is seen. Memory: one
 input batch (Spark sends at most spark.sql.execution.arrow.maxBytesPerBatch, 64 MB, or one row) and one output batch.
@@ -24,6 +24,7 @@ from spark_jobs.exceptions import TableMismatchError
 
 Int64Array = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
+BoolArray = npt.NDArray[np.bool_]
 
 SEGMENT_FIELDS = [
     pa.field("doc_id", pa.string()),
@@ -31,6 +32,17 @@ SEGMENT_FIELDS = [
     pa.field("token_count", pa.int32()),
     pa.field("window_start", pa.int32()),
 ]
+PARTS_SCHEMA = pa.schema(
+    [
+        pa.field("ordinal", pa.int64()),
+        pa.field("window_start", pa.int32()),
+        pa.field("doc_id", pa.string()),
+        pa.field("document_start", pa.int64()),
+        pa.field("ids", pa.binary()),
+        pa.field("begins", pa.bool_()),
+        pa.field("ends", pa.bool_()),
+    ]
+)
 WINDOWS_SCHEMA = pa.schema(
     [
         pa.field("ordinal", pa.int64()),
@@ -60,6 +72,11 @@ class WindowFacts:
     vocabulary_size: int
     beginning_of_document_id: int | None = None
 
+    @property
+    def id_type(self) -> np.dtype[np.unsignedinteger]:
+        """Type of an id on its way to its window: the narrowest that holds all of the vocabulary."""
+        return np.dtype("<u2") if self.vocabulary_size <= 1 << 16 else np.dtype("<u4")
+
 
 def stream_starts(document_starts: Int64Array, first_ids: Int32Array, beginning_id: int | None) -> Int64Array:
     """Where segments begin in their documents with specials.
@@ -83,15 +100,15 @@ def assemble_windows(parts: Iterable[pa.RecordBatch], facts: WindowFacts) -> Ite
     """Build the windows of a run of ordinals.
 
     Args:
-        parts: rows (ordinal, window_start, doc_id, document_start, ids, begins, ends) sorted by (ordinal,
-            window_start); `begins` and `ends` say that the token before, and after, the document is in this part.
+        parts: rows of `PARTS_SCHEMA` sorted by (ordinal, window_start): `ids` are bytes of `id_type`, `begins` and
+            `ends` say that the token before, and after, the document is in this part.
         facts: what the windows share.
 
     Yields:
         Batches of `WINDOWS_SCHEMA`, ascending by ordinal, of at most 4 Mi tokens or one window.
 
     Raises:
-        TableMismatchError: parts that leave a gap or overlap, a missing ordinal, or an id outside the vocabulary.
+        TableMismatchError: parts that leave a gap or overlap, or a missing ordinal.
     """
     waiting: list[pa.RecordBatch] = []
     last = -1
@@ -136,9 +153,10 @@ def _batches(parts: list[pa.RecordBatch], facts: WindowFacts, last: int) -> Iter
 
 def _windows(rows: pa.RecordBatch, bounds: Int64Array, facts: WindowFacts) -> pa.RecordBatch:
     """The windows whose rows lie between neighbouring `bounds`."""
+    from spark_jobs.packing.token_loops import copy_runs
+
     size = facts.window_tokens
-    ids = rows.column("ids")
-    own_counts = pc.list_value_length(ids).to_numpy().astype(np.int64)
+    values, own_counts = _piece_ids(rows, facts)
     ends = rows.column("ends").to_numpy(zero_copy_only=False)
     begins = rows.column("begins").to_numpy(zero_copy_only=False)
     lengths = own_counts + begins + ends
@@ -147,14 +165,11 @@ def _windows(rows: pa.RecordBatch, bounds: Int64Array, facts: WindowFacts) -> pa
     token_counts = np.add.reduceat(lengths, bounds[:-1])
     _check_abutting(rows, starts, lengths, bounds, token_counts, size)
 
-    values = ids.flatten().to_numpy()
-    _check_vocabulary(rows, values, own_counts, facts)
     input_ids = np.full((len(bounds) - 1) * size, facts.padding_id, dtype=np.int32)
     if facts.beginning_of_document_id is not None:
         input_ids[(window * size + starts)[begins]] = facts.beginning_of_document_id
     places = window * size + starts + begins
-    first_value = np.cumsum(own_counts) - own_counts
-    input_ids[np.repeat(places - first_value, own_counts) + np.arange(len(values))] = values
+    copy_runs(values, np.cumsum(own_counts) - own_counts, own_counts, input_ids, places)
     input_ids[(places + own_counts)[ends]] = facts.end_of_document_id
 
     segments = pa.StructArray.from_arrays(
@@ -178,6 +193,16 @@ def _windows(rows: pa.RecordBatch, bounds: Int64Array, facts: WindowFacts) -> pa
     )
 
 
+def _piece_ids(rows: pa.RecordBatch, facts: WindowFacts) -> tuple[npt.NDArray[np.unsignedinteger], Int64Array]:
+    """Ids of the parts, one part after the other, and (N,) how many each has."""
+    column = rows.column("ids")
+    counts = pc.binary_length(column).to_numpy().astype(np.int64) // facts.id_type.itemsize
+    if not counts.sum():
+        return np.zeros(0, dtype=facts.id_type), counts
+    first = np.frombuffer(column.buffers()[1], np.int32)[column.offset]
+    return np.frombuffer(column.buffers()[2], facts.id_type, int(counts.sum()), int(first)), counts
+
+
 def _check_abutting(
     rows: pa.RecordBatch,
     starts: Int64Array,
@@ -198,14 +223,29 @@ def _check_abutting(
         )
 
 
-def _check_vocabulary(
-    rows: pa.RecordBatch, values: npt.NDArray[np.int32], counts: Int64Array, facts: WindowFacts
-) -> None:
-    """Refuse ids that the tokenizer does not have."""
-    if values.size and (values.min() < 0 or values.max() >= facts.vocabulary_size):
-        place = int(np.argmax((values < 0) | (values >= facts.vocabulary_size)))
-        row = int(np.searchsorted(np.cumsum(counts), place, side="right"))
-        raise TableMismatchError(
-            f"packed: document {rows.column('doc_id')[row]} has token id {values[place]}, the vocabulary ends at "
-            f"{facts.vocabulary_size - 1}; materialize tokens with this table's tokenizer"
-        )
+def has_exact_length(rows: pa.RecordBatch, window_tokens: int) -> BoolArray:
+    """(N,) the check `exact_length` of packed tables."""
+    found: BoolArray = pc.list_value_length(rows.column("input_ids")).to_numpy() == window_tokens
+    return found
+
+
+def is_filled(rows: pa.RecordBatch, window_tokens: int) -> BoolArray:
+    """(N,) the check `filled_window`."""
+    counts = rows.column("token_count").to_numpy()
+    segments = pc.list_value_length(rows.column("segments")).to_numpy()
+    found: BoolArray = (counts >= 1) & (counts <= window_tokens) & (segments >= 1)
+    return found
+
+
+def segments_fill(rows: pa.RecordBatch) -> BoolArray:
+    """(N,) the check `segments_fill_the_window`."""
+    lists = rows.column("segments")
+    segments, sizes = lists.flatten(), pc.list_value_length(lists).to_numpy().astype(np.int64)
+    counts = segments.field("token_count").to_numpy().astype(np.int64)
+    before = np.concatenate([[0], np.cumsum(counts)])
+    ends = np.cumsum(sizes)
+    expected = before[:-1] - np.repeat(before[ends - sizes], sizes)
+    misplaced = np.concatenate([[0], np.cumsum(segments.field("window_start").to_numpy() != expected)])
+    abut = misplaced[ends] == misplaced[ends - sizes]
+    found: BoolArray = abut & (before[ends] - before[ends - sizes] == rows.column("token_count").to_numpy())
+    return found

@@ -21,7 +21,7 @@ from spark_jobs.packing.packed import packed_table
 from spark_jobs.packing.tokenizer import TOKENIZER
 from spark_jobs.packing.tokens import TOKENS
 from spark_jobs.packing.units import cut_documents
-from spark_jobs.packing.windows import WindowFacts, assemble_windows
+from spark_jobs.packing.windows import PARTS_SCHEMA, WindowFacts, assemble_windows
 from spark_jobs.sources.documents import DOCUMENTS
 from spark_jobs.text.normalization import RULES, normalize
 from spark_jobs.text.texts import TEXTS
@@ -152,23 +152,22 @@ def pack(documents: list[tuple[str, list[int]]]) -> list[dict[str, Any]]:
     order = np.argsort(-pieces.length, kind="stable")
     windows, places = np.empty_like(order), np.empty_like(order)
     windows[order], places[order] = plan.place(np.arange(len(order)), pieces.length[order])
+    own = [np.array(ids, dtype="<u2") for _, ids in documents]
     parts = [
         {
             "ordinal": int(windows[n]),
             "window_start": int(places[n]),
             "doc_id": documents[d][0],
             "document_start": int(pieces.document_start[n]),
-            "ids": documents[d][1][int(pieces.document_start[n]) :][: int(pieces.own_tokens[n])],
+            "ids": own[d][int(pieces.document_start[n]) :][: int(pieces.own_tokens[n])].tobytes(),
             "begins": False,
             "ends": bool(pieces.ends[n]),
         }
         for n, d in enumerate(pieces.document.tolist())
     ]
     parts.sort(key=lambda part: (part["ordinal"], part["window_start"]))
-    kinds = [pa.int64(), pa.int32(), pa.string(), pa.int64(), pa.list_(pa.int32()), pa.bool_(), pa.bool_()]
-    schema = pa.schema(list(zip(parts[0], kinds, strict=True)))
     facts = WindowFacts(SIZE, end_of_document_id=0, padding_id=1, vocabulary_size=330)
-    batches = assemble_windows([pa.RecordBatch.from_pylist(parts, schema=schema)], facts)
+    batches = assemble_windows([pa.RecordBatch.from_pylist(parts, schema=PARTS_SCHEMA)], facts)
     return [{**row, "increment": 0} for batch in batches for row in batch.to_pylist()]
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from spark_jobs.exceptions import AuditError, StepRunError
+from spark_jobs.lake.audit import check_names
 from spark_jobs.lake.digest import digest
 from spark_jobs.lake.materialize import Lake, materialize
 from spark_jobs.lake.spark_types import spark_schema
 from spark_jobs.lake.tables import Check, Column, Table
-from spark_jobs.lake.write import check_names
 from spark_jobs.step import Scope, step
 from tests.spark_jobs.lake.steps import DOUBLES, NUMBERS, FactorConfig, bind, doubles, one, rows
 
@@ -82,7 +82,7 @@ def test_checks_hold_when_metrics_are_wrong(lake: Lake, doubled_metrics: None) -
 
 def test_rows_out_of_their_partition_are_refused(lake: Lake, request: pytest.FixtureRequest) -> None:
     """An overwrite appends such rows without a word; the audit counts them, by what was observed and by what landed."""
-    from spark_jobs.lake.write import Place
+    from spark_jobs.lake.place import Place
 
     table = Table(
         "parted", "rows by name", (Column("n!", "long", "n"), Column("name!", "string", "x")), partition=("name",)

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import itertools
 import random
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spark_jobs.exceptions import ConfigError
-from spark_jobs.packing import packed as packed_module
+from spark_jobs.exceptions import ConfigError, InputError
 from spark_jobs.packing.packed import lost_tokens, packed_step, packed_table
 from spark_jobs.packing.packed_config import PackedConfig
+from spark_jobs.packing.windows import WINDOWS_SCHEMA
 from spark_jobs.step import Output
 
 if TYPE_CHECKING:
@@ -101,11 +102,11 @@ def line_tokenizer() -> str:
 
 
 def frames(spark: SparkSession, rows: Corpus) -> tuple[DataFrame, DataFrame]:
-    """`tokens` and `ordered` of a corpus."""
-    return (
-        spark.createDataFrame(arrow(rows.tokens, TOKENS_SCHEMA)),
-        spark.createDataFrame(arrow(rows.ordered, ORDERED_SCHEMA)),
-    )
+    """`tokens`, in two files of several row groups, and `ordered` of a corpus."""
+    folder = Path(tempfile.mkdtemp(dir=spark.conf.get("spark.sql.catalog.lake.warehouse")))
+    for number in range(2):
+        pq.write_table(arrow(rows.tokens[number::2], TOKENS_SCHEMA), folder / f"{number}.parquet", row_group_size=23)
+    return spark.read.parquet(str(folder)), spark.createDataFrame(arrow(rows.ordered, ORDERED_SCHEMA))
 
 
 def arrow(rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> pa.Table:
@@ -310,19 +311,41 @@ def test_a_config_that_cannot_be_used_is_refused(
         run(spark, rows, **config)
 
 
-def test_hash_join_gives_the_same_table(
-    spark: SparkSession,
-    reference: list[Row],
-    rows: Corpus,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Placements that are too many to broadcast are the build side of a hash join, with the same rows."""
-    monkeypatch.setattr(packed_module, "_BROADCAST_PIECES", 0)
-    output = run(spark, rows, base=500, increment=3)
-    output.frames[NAME].explain()
-    assert "ShuffledHashJoin [increment" in capsys.readouterr().out
-    assert collected(output) == reference
+def test_tokens_without_files_are_refused(spark: SparkSession, rows: Corpus) -> None:
+    """Ids are read where they lie, so rows made in memory cannot be packed."""
+    made = spark.createDataFrame(arrow(rows.tokens, TOKENS_SCHEMA))
+    with pytest.raises(InputError, match="tokens must be one table or Parquet files"):
+        packed_step("code", L)(made, frames(spark, rows)[1], tokenizer_row(spark), 0, 0, configured())
+
+
+def test_checks_hold_alike_in_sql_and_in_arrow(spark: SparkSession, reference: list[Row]) -> None:
+    """Windows as they are and broken in every way: both forms of each check say the same of each row."""
+    generator = random.Random(3)
+    broken = [row.asDict(recursive=True) for row in reference]
+    for window in broken[: len(broken) // 2]:
+        kind = generator.randrange(6)
+        segment = generator.choice(window["segments"])
+        if kind == 0:
+            window["input_ids"] = window["input_ids"][: generator.randrange(L)]
+        elif kind == 1:
+            window["token_count"] = generator.choice([0, L + 1, window["token_count"] - 1])
+        elif kind == 2:
+            window["segments"] = window["segments"][generator.randrange(2) :]
+        elif kind == 3:
+            segment["window_start"] += generator.choice([-1, 1])
+        elif kind == 4:
+            segment["token_count"] += generator.choice([-1, 1])
+    table = packed_table("code", L)
+    arrow_rows = pa.RecordBatch.from_pylist(broken, schema=WINDOWS_SCHEMA)
+    frame = spark.createDataFrame(pa.Table.from_batches([arrow_rows])).selectExpr(
+        "ordinal", *(f"{check.predicate} as {check.name}" for check in table.checks)
+    )
+    expected = sorted(tuple(row) for row in frame.collect())
+    for number, check in enumerate(table.checks, 1):
+        assert check.holds is not None
+        found = check.holds(arrow_rows).tolist()
+        assert found == [row[number] for row in expected], check.name
+        assert 0 < sum(found) < len(found), check.name
 
 
 def test_increments_continue_the_ordinals_in_an_order_of_their_own(

@@ -39,8 +39,8 @@ def arranged(documents: Sequence[Document]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(
         {
             "bucket": pa.array([b for b, _, _ in documents], pa.int32()),
-            "increment": pa.array([2] * len(documents), pa.int32()),
-            "shard": pa.array([0] * len(documents), pa.int32()),
+            "data_file": pa.array(["a.parquet"] * len(documents), pa.string()),
+            "data_row": pa.array(range(len(documents)), pa.int64()),
             "doc_id": pa.array([f"{number:03d}" for number in range(len(documents))], pa.string()),
             "repository": pa.array([r for _, r, _ in documents], pa.string()),
             "token_count": pa.array([t for _, _, t in documents], pa.int32()),

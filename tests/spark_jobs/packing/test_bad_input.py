@@ -45,9 +45,7 @@ def test_bad_input_is_refused_by_name_and_the_table_stays_as_it_was(lake_at: Lak
         assert rows(lake.catalogue) == before
     table = lake.catalogue.load_table(TABLE)
     table.transaction().set_properties({"headrace.window-tokens": "32"}).commit_transaction()
-    with pytest.raises(
-        TableMismatchError, match=r"headrace.window-tokens of the table is 32, of the new rows 16"
-    ):
+    with pytest.raises(TableMismatchError, match=r"headrace.window-tokens of the table is 32, of the new rows 16"):
         pack(lake, tmp_path, good, 2)
     assert rows(lake.catalogue) == before
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
+from depsort_orders import arrays_of, order_shares
 from depsort_truth import (
     JAVASCRIPT,
     PYTHON,
@@ -35,20 +35,15 @@ from depsort_truth import (
 from spark_jobs.code.dependency import KINDS, Dependency, Repository
 from spark_jobs.code.graph import strong_components
 from spark_jobs.code.order import Edges, order_files
-from spark_jobs.code.policy import Policy
 from spark_jobs.code.repository_edges import merged
 from spark_jobs.code.resolvers import RESOLVERS
-from spark_jobs.code.symbols import symbol_edges
-from spark_jobs.code.syntax_child import SyntaxChild, SyntaxLimits
 
-Int64Array = npt.NDArray[np.int64]
 SETS: dict[str, tuple[Callable[[str, Path], Truth], Sequence[str]]] = {
     "Python": (python_truth, tuple(PYTHON)),
     "JavaScript": (javascript_truth, tuple(JAVASCRIPT)),
     "TypeScript": (javascript_truth, tuple(TYPESCRIPT)),
     "C": (c_truth, tuple(C)),
 }
-RANDOM_SEEDS = 5
 HEADER = (
     "| language | package | files | MB | edges | recall | precision | path | random | symbols | depth first | imports "
     "| both | circles |"
@@ -59,17 +54,6 @@ def dependencies_of(repository: Repository, symbols: bool) -> list[Dependency]:
     """What all resolvers find, without symbols unless they are wanted."""
     found = (edge for resolver in RESOLVERS for edge in resolver(repository))
     return merged(edge for edge in found if symbols or edge.kind != "symbol")
-
-
-def arrays_of(found: Sequence[Dependency]) -> Edges:
-    """Dependencies as the order takes them."""
-    table = np.array([(edge.needs, edge.needed, KINDS.index(edge.kind)) for edge in found], dtype=np.int64)
-    return Edges(*table.reshape(-1, 3).T.copy())
-
-
-def satisfied(places: Int64Array, pairs: Int64Array) -> float:
-    """Share of (E, 2) pairs (needs, needed) whose needed end comes first; 1 for none."""
-    return float((places[pairs[:, 1]] < places[pairs[:, 0]]).mean()) if len(pairs) else 1.0
 
 
 def closure_pairs(repository: Repository, found: Sequence[Dependency], known: Sequence[bool]) -> set[tuple[int, int]]:
@@ -96,11 +80,6 @@ def row(language: str, package: str, truth: Truth) -> str:
     repository = truth.repository
     count = len(repository.paths)
     found = dependencies_of(repository, symbols=False)
-    edges = arrays_of(found)
-    pairs = np.array(sorted(truth.pairs), dtype=np.int64).reshape(-1, 2)
-    component = strong_components(pairs[:, 0].copy(), pairs[:, 1].copy(), count)
-    inside = component[pairs[:, 0]] == component[pairs[:, 1]]
-    acyclic, circles = pairs[~inside], pairs[inside]
     own = (
         closure_pairs(repository, found, truth.known)
         if truth.transitive
@@ -108,23 +87,12 @@ def row(language: str, package: str, truth: Truth) -> str:
     )
     hits = len(own & truth.pairs)
 
-    with SyntaxChild(SyntaxLimits()) as child:
-        named = symbol_edges(repository, (), child.definitions, alone=True).dependencies
-    symbols, both = arrays_of(named), arrays_of(merged([*found, *named]))
-
-    def share(policy: Policy, of: Int64Array, seed: int = 0, by: Edges = edges) -> float:
-        return satisfied(order_files(repository.paths, by, policy, seed), of)
-
-    by_chance = np.mean([share("random", acyclic, seed) for seed in range(RANDOM_SEEDS)])
     megabytes = sum(len(text.encode()) for text in repository.texts) / 1e6
-    values = (
-        f"{count:,} | {megabytes:.1f} | {len(truth.pairs):,} | {hits / max(1, len(truth.pairs)):.4f} | "
-        f"{hits / max(1, len(own)):.4f} | {share('path', acyclic):.3f} | {by_chance:.3f} | "
-        f"{share('dependencies_first', acyclic, by=symbols):.3f} | {share('depth_first', acyclic):.4f} | "
-        f"**{share('dependencies_first', acyclic):.4f}** | {share('dependencies_first', acyclic, by=both):.4f} | "
+    return (
+        f"| {language} | {package} | {count:,} | {megabytes:.1f} | {len(truth.pairs):,} | "
+        f"{hits / max(1, len(truth.pairs)):.4f} | {hits / max(1, len(own)):.4f} | "
+        f"{order_shares(repository, found, truth.pairs).cells()} |"
     )
-    core = f"{share('dependencies_first', circles):.2f} of {len(circles):,}" if len(circles) else "none"
-    return f"| {language} | {package} | {values}{core} |"
 
 
 def speed(repositories: Sequence[Repository], rounds: int) -> tuple[float, float]:

@@ -5,7 +5,8 @@
 Packages at pinned versions come out of the registries with the ordinary clients (go, mvn, cargo, pip); a part whose
 tool or package is absent prints why and is skipped. Edges are compared on files that both sides know. "Acyclic" is the
 share of true edges between different components of the truth whose needed end is placed first; "core" the same inside
-components. MB/s are of text per processor second, second run of two.
+components. MB/s are of text per processor second, second run of two. For Go, Java and Rust a second table says how the
+other ways of ordering do on the same edges, symbols alone among them.
 
 Truth: `go list` (imports between packages), `jdeps` (between classes), for Python `grimp`. Cargo tells which files
 belong to a crate, not which needs which: the module tree is compared with its dep-info, `use` edges with themselves.
@@ -22,17 +23,19 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from depsort_orders import Nodes, arrays_of, order_shares
 
-from spark_jobs.code.dependency import KINDS, Dependency, Repository, Resolver
+from spark_jobs.code.dependency import Dependency, Repository, Resolver
 from spark_jobs.code.go_imports import go_imports
 from spark_jobs.code.graph import strong_components
 from spark_jobs.code.java_names import java_names
-from spark_jobs.code.order import Edges, order_files
+from spark_jobs.code.order import order_files
+from spark_jobs.code.policy import Policy
 from spark_jobs.code.rust_uses import rust_uses
 from spark_jobs.code.symbols import symbol_edges
 from spark_jobs.code.syntax_child import SyntaxLimits, shared_child
@@ -45,7 +48,12 @@ _JAVA = (
     ("com.google.guava", "guava", "33.0.0-jre"),
     ("com.fasterxml.jackson.core", "jackson-databind", "2.17.0"),
 )
-_RUST = (("syn", "2.0.48"), ("regex-automata", "0.4.3"), ("tokio", "1.35.1"))
+_RUST = (  # all features of tokio together build only with flags of rustc that its users do not have
+    ("syn", "2.0.48", ("--all-features",)),
+    ("regex-automata", "0.4.3", ("--all-features",)),
+    ("tokio", "1.35.1", ("--features", "full,test-util")),
+)
+_ORDERS = "| language | package | edges | path | random | symbols | depth first | imports | both | circles |"
 _PYTHON = {
     "django": "django==5.1",
     "sqlalchemy": "sqlalchemy==2.0.36",
@@ -71,7 +79,7 @@ class MissingError(Exception):
 
 def main() -> None:
     """Measure what the machine has the tools for."""
-    parts: dict[str, Callable[[Path], None]] = {
+    parts: dict[str, Callable[[Path], list[str]]] = {
         "go": measure_go,
         "java": measure_java,
         "rust": measure_rust,
@@ -84,19 +92,23 @@ def main() -> None:
     given.cache.mkdir(parents=True, exist_ok=True)
     heads = f"{'package':<28}{'files':>7}{'edges':>8}{'recall':>9}{'precision':>11}"
     print(f"{heads}{'acyclic':>17}{'core':>16}{'path':>7}{'MB/s':>7}")
+    orders: list[str] = []
     for part in given.part.split(","):
         try:
-            parts[part](given.cache)
+            orders += parts[part](given.cache)
         except MissingError as reason:
             print(f"{part}: skipped, {reason}")
+    if orders:
+        print("", _ORDERS, f"|{'---|' * _ORDERS.count(' | ')}---|", *orders, sep="\n")
 
 
-def measure_go(cache: Path) -> None:
+def measure_go(cache: Path) -> list[str]:
     """Packages of Go modules against `go list`, ordered by `two_level`; a package stands where its first file stands.
 
     Its files follow each other, but for those that only tests need: these come with the tests.
     """
     _need("go")
+    orders = []
     environment = {**os.environ, "GOMODCACHE": str(cache / "go"), "GOFLAGS": "-mod=mod -modcacherw"}
     for module in _GO:
         found = _run(["go", "mod", "download", "-json", module], cwd=cache, env=environment)
@@ -124,18 +136,19 @@ def measure_go(cache: Path) -> None:
             and homes[found.needs] in at
             and homes[found.needed] in at
         }
-        places = order_files(repository.paths, as_edges(files), "two_level")
-        first = [len(places)] * len(directories)
-        for index, place in enumerate(places):
-            if homes[index] in at and not repository.paths[index].endswith("_test.go"):
-                first[at[homes[index]]] = min(first[at[homes[index]]], int(place))
-        by_path = sorted(range(len(directories)), key=lambda index: directories[index])
-        print_row(module.rpartition("/")[2], len(repository.paths), ours, truth, first, by_path, speed)
+        placing = [-1 if path.endswith("_test.go") else at.get(homes[n], -1) for n, path in enumerate(repository.paths)]
+        nodes = Nodes(np.array(placing, dtype=np.int64), len(directories))
+        first = nodes.places(order_files(repository.paths, arrays_of(files), "two_level")).tolist()
+        name = module.rpartition("/")[2]
+        print_row(name, len(repository.paths), ours, truth, first, list(range(len(directories))), speed)
+        orders.append(_orders("Go", name, repository, files, truth, nodes, "two_level"))
+    return orders
 
 
-def measure_java(cache: Path) -> None:
+def measure_java(cache: Path) -> list[str]:
     """Files of Java libraries against `jdeps` on their classes."""
     _need("jdeps")
+    orders = []
     for group, name, version in _JAVA:
         classes, sources = (cache / f"{name}-{version}{kind}.jar" for kind in ("", "-sources"))
         for jar, kind in ((classes, ""), (sources, ":jar:sources")):
@@ -156,38 +169,43 @@ def measure_java(cache: Path) -> None:
                 truth.add((ends[0], ends[1]))
         found, speed = timed(java_names, repository, "Java")
         _print_files(f"{name} {version}", repository, found, truth, speed)
+        orders.append(_orders("Java", f"{name} {version}", repository, found, truth))
+    return orders
 
 
-def measure_rust(cache: Path) -> None:
+def measure_rust(cache: Path) -> list[str]:
     """Files of crates against Cargo's dep-info, and the order against the own `use` edges."""
     _need("cargo")
+    orders = []
     crates = cache / "rust"
     if not (crates / "vendor").is_dir():
         (crates / "src").mkdir(parents=True, exist_ok=True)
         (crates / "src" / "lib.rs").touch()
-        needed = "\n".join(f'{name} = "={version}"' for name, version in _RUST)
+        needed = "\n".join(f'{name} = "={version}"' for name, version, _ in _RUST)
         manifest = f'[package]\nname = "all"\nversion = "0.1.0"\nedition = "2021"\n[dependencies]\n{needed}\n'
         (crates / "Cargo.toml").write_text(manifest)
         _run(["cargo", "vendor", "--quiet", "--versioned-dirs"], cwd=crates)
-    for name, version in _RUST:
+    for name, version, features in _RUST:
         root = crates / "vendor" / f"{name}-{version}"
         repository = read_repository(root, (".rs", "Cargo.toml"))
         found, speed = timed(rust_uses, repository, "Rust")
         uses = {(edge.needs, edge.needed) for edge in found if edge.kind in ("import", "import_inner")}
         _print_files(f"{name} {version} (use)", repository, found, uses, speed)
+        orders.append(_orders("Rust", f"{name} {version}", repository, found, uses))
         parts = {repository.paths[edge.needed] for edge in found if edge.kind == "module"} | {"src/lib.rs"}
         try:
-            built = _dep_info(root, cache / "rust" / "target" / root.name)
+            built = _dep_info(root, cache / "rust" / "target" / root.name, features)
         except MissingError as reason:
             print(f"{'':<28}module tree not compared: {reason}")
             continue
         print(f"{'':<28}module tree finds {len(built & parts)} of the {len(built)} files that Cargo built")
+    return orders
 
 
-def _dep_info(root: Path, target: Path) -> set[str]:
-    """Sources of the library that Cargo reads with all features."""
+def _dep_info(root: Path, target: Path, features: Sequence[str]) -> set[str]:
+    """Sources of the library that Cargo reads with some features."""
     own = cargo_copy(root, target)
-    _run(["cargo", "check", "--quiet", "--lib", "--all-features", "--target-dir", str(target)], cwd=own)
+    _run(["cargo", "check", "--quiet", "--lib", *features, "--target-dir", str(target)], cwd=own)
     found = set()
     for listing in target.glob("debug/deps/*.d"):
         for line in listing.read_text().splitlines():
@@ -207,7 +225,7 @@ def cargo_copy(root: Path, target: Path) -> Path:
     return own
 
 
-def measure_symbols(cache: Path) -> None:
+def measure_symbols(cache: Path) -> list[str]:
     """Python packages ordered by symbols alone, against the imports that grimp finds."""
     tools = cache / "grimp"
     if not tools.is_dir():
@@ -225,15 +243,30 @@ def measure_symbols(cache: Path) -> None:
         found = symbol_edges(repository, (), parse, alone=True)
         speed = sum(len(text.encode()) for text in repository.texts) / 1e6 / (time.perf_counter() - started)
         _print_files(f"{requirement} (symbols)", repository, found.dependencies, truth, speed)
+    return []
 
 
 def _module_of(path: str) -> str:
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
+def _orders(
+    language: str,
+    package: str,
+    repository: Repository,
+    found: Sequence[Dependency],
+    truth: Pairs,
+    nodes: Nodes | None = None,
+    policy: Policy = "dependencies_first",
+) -> str:
+    """A row of the table of orders."""
+    shares = order_shares(repository, found, truth, nodes, policy)
+    return f"| {language} | {package} | {shares.acyclic_count + shares.circle_count:,} | {shares.cells()} |"
+
+
 def _print_files(name: str, repository: Repository, found: Sequence[Dependency], truth: Pairs, speed: float) -> None:
     """A row whose nodes are files, in the order of the default policy."""
-    places = order_files(repository.paths, as_edges(found))
+    places = order_files(repository.paths, arrays_of(found))
     ours = {(edge.needs, edge.needed) for edge in found if edge.kind != "module"}
     count = len(repository.paths)
     print_row(name, count, ours, truth, [int(place) for place in places], list(range(count)), speed)
@@ -285,13 +318,6 @@ def timed(resolver: Resolver, repository: Repository, language: str) -> tuple[li
     chosen = zip(repository.texts, repository.languages, strict=True)
     size = sum(len(text.encode()) for text, name in chosen if name == language)
     return found, size / 1e6 / seconds
-
-
-def as_edges(found: Iterable[Dependency]) -> Edges:
-    """Dependencies as the order takes them."""
-    listed = [(edge.needs, edge.needed, KINDS.index(edge.kind)) for edge in found]
-    columns = np.array(listed, dtype=np.int64).reshape(-1, 3).T
-    return Edges(*(np.ascontiguousarray(column) for column in columns))
 
 
 def read_repository(root: Path, endings: tuple[str, ...]) -> Repository:

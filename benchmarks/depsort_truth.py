@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -106,7 +107,10 @@ def javascript_truth(package: str, folder: Path) -> Truth:
         shutil.copytree(_installed(folder, f"{package}@{version}") / "node_modules" / package / below, root)
     madge = _installed(folder, f"madge@{MADGE}") / "node_modules" / ".bin" / "madge"
     command = [str(madge), "--json", "--extensions", ",".join(extensions), str(root)]
-    said = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    with tempfile.TemporaryFile() as answer:  # to a pipe it may end with its answer half written
+        subprocess.run(command, stdout=answer, stderr=subprocess.DEVNULL, check=True)
+        answer.seek(0)
+        said = json.load(answer)
     repository = read_repository(root, tuple(f".{extension}" for extension in (*extensions, "json")))
     number = {path: index for index, path in enumerate(repository.paths)}
     pairs = {

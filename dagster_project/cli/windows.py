@@ -52,8 +52,12 @@ def trace(table: str, ordinal: int, position: int, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 @click.confirmation_option(prompt="The documents go from packed tables for good. Go on?")
 def excise(doc_ids: tuple[str, ...], listed: str | None, tables: tuple[str, ...], as_json: bool) -> None:
-    """Take documents out of packed tables for good; every row keeps its ordinal, padding takes their places."""
+    """Take documents out of packed tables for good; every row keeps its ordinal, padding takes their places.
+
+    Without --table they are kept out of packed tables to come as well.
+    """
     from dagster_project.document_windows import packed_tables
+    from spark_jobs.lake.excisions import record_excisions
     from spark_jobs.lake.ledger import Ledger
     from spark_jobs.lake.materialize import Lake
     from spark_jobs.lake.session import start_session
@@ -66,6 +70,8 @@ def excise(doc_ids: tuple[str, ...], listed: str | None, tables: tuple[str, ...]
     settings = load_settings()
     catalogue = open_catalogue(settings)
     lake = Lake(catalogue, Ledger(catalogue), lambda: start_session(settings))
+    if not tables:
+        record_excisions(catalogue, None, wanted, lake.run_id)
     done = [excise_table(lake, table, wanted) for table in tables or packed_tables(catalogue)]
     if as_json:
         click.echo(json.dumps([vars(one) for one in done], indent=2))

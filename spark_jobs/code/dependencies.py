@@ -134,7 +134,7 @@ _KERNELS = (
 _MANIFEST = r"(^|/)(package\.json|[jt]sconfig[^/]*\.json|go\.mod|go\.work|Cargo\.toml)$"
 
 
-@step(version="1", scope=Scope.INCREMENT, tables=(DEPENDENCIES, DEPENDENCY_METHODS), kernels=_KERNELS)
+@step(version="2", scope=Scope.INCREMENT, tables=(DEPENDENCIES, DEPENDENCY_METHODS), kernels=_KERNELS)
 def dependencies(documents: DataFrame, texts: DataFrame, config: DependenciesConfig) -> Output:
     """Find what the files of each repository need of each other; all its files are in one task.
 

@@ -22,12 +22,12 @@ from spark_jobs.code.dependency import Dependency, Repository, evidence_of
 from spark_jobs.code.source_names import dotted_names
 
 _PACKAGE: Final = re.compile(rb"^[ \t]*package[ \t]+(\w+)", re.MULTILINE)
-_IMPORT: Final = re.compile(rb"^import\b\s*(?:\([^)]*\)|[^\n]*)", re.MULTILINE)
-_SPEC: Final = re.compile(rb"(?:([\w.]+)\s*)?[\"`]( *)[\"`]")
+_IMPORT: Final = re.compile(rb"^import\b\s*(?:\([^()]*\)|[^\n]*)", re.MULTILINE)
+_SPEC: Final = re.compile(rb"(?:(?<![\w.])([\w.]++)\s*+)?[\"`]( *)[\"`]")
 _NAME: Final = re.compile(rb"^(?:func|type|var|const)\s+([^\W\d]\w*(?:\s*,\s*\w+)*)", re.MULTILINE)
-_GROUP: Final = re.compile(rb"^(?:type|var|const)\s*\(\s*?\n(.*?)^\)", re.MULTILINE | re.DOTALL)
+_GROUP: Final = re.compile(rb"^(?:type|var|const)\s*\(\s*?\n(.*?)(?:^\)|\Z)", re.MULTILINE | re.DOTALL)
 _LISTED: Final = re.compile(rb"^([ \t]*)([^\W\d]\w*(?:\s*,\s*\w+)*)", re.MULTILINE)
-_MODULE: Final = re.compile(r"^\s*module\s+\"?([^\s\"]+)", re.MULTILINE)
+_MODULE: Final = re.compile(r"^[^\S\n]*module\s+\"?([^\s\"]+)", re.MULTILINE)
 _HOSTED_PARTS: Final = 3  # example.org/user/repository
 _TEST: Final = "_test.go"
 

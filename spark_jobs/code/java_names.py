@@ -22,8 +22,11 @@ from spark_jobs.code.dependency import MAX_EVIDENCE_CHARACTERS, Dependency, Repo
 from spark_jobs.code.source_names import dotted_names, nearest
 
 _PACKAGE: Final = re.compile(rb"\bpackage[ \t]+([\w.]+)\s*;")
-_IMPORT: Final = re.compile(rb"^[ \t]*import\s+(static\s+)?([\w$.\s]+?)(\.\s*\*)?\s*;", re.MULTILINE)
+_IMPORT: Final = re.compile(
+    rb"^[ \t]*import\s++(static\s++)?([\w$]++(?:\s*+\.\s*+[\w$]++)*+)(\s*+\.\s*+\*)?\s*+;", re.MULTILINE
+)
 _TYPE: Final = re.compile(rb"^(?:[^\s{}][^\n]*?[ \t@]|@)?(?:class|interface|enum|record)[ \t]+(\w+)", re.MULTILINE)
+_MOST_PARTS: Final = 64  # of a full name; a longer one is no name
 
 Index = dict[str, dict[str, list[int]]]
 """Package -> name of a type -> the files that define it."""
@@ -147,7 +150,7 @@ def _simple(
 
 def find_type(packages: Index, name: str) -> list[int] | None:
     """Files of the type that a full name begins with, the shortest package that has it; None where there is none."""
-    parts = name.split(".")
+    parts = name.split(".", _MOST_PARTS)
     for size in range(1, len(parts)):
         package = ".".join(parts[:size])
         if package in packages and parts[size] in packages[package]:

@@ -20,7 +20,7 @@ UInt8Array = npt.NDArray[np.uint8]
 
 LOADED, INNER, TYPE_ONLY = 0, 1, 2
 _MAX_TEMPLATES = 64
-_MAX_CLAUSE = 32_768  # bytes; without a bound a file of nothing but `import` would be read once for each of them
+_MAX_CLAUSE = 32_768  # bytes
 _MAX_REGEX = 4_096
 _SHORTEST_STATEMENT = 8  # import"" is the shortest; bounds how many a text can hold
 
@@ -105,21 +105,25 @@ def _string_end(text: UInt8Array, place: int) -> int:
 
 
 @njit(cache=True)
-def _regex_end(text: UInt8Array, place: int) -> int:
-    """First byte after the regular expression that opens here; after the slash alone if the line has no end of it."""
+def _regex_end(text: UInt8Array, place: int) -> tuple[int, int]:
+    """First byte after the regular expression that opens here; after the slash alone if the line has no end of it.
+
+    Returns:
+        The place, and how far the line was read for it.
+    """
     begin = place
     place += 1
     in_class = False
     while place < min(text.size, begin + _MAX_REGEX) and text[place] != _NEWLINE:
         byte = text[place]
         if byte == _SLASH and not in_class:
-            return place + 1
+            return place + 1, place + 1
         if byte == 91:
             in_class = True
         elif byte == 93:
             in_class = False
         place += 2 if byte == _BACKSLASH else 1
-    return begin + 1
+    return begin + 1, place
 
 
 @njit(cache=True)
@@ -167,7 +171,10 @@ def _source(text: UInt8Array, place: int) -> tuple[int, int, int]:
             place = _string_end(text, place)
         elif _WORD[byte]:
             end = _word_end(text, place)
-            is_from = not in_braces and _which_word(text, place, end) == _FROM
+            word = -1 if in_braces else _which_word(text, place, end)
+            if word in (_IMPORT, _EXPORT):  # the next statement: a file of nothing else is read once
+                return -1, -1, -1
+            is_from = word == _FROM
             place = _skip_blank(text, end)
             if is_from and place < text.size and (text[place] == _DOUBLE or text[place] == _SINGLE):
                 end = _string_end(text, place)
@@ -228,22 +235,24 @@ def _reference(text: UInt8Array, word: int, place: int, depth: int) -> tuple[int
 
 
 @njit(cache=True)
-def _after_token(text: UInt8Array, place: int, last: int) -> tuple[int, int]:
+def _after_token(text: UInt8Array, place: int, last: int, barren: int) -> tuple[int, int, int]:
     """First byte after the comment, regular expression, string or single byte that stands here.
 
     Returns:
-        The place, and the last byte that was neither white space nor comment: a letter stands for any value.
+        The place; the last byte that was neither white space nor comment, where a letter stands for any value; and
+        `barren`: before it no regular expression ends, or a line of slashes would be read once for each of them.
     """
     byte = text[place]
     if byte in (_DOUBLE, _SINGLE):
-        return _string_end(text, place), _LETTER
+        return _string_end(text, place), _LETTER, barren
     if byte == _SLASH:
         end = _comment_end(text, place)
         if end > place:
-            return end, last
+            return end, last, barren
         if _BEFORE_EXPRESSION[last]:
-            return _regex_end(text, place), _LETTER
-    return place + 1, last if byte <= _SPACE else byte
+            end, barren = _regex_end(text, place) if place >= barren else (place + 1, barren)
+            return end, _LETTER, barren
+    return place + 1, last if byte <= _SPACE else byte, barren
 
 
 @njit(cache=True)
@@ -259,7 +268,7 @@ def module_references(text: UInt8Array) -> Int64Array:
     """
     found = np.empty((text.size // _SHORTEST_STATEMENT + 1, 4), dtype=np.int64)
     resume_depths = np.empty(_MAX_TEMPLATES, dtype=np.int64)
-    count, templates, depth, place, last = 0, 0, 0, 0, 0
+    count, templates, depth, place, last, barren = 0, 0, 0, 0, 0, 0
     while place < text.size:
         byte = text[place]
         closes_hole = byte == _CLOSE_BRACE and templates > 0 and resume_depths[templates - 1] == depth
@@ -285,5 +294,5 @@ def module_references(text: UInt8Array) -> Int64Array:
             place = end
         else:
             depth = max(0, depth + (byte == _OPEN_BRACE) - (byte == _CLOSE_BRACE))
-            place, last = _after_token(text, place, last)
+            place, last, barren = _after_token(text, place, last, barren)
     return found[:count]

@@ -22,11 +22,12 @@ from spark_jobs.code.source_names import dotted_names, nearest
 
 _PACKAGE: Final = re.compile(rb"^[ \t]*package[ \t]+([\w.`]+)", re.MULTILINE)
 _IMPORT: Final = re.compile(
-    rb"^[ \t]*import[ \t]+([\w.`]+?)(\.\*)?(?:[ \t]+as[ \t]+(\w+))?[ \t]*;?[ \t]*$", re.MULTILINE
+    rb"^[ \t]*import[ \t]+([\w.`]+?)(\.\*)?(?:[ \t]+as[ \t]+(\w+))?[ \t]*+;?[ \t]*+$", re.MULTILINE
 )
 _TYPE: Final = re.compile(rb"^(?:[^\s{}][^\n=(]*?[ \t])?(?:class|interface|object|typealias)[ \t]+(\w+)", re.MULTILINE)
 _MEMBER: Final = re.compile(
-    rb"^(?:[@a-z][^\n=(]*?[ \t])?(?:fun|val|var)[ \t]+(?:<[^\n(]*>[ \t]*)?([\w.<>?*, ]+\.)?(\w+)", re.MULTILINE
+    rb"^(?:[@a-z][^\n=(]{0,256}?[ \t])?(?:fun|val|var)[ \t]+(?:<[^\n(]{0,256}>[ \t]*)?([\w.<>?*, ]{1,256}\.)?(\w+)",
+    re.MULTILINE,
 )
 
 

@@ -21,7 +21,9 @@ from spark_jobs.code.source_names import path_words
 
 # A pattern that begins with a literal is found at the speed of memory; what stands before it is checked afterwards.
 _MOD: Final = re.compile(rb"mod\s+(?:r#)?(\w+)\s*([;{])")
-_USE: Final = re.compile(rb"use\s+((?:::|[\w{*])[^;]{0,8192});")
+_USE: Final = re.compile(  # no `use` inside of one: a file of nothing else is read once
+    rb"(?<![\w#])use\s+((?:::|(?!use\s)[\w{*])[^;u]*+(?:(?!(?<![\w#])use\s)u[^;u]*+)*+);"
+)
 _EXTERN: Final = re.compile(rb"extern\s+crate\s+(?:r#)?(\w+)(?:\s+as\s+(\w+))?\s*;")
 _DEFINED: Final = tuple(
     re.compile(keyword + rb"\s+(?:r#)?([^\W\d]\w*)")
@@ -31,6 +33,7 @@ _MACRO: Final = re.compile(rb"macro_rules!\s*(\w+)")
 _PATH_ATTRIBUTE: Final = re.compile(rb'\bpath\s*=\s*(?:r#*)?"( *)"')
 _TOKENS: Final = re.compile(r"::|\w+|[{},*]")
 _MOST_NESTED: Final = 32
+_MOST_ATTRIBUTES: Final = 16_384  # bytes before an item; they are looked through for every item
 _TEST: Final = re.compile(rb"#\s*\[\s*cfg\s*\(\s*test\s*\)\s*\]")
 
 
@@ -138,6 +141,7 @@ def _begins_word(code: bytes, at: int) -> bool:
 
 def _attributes(code: bytes, begin: int, at: int) -> tuple[int, int]:
     """Where the attributes of the item at a position are: after whatever ends before it."""
+    begin = max(begin, at - _MOST_ATTRIBUTES)
     return max(begin, 1 + max(code.rfind(end, begin, at) for end in (b";", b"{", b"}"))), at
 
 
@@ -175,6 +179,8 @@ def use_tree(tree: str, evidence: str) -> Iterator[Use]:
     segments, alias = list(prefix), ""
     for token, following in zip(tokens, [*tokens[1:], ","], strict=True):
         if token == "{":
+            if len(held) == _MOST_NESTED:
+                return
             held.append(segments)
             segments = list(segments)
         elif token in ",}":

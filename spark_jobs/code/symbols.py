@@ -37,11 +37,13 @@ _IMPORTS_NAME_ALL: Final = frozenset({"Python", "JavaScript", "TypeScript"})
 _HEADERS: Final = "C"
 _STATEMENTS: Final = {
     "Python": re.compile(
-        rb"^[ \t]*(?:from\b[^\n]*?\bimport\b[ \t]*(?:\([^)]*\)|(?:[^\n\\]|\\\n)*)|import\b(?:[^\n\\]|\\\n)*)",
+        rb"^[ \t]*(?:from\b[^\n]*?\bimport\b[ \t]*(?:\([^()]*\)|(?:[^\n\\]|\\\n)*)|import\b(?:[^\n\\]|\\\n)*)",
         re.MULTILINE,
     ),
-    "JavaScript": re.compile(
-        rb"^[ \t]*(?:import|export)\b[^;\"'`]*[\"'][^\n]*|^[^\n]*\b(?:require|import)[ \t]*\([^\n]*", re.MULTILINE
+    "JavaScript": re.compile(  # a statement ends where a line begins with the next one
+        rb"^[ \t]*(?:import|export)\b[^;\"'`\n]*+(?:\n(?![ \t]*(?:import|export)\b)[^;\"'`\n]*+)*+[\"'][^\n]*"
+        rb"|^[^\n]*\b(?:require|import)[ \t]*\([^\n]*",
+        re.MULTILINE,
     ),
 }
 _IMPORT_LINE: Final = re.compile(

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.binding import Binding
+from spark_jobs.lake.excisions import without_excised
 from spark_jobs.lake.keys import config_json, step_key
 from spark_jobs.lake.ledger import Ledger
 from spark_jobs.lake.place import Place
@@ -103,7 +104,7 @@ def _task(ledger: Ledger, binding: Binding, place: Place, increment: int | None,
     )
     rows = [ledger.places(table).get(place.key) for table in binding.tables]
     if any(row is None or row.step_key != key for row in rows):
-        yield Task(place, increment, key, reads)
+        yield Task(place, increment, key, without_excised(ledger, binding, reads))
 
 
 def _intake_task(ledger: Ledger, binding: Binding) -> Iterator[Task]:

@@ -15,13 +15,14 @@ names; where others are installed it is made again (a few seconds) and not store
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -246,16 +247,28 @@ class _Comparison:
     def _ids(self, file_text: str, probes: Sequence[str]) -> Iterable[tuple[list[int], list[int]]]:
         """Ids of the reference and of the fast encoder."""
         reference = load_reference(file_text)
-        try:
+        with _refusing("the fast encoder does not load it"):
             fast = self._load_fast(file_text)
-        except Exception as error:  # whatever a foreign library has against a tokenizer
-            raise _RefusedError(f"the fast encoder does not load it: {str(error).splitlines()[0]}") from error
         for start in range(0, len(probes), _BATCH):
             batch = list(probes[start : start + _BATCH])
             self.probe_count += len(batch)
             expected = reference.encode_batch_fast(batch, add_special_tokens=False)
-            for probe, encoding in zip(batch, expected, strict=True):
-                yield encoding.ids, fast.encode(probe.encode()).tolist()
+            with _refusing("the fast encoder fails on a probe"):
+                found = [fast.encode(probe.encode()).tolist() for probe in batch]
+            for encoding, ids in zip(expected, found, strict=True):
+                yield encoding.ids, ids
+
+
+@contextlib.contextmanager
+def _refusing(what: str) -> Iterator[None]:
+    """Turn whatever a foreign library raises into a refusal; a panic of Rust is no `Exception`."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        said = next(iter(str(error).splitlines()), "") or type(error).__name__
+        raise _RefusedError(f"{what}: {said}") from error
 
 
 def _vocabulary_probes(file_text: str, excluded: set[int]) -> list[str]:

@@ -1,5 +1,6 @@
 """Excise: documents leave a packed table for good, and no other row changes its ordinal.
 
+    list      in `system.excisions`, so that whatever is packed later leaves the documents out (`lake.excisions`)
     find      windows that hold the documents, by their segments; the files that hold those windows
     rewrite   these files alone, on a branch, audited like any write
     publish   one commit: main moves to the new snapshot, and the property `headrace.successors` says of every snapshot
@@ -8,8 +9,8 @@
 
 A crash leaves the table as it was before the one commit, or as it is after it. Tags (what blends have pinned) are then
 moved to the successor, so that maintenance may drop the old files; whatever a crash left of that is done by the next
-call. The documents' texts and tokens stay in their own tables: a new generation would pack them again, so a revoked
-document is taken out of its source as well.
+call. The property `headrace.excised` counts the documents taken out of the table since it was made; Blender tells it.
+Texts, tokens and all else that is known of the documents stay in their own tables (docs/packing.md says what to do).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from pyiceberg.table.update import AssertTableUUID, SetSnapshotRefUpdate
 from spark_jobs.exceptions import InputError, StepRunError
 from spark_jobs.lake.catalogue import GENERATION_PROPERTY, catalogue_errors, commit, load_table, spark_identifier
 from spark_jobs.lake.digest import DataVersion, digest_columns, row_hash, version_of
+from spark_jobs.lake.excisions import record_excisions
 from spark_jobs.lake.failures import failure_line
 from spark_jobs.lake.lease import table_leases
 from spark_jobs.lake.materialization import Materialization
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SUCCESSORS_PROPERTY = "headrace.successors"
+EXCISED_PROPERTY = "headrace.excised"
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ def successors(table: IcebergTable) -> dict[int, int]:
 
 
 def excise(lake: Lake, identifier: str, doc_ids: Collection[str]) -> Excised:
-    """Take documents out of a packed table.
+    """Take documents out of a packed table, and keep them out of what is packed into it later.
 
     Raises:
         InputError: there is no such table.
@@ -98,6 +101,7 @@ def excise(lake: Lake, identifier: str, doc_ids: Collection[str]) -> Excised:
             )
         packed_facts(identifier, table)
         wanted = frozenset(doc_ids)
+        record_excisions(lake.catalogue, identifier, wanted, lake.run_id)
         runs: dict[OrdinalRun, None] = {}
         found = Excised(identifier)
         ordinals, seen, tokens = [], set(), 0
@@ -156,7 +160,11 @@ def _rewrite(lake: Lake, identifier: str, table: IcebergTable, runs: list[Ordina
         if number >= first
     ]
     mapping = _mapping(table, generation, written.snapshot_id)
-    publish(lake.catalogue, written, replace(recorded[-1], inputs={}), {SUCCESSORS_PROPERTY: json.dumps(mapping)})
+    properties = {
+        SUCCESSORS_PROPERTY: json.dumps(mapping),
+        EXCISED_PROPERTY: str(int(table.properties.get(EXCISED_PROPERTY, "0")) + len(doc_ids)),
+    }
+    publish(lake.catalogue, written, replace(recorded[-1], inputs={}), properties)
     lake.ledger.record(recorded)
     return Excised(
         identifier,

@@ -12,6 +12,7 @@ import pytest
 
 from dagster_project.cli import run_command
 from dagster_project.trace import Tracer, file_bytes
+from spark_jobs.lake.excisions import excised_documents
 from tests.dagster_project.traced_lake import PACKED, SIZE, SOURCES, TracedLake, make
 
 Said = pytest.CaptureFixture[str]
@@ -152,6 +153,15 @@ def test_mistakes_are_told_in_one_line(capfd: Said, arguments: tuple[str, ...], 
     assert run_command(list(arguments)) == 2
     out, err = capfd.readouterr()
     assert out == "" and err.count("\n") == 1 and message in err
+
+
+def test_a_document_that_no_table_holds_is_kept_out_of_those_to_come(lake: TracedLake, capfd: Said) -> None:
+    """`excise` lists it for all packed tables, or for the one that is named, and says that none holds it."""
+    everywhere, here = "0" * 31 + "e", "0" * 31 + "f"
+    assert f"{PACKED}: holds none of them" in printed(capfd, "excise", "--yes", "--table", PACKED, here)
+    assert "in no packed table" in printed(capfd, "excise", "--yes", everywhere)
+    assert excised_documents(lake.catalogue, None) == {everywhere}
+    assert excised_documents(lake.catalogue, PACKED) == {everywhere, here}
 
 
 def test_a_tokenizer_that_spells_no_bytes_is_traced_by_its_offsets(tmp_path: Path) -> None:

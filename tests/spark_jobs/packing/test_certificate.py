@@ -62,6 +62,22 @@ class WrongAt(FastEncoder):
         return super().encode(b"" if data == self.text else data)
 
 
+class PanicException(BaseException):
+    """Stands for a panic of Rust, which Python sees as no `Exception`."""
+
+
+class PanicsAt(Reference):
+    """An encoder that panics over one text."""
+
+    text = b"?'s"
+
+    def encode(self, data: bytes) -> Int32Array:
+        """Ids, but for one text."""
+        if data == self.text:
+            raise PanicException("index out of bounds: the len is 3\nnote: run with a backtrace")
+        return super().encode(data)
+
+
 @cache
 def certified(splitting: str) -> Certificate:
     """The certificate of the small tokenizer."""
@@ -192,6 +208,41 @@ def test_tokenizers_that_probes_do_not_know_are_refused() -> None:
     assert "(byte_fallback)" in refusal_of(changed(file, model={**model, "byte_fallback": True}))
     assert "lacks a byte" in refusal_of(changed(file, model=lacking))
     assert "'<think>'" in refusal_of(greedy.to_str())
+
+
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [
+        (PanicException("called `unwrap()` on a `None` value\nnote"), "called `unwrap()` on a `None` value"),
+        (PanicException(), "PanicException"),
+        (RuntimeError("unknown model"), "unknown model"),
+    ],
+)
+def test_an_encoder_that_does_not_load_a_tokenizer_is_no_fast_path(raised: BaseException, said: str) -> None:
+    """Whatever it raises, a panic as well, the certificate refuses with its first line."""
+
+    def load(file_text: str) -> Reference:
+        raise raised
+
+    assert certify(trained_tokenizer(), load).refusal == f"the fast encoder does not load it: {said}"
+
+
+def test_an_encoder_that_panics_over_a_text_is_no_fast_path() -> None:
+    """The same for a panic while it encodes a probe."""
+    found = certify(trained_tokenizer(), PanicsAt)
+    assert found.refusal == "the fast encoder fails on a probe: index out of bounds: the len is 3"
+    assert found.excluded == ()
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
+def test_who_stops_the_process_is_not_taken_for_a_fault(stop: type[BaseException]) -> None:
+    """An interrupt goes through."""
+
+    def load(file_text: str) -> Reference:
+        raise stop
+
+    with pytest.raises(stop):
+        certify(trained_tokenizer(), load)
 
 
 def test_without_a_fast_encoder_there_is_no_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,23 +14,54 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog
 
+from blender_service import packed_table as blender
+from blender_service.serving import Blender
+from blender_service.specification import BlendSpec, SourceSpec
+from spark_jobs.code.ordered import ORDERED
 from spark_jobs.exceptions import ConfigError, InputError
 from spark_jobs.lake.binding import Binding
 from spark_jobs.lake.digest import digest
+from spark_jobs.lake.excisions import EXCISIONS, excised_documents, record_excisions
 from spark_jobs.lake.ledger import Ledger
 from spark_jobs.lake.maintenance import expire
 from spark_jobs.lake.materialize import Lake, materialize
+from spark_jobs.lake.tables import Table
 from spark_jobs.packing.excise import excise, successors
 from spark_jobs.packing.excision import excise_windows
 from spark_jobs.packing.ordinals import find_windows, ordinal_runs
 from spark_jobs.packing.packed import packed_step
 from spark_jobs.packing.packed_config import PackedConfig
+from spark_jobs.packing.tokenizer import TOKENIZER
+from spark_jobs.packing.tokens import TOKENS
 from spark_jobs.packing.windows import WINDOWS_SCHEMA
+from spark_jobs.step import NoConfig, Scope, step
 from tests.conftest import LakeAt
-from tests.spark_jobs.packing.test_packed import ORDERED_SCHEMA, TOKENS_SCHEMA, L, arrow, corpus, line_tokenizer
+from tests.spark_jobs.packing.test_packed import (
+    END,
+    ORDERED_SCHEMA,
+    TOKENS_SCHEMA,
+    Corpus,
+    L,
+    arrow,
+    corpus,
+    line_tokenizer,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 TABLE = f"main.packed_code_{L}"
 PADDING = 1
+TOKENIZER_SCHEMA = pa.schema(
+    {
+        "sha256": pa.string(),
+        "vocabulary_size": pa.int32(),
+        "end_of_document_id": pa.int32(),
+        "padding_id": pa.int32(),
+        "special_tokens": pa.map_(pa.string(), pa.int32()),
+        "file": pa.string(),
+    }
+)
 Rows = dict[int, dict[str, Any]]
 
 
@@ -75,34 +107,13 @@ def _padded(ids: list[int]) -> list[int]:
     return ids + [PADDING] * (16 - len(ids))
 
 
-def pack(lake: Lake, folder: Path, seed: int, increment: int, version: int = 0) -> None:
-    """Materialize one increment of the packed table from Parquet files."""
-    made = corpus(seed)
+def written(folder: Path, made: Corpus, increment: int) -> dict[str, str]:
+    """Inputs of the packed table as Parquet files, by name."""
+    tokenizer = ("ab" * 32, 100_000, END, PADDING, [], line_tokenizer())
     tables = {
         "tokens": arrow(made.tokens, TOKENS_SCHEMA),
         "ordered": arrow(made.ordered, ORDERED_SCHEMA),
-        "tokenizer": pa.Table.from_pylist(
-            [
-                {
-                    "sha256": "ab" * 32,
-                    "vocabulary_size": 100_000,
-                    "end_of_document_id": 0,
-                    "padding_id": PADDING,
-                    "special_tokens": [],
-                    "file": line_tokenizer(),
-                }
-            ],
-            schema=pa.schema(
-                {
-                    "sha256": pa.string(),
-                    "vocabulary_size": pa.int32(),
-                    "end_of_document_id": pa.int32(),
-                    "padding_id": pa.int32(),
-                    "special_tokens": pa.map_(pa.string(), pa.int32()),
-                    "file": pa.string(),
-                }
-            ),
-        ),
+        "tokenizer": arrow([tokenizer], TOKENIZER_SCHEMA),
     }
     inputs = {}
     for name, table in tables.items():
@@ -110,8 +121,39 @@ def pack(lake: Lake, folder: Path, seed: int, increment: int, version: int = 0) 
         if not path.exists():  # its time is part of the step key
             pq.write_table(table, path)
         inputs[name] = str(path)
+    return inputs
+
+
+def pack(lake: Lake, folder: Path, seed: int, increment: int, version: int = 0) -> None:
+    """Materialize one increment of the packed table from Parquet files."""
+    inputs = written(folder, corpus(seed), increment)
     config = PackedConfig(dataset="code", window_tokens=L, rows_per_file=5, seed=version)
     materialize(lake, Binding(packed_step("code", L), "main", inputs, config, only=increment))
+
+
+def land(lake: Lake, declared: Table, path: str, increment: int) -> None:
+    """Make an increment of a lake table of the rows of a file."""
+    scope = Scope.FROZEN if declared is TOKENIZER else Scope.INCREMENT
+
+    @step(version="1", scope=scope, tables=(replace(declared, checks=(), proofs=()),), name=declared.name)
+    def landed(rows: DataFrame) -> DataFrame:
+        return rows
+
+    materialize(lake, Binding(landed, "main", {"rows": path}, NoConfig(), only=increment))
+
+
+def pack_in_lake(lake: Lake, window_tokens: int, seed: int = 0) -> dict[str, list[int]]:
+    """Bring a packed table up to date with tables of the lake; gives the ids of every document in it."""
+    inputs = {name: f"main.{name}" for name in ("tokens", "ordered", "tokenizer")}
+    config = PackedConfig(dataset="code", window_tokens=window_tokens, seed=seed)
+    materialize(lake, Binding(packed_step("code", window_tokens), "main", inputs, config, clock="main.tokens"))
+    windows = lake.catalogue.load_table(f"main.packed_code_{window_tokens}").scan().to_arrow().to_pylist()
+    pieces: dict[str, dict[int, list[int]]] = {}
+    for row in windows:
+        for part in row["segments"]:
+            ids = row["input_ids"][part["window_start"] :][: part["token_count"]]
+            pieces.setdefault(part["doc_id"], {})[part["document_start"]] = ids
+    return {doc_id: [id_ for start in sorted(own) for id_ in own[start]] for doc_id, own in pieces.items()}
 
 
 def rows(catalogue: Catalog) -> Rows:
@@ -161,6 +203,8 @@ def test_excised_documents_are_gone_and_all_else_is_as_it_was(lake_at: LakeAt, t
     assert set(successors(head).values()) == {done.new_snapshot_id}
     assert head.refs()["blend_1"].snapshot_id == done.new_snapshot_id
     assert done.tags_moved == ("blend_1",)
+    assert blender.successor_of(head, first.snapshot_id) == done.new_snapshot_id
+    assert head.properties[blender.EXCISED] == str(len(set(gone))), "what Blender tells of a source"
     assert head.properties["headrace.generation"] == generation
     ledger = Ledger(lake.catalogue)
     ledger.refresh()
@@ -174,11 +218,57 @@ def test_excised_documents_are_gone_and_all_else_is_as_it_was(lake_at: LakeAt, t
 
     pack(lake, tmp_path, seed=3, increment=2)
     assert len(rows(lake.catalogue)) > len(after)
-    second = excise(lake, TABLE, [next(s["doc_id"] for s in after[1]["segments"])])
-    assert set(successors(lake.catalogue.load_table(TABLE)).values()) == {second.new_snapshot_id}
+    second = excise(lake, TABLE, [gone[0], next(s["doc_id"] for s in after[1]["segments"])])
+    head = lake.catalogue.load_table(TABLE)
+    assert set(successors(head).values()) == {second.new_snapshot_id}
+    assert head.properties[blender.EXCISED] == str(len(set(gone)) + 1), "a document counts once"
     assert expire(lake.session(), lake.catalogue, TABLE, _later()) > 0
     assert not any(file in _all_files(tmp_path / "lake") for file in files_before - files_after)
     assert list(find_windows(TABLE, lake.catalogue.load_table(TABLE), gone)) == []
+
+
+def test_what_is_packed_later_leaves_excised_documents_out(lake_at: LakeAt, tmp_path: Path) -> None:
+    """Tokens still hold them; a table packed anew, one of another length and later increments have all but them."""
+    lake = lake_at(tmp_path / "lake")
+    own = _landed(lake, tmp_path, 0)
+    assert pack_in_lake(lake, L) == own
+    blend = Blender(lake.catalogue).create(BlendSpec((SourceSpec(TABLE, name="code"),), seed=1))
+    here, everywhere, unknown = sorted(own)[3], sorted(own)[9], "f" * 32
+    record_excisions(lake.catalogue, None, [everywhere, unknown], "test")
+    excise(lake, TABLE, [here, everywhere])
+    assert Blender(lake.catalogue).excised_documents(blend.blend_id) == {"code": 2}
+    assert pack_in_lake(lake, L) == _without(own, here, everywhere), "nothing is computed again"
+    assert pack_in_lake(lake, 2 * L) == _without(own, everywhere), "a table that was not there yet"
+
+    more = _landed(lake, tmp_path, 1)
+    late = min(more)
+    record_excisions(lake.catalogue, None, [late], "test")
+    assert pack_in_lake(lake, L, seed=1) == _without(own | more, here, everywhere, late), "packed anew, and appended to"
+
+
+def _landed(lake: Lake, folder: Path, increment: int) -> dict[str, list[int]]:
+    """Make an increment of the tables that packing reads; gives what it should pack."""
+    made = corpus(increment + 1, documents=30)
+    paths = written(folder, made, increment)
+    for declared in (TOKENS, ORDERED, *([TOKENIZER] if increment == 0 else [])):
+        land(lake, declared, paths[declared.name], increment)
+    return {doc_id: [*ids, END] for doc_id, ids in made.own_ids().items() if ids}
+
+
+def _without(own: dict[str, list[int]], *doc_ids: str) -> dict[str, list[int]]:
+    return {doc_id: ids for doc_id, ids in own.items() if doc_id not in doc_ids}
+
+
+def test_excisions_are_listed_once(lake_at: LakeAt, tmp_path: Path) -> None:
+    """For one table or for all; what is out of all is not listed again for one."""
+    catalogue = lake_at(tmp_path / "lake").catalogue
+    assert excised_documents(catalogue, TABLE) == frozenset()
+    assert record_excisions(catalogue, TABLE, ["a", "b", "a"], "test") == 2
+    assert record_excisions(catalogue, None, ["b", "c"], "test") == 2
+    assert record_excisions(catalogue, TABLE, ["a", "b", "c"], "test") == 0
+    assert excised_documents(catalogue, TABLE) == {"a", "b", "c"}
+    assert excised_documents(catalogue, "main.another") == excised_documents(catalogue, None) == {"b", "c"}
+    assert catalogue.load_table(EXCISIONS).scan().to_arrow().num_rows == 4
 
 
 def _later() -> Any:

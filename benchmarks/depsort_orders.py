@@ -1,0 +1,124 @@
+"""How many true edges each way of ordering satisfies: path, chance, symbols, depth first, imports, both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from spark_jobs.code.dependency import KINDS, Dependency, Repository
+from spark_jobs.code.graph import strong_components
+from spark_jobs.code.order import Edges, order_files
+from spark_jobs.code.policy import Policy
+from spark_jobs.code.repository_edges import merged
+from spark_jobs.code.symbols import symbol_edges
+from spark_jobs.code.syntax_child import SyntaxChild, SyntaxLimits
+
+Int64Array = npt.NDArray[np.int64]
+Pairs = Iterable[tuple[int, int]]
+RANDOM_SEEDS = 5
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """What the truth speaks of: files, or packages that stand where their first file stands.
+
+    Attributes:
+        of_file: (N,) node of every file, -1 for a file that places none.
+        count: nodes.
+    """
+
+    of_file: Int64Array
+    count: int
+
+    @classmethod
+    def files(cls, count: int) -> Nodes:
+        """Every file is a node."""
+        return cls(np.arange(count), count)
+
+    def places(self, file_places: Int64Array) -> Int64Array:
+        """(count,) place of every node; one without files comes last."""
+        found = np.full(self.count, len(file_places), dtype=np.int64)
+        placing = self.of_file >= 0
+        np.minimum.at(found, self.of_file[placing], file_places[placing])
+        return found
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Shares of the true edges between components whose needed end comes first, by the way of ordering."""
+
+    path: float
+    random: float
+    symbols: float
+    depth_first: float
+    imports: float
+    both: float
+    acyclic_count: int
+    circle_share: float
+    circle_count: int
+
+    def cells(self) -> str:
+        """Cells of a Markdown row, from `path` to `circles`."""
+        circles = f"{self.circle_share:.2f} of {self.circle_count:,}" if self.circle_count else "none"
+        return (
+            f"{self.path:.3f} | {self.random:.3f} | {self.symbols:.3f} | {self.depth_first:.4f} | "
+            f"**{self.imports:.4f}** | {self.both:.4f} | {circles}"
+        )
+
+
+def order_shares(
+    repository: Repository,
+    found: Sequence[Dependency],
+    truth: Pairs,
+    nodes: Nodes | None = None,
+    policy: Policy = "dependencies_first",
+) -> Shares:
+    """Order a repository in every way, and count.
+
+    Args:
+        repository: its files.
+        found: what the language's own rules find.
+        truth: (needs, needed) by node.
+        nodes: what the truth speaks of; files by default.
+        policy: that of `symbols`, `imports` and `both`.
+
+    Returns:
+        The shares; of edges inside components that of `imports`.
+    """
+    nodes = nodes or Nodes.files(len(repository.paths))
+    pairs = np.array(sorted(truth), dtype=np.int64).reshape(-1, 2)
+    component = strong_components(pairs[:, 0].copy(), pairs[:, 1].copy(), nodes.count)
+    inside = component[pairs[:, 0]] == component[pairs[:, 1]]
+    with SyntaxChild(SyntaxLimits()) as child:
+        named = symbol_edges(repository, (), child.definitions, alone=True).dependencies
+    imports, symbols, both = arrays_of(found), arrays_of(named), arrays_of(merged([*found, *named]))
+
+    def share(of: Int64Array, by: Edges, how: Policy, seed: int = 0) -> float:
+        return satisfied(nodes.places(order_files(repository.paths, by, how, seed)), of)
+
+    acyclic, circles = pairs[~inside], pairs[inside]
+    return Shares(
+        path=share(acyclic, imports, "path"),
+        random=float(np.mean([share(acyclic, imports, "random", seed) for seed in range(RANDOM_SEEDS)])),
+        symbols=share(acyclic, symbols, policy),
+        depth_first=share(acyclic, imports, "depth_first"),
+        imports=share(acyclic, imports, policy),
+        both=share(acyclic, both, policy),
+        acyclic_count=len(acyclic),
+        circle_share=share(circles, imports, policy),
+        circle_count=len(circles),
+    )
+
+
+def arrays_of(found: Sequence[Dependency]) -> Edges:
+    """Dependencies as the order takes them."""
+    table = np.array([(edge.needs, edge.needed, KINDS.index(edge.kind)) for edge in found], dtype=np.int64)
+    return Edges(*table.reshape(-1, 3).T.copy())
+
+
+def satisfied(places: Int64Array, pairs: Int64Array) -> float:
+    """Share of (E, 2) pairs (needs, needed) whose needed end comes first; 1 for none."""
+    return float((places[pairs[:, 1]] < places[pairs[:, 0]]).mean()) if len(pairs) else 1.0

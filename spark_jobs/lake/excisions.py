@@ -1,0 +1,115 @@
+"""Documents that were taken out of packed tables for good: `system.excisions`, and how later computations heed it.
+
+An excision rewrites the windows that are there. What is computed later (an increment that is new, a table that is
+packed anew after a change of config or code, another window length) comes from tokens, where the document still is. So
+steps whose rows are numbered read their inputs without the documents that are listed here:
+
+    table is null         the document is out of every packed table, those to come included
+    table is an identifier  out of that one alone
+
+The list is no input: it is in no step key, so what was computed before stays as it was excised and is not computed
+again. To let a document in again, delete its rows here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import EqualTo, IsNull, Or
+
+from spark_jobs.lake.binding import Binding
+from spark_jobs.lake.catalogue import SCOPE_PROPERTY, ensure_table, load_table, spark_identifier
+from spark_jobs.lake.ledger import Ledger
+from spark_jobs.lake.reads import Read, Reads, is_path
+from spark_jobs.lake.tables import Column, Table
+
+EXCISIONS = "system.excisions"
+_DOC_ID = "doc_id"
+
+_DECLARED = Table(
+    name="excisions",
+    comment="Documents taken out of packed tables for good: they are left out of whatever is packed later.",
+    columns=(
+        Column("doc_id!", "string", "identity of the document"),
+        Column("table", "string", "packed table that it is out of; null: all, those to come included"),
+        Column("run_id!", "string", "command that took it out"),
+        Column("recorded_at!", "timestamptz", "when the row was written"),
+    ),
+    key=(),
+)
+
+
+def record_excisions(
+    catalogue: Catalog, table: str | None, doc_ids: Collection[str], run_id: str, now: datetime | None = None
+) -> int:
+    """List documents as out of a packed table, or of all.
+
+    Args:
+        catalogue: the lake's.
+        table: the packed table; None for all.
+        doc_ids: the documents; those that are listed already are left.
+        run_id: of the command.
+        now: time written beside them; the clock's by default.
+
+    Returns:
+        Rows that were written.
+    """
+    listed = ensure_table(catalogue, EXCISIONS, _DECLARED, {SCOPE_PROPERTY: "excisions"})
+    new = sorted(set(doc_ids) - excised_documents(catalogue, table))
+    if new:
+        moment = now or datetime.now(UTC)
+        rows = [{"doc_id": doc_id, "table": table, "run_id": run_id, "recorded_at": moment} for doc_id in new]
+        listed.append(pa.Table.from_pylist(rows, schema=listed.schema().as_arrow()))
+    return len(new)
+
+
+def excised_documents(catalogue: Catalog, table: str | None) -> frozenset[str]:
+    """Documents that are out of a packed table, or (None) out of all."""
+    listed = load_table(catalogue, EXCISIONS)
+    if listed is None or listed.current_snapshot() is None:
+        return frozenset()
+    everywhere = IsNull("table")
+    condition = everywhere if table is None else Or(everywhere, EqualTo("table", table))
+    return frozenset(listed.scan(condition, selected_fields=(_DOC_ID,)).to_arrow().column(_DOC_ID).to_pylist())
+
+
+def without_excised(ledger: Ledger, binding: Binding, reads: Reads) -> Reads:
+    """What a step reads, without the documents that are out of its table.
+
+    Only steps with numbered rows leave documents out, and only of inputs that have a `doc_id`. Files of Parquet are
+    given as they are.
+
+    Args:
+        ledger: through which tables are seen.
+        binding: the step and its table.
+        reads: what it would read.
+
+    Returns:
+        The same reads with a condition, pinned to the list as it is now.
+    """
+    listed = ledger.table(EXCISIONS) if binding.step.numbered else None
+    snapshot = listed.current_snapshot() if listed is not None else None
+    if snapshot is None:
+        return reads
+    condition = (
+        f"{_DOC_ID} NOT IN (SELECT {_DOC_ID} FROM {spark_identifier(EXCISIONS)} VERSION AS OF {snapshot.snapshot_id} "
+        f"WHERE `table` IS NULL OR `table` = '{binding.tables[0]}')"
+    )
+    return {
+        parameter: tuple(_narrowed(read, condition) if _names_documents(ledger, read) else read for read in parts)
+        for parameter, parts in reads.items()
+    }
+
+
+def _names_documents(ledger: Ledger, read: Read) -> bool:
+    table = None if is_path(read.table) else ledger.table(read.table)
+    return table is not None and _DOC_ID in table.schema().column_names
+
+
+def _narrowed(read: Read, condition: str) -> Read:
+    """A read with one condition more."""
+    return replace(read, predicate=condition if read.predicate is None else f"({read.predicate}) AND {condition}")

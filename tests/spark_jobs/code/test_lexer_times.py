@@ -1,0 +1,59 @@
+"""A file that nobody wrote by hand costs no more than its size: resolvers and symbols read each byte a few times."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from spark_jobs.code.definitions import Definitions
+from spark_jobs.code.resolvers import RESOLVERS
+from spark_jobs.code.symbols import read_uses
+from tests.spark_jobs.code.made_repository import check, repository_of
+
+SIZE = 500_000
+MOST_SECONDS = 2.0  # of the processor; half a megabyte of code takes a hundredth of that
+
+# Path, how the file begins, what is repeated to half a megabyte, and how it ends. Most took from 5 s to hours once.
+FILES = [
+    ("a.py", "", "from a import (\n", ""),
+    ("a.js", "", "import ", ""),
+    ("a.js", "", "import type a, ", ""),
+    ("a.js", "", "export * ", ""),
+    ("a.js", "", "export \n", ""),
+    ("a.js", "", "=/[", ""),
+    ("a.js", "=/", "[/] ", ""),
+    ("a.ts", "", "import a,\n", ""),
+    ("a.go", "", "import (\n", ""),
+    ("a.go", "import (\n", "a", "\n)"),
+    ("a.go", "", "var (\n", ""),
+    ("go.mod", "", "\n", ""),
+    ("A.java", "", "import a\n", ""),
+    ("A.java", "", "a.", "B"),
+    ("A.java", "import a", " ", "b;"),
+    ("a.kt", "import a", " ", "! "),
+    ("a.kt", "@a ", "fun < ", ""),
+    ("src/lib.rs", "", "mod a;", ""),
+    ("src/lib.rs", "", "use a", ""),
+    ("src/lib.rs", "", "use a::{", ";"),
+    ("src/lib.rs", "", "use " + "a::{" * 1000 + "b," * 2000 + ";", ""),
+    ("package.json", "", '"\\', ""),
+    ("a.c", "", '#include "', ""),
+    ("a.c", "", 'R"a(', ""),
+]
+
+
+@pytest.mark.parametrize(("path", "begins", "repeated", "ends"), FILES)
+def test_time_grows_with_the_size_alone(path: str, begins: str, repeated: str, ends: str) -> None:
+    """Openings without an end, words without their rest, blanks without a line: the seconds of half a megabyte."""
+    beside = {"a.js": "b.js", "a.ts": "b.ts"}.get(path, "main.go" if path == "go.mod" else "b.js")
+    for size in (1_000, SIZE):  # the first one loads what is compiled
+        made = repository_of({path: begins + repeated * (size // len(repeated)) + ends, beside: ""})
+        at = made.paths.index(path)
+        started = time.process_time()
+        for resolver in RESOLVERS:
+            check(made, resolver(made))
+        if made.languages[at] is not None:
+            read_uses(str(made.languages[at]), made.texts[at].encode(), Definitions((), ()))
+        seconds = time.process_time() - started
+    assert seconds < MOST_SECONDS

@@ -54,26 +54,23 @@ logger = logging.getLogger(__name__)
 Int64Array = npt.NDArray[np.int64]
 Batches = Iterable[pa.RecordBatch]
 
-KERNELS = (
-    "spark_jobs.lake.late_columns",
-    *(
-        f"spark_jobs.packing.{module}"
-        for module in (
-            "affinity",
-            "conservation",
-            "cutting",
-            "histogram_plan",
-            "line_cuts",
-            "packed_config",
-            "permutation",
-            "placement",
-            "runs",
-            "sequences",
-            "token_loops",
-            "units",
-            "windows",
-        )
-    ),
+KERNELS = tuple(
+    f"spark_jobs.packing.{module}"
+    for module in (
+        "affinity",
+        "conservation",
+        "cutting",
+        "histogram_plan",
+        "line_cuts",
+        "packed_config",
+        "permutation",
+        "placement",
+        "runs",
+        "sequences",
+        "token_loops",
+        "units",
+        "windows",
+    )
 )
 _FILE_ROWS = 1 << 14  # rows of a data file that one task cuts: more than a row group holds, so few are read twice
 _KEYS = ["shard", "doc_id"]

@@ -51,14 +51,8 @@ SILENCE_SECONDS: Final = 120.0  # a cold cache on slow storage may take most of 
 LIVE_WAIT_SECONDS: Final = 3600.0
 BLENDS: Final = "/headrace.blender.v1.BlendService/"
 READ_BLEND: Final = "/headrace.blender.v1.RowService/ReadBlend"
-WINDOW_BYTES: Final = 8 << 20
-FRAME_BYTES: Final = 1 << 20
 OPTIONS: Final = (
     ("grpc.max_receive_message_length", -1),
-    # What the transport takes for a reader that takes nothing: by its own estimate it may be 32 MiB and more a stream.
-    ("grpc.http2.bdp_probe", 0),
-    ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
-    ("grpc.http2.max_frame_size", FRAME_BYTES),
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.initial_reconnect_backoff_ms", 100),

@@ -7,9 +7,9 @@ and doubles them while each is taken at once and much was taken before; one that
     sent so far    0          16 MiB     32 MiB      64 MiB
     message        256 KiB    512 KiB    1 MiB       2 MiB                      1 MiB      512 KiB
 
-What was sent counts because the transport takes 8 MiB for a reader that takes nothing (another client than ours may
-let it take 32), and as promptly as any reader would. Besides, all streams of a server share `IN_FLIGHT_BYTES`: the more
-there are, the smaller the messages of each; a share depends on their number alone, so none waits for another.
+What was sent counts because the transport takes 4 to 32 MiB, by its own estimate, for a reader that takes nothing, and
+as promptly as any reader would. Besides, all streams of a server share `IN_FLIGHT_BYTES`: the more there are, the
+smaller the messages of each; a share depends on their number alone, so none waits for another.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ import pytest
 from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2, rows_pb2_grpc
 from pyiceberg.catalog import Catalog
 
-from blender_service.client import WINDOW_BYTES, Blend, BlenderClient, connect
+from blender_service.client import Blend, BlenderClient, connect
 from blender_service.exceptions import (
     BlenderError,
     BlendNotFoundError,
@@ -268,7 +268,7 @@ def test_closing_a_client_ends_its_waits(serve: Serve, blend: Blend) -> None:
 def test_a_slow_reader_holds_back_the_server(
     serve: Serve, lake: Catalog, prose: PackedFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a blend without end the server gathers what fits into the client's window, then waits for the reader."""
+    """Of a blend without end the server gathers what fits into the connection's window, then waits for the reader."""
     gathered: list[int] = []
     frame = Chunk.message
 
@@ -289,7 +289,7 @@ def test_a_slow_reader_holds_back_the_server(
             before = len(gathered)
             time.sleep(1)
         stream.close()
-    assert WINDOW_BYTES // 2 < sum(gathered) < 2 * WINDOW_BYTES  # the sockets hold some, too
+    assert 0 < sum(gathered) < 64 << 20  # the transport's own estimate goes to some 32 MiB
 
 
 def test_a_taken_port_is_one_line(serve: Serve, lake: Catalog, code: PackedFixture) -> None:

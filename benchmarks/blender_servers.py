@@ -17,6 +17,7 @@ from pathlib import Path
 import grpc
 from pyiceberg.catalog import load_catalog
 
+from blender_service.allocation import use_one_heap
 from blender_service.operation import OperationConfig
 from blender_service.server import OPTIONS, start
 
@@ -25,6 +26,7 @@ def serve_blends(warehouse: str, folder: str) -> None:
     """Serve the blends of a lake."""
     uri = f"sqlite:///{warehouse}/catalog.db?timeout=30"
     catalogue = load_catalog("lake", type="sql", uri=uri, warehouse=warehouse)
+    use_one_heap()  # as `headrace serve` does
     with start(catalogue, operation=OperationConfig(cache_folder=Path(folder))) as server:
         print(server.port, flush=True)
         sys.stdin.read()

@@ -15,7 +15,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,21 +37,16 @@ _new_bytes = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize
 _address_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(("PyBytes_AsString", ctypes.pythonapi))
 
 
-class Message:
-    """A message being written: all of `payload` must be filled, and nobody may view it any more at `finish`."""
+class Message(NamedTuple):
+    """A message being written: whoever gives `content` on must have filled its payload before.
 
-    def __init__(self, start: bytes, payload_bytes: int) -> None:
-        """Begin with `start`, and leave `payload_bytes` to be filled: zeros there would cost as much as a copy."""
-        self._content: bytes = _new_bytes(None, len(start) + payload_bytes)
-        whole = (ctypes.c_char * len(self._content)).from_address(_address_of(self._content))
-        view = memoryview(whole).cast("B")
-        view[: len(start)] = start
-        self.payload = view[len(start) :]
+    Attributes:
+        content: the whole message.
+        payload_address: where its last field's bytes lie, as many as it was begun with.
+    """
 
-    def finish(self) -> bytes:
-        """Give the message's bytes, without a copy."""
-        self.payload.release()
-        return self._content
+    content: bytes
+    payload_address: int
 
 
 @functools.lru_cache(4096)
@@ -74,9 +69,16 @@ def bytes_field(field: int, content: bytes) -> bytes:
     return varint(field << 3 | LENGTH_DELIMITED) + varint(len(content)) + content if content else b""
 
 
-def array_field(field: int, array: NDArray[np.generic]) -> bytes:
-    """Write an array as its little-endian bytes."""
-    return bytes_field(field, np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).tobytes())
+def array_field(field: int, array: NDArray[np.generic]) -> tuple[bytes, memoryview]:
+    """Write an array as its little-endian bytes: two pieces to be joined, so that they are copied once."""
+    little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+    return (_length_tag(field, little.nbytes) if little.nbytes else b""), little.data
+
+
+@functools.lru_cache(4096)
+def _length_tag(field: int, byte_count: int) -> bytes:
+    """Begin a field of so many bytes."""
+    return varint(field << 3 | LENGTH_DELIMITED) + varint(byte_count)
 
 
 def begin_message(padded: tuple[int, int], head: bytes, payload_field: int, payload_bytes: int) -> Message:
@@ -86,14 +88,17 @@ def begin_message(padded: tuple[int, int], head: bytes, payload_field: int, payl
         padded: field and value of a number, which comes first and takes the padding.
         head: the other fields.
         payload_field: field of the payload, which comes last.
-        payload_bytes: its length.
+        payload_bytes: its length. They are not set: zeros there would cost as much as a copy.
     """
     field, value = padded
     tail = varint(payload_field << 3 | LENGTH_DELIMITED) + varint(payload_bytes) if payload_bytes else b""
     tag, number = varint(field << 3 | VARINT), varint(value)
     padding = -(len(tag) + len(number) + len(head) + len(tail)) % ALIGNMENT
     start = b"".join([tag, varint(value, len(number) + padding), head, tail])
-    return Message(start, payload_bytes)
+    content: bytes = _new_bytes(None, len(start) + payload_bytes)
+    address: int = _address_of(content)
+    ctypes.memmove(address, start, len(start))
+    return Message(content, address + len(start))
 
 
 def read_fields(message: memoryview) -> Iterator[tuple[int, Field]]:

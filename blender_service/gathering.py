@@ -36,26 +36,28 @@ class Chunk:
             readers: of the sources that come, by their index.
         """
         self._readers = readers
-        # Chunks that wait are most of what a stream holds, so they are kept in the narrowest types.
-        self._sources = resolved.source.astype(np.uint8)
-        self._epochs, self._ordinals = resolved.epoch, resolved.ordinal
-        self._places = np.empty(resolved.source.size, dtype=np.int32)
-        block = np.empty(resolved.source.size, dtype=np.int64)
-        for index in np.unique(resolved.source).tolist():
+        block, place = np.empty((2, resolved.source.size), dtype=np.int64)
+        for index in np.flatnonzero(np.bincount(resolved.source)).tolist():
             members = np.flatnonzero(resolved.source == index)
-            number, self._places[members] = readers[index].locate(resolved.ordinal[members])
+            number, place[members] = readers[index].locate(resolved.ordinal[members])
             block[members] = number + (index << SOURCE_SHIFT)
         self._blocks = np.unique(block)
-        self._slots = np.searchsorted(self._blocks, block).astype(np.int32)  # few blocks: faster than by sorting all
+        slot = np.searchsorted(self._blocks, block)  # few blocks: faster than by sorting all
+        self._starts = np.empty(self._blocks.size, dtype=np.int64)
+        self._starts[slot] = resolved.ordinal - place
+        # Chunks that wait are most of what a stream holds, so they are kept in the narrowest types.
+        self._slots, self._places, self._epochs = _narrow(slot), _narrow(place), _narrow(resolved.epoch)
+        self._sources = resolved.source.astype(np.uint8)
         self._table = np.zeros((self._blocks.size, ADDRESS_COUNT), dtype=np.int64)
-        self._pins: dict[int, Pin] = {}
+        self._unpinned = self._blocks.size
+        self._pins: list[Pin] = []
 
     @property
     def block_bytes(self) -> int:
         """Bytes of all its blocks together, at most."""
         return sum(self._readers[index].block_bytes * len(blocks) for index, blocks in self.blocks_by_source().items())
 
-    def blocks_by_source(self, slots: Int32Array | None = None) -> dict[int, list[int]]:
+    def blocks_by_source(self, slots: NDArray[np.integer] | None = None) -> dict[int, list[int]]:
         """List the blocks that some slots stand for, all if None, by source."""
         listed: dict[int, list[int]] = {}
         for number in (self._blocks if slots is None else self._blocks[slots]).tolist():
@@ -75,8 +77,9 @@ class Chunk:
             ids_like: (any, L) of the type of the token ids, never read.
         """
         part = slice(first, first + rows)
-        slots, places = self._slots[part], self._places[part]
-        self._pin(slots)
+        slots, places = self._slots[part].astype(np.int32), self._places[part].astype(np.int32)
+        if self._unpinned:
+            self._pin(slots)
         token_counts, counts, texts, lengths, starts, tokens, window_starts = gather_segments(
             self._table, slots, places
         )
@@ -86,8 +89,8 @@ class Chunk:
             token_counts=token_counts,
             source_names=names,
             sources=self._sources[part],
-            epochs=self._epochs[part],
-            ordinals=self._ordinals[part],
+            epochs=self._epochs[part].astype(np.int64),
+            ordinals=self._starts[slots] + places,
             segment_counts=counts,
             doc_id_bytes=texts.tobytes(),
             doc_id_lengths=lengths,
@@ -96,19 +99,22 @@ class Chunk:
             window_starts=window_starts,
         )
         message = begin(batch)
-        target = np.frombuffer(message.payload, dtype=np.uint8)
-        copy_rows(self._table, slots, places, ids_like[0].nbytes, target.__array_interface__["data"][0])
-        del target  # the message can be finished once nobody views its payload
-        return Framed(batch, message.finish())
+        copy_rows(self._table, slots, places, ids_like.itemsize * ids_like.shape[1], message.payload_address)
+        return Framed(batch, message.content)
 
     def _pin(self, slots: Int32Array) -> None:
         """Pin the blocks of some slots, those that are not yet, building what is not in the cache."""
-        absent = self._table[slots, 0] == 0
-        if not absent.any():
-            return
-        unpinned = np.unique(slots[absent])
+        wanted = np.zeros(self._blocks.size, dtype=np.bool_)
+        wanted[slots] = True
+        unpinned = np.flatnonzero(wanted & (self._table[:, 0] == 0))
         for index, numbers in self.blocks_by_source(unpinned).items():
             for number, pin in self._readers[index].pin(numbers).items():
                 slot = int(np.searchsorted(self._blocks, number + (index << SOURCE_SHIFT)))
-                self._pins[slot] = pin
+                self._pins.append(pin)
                 self._table[slot] = addresses_of(pin.block)
+        self._unpinned -= unpinned.size
+
+
+def _narrow(values: NDArray[np.int64]) -> NDArray[np.unsignedinteger]:
+    """Copy numbers, none below 0, into the narrowest type that holds them."""
+    return values.astype(np.min_scalar_type(int(values.max(initial=0))))

@@ -38,6 +38,7 @@ class Metrics:
         self._rows = self._counter("rows", "Rows handed to readers.", source)
         self._tokens = self._counter("tokens", "Tokens of those rows, padding included.", source)
         self._bytes = self._counter("token_bytes", "Bytes of those tokens.", source)
+        self._by_source: dict[tuple[str, str], list[Counter]] = {}
         self._message_bytes = self._counter("message_bytes", "Bytes of all answers, as serialised.", ("call",))
         self._live_wait = self._counter("live_wait_seconds", "Time that reads waited for live rows.", ("blend",))
         self._calls = self._counter("calls", "Calls that have ended, by gRPC status.", ("call", "status"))
@@ -61,10 +62,13 @@ class Metrics:
             self._first.observe(call.seconds)
         call.has_waited = call.waiting
         for source, rows in call.take_source_rows().items():
+            counters = self._by_source.get((blend, source))
+            if counters is None:  # looking three of them up by labels costs more than counting
+                all_of = (self._rows, self._tokens, self._bytes)
+                counters = self._by_source[blend, source] = [counter.labels(blend, source) for counter in all_of]
             tokens = rows * call.window_tokens
-            self._rows.labels(blend, source).inc(rows)
-            self._tokens.labels(blend, source).inc(tokens)
-            self._bytes.labels(blend, source).inc(tokens * call.token_bytes)
+            for counter, count in zip(counters, (rows, tokens, tokens * call.token_bytes), strict=True):
+                counter.inc(count)
         self._message_bytes.labels(call.method).inc(message_bytes)
 
     def ended(self, call: Call) -> None:

@@ -1,13 +1,15 @@
 """How large a stream's next message is: as its reader takes them, so memory follows speed, not the count.
 
 A large message costs less for each byte, and one that waits holds twice its size. So a stream begins with small ones,
-and doubles them for as long as each is taken at once::
+and doubles them while each is taken at once and much was taken before; one that is not taken at once halves them::
 
-    taken in       2 ms      2 ms      3 ms     0.4 s (a training step)     0.4 s
-    message     256 KiB   512 KiB     1 MiB     2 MiB                       1 MiB     512 KiB
+    taken in       2 ms ...   2 ms ...   3 ms ...    0.4 s (a training step)    0.4 s
+    sent so far    0          16 MiB     32 MiB      64 MiB
+    message        256 KiB    512 KiB    1 MiB       2 MiB                      1 MiB      512 KiB
 
-Streams that share a network slow each other down, so their messages together hold about what is sent in
-`PROMPT_SECONDS`, however many they are; one that stands still holds one of the smaller.
+What was sent counts because the transport takes 4 to 32 MiB, by its own estimate, for a reader that takes nothing, and
+as promptly as any reader would. Besides, all streams of a server share `IN_FLIGHT_BYTES`: the more there are, the
+smaller the messages of each; a share depends on their number alone, so none waits for another.
 """
 
 from __future__ import annotations
@@ -19,22 +21,39 @@ from typing import Final
 
 LEAST_BYTES: Final = 256 << 10
 MOST_BYTES: Final = 2 << 20  # beyond it gRPC gains nothing more, and clients refuse 4 MiB by default
+IN_FLIGHT_BYTES: Final = 16 << 20
+SENT_FRACTION: Final = 32  # a message is at most this part of what its reader took before it
 PROMPT_SECONDS: Final = 0.02
 
 
 class Pace:
     """What one stream has learnt of its reader. For one stream; sizes are of token ids."""
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        """Begin with small messages, measuring by the clock `now`, in seconds."""
-        self.message_bytes = LEAST_BYTES
+    def __init__(self, streams: Callable[[], int] = lambda: 1, now: Callable[[], float] = time.monotonic) -> None:
+        """Begin with small messages.
+
+        Args:
+            streams: gives how many streams share the server, this one included.
+            now: clock that it measures by, in seconds.
+        """
+        self._streams = streams
         self._now = now
+        self._wanted_bytes = LEAST_BYTES
+        self._sent_bytes = 0
+
+    @property
+    def message_bytes(self) -> int:
+        """Bytes that the next message should have."""
+        share = IN_FLIGHT_BYTES // max(1, self._streams())
+        return min(self._wanted_bytes, max(share, LEAST_BYTES))
 
     @contextmanager
-    def handing_over(self) -> Iterator[None]:
-        """Learn from how long the reader takes for one message."""
+    def handing_over(self, message_bytes: int) -> Iterator[None]:
+        """Learn from how long the reader takes for one message of so many bytes."""
         began = self._now()
         yield
         is_prompt = self._now() - began < PROMPT_SECONDS
-        wanted = 2 * self.message_bytes if is_prompt else self.message_bytes // 2
-        self.message_bytes = min(max(wanted, LEAST_BYTES), MOST_BYTES)
+        self._sent_bytes += message_bytes
+        trusted = self._sent_bytes // SENT_FRACTION
+        wanted = min(2 * self._wanted_bytes, trusted) if is_prompt else self._wanted_bytes // 2
+        self._wanted_bytes = min(max(wanted, LEAST_BYTES), MOST_BYTES)

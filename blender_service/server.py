@@ -24,6 +24,7 @@ from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2
 from pyiceberg.catalog import Catalog
 
 from blender_service.access import Access
+from blender_service.allocation import use_one_heap
 from blender_service.audit import AuditLog
 from blender_service.block_cache import DEFAULT_CACHE_BYTES
 from blender_service.catalogue import open_catalogue
@@ -212,6 +213,7 @@ def serve(
         reuse_port: share the port with other processes of this machine.
         started: called once the server answers.
     """
+    use_one_heap()
     running = start(None, host, port, cache_bytes, operation, reuse_port)
     started()
     stop = threading.Event()

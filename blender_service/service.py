@@ -6,12 +6,12 @@ import functools
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import grpc
 from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2
 
+from blender_service.allocation import OpenStreams
 from blender_service.calls import call_of, refuse, seen_by
 from blender_service.exceptions import BlenderError, ServerUnavailableError
 from blender_service.messages import blend_message, description_message, spec_of, update_of
@@ -109,27 +109,27 @@ class RowServicer:
     """Streams rows.
 
     Memory is bounded by the reader: gRPC asks for the next batch only when the last one has left for the connection, so
-    a slow reader holds one batch, a small one, besides what fits into the connection's window. A reader that goes away
-    ends the wait for its next row at once, and with it everything that the stream holds.
+    a slow reader holds one batch, a small one, besides what fits into the connection's window; and the more streams
+    there are, the smaller the batches of each. A reader that goes away ends the wait for its next row at once, and with
+    it everything that the stream holds.
     """
 
     def __init__(self, blender: Blender, stopping: threading.Event) -> None:
         """Serve the rows of `blender` until `stopping` is set."""
         self._blender = blender
         self._stopping = stopping
-        self._lock = threading.Lock()
-        self._open_streams = 0
+        self._streams = OpenStreams()
 
     @property
     def open_streams(self) -> int:
         """Number of streams that hold anything now; a call may have ended before, see `StreamLimits`."""
-        return self._open_streams
+        return self._streams.count
 
     def ReadBlend(  # noqa: N802 (the proto's name)
         self, request: rows_pb2.ReadBlendRequest, context: grpc.ServicerContext
     ) -> Iterator[Framed]:
         """Stream rows from any offset, as messages that are serialised already."""
-        with self._counted():
+        with self._streams.one_more():
             try:
                 yield from self._read(request, context)
             except BlenderError as error:
@@ -154,7 +154,7 @@ class RowServicer:
         def stopped() -> bool:
             return self._stopping.is_set() or not context.is_active()
 
-        pace = Pace()
+        pace = Pace(lambda: self._streams.count)
         messages = reader.read_framed(
             request.offset, request.rows, part, request.max_batch_rows, request.wait_seconds, stopped,
             lambda: pace.message_bytes,
@@ -168,19 +168,8 @@ class RowServicer:
             if not context.is_active():
                 return
             call.sends(framed.batch)
-            with pace.handing_over():
+            with pace.handing_over(len(framed.message)):
                 yield framed
-
-    @contextmanager
-    def _counted(self) -> Iterator[None]:
-        """Count a stream for as long as it holds anything."""
-        with self._lock:
-            self._open_streams += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._open_streams -= 1
 
 
 def add_row_service(servicer: RowServicer, server: grpc.Server) -> None:

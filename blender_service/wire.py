@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -109,15 +111,15 @@ class RowBatch:
 
 
 def begin(batch: RowBatch) -> Message:
-    """Begin the message of a batch; `payload` awaits the bytes of input_ids, of which only shape and type are used."""
+    """Begin the message of a batch; its payload awaits the bytes of input_ids: only their shape and type are used."""
     segments = b"".join(
         [
-            array_field(COUNTS, batch.segment_counts),
+            *array_field(COUNTS, batch.segment_counts),
             bytes_field(DOC_IDS, batch.doc_id_bytes),
-            array_field(DOC_ID_LENGTHS, batch.doc_id_lengths),
-            array_field(DOCUMENT_STARTS, batch.document_starts),
-            array_field(SEGMENT_TOKEN_COUNTS, batch.segment_token_counts),
-            array_field(WINDOW_STARTS, batch.window_starts),
+            *array_field(DOC_ID_LENGTHS, batch.doc_id_lengths),
+            *array_field(DOCUMENT_STARTS, batch.document_starts),
+            *array_field(SEGMENT_TOKEN_COUNTS, batch.segment_token_counts),
+            *array_field(WINDOW_STARTS, batch.window_starts),
         ]
     )
     rows, window_tokens = batch.input_ids.shape
@@ -127,17 +129,23 @@ def begin(batch: RowBatch) -> Message:
             number_field(OFFSET, batch.offset),
             number_field(WINDOW_TOKENS, window_tokens),
             number_field(TOKEN_BYTES, token_bytes),
-            array_field(TOKEN_COUNTS, batch.token_counts),
-            *(bytes_field(SOURCE_NAMES, name.encode()) for name in batch.source_names),
-            array_field(SOURCES, batch.sources),
-            array_field(EPOCHS, batch.epochs),
-            array_field(ORDINALS, batch.ordinals),
+            *array_field(TOKEN_COUNTS, batch.token_counts),
+            _names_field(batch.source_names),
+            *array_field(SOURCES, batch.sources),
+            *array_field(EPOCHS, batch.epochs),
+            *array_field(ORDINALS, batch.ordinals),
             bytes_field(SEGMENTS, segments),
             number_field(END_OF_BLEND, batch.end_of_blend),
             bytes_field(WAITING_FOR, batch.waiting_for.encode()),
         ]
     )
     return begin_message((ROWS, rows), head, INPUT_IDS, rows * window_tokens * token_bytes)
+
+
+@functools.lru_cache(256)
+def _names_field(names: tuple[str, ...]) -> bytes:
+    """Write the names of the sources, which are the same in every message of a blend."""
+    return b"".join(bytes_field(SOURCE_NAMES, name.encode()) for name in names)
 
 
 class Framed(NamedTuple):
@@ -155,8 +163,9 @@ def frame(batch: RowBatch) -> Framed:
 def encode(batch: RowBatch) -> bytes:
     """Turn rows into a message."""
     message = begin(batch)
-    message.payload[:] = np.ascontiguousarray(batch.input_ids, dtype=batch.input_ids.dtype.newbyteorder("<")).tobytes()
-    return message.finish()
+    ids = np.ascontiguousarray(batch.input_ids, dtype=batch.input_ids.dtype.newbyteorder("<"))
+    ctypes.memmove(message.payload_address, ids.ctypes.data, ids.nbytes)
+    return message.content
 
 
 def decode(message: bytes) -> RowBatch:

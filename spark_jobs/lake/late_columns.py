@@ -26,8 +26,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spark_jobs.lake.settings import CATALOGUE, FILE_PROPERTIES
-
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -83,6 +81,8 @@ def map_rows(
 
 def file_properties(spark: SparkSession) -> dict[str, str]:
     """Properties of the lake's files for PyIceberg, from those of the session's catalogue."""
+    from spark_jobs.lake.settings import CATALOGUE, FILE_PROPERTIES  # which loads much that workers do not need
+
     prefix = f"spark.sql.catalog.{CATALOGUE}."
     found = {name: spark.conf.get(prefix + key, None) for name, key in FILE_PROPERTIES.items()}
     return {name: value for name, value in found.items() if value is not None}

@@ -41,7 +41,7 @@ from spark_jobs.lake.tables import Check, Table
 from spark_jobs.lake.write import Target, Written, discard, publish, require_passed, write_to_branch
 from spark_jobs.packing.excision import excise_windows
 from spark_jobs.packing.ordinals import OrdinalRun, find_windows, ordinal_runs, packed_facts
-from spark_jobs.packing.packed import packed_table
+from spark_jobs.packing.packed_table import packed_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -31,19 +31,18 @@ import pyarrow as pa
 
 from spark_jobs.exceptions import ConfigError, InputError
 from spark_jobs.lake.late_columns import FILE, ROW, LateColumns, file_properties, located, map_rows
-from spark_jobs.lake.tables import Check, Column, Proof, Table
 from spark_jobs.packing.affinity import Chosen, choose_plan, plan_shards
-from spark_jobs.packing.conservation import digest_documents, digest_windows
 from spark_jobs.packing.cutting import cut_pieces
 from spark_jobs.packing.line_cuts import cut_batches, line_end_tokens
 from spark_jobs.packing.packed_config import PackedConfig
+from spark_jobs.packing.packed_table import packed_table, window_facts
 from spark_jobs.packing.permutation import permutation_key
 from spark_jobs.packing.placement import EMPTY_DOCUMENTS, Placer, UnitRules, WindowOrder, count_batches
 from spark_jobs.packing.runs import ALONE, EVERY_RUN, THETA_PERCENTS
 from spark_jobs.packing.sequences import SEQUENCE_PIECES, SEQUENCE_TOKENS, SequencePlacer, count_windows
 from spark_jobs.packing.units import UnitCounts
 from spark_jobs.packing.utilisation import draw_fill
-from spark_jobs.packing.windows import WindowFacts, assemble_windows, has_exact_length, is_filled, segments_fill
+from spark_jobs.packing.windows import WindowFacts, assemble_windows
 from spark_jobs.step import ArrowRows, Output, Plot, Scope, Step, step
 
 if TYPE_CHECKING:
@@ -63,6 +62,7 @@ KERNELS = tuple(
         "histogram_plan",
         "line_cuts",
         "packed_config",
+        "packed_table",
         "permutation",
         "placement",
         "runs",
@@ -76,7 +76,6 @@ _FILE_ROWS = 1 << 14  # rows of a data file that one task cuts: more than a row 
 _KEYS = ["shard", "doc_id"]
 _COUNTS_DDL = "theta int, bucket int, length int, units bigint"
 _CUTS_DDL = "shard int, doc_id string, cuts array<bigint>"
-_DIGESTS_DDL = "doc_id string, token_count bigint, digest bigint"
 _PLACEMENTS_DDL = (
     f"{FILE} string, {ROW} bigint, doc_id string, ordinal bigint, window_start int, document_start bigint, "
     "own_tokens int, begins boolean, ends boolean"
@@ -88,92 +87,6 @@ _WINDOWS_DDL = (
     "ordinal bigint, token_count int, input_ids array<int>, "
     "segments array<struct<doc_id: string, document_start: bigint, token_count: int, window_start: int>>"
 )
-
-
-def lost_tokens(
-    landed: DataFrame, frames: Mapping[str, DataFrame], increment: int | None, config: PackedConfig
-) -> DataFrame:
-    """Documents of which the windows hold anything else than each token once and the declared specials; there are none.
-
-    Args:
-        landed: rows of the packed table of the increment.
-        frames: `tokens` and `tokenizer`.
-        increment: not needed here.
-        config: dataset, window length and specials.
-
-    Returns:
-        Rows (doc_id, token_count, packed_token_count).
-    """
-    from pyspark.sql import functions as F
-
-    facts, _ = _facts(frames["tokenizer"], config)
-    own = frames["tokens"].where(F.col("dataset") == config.dataset)
-    wanted = map_rows(own, ["doc_id"], ["input_ids"], functools.partial(digest_documents, facts=facts), _DIGESTS_DDL)
-    found = (
-        map_rows(landed, [], ["input_ids", "segments"], functools.partial(digest_windows, facts=facts), _DIGESTS_DDL)
-        .groupBy("doc_id")
-        .agg(F.sum("token_count").alias("packed_token_count"), F.bit_xor("digest").alias("packed_digest"))
-    )
-    equal = F.col("token_count").eqNullSafe(F.col("packed_token_count")) & F.col("digest").eqNullSafe(
-        F.col("packed_digest")
-    )
-    return wanted.join(found, "doc_id", "full").where(~equal).select("doc_id", "token_count", "packed_token_count")
-
-
-def packed_table(dataset: str, window_tokens: int) -> Table:
-    """The packed table of one dataset and window length."""
-    return Table(
-        name=f"packed_{dataset}_{window_tokens}",
-        comment=f"one row per window of {window_tokens} tokens, filled with whole documents of {dataset}",
-        columns=(
-            Column("ordinal!", "long", "number of the row, dense from 0 over all increments; shuffled at rest"),
-            Column("token_count!", "int", "tokens in the window, specials included, padding not"),
-            Column("input_ids!", "list<int!>", f"exactly {window_tokens} token ids; the padding id fills the end"),
-            Column(
-                "segments!",
-                "list<struct<doc_id!: string, document_start!: long, token_count!: int, window_start!: int>!>",
-                "parts of documents, ascending by window_start: document_start counts the document's own tokens, "
-                "token_count includes the specials",
-            ),
-        ),
-        key=("ordinal",),
-        sort=("ordinal",),
-        partition=("increment",),
-        checks=(
-            Check(
-                "exact_length",
-                f"size(input_ids) = {window_tokens}",
-                "every window has exactly L ids",
-                functools.partial(has_exact_length, window_tokens=window_tokens),
-            ),
-            Check(
-                "filled_window",
-                f"token_count between 1 and {window_tokens} and size(segments) >= 1",
-                "no window is empty or fuller than L",
-                functools.partial(is_filled, window_tokens=window_tokens),
-            ),
-            Check(
-                "segments_fill_the_window",
-                "aggregate(segments, 0, (sum, s) -> if(s.window_start = sum, sum + s.token_count, -1)) = token_count",
-                "segments abut from place 0 to token_count",
-                segments_fill,
-            ),
-        ),
-        proofs=(
-            Proof(
-                "every_token_once",
-                "the windows hold each token of each document once, in its place, and the declared specials",
-                lost_tokens,
-            ),
-        ),
-        properties={
-            "headrace.window-tokens": str(window_tokens),
-            # Blender reads blocks of 2,048 rows; a row group is about one of them (4 bytes an id before encoding).
-            "write.parquet.row-group-size-bytes": str(min(128 << 20, 2048 * 4 * window_tokens)),
-            "write.parquet.row-group-limit": str(max(1, min(2048, (128 << 20) // (4 * window_tokens)))),
-        },
-        sampled=("input_ids",),
-    )
 
 
 def packed_step(dataset: str, window_tokens: int) -> Step:
@@ -246,7 +159,7 @@ def pack(tokens: DataFrame, ordered: DataFrame, tokenizer: DataFrame, place: Pla
     from pyspark.sql import functions as F
 
     name = packed_table(config.dataset, config.window_tokens).name
-    facts, properties = _facts(tokenizer, config)
+    facts, properties = window_facts(tokenizer, config)
     own = located(tokens.where(F.col("dataset") == config.dataset))
     if own is None:
         raise InputError(f"{name}: tokens must be one table or Parquet files, so that ids can be read where they lie")
@@ -293,36 +206,6 @@ def _keeps_repositories(members: DataFrame | None, config: PackedConfig) -> bool
     own = members.where(F.col("dataset") == config.dataset)
     row = own.agg(F.count_if(F.col("kind") == "code").alias("code"), F.count("*").alias("all")).first()
     return row is not None and row["code"] * 2 > row["all"]
-
-
-def _facts(tokenizer: DataFrame, config: PackedConfig) -> tuple[WindowFacts, dict[str, str]]:
-    """What the windows share, and the same as table properties."""
-    name = packed_table(config.dataset, config.window_tokens).name
-    columns = ["sha256", "vocabulary_size", "end_of_document_id", "padding_id"]
-    wanted = config.beginning_of_document
-    row = tokenizer.select(*columns, *(["special_tokens"] if wanted is not None else [])).first()
-    if row is None:
-        raise ConfigError(f"{name}: the tokenizer table has no row; materialize tokenizer first")
-    properties = {
-        "headrace.window-tokens": str(config.window_tokens),
-        "headrace.tokenizer-sha256": row["sha256"],
-        "headrace.vocabulary-size": str(row["vocabulary_size"]),
-        "headrace.end-of-document-id": str(row["end_of_document_id"]),
-        "headrace.padding-id": str(row["padding_id"]),
-    }
-    beginning = None
-    if wanted is not None:
-        if wanted not in row["special_tokens"]:
-            raise ConfigError(
-                f"{name}: beginning_of_document is {wanted!r}, the tokenizer's special tokens are "
-                f"{', '.join(sorted(row['special_tokens'])) or 'none'}; name one of them, or leave it out"
-            )
-        beginning = int(row["special_tokens"][wanted])
-        properties["headrace.beginning-of-document-id"] = str(beginning)
-    facts = WindowFacts(
-        config.window_tokens, row["end_of_document_id"], row["padding_id"], row["vocabulary_size"], beginning
-    )
-    return facts, properties
 
 
 def _line_cuts(

@@ -17,7 +17,7 @@ from spark_jobs.lake.settings import settings_at
 from spark_jobs.lake.tables import Table
 from spark_jobs.packing.byte_pairs import Encoder, train_byte_pairs
 from spark_jobs.packing.histogram_plan import plan_slots
-from spark_jobs.packing.packed import packed_table
+from spark_jobs.packing.packed_table import packed_table
 from spark_jobs.packing.tokenizer import TOKENIZER
 from spark_jobs.packing.tokens import TOKENS
 from spark_jobs.packing.units import cut_documents

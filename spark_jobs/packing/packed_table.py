@@ -1,0 +1,139 @@
+"""What is promised of a packed table: its columns, its checks, and the proof that no token was lost."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from spark_jobs.exceptions import ConfigError
+from spark_jobs.lake.late_columns import map_rows
+from spark_jobs.lake.tables import Check, Column, Proof, Table
+from spark_jobs.packing.conservation import digest_documents, digest_windows
+from spark_jobs.packing.packed_config import PackedConfig
+from spark_jobs.packing.windows import WindowFacts, has_exact_length, is_filled, segments_fill
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_DIGESTS_DDL = "doc_id string, token_count bigint, digest bigint"
+
+
+def lost_tokens(
+    landed: DataFrame, frames: Mapping[str, DataFrame], increment: int | None, config: PackedConfig
+) -> DataFrame:
+    """Documents of which the windows hold anything else than each token once and the declared specials; there are none.
+
+    Args:
+        landed: rows of the packed table of the increment.
+        frames: `tokens` and `tokenizer`.
+        increment: not needed here.
+        config: dataset, window length and specials.
+
+    Returns:
+        Rows (doc_id, token_count, packed_token_count).
+    """
+    from pyspark.sql import functions as F
+
+    facts, _ = window_facts(frames["tokenizer"], config)
+    own = frames["tokens"].where(F.col("dataset") == config.dataset)
+    wanted = map_rows(own, ["doc_id"], ["input_ids"], functools.partial(digest_documents, facts=facts), _DIGESTS_DDL)
+    found = (
+        map_rows(landed, [], ["input_ids", "segments"], functools.partial(digest_windows, facts=facts), _DIGESTS_DDL)
+        .groupBy("doc_id")
+        .agg(F.sum("token_count").alias("packed_token_count"), F.bit_xor("digest").alias("packed_digest"))
+    )
+    equal = F.col("token_count").eqNullSafe(F.col("packed_token_count")) & F.col("digest").eqNullSafe(
+        F.col("packed_digest")
+    )
+    return wanted.join(found, "doc_id", "full").where(~equal).select("doc_id", "token_count", "packed_token_count")
+
+
+def packed_table(dataset: str, window_tokens: int) -> Table:
+    """The packed table of one dataset and window length."""
+    return Table(
+        name=f"packed_{dataset}_{window_tokens}",
+        comment=f"one row per window of {window_tokens} tokens, filled with whole documents of {dataset}",
+        columns=(
+            Column("ordinal!", "long", "number of the row, dense from 0 over all increments; shuffled at rest"),
+            Column("token_count!", "int", "tokens in the window, specials included, padding not"),
+            Column("input_ids!", "list<int!>", f"exactly {window_tokens} token ids; the padding id fills the end"),
+            Column(
+                "segments!",
+                "list<struct<doc_id!: string, document_start!: long, token_count!: int, window_start!: int>!>",
+                "parts of documents, ascending by window_start: document_start counts the document's own tokens, "
+                "token_count includes the specials",
+            ),
+        ),
+        key=("ordinal",),
+        sort=("ordinal",),
+        partition=("increment",),
+        checks=(
+            Check(
+                "exact_length",
+                f"size(input_ids) = {window_tokens}",
+                "every window has exactly L ids",
+                functools.partial(has_exact_length, window_tokens=window_tokens),
+            ),
+            Check(
+                "filled_window",
+                f"token_count between 1 and {window_tokens} and size(segments) >= 1",
+                "no window is empty or fuller than L",
+                functools.partial(is_filled, window_tokens=window_tokens),
+            ),
+            Check(
+                "segments_fill_the_window",
+                "aggregate(segments, 0, (sum, s) -> if(s.window_start = sum, sum + s.token_count, -1)) = token_count",
+                "segments abut from place 0 to token_count",
+                segments_fill,
+            ),
+        ),
+        proofs=(
+            Proof(
+                "every_token_once",
+                "the windows hold each token of each document once, in its place, and the declared specials",
+                lost_tokens,
+            ),
+        ),
+        properties={
+            "headrace.window-tokens": str(window_tokens),
+            # Blender reads blocks of 2,048 rows; a row group is about one of them (4 bytes an id before encoding).
+            "write.parquet.row-group-size-bytes": str(min(128 << 20, 2048 * 4 * window_tokens)),
+            "write.parquet.row-group-limit": str(max(1, min(2048, (128 << 20) // (4 * window_tokens)))),
+        },
+        sampled=("input_ids",),
+    )
+
+
+def window_facts(tokenizer: DataFrame, config: PackedConfig) -> tuple[WindowFacts, dict[str, str]]:
+    """What the windows share, and the same as table properties.
+
+    Raises:
+        ConfigError: the tokenizer is missing, or lacks the token that the config names.
+    """
+    name = packed_table(config.dataset, config.window_tokens).name
+    columns = ["sha256", "vocabulary_size", "end_of_document_id", "padding_id"]
+    wanted = config.beginning_of_document
+    row = tokenizer.select(*columns, *(["special_tokens"] if wanted is not None else [])).first()
+    if row is None:
+        raise ConfigError(f"{name}: the tokenizer table has no row; materialize tokenizer first")
+    properties = {
+        "headrace.window-tokens": str(config.window_tokens),
+        "headrace.tokenizer-sha256": row["sha256"],
+        "headrace.vocabulary-size": str(row["vocabulary_size"]),
+        "headrace.end-of-document-id": str(row["end_of_document_id"]),
+        "headrace.padding-id": str(row["padding_id"]),
+    }
+    beginning = None
+    if wanted is not None:
+        if wanted not in row["special_tokens"]:
+            raise ConfigError(
+                f"{name}: beginning_of_document is {wanted!r}, the tokenizer's special tokens are "
+                f"{', '.join(sorted(row['special_tokens'])) or 'none'}; name one of them, or leave it out"
+            )
+        beginning = int(row["special_tokens"][wanted])
+        properties["headrace.beginning-of-document-id"] = str(beginning)
+    facts = WindowFacts(
+        config.window_tokens, row["end_of_document_id"], row["padding_id"], row["vocabulary_size"], beginning
+    )
+    return facts, properties

@@ -83,7 +83,8 @@ def write_task(batches: Batches, rules: FileRules) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             rows = _conformed(batch, rules.schema)
             bad[0] += batch.num_rows - rows.num_rows
-            bad[1:] += [rows.num_rows - int(np.count_nonzero(holds(rows))) for holds in rules.checks.values()]
+            for number, holds in enumerate(rules.checks.values(), 1):
+                bad[number] += rows.num_rows - int(np.count_nonzero(holds(rows)))
             hashes = row_hashes(rows)
             total = (int((hashes >> 32).sum()) << 32) + int((hashes & 0xFFFFFFFF).sum())
             version += DataVersion(rows.num_rows, total, int(np.bitwise_xor.reduce(hashes)))
@@ -177,8 +178,9 @@ class _Files:
     def remove(self) -> None:
         """Remove what was written, as far as that can be done."""
         for file in self._open.values():
-            with contextlib.suppress(OSError, pa.ArrowException):
-                file.sink.close()
+            for part in (file.writer, file.sink):
+                with contextlib.suppress(OSError, pa.ArrowException):
+                    part.close()
         for path in self._paths:
             with contextlib.suppress(OSError):
                 _remove(path, self._rules.properties)
@@ -220,7 +222,8 @@ def _create(path: str, properties: Mapping[str, str]) -> pa.NativeFile:
         return pa.OSFile(local, "wb")
     from pyiceberg.io import load_file_io
 
-    return pa.PythonFile(load_file_io(dict(properties), path).new_output(path).create(), "w")
+    stream = load_file_io(dict(properties), path).new_output(path).create(overwrite=True)
+    return stream if isinstance(stream, pa.NativeFile) else pa.PythonFile(stream, "w")
 
 
 def _remove(path: str, properties: Mapping[str, str]) -> None:

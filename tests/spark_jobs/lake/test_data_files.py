@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.fs
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table as IcebergTable
 
 from spark_jobs.exceptions import AuditError, StepRunError
+from spark_jobs.lake.data_files import file_schema
 from spark_jobs.lake.digest import digest
+from spark_jobs.lake.file_writer import FileRules, write_task
+from spark_jobs.lake.late_columns import FILE, ROW, LateColumns
 from spark_jobs.lake.materialize import Lake, materialize
 from spark_jobs.lake.tables import Check, Column, Table
 from spark_jobs.step import ArrowRows, Output, Scope, Step, step
@@ -203,3 +209,52 @@ def test_other_tables_are_written_by_spark(lake: Lake, changed: dict[str, Any]) 
     assert not is_ours(lake.catalogue.load_table("demo.lists"))
     assert outcome.version.count == 4
     assert rows(lake, "demo.lists", "n") == [(1,), (2,), (3,), (12,)]
+
+
+def test_files_in_an_object_store_are_written_read_and_removed() -> None:
+    """A worker writes to S3 and reads late columns there, with the lake's own properties; a failed task cleans up."""
+    server = pytest.importorskip("moto.server", reason="moto is in the extra dev").ThreadedMotoServer("127.0.0.1", 0)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        properties = {
+            "s3.endpoint": f"http://{host}:{port}",
+            "s3.access-key-id": "key",
+            "s3.secret-access-key": "secret",
+            "s3.region": "us-east-1",
+        }
+        store = pa.fs.S3FileSystem(
+            endpoint_override=f"{host}:{port}",
+            scheme="http",
+            access_key="key",
+            secret_key="secret",
+            region="us-east-1",
+            allow_bucket_creation=True,
+        )
+        store.create_dir("bucket")
+        schema = file_schema(schema_to_pyarrow(LISTS.schema()))
+        rules = FileRules(schema, "s3://bucket/lists/data", ("name",), "zstd", 2, 1 << 20, 1 << 30, properties, {})
+        batch = next(_listed([pa.RecordBatch.from_pydict({"n": [1, 2, 3, 12]})], 2))
+        batch = batch.append_column("increment", pa.array([0] * 4, pa.int32()))
+        (result,) = list(write_task([batch], rules))
+        files = result.column("files")[0].as_py()
+        assert sorted(json.loads(file["partition"]) for file in files) == [["a/b c"], ["plain"], ["é"]]
+        for file in files:
+            late = LateColumns(("n", "ids"), properties)
+            count = pq.read_metadata(pa.BufferReader(file["footer"])).num_rows
+            places = {FILE: [file["path"]] * count, ROW: pa.array(range(count), pa.int64())}
+            found = [row for part in late.fetch([pa.RecordBatch.from_pydict(places)]) for row in part.to_pylist()]
+            wanted = [row for row in batch.to_pylist() if [row["name"]] == json.loads(file["partition"])]
+            assert found == [{"n": row["n"], "ids": row["ids"]} for row in wanted] != []
+            assert store.get_file_info(file["path"].removeprefix("s3://")).size == file["size"]
+
+        def stumbles() -> Iterator[pa.RecordBatch]:
+            yield batch
+            raise OSError("gone")
+
+        with pytest.raises(OSError, match="gone"):
+            list(write_task(stumbles(), rules))
+        listed = store.get_file_info(pa.fs.FileSelector("bucket", recursive=True))
+        assert len([info for info in listed if info.is_file]) == len(files)
+    finally:
+        server.stop()

@@ -52,7 +52,9 @@ def test_a_repository_of_200000_files_is_ordered_and_packed(spark: SparkSession,
         "special_tokens map<string, int>, file string",
     )
     config = PackedConfig(dataset="code", window_tokens=L, affinity="repository", target_utilisation=0.96)
-    output = packed_step("code", L)(files, order, tokenizer, 0, 0, config)
+    files.write.parquet(str(tmp_path / "tokens"))
+    tokens_table = spark.read.parquet(str(tmp_path / "tokens"))
+    output = packed_step("code", L)(tokens_table, order, tokenizer, 0, 0, config)
     windows = output.frames[f"packed_code_{L}"].select("ordinal", "token_count", "segments.doc_id").toArrow()
     for frame in output.persisted:
         frame.unpersist()

@@ -57,6 +57,8 @@ def spark_properties(settings: LakeSettings, master: str | None = None) -> dict[
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.ui.enabled": "false",
+            # Here headrace is installed; elsewhere workers get it with their first task.
+            "spark.python.daemon.module": "spark_jobs.lake.python_workers",
             # Adaptive execution merges small partitions; a few per core leave it room without 200 empty tasks.
             "spark.sql.shuffle.partitions": str(max(4, 2 * cores)),
             # Short jobs on a laptop are over before the second compiler pays; long ones still reach it.

@@ -1,6 +1,7 @@
 """Write, audit, publish: how rows become visible, whole or not at all.
 
-    branch audit_<run> at main  ->  Spark writes one snapshot to it, the digest observed in the same pass
+    branch audit_<run> at main  ->  one snapshot is written to it, the digest taken in the same pass: by Spark, or by
+                                    Python's workers where they make the rows (`data_files`)
     audit of what was written   ->  nulls in required columns, row checks, rows out of place, keys that come twice
     publish                     ->  one commit: main moves to the snapshot if it is where the writer found it, the
                                     branch goes, the facts of the materialization come into the table's properties

@@ -35,8 +35,8 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 
 from spark_jobs.lake.audit import REQUIRED
-from spark_jobs.lake.digest import DataVersion, version_of
-from spark_jobs.lake.file_writer import RESULT_DDL, RESULT_SCHEMA, FileRules, write_task
+from spark_jobs.lake.digest import DataVersion
+from spark_jobs.lake.file_writer import RESULT_DDL, FileRules, write_task
 from spark_jobs.lake.tables import Table
 from spark_jobs.step import ArrowRows
 
@@ -149,12 +149,11 @@ def write_data_files(
     rows = made.frame.mapInArrow(lambda batches: write_task(make(batches), rules), RESULT_DDL).collect()
     version = DataVersion()
     bad = dict.fromkeys((REQUIRED, *rules.checks), 0)
-    files: list[DataFile] = []
     for row in rows:
-        version += version_of({name: row[name] for name in RESULT_SCHEMA.names[:4]})
+        version += DataVersion.parse(row["version"])
         for name, count in zip(bad, row["bad_rows"], strict=True):
             bad[name] += count
-        files += [_data_file(table, file) for file in row["files"]]
+    files = list(_data_files(table, [file for row in rows for file in row["files"]]))
     gone = [task.file for task in table.scan(replaced).use_ref(branch).plan_files()]
     if files or gone:
         with table.transaction() as transaction:
@@ -167,22 +166,21 @@ def write_data_files(
     return version, bad
 
 
-def _data_file(table: IcebergTable, written: Any) -> DataFile:
-    """What Iceberg keeps of a file that a worker wrote."""
-    statistics = data_file_statistics_from_parquet_metadata(
-        pq.read_metadata(io.BytesIO(written["footer"])),
-        compute_statistics_plan(table.schema(), table.properties),
-        parquet_path_to_id_mapping(table.schema()),
-    )
-    return DataFile.from_args(
-        content=DataFileContent.DATA,
-        file_path=written["path"],
-        file_format=FileFormat.PARQUET,
-        partition=Record(*json.loads(written["partition"])),
-        file_size_in_bytes=written["size"],
-        sort_order_id=None,
-        spec_id=table.metadata.default_spec_id,
-        equality_ids=None,
-        key_metadata=None,
-        **statistics.to_serialized_dict(),
-    )
+def _data_files(table: IcebergTable, written: Iterable[Any]) -> Iterator[DataFile]:
+    """What Iceberg keeps of files that workers wrote."""
+    plan = compute_statistics_plan(table.schema(), table.properties)
+    field_ids = parquet_path_to_id_mapping(table.schema())
+    for file in written:
+        footer = pq.read_metadata(io.BytesIO(file["footer"]))
+        yield DataFile.from_args(
+            content=DataFileContent.DATA,
+            file_path=file["path"],
+            file_format=FileFormat.PARQUET,
+            partition=Record(*json.loads(file["partition"])),
+            file_size_in_bytes=file["size"],
+            sort_order_id=None,
+            spec_id=table.metadata.default_spec_id,
+            equality_ids=None,
+            key_metadata=None,
+            **data_file_statistics_from_parquet_metadata(footer, plan, field_ids).to_serialized_dict(),
+        )

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
 import urllib.parse
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,18 +20,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spark_jobs.lake.digest import DataVersion
-from spark_jobs.lake.late_columns import local_path
+from spark_jobs.lake.storage import create, remove
 
 Batches = Iterable[pa.RecordBatch]
 Holds = Callable[[pa.RecordBatch], npt.NDArray[np.bool_]]
 
 RESULT_DDL = (
-    "digest_count bigint, digest_xor bigint, digest_high bigint, digest_low bigint, bad_rows array<bigint>, "
+    "version string, bad_rows array<bigint>, "
     "files array<struct<path: string, size: bigint, partition: string, footer: binary>>"
 )
 RESULT_SCHEMA = pa.schema(
     [
-        *(pa.field(name, pa.int64()) for name in ("digest_count", "digest_xor", "digest_high", "digest_low")),
+        pa.field("version", pa.string()),
         pa.field("bad_rows", pa.list_(pa.int64())),
         pa.field(
             "files",
@@ -93,14 +92,7 @@ def write_task(batches: Batches, rules: FileRules) -> Iterator[pa.RecordBatch]:
     except BaseException:  # whatever it is, no snapshot will name what was written
         files.remove()
         raise
-    result = {
-        "digest_count": version.count,
-        "digest_xor": version.xor,
-        "digest_high": version.sum >> 32,
-        "digest_low": version.sum & 0xFFFFFFFF,
-        "bad_rows": bad.tolist(),
-        "files": written,
-    }
+    result = {"version": str(version), "bad_rows": bad.tolist(), "files": written}
     yield pa.RecordBatch.from_pylist([result], schema=RESULT_SCHEMA)
 
 
@@ -183,7 +175,7 @@ class _Files:
                     part.close()
         for path in self._paths:
             with contextlib.suppress(OSError):
-                _remove(path, self._rules.properties)
+                remove(path, self._rules.properties)
 
     def _new(self, values: list[Any]) -> _File:
         rules = self._rules
@@ -193,7 +185,7 @@ class _Files:
         ]
         path = "/".join([rules.folder, *parts, f"{uuid.uuid4().hex}.parquet"])
         self._paths.append(path)
-        sink = _create(path, rules.properties)
+        sink = create(path, rules.properties)
         # Ids are smaller without a dictionary once compressed, and faster; names that repeat need it.
         strings = [field.name for field in rules.schema if pa.types.is_string(field.type)]
         writer = pq.ParquetWriter(
@@ -212,28 +204,6 @@ class _Files:
         partition = json.dumps(file.partition)
         self._done.append({"path": file.path, "size": size, "partition": partition, "footer": footer.getvalue()})
         del self._open[key]
-
-
-def _create(path: str, properties: Mapping[str, str]) -> pa.NativeFile:
-    """Open a new file, with its folder."""
-    local = local_path(path)
-    if local is not None:
-        os.makedirs(os.path.dirname(local), exist_ok=True)
-        return pa.OSFile(local, "wb")
-    from pyiceberg.io import load_file_io
-
-    stream = load_file_io(dict(properties), path).new_output(path).create(overwrite=True)
-    return stream if isinstance(stream, pa.NativeFile) else pa.PythonFile(stream, "w")
-
-
-def _remove(path: str, properties: Mapping[str, str]) -> None:
-    local = local_path(path)
-    if local is not None:
-        os.remove(local)
-        return
-    from pyiceberg.io import load_file_io
-
-    load_file_io(dict(properties), path).delete(path)
 
 
 def _by_value(rows: pa.RecordBatch, columns: tuple[str, ...]) -> Iterator[tuple[list[Any], pa.RecordBatch]]:

@@ -26,6 +26,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from spark_jobs.lake.storage import open_input
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -136,7 +138,7 @@ class LateColumns:
             for part in _same_file(batch):
                 own = part.column(FILE)[0].as_py()
                 if file is None or own != path:
-                    file, path, number = open_parquet(own, self.properties), own, -1
+                    file, path, number = pq.ParquetFile(open_input(own, self.properties)), own, -1
                     sizes = [file.metadata.row_group(n).num_rows for n in range(file.metadata.num_row_groups)]
                     firsts = np.cumsum([0, *sizes])[:-1]
                 places = part.column(ROW).to_numpy()
@@ -147,28 +149,6 @@ class LateColumns:
                         table = file.read_row_group(number, columns=list(self.names), use_threads=False)
                         group = table.select(self.names).combine_chunks().to_batches()[0]
                     yield part.slice(start, end - start), group, places[start:end] - firsts[number]
-
-
-def local_path(path: str) -> str | None:
-    """The path of a local file, which may be given as URI; None for files elsewhere."""
-    if path.startswith("file:"):
-        return "/" + path.removeprefix("file:").lstrip("/")
-    return None if "://" in path else path
-
-
-def open_parquet(path: str, properties: Mapping[str, str]) -> pq.ParquetFile:
-    """Open a data file.
-
-    Args:
-        path: of a local file, or a URI.
-        properties: of PyIceberg's FileIO, for URIs of other schemes than `file`.
-    """
-    local = local_path(path)
-    if local is not None:
-        return pq.ParquetFile(local, memory_map=True)
-    from pyiceberg.io import load_file_io
-
-    return pq.ParquetFile(load_file_io(dict(properties), path).new_input(path).open())
 
 
 def _same_file(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -39,9 +39,10 @@ def row_hashes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
         rows: columns of the types that `data_files.can_hash` takes, in the table's order.
     """
     state = np.full(rows.num_rows, _SEED, dtype=np.uint64)
+    nowhere = np.zeros(rows.num_rows, dtype=np.bool_)
     for column in rows.columns:
         missing = column.is_null().to_numpy(zero_copy_only=False)
-        _hash_ints(state, missing.astype(np.int32), np.zeros(len(state), dtype=np.bool_))
+        _hash_ints(state, missing.astype(np.int32), nowhere)
         _hash_column(state, column, missing)
     return state.view(np.int64)
 

@@ -140,14 +140,8 @@ def write_to_branch(
     _start_branch(spark, catalogue, table, identifier, branch)
 
     properties = {**summary, _BRANCH_SUMMARY: branch}
-    rules = file_rules(table, declared, target.laid_out) if made is not None and place.replaced is not None else None
-    if made is None or rules is None or place.replaced is None:
-        version, counts = _write_by_spark(rows, target, branch, properties)
-    else:
-        branched = catalogue.load_table(identifier)
-        version, bad_rows = write_data_files(branched, rules, made, branch, place.replaced, properties)
-        # The increment is a constant of the rows, so that all are in place.
-        counts = {name: bad_rows.get(name, 0) for name in check_columns(declared, place)}
+    tallied = None if made is None else _write_by_workers(catalogue, made, target, branch, properties)
+    version, counts = tallied or _write_by_spark(rows, target, branch, properties)
 
     table = catalogue.load_table(identifier)
     snapshot = table.snapshot_by_name(branch)
@@ -177,6 +171,19 @@ def write_to_branch(
         byte_count=int(facts.get("added-files-size", 0)),
         checks=tuple(outcome),
     )
+
+
+def _write_by_workers(
+    catalogue: Catalog, made: ArrowRows, target: Target, branch: str, properties: Mapping[str, str]
+) -> tuple[DataVersion, dict[str, int]] | None:
+    """Have Python's workers write what they make; gives version and bad rows by check, None where Spark must."""
+    table = catalogue.load_table(target.identifier)
+    rules = file_rules(table, target.declared, target.laid_out)
+    if rules is None or target.place.replaced is None:
+        return None
+    version, bad_rows = write_data_files(table, rules, made, branch, target.place.replaced, properties)
+    # The increment is a constant of the rows, so that all are in place.
+    return version, {name: bad_rows.get(name, 0) for name in check_columns(target.declared, target.place)}
 
 
 def _write_by_spark(

@@ -99,7 +99,7 @@ def packed_table(dataset: str, window_tokens: int) -> Table:
             "headrace.window-tokens": str(window_tokens),
             # Blender reads blocks of 2,048 rows; a row group is about one of them (4 bytes an id before encoding).
             "write.parquet.row-group-size-bytes": str(min(128 << 20, 2048 * 4 * window_tokens)),
-            "write.parquet.row-group-limit": str(min(2048, 1 + (32 << 20) // (window_tokens + 1))),
+            "write.parquet.row-group-limit": "2048",
         },
         sampled=("input_ids",),
     )

@@ -111,7 +111,7 @@ TOKENS = Table(
         ),
     ),
     sampled=("input_ids",),
-    # What `packed` reads at once: some 8 million ids, 32 MB.
+    # What `packed` reads at once: 4 million ids, or as many as Spark encodes in these bytes where it compacts.
     properties={"write.parquet.row-group-size-bytes": str(16 << 20)},
 )
 

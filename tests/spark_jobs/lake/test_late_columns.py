@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_jobs.lake import late_columns
-from spark_jobs.lake.late_columns import FILE, ROW, LateColumns, local_path, located, map_rows
+from spark_jobs.lake.late_columns import FILE, ROW, LateColumns, located, map_rows
 from spark_jobs.lake.materialize import Lake, materialize
+from spark_jobs.lake.storage import local_path
 from tests.spark_jobs.lake.steps import bind
 from tests.spark_jobs.lake.test_data_files import lists
 

@@ -1,0 +1,63 @@
+"""Data files as Python workers open them: local ones directly, others by PyIceberg's FileIO.
+
+Most workers need local files only, and PyIceberg takes half a second to load.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+
+
+def local_path(path: str) -> str | None:
+    """The path of a local file, which may be given as URI; None for files elsewhere."""
+    if path.startswith("file:"):
+        return "/" + path.removeprefix("file:").lstrip("/")
+    return None if "://" in path else path
+
+
+def open_input(path: str, properties: Mapping[str, str]) -> pa.NativeFile:
+    """Open a file to read, a local one as a memory map.
+
+    Args:
+        path: of a local file, or a URI.
+        properties: of PyIceberg's FileIO, for URIs of other schemes than `file`.
+    """
+    local = local_path(path)
+    if local is not None:
+        return pa.memory_map(local)
+    return _native(_file_io(path, properties).new_input(path).open(), "r")
+
+
+def create(path: str, properties: Mapping[str, str]) -> pa.NativeFile:
+    """Open a new file to write, with its folder; arguments as of `open_input`."""
+    local = local_path(path)
+    if local is not None:
+        os.makedirs(os.path.dirname(local), exist_ok=True)
+        return pa.OSFile(local, "wb")
+    return _native(_file_io(path, properties).new_output(path).create(overwrite=True), "w")
+
+
+def remove(path: str, properties: Mapping[str, str]) -> None:
+    """Remove a file; arguments as of `open_input`."""
+    local = local_path(path)
+    if local is not None:
+        os.remove(local)
+    else:
+        _file_io(path, properties).delete(path)
+
+
+def _file_io(path: str, properties: Mapping[str, str]) -> FileIO:
+    from pyiceberg.io import load_file_io
+
+    return load_file_io(dict(properties), path)
+
+
+def _native(stream: object, mode: str) -> pa.NativeFile:
+    return stream if isinstance(stream, pa.NativeFile) else pa.PythonFile(stream, mode)

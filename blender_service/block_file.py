@@ -36,6 +36,7 @@ HEADER: Final = struct.Struct("<16s8s32s6q")
 HEADER_BYTES: Final = 128
 DIGEST_BYTES: Final = 16
 PAGE_BYTES: Final = 4096
+ADDRESS_COUNT: Final = 8  # arrays of a block
 
 
 class BlockKey(NamedTuple):
@@ -103,6 +104,21 @@ class Block:
     def rows(self) -> int:
         """Number of rows R."""
         return len(self.input_ids)
+
+    @functools.cached_property
+    def addresses(self) -> NDArray[np.int64]:
+        """(8,) where the arrays lie, in the order above, int64: what compiled code reads a block by."""
+        arrays = (
+            self.input_ids,
+            self.token_counts,
+            self.segment_starts,
+            self.doc_id_bytes,
+            self.doc_id_starts,
+            self.document_starts,
+            self.segment_token_counts,
+            self.window_starts,
+        )
+        return np.array([array.__array_interface__["data"][0] for array in arrays], dtype=np.int64)
 
 
 def encode_block(block: Block, key: BlockKey) -> list[memoryview]:

@@ -7,18 +7,19 @@ audit, metrics and the register of runs look at it.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn, cast
 
 import grpc
 import numpy as np
 
+from blender_service.config import WindowFacts
 from blender_service.exceptions import BlenderError
+from blender_service.gathering import Framed
 from blender_service.serving import Blender
 from blender_service.status import ERROR_KEY, status_of
 from blender_service.visibility import MayRead
-from blender_service.wire import RowBatch
 
 # Statuses travel in HTTP/2 trailers, of which most peers take 8 KiB; other characters than ASCII take 3 bytes a byte.
 MAX_DETAIL_BYTES: Final = 5000
@@ -42,12 +43,15 @@ class Call:
         rows: handed over.
         message_bytes: of all answers, as serialised.
         source_rows: rows handed over of each source since metrics last took them.
-        window_tokens: tokens of a row, 0 before the first row.
+        source_names: of the blend that is read.
+        window_tokens: tokens of a row.
         token_bytes: width of a token.
         stream_of: who the stream is counted for, None if it is not.
         waiting: whether the read waits for a live row.
         has_waited: whether it did before the answer in hand.
         is_measured: whether the time to its first rows was taken.
+        counted_seconds: after its start, when metrics last counted it.
+        counted_bytes: of its answers that metrics have counted.
         run_key: name of the read in the register of runs, empty for a read without a run.
         run_reported: seconds after its start at which the register last heard of it.
         status: name of the gRPC status, empty while it runs.
@@ -67,33 +71,33 @@ class Call:
     rows: int = 0
     message_bytes: int = 0
     source_rows: dict[str, int] = field(default_factory=dict)
+    source_names: Sequence[str] = ()
     window_tokens: int = 0
     token_bytes: int = 0
     stream_of: str | None = None
     waiting: bool = False
     has_waited: bool = False
     is_measured: bool = False
+    counted_seconds: float = 0.0
+    counted_bytes: int = 0
     run_key: str = ""
     run_reported: float = 0.0
     status: str = ""
     detail: str = ""
     started: float = field(default_factory=time.monotonic)
 
-    def reads(self, blend_id: str, offset: int) -> None:
-        """Note which blend is read, and from where."""
+    def reads(self, blend_id: str, offset: int, names: Sequence[str], window: WindowFacts) -> None:
+        """Note which blend is read, from where, of which sources and of what windows."""
         self.blend_id, self.offset, self.next_offset = blend_id, offset, offset
+        self.source_names, self.window_tokens, self.token_bytes = names, window.window_tokens, window.token_bytes
 
-    def sends(self, batch: RowBatch) -> None:
-        """Note a batch that is about to be handed to gRPC."""
+    def sends(self, batch: Framed) -> None:
+        """Note a batch that is about to be sent."""
         self.waiting = bool(batch.waiting_for)
+        self.rows += batch.end - batch.offset
         self.next_offset = batch.end
-        if not batch.rows:
-            return
-        self.rows += batch.rows
-        self.window_tokens, self.token_bytes = batch.input_ids.shape[1], batch.input_ids.dtype.itemsize
-        for index, count in enumerate(np.bincount(batch.sources).tolist()):
+        for name, count in zip(self.source_names, np.bincount(batch.sources).tolist(), strict=False):
             if count:
-                name = batch.source_names[index]
                 self.source_rows[name] = self.source_rows.get(name, 0) + count
 
     def take_source_rows(self) -> dict[str, int]:

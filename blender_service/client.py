@@ -227,7 +227,7 @@ class BlenderClient:
             rows: rows of the blend to cover, 0 until it ends.
             part: only one rank's part of every step; a batch never crosses a step.
             expected: what the rows must be.
-            max_batch_rows: bound of the rows of a batch, 0 for 256 KiB to 2 MiB, as fast as they are taken.
+            max_batch_rows: bound of the rows of a batch, 0 for about 2 MiB.
             wait_seconds: longest wait for a row that a live table does not have yet, 0 without end.
 
         Raises:

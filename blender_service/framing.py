@@ -1,4 +1,4 @@
-"""Messages of rows, written and read by hand in protobuf's wire format, so that token ids are copied once.
+"""Messages of rows, written and read by hand in protobuf's wire format, so that token ids need not be copied.
 
 A message is `RowBatch` of `rows.proto`, and any protobuf library parses it: fields may come in any order, and the ids
 come last. They begin at a multiple of 8 bytes, so that a reader maps them as an array without copying; for that the
@@ -12,10 +12,9 @@ Needs NumPy only. Source: https://protobuf.dev/programming-guides/encoding/
 
 from __future__ import annotations
 
-import ctypes
 import functools
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,26 +26,6 @@ VARINT, FIXED64, LENGTH_DELIMITED, FIXED32 = 0, 1, 2, 5
 MAX_VARINT_BYTES: Final = 10
 
 Field = int | memoryview
-
-
-# Bytes that are not written yet, and where they lie: who made them may fill them, until somebody else sees them.
-# https://docs.python.org/3/c-api/bytes.html#c.PyBytes_FromStringAndSize
-_new_bytes = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t)(
-    ("PyBytes_FromStringAndSize", ctypes.pythonapi)
-)
-_address_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(("PyBytes_AsString", ctypes.pythonapi))
-
-
-class Message(NamedTuple):
-    """A message being written: whoever gives `content` on must have filled its payload before.
-
-    Attributes:
-        content: the whole message.
-        payload_address: where its last field's bytes lie, as many as it was begun with.
-    """
-
-    content: bytes
-    payload_address: int
 
 
 @functools.lru_cache(4096)
@@ -81,24 +60,20 @@ def _length_tag(field: int, byte_count: int) -> bytes:
     return varint(field << 3 | LENGTH_DELIMITED) + varint(byte_count)
 
 
-def begin_message(padded: tuple[int, int], head: bytes, payload_field: int, payload_bytes: int) -> Message:
-    """Write all of a message but its payload, which the caller then fills in place.
+def begin_message(padded: tuple[int, int], head: bytes, payload_field: int, payload_bytes: int) -> bytes:
+    """Write all of a message but its payload, which is to follow.
 
     Args:
         padded: field and value of a number, which comes first and takes the padding.
         head: the other fields.
         payload_field: field of the payload, which comes last.
-        payload_bytes: its length. They are not set: zeros there would cost as much as a copy.
+        payload_bytes: its length.
     """
     field, value = padded
     tail = varint(payload_field << 3 | LENGTH_DELIMITED) + varint(payload_bytes) if payload_bytes else b""
     tag, number = varint(field << 3 | VARINT), varint(value)
     padding = -(len(tag) + len(number) + len(head) + len(tail)) % ALIGNMENT
-    start = b"".join([tag, varint(value, len(number) + padding), head, tail])
-    content: bytes = _new_bytes(None, len(start) + payload_bytes)
-    address: int = _address_of(content)
-    ctypes.memmove(address, start, len(start))
-    return Message(content, address + len(start))
+    return b"".join([tag, varint(value, len(number) + padding), head, tail])
 
 
 def read_fields(message: memoryview) -> Iterator[tuple[int, Field]]:
@@ -132,9 +107,11 @@ def read_fields(message: memoryview) -> Iterator[tuple[int, Field]]:
 
 def _read_varint(message: memoryview, at: int) -> tuple[int, int]:
     """Read a number; give it with the place after it."""
-    value = 0
-    for index, byte in enumerate(message[at : at + MAX_VARINT_BYTES]):
-        value |= (byte & 0x7F) << (7 * index)
+    value = shift = 0
+    for place in range(at, min(at + MAX_VARINT_BYTES, len(message))):
+        byte = message[place]
         if byte < 0x80:
-            return value & (1 << 64) - 1, at + index + 1
+            return (value | byte << shift) & (1 << 64) - 1, place + 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
     raise MalformedMessageError(f"message: the number at byte {at} of {len(message)} does not end; read it again")

@@ -1,129 +1,255 @@
-"""Copies rows out of mapped blocks, compiled: one row of a batch may lie in any of hundreds of blocks.
+"""Writes messages of rows out of mapped blocks, compiled: each row may lie in any of hundreds of blocks.
 
-Blocks are passed as a table of addresses, one line a block, so that a batch costs two calls however many blocks it
+Blocks are passed as a table of addresses, one line a block, so that a message costs one call however many blocks it
 touches. The caller keeps the blocks alive, and vouches for slots and places: nothing is checked here.
-`python benchmarks/bench_blender.py` measures it.
+`wire.begin` writes the same bytes, and says what they mean; `python benchmarks/bench_blender.py` measures both.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numba import njit, types
-from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from blender_service.block_file import Block
+from blender_service.block_file import ADDRESS_COUNT
+from blender_service.framing import ALIGNMENT, LENGTH_DELIMITED, VARINT
+from blender_service.scattered import copy
+from blender_service.wire import (
+    COUNTS,
+    DOC_ID_LENGTHS,
+    DOC_IDS,
+    DOCUMENT_STARTS,
+    EPOCHS,
+    INPUT_IDS,
+    OFFSET,
+    ORDINALS,
+    ROWS,
+    SEGMENT_TOKEN_COUNTS,
+    SEGMENTS,
+    SOURCES,
+    TOKEN_BYTES,
+    TOKEN_COUNTS,
+    WINDOW_STARTS,
+    WINDOW_TOKENS,
+)
 
-ADDRESS_COUNT: Final = 8
-_IDS, _COUNTS, _SEGMENTS, _TEXTS, _TEXT_STARTS, _STARTS, _TOKENS, _PLACES = range(ADDRESS_COUNT)
-
-
-def addresses_of(block: Block) -> list[int]:
-    """List where the arrays of a block lie, in the order that the kernels expect."""
-    arrays = (
-        block.input_ids,
-        block.token_counts,
-        block.segment_starts,
-        block.doc_id_bytes,
-        block.doc_id_starts,
-        block.document_starts,
-        block.segment_token_counts,
-        block.window_starts,
-    )
-    return [array.__array_interface__["data"][0] for array in arrays]
-
-
-@intrinsic
-def _copy(typing_context, target, source, byte_count):  # type: ignore[no-untyped-def]
-    """Copy bytes from one address to another, as C's memcpy does."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = cgutils.voidptr_t
-        to, start = (builder.inttoptr(address, pointer) for address in arguments[:2])
-        cgutils.raw_memcpy(builder, to, start, arguments[2], context.get_constant(types.int64, 1))
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), generate
+IDS, _COUNTS, _SEGMENTS, _TEXTS, _TEXT_STARTS, _STARTS, _TOKENS, _PLACES = range(ADDRESS_COUNT)
 
 
 @intrinsic
 def _int64_at(typing_context, address):  # type: ignore[no-untyped-def]
     """Load the int64 at an address."""
+    return types.int64(types.int64), _load(types.int64)
 
+
+@intrinsic
+def _int32_at(typing_context, address):  # type: ignore[no-untyped-def]
+    """Load the int32 at an address."""
+    return types.int32(types.int64), _load(types.int32)
+
+
+@intrinsic
+def _put_int64(typing_context, address, value):  # type: ignore[no-untyped-def]
+    """Store an int64 at an address, which need not be aligned."""
+    return types.void(types.int64, types.int64), _store(types.int64)
+
+
+@intrinsic
+def _put_int32(typing_context, address, value):  # type: ignore[no-untyped-def]
+    """Store an int32 at an address, which need not be aligned."""
+    return types.void(types.int64, types.int32), _store(types.int32)
+
+
+def _load(kind: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        value = context.get_value_type(types.int64)
-        return builder.load(builder.inttoptr(arguments[0], value.as_pointer()))
+        return builder.load(builder.inttoptr(arguments[0], context.get_value_type(kind).as_pointer()), align=1)
 
-    return types.int64(types.int64), generate
+    return generate
+
+
+def _store(kind: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = builder.inttoptr(arguments[0], context.get_value_type(kind).as_pointer())
+        builder.store(arguments[1], place, align=1)
+        return context.get_dummy_value()
+
+    return generate
+
+
+@njit(cache=True)
+def _varint_size(value: int) -> int:
+    """Count the bytes of a number in protobuf's wire format."""
+    size = 1
+    while value > 0x7F:
+        value >>= 7
+        size += 1
+    return size
+
+
+@njit(cache=True)
+def _put_varint(out: NDArray[np.uint8], at: int, value: int, size: int) -> int:
+    """Write a number in so many bytes; give the place after it."""
+    for byte in range(size):
+        out[at + byte] = (value & 0x7F) | (0x80 if byte < size - 1 else 0)
+        value >>= 7
+    return at + size
+
+
+@njit(cache=True)
+def _put_number(out: NDArray[np.uint8], at: int, field: int, value: int) -> int:
+    """Write a field with a number, left out where it is 0."""
+    if value == 0:
+        return at
+    after: int = _put_varint(out, _put_varint(out, at, field << 3 | VARINT, 1), value, _varint_size(value))
+    return after
+
+
+@njit(cache=True)
+def _put_length(out: NDArray[np.uint8], at: int, field: int, byte_count: int) -> int:
+    """Begin a field of bytes, left out where there are none."""
+    if byte_count == 0:
+        return at
+    at = _put_varint(out, at, field << 3 | LENGTH_DELIMITED, 1)
+    after: int = _put_varint(out, at, byte_count, _varint_size(byte_count))
+    return after
+
+
+@njit(cache=True)
+def _field_size(byte_count: int) -> int:
+    """Count the bytes of a field of bytes, whose number is below 16."""
+    return 1 + _varint_size(byte_count) + byte_count if byte_count else 0
 
 
 @njit(cache=True, nogil=True)
-def copy_rows(
-    table: NDArray[np.int64], slots: NDArray[np.int32], places: NDArray[np.int32], row_bytes: int, target: int
-) -> None:
-    """Copy the token ids of rows, one after the other.
+def number_blocks(blocks: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Number the blocks that rows lie in.
 
     Args:
-        table: (B, 8) addresses of each block's arrays.
-        slots: (R,) line of the table for each row, int32.
-        places: (R,) row in that block, int32.
-        row_bytes: bytes of one row's ids.
-        target: address of R * row_bytes bytes.
-    """
-    for row in range(slots.size):
-        source = table[slots[row], _IDS] + np.int64(places[row]) * row_bytes
-        _copy(target + row * row_bytes, source, np.int64(row_bytes))
-
-
-@njit(cache=True, nogil=True)
-def gather_segments(table: NDArray[np.int64], slots: NDArray[np.int32], places: NDArray[np.int32]) -> Any:
-    """Copy all else of rows: R rows with S segments in all.
-
-    Args:
-        table: (B, 8) addresses of each block's arrays.
-        slots: (R,) line of the table for each row, int32.
-        places: (R,) row in that block, int32.
+        blocks: (R,) block of each row, few different ones, int64, none below 0.
 
     Returns:
-        token_counts (R,) int32, segment_counts (R,) int32, doc_id_bytes uint8, doc_id_lengths (S,) int32,
-        document_starts (S,) int64, segment_token_counts (S,) int32, window_starts (S,) int32.
+        The different blocks, ascending, int64, and (R,) place of each row's block among them, int32.
+    """
+    room = 1
+    while room < 2 * blocks.size:
+        room *= 2
+    numbers = np.full(room, -1, dtype=np.int32)  # by hash, with the next free place where that is taken
+    found = np.empty(blocks.size, dtype=np.int64)
+    slots = np.empty(blocks.size, dtype=np.int32)
+    count = 0
+    for row in range(blocks.size):
+        place = (blocks[row] * 0x9E3779B97F4A7C1 >> 20) & (room - 1)
+        while numbers[place] >= 0 and found[numbers[place]] != blocks[row]:
+            place = (place + 1) & (room - 1)
+        if numbers[place] < 0:
+            numbers[place] = count
+            found[count] = blocks[row]
+            count += 1
+        slots[row] = numbers[place]
+    order = np.argsort(found[:count])
+    rank = np.empty(count, dtype=np.int32)
+    for place in range(count):
+        rank[order[place]] = place
+    for row in range(blocks.size):
+        slots[row] = rank[slots[row]]
+    return found[order], slots
+
+
+@njit(cache=True, nogil=True)
+def write_rows(
+    table: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    slots: NDArray[np.int32],
+    places: NDArray[np.int32],
+    sources: NDArray[np.uint8],
+    epochs: NDArray[np.int64],
+    names: NDArray[np.uint8],
+    offset: int,
+    window: tuple[int, int],
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Write the message of R rows, at least one, up to their ids, which are to follow from where they lie.
+
+    Args:
+        table: (B, 8) addresses of each block's arrays.
+        starts: (B,) first ordinal of each block.
+        slots: (R,) line of the table for each row, int32.
+        places: (R,) row in that block, int32.
+        sources: (R,) index of each row's source, uint8.
+        epochs: (R,) pass over it, int64.
+        names: fields of the sources' names, uint8.
+        offset: of the first row.
+        window: tokens of a row, and bytes of a token.
+
+    Returns:
+        The bytes before the ids, uint8, and (R,) addresses of the rows' ids, int64.
     """
     rows = slots.size
-    token_counts = np.empty(rows, dtype=np.int32)
-    segment_counts = np.empty(rows, dtype=np.int32)
-    segments = 0
-    text_bytes = 0
+    row_bytes = window[0] * window[1]
+    ids = np.empty(rows, dtype=np.int64)
+    segments = np.int64(0)
+    text_bytes = np.int64(0)
     for row in range(rows):
         block = table[slots[row]]
-        first = _int64_at(block[_SEGMENTS] + 8 * np.int64(places[row]))
-        last = _int64_at(block[_SEGMENTS] + 8 * np.int64(places[row]) + 8)
-        segment_counts[row] = last - first
+        place = np.int64(places[row])
+        ids[row] = block[IDS] + place * row_bytes
+        first = _int64_at(block[_SEGMENTS] + 8 * place)
+        last = _int64_at(block[_SEGMENTS] + 8 * place + 8)
         segments += last - first
         text_bytes += _int64_at(block[_TEXT_STARTS] + 8 * last) - _int64_at(block[_TEXT_STARTS] + 8 * first)
-    texts = np.empty(text_bytes, dtype=np.uint8)
-    lengths = np.empty(segments, dtype=np.int32)
-    starts = np.empty(segments, dtype=np.int64)
-    tokens = np.empty(segments, dtype=np.int32)
-    window_starts = np.empty(segments, dtype=np.int32)
-    at = np.int64(0)
-    text_at = np.int64(0)
+    inner = _field_size(4 * rows) + _field_size(text_bytes) + 3 * _field_size(4 * segments) + _field_size(8 * segments)
+    size = _field_size(4 * rows) + names.size + _field_size(rows) + 2 * _field_size(8 * rows) + _field_size(inner)
+    for number in (offset, window[0], window[1]):
+        size += 1 + _varint_size(number) if number else 0
+    size += 1 + _varint_size(rows * row_bytes)  # tag and length of the ids
+    row_digits = _varint_size(rows)
+    row_digits += -(1 + row_digits + size) % ALIGNMENT
+    out = np.empty(1 + row_digits + size, dtype=np.uint8)
+
+    at = _put_varint(out, _put_varint(out, 0, ROWS << 3 | VARINT, 1), rows, row_digits)
+    at = _put_number(out, at, OFFSET, offset)
+    at = _put_number(out, at, WINDOW_TOKENS, window[0])
+    at = _put_number(out, at, TOKEN_BYTES, window[1])
+    base = out.ctypes.data
+    counts_at = base + _put_length(out, at, TOKEN_COUNTS, 4 * rows)
+    at = counts_at - base + 4 * rows
+    out[at : at + names.size] = names
+    at = _put_length(out, at + names.size, SOURCES, rows)
+    out[at : at + rows] = sources
+    at = _put_length(out, at + rows, EPOCHS, 8 * rows)
+    copy(base + at, epochs.ctypes.data, np.int64(8 * rows))
+    ordinals_at = base + _put_length(out, at + 8 * rows, ORDINALS, 8 * rows)
+    at = _put_length(out, ordinals_at - base + 8 * rows, SEGMENTS, inner)
+    segment_counts_at = base + _put_length(out, at, COUNTS, 4 * rows)
+    texts_at = base + _put_length(out, segment_counts_at - base + 4 * rows, DOC_IDS, text_bytes)
+    lengths_at = base + _put_length(out, texts_at - base + text_bytes, DOC_ID_LENGTHS, 4 * segments)
+    starts_at = base + _put_length(out, lengths_at - base + 4 * segments, DOCUMENT_STARTS, 8 * segments)
+    tokens_at = base + _put_length(out, starts_at - base + 8 * segments, SEGMENT_TOKEN_COUNTS, 4 * segments)
+    windows_at = base + _put_length(out, tokens_at - base + 4 * segments, WINDOW_STARTS, 4 * segments)
+    _put_length(out, windows_at - base + 4 * segments, INPUT_IDS, rows * row_bytes)
+
     for row in range(rows):
         block = table[slots[row]]
-        first = _int64_at(block[_SEGMENTS] + 8 * np.int64(places[row]))
-        count = np.int64(segment_counts[row])
+        place = np.int64(places[row])
+        first = _int64_at(block[_SEGMENTS] + 8 * place)
+        last = _int64_at(block[_SEGMENTS] + 8 * place + 8)
+        _put_int64(ordinals_at + 8 * row, starts[slots[row]] + place)
+        _put_int32(segment_counts_at + 4 * row, np.int32(last - first))
+        _put_int32(counts_at + 4 * row, _int32_at(block[_COUNTS] + 4 * place))
         text = _int64_at(block[_TEXT_STARTS] + 8 * first)
-        text_count = _int64_at(block[_TEXT_STARTS] + 8 * (first + count)) - text
-        _copy(token_counts.ctypes.data + 4 * row, block[_COUNTS] + 4 * np.int64(places[row]), np.int64(4))
-        _copy(texts.ctypes.data + text_at, block[_TEXTS] + text, text_count)
-        _copy(starts.ctypes.data + 8 * at, block[_STARTS] + 8 * first, 8 * count)
-        _copy(tokens.ctypes.data + 4 * at, block[_TOKENS] + 4 * first, 4 * count)
-        _copy(window_starts.ctypes.data + 4 * at, block[_PLACES] + 4 * first, 4 * count)
-        for segment in range(count):
-            start = _int64_at(block[_TEXT_STARTS] + 8 * (first + segment))
-            lengths[at + segment] = _int64_at(block[_TEXT_STARTS] + 8 * (first + segment + 1)) - start
-        at += count
-        text_at += text_count
-    return token_counts, segment_counts, texts, lengths, starts, tokens, window_starts
+        for segment in range(first, last):
+            end = _int64_at(block[_TEXT_STARTS] + 8 * segment + 8)
+            copy(texts_at, block[_TEXTS] + text, end - text)
+            _put_int32(lengths_at, np.int32(end - text))
+            _put_int64(starts_at, _int64_at(block[_STARTS] + 8 * segment))
+            _put_int32(tokens_at, _int32_at(block[_TOKENS] + 4 * segment))
+            _put_int32(windows_at, _int32_at(block[_PLACES] + 4 * segment))
+            texts_at += end - text
+            lengths_at += 4
+            starts_at += 8
+            tokens_at += 4
+            windows_at += 4
+            text = end
+    return out, ids

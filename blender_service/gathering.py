@@ -1,7 +1,7 @@
-"""From resolved rows to messages: thousands of rows are located at once, then copied batch by batch.
+"""From resolved rows to messages: thousands of rows are located at once, then put together batch by batch.
 
     offsets [0, 4096)  --resolve-->  (source, epoch, ordinal)  --locate-->  (slot, place)     slot: one line per block
-    batch [0, 256)     --pin the blocks of its slots, copy their rows into a message-->  bytes
+    batch [0, 256)     --pin the blocks of its slots-->  small fields, and where each row's ids lie
 
 The blocks of a chunk stay pinned until the next chunk has begun.
 """
@@ -9,24 +9,56 @@ The blocks of a chunk stay pinned until the next chunk has begun.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from blender_service.block_cache import Pin
+from blender_service.block_file import ADDRESS_COUNT
 from blender_service.blocks import BlockReader
-from blender_service.gather_kernel import ADDRESS_COUNT, addresses_of, copy_rows, gather_segments
+from blender_service.gather_kernel import number_blocks, write_rows
 from blender_service.order import ResolvedRows
-from blender_service.wire import Framed, RowBatch, begin
+from blender_service.scattered import Scattered
+from blender_service.wire import RowBatch, encode
 
 SOURCE_SHIFT: Final = 40  # a block's number within its source is below 2**40
 
 Int32Array = NDArray[np.int32]
 
 
+class Framed(NamedTuple):
+    """The message of a batch, and what a server tells of it.
+
+    Attributes:
+        message: of the batch; its ids stay where they lie.
+        offset: of the first row.
+        sources: (R,) index of each row's source, uint8.
+        waiting_for: of a batch without rows, the row that is not there yet.
+    """
+
+    message: Scattered
+    offset: int
+    sources: NDArray[np.uint8]
+    waiting_for: str = ""
+
+    @property
+    def end(self) -> int:
+        """Offset after the last row."""
+        return self.offset + self.sources.size
+
+
+def frame(batch: RowBatch) -> Framed:
+    """Write the message of a batch."""
+    return Framed(Scattered(encode(batch)), batch.offset, batch.sources, batch.waiting_for)
+
+
 class Chunk:
-    """Rows whose blocks are known; copies them into messages, a batch at a time. For one thread."""
+    """Rows whose blocks are known; makes messages of them, a batch at a time. For one thread.
+
+    Attributes:
+        block_bytes: of all its blocks together, at most.
+    """
 
     def __init__(self, resolved: ResolvedRows, readers: Mapping[int, BlockReader]) -> None:
         """Find the blocks of rows.
@@ -41,8 +73,7 @@ class Chunk:
             members = np.flatnonzero(resolved.source == index)
             number, place[members] = readers[index].locate(resolved.ordinal[members])
             block[members] = number + (index << SOURCE_SHIFT)
-        self._blocks = np.unique(block)
-        slot = np.searchsorted(self._blocks, block)  # few blocks: faster than by sorting all
+        self._blocks, slot = number_blocks(block)
         self._starts = np.empty(self._blocks.size, dtype=np.int64)
         self._starts[slot] = resolved.ordinal - place
         # Chunks that wait are most of what a stream holds, so they are kept in the narrowest types.
@@ -50,12 +81,9 @@ class Chunk:
         self._sources = resolved.source.astype(np.uint8)
         self._table = np.zeros((self._blocks.size, ADDRESS_COUNT), dtype=np.int64)
         self._unpinned = self._blocks.size
-        self._pins: list[Pin] = []
-
-    @property
-    def block_bytes(self) -> int:
-        """Bytes of all its blocks together, at most."""
-        return sum(self._readers[index].block_bytes * len(blocks) for index, blocks in self.blocks_by_source().items())
+        self._pins: list[Pin | None] = [None] * self._blocks.size
+        listed = self.blocks_by_source()
+        self.block_bytes = sum(readers[index].block_bytes * len(blocks) for index, blocks in listed.items())
 
     def blocks_by_source(self, slots: NDArray[np.integer] | None = None) -> dict[int, list[int]]:
         """List the blocks that some slots stand for, all if None, by source."""
@@ -64,43 +92,32 @@ class Chunk:
             listed.setdefault(number >> SOURCE_SHIFT, []).append(number & (1 << SOURCE_SHIFT) - 1)
         return listed
 
-    def message(
-        self, first: int, offset: int, rows: int, names: tuple[str, ...], ids_like: NDArray[np.unsignedinteger]
-    ) -> Framed:
-        """Copy a batch of rows into a message.
+    def message(self, first: int, offset: int, rows: int, names: NDArray[np.uint8], window: tuple[int, int]) -> Framed:
+        """Make the message of a batch of rows; the ids stay where they lie, so it holds as long as the chunk.
 
         Args:
             first: place of its first row in the chunk.
             offset: of that row in the blend.
             rows: at least 1.
-            names: of the sources.
-            ids_like: (any, L) of the type of the token ids, never read.
+            names: of the sources, as `wire.names_field` writes them.
+            window: tokens of a row, and bytes of a token.
         """
         part = slice(first, first + rows)
         slots, places = self._slots[part].astype(np.int32), self._places[part].astype(np.int32)
         if self._unpinned:
             self._pin(slots)
-        token_counts, counts, texts, lengths, starts, tokens, window_starts = gather_segments(
-            self._table, slots, places
-        )
-        batch = RowBatch(
-            offset=offset,
-            input_ids=ids_like[:rows],  # they are copied into the message, once
-            token_counts=token_counts,
-            source_names=names,
-            sources=self._sources[part],
-            epochs=self._epochs[part].astype(np.int64),
-            ordinals=self._starts[slots] + places,
-            segment_counts=counts,
-            doc_id_bytes=texts.tobytes(),
-            doc_id_lengths=lengths,
-            document_starts=starts,
-            segment_token_counts=tokens,
-            window_starts=window_starts,
-        )
-        message = begin(batch)
-        copy_rows(self._table, slots, places, ids_like.itemsize * ids_like.shape[1], message.payload_address)
-        return Framed(batch, message.content)
+        sources = self._sources[part]
+        epochs = self._epochs[part].astype(np.int64)
+        start, ids = write_rows(self._table, self._starts, slots, places, sources, epochs, names, offset, window)
+        return Framed(Scattered(start.data, ids, window[0] * window[1]), offset, sources)
+
+    def adopt(self, before: Chunk) -> None:
+        """Take over the pins of the chunk before: most chunks read the blocks that the last one did."""
+        known = np.searchsorted(before._blocks, self._blocks).clip(max=before._blocks.size - 1)
+        for slot in np.flatnonzero(before._blocks[known] == self._blocks).tolist():
+            pin = before._pins[known[slot]]
+            if pin is not None and self._pins[slot] is None:
+                self._take(slot, pin)
 
     def _pin(self, slots: Int32Array) -> None:
         """Pin the blocks of some slots, those that are not yet, building what is not in the cache."""
@@ -109,12 +126,14 @@ class Chunk:
         unpinned = np.flatnonzero(wanted & (self._table[:, 0] == 0))
         for index, numbers in self.blocks_by_source(unpinned).items():
             for number, pin in self._readers[index].pin(numbers).items():
-                slot = int(np.searchsorted(self._blocks, number + (index << SOURCE_SHIFT)))
-                self._pins.append(pin)
-                self._table[slot] = addresses_of(pin.block)
-        self._unpinned -= unpinned.size
+                self._take(int(np.searchsorted(self._blocks, number + (index << SOURCE_SHIFT))), pin)
+
+    def _take(self, slot: int, pin: Pin) -> None:
+        self._pins[slot] = pin
+        self._table[slot] = pin.block.addresses
+        self._unpinned -= 1
 
 
-def _narrow(values: NDArray[np.int64]) -> NDArray[np.unsignedinteger]:
+def _narrow(values: NDArray[np.integer]) -> NDArray[np.unsignedinteger]:
     """Copy numbers, none below 0, into the narrowest type that holds them."""
     return values.astype(np.min_scalar_type(int(values.max(initial=0))))

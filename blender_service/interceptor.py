@@ -34,6 +34,7 @@ from blender_service.runs import check_run_name
 from blender_service.serving import Blender
 
 GUARDED: Final = "/headrace."
+MOST_OPEN_CALLS: Final = 8
 
 logger = logging.getLogger(__name__)
 
@@ -82,6 +83,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         self._blender = blender
         self._draining = draining
         self._observers = tuple(observers)
+        self._open_calls = threading.BoundedSemaphore(MOST_OPEN_CALLS)
 
     def intercept_service(
         self, continuation: Callable[[Any], Any], handler_call_details: grpc.HandlerCallDetails
@@ -90,7 +92,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         handler = continuation(handler_call_details)
         path = handler_call_details.method
         if handler is None or not path.startswith(GUARDED):
-            return handler
+            return self._bounded(handler) if handler is not None and handler.response_streaming else handler
         method = path.rsplit("/", maxsplit=1)[1]
         parse = functools.partial(_parse, handler.request_deserializer, method)
         if handler.response_streaming:
@@ -98,6 +100,27 @@ class CallInterceptor(grpc.ServerInterceptor):
             return grpc.unary_stream_rpc_method_handler(stream, parse)
         unary = functools.partial(self._unary, method, handler.unary_unary, handler.response_serializer)
         return grpc.unary_unary_rpc_method_handler(unary, parse)
+
+    def _bounded(self, handler: Any) -> Any:
+        """Bound the calls that nobody need be known for and that last, each a thread: watches of health, reflection."""
+
+        def answers(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+            if not self._open_calls.acquire(blocking=False):
+                context.abort(
+                    grpc.StatusCode.RESOURCE_EXHAUSTED,
+                    f"server: {MOST_OPEN_CALLS} calls of health and reflection last, no more are allowed; end some, or "
+                    "ask for health by Check",
+                )
+            try:
+                yield from behaviour(request, context)
+            finally:
+                self._open_calls.release()
+
+        behaviour = handler.stream_stream if handler.request_streaming else handler.unary_stream
+        make = (
+            grpc.stream_stream_rpc_method_handler if handler.request_streaming else grpc.unary_stream_rpc_method_handler
+        )
+        return make(answers, handler.request_deserializer, handler.response_serializer)
 
     def _unary(
         self,
@@ -110,7 +133,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         """Answer a unary call."""
         context = self._open(method, request, context)
         call = call_of(context)
-        with _Guard(context):
+        with _Guard(context, self._end):
             self._admit(request, context)
             response = behaviour(request, context)
             call.blend_id = _blend_of(response)
@@ -131,7 +154,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         """Answer a call with a stream; one that may no longer read what it reads ends there."""
         context = self._open(method, request, context)
         call = call_of(context)
-        with _Guard(context):
+        with _Guard(context, self._end):
             self._admit(request, context)
             generation = self._access.generation
             asked = time.monotonic()
@@ -157,12 +180,7 @@ class CallInterceptor(grpc.ServerInterceptor):
             for key, value in context.invocation_metadata() or ()
             if isinstance(value, str) and key != AUTHORIZATION
         }
-        call = Call(method, peer=context.peer(), metadata=metadata, request=request)
-        wrapped = with_call(context, call)
-        if not context.add_callback(functools.partial(self._end, call)):
-            self._end(call)
-            refuse(ServerUnavailableError("call: it was given up before it began"), wrapped)
-        return wrapped
+        return with_call(context, Call(method, peer=context.peer(), metadata=metadata, request=request))
 
     def _admit(self, request: Any, context: grpc.ServicerContext) -> None:
         """Let a call in, or say why not."""
@@ -187,7 +205,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         self._blender.within(call.may_read).config(call.blend_id)
 
     def _end(self, call: Call) -> None:
-        """Hear the end of a call; gRPC calls this once."""
+        """Hear the end of a call."""
         if call.stream_of is not None:
             self._limits.give_back(call.stream_of)
         call.status = call.status or "CANCELLED"
@@ -199,15 +217,26 @@ class CallInterceptor(grpc.ServerInterceptor):
 
 
 class _Guard(AbstractContextManager[None]):
-    """Ends a call with the status of what is raised inside; nothing else of an error leaves the server."""
+    """Ends a call with the status of what is raised inside; nothing else of an error leaves the server.
 
-    def __init__(self, context: grpc.ServicerContext) -> None:
+    However it ends, also where its answers are wanted no more, its end is heard once.
+    """
+
+    def __init__(self, context: grpc.ServicerContext, end: Callable[[Call], None]) -> None:
         self._context = context
+        self._end = end
 
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            self._refuse(error)
+        finally:
+            self._end(call_of(self._context))
+
+    def _refuse(self, error: BaseException | None) -> None:
+        """End the call with the status of an error."""
         if error is None or not isinstance(error, Exception) or call_of(self._context).status:
             return  # an abort raises too, after its status is set
         if isinstance(error, BlenderError):

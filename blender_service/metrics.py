@@ -19,6 +19,7 @@ from blender_service.exceptions import ServerStartError
 from blender_service.limits import StreamLimits
 
 ID_DIGITS: Final = 12
+COUNT_SECONDS: Final = 0.1
 SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
@@ -61,6 +62,13 @@ class Metrics:
             call.is_measured = True
             self._first.observe(call.seconds)
         call.has_waited = call.waiting
+        if (now := call.seconds) - call.counted_seconds >= COUNT_SECONDS:
+            call.counted_seconds = now
+            self._count(call)
+
+    def _count(self, call: Call) -> None:
+        """Count what a call has sent since it was last counted; at each message that costs as much as making it."""
+        blend = call.blend_id[:ID_DIGITS]
         for source, rows in call.take_source_rows().items():
             counters = self._by_source.get((blend, source))
             if counters is None:  # looking three of them up by labels costs more than counting
@@ -69,14 +77,15 @@ class Metrics:
             tokens = rows * call.window_tokens
             for counter, count in zip(counters, (rows, tokens, tokens * call.token_bytes), strict=True):
                 counter.inc(count)
-        self._message_bytes.labels(call.method).inc(message_bytes)
+        counted, call.counted_bytes = call.counted_bytes, call.message_bytes
+        self._message_bytes.labels(call.method).inc(call.message_bytes - counted)
 
     def ended(self, call: Call) -> None:
         """Count a call."""
         self._calls.labels(call.method, call.status).inc()
+        self._count(call)
         if call.offset is None:
             self._seconds.labels(call.method).observe(call.seconds)
-            self._message_bytes.labels(call.method).inc(call.message_bytes)
 
     def serve(self, host: str, port: int) -> tuple[int, Callable[[], None]]:
         """Answer Prometheus over HTTP.

@@ -79,24 +79,30 @@ class BlendOrder:
         Args:
             offsets: (R,) each in [0, end).
         """
+        parts = self._by_segment(offsets)
+        if len(parts) == 1:
+            return self._resolve_in(parts[0][0], offsets)
         resolved = ResolvedRows(*(np.empty(offsets.size, dtype=np.int64) for _ in range(3)))
-        for index, members in self._by_segment(offsets):
-            segment, arrays = self.segments[index], self._arrays_of(index)
-            cycle = segment.cycle
-            source, epoch, ordinal = resolve_rows(
-                offsets[members] - segment.origin,
-                cycle.source,
-                cycle.rank,
-                arrays.parts,
-                arrays.keys,
-                arrays.legs,
-                self._block_rows,
-                self._group_blocks,
-            )
-            resolved.source[members] = arrays.source[source]
-            resolved.epoch[members] = epoch
-            resolved.ordinal[members] = ordinal
+        for index, members in parts:
+            own = self._resolve_in(index, offsets[members])
+            for whole, part in zip(resolved, own, strict=True):
+                whole[members] = part
         return resolved
+
+    def _resolve_in(self, index: int, offsets: Int64Array) -> ResolvedRows:
+        """Find the rows of offsets in one segment."""
+        segment, arrays = self.segments[index], self._arrays_of(index)
+        source, epoch, ordinal = resolve_rows(
+            offsets - segment.origin,
+            segment.cycle.source,
+            segment.cycle.rank,
+            arrays.parts,
+            arrays.keys,
+            arrays.legs,
+            self._block_rows,
+            self._group_blocks,
+        )
+        return ResolvedRows(arrays.source[source], epoch, ordinal)
 
     def resolve_with_numpy(self, offsets: Int64Array) -> ResolvedRows:
         """Do what `resolve` does, in NumPy alone: the readable form, and the reference for the compiled one."""

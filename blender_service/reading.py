@@ -13,14 +13,14 @@ from blender_service.blocks import BlockReader
 from blender_service.config import BlendConfig
 from blender_service.exceptions import InvalidReadError, OffsetOutOfRangeError
 from blender_service.fetching import BlockFetcher
-from blender_service.gathering import Chunk
+from blender_service.gathering import Chunk, Framed, frame
 from blender_service.live import LiveRows, Wait
 from blender_service.order import BlendOrder
 from blender_service.segments import OFFSET_LIMIT
 from blender_service.slices import Slice
-from blender_service.wire import Framed, RowBatch, decode, empty_batch, frame
+from blender_service.wire import RowBatch, decode, empty_batch, names_field
 
-BATCH_BYTES: Final = 1 << 20
+BATCH_BYTES: Final = 2 << 20  # of token ids; clients refuse 4 MiB by default
 CHUNK_ROWS: Final = 4096
 AHEAD_ROWS: Final = 8 * CHUNK_ROWS  # a group of the default order
 PREWARM_ROWS: Final = 1 << 16
@@ -32,11 +32,11 @@ class _Span(NamedTuple):
     offset: int
     rows: int
 
-    def cut(self, most_rows: Callable[[], int]) -> Iterator[_Span]:
-        """Cut it into messages, each as large as is wished when its turn comes."""
+    def cut(self, most_rows: int) -> Iterator[_Span]:
+        """Cut it into parts."""
         offset, end = self.offset, self.offset + self.rows
         while offset < end:
-            rows = min(most_rows(), end - offset)
+            rows = min(most_rows, end - offset)
             yield _Span(offset, rows)
             offset += rows
 
@@ -76,10 +76,8 @@ class BlendReader:
         self._fetcher = fetcher
         self._ahead_bytes = ahead_bytes
         window = config.window
-        id_type = np.uint16 if window.token_bytes == 2 else np.uint32
-        self._row_bytes = window.window_tokens * window.token_bytes
-        # One row standing for any number: messages are laid out by its shape, and filled with the rows themselves.
-        self._ids_like = np.broadcast_to(np.zeros(window.window_tokens, dtype=id_type), (1 << 32, window.window_tokens))
+        self._window = (window.window_tokens, window.token_bytes)
+        self._names = np.frombuffer(names_field(order.names), dtype=np.uint8)
 
     def read(
         self,
@@ -98,7 +96,7 @@ class BlendReader:
             offset: first row.
             rows: rows of the blend to cover, 0 until it ends.
             part: give only one rank's part of every whole step.
-            max_batch_rows: bound of the rows of a batch, 0 for about 1 MiB.
+            max_batch_rows: bound of the rows of a batch, 0 for about 2 MiB.
             wait_seconds: longest wait for one live row, 0 without end.
             stopped: asked while waiting; the read then ends at once.
 
@@ -108,7 +106,7 @@ class BlendReader:
             RowNotThereYetError: a live row did not come in time.
         """
         framed = self.read_framed(offset, rows, part, max_batch_rows, wait_seconds, stopped)
-        return (decode(message) for _, message in framed)
+        return (decode(one.message.join()) for one in framed)
 
     def read_framed(
         self,
@@ -118,19 +116,13 @@ class BlendReader:
         max_batch_rows: int = 0,
         wait_seconds: float = 0.0,
         stopped: Callable[[], bool] = lambda: False,
-        batch_bytes: Callable[[], int] = lambda: BATCH_BYTES,
     ) -> Iterator[Framed]:
-        """Do what `read` does, giving batches with the messages that a server sends.
-
-        `batch_bytes` is asked for each batch: about how many bytes of token ids it should have.
-        """
+        """Do what `read` does, giving batches with the messages that a server sends; each holds until the next."""
         self.check(offset, rows, part)
         if not 0 <= wait_seconds < float("inf"):
             raise InvalidReadError(f"read: wait_seconds is {wait_seconds}; give 0 (no end) or more")
 
-        def most_rows() -> int:
-            return max(1, min(batch_bytes() // self._row_bytes, max_batch_rows or CHUNK_ROWS))
-
+        most_rows = max(1, min(BATCH_BYTES // (self._window[0] * self._window[1]), max_batch_rows or CHUNK_ROWS))
         return self._read(offset, rows, part, most_rows, Wait(wait_seconds, stopped))
 
     def gather(self, offset: int, rows: int) -> RowBatch:
@@ -140,7 +132,7 @@ class BlendReader:
             offset: first row; the range must lie inside the blend.
             rows: at least 1.
         """
-        return decode(self._frame(self._plan([_Span(offset, rows)]), 0, _Span(offset, rows)).message)
+        return decode(self._frame(self._plan([_Span(offset, rows)]), 0, _Span(offset, rows)).message.join())
 
     def prewarm(self, offset: int, rows: int) -> None:
         """Build the blocks of the rows [offset, offset + rows) that are there.
@@ -178,9 +170,7 @@ class BlendReader:
                     f"read: rows {rows} is not a multiple of the step's {part.step_rows} rows; ask for whole steps"
                 )
 
-    def _read(
-        self, offset: int, rows: int, part: Slice | None, most_rows: Callable[[], int], wait: Wait
-    ) -> Iterator[Framed]:
+    def _read(self, offset: int, rows: int, part: Slice | None, most_rows: int, wait: Wait) -> Iterator[Framed]:
         spans = self._spans(offset, rows, part)
         if self._live:
             yield from self._read_live((message for span in spans for message in span.cut(most_rows)), wait)
@@ -192,7 +182,7 @@ class BlendReader:
         if offset + step_rows > self._end:
             yield frame(self._empty_batch(offset, end_of_blend=True))
 
-    def _read_ahead(self, spans: Iterator[_Span], most_rows: Callable[[], int]) -> Iterator[Framed]:
+    def _read_ahead(self, spans: Iterator[_Span], most_rows: int) -> Iterator[Framed]:
         """Give the rows of messages, while the blocks of later ones are built."""
         chunks = self._chunks(spans)
         waiting: deque[_Planned] = deque()
@@ -205,7 +195,10 @@ class BlendReader:
                     self._look_ahead(chunks, waiting)
                     self._look_ahead(chunks, waiting)
                 first += message.rows
-            current = waiting.popleft() if waiting else None
+            following = waiting.popleft() if waiting else None
+            if following is not None:
+                following.chunk.adopt(current.chunk)
+            current = following
 
     def _read_live(self, spans: Iterator[_Span], wait: Wait) -> Iterator[Framed]:
         """Give the rows of messages as they come; what a table does not have yet cannot be located ahead."""
@@ -257,7 +250,7 @@ class BlendReader:
         step = part or Slice(max(0, last - offset) or 1)
         while offset + step.step_rows <= last:
             first, end = offset + step.start, offset + step.start + step.rows
-            yield from _Span(first, end - first).cut(lambda: CHUNK_ROWS)
+            yield from _Span(first, end - first).cut(CHUNK_ROWS)
             offset += step.step_rows
 
     def _look_ahead(self, chunks: Iterator[_Planned], waiting: deque[_Planned]) -> None:
@@ -299,5 +292,5 @@ class BlendReader:
                 self._fetcher.request(self._pinned[index], blocks)
 
     def _frame(self, planned: _Planned, first: int, span: _Span) -> Framed:
-        """Copy the rows of one message, which begin at place `first` of the chunk."""
-        return planned.chunk.message(first, span.offset, span.rows, self.order.names, self._ids_like)
+        """Make one message, whose rows begin at place `first` of the chunk."""
+        return planned.chunk.message(first, span.offset, span.rows, self._names, self._window)

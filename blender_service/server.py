@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import logging
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 from typing import Final, NamedTuple
 
-import grpc
 import numpy as np
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
@@ -24,35 +21,30 @@ from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2
 from pyiceberg.catalog import Catalog
 
 from blender_service.access import Access
-from blender_service.allocation import use_one_heap
 from blender_service.audit import AuditLog
 from blender_service.block_cache import DEFAULT_CACHE_BYTES
+from blender_service.block_file import ADDRESS_COUNT
 from blender_service.catalogue import open_catalogue
 from blender_service.exceptions import ServerStartError
-from blender_service.gather_kernel import ADDRESS_COUNT, copy_rows, gather_segments
+from blender_service.gather_kernel import number_blocks, write_rows
+from blender_service.http2.frames import HEADER_BYTES, lay_out
+from blender_service.http2.server import Http2Server
 from blender_service.interceptor import CallInterceptor, Observer
 from blender_service.limits import StreamLimits
 from blender_service.metrics import Metrics
 from blender_service.operation import OperationConfig
 from blender_service.order import BlendOrder
 from blender_service.runs import RunObserver, RunRegister
+from blender_service.scattered import copy_vectors
 from blender_service.segments import Pin, SourceOrder, resolve_segments
 from blender_service.service import BlendServicer, RowServicer, add_row_service
 from blender_service.serving import Blender
 from blender_service.store import open_objects
-from blender_service.tls import TlsFiles, server_credentials
+from blender_service.tls import renewing_context
 
 DEFAULT_PORT: Final = 7170
 STOP_GRACE_SECONDS: Final = 10.0
 SPARE_THREADS: Final = 16  # for short calls and health checks while every stream is taken
-# A dead peer is noticed by pings; the client pings every 30 s, the server must not take that for an attack.
-OPTIONS: Final = (
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 20_000),
-    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
-    ("grpc.keepalive_permit_without_calls", 1),
-)
-
 DRAIN_LOOK_SECONDS: Final = 0.05
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 SERVICES: Final = ((blends_pb2, "BlendService"), (rows_pb2, "RowService"))
@@ -64,7 +56,7 @@ logger = logging.getLogger(__name__)
 class RunningServer:
     """A server that answers at `address` until it is stopped."""
 
-    def __init__(self, server: grpc.Server, address: str, drain: Drain, limits: StreamLimits):
+    def __init__(self, server: Http2Server, address: str, drain: Drain, limits: StreamLimits):
         """Hold a started server."""
         self.address = address
         self._server = server
@@ -103,7 +95,7 @@ class RunningServer:
 
     def wait(self) -> None:
         """Block until the server has been stopped."""
-        self._server.wait_for_termination()
+        self._server.wait()
 
     def __enter__(self) -> RunningServer:
         return self
@@ -154,31 +146,32 @@ def start(
     blender = Blender(catalogue, cache_bytes, operation.cache_folder)
     access = Access(catalogue, operation.tokens, operation.rules)
     limits = StreamLimits(operation.max_streams, operation.max_streams_per_principal)
-    drain = Drain(threading.Event(), threading.Event(), health.HealthServicer())
+    drain = Drain(threading.Event(), threading.Event(), health.HealthServicer(experimental_non_blocking=False))
     audit = AuditLog(operation.audit) if operation.audit is not None else None
     metrics = Metrics(limits, blender.cache_events, lambda: audit.failures if audit is not None else 0)
     runs = RunObserver(RunRegister(open_objects(catalogue)))
     observers: list[Observer] = [metrics, runs, *([audit] if audit is not None else [])]
     compile_kernels()
     threads = operation.max_streams + SPARE_THREADS
-    server = grpc.server(
-        ThreadPoolExecutor(threads, thread_name_prefix="blender"),
-        interceptors=[CallInterceptor(access, limits, blender, drain.begun, observers)],
-        options=(
-            *OPTIONS,
-            ("grpc.so_reuseport", int(reuse_port)),
-            ("grpc.max_receive_message_length", operation.max_request_bytes),
-            ("grpc.max_send_message_length", operation.max_response_bytes),
-        ),
-        maximum_concurrent_rpcs=threads,
+    server = Http2Server(
+        threads,
+        CallInterceptor(access, limits, blender, drain.begun, observers),
+        operation.max_request_bytes,
+        operation.max_response_bytes,
+        renewing_context(operation.tls) if operation.tls is not None else None,
     )
     blends_pb2_grpc.add_BlendServiceServicer_to_server(BlendServicer(blender), server)
     add_row_service(RowServicer(blender, drain.ending), server)
     health_pb2_grpc.add_HealthServicer_to_server(drain.health, server)
     services = [pb2.DESCRIPTOR.services_by_name[name].full_name for pb2, name in SERVICES]
     reflection.enable_server_reflection((*services, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
-    bound = _bind(server, host, port, operation.tls, reuse_port)
-    server.start()
+    try:
+        bound = server.start(host, port, reuse_port=reuse_port)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ServerStartError(
+            f"serve: cannot listen on {host}:{port}: {reason}; stop what listens there or choose another --port"
+        ) from error
     for service in ("", *services):
         drain.health.set(service, health_pb2.HealthCheckResponse.SERVING)
     address = f"{host}:{bound}"
@@ -213,7 +206,6 @@ def serve(
         reuse_port: share the port with other processes of this machine.
         started: called once the server answers.
     """
-    use_one_heap()
     running = start(None, host, port, cache_bytes, operation, reuse_port)
     started()
     stop = threading.Event()
@@ -239,26 +231,12 @@ def compile_kernels() -> None:
     order.resolve(np.arange(2, dtype=np.int64))
     nothing = np.empty(0, dtype=np.int32)
     table = np.empty((0, ADDRESS_COUNT), dtype=np.int64)
-    copy_rows(table, nothing, nothing, 0, 0)
-    gather_segments(table, nothing, nothing)
-
-
-def _bind(server: grpc.Server, host: str, port: int, tls: TlsFiles | None, reuse_port: bool) -> int:
-    """Take the port, with one line where that fails."""
-    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    credentials = server_credentials(tls) if tls is not None else None
-    try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        if not reuse_port:  # a socket that listens, however shortly, would take connections from the other processes
-            with socket.create_server((host, port), family=family):
-                pass  # gRPC's own failure prints a page and does not say why; a plain socket does
-        bound = server.add_secure_port(address, credentials) if credentials else server.add_insecure_port(address)
-    except (OSError, RuntimeError) as error:
-        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise ServerStartError(
-            f"serve: cannot listen on {host}:{port}: {reason}; stop what listens there or choose another --port"
-        ) from error
-    return int(bound)
+    addresses, names = np.empty(0, dtype=np.int64), np.frombuffer(b"", dtype=np.uint8)
+    number_blocks(addresses)
+    write_rows(table, addresses, nothing, nothing, np.empty(0, dtype=np.uint8), addresses, names, 0, (1, 2))
+    vectors = np.empty((4, 2), dtype=np.int64)
+    lay_out((0, 1), addresses, 1, (0, 1), 1, 1, np.empty((1, HEADER_BYTES), dtype=np.uint8), vectors)
+    copy_vectors(vectors[:0], 0, 0, np.empty(0, dtype=np.uint8))
 
 
 def _warn_if_open(host: str, access: Access, operation: OperationConfig) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import operator
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -11,15 +12,14 @@ from typing import Any, TypeVar
 import grpc
 from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2
 
-from blender_service.allocation import OpenStreams
 from blender_service.calls import call_of, refuse, seen_by
 from blender_service.exceptions import BlenderError, ServerUnavailableError
+from blender_service.gathering import Framed
+from blender_service.http2.server import Http2Server
 from blender_service.messages import blend_message, description_message, spec_of, update_of
-from blender_service.pace import Pace
 from blender_service.serving import Blender
 from blender_service.slices import Slice
 from blender_service.window import ExpectedWindow
-from blender_service.wire import Framed
 
 Response = TypeVar("Response")
 
@@ -108,32 +108,33 @@ class BlendServicer(blends_pb2_grpc.BlendServiceServicer):
 class RowServicer:
     """Streams rows.
 
-    Memory is bounded by the reader: gRPC asks for the next batch only when the last one has left for the connection, so
-    a slow reader holds one batch, a small one, besides what fits into the connection's window; and the more streams
-    there are, the smaller the batches of each. A reader that goes away ends the wait for its next row at once, and with
-    it everything that the stream holds.
+    Memory does not depend on the reader: a batch is asked for only when the last one has left for the connection, and
+    its ids go from mapped files into the socket, so a slow reader holds places in files. A reader that goes away ends
+    the wait for its next row at once, and with it everything that the stream holds.
     """
 
     def __init__(self, blender: Blender, stopping: threading.Event) -> None:
         """Serve the rows of `blender` until `stopping` is set."""
         self._blender = blender
         self._stopping = stopping
-        self._streams = OpenStreams()
+        self._open: set[grpc.ServicerContext] = set()
 
     @property
     def open_streams(self) -> int:
         """Number of streams that hold anything now; a call may have ended before, see `StreamLimits`."""
-        return self._streams.count
+        return len(self._open)
 
     def ReadBlend(  # noqa: N802 (the proto's name)
         self, request: rows_pb2.ReadBlendRequest, context: grpc.ServicerContext
     ) -> Iterator[Framed]:
         """Stream rows from any offset, as messages that are serialised already."""
-        with self._streams.one_more():
-            try:
-                yield from self._read(request, context)
-            except BlenderError as error:
-                refuse(error, context)
+        self._open.add(context)
+        try:
+            yield from self._read(request, context)
+        except BlenderError as error:
+            refuse(error, context)
+        finally:
+            self._open.discard(context)
 
     def _read(self, request: rows_pb2.ReadBlendRequest, context: grpc.ServicerContext) -> Iterator[Framed]:
         """Check what is asked for, then read it batch by batch."""
@@ -144,7 +145,7 @@ class RowServicer:
             expected.window_tokens, expected.tokenizer_sha256, expected.vocabulary_size, expected.token_bytes
         ).check(blend_id, blender.config(blend_id).window)
         reader = blender.open(blend_id, request.offset)
-        call.reads(blend_id, request.offset)
+        call.reads(blend_id, request.offset, reader.order.names, reader.config.window)
         part = None
         if request.HasField("slice"):
             wanted = request.slice
@@ -154,30 +155,26 @@ class RowServicer:
         def stopped() -> bool:
             return self._stopping.is_set() or not context.is_active()
 
-        pace = Pace(lambda: self._streams.count)
         messages = reader.read_framed(
-            request.offset, request.rows, part, request.max_batch_rows, request.wait_seconds, stopped,
-            lambda: pace.message_bytes,
-        )  # fmt: skip
+            request.offset, request.rows, part, request.max_batch_rows, request.wait_seconds, stopped
+        )
         for framed in messages:
             if self._stopping.is_set():
-                at = framed.batch.offset
+                at = framed.offset
                 raise ServerUnavailableError(
                     f"server is stopping; connect again or to another replica, and go on at row {at}"
                 )
             if not context.is_active():
                 return
-            call.sends(framed.batch)
-            with pace.handing_over(len(framed.message)):
-                yield framed
+            call.sends(framed)
+            yield framed
 
 
-def add_row_service(servicer: RowServicer, server: grpc.Server) -> None:
+def add_row_service(servicer: RowServicer, server: Http2Server) -> None:
     """Register the service of rows: its responses are messages already, which generated code would serialise again."""
+    message_of: Any = operator.attrgetter("message")  # scattered, where gRPC's types want bytes
     read_blend: grpc.RpcMethodHandler[rows_pb2.ReadBlendRequest, Framed] = grpc.unary_stream_rpc_method_handler(
-        servicer.ReadBlend,
-        request_deserializer=rows_pb2.ReadBlendRequest.FromString,
-        response_serializer=lambda framed: framed.message,
+        servicer.ReadBlend, request_deserializer=rows_pb2.ReadBlendRequest.FromString, response_serializer=message_of
     )
     service = rows_pb2.DESCRIPTOR.services_by_name["RowService"].full_name
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {"ReadBlend": read_blend}),))

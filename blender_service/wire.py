@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,6 @@ from numpy.typing import NDArray
 from blender_service.exceptions import MalformedMessageError
 from blender_service.framing import (
     Field,
-    Message,
     array_field,
     begin_message,
     bytes_field,
@@ -110,8 +108,8 @@ class RowBatch:
         )
 
 
-def begin(batch: RowBatch) -> Message:
-    """Begin the message of a batch; its payload awaits the bytes of input_ids: only their shape and type are used."""
+def begin(batch: RowBatch) -> bytes:
+    """Begin the message of a batch; the bytes of input_ids are to follow: only their shape and type are used."""
     segments = b"".join(
         [
             *array_field(COUNTS, batch.segment_counts),
@@ -130,7 +128,7 @@ def begin(batch: RowBatch) -> Message:
             number_field(WINDOW_TOKENS, window_tokens),
             number_field(TOKEN_BYTES, token_bytes),
             *array_field(TOKEN_COUNTS, batch.token_counts),
-            _names_field(batch.source_names),
+            names_field(batch.source_names),
             *array_field(SOURCES, batch.sources),
             *array_field(EPOCHS, batch.epochs),
             *array_field(ORDINALS, batch.ordinals),
@@ -143,29 +141,15 @@ def begin(batch: RowBatch) -> Message:
 
 
 @functools.lru_cache(256)
-def _names_field(names: tuple[str, ...]) -> bytes:
+def names_field(names: tuple[str, ...]) -> bytes:
     """Write the names of the sources, which are the same in every message of a blend."""
     return b"".join(bytes_field(SOURCE_NAMES, name.encode()) for name in names)
 
 
-class Framed(NamedTuple):
-    """A batch with its message; a server leaves the ids to the message and keeps their shape alone."""
-
-    batch: RowBatch
-    message: bytes
-
-
-def frame(batch: RowBatch) -> Framed:
-    """Give a batch with its message."""
-    return Framed(batch, encode(batch))
-
-
 def encode(batch: RowBatch) -> bytes:
     """Turn rows into a message."""
-    message = begin(batch)
     ids = np.ascontiguousarray(batch.input_ids, dtype=batch.input_ids.dtype.newbyteorder("<"))
-    ctypes.memmove(message.payload_address, ids.ctypes.data, ids.nbytes)
-    return message.content
+    return b"".join([begin(batch), ids.data])
 
 
 def decode(message: bytes) -> RowBatch:

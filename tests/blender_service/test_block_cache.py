@@ -18,9 +18,9 @@ from pyiceberg.catalog import Catalog
 from blender_service import reading
 from blender_service.block_cache import QUARANTINE, BlockCache
 from blender_service.exceptions import BlockCacheError, DamagedBlockError, PackedTableError
+from blender_service.gathering import Framed
 from blender_service.serving import Blender
 from blender_service.specification import BlendSpec, SourceSpec
-from blender_service.wire import Framed
 from tests.blender_service.packed_tables import PackedFixture
 from tests.blender_service.random_blocks import key_of, random_block
 
@@ -34,7 +34,7 @@ def put(cache: BlockCache, number: int) -> None:
 
 def messages(framed: Iterator[Framed]) -> list[bytes]:
     """Give the messages of a read."""
-    return [message for _, message in framed]
+    return [one.message.join() for one in framed]
 
 
 def numbers_in(cache: BlockCache, count: int = 100) -> list[int]:

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from blender_service.block_cache import Pin
 from blender_service.block_file import Block, BlockKey
 from blender_service.blocks import BlockReader
+from blender_service.gather_kernel import number_blocks
 from blender_service.gathering import Chunk
 from blender_service.order import ResolvedRows
-from blender_service.wire import decode, encode
+from blender_service.wire import decode, encode, names_field
 from tests.blender_service.random_blocks import random_block
 
 BLOCK_ROWS = 300  # so that places in a block need more than a byte
@@ -67,14 +68,14 @@ def test_a_message_holds_the_rows_that_were_resolved(
     ordinal = first_block * BLOCK_ROWS + random.integers(0, 2 * BLOCK_ROWS, rows)
     resolved = ResolvedRows(source, epoch + random.integers(0, 9, rows), ordinal)
     chunk = Chunk(resolved, cast(dict[int, BlockReader], readers))
-    like = np.broadcast_to(np.zeros(WINDOW_TOKENS, dtype=np.uint16), (1 << 32, WINDOW_TOKENS))
+    names = np.frombuffer(names_field(("a", "b", "c")), dtype=np.uint8)
     bounds = np.linspace(0, rows, messages + 1).astype(int).tolist()
     for first, end in itertools.pairwise(bounds):
         if first == end:
             continue
-        framed = chunk.message(first, 7 + first, end - first, ("a", "b", "c"), like)
-        batch = decode(framed.message)
-        assert encode(batch) == framed.message
+        framed = chunk.message(first, 7 + first, end - first, names, (WINDOW_TOKENS, 2))
+        batch = decode(framed.message.join())
+        assert encode(batch) == framed.message.join()
         assert (batch.offset, batch.rows) == (7 + first, end - first)
         np.testing.assert_array_equal(batch.sources, source[first:end])
         np.testing.assert_array_equal(batch.epochs, resolved.epoch[first:end])
@@ -107,3 +108,39 @@ def test_rows_that_wait_are_held_in_few_bytes() -> None:
     chunk = Chunk(resolved, cast(dict[int, BlockReader], {index: FakeReader(0, 0) for index in range(3)}))
     held = [value for value in vars(chunk).values() if isinstance(value, np.ndarray) and value.shape == (rows,)]
     assert sum(array.itemsize for array in held) <= 6
+
+
+def test_a_chunk_takes_over_the_blocks_of_the_one_before() -> None:
+    """What both read is pinned once; the rows of the second are those that it reads by itself."""
+    random = np.random.default_rng(2)
+    rows = 500
+    names = np.frombuffer(names_field(("a",)), dtype=np.uint8)
+
+    def chunk_of(first_block: int, reader: FakeReader) -> Chunk:
+        ordinal = first_block * BLOCK_ROWS + random.integers(0, 4 * BLOCK_ROWS, rows)
+        zeros = np.zeros(rows, dtype=np.int64)
+        return Chunk(ResolvedRows(zeros, zeros, ordinal), cast(dict[int, BlockReader], {0: reader}))
+
+    shared = FakeReader(0, 0)
+    before = chunk_of(0, shared)
+    before.message(0, 0, rows, names, (WINDOW_TOKENS, 2))
+    state = random.bit_generator.state
+    after = chunk_of(2, shared)
+    random.bit_generator.state = state
+    alone = chunk_of(2, FakeReader(0, 0))
+    after.adopt(before)
+    first, second = (chunk.message(0, 0, rows, names, (WINDOW_TOKENS, 2)) for chunk in (after, alone))
+    assert first.message.join() == second.message.join()
+    assert sorted(shared.pinned) == list(range(6))
+
+
+@given(
+    blocks=st.lists(st.integers(0, 1 << 62), min_size=1, max_size=8), rows=st.integers(0, 300), seed=st.integers(0, 99)
+)
+def test_blocks_are_numbered_as_numpy_does(blocks: list[int], rows: int, seed: int) -> None:
+    """Ascending, each once, with the place of every row's block among them."""
+    drawn = np.random.default_rng(seed).choice(np.array(blocks, dtype=np.int64), rows)
+    expected, places = np.unique(drawn, return_inverse=True)
+    found, slots = number_blocks(drawn)
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(slots, places)

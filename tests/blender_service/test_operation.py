@@ -21,6 +21,7 @@ from pyiceberg.catalog import Catalog
 
 from blender_service.channel import Identity, open_channel
 from blender_service.exceptions import RunNotFoundError
+from blender_service.interceptor import MOST_OPEN_CALLS
 from blender_service.operation import OperationConfig
 from blender_service.runs import RunRegister
 from blender_service.server import RunningServer
@@ -106,6 +107,29 @@ def test_health_and_reflection_need_no_token(tmp_path: Path, serve: Serve, prose
     assert {"headrace.blender.v1.BlendService", "headrace.blender.v1.RowService"} <= set(services)
 
 
+def test_watches_of_health_leave_room_for_others(serve: Serve, prose: PackedFixture) -> None:
+    """Nobody need be known to watch, so only a few may; each that ends makes room, and calls go on meanwhile."""
+    server = serve(operation=OperationConfig(max_streams=1))
+    with grpc.insecure_channel(server.address) as channel:
+        watch = health_pb2_grpc.HealthStub(channel).Watch
+        watches = [watch(health_pb2.HealthCheckRequest()) for _ in range(MOST_OPEN_CALLS)]
+        for one in watches:
+            next(one)
+        with pytest.raises(grpc.RpcError, match="ask for health by Check"):
+            next(watch(health_pb2.HealthCheckRequest()))
+        assert create(connect(server)[0], prose)
+        assert health_of(server.address) == health_pb2.HealthCheckResponse.SERVING
+        watches[0].cancel()
+
+        def another() -> bool:
+            try:
+                return bool(next(watch(health_pb2.HealthCheckRequest())).status)
+            except grpc.RpcError:
+                return False
+
+        assert wait_for(another)
+
+
 def test_stopping_lets_streams_go_on_and_then_tells_them_their_row(serve: Serve, prose: PackedFixture) -> None:
     """While it drains, a stream gets rows; then it ends with UNAVAILABLE and the row after the last one it got."""
     server = serve()
@@ -142,13 +166,14 @@ def test_every_call_leaves_its_trace(tmp_path: Path, serve: Serve, code: PackedF
     stream = rows.ReadBlend(rows_pb2.ReadBlendRequest(blend="endless", max_batch_rows=1))
     next(stream)
     stream.cancel()
-    with pytest.raises(grpc.RpcError):
-        connect(server)[0].ListBlends(blends_pb2.ListBlendsRequest())
 
     def lines(count: int = 6) -> list[dict[str, Any]]:
         found = [json.loads(line) for line in path.read_text().splitlines()]
         return found if len(found) == count else []
 
+    wait_for(lambda: lines(5))
+    with pytest.raises(grpc.RpcError):
+        connect(server)[0].ListBlends(blends_pb2.ListBlendsRequest())
     created, *reads, refused = wait_for(lines)
     assert (created["call"], created["principal"], created["blend"]) == ("CreateBlend", "trainer", blend_id)
     facts = ("event", "principal", "asked", "blend", "run", "offset", "next_offset", "rows")

@@ -32,12 +32,12 @@ from blender_service.exceptions import (
     UpdateRefusedError,
     WindowMismatchError,
 )
-from blender_service.gathering import Chunk
+from blender_service.gathering import Chunk, Framed
 from blender_service.server import RunningServer, start
 from blender_service.slices import Slice
 from blender_service.specification import SourceChange, SourceSpec, Stage
 from blender_service.window import ExpectedWindow
-from blender_service.wire import Framed, RowBatch
+from blender_service.wire import RowBatch
 from tests.blender_service.packed_tables import TOKENIZER, VOCABULARY_SIZE, WINDOW_TOKENS, PackedFixture
 from tests.blender_service.test_reading import rows_of
 

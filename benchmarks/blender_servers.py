@@ -1,13 +1,14 @@
 """Servers that `bench_blender.py` measures, each a process: Blender, and gRPC that sends ready-made bytes.
 
     python benchmarks/blender_servers.py blender WAREHOUSE CACHE_FOLDER
-    python benchmarks/blender_servers.py raw MESSAGE_BYTES
+    python benchmarks/blender_servers.py raw MESSAGE_BYTES MESSAGES
 
 It prints its port, and stops when its input is closed.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 import sys
 from collections.abc import Iterator
@@ -17,30 +18,30 @@ from pathlib import Path
 import grpc
 from pyiceberg.catalog import load_catalog
 
-from blender_service.allocation import use_one_heap
 from blender_service.operation import OperationConfig
-from blender_service.server import OPTIONS, start
+from blender_service.server import start
 
 
 def serve_blends(warehouse: str, folder: str) -> None:
     """Serve the blends of a lake."""
     uri = f"sqlite:///{warehouse}/catalog.db?timeout=30"
     catalogue = load_catalog("lake", type="sql", uri=uri, warehouse=warehouse)
-    use_one_heap()  # as `headrace serve` does
     with start(catalogue, operation=OperationConfig(cache_folder=Path(folder))) as server:
         print(server.port, flush=True)
         sys.stdin.read()
 
 
-def serve_bytes(message_bytes: str) -> None:
-    """Send one message again and again, as many times as the request says: what gRPC for Python can do at best."""
-    message = bytes(int(message_bytes))
+def serve_bytes(message_bytes: str, messages: str) -> None:
+    """Send some messages in turn, as many as the request says: what gRPC for Python can do at best.
+
+    One that is sent again and again lies in the processor's cache, as no real data does.
+    """
+    made = [bytes([number]) * int(message_bytes) for number in range(int(messages))]
 
     def stream(request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
-        for _ in range(int(request)):
-            yield message
+        yield from itertools.islice(itertools.cycle(made), int(request))
 
-    server = grpc.server(ThreadPoolExecutor(8), options=OPTIONS)
+    server = grpc.server(ThreadPoolExecutor(8))
     handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_stream_rpc_method_handler(stream)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("raw", {"Stream": handler}),))
     print(server.add_insecure_port("127.0.0.1:0"), flush=True)

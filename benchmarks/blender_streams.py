@@ -16,10 +16,11 @@ import numpy as np
 import psutil
 
 from blender_service.client import BlenderClient
-from blender_service.pace import MOST_BYTES
+from blender_service.reading import BATCH_BYTES
 
 SERVERS = Path(__file__).parent / "blender_servers.py"
 ROUNDS = 5
+DIFFERENT = 64  # messages, 130 MB
 SEEKS = 1000
 
 
@@ -56,30 +57,40 @@ def launch(*arguments: str) -> Iterator[Launched]:
 
 
 def bench_against_raw(client: BlenderClient, server: Launched, blend: str, messages: int) -> None:
-    """Print MB/s of one stream beside those of ready-made bytes of the same size, in turns, and CPU of both servers."""
-    rows = MOST_BYTES // next(client.read(blend, 0)).input_ids[0].nbytes  # of a message, after the first few
-    id_bytes = MOST_BYTES
-    measured: dict[str, list[tuple[float, float]]] = {"raw gRPC bytes": [], "Blender": []}
-    size = id_bytes + 64 * rows  # and what comes with the ids
-    with launch("raw", str(size)) as raw, grpc.insecure_channel(raw.address, UNBOUNDED) as channel:
+    """Print MB/s of one stream beside ready-made bytes of the same size, in turns, CPU of the servers, and ratios."""
+    rows = BATCH_BYTES // next(client.read(blend, 0)).input_ids[0].nbytes  # of a message
+    size = BATCH_BYTES + 64 * rows  # and what comes with the ids
 
-        def read_raw() -> int:
-            stream: grpc.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream("/raw/Stream")
-            return sum(len(message) for message in stream(str(messages).encode()))
+    def read_raw(channel: grpc.Channel) -> int:
+        stream: grpc.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream("/raw/Stream")
+        return sum(len(message) for message in stream(str(messages).encode()))
 
-        def read_blend() -> int:
-            return sum(batch.input_ids.nbytes * size // id_bytes for batch in client.read(blend, 0, rows * messages))
+    def read_blend() -> int:
+        return sum(batch.input_ids.nbytes * size // BATCH_BYTES for batch in client.read(blend, 0, rows * messages))
 
+    with (
+        launch("raw", str(size), "1") as raw,
+        grpc.insecure_channel(raw.address, UNBOUNDED) as channel,
+        launch("raw", str(size), str(DIFFERENT)) as raws,
+        grpc.insecure_channel(raws.address, UNBOUNDED) as other_channel,
+    ):
+        turns: dict[str, tuple[Launched, Callable[[], int]]] = {
+            "raw gRPC bytes, one message over and over": (raw, lambda: read_raw(channel)),
+            f"raw gRPC bytes, {DIFFERENT} messages in turn": (raws, lambda: read_raw(other_channel)),
+            "Blender": (server, read_blend),
+        }
+        measured: dict[str, list[tuple[float, float]]] = {name: [] for name in turns}
         for _ in range(ROUNDS):
-            for name, served, read in (("raw gRPC bytes", raw, read_raw), ("Blender", server, read_blend)):
+            for name, (served, read) in turns.items():
                 measured[name].append(_timed(served, read))
     print(f"\n{f'one stream over loopback, {size >> 10} KiB a message':44} {'MB/s':>8} {'best':>8} {'CPU s/GB':>9}")
     for name, values in measured.items():
         speeds, costs = np.array(values).T
         print(f"{name:44} {np.median(speeds):8.0f} {speeds.max():8.0f} {np.median(costs):9.2f}")
-    ratios = [ours[0] / other[0] for other, ours in zip(measured["raw gRPC bytes"], measured["Blender"], strict=True)]
-    best = max(s for s, _ in measured["Blender"]) / max(s for s, _ in measured["raw gRPC bytes"])
-    print(f"{'Blender / raw: median of the turns; of the best':44} {np.median(ratios):8.2f} {best:8.2f}")
+    *peers, ours = (np.array(values)[:, 0] for values in measured.values())
+    for name, speeds in zip(measured, peers, strict=False):
+        label = f"Blender / {name.removeprefix('raw gRPC bytes, ')}"
+        print(f"{label:44} {np.median(ours / speeds):8.2f} {ours.max() / speeds.max():8.2f}")
 
 
 UNBOUNDED = (("grpc.max_receive_message_length", -1),)

@@ -44,6 +44,11 @@ class Identity(NamedTuple):
     run_notes: str = ""
     code_version: str = ""
 
+    @property
+    def has_tls(self) -> bool:
+        """Whether its connections are TLS."""
+        return bool(self.tls or self.authority or self.certificate)
+
 
 DEFAULT_IDENTITY: Final = Identity()
 
@@ -62,7 +67,7 @@ def open_channel(
     Raises:
         UnauthenticatedError: a file of TLS cannot be read.
     """
-    if identity.tls or identity.authority or identity.certificate:
+    if identity.has_tls:
         credentials = grpc.ssl_channel_credentials(
             root_certificates=_read(identity.authority),
             private_key=_read(identity.key),

@@ -152,7 +152,7 @@ def encode(batch: RowBatch) -> bytes:
     return b"".join([begin(batch), ids.data])
 
 
-def decode(message: bytes) -> RowBatch:
+def decode(message: bytes | memoryview) -> RowBatch:
     """Turn a message into rows; the arrays are read-only views of its bytes.
 
     Raises:

@@ -215,7 +215,8 @@ try:
     next(connect("127.0.0.1:1", retry_seconds=0).read("x", 0))
 except ServerUnavailableError:
     print("unreachable")
-print(sorted({name.partition(".")[0] for name in sys.modules} & {"google", "pydantic", "pyarrow", "numba", "torch"}))
+heavy = {"google", "h2", "hpack", "pydantic", "pyarrow", "numba", "torch"}
+print(sorted({name.partition(".")[0] for name in sys.modules} & heavy))
 """
     )
     root = Path(__file__).parents[2]

@@ -108,7 +108,7 @@ def test_copies_are_slices(case: Case, data: st.DataObject) -> None:
     message = case.message
     places = message.pieces - MEMORY.ctypes.data
     pieces = [MEMORY[place : place + message.piece_bytes].tobytes() for place in places]
-    whole = message.start + b"".join(pieces)
+    whole = b"".join([message.start, *pieces])
     assert message.join() == whole
     assert len(message) == len(whole)
     start = np.frombuffer(message.start, dtype=np.uint8)

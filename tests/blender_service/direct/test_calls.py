@@ -1,0 +1,431 @@
+"""A read of its own beside gRPC's: the same messages, the same ends, from gRPC's server and from scripted ones."""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import pytest
+
+from blender_service.direct import stream as stream_module
+from blender_service.direct.call import DirectReads
+from blender_service.direct.hpack import write_headers
+from blender_service.direct.status import CallError
+from blender_service.direct.stream import WINDOW_BYTES
+from blender_service.direct.targets import Target
+from tests.blender_service.direct.conftest import receivers
+from tests.blender_service.direct.scripted import (
+    BEGIN,
+    CONTINUATION,
+    DATA,
+    END,
+    END_HEADERS,
+    END_STREAM,
+    GOAWAY,
+    HEADERS,
+    METHOD,
+    OK_HEADERS,
+    PING,
+    PUSH_PROMISE,
+    RST_STREAM,
+    SETTINGS,
+    WINDOW_UPDATE,
+    data,
+    headers,
+    scripted,
+)
+from tests.blender_service.http2.made_service import open_files, until
+from tests.blender_service.http2.raw_client import ACK, frame, request_of
+
+MIB = 1 << 20
+Serve = Callable[[Callable[[bytes, grpc.ServicerContext], Iterator[bytes]]], int]
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Start gRPC's own server of a function; give its port."""
+    running: list[grpc.Server] = []
+
+    def begin(answer: Callable[[bytes, grpc.ServicerContext], Iterator[bytes]]) -> int:
+        server = grpc.server(ThreadPoolExecutor(8), options=(("grpc.max_send_message_length", -1),))
+        handler: Any = grpc.unary_stream_rpc_method_handler(answer)
+        service, method = METHOD[1:].split("/")
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
+        running.append(server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        return port
+
+    yield begin
+    for server in running:
+        server.stop(0).wait()
+
+
+def reads_from(port: int, *metadata: tuple[str, str | bytes]) -> DirectReads:
+    """Give what reads from a server on loopback."""
+    return DirectReads([Target("127.0.0.1", port)], METHOD, lambda: metadata)
+
+
+def end_of(call: Any) -> tuple[grpc.StatusCode, str]:
+    """Read a call to its end; give its status."""
+    try:
+        for _ in call:
+            pass
+    except grpc.RpcError as error:
+        return error.code(), error.details() or ""
+    return grpc.StatusCode.OK, ""
+
+
+@pytest.mark.parametrize("sizes", [[0], [0, 0, 1], [5, 70_000, 3 * MIB], [20 * MIB] * 3, [9 * MIB] * 9, [1] * 3000])
+def test_messages_of_any_length_are_received(serve: Serve, sizes: list[int]) -> None:
+    """Empty ones, many small ones, and some that are longer than the window."""
+    sent = [random.Random(number).randbytes(size) for number, size in enumerate(sizes)]
+    port = serve(lambda request, context: iter([*sent, request]))
+    received = list(reads_from(port)(b"asked"))
+    assert [bytes(message) for message in received] == [*sent, b"asked"]
+    assert all(message.readonly for message in received)
+
+
+def test_a_reader_that_waits_gets_the_same(serve: Serve) -> None:
+    """Whoever takes a message a little later than it comes changes nothing of it."""
+    sent = [random.Random(number).randbytes(6 * MIB) for number in range(12)]
+    port = serve(lambda request, context: iter(sent))
+    for number, message in enumerate(reads_from(port)(b"")):
+        time.sleep(0.01 * (number % 3))
+        assert message == sent[number]
+
+
+def test_metadata_and_the_status_go_both_ways(serve: Serve) -> None:
+    """Text, bytes and messages in any language."""
+    seen: dict[str, Any] = {}
+
+    def answer(request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        seen.update(context.invocation_metadata() or ())
+        context.set_trailing_metadata((("kind", "made"), ("raw-bin", b"\0\xff")))
+        yield b"first"
+        context.abort(grpc.StatusCode.NOT_FOUND, "blend ä%: es gibt keinen; \U0001f600")
+
+    long = "n" * 40_000  # more than a frame
+    call = reads_from(serve(answer), ("authorization", "Bearer x"), ("own-bin", b"\1\2"), ("notes", "n" * 5000))(b"")
+    assert bytes(next(call)) == b"first"
+    for _ in range(2):  # an end stays an end
+        with pytest.raises(CallError) as caught:
+            next(call)
+    assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+    assert caught.value.details() == "blend ä%: es gibt keinen; \U0001f600"
+    assert dict(caught.value.trailing_metadata()) == {"kind": "made", "raw-bin": b"\0\xff"}
+    assert (seen["authorization"], seen["own-bin"], seen["notes"]) == ("Bearer x", b"\1\2", "n" * 5000)
+    with scripted(BEGIN + END) as server:
+        assert list(DirectReads([Target("127.0.0.1", server.port)], METHOD, lambda: (("notes", long),))(b"")) == []
+        assert [len(content) for _, _, _, content in server.frames(HEADERS)] == [16_384]
+        assert len(server.frames(CONTINUATION)) == 2
+
+
+def test_a_method_that_is_not_there(serve: Serve) -> None:
+    """The status is the server's."""
+    port = serve(lambda request, context: iter(()))
+    call = DirectReads([Target("127.0.0.1", port)], "/none/None", list)(b"")
+    assert end_of(call)[0] is grpc.StatusCode.UNIMPLEMENTED
+
+
+ENDS = {
+    "trailers alone": headers(*OK_HEADERS, (b"grpc-status", b"5"), (b"grpc-message", b"not%20there"), ends=True),
+    "trailers": BEGIN + data(b"x") + headers((b"grpc-status", b"9"), ends=True),
+    "a status that nobody knows": BEGIN + headers((b"grpc-status", b"77"), ends=True),
+    **{
+        f"HTTP {number}": headers((b":status", str(number).encode()), (b"content-type", b"text/html"), ends=True)
+        for number in (400, 401, 403, 404, 429, 500, 502, 503, 504)
+    },
+    **{f"reset {number}": BEGIN + frame(RST_STREAM, 0, 1, number.to_bytes(4, "big")) for number in (1, 2, 7, 8, 11)},
+    "it hangs up": BEGIN + data(b"x"),
+    "it hangs up at once": frame(200, 0, 0),
+    "a compressed message": BEGIN + frame(DATA, 0, 1, b"\1" + request_of(b"packed")[1:]) + END,
+    "it leaves before it took the call": frame(GOAWAY, 0, 0, bytes(8)),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_a_call_ends_as_with_grpc(name: str) -> None:
+    """Whatever the other side does, the status is the one that gRPC's own client gives."""
+    with scripted(ENDS[name]) as server:
+        found, details = end_of(server.reads()(b""))
+        with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+            method: grpc.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(METHOD)
+            wanted, wanted_details = end_of(method(b"", timeout=5))
+    assert found is wanted, f"{details} / {wanted_details}"
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (data(b"x"), "before any answer began"),
+        (BEGIN + frame(DATA, 0, 3, b"x"), "DATA on stream 3"),
+        (BEGIN + frame(DATA, END_STREAM, 1, request_of(b"x")), "ended without a status"),
+        (BEGIN + frame(DATA, 0, 1, request_of(b"xyz")[:-1]) + END, "ended inside a message"),
+        (BEGIN + frame(DATA, 0, 1, b"\0\0") + END, "ended inside a message"),
+        (BEGIN + frame(DATA, 8, 1, b"\6" + b"x" * 5), "longer than its content"),
+        (BEGIN + frame(DATA, 0, 1, b"\0\xff\xff\xff\xff"), "a message of 4294967295 bytes"),
+        (BEGIN + headers((b"a", b"b")) + END[:3], "connection was closed"),
+        (frame(HEADERS, END_HEADERS, 1, b"\xbe"), "header 62"),
+        (frame(HEADERS, 0, 1, b"\x88") + frame(DATA, 0, 1), "headers that break off"),
+        (frame(HEADERS, 0, 1, b"") + frame(CONTINUATION, 0, 1, bytes(60_000)) * 2, "headers that break off"),
+        (b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", "no HTTP/2"),
+        (frame(CONTINUATION, 4, 1, b""), "kind 9 where none may be"),
+        (frame(PUSH_PROMISE, 4, 1, b""), "kind 5 where none may be"),
+        (frame(200, 0, 0, bytes(100_000)), "kind 200 with 100000 bytes"),
+        (headers((b":status", b"200"), (b"content-type", b"text/html")), "content-type b'text/html'"),
+        (headers((b"content-type", b"application/grpc")), "HTTP status missing"),
+        (headers((b":status", b"2x0")), "HTTP status 2x0"),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+def test_what_is_not_grpc_is_refused_by_name(content: bytes, complaint: str) -> None:
+    """The message says what came."""
+    with scripted(content) as server:
+        code, details = end_of(server.reads()(b""))
+    assert code is not grpc.StatusCode.OK
+    assert complaint in details
+
+
+def test_an_answer_may_be_announced() -> None:
+    """Headers with a status of 1xx come before the answer's own; gRPC's client takes them for the answer."""
+    with scripted(headers((b":status", b"103")) + BEGIN + data(b"x") + END) as server:
+        assert list(server.reads()(b"")) == [b"x"]
+
+
+def test_frames_may_be_cut_padded_and_mixed_in_any_way() -> None:
+    """The messages are the same, and the window counts every byte that came."""
+    random_ = random.Random(5)
+    for _ in range(200):
+        sent = [random_.randbytes(random_.choice([0, 1, 7, 300])) for _ in range(random_.randint(0, 6))]
+        left, parts = b"".join(request_of(one) for one in sent), [BEGIN]
+        while left:
+            size = random_.randint(0, min(len(left), random_.choice([1, 5, 400])))
+            padding = random_.randint(0, 20)
+            parts += [
+                random_.choice(
+                    [
+                        frame(DATA, 0, 1, left[:size]),
+                        frame(DATA, 8, 1, bytes((padding,)) + left[:size] + bytes(padding)),
+                    ]
+                ),
+                random_.choice([b"", frame(PING, 0, 0, b"12345678"), frame(200, 7, 0, b"new"), frame(DATA, 0, 1)]),
+                random_.choice(
+                    [b"", frame(WINDOW_UPDATE, 0, 0, bytes(4)), frame(SETTINGS, 0, 0), frame(2, 0, 1, b"12345")]
+                ),
+            ]
+            left = left[size:]
+        block = write_headers([(b"grpc-status", b"0"), (b"more", b"m" * 50)])
+        cut = random_.randint(0, len(block))
+        parts.append(frame(HEADERS, END_STREAM | 8 | 32, 1, b"\3" + b"prior" + block[:cut] + bytes(3)))
+        parts.append(frame(CONTINUATION, END_HEADERS, 1, block[cut:]))
+        with scripted(b"".join(parts)) as server:
+            assert [bytes(message) for message in server.reads()(b"")] == sent
+
+
+def test_pings_and_settings_are_answered_though_nobody_takes_messages() -> None:
+    """A consumer that is busy for long is still there."""
+    with scripted(BEGIN + data(b"one", b"two") + frame(PING, 0, 0, b"are you?"), b"") as server:
+        call = server.reads()(b"")
+        assert bytes(next(call)) == b"one"
+        until(lambda: server.received and server.frames(PING))
+        assert server.frames(PING) == [(PING, ACK, 0, b"are you?")]
+        assert (SETTINGS, ACK, 0, b"") in server.frames(SETTINGS)
+        assert bytes(next(call)) == b"two"
+        call.cancel()
+
+
+def test_a_silent_server_is_asked_and_then_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not before a ping is left without an answer."""
+    monkeypatch.setattr(stream_module, "SILENCE_SECONDS", 1)
+    with scripted(BEGIN, b"") as server:
+        call = server.reads()(b"")
+        until(lambda: server.received and server.frames(PING), 5)
+        server.connected[-1].sendall(frame(PING, ACK, 0, b"headrace") + data(b"here"))
+        assert bytes(next(call)) == b"here"
+        started = time.monotonic()
+        code, details = end_of(call)
+        assert (code, details) == (grpc.StatusCode.UNAVAILABLE, "it says nothing, not even to a ping")
+        assert 1 < time.monotonic() - started < 5
+        assert len(server.frames(PING)) == 2
+
+
+def test_no_more_is_received_than_the_window(serve: Serve) -> None:
+    """A reader that takes nothing holds a bounded part of an endless answer, and gets all of it later."""
+    sent = 0
+
+    def answer(request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        nonlocal sent
+        for number in range(200):
+            sent = number
+            yield bytes((number,)) * MIB
+
+    call = reads_from(serve(answer))(b"")
+    next(call)
+    before = -1
+    while before != sent:
+        before = sent
+        time.sleep(0.3)
+    assert sent <= WINDOW_BYTES // MIB + 12  # and what is in gRPC's and the kernel's buffers
+    assert [message[0] for message in call] == list(range(1, 200))
+
+
+def test_the_window_is_given_back_by_the_byte() -> None:
+    """All that came and was taken, not more, whatever its frames and padding."""
+    padded = frame(DATA, 8, 1, b"\x0a" + request_of(bytes(2 * MIB)) + bytes(10))
+    with scripted(BEGIN + padded * 4, b"") as server:
+        call = server.reads()(b"")
+        assert [len(next(call)) for _ in range(4)] == [2 * MIB] * 4
+        until(lambda: len(server.frames(WINDOW_UPDATE)) >= 5)
+        given = {0: 0, 1: 0}
+        for _, _, stream, content in server.frames(WINDOW_UPDATE):
+            given[stream] += int.from_bytes(content, "big")
+        call.cancel()
+    one = 2 * MIB + 5 + 11
+    assert given[1] == 4 * one
+    assert given[0] == 4 * one + WINDOW_BYTES - 65_535
+
+
+def test_cancelling_wakes_the_reader_and_ends_the_call_on_the_server(serve: Serve) -> None:
+    """From another thread, in the middle of a wait."""
+    ended = threading.Event()
+
+    def answer(request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        context.add_callback(ended.set)
+        yield b"one"
+        ended.wait(20)
+
+    call = reads_from(serve(answer))(b"")
+    assert bytes(next(call)) == b"one"
+    threading.Timer(0.2, call.cancel).start()
+    assert end_of(call)[0] is grpc.StatusCode.CANCELLED
+    assert ended.wait(5)
+
+
+def test_closing_cancels_all_calls_and_leaves_no_thread(serve: Serve) -> None:
+    """Those that wait, and those whose messages nobody takes."""
+    released = threading.Event()
+
+    def answer(request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        yield b"one"
+        released.wait(20)
+
+    reads = reads_from(serve(answer))
+    calls = [reads(b"") for _ in range(4)]
+    assert [bytes(next(call)) for call in calls] == [b"one"] * 4
+    assert receivers() == 4
+    reads.close()
+    assert {end_of(call)[0] for call in calls} == {grpc.StatusCode.CANCELLED}
+    until(lambda: receivers() == 0)
+    released.set()
+
+
+def test_calls_leave_no_file_behind() -> None:
+    """Whether they end well, badly or not at all."""
+    before = open_files()
+    for content in (BEGIN + data(b"x") + END, BEGIN + data(b"x"), b"HTTP/1.1 200 OK"):
+        with scripted(content) as server:
+            end_of(server.reads()(b""))
+    with scripted(BEGIN + data(b"x"), b"") as server:
+        call = server.reads()(b"")
+        next(call)
+        call.cancel()
+    end_of(DirectReads([Target("127.0.0.1", 1)], METHOD, list)(b""))
+    until(lambda: open_files() <= before)  # gRPC may have closed some of its own
+
+
+def test_a_call_that_is_cancelled_before_it_connects_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name server that is slow is not waited for, and nothing is asked any more."""
+    answered = threading.Event()
+    found = socket.getaddrinfo
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        answered.wait(10)
+        return found(*arguments, **options)
+
+    with scripted(BEGIN + END) as server:
+        monkeypatch.setattr(socket, "getaddrinfo", slow)
+        call = server.reads()(b"")
+        call.cancel()
+        assert end_of(call)[0] is grpc.StatusCode.CANCELLED
+        answered.set()
+        until(lambda: receivers() == 0)
+        assert not any(server.received)
+
+
+def test_the_next_address_is_tried_where_one_does_not_answer(serve: Serve) -> None:
+    """And one that failed a call comes last in the next."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        refusing = int(free.getsockname()[1])
+    asked: list[str] = []
+
+    def first(request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        asked.append("first")
+        if not request:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "it stops")
+        yield request
+
+    def second(request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        asked.append("second")
+        yield b"here"
+
+    reads = DirectReads([Target("127.0.0.1", port) for port in (refusing, serve(first), serve(second))], METHOD, list)
+    assert end_of(reads(b"")) == (grpc.StatusCode.UNAVAILABLE, "it stops")
+    for _ in range(6):
+        end_of(reads(b""))
+    assert asked[0] == "first"
+    assert "second" in asked
+    assert asked[-1] == "second"  # it has not failed, so its turn stays
+
+
+@pytest.mark.parametrize("targets", [[Target("127.0.0.1", 1)], [Target("no-such-host.invalid", 7170)]])
+def test_nobody_there(targets: list[Target]) -> None:
+    """The end says so, and is one that clients try again after."""
+    assert end_of(DirectReads(targets, METHOD, list)(b""))[0] is grpc.StatusCode.UNAVAILABLE
+
+
+def test_a_request_that_no_window_takes_is_refused() -> None:
+    """Before anything is sent."""
+    with scripted(BEGIN + END) as server:
+        assert end_of(server.reads()(bytes(70_000)))[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert list(server.reads()(bytes(60_000))) == []
+        assert sum(len(content) for _, _, _, content in server.frames(DATA)) == 60_005
+
+
+def test_damaged_conversations_end_in_an_error_or_in_messages() -> None:
+    """What a server sends is flipped, cut, repeated and mixed; the reader always comes to an end that it knows."""
+    random_ = random.Random(11)
+    whole = [
+        frame(SETTINGS, 0, 0),
+        headers(*OK_HEADERS),
+        data(b"a" * 50),
+        frame(PING, 0, 0, b"12345678"),
+        data(b"b"),
+        END,
+    ]
+    codes: set[grpc.StatusCode] = set()
+    for _ in range(400):
+        frames = list(whole)
+        for _ in range(random_.randint(1, 3)):
+            place = random_.randrange(len(frames))
+            kind = random_.randrange(4)
+            damaged = bytearray(frames[place])
+            if kind == 0:
+                damaged[random_.randrange(len(damaged))] ^= 1 << random_.randrange(8)
+            elif kind == 1:
+                del damaged[random_.randrange(len(damaged)) :]
+                damaged += b"\0"
+            elif kind == 2:
+                damaged *= 2
+            else:
+                frames.insert(random_.randrange(len(frames)), random_.randbytes(random_.randint(9, 40)))
+            frames[place] = bytes(damaged) if kind < 3 else frames[place]
+        with scripted(b"".join(frames)) as server:
+            codes.add(end_of(server.reads()(b""))[0])
+    assert {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE} < codes

@@ -57,7 +57,7 @@ def launch(*arguments: str) -> Iterator[Launched]:
 
 
 def bench_against_raw(client: BlenderClient, server: Launched, blend: str, messages: int) -> None:
-    """Print MB/s of one stream beside ready-made bytes of the same size, in turns, CPU of the servers, and ratios."""
+    """Print MB/s of one stream beside ready-made bytes of the same size, in turns, CPU of both sides, and ratios."""
     rows = BATCH_BYTES // next(client.read(blend, 0)).input_ids[0].nbytes  # of a message
     size = BATCH_BYTES + 64 * rows  # and what comes with the ids
 
@@ -65,10 +65,11 @@ def bench_against_raw(client: BlenderClient, server: Launched, blend: str, messa
         stream: grpc.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream("/raw/Stream")
         return sum(len(message) for message in stream(str(messages).encode()))
 
-    def read_blend() -> int:
+    def read_blend(client: BlenderClient) -> int:
         return sum(batch.input_ids.nbytes * size // BATCH_BYTES for batch in client.read(blend, 0, rows * messages))
 
     with (
+        BlenderClient(server.address, direct=False) as through_grpc,
         launch("raw", str(size), "1") as raw,
         grpc.insecure_channel(raw.address, UNBOUNDED) as channel,
         launch("raw", str(size), str(DIFFERENT)) as raws,
@@ -77,18 +78,23 @@ def bench_against_raw(client: BlenderClient, server: Launched, blend: str, messa
         turns: dict[str, tuple[Launched, Callable[[], int]]] = {
             "raw gRPC bytes, one message over and over": (raw, lambda: read_raw(channel)),
             f"raw gRPC bytes, {DIFFERENT} messages in turn": (raws, lambda: read_raw(other_channel)),
-            "Blender": (server, read_blend),
+            "Blender, received by gRPC": (server, lambda: read_blend(through_grpc)),
+            "Blender": (server, lambda: read_blend(client)),
         }
-        measured: dict[str, list[tuple[float, float]]] = {name: [] for name in turns}
+        measured: dict[str, list[tuple[float, float, float]]] = {name: [] for name in turns}
         for _ in range(ROUNDS):
             for name, (served, read) in turns.items():
                 measured[name].append(_timed(served, read))
-    print(f"\n{f'one stream over loopback, {size >> 10} KiB a message':44} {'MB/s':>8} {'best':>8} {'CPU s/GB':>9}")
+    title = f"one stream over loopback, {size >> 10} KiB a message"
+    print(f"\n{title:44} {'MB/s':>8} {'best':>8} {'CPU s/GB: server':>17} {'client':>7}")
     for name, values in measured.items():
-        speeds, costs = np.array(values).T
-        print(f"{name:44} {np.median(speeds):8.0f} {speeds.max():8.0f} {np.median(costs):9.2f}")
+        speeds, served_costs, own_costs = np.array(values).T
+        cost = f"{np.median(served_costs):17.2f} {np.median(own_costs):7.2f}"
+        print(f"{name:44} {np.median(speeds):8.0f} {speeds.max():8.0f} {cost}")
     *peers, ours = (np.array(values)[:, 0] for values in measured.values())
     for name, speeds in zip(measured, peers, strict=False):
+        if not name.startswith("raw"):
+            continue
         label = f"Blender / {name.removeprefix('raw gRPC bytes, ')}"
         print(f"{label:44} {np.median(ours / speeds):8.2f} {ours.max() / speeds.max():8.2f}")
 
@@ -96,11 +102,12 @@ def bench_against_raw(client: BlenderClient, server: Launched, blend: str, messa
 UNBOUNDED = (("grpc.max_receive_message_length", -1),)
 
 
-def _timed(server: Launched, read: Callable[[], int]) -> tuple[float, float]:
-    """Give MB/s and the server's CPU seconds per GB of a read."""
-    cpu, started = server.cpu_seconds, time.perf_counter()
+def _timed(server: Launched, read: Callable[[], int]) -> tuple[float, float, float]:
+    """Give MB/s of a read, and CPU seconds per GB of the server and of this process."""
+    served, own, started = server.cpu_seconds, time.process_time(), time.perf_counter()
     byte_count = read()
-    return byte_count / (time.perf_counter() - started) / 1e6, (server.cpu_seconds - cpu) / byte_count * 1e9
+    speed = byte_count / (time.perf_counter() - started) / 1e6
+    return speed, (server.cpu_seconds - served) / byte_count * 1e9, (time.process_time() - own) / byte_count * 1e9
 
 
 def bench_first_batch(client: BlenderClient, blend: str, table_rows: int) -> None:

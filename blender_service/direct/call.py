@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import queue
 import socket
 import threading
@@ -40,18 +41,27 @@ class DirectReads:
         self._targets = tuple(targets)
         self._method = method
         self._metadata = metadata
-        self._failures = 0
+        self._turn = _Turn()
+        self._changing = threading.RLock()  # a finaliser may come here from inside
+        self._is_closed = False
         self._calls: weakref.WeakSet[DirectCall] = weakref.WeakSet()
 
     def __call__(self, request: bytes) -> DirectCall:
-        """Begin a call."""
-        call = DirectCall(self._targets, self._failures, self._headers(), request, self._note_failure)
-        self._calls.add(call)
+        """Begin a call; after `close` it is cancelled at once."""
+        call = DirectCall(self._targets, self._turn, self._headers(), request)
+        with self._changing:
+            self._calls.add(call)
+            is_closed = self._is_closed
+        if is_closed:
+            call.cancel()
         return call
 
     def close(self) -> None:
         """Cancel the calls."""
-        for call in list(self._calls):
+        with self._changing:
+            self._is_closed = True
+            calls = list(self._calls)
+        for call in calls:
             call.cancel()
 
     def _headers(self) -> list[tuple[bytes, bytes]]:
@@ -65,8 +75,21 @@ class DirectReads:
             *headers_of(self._metadata()),
         ]
 
-    def _note_failure(self) -> None:
-        self._failures += 1
+
+class _Turn:
+    """Which address comes first: the one that was reached last, and after a failure the next one.
+
+    Attributes:
+        first: its number among all that the targets have, counted round.
+    """
+
+    def __init__(self) -> None:
+        self.first = 0
+
+    def fail(self, number: int) -> None:
+        """Have another one come first than one that failed, unless it does already."""
+        if self.first == number:
+            self.first += 1
 
 
 class DirectCall(Iterator[memoryview]):
@@ -75,28 +98,28 @@ class DirectCall(Iterator[memoryview]):
     def __init__(
         self,
         targets: Sequence[Target],
-        first: int,
+        turn: _Turn,
         headers: Sequence[tuple[bytes, bytes]],
         request: bytes,
-        fail: Callable[[], None],
     ) -> None:
         """Begin; a thread connects and receives.
 
         Args:
             targets: where to connect to.
-            first: number of the address to begin with, counted round.
+            turn: which address comes first; hears which was reached, and of it when that failed.
             headers: all but the authority.
             request: the only one.
-            fail: hears of it when the server was not there, or went away.
         """
         self._targets = targets
-        self._first = first
+        self._turn = turn
+        self._number = turn.first
         self._headers = headers
         self._request = request
-        self._fail = fail
+        self._process = os.getpid()
+        self._is_awaited = False
         self._received: queue.SimpleQueue[Message | CallError | None] = queue.SimpleQueue()
         self._ended: list[CallError | None] = []
-        self._changing = threading.Lock()
+        self._changing = threading.RLock()
         self._stream: MessageStream | None = None
         self._is_cancelled = False
         threading.Thread(target=self._run, name="blend-receiver", daemon=True).start()
@@ -107,7 +130,11 @@ class DirectCall(Iterator[memoryview]):
         Raises:
             CallError: the call did not end well.
         """
+        if os.getpid() != self._process:
+            raise unavailable("the read was begun in another process, before a fork")
+        self._is_awaited = True
         message = self._ended[0] if self._ended else self._received.get()
+        self._is_awaited = False
         if isinstance(message, Message):
             assert self._stream is not None
             self._stream.give_back(message.credit)
@@ -119,9 +146,13 @@ class DirectCall(Iterator[memoryview]):
 
     def cancel(self) -> None:
         """Break the call off; from any thread."""
+        if os.getpid() != self._process:
+            return
         with self._changing:
             self._is_cancelled = True
             stream = self._stream
+        if self._is_awaited:  # so long that somebody has had enough
+            self._turn.fail(self._number)
         self._received.put(CallError(grpc.StatusCode.CANCELLED, "the read was broken off"))
         if stream is not None:
             stream.hang_up()
@@ -141,16 +172,20 @@ class DirectCall(Iterator[memoryview]):
             if self._stream is not None:
                 self._stream.close()
         if end is not None and end.code() is grpc.StatusCode.UNAVAILABLE and not self._is_cancelled:
-            self._fail()
+            self._turn.fail(self._number)
         self._received.put(end)
 
     def _receive(self) -> None:
         target, connected = self._connect()
-        stream = MessageStream(connected)
+        try:
+            stream = MessageStream(connected, lambda: self._is_awaited)
+        except OSError:
+            connected.close()
+            raise
         with self._changing:
             self._stream = stream
             if self._is_cancelled:
-                return
+                raise CallError(grpc.StatusCode.CANCELLED, "the read was broken off")
         stream.ask([*self._headers[:3], (b":authority", target.authority.encode()), *self._headers[3:]], self._request)
         for message in stream.messages():
             self._received.put(message)
@@ -158,20 +193,26 @@ class DirectCall(Iterator[memoryview]):
     def _connect(self) -> tuple[Target, socket.socket]:
         """Connect to the first address that answers, beginning with the one whose turn it is."""
         places = [(target, place) for target in self._targets for place in _addresses_of(target)]
-        turn = self._first % len(places) if places else 0
+        first = self._turn.first
         error: OSError = OSError("no such host")
-        for target, (family, place) in places[turn:] + places[:turn]:
-            connected = socket.socket(family, socket.SOCK_STREAM)
+        for number in range(first, first + len(places)):
+            target, (family, place) = places[number % len(places)]
+            if self._is_cancelled:
+                break
+            try:
+                connected = socket.socket(family, socket.SOCK_STREAM)
+            except OSError as failure:  # a family that this machine does not have
+                error = failure
+                continue
             try:
                 connected.settimeout(CONNECT_SECONDS)
                 connected.connect(place)
             except OSError as failure:
                 connected.close()
                 error = failure
-            else:
-                return target, connected
-            if self._is_cancelled:
-                break
+                continue
+            self._number = self._turn.first = number % len(places)
+            return target, connected
         raise error
 
 

@@ -62,7 +62,7 @@ def unavailable(details: str) -> CallError:
 
 
 def check_begun(headers: Headers) -> None:
-    """See whether an answer of gRPC begins.
+    """See whether an answer of gRPC begins; not for headers that have a status of gRPC, which holds whatever HTTP says.
 
     Raises:
         CallError: something else answers.
@@ -72,8 +72,9 @@ def check_begun(headers: Headers) -> None:
     if http != b"200":
         code = STATUS_OF_HTTP.get(int(http), grpc.StatusCode.UNKNOWN) if http.isdigit() else grpc.StatusCode.UNKNOWN
         raise CallError(code, f"HTTP status {http.decode(errors='replace') or 'missing'}, no answer of gRPC")
-    if not is_grpc(found.get(b"content-type", b"")):
-        raise CallError(grpc.StatusCode.UNKNOWN, f"content-type {found.get(b'content-type', b'')!r}, no answer of gRPC")
+    content_type = found.get(b"content-type")
+    if content_type is not None and not is_grpc(content_type):
+        raise CallError(grpc.StatusCode.UNKNOWN, f"content-type {content_type!r}, no answer of gRPC")
 
 
 def check_ended(headers: Headers) -> None:

@@ -10,10 +10,11 @@ allowed for when its length is known, so messages of any length get through, and
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import struct
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import grpc
@@ -24,6 +25,7 @@ from blender_service.direct.status import CallError, check_begun, check_ended, e
 
 WINDOW_BYTES: Final = 16 << 20  # about 8 messages
 MOST_MESSAGE_BYTES: Final = 1 << 30
+GREETING_SECONDS: Final = 10  # within which a server says anything; one that is frozen is still connected to
 SILENCE_SECONDS: Final = 30  # without a byte, before the server is asked whether it is there, and again before the end
 SEND_SECONDS: Final = 30
 
@@ -62,17 +64,27 @@ class _Frame(NamedTuple):
 class MessageStream:
     """A call. One thread receives; whoever takes messages gives their credit back, and any thread hangs up."""
 
-    def __init__(self, connected: socket.socket) -> None:
-        """Use a connected socket, which is closed by `close`."""
+    def __init__(self, connected: socket.socket, is_awaited: Callable[[], bool]) -> None:
+        """Use a socket.
+
+        Args:
+            connected: closed by `close`.
+            is_awaited: says whether anybody waits for a message; nobody needs a server that is silent otherwise, and
+                some end a connection for its pings.
+        """
         self._socket = connected
+        self._is_awaited = is_awaited
+        self._process = os.getpid()
         self._sending = threading.Lock()
-        self._closing = threading.Lock()  # so that no other socket has its number while it is hung up
+        # So that no other socket has its number while it is hung up; by a finaliser perhaps, inside of that.
+        self._closing = threading.RLock()
         self._owed = 0
+        self._has_greeted = False
         self._is_asked = False
         self._start = memoryview(bytearray(9))
         connected.setblocking(True)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for option, seconds in ((socket.SO_RCVTIMEO, SILENCE_SECONDS), (socket.SO_SNDTIMEO, SEND_SECONDS)):
+        for option, seconds in ((socket.SO_RCVTIMEO, GREETING_SECONDS), (socket.SO_SNDTIMEO, SEND_SECONDS)):
             connected.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", seconds, 0))
 
     def ask(self, headers: Sequence[tuple[bytes, bytes]], request: bytes) -> None:
@@ -83,7 +95,7 @@ class MessageStream:
             OSError: the server is gone.
         """
         if len(request) > FIRST_WINDOW_BYTES - 5:
-            raise CallError(grpc.StatusCode.RESOURCE_EXHAUSTED, f"request: it has {len(request)} bytes; ask for less")
+            raise CallError(grpc.StatusCode.INVALID_ARGUMENT, f"request: it has {len(request)} bytes; ask for less")
         settings = (
             (HEADER_TABLE_SIZE, 0),
             (ENABLE_PUSH, 0),
@@ -121,9 +133,9 @@ class MessageStream:
                 headers = self._receive_headers(frame)
                 if dict(headers).get(b":status", b"").startswith(b"1"):
                     continue  # of an answer that is still to come
-                if not has_begun:
+                if not has_begun and not (frame.flags & END_STREAM and b"grpc-status" in dict(headers)):
                     check_begun(headers)
-                    has_begun = True
+                has_begun = True
                 if frame.flags & END_STREAM:
                     check_ended(headers)
                     inbox.check_whole()
@@ -144,7 +156,9 @@ class MessageStream:
         self._send(_window_update(0, byte_count) + _window_update(STREAM, byte_count))
 
     def hang_up(self) -> None:
-        """End waits of other threads; nothing comes any more. For any thread."""
+        """End waits of other threads; nothing comes any more. For any thread, but of this process alone."""
+        if os.getpid() != self._process:
+            return
         with self._closing, contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -166,6 +180,10 @@ class MessageStream:
             try:
                 received = self._socket.recv_into(view[at:], 0, socket.MSG_WAITALL)
             except BlockingIOError:
+                if not self._has_greeted:
+                    raise unavailable(f"it is connected, but said nothing for {GREETING_SECONDS} s") from None
+                if not self._is_awaited():
+                    continue
                 if self._is_asked:
                     raise unavailable("it says nothing, not even to a ping") from None
                 self._is_asked = True
@@ -185,6 +203,9 @@ class MessageStream:
         """Receive what comes before a frame's content."""
         start = self._start
         self.fill(start)
+        if not self._has_greeted:
+            self._has_greeted = True
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", SILENCE_SECONDS, 0))
         frame = _Frame(
             int.from_bytes(start[:3], "big"), start[3], start[4], int.from_bytes(start[5:], "big") & 0x7FFFFFFF
         )
@@ -226,7 +247,7 @@ class MessageStream:
 
     def _send(self, content: bytes) -> None:
         with self._sending:
-            self._socket.sendall(content)
+            self._socket.sendall(content, socket.MSG_NOSIGNAL)  # a training job may let SIGPIPE end it
 
 
 class _Inbox:
@@ -284,7 +305,7 @@ class _Inbox:
         if self._prefix[0]:
             raise CallError(grpc.StatusCode.INTERNAL, "a compressed message, which nobody asked for")
         if size > MOST_MESSAGE_BYTES:
-            raise CallError(grpc.StatusCode.RESOURCE_EXHAUSTED, f"a message of {size} bytes; ask for fewer rows")
+            raise CallError(grpc.StatusCode.INTERNAL, f"a message of {size} bytes; ask for fewer rows")
         beyond = size - WINDOW_BYTES // 2
         if beyond > 0:
             self._stream.allow(beyond)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -142,6 +145,14 @@ ENDS = {
         f"HTTP {number}": headers((b":status", str(number).encode()), (b"content-type", b"text/html"), ends=True)
         for number in (400, 401, 403, 404, 429, 500, 502, 503, 504)
     },
+    **{
+        f"HTTP {number} with a status": headers((b":status", str(number).encode()), (b"grpc-status", b"14"), ends=True)
+        for number in (200, 204, 401)
+    },
+    "another type with a status": headers(
+        (b":status", b"200"), (b"content-type", b"text/html"), (b"grpc-status", b"14"), ends=True
+    ),
+    "no type": headers((b":status", b"200")) + data(b"x") + END,
     **{f"reset {number}": BEGIN + frame(RST_STREAM, 0, 1, number.to_bytes(4, "big")) for number in (1, 2, 7, 8, 11)},
     "it hangs up": BEGIN + data(b"x"),
     "it hangs up at once": frame(200, 0, 0),
@@ -242,13 +253,17 @@ def test_pings_and_settings_are_answered_though_nobody_takes_messages() -> None:
 
 
 def test_a_silent_server_is_asked_and_then_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not before a ping is left without an answer."""
+    """Not before a ping is left without an answer, and only while somebody waits."""
     monkeypatch.setattr(stream_module, "SILENCE_SECONDS", 1)
-    with scripted(BEGIN, b"") as server:
+    with scripted(BEGIN + data(b"one"), b"") as server, ThreadPoolExecutor(1) as reader:
         call = server.reads()(b"")
-        until(lambda: server.received and server.frames(PING), 5)
+        assert bytes(next(call)) == b"one"
+        time.sleep(2.5)
+        assert server.frames(PING) == []
+        waiting = reader.submit(next, call)
+        until(lambda: server.frames(PING))
         server.connected[-1].sendall(frame(PING, ACK, 0, b"headrace") + data(b"here"))
-        assert bytes(next(call)) == b"here"
+        assert bytes(waiting.result(5)) == b"here"
         started = time.monotonic()
         code, details = end_of(call)
         assert (code, details) == (grpc.StatusCode.UNAVAILABLE, "it says nothing, not even to a ping")
@@ -322,6 +337,7 @@ def test_closing_cancels_all_calls_and_leaves_no_thread(serve: Serve) -> None:
     assert receivers() == 4
     reads.close()
     assert {end_of(call)[0] for call in calls} == {grpc.StatusCode.CANCELLED}
+    assert end_of(reads(b""))[0] is grpc.StatusCode.CANCELLED  # one that began a moment too late
     until(lambda: receivers() == 0)
     released.set()
 
@@ -384,6 +400,99 @@ def test_the_next_address_is_tried_where_one_does_not_answer(serve: Serve) -> No
     assert asked[-1] == "second"  # it has not failed, so its turn stays
 
 
+def test_an_address_that_answered_stays_the_first(serve: Serve) -> None:
+    """One that does not is not waited for again by each call."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = int(free.getsockname()[1])
+    good = serve(lambda request, context: iter((b"good",)))
+    reads = DirectReads([Target("127.0.0.1", port), Target("127.0.0.1", good)], METHOD, list)
+    assert [bytes(message) for message in reads(b"")] == [b"good"]
+    with socket.create_server(("127.0.0.1", port)) as back:
+        assert [bytes(message) for message in reads(b"")] == [b"good"]
+        back.settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            back.accept()
+
+
+def test_a_frozen_server_is_left(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel still connects to it, but it never says a word; the next call goes to another one."""
+    monkeypatch.setattr(stream_module, "GREETING_SECONDS", 1)
+    good = serve(lambda request, context: iter((b"good",)))
+    with socket.create_server(("127.0.0.1", 0)) as frozen:
+        targets = [Target("127.0.0.1", int(frozen.getsockname()[1])), Target("127.0.0.1", good)]
+        reads = DirectReads(targets, METHOD, list)
+        code, details = end_of(reads(b""))
+        assert (code, details) == (grpc.StatusCode.UNAVAILABLE, "it is connected, but said nothing for 1 s")
+        assert [bytes(message) for message in reads(b"")] == [b"good"]
+
+
+def test_a_server_that_was_waited_for_in_vain_is_left(serve: Serve) -> None:
+    """Whoever breaks a call off in the middle of a wait wants another server; who does it otherwise does not."""
+    good = serve(lambda request, context: iter((b"good",)))
+    with scripted(BEGIN + data(b"one"), b"") as stuck, ThreadPoolExecutor(1) as reader:
+        reads = DirectReads([Target("127.0.0.1", port) for port in (stuck.port, good)], METHOD, list)
+        for _ in range(2):
+            call = reads(b"")
+            assert bytes(next(call)) == b"one"
+            call.cancel()
+        call = reads(b"")
+        assert bytes(next(call)) == b"one"
+        waiting = reader.submit(end_of, call)
+        time.sleep(0.3)
+        call.cancel()
+        assert waiting.result(5)[0] is grpc.StatusCode.CANCELLED
+        assert [bytes(message) for message in reads(b"")] == [b"good"]
+
+
+def test_a_family_that_the_machine_does_not_have_is_passed_over(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next address may be of another one."""
+    port = serve(lambda request, context: iter((b"good",)))
+    made = socket.socket
+
+    def without_six(family: int, kind: int) -> socket.socket:
+        if family == socket.AF_INET6:
+            raise OSError(97, "Address family not supported by protocol")
+        return made(family, kind)
+
+    reads = DirectReads([Target("::1", port), Target("127.0.0.1", port)], METHOD, list)
+    monkeypatch.setattr(socket, "socket", without_six)
+    assert [bytes(message) for message in reads(b"")] == [b"good"]
+
+
+def test_a_process_that_lets_sigpipe_end_it_survives() -> None:
+    """A send into a connection that is gone is an error, not a signal."""
+    script = """
+import signal, socket, sys
+from blender_service.direct.stream import MessageStream
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+with socket.create_server(("127.0.0.1", 0)) as server:
+    stream = MessageStream(socket.create_connection(server.getsockname()), lambda: True)
+    stream.hang_up()
+    try:
+        stream.allow(1)
+    except BrokenPipeError:
+        print("alive")
+    stream.close()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr
+
+
+def test_a_fork_leaves_the_reads_of_its_parent_alone() -> None:
+    """The child is told to begin its own; nothing that it does or forgets ends the parent's."""
+    with scripted(BEGIN + data(b"one"), b"") as server:
+        call = server.reads()(b"")
+        assert bytes(next(call)) == b"one"
+        child = os.fork()
+        if not child:
+            code, details = end_of(call)
+            call.cancel()
+            os._exit(code is not grpc.StatusCode.UNAVAILABLE or "before a fork" not in details)
+        assert os.waitpid(child, 0)[1] == 0
+        server.connected[-1].sendall(data(b"two") + END)
+        assert [bytes(message) for message in call] == [b"two"]
+
+
 @pytest.mark.parametrize("targets", [[Target("127.0.0.1", 1)], [Target("no-such-host.invalid", 7170)]])
 def test_nobody_there(targets: list[Target]) -> None:
     """The end says so, and is one that clients try again after."""
@@ -393,7 +502,7 @@ def test_nobody_there(targets: list[Target]) -> None:
 def test_a_request_that_no_window_takes_is_refused() -> None:
     """Before anything is sent."""
     with scripted(BEGIN + END) as server:
-        assert end_of(server.reads()(bytes(70_000)))[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert end_of(server.reads()(bytes(70_000)))[0] is grpc.StatusCode.INVALID_ARGUMENT
         assert list(server.reads()(bytes(60_000))) == []
         assert sum(len(content) for _, _, _, content in server.frames(DATA)) == 60_005
 

@@ -146,7 +146,7 @@ class DirectCall(Iterator[memoryview]):
 
     def cancel(self) -> None:
         """Break the call off; from any thread."""
-        if os.getpid() != self._process:
+        if os.getpid() != self._process:  # the connection is the parent's, after a fork
             return
         with self._changing:
             self._is_cancelled = True

@@ -10,7 +10,6 @@ allowed for when its length is known, so messages of any length get through, and
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import struct
 import threading
@@ -74,7 +73,6 @@ class MessageStream:
         """
         self._socket = connected
         self._is_awaited = is_awaited
-        self._process = os.getpid()
         self._sending = threading.Lock()
         # So that no other socket has its number while it is hung up; by a finaliser perhaps, inside of that.
         self._closing = threading.RLock()
@@ -156,9 +154,7 @@ class MessageStream:
         self._send(_window_update(0, byte_count) + _window_update(STREAM, byte_count))
 
     def hang_up(self) -> None:
-        """End waits of other threads; nothing comes any more. For any thread, but of this process alone."""
-        if os.getpid() != self._process:
-            return
+        """End waits of other threads; nothing comes any more. For any thread."""
         with self._closing, contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 

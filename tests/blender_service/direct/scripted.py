@@ -8,6 +8,9 @@ import socket
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
+
+import grpc
 
 from blender_service.direct.call import DirectReads
 from blender_service.direct.hpack import write_headers
@@ -32,6 +35,16 @@ END = headers((b"grpc-status", b"0"), ends=True)
 def data(*messages: bytes) -> bytes:
     """Write messages, each a frame of its own."""
     return b"".join(frame(DATA, 0, 1, request_of(one)) for one in messages)
+
+
+def end_of(call: Any) -> tuple[grpc.StatusCode, str]:
+    """Read a call to its end; give its status."""
+    try:
+        for _ in call:
+            pass
+    except grpc.RpcError as error:
+        return error.code(), error.details() or ""
+    return grpc.StatusCode.OK, ""
 
 
 class Scripted:

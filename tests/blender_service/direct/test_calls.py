@@ -1,4 +1,4 @@
-"""Reads of our own from gRPC's server, and from scripted ones: messages, metadata, waits, addresses, and ends of calls."""
+"""Reads of our own from gRPC's server, and from scripted ones: messages, metadata, waits, addresses, ends of calls."""
 
 from __future__ import annotations
 

@@ -129,12 +129,13 @@ class MessageStream:
                     raise CallError(grpc.StatusCode.INTERNAL, "the stream ended without a status")
             elif frame.kind == HEADERS:
                 headers = self._receive_headers(frame)
-                if dict(headers).get(b":status", b"").startswith(b"1"):
+                fields, ends = dict(headers), frame.flags & END_STREAM
+                if fields.get(b":status", b"").startswith(b"1"):
                     continue  # of an answer that is still to come
-                if not has_begun and not (frame.flags & END_STREAM and b"grpc-status" in dict(headers)):
+                if not has_begun and not (ends and b"grpc-status" in fields):
                     check_begun(headers)
                 has_begun = True
-                if frame.flags & END_STREAM:
+                if ends:
                     check_ended(headers)
                     inbox.check_whole()
                     return

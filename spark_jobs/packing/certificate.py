@@ -37,7 +37,14 @@ from spark_jobs.packing.class_probes import (
     structure_probes,
     telling_probe,
 )
-from spark_jobs.packing.fast_encoder import NO_ENCODER, FastEncoder, Int32Array, encoder_version, reference_version
+from spark_jobs.packing.fast_encoder import (
+    NO_ENCODER,
+    Int32Array,
+    LibraryEncoder,
+    encoder_version,
+    load_pieces,
+    reference_version,
+)
 from spark_jobs.packing.pre_tokenization import splitting_name, token_bytes
 from spark_jobs.packing.revealing import boundaries, whole_words
 
@@ -60,9 +67,13 @@ _PLAIN_MODEL: Final[dict[str, tuple[object, ...]]] = {
 class Encodes(Protocol):
     """An encoder of documents given as UTF-8."""
 
-    def encode(self, data: bytes) -> Int32Array:
-        """(T,) ids of a document."""
+    def encode(self, data: bytes) -> Int32Array | None:
+        """(T,) ids of a document; None where it leaves it to another encoder."""
         ...
+
+
+Loader = Callable[[str], Encodes | None]
+"""Makes a fast encoder of a tokenizer.json; None where it does not know such a one."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +83,7 @@ class Certificate:
     Attributes:
         tokenizer_sha256: of the tokenizer's file.
         reference: name and version of the library whose ids count.
-        encoder: name and version of the fast encoder; `none` where none is installed.
+        encoder: names and versions of the fast encoders; `none` where none is installed.
         refusal: why there is no fast path; None where there is one.
         excluded: code points whose documents take the slow path, as (first, last), ascending.
         probe_count: texts that both encoded.
@@ -125,20 +136,20 @@ class _RefusedError(Exception):
     """There can be no certificate; the message says why."""
 
 
-def certify(file_text: str, load_fast: Callable[[str], Encodes] = FastEncoder) -> Certificate:
-    """Compare the fast encoder with the reference, over all code points.
+def certify(file_text: str, *loaders: Loader) -> Certificate:
+    """Compare the fast encoders with the reference, over all code points.
 
     Takes about 5 seconds for a vocabulary of 50,000 (benchmarks/bench_tokens.py).
 
     Args:
         file_text: text of a tokenizer.json.
-        load_fast: makes the fast encoder of a tokenizer.
+        loaders: each makes a fast encoder of a tokenizer; by default the library's and ours. All must be right.
 
     Returns:
         A certificate, with the reason where it refuses the fast path.
     """
     started = time.monotonic()
-    comparison = _Comparison(load_fast)
+    comparison = _Comparison(loaders or (LibraryEncoder, load_pieces))
     excluded: list[int] = []
     refusal = None
     try:
@@ -196,8 +207,8 @@ def _require_known(file_text: str) -> dict[str, Any]:
 class _Comparison:
     """Encodes probes both ways, and counts them."""
 
-    def __init__(self, load_fast: Callable[[str], Encodes]) -> None:
-        self._load_fast = load_fast
+    def __init__(self, loaders: Sequence[Loader]) -> None:
+        self._loaders = loaders
         self.probe_count = 0
 
     def require_equal(self, file_text: str, probes: Sequence[str], what: str) -> None:
@@ -245,18 +256,19 @@ class _Comparison:
         return [bool(group.all()) for group in np.split(equal, len(probes))] if probes else []
 
     def _ids(self, file_text: str, probes: Sequence[str]) -> Iterable[tuple[list[int], list[int]]]:
-        """Ids of the reference and of the fast encoder."""
+        """Ids of the reference and of a fast encoder: of the first that differs where one does."""
         reference = load_reference(file_text)
         with _refusing("the fast encoder does not load it"):
-            fast = self._load_fast(file_text)
+            encoders = [encoder for load in self._loaders if (encoder := load(file_text)) is not None]
         for start in range(0, len(probes), _BATCH):
             batch = list(probes[start : start + _BATCH])
             self.probe_count += len(batch)
             expected = reference.encode_batch_fast(batch, add_special_tokens=False)
             with _refusing("the fast encoder fails on a probe"):
-                found = [fast.encode(probe.encode()).tolist() for probe in batch]
-            for encoding, ids in zip(expected, found, strict=True):
-                yield encoding.ids, ids
+                found = [[encoder.encode(probe.encode()) for encoder in encoders] for probe in batch]
+            for encoding, each in zip(expected, found, strict=True):
+                ways = [ids.tolist() for ids in each if ids is not None]
+                yield encoding.ids, next((ids for ids in ways if ids != encoding.ids), encoding.ids)
 
 
 @contextlib.contextmanager

@@ -24,15 +24,14 @@ import pyarrow.compute as pc
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.packing.byte_pairs import load_encoder
-from spark_jobs.packing.certificate import Certificate, Encodes
-from spark_jobs.packing.fast_encoder import Int32Array, load_fast_encoder
+from spark_jobs.packing.certificate import Certificate
+from spark_jobs.packing.fast_encoder import FastEncoder, Int32Array, load_fast_encoder
 
 BoolArray = npt.NDArray[np.bool_]
 
 _log = logging.getLogger(__name__)
 _CHECKED_ONE_IN = 1000
 _MOST_CHECKED_BYTES = 1 << 20  # of the first document; those chosen by hash are checked whatever their size
-_SCANNED_BYTES = 1 << 20
 
 
 @dataclass
@@ -89,33 +88,9 @@ class DocumentColumn:
         if self._ascii[row]:
             return False
         self.text(row)  # refuses what is no UTF-8
-        data = np.frombuffer(self._content[row].as_buffer(), np.uint8)
-        parts = range(0, len(data), _SCANNED_BYTES)
-        return any(
-            bool(code_points[code_points_beyond_ascii(data, part, part + _SCANNED_BYTES)].any()) for part in parts
-        )
+        from spark_jobs.packing.word_ends import has_any
 
-
-def code_points_beyond_ascii(data: npt.NDArray[np.uint8], start: int, end: int) -> npt.NDArray[np.int64]:
-    """Code points of a text that are not ASCII.
-
-    Args:
-        data: (B,) its UTF-8, which is valid.
-        start: first byte looked at.
-        end: end of the bytes looked at; a character that begins before it is read whole.
-
-    Returns:
-        (C,) those whose first byte lies between start and end, in order.
-    """
-    places = np.flatnonzero(data[start:end] >= 0xC0) + start
-    last = len(data) - 1
-    first, *following = (data[np.minimum(places + step, last)].astype(np.int64) for step in range(4))
-    second, third, fourth = (byte & 0x3F for byte in following)
-    return np.select(
-        [first < 0xE0, first < 0xF0],
-        [(first & 0x1F) << 6 | second, (first & 0x0F) << 12 | second << 6 | third],
-        (first & 0x07) << 18 | second << 12 | third << 6 | fourth,
-    )
+        return bool(has_any(np.frombuffer(self._content[row].as_buffer(), np.uint8), code_points))
 
 
 @dataclass
@@ -133,11 +108,11 @@ class DocumentEncoder:
     file_text: str
     certificate: Certificate
     batch_characters: int
-    load_fast: Callable[[str], Encodes] = load_fast_encoder
+    load_fast: Callable[[str], FastEncoder] = load_fast_encoder
     tally: Tally = field(default_factory=Tally)
 
     @functools.cached_property
-    def _fast(self) -> Encodes | None:
+    def _fast(self) -> FastEncoder | None:
         usable = self.certificate.refusal is None and self.certificate.is_for_this_installation
         return self.load_fast(self.file_text) if usable else None
 

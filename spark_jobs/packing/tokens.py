@@ -143,8 +143,10 @@ class Encoding:
         "spark_jobs.packing.class_probes",
         "spark_jobs.packing.document_encoder",
         "spark_jobs.packing.fast_encoder",
+        "spark_jobs.packing.piece_encoder",
         "spark_jobs.packing.pre_tokenization",
         "spark_jobs.packing.revealing",
+        "spark_jobs.packing.word_ends",
     ),
 )
 def tokens(

@@ -18,7 +18,7 @@ from tokenizers import AddedToken, Tokenizer
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.packing.certificate import Certificate
-from spark_jobs.packing.document_encoder import DocumentColumn, DocumentEncoder, code_points_beyond_ascii
+from spark_jobs.packing.document_encoder import DocumentColumn, DocumentEncoder
 from spark_jobs.packing.fast_encoder import FastEncoder, Int32Array, encoder_version, reference_version
 from tests.spark_jobs.packing.encoders import HARD_TEXT, SOURCES, needs_fast_encoder, reference_ids, trained_tokenizer
 
@@ -139,12 +139,13 @@ def test_bytes_that_are_no_utf8_are_refused(text: bytes) -> None:
 
 
 @settings(max_examples=200)
-@given(HARD_TEXT, st.integers(0, 80))
-def test_code_points_are_those_of_the_text(text: str, cut: int) -> None:
-    """All beyond ASCII, in order, each in one of two parts, wherever the bytes are parted."""
-    data = np.frombuffer(text.encode(), np.uint8)
-    found = [*code_points_beyond_ascii(data, 0, cut), *code_points_beyond_ascii(data, cut, len(data) + 1)]
-    assert found == [ord(character) for character in text if ord(character) > 127]
+@given(HARD_TEXT, st.characters(codec="utf-8", min_codepoint=128))
+def test_a_character_is_found_where_it_is_and_nowhere_else(text: str, wanted: str) -> None:
+    """Whatever stands beside it; what is looked for may be in the text or not."""
+    table = np.zeros(0x110000, dtype=np.bool_)
+    table[ord(wanted)] = True
+    for given_text in (text, f"{text}{wanted}", f"{wanted}{text}"):
+        assert column([given_text]).has_any(0, table) == (wanted in given_text)
 
 
 def test_nul_is_a_character_like_others() -> None:

@@ -7,18 +7,28 @@ reference's threads are off); every text is new, and both encode in the same run
 reference as much as it gets through in some seconds, or with `--compare all` everything, which takes minutes. Ids are
 compared on all that both encoded. Cold is the first 8 MB after both encoders are loaded, warm the rest; peak memory is
 that of a process that encodes one document of 100 MB.
+
+    python benchmarks/bench_tokens.py --languages [zh ja ...]
+
+measures sentences of REAL_DATA_DIR/languages instead, with GPT-2's tokenizer and one of 128,000 tokens in Llama 3's
+form, trained on a third of all languages. First the second third is encoded (cold: 35 to 100 kB), then the last one,
+new; the best of three fresh encoders counts, for each of `tokenizers`, `tiktoken` (where it is installed), `gigatoken`
+alone, and the two fast encoders as documents take them.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import json
 import os
+import random
 import resource
 import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -30,9 +40,13 @@ import pyarrow.parquet as pq
 from spark_jobs.packing.byte_pairs import Encoder, train_byte_pairs
 from spark_jobs.packing.certificate import Certificate, certify
 from spark_jobs.packing.document_encoder import DocumentColumn, DocumentEncoder
+from spark_jobs.packing.fast_encoder import FastEncoder, LibraryEncoder
+from spark_jobs.packing.pre_tokenization import SPLIT_PATTERNS, token_bytes
 
 _COLD_BYTES = 8_000_000
 _REFERENCE_SECONDS = 8.0
+_LANGUAGES = ["zh", "ja", "ko", "ru", "ar", "hi", "th", "el", "vi", "fr", "en"]
+_GPT2_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _LONG = """
 import resource, sys, time
 import pyarrow as pa
@@ -59,6 +73,9 @@ print(f"one document of 100 MB: {100 / seconds:.0f} MB/s, {len(ids):,} tokens, p
 def main() -> None:
     """Measure and print."""
     arguments = parse_arguments()
+    if arguments.languages is not None:
+        print_languages(arguments.languages or _LANGUAGES)
+        return
     code = list(read_sources([Path(path) for path in arguments.sources], arguments.megabytes * 1_000_000))
     file = Path(arguments.tokenizer).read_text() if arguments.tokenizer else train_byte_pairs(code[::4], 32768, 2)
     started = time.perf_counter()
@@ -88,6 +105,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--from", dest="sources", nargs="*", default=[sysconfig.get_path("purelib")])
     parser.add_argument("--tokenizer", help="a tokenizer.json; by default one is trained on a quarter of the code")
     parser.add_argument("--megabytes", type=int, default=40)
+    parser.add_argument("--languages", nargs="*")
     parser.add_argument("--compare", choices=["some", "all"], default="some")
     return parser.parse_args()
 
@@ -109,10 +127,14 @@ def read_sources(folders: list[Path], limit: int) -> Iterator[str]:
             yield text
 
 
+def real_data() -> Path:
+    """Folder of real data."""
+    return Path(os.environ.get("REAL_DATA_DIR", Path(__file__).parents[1].parent / "shared" / "data"))
+
+
 def read_rfcs(limit: int) -> Iterator[str]:
     """RFCs up to `limit` bytes; none where the data is not there."""
-    root = Path(os.environ.get("REAL_DATA_DIR", Path(__file__).parents[1].parent / "shared" / "data"))
-    path = root / "rfc.parquet"
+    path = real_data() / "rfc.parquet"
     for text in pq.read_table(path, columns=["text"])["text"].to_pylist() if path.is_file() else []:
         limit -= len(text.encode())
         if limit < 0:
@@ -153,6 +175,64 @@ def print_speeds(name: str, texts: list[str], file: str, certificate: Certificat
         f"  {compared / 1e6:11.1f}  {differing:6}",
         flush=True,
     )
+
+
+def print_languages(names: list[str]) -> None:
+    """Speeds by language, cold and on new text; ids are compared with the reference's."""
+    thirds = {}
+    for path in sorted(real_data().glob("languages/??.txt")):
+        sentences = sorted(set(path.read_text().splitlines()))
+        random.Random(0).shuffle(sentences)
+        thirds[path.stem] = ["\n".join(sentences[start::3]) for start in range(3)]
+    trained = json.loads(train_byte_pairs([texts[0] for texts in thirds.values()], 128_000, 1))
+    split = {"type": "Split", "pattern": {"Regex": SPLIT_PATTERNS["llama3"]}, "behavior": "Isolated", "invert": False}
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    trained["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [split, level]}
+    files = {"gpt2": (real_data() / "tokenizers" / "gpt2.json").read_text(), "llama3": json.dumps(trained)}
+    for name, file in files.items():
+        encoders = encoders_of(file, _GPT2_PATTERN if name == "gpt2" else SPLIT_PATTERNS[name])
+        print(
+            f"{name:8}  kB new" + "".join(f"  {encoder + ' cold, new':>21}" for encoder in encoders) + "   MB/s a core"
+        )
+        for language in names:
+            _, seen, new = (text.encode() for text in thirds[language])
+            expected = encoders["tokenizers"]()(new)
+            row = ""
+            for make in encoders.values():
+                best = np.full(2, np.inf)
+                for _ in range(3):
+                    encode = make()
+                    encode("warm up 東京".encode())
+                    moments = [time.process_time()]
+                    for text in (seen, new):
+                        found = encode(text)
+                        moments.append(time.process_time())
+                    best = np.minimum(best, np.diff(moments))
+                if not np.array_equal(found, expected):
+                    row += " differs"
+                row += f"  {len(seen) / best[0] / 1e6:13.1f} {len(new) / best[1] / 1e6:7.1f}"
+            print(f"{language:8}  {len(new) / 1e3:6.0f}{row}", flush=True)
+    print_long(files["llama3"], ["".join(thirds["zh"][1:])])
+
+
+def encoders_of(file: str, pattern: str) -> dict[str, Callable[[], Callable[[bytes], object]]]:
+    """What makes each encoder of a tokenizer anew."""
+
+    def reference() -> Callable[[bytes], object]:
+        encoder = Encoder(file)
+        return lambda data: next(encoder.encode([data.decode()], 1 << 18))
+
+    def tiktoken() -> Callable[[bytes], object]:
+        import tiktoken
+
+        ranks = {token_bytes(name): rank for name, rank in json.loads(file)["model"]["vocab"].items()}
+        encoder = tiktoken.Encoding(file[:9], pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
+        return lambda data: encoder.encode_ordinary(data.decode())
+
+    made: dict[str, Callable[[], Callable[[bytes], object]]] = {"tokenizers": reference}
+    if importlib.util.find_spec("tiktoken"):
+        made["tiktoken"] = tiktoken
+    return {**made, "gigatoken": lambda: LibraryEncoder(file).encode, "both": lambda: FastEncoder(file).encode}
 
 
 def print_long(file: str, texts: list[str]) -> None:

@@ -151,7 +151,7 @@ def _read(declared: dict[str, Any]) -> Tables:
     tables = Tables(
         classes=character_classes(),
         most_numbers=MOST_NUMBERS[name],
-        joined=np.zeros(_power_of_two(4 * len(spelled)), dtype=np.uint8),
+        joined=np.zeros(_power_of_two(len(spelled) // 8), dtype=np.uint8),
         parts=np.zeros(256, dtype=np.uint8),
         whole=np.full(0x110000, -1, dtype=np.int32),
         byte_ids=np.array([vocabulary[name] for name in BYTE_NAMES], dtype=np.int32),
@@ -203,8 +203,9 @@ def _set_joined(spelled: UInt8Array, ends: Int64Array, tables: Tables) -> None:
                 after = code_point(spelled, at)
             else:
                 tables.parts[spelled[at]] |= _RIGHT
-            place = _bit(before, after, tables.joined)
-            tables.joined[place >> 3] |= 1 << (place & 7)
+            if before >= 0x80 or after >= 0x80:
+                place = _bit(before, after, tables.joined)
+                tables.joined[place >> 3] |= 1 << (place & 7)
         start = end
 
 

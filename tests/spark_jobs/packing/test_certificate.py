@@ -113,7 +113,7 @@ def test_every_code_point_beyond_ascii_is_in_one_run() -> None:
 
 @pytest.mark.parametrize("splitting", SPLITTINGS)
 def test_excluded_code_points_are_those_that_a_known_context_tells_apart(splitting: str) -> None:
-    """Before 's, which is a word after letters and numbers alone, one of them differs at these code points and no others.
+    """Before 's, which is a word after letters and numbers alone, one of them differs at these characters alone.
 
     The other way to the same set: the real vocabulary and one context, for every code point that Unicode may have
     assigned since (others would take minutes); the probes of the certificate are not used.

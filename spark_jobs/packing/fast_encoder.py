@@ -1,9 +1,10 @@
 """The fast encoders: `gigatoken`, a hundred times as fast as the reference, and our own (`piece_encoder`).
 
-    at least a third of the bytes beyond ASCII      our own, where it knows the tokenizer
-    other documents, and a piece too long for it    gigatoken
+    Chinese, Japanese: a third beyond ASCII, in long stretches    our own, where it knows the tokenizer
+    other documents, and a piece that is too long for it          gigatoken
 
-The library remembers words, and a script without spaces has few that come again: on Chinese it is slower than ours.
+The library remembers words, and without spaces few come again: on Chinese it has a third to a half of our speed
+(benchmarks/bench_tokens.py --languages). Where words have spaces it is faster.
 
 It is an option of the installation (`pip install headrace[fast]`) and decides no row: what the two may encode is what a
 certificate says they encode as the reference does (`certificate`).
@@ -31,7 +32,9 @@ Int32Array = npt.NDArray[np.int32]
 
 _LIBRARY: Final = "gigatoken"
 _PIECES: Final = "pieces 1"  # a new number makes certificates of earlier ones invalid
-_MOST_ASCII: Final = 2 / 3
+_LEAST_SHARE: Final = 1 / 3
+_LEAST_STRETCH: Final = 24  # bytes; words of other scripts have 8 to 12
+_LOOKED_AT: Final = 1 << 16
 NO_ENCODER: Final = "none"
 """Version of the fast encoder where none is installed."""
 
@@ -114,14 +117,16 @@ class FastEncoder:
 
     def encode(self, data: bytes) -> Int32Array:
         """(T,) ids of a document, given as UTF-8."""
-        if self._pieces is not None and _is_mostly_beyond_ascii(data):
+        if self._pieces is not None and _has_long_stretches(data):
             ids = self._pieces.encode(data)
             if ids is not None:
                 return ids
         return self._library.encode(data)
 
 
-def _is_mostly_beyond_ascii(data: bytes) -> bool:
-    """Whether at least a third of the bytes are not ASCII."""
-    ascii_count = np.count_nonzero(np.frombuffer(data, np.uint8) < 0x80)
-    return bool(ascii_count < len(data) * _MOST_ASCII)
+def _has_long_stretches(data: bytes) -> bool:
+    """Whether at least a third of a text's beginning is beyond ASCII, in stretches that no space breaks."""
+    beyond = np.frombuffer(data, np.uint8, min(len(data), _LOOKED_AT)) >= 0x80
+    count = np.count_nonzero(beyond)
+    stretches = np.count_nonzero(np.diff(beyond, prepend=False) & beyond)
+    return bool(count > len(beyond) * _LEAST_SHARE and count >= _LEAST_STRETCH * stretches)

@@ -1,4 +1,4 @@
-"""Byte pairs merged in pieces: the fast encoder of scripts without spaces, and of those beyond ASCII.
+"""Byte pairs merged in pieces: the fast encoder of scripts without spaces.
 
 Han characters follow one another without a space, so that a word of the pre-tokenizer is a clause: seldom seen before,
 slow to merge, useless to remember. But no merge joins what no token spans. So words are cut into pieces:

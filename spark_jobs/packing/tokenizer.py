@@ -154,8 +154,10 @@ TOKENIZER_CERTIFICATE = Table(
         "spark_jobs.packing.certificate",
         "spark_jobs.packing.class_probes",
         "spark_jobs.packing.fast_encoder",
+        "spark_jobs.packing.piece_encoder",
         "spark_jobs.packing.pre_tokenization",
         "spark_jobs.packing.revealing",
+        "spark_jobs.packing.word_ends",
     ),
 )
 def tokenizer(survivors: DataFrame, texts: DataFrame, config: TokenizerConfig) -> Output:

@@ -154,7 +154,7 @@ def test_a_megabyte_without_a_space_has_the_references_ids() -> None:
     assert ids(PieceEncoder(file), letters) == reference_ids(file, letters)
     joined = "里" * LONGEST_PIECE
     assert PieceEncoder(file).encode(joined.encode()) is None
-    mixed = "电影 " * 2000 + joined
+    mixed = letters[:2000] + joined
     assert FastEncoder(file).encode(mixed.encode()).tolist() == reference_ids(file, mixed)
 
 
@@ -186,15 +186,18 @@ def test_unknown_tokenizers_are_left_to_the_library() -> None:
 
 
 @needs_fast_encoder
-def test_scripts_beyond_ascii_take_pieces_and_others_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A third of the bytes decides."""
+def test_long_stretches_beyond_ascii_take_pieces_and_others_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chinese with some Latin does; words with spaces, English with one Chinese sentence and an empty text do not."""
     made = FastEncoder(tokenizer("gpt2"))
     took: list[str] = []
     monkeypatch.setattr(made._pieces, "encode", lambda data: took.append("pieces") or np.zeros(0, np.int32))
     monkeypatch.setattr(made._library, "encode", lambda data: took.append("library") or np.zeros(0, np.int32))
-    for text in ("电影", "привет 12", "abc", "", "voilà tout le monde", "abcdef电影", "abcdef电"):
+    chinese = "电影院在哪里，我们明天去看。"
+    for text in (chinese, f"2026 {chinese} (API 12)", f"an English text of a film, {chinese}" * 9):
         made.encode(text.encode())
-    assert took == ["pieces", "pieces", "library", "library", "library", "pieces", "library"]
+    for text in (SCRIPTS[3] + " в кино", "가나 다한국 어나다", "abc", "", "voilà", f"{'plain words ' * 9}{chinese}"):
+        made.encode(text.encode())
+    assert took == ["pieces"] * 3 + ["library"] * 6
 
 
 def test_all_languages_have_the_references_ids(real_data: Path) -> None:

@@ -16,7 +16,8 @@ A piece that is not remembered is merged by the pair of least rank, the leftmost
 begins with whole characters. That is the same where each pair ranks behind the merges that make its parts (which is
 checked), for a character whose bytes no token joins with a neighbour's.
 
-Nothing here counts references to arrays (`_nrt=False`): counting takes half the time. Imported by workers only.
+Nothing here counts references to arrays (`_nrt=False`): counting takes half the time. The GIL is kept, because threads
+that share an encoder share its tables.
 """
 
 from __future__ import annotations
@@ -182,7 +183,7 @@ def _power_of_two(least: int) -> int:
     return 1 << max(6, (least - 1).bit_length())
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, _nrt=False)
 def _set_joined(spelled: UInt8Array, ends: Int64Array, tables: Tables) -> None:
     """Set what the tokens span. Where their bytes are no UTF-8, what is set is never asked for."""
     start = 0
@@ -209,7 +210,7 @@ def _set_joined(spelled: UInt8Array, ends: Int64Array, tables: Tables) -> None:
         start = end
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, _nrt=False)
 def _set_pairs(lefts: Int64Array, rights: Int64Array, ranks: Int64Array, tables: Tables) -> None:
     """Enter the merges."""
     for number in range(len(ranks)):
@@ -220,7 +221,7 @@ def _set_pairs(lefts: Int64Array, rights: Int64Array, ranks: Int64Array, tables:
         tables.pairs[slot] = pair << np.uint64(24) | np.uint64(ranks[number])
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, _nrt=False)
 def _set_tokens(
     spelled: UInt8Array,
     padded: UInt64Array,
@@ -258,21 +259,21 @@ def _set_tokens(
     return longest
 
 
-@njit(cache=True, nogil=True, _nrt=False, inline="always")
+@njit(cache=True, _nrt=False, inline="always")
 def _bit(before: int, after: int, joined: UInt8Array) -> Integer:
     """Place of the bit of two characters."""
     mixed = (np.uint64(before) << np.uint64(22) | np.uint64(after)) * _MIX
     return np.int64(mixed >> np.uint64(32)) & (len(joined) * 8 - 1)
 
 
-@njit(cache=True, nogil=True, _nrt=False, inline="always")
+@njit(cache=True, _nrt=False, inline="always")
 def _has_bit(before: int, after: int, joined: UInt8Array) -> bool:
     """Whether a token may hold two characters side by side."""
     place = _bit(before, after, joined)
     return bool((joined[place >> 3] >> (place & 7)) & 1)
 
 
-@njit(cache=True, nogil=True, _nrt=False, inline="always")
+@njit(cache=True, _nrt=False, inline="always")
 def _is_torn(data: UInt8Array, at: int, before: int, after: int, tables: Tables) -> bool:
     """Whether a token may span the place between two characters and begin or end inside one of them."""
     left = tables.parts[data[at - 1]] & _LEFT != 0
@@ -284,7 +285,7 @@ def _is_torn(data: UInt8Array, at: int, before: int, after: int, tables: Tables)
     )
 
 
-@njit(cache=True, nogil=True, _nrt=False, inline="always")
+@njit(cache=True, _nrt=False, inline="always")
 def _piece_end(data: UInt8Array, at: int, end_of_word: int, tables: Tables) -> Integer:
     """End of the piece that begins at a byte; ASCII is not cut."""
     end = at + width(data[at])
@@ -302,7 +303,7 @@ def _piece_end(data: UInt8Array, at: int, end_of_word: int, tables: Tables) -> I
     return end
 
 
-@njit(cache=True, nogil=True, _nrt=False, inline="always")
+@njit(cache=True, _nrt=False, inline="always")
 def _begin(data: UInt8Array, start: int, end: int, tables: Tables) -> Integer:
     """Put the symbols of a piece that merging begins with; how many there are."""
     count = 0
@@ -327,13 +328,13 @@ def _begin(data: UInt8Array, start: int, end: int, tables: Tables) -> Integer:
     return count
 
 
-@njit(cache=True, nogil=True, _nrt=False, inline="always")
+@njit(cache=True, _nrt=False, inline="always")
 def _slot(pair: np.uint64, pairs: UInt64Array) -> Integer:
     """Where a pair is looked for first."""
     return np.int64((pair * _MIX) >> np.uint64(30)) & (len(pairs) - 1)
 
 
-@njit(cache=True, nogil=True, _nrt=False, inline="always")
+@njit(cache=True, _nrt=False, inline="always")
 def _rank(left: int, right: int, pairs: UInt64Array) -> np.int32:
     """Rank of a merge; `_NO_RANK` where there is none."""
     pair = np.uint64(left) << np.uint64(20) | np.uint64(right)
@@ -343,7 +344,7 @@ def _rank(left: int, right: int, pairs: UInt64Array) -> np.int32:
     return np.int32(_NO_RANK) if pairs[slot] == _EMPTY else np.int32(pairs[slot] & np.uint64(_NO_RANK - 1))
 
 
-@njit(cache=True, nogil=True, _nrt=False, inline="always")
+@njit(cache=True, _nrt=False, inline="always")
 def _merge(count: int, tables: Tables) -> Integer:
     """Merge the first symbols of the tables until no merge is left; how many there are then."""
     symbols, ranks, pairs = tables.symbols, tables.ranks, tables.pairs
@@ -370,7 +371,7 @@ def _merge(count: int, tables: Tables) -> Integer:
     return count
 
 
-@njit(cache=True, nogil=True, _nrt=False, inline="always")
+@njit(cache=True, _nrt=False, inline="always")
 def _load(padded: UInt64Array, at: int, size: int) -> Integer:
     """Bytes from a place on, the first one lowest; those beyond `size` are 0."""
     shift = np.uint64(8 * (at & 7))
@@ -378,7 +379,7 @@ def _load(padded: UInt64Array, at: int, size: int) -> Integer:
     return found & ((np.uint64(1) << np.uint64(8 * size)) - np.uint64(1)) if size < 8 else found
 
 
-@njit(cache=True, nogil=True, _nrt=False, inline="always")
+@njit(cache=True, _nrt=False, inline="always")
 def _key(padded: UInt64Array, at: int, size: int, is_word: bool) -> Key:
     """Up to 31 bytes, how many, and whether they are a word: a piece is not taken for the word of its bytes."""
     return (
@@ -389,14 +390,14 @@ def _key(padded: UInt64Array, at: int, size: int, is_word: bool) -> Key:
     )
 
 
-@njit(cache=True, nogil=True, _nrt=False, inline="always")
+@njit(cache=True, _nrt=False, inline="always")
 def _hash(key: Key) -> Integer:
     """A number below 2^24 that all bytes of a key decide."""
     mixed = ((key[0] * _MIX ^ key[1]) * _MIX ^ key[2]) * _MIX ^ key[3]
     return np.int64(mixed * _MIX >> np.uint64(40))
 
 
-@njit(cache=True, nogil=True, _nrt=False, inline="always")
+@njit(cache=True, _nrt=False, inline="always")
 def _is_at(entries: UInt64Array, slot: int, key: Key) -> bool:
     """Whether an entry is that of a key."""
     return bool(
@@ -407,7 +408,7 @@ def _is_at(entries: UInt64Array, slot: int, key: Key) -> bool:
     )
 
 
-@njit(cache=True, nogil=True, _nrt=False, inline="always")
+@njit(cache=True, _nrt=False, inline="always")
 def _recall(entries: UInt64Array, slot: int, ids: Int32Array, count: int) -> Integer:
     """Put the ids of an entry; how many there are."""
     first = entries[slot, 4]
@@ -420,7 +421,7 @@ def _recall(entries: UInt64Array, slot: int, ids: Int32Array, count: int) -> Int
     return kept
 
 
-@njit(cache=True, nogil=True, _nrt=False, inline="always")
+@njit(cache=True, _nrt=False, inline="always")
 def _keep(entries: UInt64Array, slot: int, key: Key, ids: Int32Array, count: int) -> None:
     """Write an entry: 31 bytes and their number, the number of ids and up to seven ids."""
     for place in range(4):
@@ -432,7 +433,7 @@ def _keep(entries: UInt64Array, slot: int, key: Key, ids: Int32Array, count: int
         entries[slot, 4 + (place >> 1)] |= np.uint64(ids[place - 1]) << np.uint64(32 * (place & 1))
 
 
-@njit(cache=True, nogil=True, _nrt=False, inline="always")
+@njit(cache=True, _nrt=False, inline="always")
 def _irregular_slot(key: Key, tables: Tables) -> Integer:
     """Slot of a word among the irregular ones, or the free one where it would be."""
     slot = _hash(key) & (len(tables.irregular) - 1)
@@ -441,7 +442,7 @@ def _irregular_slot(key: Key, tables: Tables) -> Integer:
     return slot
 
 
-@njit(cache=True, nogil=True, _nrt=False, inline="always")
+@njit(cache=True, _nrt=False, inline="always")
 def _remembered(
     data: UInt8Array, padded: UInt64Array, at: int, end: int, is_word: bool, tables: Tables, ids: Int32Array, count: int
 ) -> Integer:
@@ -459,7 +460,7 @@ def _remembered(
     return _recall(tables.kept, slot, ids, count) if _is_at(tables.kept, slot, key) else 0
 
 
-@njit(cache=True, nogil=True, _nrt=False, inline="always")
+@njit(cache=True, _nrt=False, inline="always")
 def _made(
     data: UInt8Array, padded: UInt64Array, at: int, end: int, is_word: bool, tables: Tables, ids: Int32Array, count: int
 ) -> Integer:
@@ -478,7 +479,7 @@ def _made(
     return found
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, _nrt=False)
 def _encode(
     data: UInt8Array, padded: UInt64Array, at: int, end_of_word: int, tables: Tables, ids: Int32Array
 ) -> tuple[Integer, Integer, Integer]:

@@ -149,8 +149,10 @@ def _repository(declared: Deduplication, own: Callable[[str], str], facts: tuple
 def _removed(declared: Deduplication, own: Callable[[str], str], dropped: Mapping[str, Source]) -> list[Link]:
     """Which documents go, and what each threshold keeps."""
     listed = {"thresholds": list(declared.thresholds)}
-    counted: dict[str, Source] = {name: own(name) for name in ("members", "exact_duplicates", "removals", "components")}
+    counted: dict[str, Source] = {
+        name: own(name) for name in ("members", "exact_duplicates", "removals", "components", "bags", "bands")
+    }
     return [
         (removals, {"pairs": own("pairs"), **dropped}, listed, _DOMAIN),
-        (thresholds, counted, listed, _DOMAIN),
+        (thresholds, {**counted, **dropped}, listed, _DOMAIN),
     ]

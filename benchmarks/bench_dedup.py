@@ -197,7 +197,7 @@ def boilerplate(folder: str, size: int = 200_000, planted: int = 100_000) -> Ite
             gone = sum(one["doc_id"] in ids for one in removed if one["threshold"] == row["threshold"])
             yield (
                 f"  at {row['threshold']}: {len(ids) - gone} of the planted kept, {row['rounds']} rounds, "
-                f"{row['candidate_count']} comparisons, kept {row['kept_count']} of {row['document_count']} in large buckets"
+                f"{row['candidate_count']} pairs, {row['kept_count']} of {row['document_count']} in large buckets kept"
             )
 
 

@@ -35,8 +35,8 @@ _log = logging.getLogger(__name__)
 _RELATED = 0.3
 _PARTITION_RECORDS = 4_000_000
 _LOWERED = (
-    "buckets: over %d documents the recall at %g is %.4f in place of %g, since keys and candidates of a document may "
-    "take %d bytes; raise document_bytes or the threshold, or compare word pairs"
+    "buckets: %s %d documents the recall at %g is %.4f in place of %g, since keys and candidates of a document may take "
+    "%d bytes; raise document_bytes or the threshold, or compare word pairs"
 )
 _BAND_MASK = 1023
 _BATCH_MEMBERS = 4_000_000
@@ -178,9 +178,10 @@ def buckets(signatures: DataFrame, background: DataFrame, increment: int, config
     scheme = solve(documents=documents)
     expected = max(documents, config.expected_documents or 10 * documents)
     forecast = solve(documents=expected)
-    for bands, size in ((scheme, documents), (forecast, expected)):
+    for when, bands, size in (("over the", scheme, documents), ("once there are", forecast, expected)):
         if bands.recall < config.recall:
-            _log.warning(_LOWERED, size, bands.recall, config.threshold, config.recall, config.document_bytes)
+            told = (when, size, config.threshold, bands.recall, config.recall, config.document_bytes)
+            _log.warning(_LOWERED, *told)
 
     narrow = signatures.select("increment", "kind", "place", "signature")
     is_new = F.col("increment") == increment

@@ -201,8 +201,8 @@ def boilerplate(folder: str, size: int = 200_000, planted: int = 100_000) -> Ite
             )
 
 
-def templates(folder: str, pages: int = 12_000, strangers: int = 3_000) -> Iterator[str]:
-    """Pages of one template, a twin of each of 4,000 beside them: what is left of the twins, and the seconds."""
+def templates(folder: str, pages: int = 6_000, strangers: int = 1_500) -> Iterator[str]:
+    """Pages of one template, a twin of every third beside them: what is left of the twins, and the seconds."""
     twins, originals = template_pages(pages)
     texts = [*originals, *twins, *rfc_pieces()[:strangers]]
     timed(lake(folder, "warm-templates", prose(2_000)))

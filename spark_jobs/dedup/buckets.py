@@ -35,8 +35,8 @@ _log = logging.getLogger(__name__)
 _RELATED = 0.3
 _PARTITION_RECORDS = 4_000_000
 _LOWERED = (
-    "buckets: %s %d documents the recall at %g is %.4f in place of %g, since keys and candidates of a document may take "
-    "%d bytes; raise document_bytes or the threshold, or compare word pairs"
+    "buckets: %s %d documents the recall at %g is %.4f in place of %g, since keys and candidates of a document may "
+    "take %d bytes; raise document_bytes or the threshold, or compare word pairs"
 )
 _BAND_MASK = 1023
 _BATCH_MEMBERS = 4_000_000

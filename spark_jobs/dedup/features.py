@@ -4,7 +4,7 @@
 - **word_pairs**: two consecutive words are; a text of one word has that one alone. Strangers share fewer pairs than
   words, so a corpus of 10^8 documents or more needs fewer band keys; the same edit costs more similarity.
 - **words_and_structure**, of code: the words, and every second run of STRUCTURE_TOKENS parts of the code, where all
-  identifiers are one part, all numbers and all strings too, and comments are none. Renaming and rewritten comments change
+  identifiers are one part, all numbers and all strings too, and comments are none. New names and new comments change
   the words and leave the structure.
 
       total = rate * 3  # in EUR     words: total rate 3 in eur     runs of 4: [a = a *] [= a * 1]

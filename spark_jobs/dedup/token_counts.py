@@ -115,7 +115,8 @@ def _read_only(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
 def token_version(features: Features) -> str:
     """What the tokens of any text depend on, in a short string; other strings may mean other tokens.
 
-    Rules of this code, 16 hex digits over the tables of characters (they come from this Python) and languages, features.
+    Rules of this code, 16 hex digits over the tables of characters (they come from this Python) and languages, and the
+    features of each kind.
     """
     digest = hashlib.sha256(f"{tables_digest()} {syntax_digest()}".encode()).hexdigest()[:16]
     chosen = " ".join(f"{kind}={name}" for kind, name in features.model_dump().items())

@@ -15,6 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from spark_jobs.dedup.bags import BagsConfig, Units, _bag_batches
 from spark_jobs.dedup.features import (
     STRUCTURE_TOKENS,
     WORD_PAIRS,
@@ -308,6 +309,14 @@ def test_kinds_share_no_token() -> None:
         pa.array(["word"] * 4), np.zeros(4, np.uint8), np.array([kind_salt(kind) for kind in kinds], np.uint64)
     )
     assert len(set(found.hashes.tolist())) == 4
+
+
+def test_a_vocabulary_of_other_features_is_refused() -> None:
+    """Its weights are those of other tokens; the message names both and says how to mend it."""
+    found = Units(np.zeros(0, np.uint64), np.zeros(0, np.uint8), {}, token_version(Features()))
+    config = BagsConfig(features=Features(prose="word_pairs"))
+    with pytest.raises(InputError, match=r"prose=word_pairs .*, the vocabulary has .*prose=words .*refreeze"):
+        list(_bag_batches(iter([]), found, config))
 
 
 def test_an_empty_column_has_no_tokens() -> None:

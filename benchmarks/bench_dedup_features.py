@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.bench_dedup_kernels import Corpus, Int64Array, all_pairs, cpu_seconds, frozen_units, rows_of, weighed
 from benchmarks.dedup_corpora import REAL_DATA, python_files, rfc_pieces
-from benchmarks.labelled_duplicates import LabelledPairs, code_pairs, prose_pairs
+from benchmarks.labelled_duplicates import code_pairs, prose_pairs
 from benchmarks.lexed_features import counted, lexed, mixed, parts, runs_of, words
 from spark_jobs.dedup.bag_arrays import Bags
 from spark_jobs.dedup.features import Features
@@ -109,39 +109,46 @@ def edits(arguments: argparse.Namespace) -> None:
         for number, kind in enumerate(kinds):
             print(f"  {chr(97 + number)}: {kind}")
         print(
-            f"{'':<24} {'tokens':>6} {'AUC':>5} {'avg prec':>8} | {'at .7: found, strangers':>24} {'at .8':>9} | "
-            f"{'at 5% of strangers: J':>21} {' '.join(f'{chr(97 + n):>4}' for n in range(len(kinds)))}"
+            f"{'':<24} {'tokens':>6} {'AUC':>5} {'avg prec':>8} | {'found, strangers at .7':>22} {'.8':>9} {'.9':>9} | "
+            f"{'as words at .7 .8 .9':>20} | {'J':>4} {' '.join(f'{chr(97 + n):>4}' for n in range(len(kinds)))}"
         )
+        corpus = Corpus(labelled.kind, labelled.language, labelled.texts)
         features = {**WORDS, **(CODE if labelled.kind == "code" else {})}
+        by_words = similarities(bags_of(corpus, features["words"]), len(labels))[same]
         for name, count in features.items():
-            print_edits(name, bags_of(corpus_of(labelled), count), labels, same, kinds)
+            print_edits(name, bags_of(corpus, count), labels, same, by_words)
         for name in ("words", "5 words"):
-            print_edits(f"{name}, a set", bags_of(corpus_of(labelled), features[name], False), labels, same, kinds)
+            print_edits(f"{name}, a set", bags_of(corpus, features[name], False), labels, same, by_words)
+    print(
+        "as words: where as many of the edited are found as by words at these; J: the least that 5% of strangers have"
+    )
 
 
-def corpus_of(labelled: LabelledPairs) -> Corpus:
-    """All its texts."""
-    return Corpus(labelled.kind, labelled.language, labelled.texts)
+def similarities(bags: Bags, pairs: int) -> Float64Array:
+    """J of the first pairs of documents."""
+    shared, united = overlaps(rows_of(bags, np.arange(pairs) * 2), rows_of(bags, np.arange(pairs) * 2 + 1))
+    j: Float64Array = shared / np.maximum(united, 1)
+    return j
 
 
 def print_edits(
-    name: str, bags: Bags, labels: npt.NDArray[np.str_], same: npt.NDArray[np.bool_], kinds: list[str]
+    name: str, bags: Bags, labels: npt.NDArray[np.str_], same: npt.NDArray[np.bool_], by_words: Float64Array
 ) -> None:
     """One row."""
-    shared, united = overlaps(
-        rows_of(bags, np.arange(0, 2 * len(labels), 2)), rows_of(bags, np.arange(1, 2 * len(labels), 2))
-    )
-    similarity = shared / np.maximum(united, 1)
+    similarity = similarities(bags, len(labels))
     true, false = similarity[same], np.sort(similarity[~same])
     below = (np.searchsorted(false, true, "left") + np.searchsorted(false, true, "right")) / 2
     order = np.argsort(-similarity, kind="stable")
     precision = np.cumsum(same[order]) / np.arange(1, len(order) + 1)
-    at = " ".join(f"{(true >= t).mean():.2f} {(false >= t).mean():.2f}" for t in (0.7, 0.8))
+    at = [f"{(true >= t).mean():.2f} {(false >= t).mean():.2f}" for t in (0.7, 0.8, 0.9)]
+    alike = " ".join(f"{np.quantile(true, (by_words < t).mean()):.2f}" for t in (0.7, 0.8, 0.9))
     least = np.quantile(false, 0.95)
+    kinds = dict.fromkeys(labels[same])
     found = " ".join(f"{(similarity[labels == kind] > least).mean():>4.2f}" for kind in kinds)
+    tokens, auc, average = np.diff(bags.offsets).mean(), below.mean() / len(false), precision[same[order]].mean()
     print(
-        f"{name:<24} {np.diff(bags.offsets).mean():>6.0f} {below.mean() / len(false):>5.3f} "
-        f"{precision[same[order]].mean():>8.3f} | {at[:9]:>24} {at[10:]:>9} | {least:>21.2f} {found}",
+        f"{name:<24} {tokens:>6.0f} {auc:>5.3f} {average:>8.3f} | {at[0]:>22} {at[1]:>9} {at[2]:>9} | {alike:>20} | "
+        f"{least:>4.2f} {found}",
         flush=True,
     )
 

@@ -13,7 +13,7 @@ import random
 import re
 import shutil
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,15 +66,20 @@ def _sentences(text: str) -> list[str]:
     return re.split(r"(?<=[.!?。！？]) ?(?=\S)|\n\s*\n", text)
 
 
-def _words_replaced(share: float) -> Edit:
+def _parted(text: str) -> list[str]:
+    """Words and what is between them; characters where words are not parted by spaces."""
+    return re.split(r"(\s+)", text) if text.count(" ") * 20 > len(text) else list(text)
+
+
+def _words_replaced(share: float, pool: Sequence[str]) -> Edit:
+    """A share of the words by words of other documents, as often as they have them."""
+
     def edit(text: str, draw: random.Random) -> str:
-        spaced = text.count(" ") * 20 > len(text)
-        parts = re.split(r"(\s+)", text) if spaced else list(text)
-        places = [place for place, part in enumerate(parts) if part.strip()]
-        pool = [parts[place] for place in places]
+        words = _parted(text)
+        places = [place for place, word in enumerate(words) if word.strip()]
         for place in draw.sample(places, int(len(places) * share)):
-            parts[place] = "".join(draw.sample(pool[draw.randrange(len(pool))], 1)) + draw.choice(pool)
-        return "".join(parts)
+            words[place] = draw.choice(pool)
+        return "".join(words)
 
     return edit
 
@@ -135,24 +140,28 @@ def _framed(text: str, draw: random.Random) -> str:
     return place + text + "\n\nAll rights reserved. Contact us. Terms of use. Privacy. Sitemap."
 
 
-def _edited_throughout(text: str, draw: random.Random) -> str:
-    for edit in (_words_replaced(0.1), _sentences_changed, _scanned, _framed):
-        text = edit(text, draw)
-    return text
+def _in_turn(*edits: Edit) -> Edit:
+    def edit(text: str, draw: random.Random) -> str:
+        for one in edits:
+            text = one(text, draw)
+        return text
+
+    return edit
 
 
-PROSE_EDITS: dict[str, Edit] = {
-    "5% of words replaced": _words_replaced(0.05),
-    "15% of words replaced": _words_replaced(0.15),
-    "30% of words replaced": _words_replaced(0.3),
-    "sentences deleted and moved": _sentences_changed,
-    "paragraphs reordered": _paragraphs_reordered,
-    "scanned and misread": _scanned,
-    "case and punctuation": _case_and_marks,
-    "5 to 30% cut off": _cut,
-    "header and footer": _framed,
-    "four of these": _edited_throughout,
-}
+def _prose_edits(pool: Sequence[str]) -> dict[str, Edit]:
+    return {
+        "5% of words replaced": _words_replaced(0.05, pool),
+        "15% of words replaced": _words_replaced(0.15, pool),
+        "30% of words replaced": _words_replaced(0.3, pool),
+        "sentences deleted and moved": _sentences_changed,
+        "paragraphs reordered": _paragraphs_reordered,
+        "scanned and misread": _scanned,
+        "case and punctuation": _case_and_marks,
+        "5 to 30% cut off": _cut,
+        "header and footer": _framed,
+        "four of these": _in_turn(_words_replaced(0.1, pool), _sentences_changed, _scanned, _framed),
+    }
 
 
 def prose_pairs(count: int) -> Iterator[LabelledPairs]:
@@ -160,7 +169,7 @@ def prose_pairs(count: int) -> Iterator[LabelledPairs]:
     pieces = list(dict.fromkeys(piece for piece in rfc_pieces() if len(re.findall("[a-z]{3,}", piece)) > 120))
     neighbours = [Pair(SUBJECT, *pieces[at : at + 2]) for at in range(0, len(pieces), len(pieces) // (3 * count))]
     random.Random(SEED).shuffle(pieces)
-    english = _labelled("English", "prose", None, pieces, PROSE_EDITS, count)
+    english = _labelled("English", pieces, count)
     english.pairs.extend(neighbours)
     yield english
     for name, codes, per in (
@@ -172,23 +181,22 @@ def prose_pairs(count: int) -> Iterator[LabelledPairs]:
             lines = (REAL_DATA / "languages" / f"{code}.txt").read_text(encoding="utf-8").splitlines()
             texts += [" ".join(lines[at : at + per]) for at in range(0, len(lines), per)]
         random.Random(SEED).shuffle(texts)
-        yield _labelled(name, "prose", None, texts, PROSE_EDITS, max(1, min(count, len(texts) // 40)))
+        yield _labelled(name, texts, max(1, min(count, len(texts) // 40)))
 
 
-def _labelled(
-    name: str, kind: str, language: str | None, texts: list[str], edits: dict[str, Edit], count: int
-) -> LabelledPairs:
-    """`count` pairs of each edit, as many strangers on one template; the rest are others."""
+def _labelled(name: str, texts: list[str], count: int) -> LabelledPairs:
+    """`count` pairs of each edit, three times as many strangers on one template; the rest are others."""
     draw = random.Random(SEED)
+    pool = [word for text in texts[-200:] for word in _parted(text) if word.strip()]
     left = iter(texts)
     pairs = []
-    for label, edit in edits.items():
+    for label, edit in _prose_edits(pool).items():
         pairs += [Pair(label, text, edit(text, draw)) for text in (next(left) for _ in range(count))]
     for _ in range(3 * count):
         form, first, second = next(left), next(left), next(left)
         filled = int(len(form) * draw.uniform(0.5, 1.5))
         pairs.append(Pair(TEMPLATE, form + "\n\n" + first[:filled], form + "\n\n" + second[:filled]))
-    return LabelledPairs(name, kind, language, pairs, list(left)[: 4 * len(pairs)])
+    return LabelledPairs(name, "prose", None, pairs, list(left)[: 4 * len(pairs)])
 
 
 # ---- code

@@ -51,7 +51,6 @@ _SLOT_BITS: Final = 12
 _BASE: Final = U64(0xBF58476D1CE4E5B9)
 _LEAVING: Final = U64(pow(int(_BASE), STRUCTURE_TOKENS, 1 << 64))
 _STRUCTURE_SALT: Final = U64(0x5354525543545552)
-_LONGEST_SPELLING: Final = 64
 _SOURCES: Final = (
     "features",
     "language_syntax",
@@ -70,8 +69,8 @@ class Counts(NamedTuple):
 
     Attributes:
         hashes: (T,) uint64 finished hashes.
-        starts: (T,) int64 position of the first occurrence.
-        lengths: (T,) int32 bytes of it.
+        starts: (T,) int64 position of the first occurrence, of a pair or run that of its last token.
+        lengths: (T,) int32 bytes of it; 0 of pairs and runs, which may be spelled in many ways.
         counts: (T,) int32 occurrences.
     """
 
@@ -173,44 +172,40 @@ def _finish_block(block: Block, n: int, salt: np.uint64) -> None:
 
 
 @njit
-def _pair(block: Block, n: int, last: Block, seen: int, ended: bool) -> int:
+def _pair(block: Block, n: int, last: UInt64Array, seen: int, ended: bool) -> int:
     """Replace the finished tokens of a block by the pairs that end in them; how many pairs.
 
     Args:
         block: tokens; afterwards pairs.
         n: how many.
-        last: its first entry is the token before them; afterwards the last of them.
+        last: its first number is the token before them; afterwards the last of them.
         seen: tokens of the text before them.
         ended: whether the text ends here; a text of a single token has that alone as a pair.
     """
-    hashes, starts, ends = block.hashes, block.starts, block.ends
-    made = 0
-    before, start = last.hashes[0], last.starts[0]
+    made, before = 0, last[0]
     for k in range(n):
-        h, own_start = hashes[k], starts[k]
+        h = block.hashes[k]
         if seen + k > 0:
-            hashes[made], starts[made] = finish(hash_step(hash_step(ZERO, before), h), ZERO), start
-            ends[made] = ends[k]
+            block.hashes[made] = finish(hash_step(hash_step(ZERO, before), h), ZERO)
+            block.starts[made] = block.starts[k]
             made += 1
-        before, start = h, own_start
-    last.hashes[0], last.starts[0] = before, start
+        before = h
+    last[0] = before
     if ended and seen + n == 1:
-        hashes[0] = finish(hash_step(ZERO, before), ZERO)
-        return 1
+        block.hashes[0] = finish(hash_step(ZERO, before), ZERO)
+        made = 1
+    block.ends[:made] = block.starts[:made]
     return made
 
 
 @njit
-def _structure(
-    data: UInt8Array, block: Block, n: int, runs: Block, held: Block, seen: int, salt: np.uint64
-) -> tuple[int, int]:
+def _structure(block: Block, n: int, runs: Block, held: UInt64Array, seen: int, salt: np.uint64) -> tuple[int, int]:
     """Collect every second run of the parts of code, by its hash.
 
     A part is a token that is no text; all identifiers are the same part, so are all numbers and all strings. The hash
     of a run is a polynomial of its parts, so the next run's takes one part in and one out.
 
     Args:
-        data: the bytes.
         block: tokens before salt and mixing.
         n: how many.
         runs: what the runs are written to, finished; as long as the block.
@@ -221,27 +216,22 @@ def _structure(
     Returns:
         Number of runs, and the new `seen`.
     """
-    polynomial, made = held.hashes[STRUCTURE_TOKENS], 0
+    polynomial, made = held[STRUCTURE_TOKENS], 0
     for k in range(n):
         kind = block.classes[k]
         if kind == TEXT:
             continue
         part = block.hashes[k] if kind > TEXT else hash_step(ZERO, U64(kind + 1))
         place = seen % STRUCTURE_TOKENS
-        polynomial = polynomial * _BASE + part - held.hashes[place] * _LEAVING
-        held.hashes[place], held.starts[place] = part, block.starts[k]
+        polynomial = polynomial * _BASE + part - held[place] * _LEAVING
+        held[place] = part
         seen += 1
         if seen < STRUCTURE_TOKENS:
             continue
         h = finish(polynomial, salt ^ _STRUCTURE_SALT)
-        start, end = held.starts[seen % STRUCTURE_TOKENS], block.ends[k]
-        if end - start > _LONGEST_SPELLING:  # a comment lies between: the spelling is cut, at a character
-            end = start + _LONGEST_SPELLING
-            while data[end] & 0xC0 == 0x80:
-                end -= 1
-        runs.hashes[made], runs.starts[made], runs.ends[made] = h, start, end
+        runs.hashes[made], runs.starts[made], runs.ends[made] = h, block.starts[k], block.starts[k]
         made += 1 if h & ONE == ZERO else 0
-    held.hashes[STRUCTURE_TOKENS] = polynomial
+    held[STRUCTURE_TOKENS] = polynomial
     return made, seen
 
 
@@ -286,7 +276,11 @@ def _entries(sources: int) -> tuple[Any, Any]:
         """
         texts = offsets.size - 1 if sources >= 0 else 0  # enclosed: see above
         bounds = np.zeros(texts + 1, np.int64)
-        block, runs, held = new_block(_BLOCK_TOKENS), new_block(_BLOCK_TOKENS), new_block(STRUCTURE_TOKENS + 1)
+        block, runs, held = (
+            new_block(_BLOCK_TOKENS),
+            new_block(_BLOCK_TOKENS),
+            np.zeros(STRUCTURE_TOKENS + 1, np.uint64),
+        )
         state = np.empty(STATE_WORDS, np.int64)
         slots = np.zeros(3 << _SLOT_BITS, np.uint64)
         out = _new_counts(max(1024, (offsets[texts] - offsets[0]) // 8))
@@ -297,11 +291,11 @@ def _entries(sources: int) -> tuple[Any, Any]:
             begin_text(i, lexer, structure, syntax, state)
             m = machine(data, end, lexer, syntax, words, state, block)
             used, seen, run_count, slot_bits = 0, 0, 0, _FEWEST_SLOT_BITS
-            held.hashes[:] = ZERO
+            held[:] = ZERO
             while i < end:
                 i, n = lex(m, i, lexer)
                 if structure:
-                    run_count, seen = _structure(data, block, n, runs, held, seen, salts[text])
+                    run_count, seen = _structure(block, n, runs, held, seen, salts[text])
                     n = _only_words(block, n)
                 _finish_block(block, n, salts[text])
                 if features[text] == WORD_PAIRS:

@@ -46,9 +46,9 @@ class TokenCounts:
         offsets: (D + 1,) int64; the tokens of document d are offsets[d] to offsets[d + 1].
         hashes: (T,) uint64, never 0, ascending inside a document.
         counts: (T,) int32 occurrences in the document.
-        starts: (T,) int64 byte position of the first occurrence in the column's buffer (`text_columns.utf8_buffer`).
-        lengths: (T,) int32 bytes of the first occurrence; of a pair or run, from its first token to its last, of a run
-            64 bytes at most.
+        starts: (T,) int64 byte position of the first occurrence in the column's buffer (`text_columns.utf8_buffer`), of
+            a pair or run that of its last token.
+        lengths: (T,) int32 bytes of the first occurrence; 0 of pairs and runs, which may be spelled in many ways.
     """
 
     offsets: npt.NDArray[np.int64]

@@ -56,7 +56,7 @@ VOCABULARY = Table(
     columns=(
         Column("kind!", "string", "code, prose, markup or data"),
         Column("token_hash", "long", "the token's hash, salted by kind; null in the row for all other tokens"),
-        Column("token", "string", "the token in lower case, to be read by people; null as above"),
+        Column("token", "string", "a word in lower case, to be read by people; null of pairs, runs, and as above"),
         Column("document_count!", "long", "documents that hold it"),
         Column("occurrence_count!", "long", "times it occurs"),
         Column("unit!", "int", "weight of one occurrence, 1 to 255"),

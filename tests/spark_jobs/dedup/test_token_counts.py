@@ -122,8 +122,8 @@ def expected(text: str, salt: int, feature: int = WORDS, lower: bool = True) -> 
         hashes = [token_hash(token, salt) for token, _, _ in part]
         h = mixed(folded(hashes)) if feature == WORD_PAIRS else hashes[0]
         counts[h] += 1
-        start = len(text[: part[0][1]].encode())
-        places.setdefault(h, (start, len(text[part[0][1] : part[-1][2]].encode())))
+        start, stop = (len(text[:place].encode()) for place in part[-1][1:])
+        places.setdefault(h, (start, stop - start if feature == WORDS else 0))
     return [(h, counts[h], *places[h]) for h in sorted(counts)]
 
 
@@ -140,18 +140,16 @@ def expected_structure(text: bytes, lexer: int, salt: int) -> Expected:
     """The same of the words of code and of every second run of its parts."""
     found = lex_text(np.frombuffer(text, np.uint8), lexer, True, syntax_tables(), word_tables())
     tokens = list(zip(*(column.tolist() for column in found), strict=True))
-    features = [(mixed(h ^ salt), start, end) for h, start, end, kind in tokens if kind < KEYWORD]
-    parts = [(h if kind > TEXT else folded([kind + 1]), start, end) for h, start, end, kind in tokens if kind != TEXT]
+    features = [(mixed(h ^ salt), start, end - start) for h, start, end, kind in tokens if kind < KEYWORD]
+    parts = [(h if kind > TEXT else folded([kind + 1]), start) for h, start, _, kind in tokens if kind != TEXT]
     for last in range(STRUCTURE_TOKENS, len(parts) + 1):
         run = parts[last - STRUCTURE_TOKENS : last]
         polynomial = 0
-        for part, _, _ in run:
+        for part, _ in run:
             polynomial = (polynomial * 0xBF58476D1CE4E5B9 + part) & BITS
-        h, start, end = mixed(polynomial ^ salt ^ 0x5354525543545552), run[0][1], run[-1][2]
-        if end - start > 64:
-            end = start + len(text[start : start + 64].decode(errors="ignore").encode())
-        features += [(h, start, end)] if h % 2 == 0 else []
-    places = {h: (start, end - start) for h, start, end in reversed(features)}
+        h = mixed(polynomial ^ salt ^ 0x5354525543545552)
+        features += [(h, run[-1][1], 0)] if h % 2 == 0 else []
+    places = {h: place for h, *place in reversed(features)}
     counts = Counter(h for h, _, _ in features)
     return [(h, counts[h], *places[h]) for h in sorted(counts)]
 
@@ -215,7 +213,7 @@ def test_structure_is_every_second_run_of_the_parts_of_code(cuts: tuple[int, int
 
 
 def test_structure_is_counted_in_blocks_without_a_seam() -> None:
-    """More tokens than a block; where comments make the spelling of a run long it is cut, at a character."""
+    """More tokens than a block, and long comments between them."""
     numbers = np.random.default_rng(8).integers(0, 9, 2000).tolist()
     text = "".join(f"a{number} = b[{number}] {'+ c' * number} # {'漢字' * number}\n" for number in numbers)
     texts = [text, CODE, text[:9000]]
@@ -287,7 +285,8 @@ def test_code_of_any_shape_ends_within_its_text(texts: list[str], data: st.DataO
     lexer, feature = data.draw(st.integers(0, len(LEXERS) - 1)), data.draw(st.integers(WORDS, WORDS_AND_STRUCTURE))
     together = count_all(pa.array(texts, pa.string()), lexer, feature=feature)
     for text, found in zip(texts, together, strict=True):
-        assert all(start >= 0 and length > 0 and start + length <= len(text.encode()) for _, _, start, length in found)
+        assert all(start >= 0 and start + length <= len(text.encode()) for _, _, start, length in found)
+        assert all((length > 0) or feature for *_, length in found)
         assert found == sorted(found)
         assert [found] == count_all(pa.array([text]), lexer, feature=feature)
 

@@ -17,6 +17,7 @@ from spark_jobs.dedup.bags import bags
 from spark_jobs.dedup.buckets import buckets
 from spark_jobs.dedup.components import components
 from spark_jobs.dedup.exact_duplicates import exact_duplicates
+from spark_jobs.dedup.features import Features
 from spark_jobs.dedup.members import Criterion
 from spark_jobs.dedup.pairs import pairs
 from spark_jobs.dedup.removals import removals
@@ -49,7 +50,9 @@ class Deduplication(BaseModel):
     thresholds: Thresholds = Field(DEFAULT_THRESHOLDS)
     apply: float = Field(0.8, description="the threshold at which documents are removed, one of the list")
     recall: float = Field(0.9999, gt=0, lt=1, description="least share of the pairs at the lowest threshold found")
-    shingle_tokens: int = Field(1, ge=1, le=16, description="consecutive words that make one token")
+    features: Features = Field(
+        Features(), description="words, word_pairs or (code) words_and_structure: one for all, or by kind of document"
+    )
     keep_first: tuple[Criterion, ...] | None = Field(None, description="whom to keep, as in the config of members")
     known_good: tuple[str, ...] = Field((), description="repositories that are kept before others")
     repository_threshold: float = Field(
@@ -102,7 +105,7 @@ def deduplication_chain(
 
 def _near(declared: Deduplication, own: Callable[[str], str], read: Mapping[str, Source]) -> list[Link]:
     """Steps of the level `near` up to the components, which the level `repository` builds upon."""
-    words = {"shingle_tokens": declared.shingle_tokens}
+    compared = {"features": declared.features.model_dump()}
     listed = {"thresholds": list(declared.thresholds)}
     lowest = {"threshold": min(declared.thresholds), "recall": declared.recall}
 
@@ -110,8 +113,8 @@ def _near(declared: Deduplication, own: Callable[[str], str], read: Mapping[str,
         return {name: own(name) for name in names}
 
     return [
-        (vocabulary, read, words, _DOMAIN),
-        (bags, {**read, **table("vocabulary")}, words, _DOMAIN),
+        (vocabulary, read, compared, _DOMAIN),
+        (bags, {**read, **table("vocabulary")}, compared, _DOMAIN),
         (background, table("bags"), {}, _DOMAIN),
         (signatures, table("bags", "vocabulary"), {}, _DOMAIN),
         (buckets, table("signatures", "background"), lowest, _DOMAIN),

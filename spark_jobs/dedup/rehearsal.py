@@ -61,19 +61,19 @@ def _texts() -> pa.RecordBatch:
 
 def _words() -> pa.Table:
     """The vocabulary of the texts."""
+    from spark_jobs.dedup.features import Features
     from spark_jobs.dedup.vocabulary import _count_partition
 
-    counted = pa.Table.from_batches(_count_partition(iter([_texts()]), shingle_tokens=1))
-    list(_count_partition(iter([_texts()]), shingle_tokens=2))
-    return counted
+    return pa.Table.from_batches(_count_partition(iter([_texts()]), Features()))
 
 
 def _bags(words: pa.Table) -> pa.RecordBatch:
     from spark_jobs.dedup.bags import BagsConfig, Units, _bag_batches
+    from spark_jobs.dedup.features import Features
     from spark_jobs.dedup.token_counts import token_version
 
     hashes = np.sort(words.column("token_hash").to_numpy().view(np.uint64))
-    units = Units(hashes, np.full(len(hashes), 9, np.uint8), {"prose": 20}, token_version())
+    units = Units(hashes, np.full(len(hashes), 9, np.uint8), {"prose": 20}, token_version(Features()))
     return _frozen(_bag_batches(iter([_texts()]), units, BagsConfig()))
 
 

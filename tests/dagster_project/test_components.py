@@ -32,7 +32,8 @@ attributes:
   revisions: {notes: all}
   tokenizer: {train: {vocabulary_size: 300}}
   window_tokens: [64, 128]
-  deduplication: {levels: [exact, near], thresholds: [0.6, 0.9], apply: 0.9, known_good: [good]}
+  deduplication: {levels: [exact, near], thresholds: [0.6, 0.9], apply: 0.9, known_good: [good],
+    features: {prose: word_pairs}}
 """
 
 
@@ -84,6 +85,8 @@ def test_what_yaml_says_is_the_default_of_the_run_config(declare: WriteDefs, tmp
     assert default("notes__verdicts", "prose")["min_words"] == 7
     assert default("small__members", "revisions") == {"notes": "all"}
     assert default("small__tokenizer", "vocabulary_size") == 300
+    features = {"code": "words_and_structure", "prose": "word_pairs", "markup": "words", "data": "words"}
+    assert default("small__vocabulary", "features") == default("small__bags", "features") == features
     assert default("small__packed_notes_128", "window_tokens") == 128
     assert default("small__members", "known_good") == ["good"]
     assert default("small__buckets", "threshold") == 0.6
@@ -123,6 +126,11 @@ def test_a_corpus_of_exact_duplicates_alone_has_no_further_steps(declare: WriteD
         pytest.param(corpus("deduplication: {levels: [near]}"), "levels ['near'] are not a beginning of", id="levels"),
         pytest.param(corpus("deduplication: {apply: 0.75}"), "apply 0.75 is not one of thresholds", id="apply"),
         pytest.param(corpus("deduplication: {level: [exact]}"), "config level: Extra inputs", id="level field"),
+        pytest.param(
+            corpus("deduplication: {features: {prose: words_and_structure}}"),
+            "features.prose: Input should be 'words' or 'word_pairs' (got 'words_and_structure')",
+            id="structure of prose",
+        ),
         pytest.param(corpus("tokenizer: {train: {size: 3}}"), "config size: Extra inputs", id="tokenizer field"),
         pytest.param(corpus("tokenizer: {train: 3}"), "train is 3; write {vocabulary_size: ..}", id="tokenizer type"),
         pytest.param(corpus("steps: {txts: {a: 1}}"), "steps names ['txts'], its steps are", id="unknown corpus step"),

@@ -39,6 +39,7 @@ from spark_jobs.dedup.bands import solve_bands
 
 CORES = 2
 _MOST_PAIRS = 1000
+_WIDE_BACKGROUND = {"sample_documents": 10_000}
 
 
 def lake(folder: str, name: str, *increments: pa.Table) -> DedupLake:
@@ -219,10 +220,9 @@ def templates(folder: str, pages: int = 6_000, strangers: int = 1_500) -> Iterat
 def forecast(folder: str) -> Iterator[str]:
     """Bands, bytes and recall of a document by size of the corpus, solved on backgrounds measured here."""
     yield f"{'features, threshold':<28}" + "".join(f"{f'10^{power}':>28}" for power in (6, 7, 8, 9, 10))
-    for shingle_tokens in (1, 2):
-        made = lake(folder, f"forecast-{shingle_tokens}", documents_table(rfc_pieces()[::8], "prose", "en"))
-        words = {"shingle_tokens": shingle_tokens}
-        made.run({"vocabulary": words, "bags": words, "background": {"sample_documents": 10_000}})
+    for features in ("words", "word_pairs"):
+        made = lake(folder, f"forecast-{features}", documents_table(rfc_pieces()[::8], "prose", "en"))
+        made.run({"vocabulary": {"features": features}, "bags": {"features": features}, "background": _WIDE_BACKGROUND})
         rows = made.rows("background", "similarity", "pair_count")
         counts = np.zeros(1001, np.int64)
         np.add.at(counts, np.rint(1000 * rows["similarity"].to_numpy()).astype(int), rows["pair_count"].to_numpy())
@@ -232,7 +232,7 @@ def forecast(folder: str) -> Iterator[str]:
                 f"{one.bands}x{one.rows} {one.document_bytes / 1000:.1f} KB {one.recall:.4f}".rjust(28)
                 for one in schemes
             ]
-            yield f"{f'{shingle_tokens} word(s), {threshold}':<28}" + "".join(cells)
+            yield f"{f'{features}, {threshold}':<28}" + "".join(cells)
 
 
 def increment(folder: str, size: int = 200_000, repeats: int = 3) -> Iterator[str]:

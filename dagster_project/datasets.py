@@ -63,7 +63,7 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
         (documents, {}, intake, "sources"),
         (texts, {"documents": f"{name}.documents"}, {}, "text"),
         (signals, {"texts": f"{name}.texts"}, {}, "text"),
-        (verdicts, {"signals": f"{name}.signals"}, {}, "text"),
+        (verdicts, {"signals": f"{name}.signals", "documents": f"{name}.documents"}, {}, "text"),
         (dependencies, {"documents": f"{name}.documents", "texts": f"{name}.texts"}, {}, "code"),
     ]
     unknown = set(declared.steps) - {made.name for made, *_ in chain}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,9 +12,15 @@ from dagster_project.cli.diagnosis import read_yaml, shown
 from dagster_project.cli.output import print_table
 from dagster_project.cli.project import DEFS
 from dagster_project.exceptions import CommandError
+from spark_jobs.exceptions import did_you_mean
 from spark_jobs.lake.catalogue import open_catalogue
 from spark_jobs.lake.ledger import Ledger
 from spark_jobs.lake.settings import load_settings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from spark_jobs.sources.source_config import Source
 
 _DATASET = "dagster_project.components.Dataset"
 _CORPUS = "dagster_project.components.Corpus"
@@ -38,6 +44,8 @@ def corpus() -> None:
 @click.option("--repository-column", help="column of the repository that a record belongs to")
 @click.option("--language-column", help="column of the language")
 @click.option("--licence-column", help="column of the licence")
+@click.option("--kind-column", help="column of the kind of each record: code, prose, markup or data")
+@click.option("--record-kind", help="kind of all records, or of those whose kind column is empty; without it prose")
 @click.option("--metadata-column", "metadata_columns", multiple=True, help="column kept as metadata; may be repeated")
 @click.option("--glob", help="only files whose path below --from matches, e.g. *.jsonl.gz")
 @click.option("--kind", default="files", show_default=True, type=click.Choice(["files", "python_code", "python_docs"]))
@@ -160,7 +168,8 @@ def _require_usable(name: str, source: dict[str, Any], corpora: tuple[str, ...])
     """Check a declaration as the project would, and that its source has files, before anything is written."""
     from dagster_project.run_config import bind_config
     from spark_jobs.lake.tables import check_identifier
-    from spark_jobs.sources.documents import documents
+    from spark_jobs.sources.documents import ARRIVALS, DocumentsConfig, discover
+    from spark_jobs.sources.source_config import KINDS
 
     datasets = {str(declared["name"]) for _, declared in declarations(_DATASET)}
     check_identifier(f"{name}.documents")
@@ -172,9 +181,33 @@ def _require_usable(name: str, source: dict[str, Any], corpora: tuple[str, ...])
             raise CommandError(
                 f"--corpus {word}: this is the name of a dataset; datasets and corpora share one pool of names"
             )
-    config = bind_config(documents.config, f"{name}/documents", {"dataset": name, "source": source})
-    if documents.discover is not None:
-        documents.discover(config, documents.tables[-1].schema().as_arrow().empty_table())
+    if (kind := source.get("record_kind", KINDS[0])) not in KINDS:
+        raise CommandError(f"--record-kind {kind}: no kind{did_you_mean(kind, KINDS)}")
+    config = bind_config(DocumentsConfig, f"{name}/documents", {"dataset": name, "source": source})
+    _require_columns(config.source, discover(config, ARRIVALS.schema().as_arrow().empty_table()))
+
+
+def _require_columns(source: Source, listing: pa.Table | None) -> None:
+    """Check that the first file of records has the columns that options name; metadata may be missing anywhere."""
+    import pyarrow.compute as pc
+
+    from spark_jobs.sources.reading import record_columns
+    from spark_jobs.sources.source_config import FilesSource
+
+    if listing is None or not isinstance(source, FilesSource):
+        return
+    records = listing.filter(pc.field("reader").isin(["parquet", "jsonl"])).slice(0, 1).to_pylist()
+    if not records:
+        return
+    first = records[0]
+    try:
+        columns = record_columns(first["location"], first["reader"])
+    except OSError:
+        return  # the run says in `arrivals` what is wrong with it
+    for field, column in source.role_columns.items():
+        if columns and column not in columns:
+            option = f"--{field.replace('_', '-')}"
+            raise CommandError(f"{option} {column}: {first['path']} has no such column{did_you_mean(column, columns)}")
 
 
 def _corpus_with(word: str, name: str) -> tuple[Path, str]:

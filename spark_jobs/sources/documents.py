@@ -66,7 +66,11 @@ DOCUMENTS = Table(
         Column("encoding!", "string", "Python codec that turns content back into exactly the bytes read"),
         Column("content_sha256!", "string", "SHA-256 of the document's bytes, lower-case hex"),
         Column("byte_count!", "long", "size of the document at its source, bytes"),
-        Column("metadata!", "map<string, string!>", "what else the source says about it"),
+        Column(
+            "metadata!",
+            "map<string, string!>",
+            "what else the source says about it; `headrace.evidence` for what landed for `dependencies` alone",
+        ),
     ),
     key=("doc_id",),
     sort=("repository", "path", "doc_id"),
@@ -140,7 +144,7 @@ def discover(config: DocumentsConfig, arrivals: pa.Table) -> pa.Table | None:
 
 
 @step(
-    version="1",
+    version="2",
     scope=Scope.HISTORY,
     tables=(DOCUMENTS, REPOSITORIES, ARRIVALS),
     discover=discover,

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.sources.file_trees import FoundFile, absolute, find_files, glob_pattern, is_uri
-from spark_jobs.sources.languages import PLAIN_TEXT, Language, language_of
+from spark_jobs.sources.languages import PLAIN_TEXT, Language, is_manifest, language_of
 from spark_jobs.sources.refusals import Reason, Refusal
 from spark_jobs.sources.repositories import (
     Facts,
@@ -61,7 +61,7 @@ LISTING = pa.schema(
 _LICENCE_TEXTS = r"(?:LICEN[CS]E|COPYING|COPYRIGHT|NOTICE|AUTHORS|CONTRIBUTORS)[^/]*"
 _README_OR_CHANGES = r"(?:README|CHANGE|HISTORY|NEWS|RELEASE)[^/.]*(?:\.txt)?"
 _PROSE = re.compile(
-    rf"(?i)(?:\.(?:md|markdown|rst)$|(?:^|/)(?:{_LICENCE_TEXTS}|{_README_OR_CHANGES})$|\.dist-info/licenses/)"
+    rf"(?i)(?:\.(?:mdx?|markdown|rst)$|(?:^|/)(?:{_LICENCE_TEXTS}|{_README_OR_CHANGES})$|\.dist-info/licenses/)"
 )
 _DESCRIPTION = re.compile(r"(?:\.dist-info/METADATA|\.egg-info/PKG-INFO)$")
 _INFO_DIRECTORY = re.compile(r"^[^/]+\.(?:dist|egg)-info/")
@@ -143,11 +143,12 @@ def _list_repositories(source: PythonCodeSource | PythonDocsSource) -> Iterator[
 
 
 def _list_code(repository: Repository, source: PythonCodeSource) -> Iterator[_Listed]:
-    """Source files, told by their extension; what describes the distribution is not its source."""
+    """Source files, told by their extension, and manifests; what describes the distribution is not its source."""
 
     def wanted(path: str) -> bool:
         language = language_of(path)
-        return language is not None and language.kind in source.kinds and not _INFO_DIRECTORY.match(path)
+        taken = (language is not None and language.kind in source.kinds) or is_manifest(path)
+        return taken and not _INFO_DIRECTORY.match(path)
 
     for file in repository.files(wanted):
         yield _Listed(file, file.path, "text", language_of(file.path), repository.facts)

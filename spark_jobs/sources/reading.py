@@ -19,17 +19,25 @@ import pyarrow as pa
 from spark_jobs.sources.decoding import Decoded, decode
 from spark_jobs.sources.file_trees import open_file, unreadable
 from spark_jobs.sources.identity import document_id, sha256_hex, shard_of
-from spark_jobs.sources.languages import DECLARES_ENCODING
+from spark_jobs.sources.languages import DECLARES_ENCODING, EVIDENCE, language_of
 from spark_jobs.sources.licences import spdx_expression
 from spark_jobs.sources.modules import long_description, module_docstring
-from spark_jobs.sources.records import Record, Refused, jsonl_records, parquet_records
+from spark_jobs.sources.records import (
+    Record,
+    Refused,
+    jsonl_columns,
+    jsonl_records,
+    parquet_columns,
+    parquet_records,
+)
 from spark_jobs.sources.refusals import Reason, Refusal
-from spark_jobs.sources.source_config import FilesSource, Source
+from spark_jobs.sources.source_config import FilesSource, PythonCodeSource, Source
 
 Row = dict[str, Any]
 
 BATCH_BYTES = 16 << 20
 _BATCH_ROWS = 10_000
+_SHOWN_BYTES = 16 << 20  # longer lines are skipped when only their columns are asked for
 _COMPRESSIONS = {"gz": "gzip", "zst": "zstd", "zstd": "zstd"}
 
 READ_ROWS = pa.schema(
@@ -172,11 +180,25 @@ def _records(file: Row, source: _HashedFile, rules: ReadingRules) -> Iterator[Re
     if file["reader"] == "parquet":
         yield from parquet_records(source.file, mapping, limit)
         return
-    stream = pa.PythonFile(source, mode="r")
-    compression = _COMPRESSIONS.get(file["location"].rpartition(".")[2].lower())
-    if compression is not None:
-        stream = pa.CompressedInputStream(stream, compression)
-    yield from jsonl_records(stream, mapping, limit)
+    yield from jsonl_records(_decompressed(pa.PythonFile(source, mode="r"), file["location"]), mapping, limit)
+
+
+def _decompressed(stream: pa.NativeFile, location: str) -> pa.NativeFile:
+    """The stream of a file, decompressed where its name says so."""
+    compression = _COMPRESSIONS.get(location.rpartition(".")[2].lower())
+    return stream if compression is None else pa.CompressedInputStream(stream, compression)
+
+
+def record_columns(location: str, reader: str) -> list[str]:
+    """Names of the columns of a file of records: all of Parquet, those of the first 1,000 records of JSONL.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with open_file(location) as file:
+        if reader == "parquet":
+            return parquet_columns(file)
+        return jsonl_columns(_decompressed(file, location), 1000, _SHOWN_BYTES)
 
 
 def _record_row(file: Row, record: Record | Refused, seen: set[str], rules: ReadingRules) -> Row:
@@ -193,7 +215,8 @@ def _record_row(file: Row, record: Record | Refused, seen: set[str], rules: Read
         **file,
         "repository": record.repository,
         "path": f"{file['path']}#{record.record_id or content_sha256[:16]}",
-        "language": record.language,
+        "kind": record.kind,
+        "language": _record_language(record, rules.source),
         "licence": licence,
     }
     row = _document(facts, rules, record.text, "utf-8", content_sha256, len(data))
@@ -204,6 +227,14 @@ def _record_row(file: Row, record: Record | Refused, seen: set[str], rules: Read
         )
     seen.add(row["doc_id"])
     return row
+
+
+def _record_language(record: Record, source: Source) -> str | None:
+    """What the language column says; without one, what the id says of code, markup and data: it may be a path."""
+    if record.kind == "prose" or (isinstance(source, FilesSource) and source.language_column is not None):
+        return record.language
+    told = language_of(record.record_id or "")
+    return told and told.name
 
 
 def _document(file: Row, rules: ReadingRules, content: str, encoding: str, content_sha256: str, byte_count: int) -> Row:
@@ -223,10 +254,15 @@ def _document(file: Row, rules: ReadingRules, content: str, encoding: str, conte
         "encoding": encoding,
         "content_sha256": content_sha256,
         "byte_count": byte_count,
-        "metadata": {},
+        "metadata": {EVIDENCE: "manifest"} if _is_only_evidence(file["kind"], rules.source) else {},
         "location": file["location"],
         "status": "landed",
     }
+
+
+def _is_only_evidence(kind: str, source: Source) -> bool:
+    """Whether a file is of a kind that its source does not take: then it is a manifest, which others need."""
+    return isinstance(source, PythonCodeSource) and kind not in source.kinds
 
 
 def _arrival(file: Row, refusal: Refusal | None, content_sha256: str | None = None) -> Row:

@@ -7,11 +7,12 @@ source: {kind: files, path: ~/crawl, text_column: body, id_column: url, metadata
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Kind = Literal["code", "prose", "markup", "data"]
+KINDS: tuple[str, ...] = get_args(Kind)
 
 
 class _Repositories(BaseModel):
@@ -41,7 +42,10 @@ class PythonCodeSource(_Repositories):
 
     kind: Literal["python_code"] = "python_code"
     kinds: tuple[Kind, ...] = Field(
-        ("code", "markup", "data"), min_length=1, description="kinds of files taken, told by their extension"
+        ("code", "markup", "data"),
+        min_length=1,
+        description="kinds of files taken, told by their extension; manifests (go.mod, package.json, ..) of other "
+        "kinds land too, for `dependencies` alone",
     )
 
 
@@ -68,16 +72,27 @@ class FilesSource(BaseModel):
     text_column: str | None = Field(None, description="column of the text; required where there are files of records")
     id_column: str | None = Field(None, description="column of the record's id; without it, the hash of the text")
     repository_column: str | None = Field(None, description="column of the repository that a record belongs to")
-    language_column: str | None = Field(None, description="column of the language")
+    language_column: str | None = Field(
+        None, description="column of the language; without it, of code the one that the id tells as a path"
+    )
     licence_column: str | None = Field(None, description="column of the licence, read as an SPDX expression")
     metadata_columns: tuple[str, ...] = Field((), description="columns kept in the map `metadata`, as text or JSON")
-    record_kind: Kind = Field("prose", description="kind of the documents in files of records")
+    kind_column: str | None = Field(None, description="column of the kind: code, prose, markup or data")
+    record_kind: Kind = Field(
+        "prose", description="kind of the documents in files of records, where no kind_column says another"
+    )
 
     @property
     def mapped_columns(self) -> tuple[str, ...]:
         """Every column that a file of records is asked for, each once."""
-        named = (self.text_column, self.id_column, self.repository_column, self.language_column, self.licence_column)
-        return tuple(dict.fromkeys(name for name in (*named, *self.metadata_columns) if name is not None))
+        return tuple(dict.fromkeys((*self.role_columns.values(), *self.metadata_columns)))
+
+    @property
+    def role_columns(self) -> dict[str, str]:
+        """Columns that say one thing about a document each, by the field of this config that names them."""
+        roles = ("text", "id", "repository", "language", "licence", "kind")
+        named = {f"{role}_column": getattr(self, f"{role}_column") for role in roles}
+        return {field: name for field, name in named.items() if name is not None}
 
 
 Source = Annotated[PythonCodeSource | PythonDocsSource | FilesSource, Field(discriminator="kind")]

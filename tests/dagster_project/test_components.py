@@ -66,7 +66,7 @@ def test_a_dataset_and_a_corpus_become_chains_of_assets(declare: WriteDefs, tmp_
     verdicts = graph.get(key("notes.verdicts"))
     assert verdicts.group_name == "notes"
     assert list(verdicts.owners) == ["team:notes", "someone@example.com"]
-    assert verdicts.parent_keys == {key("notes.signals")}
+    assert verdicts.parent_keys == {key("notes.signals"), key("notes.documents")}
     assert graph.get(key("small.members")).parent_keys >= {key("notes.texts"), key("notes.verdicts")}
 
 

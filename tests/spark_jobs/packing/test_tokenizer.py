@@ -73,12 +73,24 @@ def test_all_survivors_are_trained_on_where_they_fit(spark: SparkSession) -> Non
 
 
 def test_sample_is_cut_at_its_size() -> None:
-    """Documents are taken while they fit; the first one always, however large."""
+    """Documents are taken while they fit; of the first one, as much as fits."""
     batch = pa.RecordBatch.from_pydict({"content": ["aaaa", "éé", "c", "d"]})
     sample = tokenizer_module._sample
     assert list(sample([batch], 8)) == ["aaaa", "éé"]
-    assert list(sample([batch], 2)) == ["aaaa"]
+    assert list(sample([batch], 2)) == ["aa"]
     assert list(sample([batch, batch], 100)) == ["aaaa", "éé", "c", "d"] * 2
+
+
+def test_a_long_document_is_trained_on_in_pieces_within_the_sample() -> None:
+    """Memory follows `sample_bytes`: no text is longer than a piece, and all together are no more than the sample."""
+    text = "some words é\n" * 100_000
+    batch = pa.RecordBatch.from_pydict({"content": [text, "next"]})
+    for sample_bytes in (200_000, 10_000_000):
+        pieces = list(tokenizer_module._sample([batch], sample_bytes))
+        assert max(map(len, pieces)) <= 65_536
+        assert sum(len(piece.encode()) for piece in pieces) <= sample_bytes
+        assert (text + "next").startswith("".join(pieces))
+    assert "".join(pieces) == text + "next"
 
 
 def test_a_given_file_is_taken_as_it_is(spark: SparkSession, tmp_path: Path) -> None:

@@ -38,6 +38,15 @@ def corpus() -> None:
 @click.option("--repository-column", help="column of the repository that a record belongs to")
 @click.option("--language-column", help="column of the language")
 @click.option("--licence-column", help="column of the licence")
+@click.option(
+    "--fact-column",
+    "fact_columns",
+    multiple=True,
+    metavar="FACT=COLUMN",
+    callback=lambda _context, _option, given: _facts(given),
+    help="column of a fact about the repository, e.g. fork_of=parent or stars=stars; may be repeated",
+)
+@click.option("--repositories", help="file of facts about repositories, a JSON object a line; see the documentation")
 @click.option("--metadata-column", "metadata_columns", multiple=True, help="column kept as metadata; may be repeated")
 @click.option("--glob", help="only files whose path below --from matches, e.g. *.jsonl.gz")
 @click.option("--kind", default="files", show_default=True, type=click.Choice(["files", "python_code", "python_docs"]))
@@ -154,6 +163,14 @@ def declarations(component: str) -> list[tuple[Path, dict[str, Any]]]:
                 )
         found.append((file, attributes))
     return sorted(found, key=lambda pair: str(pair[1]["name"]))
+
+
+def _facts(given: tuple[str, ...]) -> dict[str, str]:
+    """Columns by fact, from `FACT=COLUMN`; which facts there are is checked with the rest of the source."""
+    for one in given:
+        if not all(one.partition("=")[::2]):
+            raise CommandError(f"--fact-column {one}: write FACT=COLUMN, e.g. --fact-column fork_of=parent")
+    return {fact: column for fact, _, column in (one.partition("=") for one in given)}
 
 
 def _require_usable(name: str, source: dict[str, Any], corpora: tuple[str, ...]) -> None:

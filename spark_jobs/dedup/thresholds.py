@@ -31,9 +31,10 @@ THRESHOLDS = Table(
         Column("member_count!", "long", "members of the increment"),
         Column("exact_removed_count!", "long", "of them, removed as exact duplicates"),
         Column("near_removed_count!", "long", "of the others, removed as near-duplicates"),
-        Column("kept_count!", "long", "of them, neither"),
+        Column("repository_removed_count!", "long", "of the others, removed with their repositories"),
+        Column("kept_count!", "long", "of them, none of these"),
         Column("kept_byte_count!", "long", "bytes of the kept"),
-        Column("removed_byte_count!", "long", "bytes of the removed, exact and near"),
+        Column("removed_byte_count!", "long", "bytes of all removed"),
         Column("component_count!", "long", "components that a pair of the increment belongs to"),
         Column("largest_component!", "long", "documents in the largest of these; 0 where there is none"),
     ),
@@ -42,15 +43,16 @@ THRESHOLDS = Table(
     checks=(
         Check(
             "every_member_is_counted_once",
-            "kept_count + exact_removed_count + near_removed_count = member_count and kept_count >= 0",
-            "a member is kept, removed as exact or removed as near",
+            "kept_count + exact_removed_count + near_removed_count + repository_removed_count = member_count "
+            "and kept_count >= 0",
+            "a member is kept, or removed as exact, as near, or with its repository",
         ),
     ),
 )
 
 
 @step(
-    version="1",
+    version="2",
     scope=Scope.INCREMENT,
     tables=(THRESHOLDS,),
     kernels=("spark_jobs.dedup.threshold_pairs",),
@@ -90,26 +92,33 @@ def thresholds(
         F.coalesce(F.sum("byte_count"), F.lit(0)).alias("member_byte_count"),
         F.coalesce(F.sum(F.when(F.col("exact"), F.col("byte_count"))), F.lit(0)).alias("exact_byte_count"),
     )
-    near = (
+    gone = (
         flagged.where("exact is null")
-        .join(removals.select("threshold", "doc_id"), "doc_id")
+        .join(removals.select("threshold", "doc_id", "repository"), "doc_id")
         .groupBy("threshold")
-        .agg(F.count("*").alias("near_removed_count"), F.sum("byte_count").alias("near_byte_count"))
+        .agg(
+            F.count_if(F.col("repository").isNull()).alias("near_removed_count"),
+            F.count("repository").alias("repository_removed_count"),
+            F.sum("byte_count").alias("gone_byte_count"),
+        )
     )
     linked = (
         components.where("doc_id = component")
         .groupBy("threshold")
         .agg(F.count("*").alias("component_count"), F.max("document_count").cast("long").alias("largest_component"))
     )
-    counted = listed.join(near, "threshold", "left").join(linked, "threshold", "left").fillna(0)
+    counted = listed.join(gone, "threshold", "left").join(linked, "threshold", "left").fillna(0)
     return counted.crossJoin(total).select(
         "threshold",
         "member_count",
         "exact_removed_count",
         "near_removed_count",
-        F.expr("member_count - exact_removed_count - near_removed_count").alias("kept_count"),
-        F.expr("member_byte_count - exact_byte_count - near_byte_count").alias("kept_byte_count"),
-        F.expr("exact_byte_count + near_byte_count").alias("removed_byte_count"),
+        "repository_removed_count",
+        F.expr("member_count - exact_removed_count - near_removed_count - repository_removed_count").alias(
+            "kept_count"
+        ),
+        F.expr("member_byte_count - exact_byte_count - gone_byte_count").alias("kept_byte_count"),
+        F.expr("exact_byte_count + gone_byte_count").alias("removed_byte_count"),
         "component_count",
         "largest_component",
     )

@@ -294,7 +294,7 @@ def _removals(catalogue: Catalog, corpus: CorpusFacts, row: And) -> tuple[list[F
             outcome = "kept" if applied else "would_be_kept"
             findings.append(Finding(table, outcome, sentence, {"threshold": threshold, "applied": applied}))
             continue
-        removed = "removed" if one["repository"] is None else "removed with its repository"
+        removed = "removed" if one.get("repository") is None else "removed with its repository"
         sentence = (
             f"{at}: {removed}, J = {one['shared_weight']:,} / {one['united_weight']:,} = {one['similarity']:.4f} to "
             f"{_named(catalogue, corpus, one['witness_doc_id'])}"

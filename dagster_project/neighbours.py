@@ -99,7 +99,7 @@ def removed_of(catalogue: Catalog, corpus: CorpusFacts, doc_ids: Iterable[str]) 
     if corpus.applied is not None:
         applied = And(those, EqualTo("threshold", corpus.applied))
         for row in read_rows(catalogue, corpus.own("removals"), ("doc_id", "repository"), applied):
-            gone[row["doc_id"]] = "near" if row["repository"] is None else "repository"
+            gone[row["doc_id"]] = "near" if row.get("repository") is None else "repository"
     return gone | {row["doc_id"]: "exact" for row in read_rows(catalogue, corpus.own("exact_duplicates"), _ID, those)}
 
 

@@ -5,18 +5,14 @@ from __future__ import annotations
 import functools
 import json
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
-from pyiceberg.expressions import EqualTo
-from pyiceberg.io.pyarrow import schema_to_pyarrow
 
 from dagster_project.cli import run_command
 from dagster_project.corpus_facts import CorpusFacts, find_corpus
@@ -323,52 +319,6 @@ def test_neighbours_are_listed_for_people(catalogue: Catalog, capfd: Said) -> No
     assert printed(capfd, "doc", "duplicates", ids(catalogue)["alone-0"]).endswith("\nno neighbour\n")
 
 
-@pytest.fixture
-def leaving(catalogue: Catalog) -> Iterator[str]:
-    """A survivor that goes with its repository, as the level `repository` would have it."""
-    doc_id, witness = ids(catalogue)["alone-2"], ids(catalogue)["alone-0"]
-    shelf = next(row["repository"] for row in rows(catalogue, "small.members") if row["doc_id"] == doc_id)
-    ends = {"dataset": "notes", "repository": shelf}
-    weights = {"shared_weight": 75, "united_weight": 100, "similarity": 0.75}
-    own = {**ends, "witness_dataset": "notes", "witness_repository": "library", **weights, "containment": 0.9}
-    inside = {
-        **ends,
-        "container_dataset": "notes",
-        "container_repository": "hall",
-        "containment": 1.0,
-        "similarity": 0.1,
-    }
-    made = {"repository_removals": own, "repository_containments": inside}
-    for name, row in {**made, "repository_removal_files": {**ends, "doc_id": doc_id}}.items():
-        table = pa.Table.from_pylist([{"increment": 0, **row}]).cast(
-            pa.schema([("increment", pa.int32()), *((key, pa.array([value]).type) for key, value in row.items())])
-        )
-        catalogue.create_table(f"small.{name}", table.schema).append(table)
-    removals = catalogue.load_table("small.removals")
-    schema = schema_to_pyarrow(removals.schema(), include_field_ids=False)
-    gone = {"dataset": "notes", "doc_id": doc_id, "witness_dataset": "notes", "witness_doc_id": witness, **weights}
-    listed = [{"increment": 0, "threshold": at, **gone, "repository": shelf} for at in (0.7, 0.8, 0.9)]
-    removals.append(pa.Table.from_pylist(listed, schema))
-    yield doc_id
-    removals.refresh().delete(EqualTo("doc_id", doc_id))
-    for name in (*made, "repository_removal_files"):
-        catalogue.drop_table(f"small.{name}")
-
-
-def test_the_repository_level_is_told_where_there_is_one(leaving: str, capfd: Said) -> None:
-    """The repository that goes, for which other one, how alike they are, what holds it, and the file's own witness."""
-    found = why(capfd, leaving)
-    (goes,) = found["small.repository_removals"]
-    assert goes["outcome"] == "leaves" and goes["witness_repository"] == "library"
-    for part in ("library of notes", "J = 75 / 100 = 0.7500", "containment 0.9000"):
-        assert part in goes["sentence"]
-    (inside,) = found["small.repository_containments"]
-    assert inside["outcome"] == "contained" and "hall of notes, J = 0.1000" in inside["sentence"]
-    assert [one["outcome"] for one in found["small.removals"]] == ["would_be_removed", "removed", "would_be_removed"]
-    assert all("removed with its repository, J = 75 / 100" in one["sentence"] for one in found["small.removals"])
-    assert json.loads(printed(capfd, "doc", "duplicates", leaving, "--json"))["removed"] == "repository"
-
-
 def test_a_truth_file_of_all_pairs_found_scores_one(catalogue: Catalog, capfd: Said, tmp_path: Path) -> None:
     """At the lowest threshold; at higher ones recall is the share that is left, and precision stays one."""
     found = found_pairs(catalogue)
@@ -448,6 +398,7 @@ def test_thresholds_are_summed_over_increments(catalogue: Catalog, capfd: Said) 
     members = {row["doc_id"]: row["byte_count"] for row in rows(catalogue, "small.members")}
     said = json.loads(printed(capfd, "dedup", "thresholds", "small", "--json"))
     assert [(one["threshold"], one["applied"]) for one in said] == [(0.7, False), (0.8, True), (0.9, False)]
+    assert {one["repository_removed_count"] for one in said} == {0}
     for one in said:
         near = {row["doc_id"] for row in rows(catalogue, "small.removals") if row["threshold"] == one["threshold"]}
         kept = set(members) - exact - near

@@ -30,7 +30,10 @@ def run(
 
 
 def test_each_threshold_counts_every_member_once(spark: SparkSession) -> None:
-    """Documents and bytes kept and removed, of repositories apart; components named by a document of the increment or of an earlier one."""
+    """Documents and bytes kept and removed, files that go with repositories apart.
+
+    Components are named by a document of the increment or of an earlier one.
+    """
     members: Members = [(f"d{n}", 10**n) for n in range(6)]
     gone = [(0.7, "d1", None), (0.7, "d2", "r"), (0.8, "d2", "r")]
     components = [

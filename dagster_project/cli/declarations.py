@@ -61,9 +61,10 @@ def add_dataset(name: str, path: str, kind: str, samples: str, corpora: tuple[st
     """
     if not path:
         raise CommandError("--from is empty; name a file, a directory or s3://bucket/folder")
-    located = path if "://" in path else str(Path(path).expanduser().absolute())
     source: dict[str, Any] = {"kind": kind}
-    source |= {"path": located} if kind == "files" else {"directories": [located]}
+    source |= {"path": _located(path)} if kind == "files" else {"directories": [_located(path)]}
+    if columns["repositories"]:
+        columns["repositories"] = _located(columns["repositories"])
     source |= {key: list(value) if isinstance(value, tuple) else value for key, value in columns.items() if value}
     _require_usable(name, source, corpora)
     target = DEFS / name / "defs.yaml"
@@ -163,6 +164,11 @@ def declarations(component: str) -> list[tuple[Path, dict[str, Any]]]:
                 )
         found.append((file, attributes))
     return sorted(found, key=lambda pair: str(pair[1]["name"]))
+
+
+def _located(path: str) -> str:
+    """The path from anywhere: absolute, or a URI as it is."""
+    return path if "://" in path else str(Path(path).expanduser().absolute())
 
 
 def _facts(given: tuple[str, ...]) -> dict[str, str]:

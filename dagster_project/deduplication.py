@@ -63,7 +63,7 @@ class Deduplication(BaseModel):
         description="similarity of what their files are duplicates of, from which on repositories go",
     )
     containment_threshold: float = Field(
-        0.8, gt=0, le=1, description="share of a repository inside a larger one from which on it is reported"
+        0.7, gt=0, le=1, description="share of a repository inside a larger one from which on it is reported"
     )
 
     @model_validator(mode="after")

@@ -44,7 +44,7 @@ class RepositoryContainmentsConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     containment_threshold: float = Field(
-        0.8, gt=0, le=1, description="share of the lesser repository's weight that the larger one has"
+        0.7, gt=0, le=1, description="share of the lesser repository's weight that the larger one has"
     )
     max_holders: int = Field(
         1000, ge=2, description="repositories of an item up to which it leads from one to another; rarer ones do anyway"

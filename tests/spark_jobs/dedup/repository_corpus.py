@@ -197,7 +197,7 @@ class Corpus:
         return result
 
     def containments(self, increment: int) -> dict[tuple[str, str], Fraction]:
-        """Share of the lesser of every two repositories in the larger one, from eight tenths on."""
+        """Share of the lesser of every two repositories in the larger one, from the threshold on."""
         bags = self.bags(increment)
         ranked = sorted(bags, key=lambda one: (sum(bags[one].values()), one))
         shares = {
@@ -207,7 +207,7 @@ class Corpus:
             for place, one in enumerate(ranked)
             for other in ranked[place + 1 :]
         }
-        return {pair: share for pair, share in shares.items() if share >= Fraction(8, 10)}
+        return {pair: share for pair, share in shares.items() if share >= THRESHOLD}
 
 
 def run(spark: SparkSession, corpus: Corpus, partitions: int = PARTITIONS) -> dict[str, DataFrame]:

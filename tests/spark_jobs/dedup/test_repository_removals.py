@@ -123,7 +123,7 @@ def test_later_increments_never_retract(world: dict[str, DataFrame]) -> None:
 
 
 def test_containments_are_those_of_brute_force(world: dict[str, DataFrame]) -> None:
-    """Every lesser repository with eight tenths of it in a larger one, where either is new, as an exact fraction."""
+    """Every lesser repository with seven tenths of it in a larger one, where either is new, as an exact fraction."""
     born = {file.repository_id: file.increment for file in FILES if file.repository}
     rows = world["repository_containments"].collect()
     found = {

@@ -23,6 +23,7 @@ from spark_jobs.dedup.pairs import pairs
 from spark_jobs.dedup.removals import removals
 from spark_jobs.dedup.repository_bags import repository_bags
 from spark_jobs.dedup.repository_components import repository_components
+from spark_jobs.dedup.repository_containments import repository_containments
 from spark_jobs.dedup.repository_pairs import repository_pairs
 from spark_jobs.dedup.repository_removals import repository_removals
 from spark_jobs.dedup.signatures import signatures
@@ -55,11 +56,17 @@ class Deduplication(BaseModel):
     )
     keep_first: tuple[Criterion, ...] | None = Field(None, description="whom to keep, as in the config of members")
     known_good: tuple[str, ...] = Field((), description="repositories that are kept before others")
+    min_stars: int | None = Field(
+        100, ge=0, description="stars from which on a repository is kept before others; none: not used"
+    )
     repository_threshold: float = Field(
         0.7,
         gt=0,
         le=1,
         description="similarity of what their files are duplicates of, from which on repositories go",
+    )
+    containment_threshold: float = Field(
+        0.7, gt=0, le=1, description="share of a repository inside a larger one from which on it is reported"
     )
 
     @model_validator(mode="after")
@@ -75,7 +82,7 @@ class Deduplication(BaseModel):
     def members(self) -> dict[str, Any]:
         """Whom to keep, as config of `members`."""
         first = {} if self.keep_first is None else {"keep_first": list(self.keep_first)}
-        return {**first, "known_good": list(self.known_good)}
+        return {**first, "known_good": list(self.known_good), "min_stars": self.min_stars}
 
 
 def deduplication_chain(
@@ -92,12 +99,11 @@ def deduplication_chain(
     gone: dict[str, Source] = {"members": own("members"), "exact_duplicates": own("exact_duplicates")}
     if "near" in declared.levels:
         chain += _near(declared, own, {**gone, "texts": each("texts")})
-        dropped: dict[str, Source] = {}
+        leaving: dict[str, Source] = {}
         if "repository" in declared.levels:
             chain += _repository(declared, own, each("repositories"))
-            gone["repository_drops"] = own("repository_drops")
-            dropped["dropped"] = own("repository_drops")
-        chain += _removed(declared, own, dropped)
+            leaving["leaving"] = own("repository_removal_files")
+        chain += _removed(declared, own, leaving)
         gone["removals"] = own("removals")
     chain.append((survivors, gone, {"threshold": declared.apply}, _DOMAIN))
     return chain
@@ -124,12 +130,13 @@ def _near(declared: Deduplication, own: Callable[[str], str], read: Mapping[str,
 
 
 def _repository(declared: Deduplication, own: Callable[[str], str], facts: tuple[str, ...]) -> list[Link]:
-    """Steps of the level `repository`, before documents are decided: files of a removed repository go with it."""
+    """Steps of the level `repository`, before documents are decided: files of a removed repository leave with it."""
     least = {"threshold": declared.repository_threshold}
     preferred = {
         "threshold": min(declared.thresholds),
         "datasets": [table.split(".")[0] for table in facts],
         "known_good": list(declared.known_good),
+        "min_stars": declared.min_stars,
     }
     about: dict[str, Source] = {"members": own("members"), "repositories": facts}
 
@@ -139,6 +146,12 @@ def _repository(declared: Deduplication, own: Callable[[str], str], facts: tuple
     return [
         (repository_bags, {**about, **table("exact_duplicates", "components", "bags")}, preferred, _DOMAIN),
         (repository_pairs, table("repository_bags"), {**least, "recall": declared.recall}, _DOMAIN),
+        (
+            repository_containments,
+            table("repository_bags"),
+            {"containment_threshold": declared.containment_threshold},
+            _DOMAIN,
+        ),
         (repository_components, {**about, **table("repository_pairs", "repository_bags")}, least, _DOMAIN),
         (
             repository_removals,
@@ -149,13 +162,13 @@ def _repository(declared: Deduplication, own: Callable[[str], str], facts: tuple
     ]
 
 
-def _removed(declared: Deduplication, own: Callable[[str], str], dropped: Mapping[str, Source]) -> list[Link]:
+def _removed(declared: Deduplication, own: Callable[[str], str], leaving: Mapping[str, Source]) -> list[Link]:
     """Which documents go, and what each threshold keeps."""
     listed = {"thresholds": list(declared.thresholds)}
     counted: dict[str, Source] = {
         name: own(name) for name in ("members", "exact_duplicates", "removals", "components", "bags", "bands")
     }
     return [
-        (removals, {"pairs": own("pairs"), **dropped}, listed, _DOMAIN),
-        (thresholds, {**counted, **dropped}, listed, _DOMAIN),
+        (removals, {"pairs": own("pairs"), **leaving}, listed, _DOMAIN),
+        (thresholds, counted, listed, _DOMAIN),
     ]

@@ -1,8 +1,8 @@
 """What every step said about one document, in the order in which data flows, read from the tables alone.
 
     dataset    arrivals, documents, texts, verdicts
-    corpus     members, exact_duplicates, bags, components, repository_drops, removals, survivors, ordered, tokens,
-               packed_*
+    corpus     members, exact_duplicates, bags, components, repository_containments, repository_removals, removals,
+               survivors, ordered, tokens, packed_*
 
 A step that has not looked at the document (it went before, or the table was not made yet) says nothing, but for the
 first of them that should have: that finding tells which command makes the table.
@@ -92,7 +92,7 @@ def corpus_findings(
     findings = [
         Finding(corpus.own("members"), "member", f"taken in with increment {increment}", {"increment": increment})
     ]
-    duplicates, witness = _duplicates(catalogue, corpus, document, of_increment)
+    duplicates, witness = _duplicates(catalogue, corpus, document, increment)
     findings += duplicates
     survivors = read_rows(catalogue, corpus.own("survivors"), ("doc_id",), of_increment)
     if not survivors and all(finding.outcome != "removed" for finding in findings):
@@ -192,9 +192,11 @@ def _no_member(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument)
 
 
 def _duplicates(
-    catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument, row: And
+    catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument, increment: int
 ) -> tuple[list[Finding], Witness | None]:
     """What the levels of deduplication say, in the order of the levels."""
+    row = And(EqualTo("increment", increment), EqualTo("doc_id", document.doc_id))
+    of_repository = list(_repository(catalogue, corpus, document, increment))
     exact = corpus.own("exact_duplicates")
     found = read_rows(catalogue, exact, ("witness_doc_id", "matched"), row)
     if found:
@@ -202,7 +204,7 @@ def _duplicates(
         sentence = f"removed: the same {witness.why} as {_named(catalogue, corpus, witness.doc_id)}"
         level = removed_of(catalogue, corpus, [witness.doc_id]).get(witness.doc_id)
         sentence += f", which the level {level} removed in its turn" if level is not None else ""
-        return [Finding(exact, "removed", sentence, dict(found[0]))], witness
+        return [Finding(exact, "removed", sentence, dict(found[0])), *of_repository], witness
     copies = read_rows(catalogue, exact, ("doc_id",), EqualTo("witness_doc_id", document.doc_id))
     count = len(copies)
     stands = "" if count == 0 else f"; it stands for {count} {'other' if count == 1 else 'others'} that repeat it"
@@ -211,18 +213,7 @@ def _duplicates(
         findings.append(_bag(catalogue, corpus, row))
     if "components" in corpus.tables:
         findings += _components(catalogue, corpus, document)
-    if "repository_drops" in corpus.tables:
-        drops = read_rows(catalogue, corpus.own("repository_drops"), ("repository",), row)
-        if drops:
-            findings.append(
-                Finding(
-                    corpus.own("repository_drops"),
-                    "removed",
-                    f"removed: its repository {drops[0].get('repository')} repeats another",
-                    drops[0],
-                )
-            )
-            return findings, None
+    findings += of_repository
     if "removals" not in corpus.tables:
         return findings, None
     removals, near = _removals(catalogue, corpus, row)
@@ -250,10 +241,48 @@ def _components(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument
     return [Finding(corpus.own("components"), "linked", sentence, rows[-1])]
 
 
+def _repository(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument, increment: int) -> Iterator[Finding]:
+    """What its repository is inside of or holds, and whether it goes, for which other one and how alike they are."""
+    name = document.repository
+    if name is None:
+        return
+    if "repository_containments" in corpus.tables:
+        yield from _containments(catalogue, corpus, document)
+    if "repository_removals" not in corpus.tables:
+        return
+    own = And(EqualTo("increment", increment), EqualTo("dataset", document.dataset), EqualTo("repository", name))
+    columns = ("witness_dataset", "witness_repository", "shared_weight", "united_weight", "similarity", "containment")
+    for one in read_rows(catalogue, corpus.own("repository_removals"), columns, own):
+        file = And(EqualTo("increment", increment), EqualTo("doc_id", document.doc_id))
+        leaves = bool(read_rows(catalogue, corpus.own("repository_removal_files"), ("doc_id",), file))
+        sentence = (
+            f"its repository {name} goes for {one['witness_repository']} of {one['witness_dataset']}, "
+            f"J = {one['shared_weight']:,} / {one['united_weight']:,} = {one['similarity']:.4f}, "
+            f"containment {one['containment']:.4f}; of its files those go that something kept is like"
+        )
+        sentence += "" if leaves else "; this one is judged by itself"
+        yield Finding(corpus.own("repository_removals"), "leaves" if leaves else "stays", sentence, dict(one))
+
+
+def _containments(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument) -> Iterator[Finding]:
+    """One finding for each repository that its own one holds, or is inside of."""
+    table = corpus.own("repository_containments")
+    columns = ("dataset", "repository", "container_dataset", "container_repository", "containment", "similarity")
+    for side, outcome in (("", "contained"), ("container_", "contains")):
+        own = And(EqualTo(f"{side}dataset", document.dataset), EqualTo(f"{side}repository", document.repository))
+        rows = read_rows(catalogue, table, columns, own)
+        for one in sorted(rows, key=lambda row: (-row["containment"], row["repository"], row["container_repository"])):
+            sentence = (
+                f"{one['containment']:.4f} of repository {one['repository']} of {one['dataset']} is in "
+                f"{one['container_repository']} of {one['container_dataset']}, J = {one['similarity']:.4f}"
+            )
+            yield Finding(table, outcome, sentence, dict(one))
+
+
 def _removals(catalogue: Catalog, corpus: CorpusFacts, row: And) -> tuple[list[Finding], Witness | None]:
     """Kept or removed at every threshold; the witness of the one that is applied."""
     table = corpus.own("removals")
-    columns = ("threshold", "witness_doc_id", "shared_weight", "united_weight", "similarity")
+    columns = ("threshold", "witness_doc_id", "shared_weight", "united_weight", "similarity", "repository")
     by_threshold = {float(one["threshold"]): one for one in read_rows(catalogue, table, columns, row)}
     findings, witness = [], None
     for threshold in corpus.thresholds:
@@ -265,8 +294,9 @@ def _removals(catalogue: Catalog, corpus: CorpusFacts, row: And) -> tuple[list[F
             outcome = "kept" if applied else "would_be_kept"
             findings.append(Finding(table, outcome, sentence, {"threshold": threshold, "applied": applied}))
             continue
+        removed = "removed" if one.get("repository") is None else "removed with its repository"
         sentence = (
-            f"{at}: removed, J = {one['shared_weight']:,} / {one['united_weight']:,} = {one['similarity']:.4f} to "
+            f"{at}: {removed}, J = {one['shared_weight']:,} / {one['united_weight']:,} = {one['similarity']:.4f} to "
             f"{_named(catalogue, corpus, one['witness_doc_id'])}"
         )
         outcome = "removed" if applied else "would_be_removed"

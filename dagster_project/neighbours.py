@@ -96,13 +96,10 @@ def removed_of(catalogue: Catalog, corpus: CorpusFacts, doc_ids: Iterable[str]) 
         return {}
     those = In("doc_id", wanted)
     gone: dict[str, str] = {}
-    if "repository_drops" in corpus.tables:
-        gone |= {
-            row["doc_id"]: "repository" for row in read_rows(catalogue, corpus.own("repository_drops"), _ID, those)
-        }
     if corpus.applied is not None:
         applied = And(those, EqualTo("threshold", corpus.applied))
-        gone |= {row["doc_id"]: "near" for row in read_rows(catalogue, corpus.own("removals"), _ID, applied)}
+        for row in read_rows(catalogue, corpus.own("removals"), ("doc_id", "repository"), applied):
+            gone[row["doc_id"]] = "near" if row.get("repository") is None else "repository"
     return gone | {row["doc_id"]: "exact" for row in read_rows(catalogue, corpus.own("exact_duplicates"), _ID, those)}
 
 

@@ -29,6 +29,7 @@ _STEPS: Mapping[str, str] = {
     "components": "spark_jobs.dedup.components",
     "repository_bags": "spark_jobs.dedup.repository_bags",
     "repository_pairs": "spark_jobs.dedup.repository_pairs",
+    "repository_containments": "spark_jobs.dedup.repository_containments",
     "repository_components": "spark_jobs.dedup.repository_components",
     "repository_removals": "spark_jobs.dedup.repository_removals",
     "removals": "spark_jobs.dedup.removals",

@@ -46,6 +46,15 @@ def corpus() -> None:
 @click.option("--licence-column", help="column of the licence")
 @click.option("--kind-column", help="column of the kind of each record: code, prose, markup or data")
 @click.option("--record-kind", help="kind of all records, or of those whose kind column is empty; without it prose")
+@click.option(
+    "--fact-column",
+    "fact_columns",
+    multiple=True,
+    metavar="FACT=COLUMN",
+    callback=lambda _context, _option, given: _facts(given),
+    help="column of a fact about the repository, e.g. fork_of=parent or stars=stars; may be repeated",
+)
+@click.option("--repositories", help="file of facts about repositories, a JSON object a line; see the documentation")
 @click.option("--metadata-column", "metadata_columns", multiple=True, help="column kept as metadata; may be repeated")
 @click.option("--glob", help="only files whose path below --from matches, e.g. *.jsonl.gz")
 @click.option("--kind", default="files", show_default=True, type=click.Choice(["files", "python_code", "python_docs"]))
@@ -60,9 +69,10 @@ def add_dataset(name: str, path: str, kind: str, samples: str, corpora: tuple[st
     """
     if not path:
         raise CommandError("--from is empty; name a file, a directory or s3://bucket/folder")
-    located = path if "://" in path else str(Path(path).expanduser().absolute())
     source: dict[str, Any] = {"kind": kind}
-    source |= {"path": located} if kind == "files" else {"directories": [located]}
+    source |= {"path": _located(path)} if kind == "files" else {"directories": [_located(path)]}
+    if columns["repositories"]:
+        columns["repositories"] = _located(columns["repositories"])
     source |= {key: list(value) if isinstance(value, tuple) else value for key, value in columns.items() if value}
     _require_usable(name, source, corpora)
     target = DEFS / name / "defs.yaml"
@@ -162,6 +172,19 @@ def declarations(component: str) -> list[tuple[Path, dict[str, Any]]]:
                 )
         found.append((file, attributes))
     return sorted(found, key=lambda pair: str(pair[1]["name"]))
+
+
+def _located(path: str) -> str:
+    """The path from anywhere: absolute, or a URI as it is."""
+    return path if "://" in path else str(Path(path).expanduser().absolute())
+
+
+def _facts(given: tuple[str, ...]) -> dict[str, str]:
+    """Columns by fact, from `FACT=COLUMN`; which facts there are is checked with the rest of the source."""
+    for one in given:
+        if not all(one.partition("=")[::2]):
+            raise CommandError(f"--fact-column {one}: write FACT=COLUMN, e.g. --fact-column fork_of=parent")
+    return {fact: column for fact, _, column in (one.partition("=") for one in given)}
 
 
 def _require_usable(name: str, source: dict[str, Any], corpora: tuple[str, ...]) -> None:

@@ -5,14 +5,16 @@ goes if and only if a better neighbour is kept. Its witness is the kept better n
 where both ends lie in one piece of a component (`repository_components`: all of them, as long as nothing is cut). What
 an earlier increment kept is never retracted, and what it removed is nobody's witness.
 
-With a removed repository all its files go, save one kind: a file that is the exact witness of another one of the same
-increment whose repository does not go. It stays in the other's name, and the level `near` decides about it.
+Its files leave with a removed repository, but only those that something kept says too: `removals` decides about them,
+each with a witness of its own, and what it alone has stays. One kind does not leave: a file that is the exact witness
+of another one of the same increment whose repository does not go. It stays in the other's name.
 
-    repository  fork  = {a, b}   goes        d (no repository) has the same bytes as b, and b is its witness
-    dropped     a                            b stays, else the bytes of b and d would be gone
+    repository  fork  = {a, b, c}  goes      d (no repository) has the same bytes as b, and b is its witness
+    leaving     a, c                         b does not leave: it is no worse than d is
+    removed     a, for a' of a kept one      c is like nothing that is kept, and stays
 
-A later increment may bring an exact duplicate of a dropped file. It goes too, as a duplicate of something that is
-represented by the witness of its repository.
+A later increment may bring an exact duplicate of a file that went. It goes too, as a duplicate of something that is
+represented by that file's witness.
 """
 
 from __future__ import annotations
@@ -98,10 +100,10 @@ def _removed(landed: DataFrame, frames: Mapping[str, DataFrame]) -> DataFrame:
 def lost_witnesses(
     landed: DataFrame, frames: Mapping[str, DataFrame], increment: int | None, config: RepositoryRemovalsConfig
 ) -> DataFrame:
-    """Exact duplicates of the increment that are not dropped though their witness is; there are none.
+    """Exact duplicates of the increment that do not leave though their witness does; there are none.
 
     Args:
-        landed: rows of `repository_drops` of the increment.
+        landed: rows of `repository_removal_files` of the increment.
         frames: `exact_duplicates`, among others.
         increment: the increment.
         config: not needed here.
@@ -112,8 +114,8 @@ def lost_witnesses(
     from pyspark.sql import functions as F
 
     exact = frames["exact_duplicates"].where(F.col("increment") == F.lit(increment)).select("doc_id", "witness_doc_id")
-    dropped = landed.select(F.col("doc_id").alias("witness_doc_id"))
-    return exact.join(dropped, "witness_doc_id", "left_semi").join(landed, "doc_id", "left_anti")
+    leaving = landed.select(F.col("doc_id").alias("witness_doc_id"))
+    return exact.join(leaving, "witness_doc_id", "left_semi").join(landed, "doc_id", "left_anti")
 
 
 REPOSITORY_REMOVALS = Table(
@@ -129,6 +131,7 @@ REPOSITORY_REMOVALS = Table(
         Column("shared_weight!", "long", "weight that both bags share: sum of the lesser weights"),
         Column("united_weight!", "long", "weight of both bags together: sum of the greater weights"),
         Column("similarity!", "double", "weighted Jaccard similarity: shared_weight / united_weight"),
+        Column("containment!", "double", "share of the lesser repository in the other, as in repository_pairs"),
     ),
     key=("repository_id",),
     partition=("increment",),
@@ -146,9 +149,9 @@ REPOSITORY_REMOVALS = Table(
     ),
 )
 
-REPOSITORY_DROPS = Table(
-    name="repository_drops",
-    comment="One row per file that goes with its repository.",
+REPOSITORY_REMOVAL_FILES = Table(
+    name="repository_removal_files",
+    comment="One row per file that leaves with its repository; it goes where `removals` finds a kept document like it.",
     columns=(
         Column("doc_id!", "string", "identity of the file"),
         Column("dataset!", "string", "its dataset"),
@@ -156,7 +159,7 @@ REPOSITORY_DROPS = Table(
     ),
     key=("doc_id",),
     partition=("increment",),
-    proofs=(Proof("no_lost_witness", "whoever's exact witness is dropped is dropped as well", lost_witnesses),),
+    proofs=(Proof("no_lost_witness", "whoever's exact witness leaves, leaves as well", lost_witnesses),),
 )
 
 
@@ -166,9 +169,9 @@ def _draw(rows: pa.Table) -> bytes:
 
 
 @step(
-    version="1",
+    version="2",
     scope=Scope.HISTORY,
-    tables=(REPOSITORY_REMOVALS, REPOSITORY_DROPS),
+    tables=(REPOSITORY_REMOVALS, REPOSITORY_REMOVAL_FILES),
     kernels=tuple(
         f"spark_jobs.dedup.{name}"
         for name in (
@@ -192,7 +195,7 @@ def repository_removals(
     increment: int,
     config: RepositoryRemovalsConfig,
 ) -> Output:
-    """Remove the repositories of an increment that have a kept better neighbour, and drop their files.
+    """Remove the repositories of an increment that have a kept better neighbour, and name the files that may go.
 
     Args:
         repository_pairs: rows of `repository_pairs` of increments 0 to `increment`, with the column `increment`.
@@ -204,7 +207,7 @@ def repository_removals(
         config: the threshold.
 
     Returns:
-        Rows of `repository_removals` and of `repository_drops`.
+        Rows of `repository_removals` and of `repository_removal_files`.
     """
     from pyspark.sql import functions as F
 
@@ -218,11 +221,12 @@ def repository_removals(
         "repository",
         F.col("better_repository_id").alias("witness_repository_id"),
         F.col("better_repository").alias("witness_repository"),
+        "containment",
     )
-    removed = decided.withColumnsRenamed(ids).join(names, list(ids.values())).persist()
-    drops = _drops(removed, members, exact_duplicates, increment)
+    removed = decided.drop("repository").withColumnsRenamed(ids).join(names, list(ids.values())).persist()
+    leaving = _leaving(removed, members, exact_duplicates, increment)
     rows = removed.select([column.name for column in REPOSITORY_REMOVALS.columns])
-    return Output({"repository_removals": rows, "repository_drops": drops}, {}, (removed,))
+    return Output({"repository_removals": rows, "repository_removal_files": leaving}, {}, (removed,))
 
 
 def _counted(pairs: DataFrame, components: DataFrame, increment: int | None) -> DataFrame:
@@ -235,7 +239,7 @@ def _counted(pairs: DataFrame, components: DataFrame, increment: int | None) -> 
     return pairs.where(now).join(pieces, "repository_id").join(better, ["better_repository_id", "piece"]).drop("piece")
 
 
-def _drops(removed: DataFrame, members: DataFrame, exact_duplicates: DataFrame, increment: int) -> DataFrame:
+def _leaving(removed: DataFrame, members: DataFrame, exact_duplicates: DataFrame, increment: int) -> DataFrame:
     """Files of removed repositories, but for exact witnesses of files that do not go with one."""
     from pyspark.sql import functions as F
 

@@ -7,7 +7,7 @@ An increment is compared with itself and with ten times as many earlier document
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -71,9 +71,10 @@ THRESHOLDS = Table(
         Column("member_count!", "long", "members of the increment"),
         Column("exact_removed_count!", "long", "of them, removed as exact duplicates"),
         Column("near_removed_count!", "long", "of the others, removed as near-duplicates"),
-        Column("kept_count!", "long", "of them, neither"),
+        Column("repository_removed_count!", "long", "of the others, removed with their repositories"),
+        Column("kept_count!", "long", "of them, none of these"),
         Column("kept_byte_count!", "long", "bytes of the kept"),
-        Column("removed_byte_count!", "long", "bytes of the removed, exact and near"),
+        Column("removed_byte_count!", "long", "bytes of all removed"),
         Column("component_count!", "long", "components that a pair of the increment belongs to"),
         Column("largest_component!", "long", "documents in the largest of these; 0 where there is none"),
         Column("sampled_count!", "long", "kept documents that were compared with all others"),
@@ -87,8 +88,9 @@ THRESHOLDS = Table(
     checks=(
         Check(
             "every_member_is_counted_once",
-            "kept_count + exact_removed_count + near_removed_count = member_count and kept_count >= 0",
-            "a member is kept, removed as exact or removed as near",
+            "kept_count + exact_removed_count + near_removed_count + repository_removed_count = member_count "
+            "and kept_count >= 0",
+            "a member is kept, or removed as exact, as near, or with its repository",
         ),
         Check(
             "recall_of_the_sample",
@@ -125,7 +127,6 @@ def thresholds(
     bands: DataFrame,
     increment: int,
     config: ThresholdsConfig,
-    dropped: DataFrame | None = None,
 ) -> DataFrame:
     """Count what every threshold keeps; one row per threshold, also where nothing goes.
 
@@ -138,7 +139,6 @@ def thresholds(
         bands: rows of `bands` of the same.
         increment: the increment that is counted.
         config: thresholds and sample.
-        dropped: documents (`doc_id`) that go with their repository.
 
     Returns:
         Rows of the table `thresholds`.
@@ -155,31 +155,38 @@ def thresholds(
         F.coalesce(F.sum("byte_count"), F.lit(0)).alias("member_byte_count"),
         F.coalesce(F.sum(F.when(F.col("exact"), F.col("byte_count"))), F.lit(0)).alias("exact_byte_count"),
     )
-    near = (
+    gone = (
         flagged.where("exact is null")
-        .join(removals.where(here).select("threshold", "doc_id"), "doc_id")
+        .join(removals.where(here).select("threshold", "doc_id", "repository"), "doc_id")
         .groupBy("threshold")
-        .agg(F.count("*").alias("near_removed_count"), F.sum("byte_count").alias("near_byte_count"))
+        .agg(
+            F.count_if(F.col("repository").isNull()).alias("near_removed_count"),
+            F.count("repository").alias("repository_removed_count"),
+            F.sum("byte_count").alias("gone_byte_count"),
+        )
     )
     linked = (
         components.where(here & (F.col("doc_id") == F.col("component")))
         .groupBy("threshold")
         .agg(F.count("*").alias("component_count"), F.max("document_count").cast("long").alias("largest_component"))
     )
-    counted = listed.join(near, "threshold", "left").join(linked, "threshold", "left").fillna(0)
+    counted = listed.join(gone, "threshold", "left").join(linked, "threshold", "left").fillna(0)
     expected = bands.where(here).agg(F.least(F.lit(config.least_recall), F.min("recall")).alias("least_recall"))
     return (
         counted.crossJoin(total)
-        .join(_recall(bags, _gone(removals, dropped, config.thresholds), increment, config), "threshold")
+        .join(_recall(bags, removals, increment, config), "threshold")
         .crossJoin(expected)
         .select(
             "threshold",
             "member_count",
             "exact_removed_count",
             "near_removed_count",
-            F.expr("member_count - exact_removed_count - near_removed_count").alias("kept_count"),
-            F.expr("member_byte_count - exact_byte_count - near_byte_count").alias("kept_byte_count"),
-            F.expr("exact_byte_count + near_byte_count").alias("removed_byte_count"),
+            "repository_removed_count",
+            F.expr("member_count - exact_removed_count - near_removed_count - repository_removed_count").alias(
+                "kept_count"
+            ),
+            F.expr("member_byte_count - exact_byte_count - gone_byte_count").alias("kept_byte_count"),
+            F.expr("exact_byte_count + gone_byte_count").alias("removed_byte_count"),
             "component_count",
             "largest_component",
             "sampled_count",
@@ -191,20 +198,12 @@ def thresholds(
     )
 
 
-def _gone(removals: DataFrame, dropped: DataFrame | None, listed: Sequence[float]) -> DataFrame:
-    """Rows (doc_id, bits): one of the groups in which a document is removed, or all of them."""
-    gone = with_group(removals, listed).select("doc_id", one_group("group").alias("bits"))
-    if dropped is None:
-        return gone
-    every = f"{(1 << len(listed)) - 1} AS bits"
-    return gone.unionByName(dropped.selectExpr("doc_id", every))
-
-
-def _recall(bags: DataFrame, gone: DataFrame, increment: int, config: ThresholdsConfig) -> DataFrame:
+def _recall(bags: DataFrame, removals: DataFrame, increment: int, config: ThresholdsConfig) -> DataFrame:
     """Rows (threshold, sampled_count, similar_count, found_count)."""
     from pyspark.sql import functions as F
 
     spark = bags.sparkSession
+    gone = with_group(removals, config.thresholds).select("doc_id", one_group("group").alias("bits"))
     lowest, every = exact(min(config.thresholds)), (1 << len(config.thresholds)) - 1
     is_new = F.col("increment") == increment
     sizes = bags.groupBy(is_new.alias("new")).agg(F.count("*").alias("documents"), F.sum("token_count").alias("tokens"))

@@ -21,6 +21,7 @@ from spark_jobs.sources.source_config import Source
 from spark_jobs.step import Output, Scope, step
 
 if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame
 
 
@@ -86,7 +87,8 @@ DOCUMENTS = Table(
 
 REPOSITORIES = Table(
     name="repositories",
-    comment="One row for each repository with a file that was new or changed in the increment: what is known about it.",
+    comment="One row for each repository with a file that was new or changed in the increment, or with facts in a file "
+    "of facts that was: what is known about it.",
     columns=(
         Column("repository!", "string", "name; of a distribution, normalised as package indexes do"),
         Column("revision", "string", "revision that was read; of a distribution, its version"),
@@ -96,7 +98,7 @@ REPOSITORIES = Table(
         Column("fork_of", "string", "repository it was forked from"),
         Column("topics!", "list<string!>", "topics it declares"),
         Column("dependencies!", "list<string!>", "names of what it requires, normalised; without those of extras"),
-        Column("metadata!", "map<string, string!>", "what else is known"),
+        Column("metadata!", "map<string, string!>", "what else is known, such as stars"),
     ),
     sort=("repository",),
     partition=("increment",),
@@ -124,9 +126,11 @@ ARRIVALS = Table(
     ),
 )
 
-FACTS_TYPE = (
-    "repository string, revision string, version string, licence string, home_page string, fork_of string, "
-    "topics array<string>, dependencies array<string>, metadata map<string,string>"
+_FACT_TEXTS = ("revision", "version", "licence", "home_page", "fork_of")
+_FACT_LISTS = ("topics", "dependencies")
+_FACTS_TYPE = (
+    f"repository string, {', '.join(f'{name} string' for name in _FACT_TEXTS)}, topics array<string>, "
+    "dependencies array<string>, metadata string, stated boolean, touches boolean"
 )
 
 
@@ -161,6 +165,7 @@ def discover(config: DocumentsConfig, arrivals: pa.Table) -> pa.Table | None:
         "spark_jobs.sources.refusals",
         "spark_jobs.sources.repositories",
         "spark_jobs.sources.source_config",
+        "spark_jobs.sources.stated_facts",
     ),
 )
 def documents(files: DataFrame, documents: DataFrame, config: DocumentsConfig) -> Output:
@@ -183,7 +188,7 @@ def documents(files: DataFrame, documents: DataFrame, config: DocumentsConfig) -
     rules = ReadingRules(config.dataset, config.shards, config.max_document_bytes, config.source)
     task_count = int(files.sparkSession.conf.get("spark.sql.shuffle.partitions") or 200)
     read = (
-        files.where(~F.col("unchanged"))
+        files.where(~F.col("unchanged") | F.coalesce(F.col("reader") == "repositories", F.lit(False)))
         .drop("repository_facts")
         .repartitionById(task_count, F.pmod("size_rank", F.lit(task_count)))
         .mapInArrow(partial(read_files, rules=rules), from_arrow_schema(READ_ROWS))
@@ -191,16 +196,46 @@ def documents(files: DataFrame, documents: DataFrame, config: DocumentsConfig) -
     known = documents.select("doc_id", F.lit(True).alias("known"))
     read = read.join(known, "doc_id", "left").persist(StorageLevel.MEMORY_AND_DISK)
     landed = read.where(F.col("doc_id").isNotNull() & F.col("known").isNull())
-    facts = F.from_json("repository_facts", FACTS_TYPE).alias("facts")
-    repositories = files.where(F.col("repository_facts").isNotNull()).select(facts).select("facts.*")
+    facts = files.select(F.col("repository_facts").alias("facts")).unionByName(read.select("facts"))
     return Output(
         frames={
             "documents": landed.select([column.name for column in DOCUMENTS.columns]),
-            "repositories": repositories,
+            "repositories": _repositories(facts.where(F.col("facts").isNotNull())),
             "arrivals": _arrivals(files, read),
         },
         persisted=(read,),
     )
+
+
+def _repositories(facts: DataFrame) -> DataFrame:
+    """Rows of `repositories` from rows (facts) in JSON, of the repositories that any of them touches.
+
+    What is stated counts before what a repository's own files say; of several values the greatest as text.
+    """
+    from pyspark.sql import functions as F
+
+    said = facts.select(F.from_json("facts", _FACTS_TYPE).alias("facts")).select("facts.*")
+    some = said.withColumns(
+        {name: F.when(F.size(name) > 0, F.col(name)) for name in _FACT_LISTS}
+        | {"metadata": F.when(F.col("metadata") != "{}", F.col("metadata"))}
+    )
+
+    def greatest(name: str, stated: bool) -> SparkColumn:
+        return F.max(F.when(F.col("stated") == F.lit(stated), F.col(name)))
+
+    nothing = {name: F.lit(None).cast("string") for name in _FACT_TEXTS} | {
+        name: F.array().cast("array<string>") for name in _FACT_LISTS
+    }
+    merged = some.groupBy("repository").agg(
+        F.max("touches").alias("touches"),
+        *(F.coalesce(greatest(name, True), greatest(name, False), none).alias(name) for name, none in nothing.items()),
+        F.coalesce(greatest("metadata", True), F.lit("{}")).alias("first"),
+        F.coalesce(greatest("metadata", False), F.lit("{}")).alias("others"),
+    )
+    first, others = (F.from_json(name, "map<string,string>") for name in ("first", "others"))
+    metadata = F.map_concat(F.map_filter(others, lambda key, _: ~F.array_contains(F.map_keys(first), key)), first)
+    columns = [column.name for column in REPOSITORIES.columns]
+    return merged.where("touches").withColumn("metadata", metadata).select(columns)
 
 
 def _arrivals(files: DataFrame, read: DataFrame) -> DataFrame:
@@ -210,12 +245,16 @@ def _arrivals(files: DataFrame, read: DataFrame) -> DataFrame:
     """
     from pyspark.sql import functions as F
 
-    is_document = F.col("doc_id").isNotNull()
+    is_document, tells = F.col("doc_id").isNotNull(), F.col("facts").isNotNull()
     facts = ("content_sha256", "byte_count", "modified", "status", "reason", "detail")
     own = {name: F.when(~is_document, F.col(name)) for name in facts}
-    seen = read.groupBy("location").agg(
-        F.max(is_document & F.col("known").isNull()).alias("lands"),
-        *(F.max(column).alias(name) for name, column in own.items()),
+    seen = (
+        read.where(F.col("location").isNotNull())
+        .groupBy("location")
+        .agg(
+            F.max((is_document & F.col("known").isNull()) | tells).alias("lands"),
+            *(F.max(column).alias(name) for name, column in own.items()),
+        )
     )
     status = F.when((F.col("status") == "landed") & ~F.col("lands"), "unchanged").otherwise(F.col("status"))
     names = [column.name for column in ARRIVALS.columns]

@@ -2,14 +2,14 @@
 
 A file is unchanged when its latest arrival has the same size and the same modification time; its bytes are not read
 again. A refused file is looked at again when what stood in its way may be gone: it can be opened now, the size limit
-was raised, the column it lacked is no longer asked for.
+was raised, the column it lacked is no longer asked for. A file of facts about repositories is read whenever any file
+is, changed or not, so that they are known beside every new file.
 
 The listing is one Arrow table on the driver, sorted by location, with the columns of `LISTING`.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import fs
 
 from spark_jobs.exceptions import InputError
-from spark_jobs.sources.file_trees import FoundFile, absolute, find_files, glob_pattern, is_uri
+from spark_jobs.sources.file_trees import FoundFile, absolute, find_files, glob_pattern, is_uri, stat_file
 from spark_jobs.sources.languages import PLAIN_TEXT, Language, is_manifest, language_of
 from spark_jobs.sources.refusals import Reason, Refusal
 from spark_jobs.sources.repositories import (
@@ -31,7 +32,8 @@ from spark_jobs.sources.repositories import (
     installed_repositories,
     stable_path,
 )
-from spark_jobs.sources.source_config import FilesSource, PythonCodeSource, PythonDocsSource
+from spark_jobs.sources.source_config import FACTS_FILE, FilesSource, PythonCodeSource, PythonDocsSource, Source
+from spark_jobs.sources.stated_facts import facts_json
 
 if TYPE_CHECKING:
     from spark_jobs.sources.documents import DocumentsConfig
@@ -46,7 +48,7 @@ LISTING = pa.schema(
         pa.field("kind", pa.string()),
         pa.field("language", pa.string()),
         pa.field("media_type", pa.string()),
-        pa.field("reader", pa.string()),  # text, docstring, description, parquet, jsonl; null where nothing reads it
+        pa.field("reader", pa.string()),  # text, docstring, description, parquet, jsonl, repositories, or null
         pa.field("byte_count", pa.int64()),
         pa.field("modified", pa.timestamp("us", "UTC")),
         pa.field("unchanged", pa.bool_(), nullable=False),
@@ -54,7 +56,7 @@ LISTING = pa.schema(
         pa.field("reason", pa.string()),  # why it will not be read, or was refused when it was
         pa.field("detail", pa.string()),
         pa.field("size_rank", pa.int32(), nullable=False),  # 0 = largest file to be read: tasks take turns by it
-        pa.field("repository_facts", pa.string()),  # JSON, on the first new or changed file of each repository
+        pa.field("repository_facts", pa.string()),  # JSON, on one file of each repository that may have a row
     ]
 )
 
@@ -114,11 +116,11 @@ def list_files(config: DocumentsConfig) -> list[_Listed]:
         InputError: the source holds no file, what it names does not exist, or records have no text column.
     """
     source = config.source
-    listed = _list_tree(source) if isinstance(source, FilesSource) else _list_repositories(source)
-    by_location: dict[str, _Listed] = {}
-    for file in listed:
+    by_location = {file.file.location: file for file in _list_facts(source)}
+    facts_count = len(by_location)
+    for file in _list_tree(source) if isinstance(source, FilesSource) else _list_repositories(source):
         by_location.setdefault(file.file.location, file)
-    if not by_location:
+    if len(by_location) == facts_count:
         raise InputError(f"dataset {config.dataset}: the source holds no file ({source.kind}); check what it names")
     if isinstance(source, FilesSource) and source.text_column is None:
         records = [file.path for file in by_location.values() if file.reader in ("parquet", "jsonl")]
@@ -128,6 +130,36 @@ def list_files(config: DocumentsConfig) -> list[_Listed]:
                 "and no text_column; name the column that holds the text"
             )
     return [by_location[location] for location in sorted(by_location)]
+
+
+def _list_facts(source: Source) -> Iterator[_Listed]:
+    """Files of facts about repositories: the one that is named, else those in the root of the source.
+
+    A root is `path`, or the folder that holds the directories. Records without a repository need no facts, and so their
+    file may have any name.
+    """
+    if source.repositories is not None:
+        found: Iterable[FoundFile] = find_files(absolute(source.repositories))
+    elif isinstance(source, FilesSource):
+        needed = not source.fact_columns and (source.repository_column is not None or source.text_column is None)
+        root = absolute(source.path)
+        found = find_files(f"{root}/{FACTS_FILE}") if needed and _is_file(f"{root}/{FACTS_FILE}") else ()
+    else:
+        roots = sorted({os.path.dirname(absolute(pattern)) for pattern in source.directories})
+        found = [stat_file(f"{root}/{FACTS_FILE}", FACTS_FILE) for root in roots if _is_file(f"{root}/{FACTS_FILE}")]
+    for file in found:
+        yield _Listed(file, file.path, "repositories", None)
+
+
+def _is_file(location: str) -> bool:
+    """Whether a file is there, at a path or a URI."""
+    if not is_uri(location):
+        return os.path.isfile(location)
+    try:
+        file_system, path = fs.FileSystem.from_uri(location)
+        return bool(file_system.get_file_info(path).type == fs.FileType.File)
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"{location}: {str(error).splitlines()[0]}; check the URI and the credentials") from error
 
 
 def _list_repositories(source: PythonCodeSource | PythonDocsSource) -> Iterator[_Listed]:
@@ -263,13 +295,14 @@ def _is_unchanged(listed: _Listed, before: dict[str, Any], config: DocumentsConf
 
 
 def _add_repository_facts(rows: list[dict[str, Any]], files: Iterable[_Listed]) -> None:
-    """Put the facts of a repository on its first file that is new or changed."""
+    """Put the facts of a repository on its first file that is new or changed, or on any where a file of facts is."""
+    stated_anew = any(row["reader"] == "repositories" and not row["unchanged"] for row in rows)
     done: set[str] = set()
     for row, listed in zip(rows, files, strict=True):
         facts = listed.facts
-        if facts is not None and not row["unchanged"] and facts.repository not in done:
+        if facts is not None and (stated_anew or not row["unchanged"]) and facts.repository not in done:
             done.add(facts.repository)
-            row["repository_facts"] = json.dumps(facts.to_dict(), ensure_ascii=False)
+            row["repository_facts"] = facts_json(facts)
 
 
 def _add_size_ranks(rows: list[dict[str, Any]]) -> None:

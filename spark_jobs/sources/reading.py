@@ -2,9 +2,10 @@
 
     batches of the listing -> read_files -> batches of READ_ROWS
 
-A row of READ_ROWS is a document (`doc_id` is set, `location` is its file's), or an arrival (`doc_id` is null): one for
-each file, and one for each record refused, located at `file#line:17` or `file#row:17`. Which documents are new is not
-known here. What happens to one file depends on nothing but that file.
+A row of READ_ROWS is a document (`doc_id` is set, `location` is its file's), what is known about a repository (`facts`
+is set, as JSON), or an arrival (neither is): one for each file, and one for each record refused, located at
+`file#line:17` or `file#row:17`. Which documents are new is not known here. What happens to one file depends on nothing
+but that file.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ from spark_jobs.sources.records import (
     parquet_records,
 )
 from spark_jobs.sources.refusals import Reason, Refusal
+from spark_jobs.sources.repositories import Facts
 from spark_jobs.sources.source_config import FilesSource, PythonCodeSource, Source
+from spark_jobs.sources.stated_facts import facts_json, stated_facts, stated_lines
 
 Row = dict[str, Any]
 
@@ -61,6 +64,7 @@ READ_ROWS = pa.schema(
         ("status", pa.string()),
         ("reason", pa.string()),
         ("detail", pa.string()),
+        ("facts", pa.string()),
     ]
 )
 
@@ -90,8 +94,10 @@ def read_files(batches: Iterator[pa.RecordBatch], rules: ReadingRules) -> Iterat
 
 
 def read_file(file: Row, rules: ReadingRules) -> Iterator[Row]:
-    """Documents and refused records of one listed file, then the arrival of the file itself."""
-    if file["reason"] is not None:
+    """Documents, facts and refused records of one listed file, then the arrival of the file itself."""
+    if file["reader"] == "repositories" and file["reason"] is None:
+        yield from _read_facts(file)
+    elif file["reason"] is not None:
         yield _arrival(file, Refusal(Reason(file["reason"]), file["detail"]))
     elif file["reader"] in ("parquet", "jsonl"):
         yield from _read_records(file, rules)
@@ -147,11 +153,11 @@ def _text_document(
 
 
 def _read_records(file: Row, rules: ReadingRules) -> Iterator[Row]:
-    """Documents and refusals of one file of records, then its arrival: landed where any record is usable.
+    """Documents, facts and refusals of one file of records, then its arrival: landed where any record is usable.
 
     The ids seen are held to find repetitions: about 100 bytes for each record of the file.
     """
-    seen, fault, refused_count = set[str](), None, 0
+    seen, stated, fault, refused_count = set[str](), set[str](), None, 0
     try:
         with open_file(file["location"]) as stream:
             source = _HashedFile(stream)
@@ -162,6 +168,11 @@ def _read_records(file: Row, rules: ReadingRules) -> Iterator[Row]:
                 row = _record_row(file, record, seen, rules)
                 refused_count += row["doc_id"] is None
                 yield row
+                if isinstance(record, Record) and record.repository is not None and row["doc_id"]:
+                    facts = facts_json(stated_facts(record.repository, record.facts)[0], stated=True)
+                    if facts not in stated:
+                        stated.add(facts)
+                        yield _facts_row(facts)
             content_sha256 = source.sha256_to_end()
     except OSError as error:
         fault, content_sha256 = unreadable(error), None
@@ -171,6 +182,41 @@ def _read_records(file: Row, rules: ReadingRules) -> Iterator[Row]:
         every = Refusal(Reason.NO_USABLE_RECORD, f"all {refused_count} records were refused")
         fault = every if refused_count else Refusal(Reason.EMPTY, "the file holds no record")
     yield _arrival(file, None if seen else fault, content_sha256)
+
+
+def _read_facts(file: Row) -> Iterator[Row]:
+    """Facts and refused lines of a file about repositories, then its arrival.
+
+    One that has not changed is read too, for repositories whose files have: it gives facts alone, and touches nobody.
+    """
+    touches, said, fault = not file["unchanged"], False, None
+    location = file["location"] if touches else None
+    try:
+        with open_file(file["location"]) as stream:
+            source = _HashedFile(stream)
+            for found in stated_lines(_decompressed(pa.PythonFile(source, mode="r"), location)):
+                if isinstance(found, Facts):
+                    said = True
+                    yield _facts_row(facts_json(found, stated=True, touches=touches), location)
+                elif found.number is None:
+                    fault = found.refusal
+                elif touches:
+                    yield _arrival({"location": f"{file['location']}#line:{found.number}"}, found.refusal)
+            content_sha256 = source.sha256_to_end()
+    except OSError as error:
+        fault, content_sha256 = unreadable(error), None
+    if not touches:
+        return
+    if said and fault is not None:
+        yield _arrival({"location": f"{file['location']}#rest"}, fault)
+    elif not said and fault is None:
+        fault = Refusal(Reason.NO_USABLE_RECORD, "no line of it tells of a repository")
+    yield _arrival(file, None if said else fault, content_sha256)
+
+
+def _facts_row(facts: str, location: str | None = None) -> Row:
+    """A row that tells of a repository."""
+    return {"doc_id": None, "location": location, "byte_count": None, "facts": facts}
 
 
 def _records(file: Row, source: _HashedFile, rules: ReadingRules) -> Iterator[Record | Refused]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -36,6 +36,7 @@ class Record(NamedTuple):
     licence: str | None
     kind: str
     metadata: dict[str, str]
+    facts: Mapping[str, Any]
 
 
 class Refused(NamedTuple):
@@ -198,10 +199,14 @@ def _usable(number: int, text: object, fields: dict[str, Any], source: FilesSour
         return Refused(number, Refusal(Reason.WRONG_TYPE, detail))
     identity = (source.id_column, source.repository_column, source.language_column, source.licence_column)
     try:
-        record_id, repository, language, licence = (_text(fields.get(name)) if name else None for name in identity)
-        metadata = {name: value for name in source.metadata_columns if (value := _text(fields.get(name))) is not None}
+        record_id, repository, language, licence = (value_text(fields.get(name)) if name else None for name in identity)
+        metadata = {
+            name: value for name in source.metadata_columns if (value := value_text(fields.get(name))) is not None
+        }
+        facts = {str(fact): fields[name] for fact, name in source.fact_columns.items() if name in fields}
         size = len(text.encode())
-        "".join(filter(None, (record_id, repository, language, licence, *metadata.values()))).encode()
+        stated = map(value_text, facts.values())
+        "".join(filter(None, (record_id, repository, language, licence, *metadata.values(), *stated))).encode()
     except UnicodeEncodeError as error:
         return Refused(number, Refusal(Reason.UNDECODABLE, f"lone surrogate at character {error.start}"))
     except RecursionError:
@@ -212,10 +217,11 @@ def _usable(number: int, text: object, fields: dict[str, Any], source: FilesSour
     if kind is not None and kind not in KINDS:
         detail = f"column {source.kind_column!r} is {kind!r:.80}, no kind{did_you_mean(str(kind), KINDS)}"
         return Refused(number, Refusal(Reason.UNKNOWN_KIND, detail))
-    return Record(number, text, record_id, repository, language, licence, kind or source.record_kind, metadata)
+    kind = kind or source.record_kind
+    return Record(number, text, record_id, repository, language, licence, kind, metadata, facts)
 
 
-def _text(value: object) -> str | None:
+def value_text(value: object) -> str | None:
     """A value as text: strings as they are, all else as JSON."""
     if value is None or isinstance(value, str):
         return value

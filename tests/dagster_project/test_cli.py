@@ -149,6 +149,20 @@ def test_adding_a_dataset_writes_what_loads(defs: Path, lake_env: Path, notes: P
     assert groups == {"notes", "small"}
 
 
+def test_facts_about_repositories_are_options(defs: Path, lake_env: Path, notes: Path, capfd: Said) -> None:
+    """Columns by fact, or a file, whose path is made absolute as that of the source is."""
+    from dagster_project.cli.declarations import declarations
+
+    given = ["--from", str(notes), "--text-column", "body", "--repository-column", "repo"]
+    facts = ["--fact-column", "fork_of=parent", "--fact-column", "stars=stargazers"]
+    printed(["dataset", "add", "one", *given, *facts], capfd)
+    (notes.parent / "facts.jsonl").write_text("{}")
+    printed(["dataset", "add", "two", *given, "--repositories", str(notes.parent / "facts.jsonl")], capfd)
+    (_, one), (_, two) = declarations("dagster_project.components.Dataset")
+    assert one["source"]["fact_columns"] == {"fork_of": "parent", "stars": "stargazers"}
+    assert two["source"]["repositories"] == str(notes.parent / "facts.jsonl")
+
+
 def test_a_corpus_that_takes_a_dataset_in_keeps_its_comments(
     declare: WriteDefs, lake_env: Path, notes: Path, capfd: Said
 ) -> None:
@@ -185,6 +199,10 @@ def test_a_corpus_that_takes_a_dataset_in_keeps_its_comments(
         ),
         (["notes", "--id-column", "x"], "--id-column x: more.jsonl.gz has no such column (there are body, kind)"),
         (["notes", "--text-column", "text"], "--text-column text: more.jsonl.gz has no such column"),
+        (["notes", "--fact-column", "stars"], "--fact-column stars: write FACT=COLUMN"),
+        (["notes", "--fact-column", "stars=n"], "repository_column is missing"),
+        (["notes", "--repository-column", "r", "--fact-column", "starz=n"], "fact_columns.starz"),
+        (["notes", "--repositories", "/nowhere.jsonl"], "/nowhere.jsonl"),
     ],
 )
 def test_a_dataset_that_cannot_be_is_refused_before_anything_is_written(

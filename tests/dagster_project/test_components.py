@@ -103,6 +103,16 @@ def test_a_corpus_of_exact_duplicates_alone_has_no_further_steps(declare: WriteD
     assert "exact_duplicates" in tables and not tables & {"vocabulary", "bags", "pairs", "removals", "thresholds"}
 
 
+def test_the_level_repository_leads_into_removals(declare: WriteDefs, tmp_path: Path) -> None:
+    """Files of repositories that go are decided with all others; what lies inside what is a table beside."""
+    declare("notes", DATASET.format(path=tmp_path))
+    declare("small", CORPUS.replace("levels: [exact, near]", "levels: [exact, near, repository], min_stars: 10"))
+    graph = load_definitions().resolve_asset_graph()
+    assert key("small.repository_removal_files") in graph.get(key("small.removals")).parent_keys
+    assert key("small.repository_removal_files") not in graph.get(key("small.survivors")).parent_keys
+    assert graph.get(key("small.repository_containments")).parent_keys == {key("small.repository_bags")}
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

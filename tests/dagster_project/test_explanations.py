@@ -5,14 +5,12 @@ from __future__ import annotations
 import functools
 import json
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 
@@ -321,26 +319,6 @@ def test_neighbours_are_listed_for_people(catalogue: Catalog, capfd: Said) -> No
     assert printed(capfd, "doc", "duplicates", ids(catalogue)["alone-0"]).endswith("\nno neighbour\n")
 
 
-@pytest.fixture
-def dropped(catalogue: Catalog) -> Iterator[str]:
-    """A survivor that goes with its repository, as `repository_drops` would have it."""
-    doc_id = ids(catalogue)["alone-2"]
-    table = pa.table(
-        {"increment": pa.array([0], pa.int32()), "doc_id": [doc_id], "dataset": ["notes"], "repository": ["shelf-1"]}
-    )
-    catalogue.create_table("small.repository_drops", table.schema).append(table)
-    yield doc_id
-    catalogue.drop_table("small.repository_drops")
-
-
-def test_the_repository_level_is_told_where_there_is_one(dropped: str, capfd: Said) -> None:
-    """A document that goes with its repository says so, and has no verdict of the level near."""
-    found = why(capfd, dropped)
-    assert found["small.repository_drops"][0]["outcome"] == "removed"
-    assert "small.removals" not in found
-    assert json.loads(printed(capfd, "doc", "duplicates", dropped, "--json"))["removed"] == "repository"
-
-
 def test_a_truth_file_of_all_pairs_found_scores_one(catalogue: Catalog, capfd: Said, tmp_path: Path) -> None:
     """At the lowest threshold; at higher ones recall is the share that is left, and precision stays one."""
     found = found_pairs(catalogue)
@@ -420,6 +398,7 @@ def test_thresholds_are_summed_over_increments(catalogue: Catalog, capfd: Said) 
     members = {row["doc_id"]: row["byte_count"] for row in rows(catalogue, "small.members")}
     said = json.loads(printed(capfd, "dedup", "thresholds", "small", "--json"))
     assert [(one["threshold"], one["applied"]) for one in said] == [(0.7, False), (0.8, True), (0.9, False)]
+    assert {one["repository_removed_count"] for one in said} == {0}
     for one in said:
         near = {row["doc_id"] for row in rows(catalogue, "small.removals") if row["threshold"] == one["threshold"]}
         kept = set(members) - exact - near

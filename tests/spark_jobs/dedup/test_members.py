@@ -102,7 +102,7 @@ def test_members_carry_what_deduplication_needs(spark: SparkSession) -> None:
     frame = run(spark, MembersConfig(datasets=("code",)))
     assert frame.columns == [column.name for column in MEMBERS.columns]
     row = frame.where("doc_id = 'c1'").collect()[0]
-    assert tuple(row) == ("code", 5, "c1", "r", "a.py", (1 << 59) + (0xC1 >> 1), "code", None, 9, "sha c1", "let c1")
+    assert tuple(row) == ("code", 5, "c1", "r", "a.py", (3 << 59) + (0xC1 >> 1), "code", None, 9, "sha c1", "let c1")
     assert frame.where("doc_id = 'c4'").collect()[0].letters_sha256 is None
 
 
@@ -144,21 +144,29 @@ def test_members_are_identical_for_1_2_and_7_partitions(spark: SparkSession) -> 
 
 
 def standings(spark: SparkSession, config: MembersConfig) -> dict[str, int]:
-    """Standing of six documents: two datasets, one fork, one without a licence, one that is known to be good."""
+    """Standing of documents: two datasets, forks, a vendored file, one without a licence, one known to be good."""
     rows = [
         ("code", 0, "c0", "r", "a", 0, 0, "code", None, "t", "s", 1, "MIT"),
         ("code", 0, "c1", "r", "b", 0, 0, "code", None, "t", "s", 1, None),
         ("code", 0, "c2", "fork", "a", 0, 0, "code", None, "t", "s", 1, "MIT"),
         ("code", 0, "c3", "good", "a", 0, 0, "code", None, "t", "s", 1, None),
+        ("code", 0, "c4", "r", "src/_vendor/six.py", 0, 0, "code", None, "t", "s", 1, "MIT"),
+        ("code", 0, "c5", "forked twice", "a", 0, 0, "code", None, "t", "s", 1, "MIT"),
         ("docs", 0, "d0", "r", "a", 0, 0, "prose", None, "t", "s", 1, "MIT"),
         ("docs", 0, "d1", None, "b", 0, 0, "prose", None, "t", "s", 1, None),
     ]
     documents = spark.createDataFrame(rows, DOCUMENTS_SCHEMA)
     texts = documents.selectExpr("dataset", "doc_id", "content", "content_sha256 as letters_sha256")
     verdicts = documents.selectExpr("dataset", "doc_id", "true as kept")
-    forks = [("code", 0, "fork", "r"), ("code", 0, "r", None), ("docs", 0, "fork", "x")]
+    facts = [
+        ("code", 0, "fork", "r", {"stars": "7"}),
+        ("code", 0, "forked twice", "fork", {"stars": "many"}),
+        ("code", 0, "r", "r", {"stars": "100"}),
+        ("docs", 0, "fork", "x", {}),
+    ]
     repositories = spark.createDataFrame(
-        forks, "dataset string, dataset_increment int, repository string, fork_of string"
+        facts,
+        "dataset string, dataset_increment int, repository string, fork_of string, metadata map<string, string>",
     )
     found = members(documents, texts, verdicts, config, repositories).collect()
     assert all(row.place & ((1 << 59) - 1) == int(row.doc_id, 16) >> 1 for row in found)
@@ -166,12 +174,19 @@ def standings(spark: SparkSession, config: MembersConfig) -> dict[str, int]:
 
 
 def test_whom_to_keep_follows_the_criteria_in_their_order(spark: SparkSession) -> None:
-    """Dataset before original before licence; a criterion without a list of the known good is none."""
+    """Dataset before original before stars before licence; a criterion without a list of the known good is none.
+
+    The original comes before its fork, that before a fork of itself, and a vendored file counts as one of a fork.
+    """
     both = ("code", "docs")
-    plain = standings(spark, MembersConfig(datasets=both))
-    assert plain == {"c0": 0, "c1": 1, "c2": 2, "c3": 1, "d0": 4, "d1": 5}
+    plain = standings(spark, MembersConfig(datasets=both))  # the licence would make 24 classes
+    assert plain == {"c0": 0, "c1": 0, "c2": 3, "c3": 1, "c4": 2, "c5": 5, "d0": 7, "d1": 7}
+    one = standings(spark, MembersConfig(datasets=("code",)))
+    assert one == {"c0": 0, "c1": 1, "c2": 6, "c3": 3, "c4": 4, "c5": 10}
+    unstarred = standings(spark, MembersConfig(datasets=("code",), min_stars=None))
+    assert unstarred == {"c0": 0, "c1": 1, "c2": 2, "c3": 1, "c4": 2, "c5": 4}
     good = standings(spark, MembersConfig(datasets=both, keep_first=("known_good", "dataset"), known_good=("good",)))
-    assert good == {"c0": 2, "c1": 2, "c2": 2, "c3": 0, "d0": 3, "d1": 3}
+    assert good == {"c0": 2, "c1": 2, "c2": 2, "c3": 0, "c4": 2, "c5": 2, "d0": 3, "d1": 3}
     assert set(standings(spark, MembersConfig(datasets=both, keep_first=())).values()) == {0}
 
 
@@ -179,4 +194,4 @@ def test_there_are_at_most_16_standings(spark: SparkSession) -> None:
     """Criteria that would make more classes are left out, and datasets beyond the 16th share the last class."""
     many = tuple(f"x{number}" for number in range(19))
     found = standings(spark, MembersConfig(datasets=("code", *many, "docs")))
-    assert found == {"c0": 0, "c1": 0, "c2": 0, "c3": 0, "d0": 15, "d1": 15}
+    assert found == {**dict.fromkeys(("c0", "c1", "c2", "c3", "c4", "c5"), 0), "d0": 15, "d1": 15}

@@ -49,7 +49,7 @@ class Landing:
             if file["unchanged"]:
                 arrivals.append({**file, "status": "unchanged"})
                 continue
-            *records, arrival = read_file(file, rules)
+            *records, arrival = (row for row in read_file(file, rules) if not row.get("facts"))
             new = [row for row in records if row["doc_id"] and row["doc_id"] not in known]
             if arrival["status"] == "landed" and not new:
                 arrival = {**arrival, "status": "unchanged"}

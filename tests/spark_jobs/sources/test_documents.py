@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -169,6 +170,68 @@ def test_real_distributions_land_with_their_facts(spark: SparkSession, empty_arr
     prose = {row["path"]: row for row in land(spark, docs, discover(docs, empty_arrivals))["documents"]}
     assert "Permission is hereby granted" in prose["attrs.dist-info/licenses/LICENSE"]["content"]
     assert prose["attrs.dist-info/METADATA#description"]["media_type"] == "text/markdown"
+
+
+def test_facts_about_repositories_come_with_their_increment(
+    spark: SparkSession, tmp_path: Path, empty_arrivals: pa.Table
+) -> None:
+    """Of columns, of files, of directories; what changes later is a new row then, bad lines are rejections."""
+    lines: Rows = [
+        {"t": "one", "repo": "redis", "parent": None, "n": 5},
+        {"t": "two", "repo": "valkey", "parent": "redis", "n": None},
+        {"t": "three", "repo": "valkey", "parent": "redis", "n": "24"},
+        {"t": "alone", "repo": None, "parent": "x", "n": 1},
+    ]
+    records = tmp_path / "records"
+    records.mkdir()
+    pq.write_table(pa.Table.from_pylist([{**line, "n": str(line["n"] or "")} for line in lines]), records / "a.parquet")
+    (records / "b.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    columns = {"fork_of": "parent", "stars": "n"}
+    source: dict[str, Any] = {"kind": "files", "path": str(records), "text_column": "t", "repository_column": "repo"}
+    config = DocumentsConfig.model_validate({"dataset": "notes", "source": {**source, "fact_columns": columns}})
+    rows = land(spark, config, discover(config, empty_arrivals))["repositories"]
+    assert {row["repository"]: (row["fork_of"], row["metadata"].get("stars")) for row in rows} == {
+        "redis": (None, "5"),
+        "valkey": ("redis", "24"),
+    }
+
+    trees = tmp_path / "trees"
+    for name in ("bolt", "bbolt"):
+        (trees / name).mkdir(parents=True)
+        (trees / name / "db.go").write_text(f"package {name}")
+    (trees / "bolt" / "pyproject.toml").write_text('[project]\nversion = "1.0"\n')
+    facts = trees / "repositories.jsonl"
+    facts.write_text('{"repository": "bbolt", "fork_of": "bolt"}\n{"repository": "bolt", "stars": 14000}\n{broken\n')
+    source = {"kind": "python_code", "directories": [f"{trees}/*"]}
+    config = DocumentsConfig.model_validate({"dataset": "code", "source": source})
+    first = land(spark, config, discover(config, empty_arrivals))
+    assert [(row["repository"], row["fork_of"], row["version"], row["metadata"]) for row in first["repositories"]] == [
+        ("bbolt", "bolt", None, {}),
+        ("bolt", None, "1.0", {"stars": "14000"}),
+    ]
+    statuses = {row["location"].rpartition("/")[2]: (row["status"], row["reason"]) for row in first["arrivals"]}
+    assert statuses["repositories.jsonl"] == ("landed", None)
+    assert statuses["repositories.jsonl#line:3"] == ("rejected", "bad_record")
+
+    arrived = pa.Table.from_pylist([{**row, "increment": 0} for row in first["arrivals"]])
+    (trees / "bbolt" / "new.go").write_text("package fresh")
+    second = land(spark, config, discover(config, arrived), first["documents"])
+    assert [(row["repository"], row["fork_of"]) for row in second["repositories"]] == [("bbolt", "bolt")]
+    assert {row["location"].rpartition("/")[2]: row["status"] for row in second["arrivals"]} == {
+        "new.go": "landed",
+        "db.go": "unchanged",
+        "pyproject.toml": "unchanged",
+        "repositories.jsonl": "unchanged",
+    }
+
+    arrived = pa.Table.from_pylist([{**row, "increment": 1} for row in second["arrivals"]])
+    facts.write_text('{"repository": "bolt", "stars": 14001}\n')
+    third = land(spark, config, discover(config, arrived), first["documents"] + second["documents"])
+    assert third["documents"] == []
+    assert {row["repository"]: (row["fork_of"], row["metadata"].get("stars")) for row in third["repositories"]} == {
+        "bbolt": (None, None),
+        "bolt": (None, "14001"),
+    }
 
 
 def test_files_are_read_once(spark: SparkSession, files_config: Configs, data: Path, empty_arrivals: pa.Table) -> None:

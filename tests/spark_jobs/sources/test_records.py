@@ -54,8 +54,8 @@ def texts(records: list[Record | Refused]) -> list[str]:
 def test_mapped_columns_are_taken_and_others_left() -> None:
     """Strings stay as they are, other values become JSON, null is nothing."""
     record = {"body": "t", "id": 17, "repo": "r", "lang": "en", "licence": "mit", "stars": 3.5, "tags": ["é"], "x": 1}
-    expected = Record(1, "t", "17", "r", "en", "mit", "prose", {"stars": "3.5", "tags": '["é"]'})
-    nothing = Record(2, "", None, None, None, None, "prose", {})
+    expected = Record(1, "t", "17", "r", "en", "mit", "prose", {"stars": "3.5", "tags": '["é"]'}, {})
+    nothing = Record(2, "", None, None, None, None, "prose", {}, {})
     lines = json.dumps(record).encode() + b'\n{"body": "", "id": null, "stars": null}\n'
     assert read_jsonl(lines, MAPPING) == [expected, nothing]
     table = pa.Table.from_pylist([record, {"body": "", "id": None}])

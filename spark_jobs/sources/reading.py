@@ -234,6 +234,8 @@ def _arrival(file: Row, refusal: Refusal | None, content_sha256: str | None = No
     return {
         "doc_id": None,
         "location": file["location"],
+        "repository": file.get("repository"),
+        "path": file.get("path"),
         "content_sha256": content_sha256,
         "byte_count": file.get("byte_count"),
         "modified": file.get("modified"),

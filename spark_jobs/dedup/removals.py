@@ -3,7 +3,8 @@
 The pairs of an increment lead from its documents to better ones: of an earlier increment, or of the same one and
 earlier in the order. What an earlier increment kept is never retracted, so only its own documents are decided:
 
-    1. pairs whose better end was removed before say nothing, and neither do pairs of dropped documents
+    1. pairs whose better end was removed before say nothing, and neither do pairs of dropped documents, of two
+       revisions of one path, or whose better end has left (see `revisions`)
     2. of the others, a document goes if and only if a better neighbour is kept (`kept_set`)
     3. its witness is the kept better neighbour of the highest J; of equals the one that comes first
 
@@ -14,7 +15,8 @@ number g. What 2. says is all that 3. needs: whoever has a pair left whose bette
     b is removed in 0, 1, 2                  left of c -> b  none: c is kept;  b goes three times, for a
 
 Two proofs run on the rows as they were written, by plain joins that share nothing with how they were computed: no two
-kept documents are a pair at any threshold of the config, and every removed one has a kept witness.
+kept documents are a pair that counts (by 1.) at any threshold of the config, and every removed one has a kept witness
+with which it is such a pair.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from spark_jobs.dedup.dense_graph import DEFAULT_DRIVER_EDGES, DriverEdges
 from spark_jobs.dedup.kept_set import removed_vertices
 from spark_jobs.dedup.pictures import draw_witness_similarities
+from spark_jobs.dedup.standings import left_members, paths_of
 from spark_jobs.dedup.threshold_pairs import (
     DEFAULT_THRESHOLDS,
     Thresholds,
@@ -43,7 +46,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 KERNELS = tuple(
-    f"spark_jobs.dedup.{module}" for module in ("dense_graph", "greedy_cover", "kept_set", "threshold_pairs")
+    f"spark_jobs.dedup.{module}"
+    for module in ("dense_graph", "greedy_cover", "kept_set", "standings", "threshold_pairs")
 )
 _WEIGHT = "decimal(12,0)"
 _REACHED = f"cast(shared_weight as {_WEIGHT}) >= cast(threshold as decimal(7,6)) * cast(united_weight as {_WEIGHT})"
@@ -71,7 +75,7 @@ def kept_pairs(
 
     Args:
         landed: rows of `removals` of the increment.
-        frames: `pairs`, `removals` of the increments before and, where there are any, `dropped`.
+        frames: `pairs`, `removals` of the increments before and, where there are any, `dropped` and `revisions`.
         increment: the increment.
         config: thresholds.
 
@@ -80,7 +84,7 @@ def kept_pairs(
     """
     from pyspark.sql import functions as F
 
-    pairs = _without_dropped(frames["pairs"].where(F.col("increment") == F.lit(increment)), frames.get("dropped"))
+    pairs = _counted(frames["pairs"], increment, frames.get("dropped"), frames.get("revisions"))
     removed = _removed(landed, frames)
     listed = landed.sparkSession.createDataFrame([(float(one),) for one in config.thresholds], "threshold double")
     at_each = pairs.join(F.broadcast(listed), F.expr(_REACHED)).select("threshold", "doc_id", "better_doc_id")
@@ -97,18 +101,16 @@ def unjustified(
 
     Args:
         landed: rows of `removals` of the increment.
-        frames: `pairs`, `removals` of the increments before and, where there are any, `dropped`.
+        frames: `pairs`, `removals` of the increments before and, where there are any, `dropped` and `revisions`.
         increment: the increment.
         config: not needed here.
 
     Returns:
         Rows (threshold, doc_id, witness_doc_id).
     """
-    from pyspark.sql import functions as F
-
     written = ["dataset", "doc_id", "witness_dataset", "witness_doc_id", "shared_weight", "united_weight"]
     pairs = (
-        _without_dropped(frames["pairs"].where(F.col("increment") == F.lit(increment)), frames.get("dropped"))
+        _counted(frames["pairs"], increment, frames.get("dropped"), frames.get("revisions"))
         .withColumnsRenamed({"better_dataset": "witness_dataset", "better_doc_id": "witness_doc_id"})
         .select(*written)
     )
@@ -155,21 +157,34 @@ REMOVALS = Table(
         ),
     ),
     proofs=(
-        Proof("no_kept_pair", "no two kept documents are a pair at or above the threshold", kept_pairs),
-        Proof("every_removal_has_a_kept_witness", "the witness is kept, and a verified pair of it", unjustified),
+        Proof(
+            "no_kept_pair",
+            "no two kept documents are a pair at or above the threshold, but for revisions of one path",
+            kept_pairs,
+        ),
+        Proof(
+            "every_removal_has_a_kept_witness",
+            "the witness is kept, has not left, is no revision of the same path, and a verified pair of it",
+            unjustified,
+        ),
     ),
 )
 
 
 @step(
-    version="1",
+    version="2",
     scope=Scope.HISTORY,
     tables=(REMOVALS,),
     kernels=KERNELS,
     plot=Plot("Similarity of removed documents to the witness", ("threshold", "similarity"), draw_witness_similarities),
 )
 def removals(
-    pairs: DataFrame, removals: DataFrame, increment: int, config: RemovalsConfig, dropped: DataFrame | None = None
+    pairs: DataFrame,
+    removals: DataFrame,
+    increment: int,
+    config: RemovalsConfig,
+    dropped: DataFrame | None = None,
+    revisions: DataFrame | None = None,
 ) -> DataFrame:
     """Remove the documents of an increment that have a kept better neighbour; one row per threshold and document.
 
@@ -179,14 +194,15 @@ def removals(
         increment: the increment whose documents are decided.
         config: thresholds.
         dropped: documents (`doc_id`) of any increment that are in no graph, since they go with their repository.
+        revisions: rows of `revisions` of increments 0 to `increment`; without it none is a revision of another.
 
     Returns:
         Rows of the table `removals`.
     """
     from pyspark.sql import functions as F
 
-    new = _without_dropped(pairs.where(F.col("increment") == F.lit(increment)), dropped)
-    edges = new.withColumn("groups", groups_reached(config.thresholds))
+    counted = _counted(pairs, increment, dropped, revisions)
+    edges = counted.withColumn("groups", groups_reached(config.thresholds))
     if increment > 0:
         before = with_group(removals, config.thresholds).groupBy("doc_id")
         edges = _kept_better(edges, before.agg(F.bit_or(one_group("group")).alias("gone")))
@@ -243,14 +259,31 @@ def _witnesses(justified: DataFrame, thresholds: Sequence[float]) -> DataFrame:
     )
 
 
-def _without_dropped(pairs: DataFrame, dropped: DataFrame | None) -> DataFrame:
-    """Pairs of which neither end is dropped."""
-    if dropped is None:
-        return pairs
-    out = dropped.select("doc_id").distinct()
-    return pairs.join(out, "doc_id", "left_anti").join(
-        out.withColumnRenamed("doc_id", "better_doc_id"), "better_doc_id", "left_anti"
-    )
+def _counted(
+    pairs: DataFrame, increment: int | None, dropped: DataFrame | None, revisions: DataFrame | None
+) -> DataFrame:
+    """Pairs of the increment that count: neither end is dropped, the better one has not left, and paths differ."""
+    from pyspark.sql import functions as F
+
+    counted = pairs.where(F.col("increment") == F.lit(increment))
+    if dropped is not None:
+        out = dropped.select("doc_id").distinct()
+        counted = counted.join(out, "doc_id", "left_anti").join(_as_better(out), "better_doc_id", "left_anti")
+    if revisions is not None:
+        paths = paths_of(revisions)
+        better_paths = _as_better(paths).withColumnRenamed("path_id", "better_path_id")
+        counted = (
+            counted.join(_as_better(left_members(revisions)), "better_doc_id", "left_anti")
+            .join(paths, "doc_id", "left")
+            .join(better_paths, "better_doc_id", "left")
+            .where("(path_id = better_path_id) IS NOT TRUE")
+            .drop("path_id", "better_path_id")
+        )
+    return counted
+
+
+def _as_better(documents: DataFrame) -> DataFrame:
+    return documents.withColumnRenamed("doc_id", "better_doc_id")
 
 
 def _similarity_rank() -> SparkColumn:

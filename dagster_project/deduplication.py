@@ -7,7 +7,7 @@ levels: [exact, near, repository]   and whole repositories made of the same file
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -86,22 +86,24 @@ class Deduplication(BaseModel):
 
 
 def deduplication_chain(
-    declared: Deduplication, own: Callable[[str], str], each: Callable[[str], tuple[str, ...]]
+    declared: Deduplication, own: Callable[[str], str], each: Callable[[str], tuple[str, ...]], latest: Sequence[str]
 ) -> list[Link]:
-    """Steps from `members` to `survivors`, each with its inputs and config.
+    """Steps from `exact_duplicates` to `survivors`, each with its inputs and config.
 
     Args:
         declared: what the user wants.
         own: identifier of a table of the corpus.
         each: identifiers of a table of all its datasets.
+        latest: datasets of which only the latest document of a path counts.
     """
-    chain: list[Link] = [(exact_duplicates, {"members": own("members")}, {}, _DOMAIN)]
+    revised: dict[str, Source] = {"members": own("members"), "revisions": own("revisions")}
+    chain: list[Link] = [(exact_duplicates, revised, {}, _DOMAIN)]
     gone: dict[str, Source] = {"members": own("members"), "exact_duplicates": own("exact_duplicates")}
     if "near" in declared.levels:
         chain += _near(declared, own, {**gone, "texts": each("texts")})
         leaving: dict[str, Source] = {}
         if "repository" in declared.levels:
-            chain += _repository(declared, own, each("repositories"))
+            chain += _repository(declared, own, each("repositories"), latest)
             leaving["leaving"] = own("repository_removal_files")
         chain += _removed(declared, own, leaving)
         gone["removals"] = own("removals")
@@ -129,7 +131,9 @@ def _near(declared: Deduplication, own: Callable[[str], str], read: Mapping[str,
     ]
 
 
-def _repository(declared: Deduplication, own: Callable[[str], str], facts: tuple[str, ...]) -> list[Link]:
+def _repository(
+    declared: Deduplication, own: Callable[[str], str], facts: tuple[str, ...], latest: Sequence[str]
+) -> list[Link]:
     """Steps of the level `repository`, before documents are decided: files of a removed repository leave with it."""
     least = {"threshold": declared.repository_threshold}
     preferred = {
@@ -156,7 +160,7 @@ def _repository(declared: Deduplication, own: Callable[[str], str], facts: tuple
         (
             repository_removals,
             table("repository_pairs", "repository_components", "members", "exact_duplicates"),
-            least,
+            {**least, "latest": list(latest)},
             _DOMAIN,
         ),
     ]
@@ -169,6 +173,6 @@ def _removed(declared: Deduplication, own: Callable[[str], str], leaving: Mappin
         name: own(name) for name in ("members", "exact_duplicates", "removals", "components", "bags", "bands")
     }
     return [
-        (removals, {"pairs": own("pairs"), **leaving}, listed, _DOMAIN),
-        (thresholds, counted, listed, _DOMAIN),
+        (removals, {"pairs": own("pairs"), "revisions": own("revisions"), **leaving}, listed, _DOMAIN),
+        (thresholds, {**counted, "revisions": own("revisions")}, listed, _DOMAIN),
     ]

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
-from pyiceberg.expressions import And, EqualTo
+from pyiceberg.expressions import And, EqualTo, In
 
 from dagster_project.corpus_facts import CorpusFacts
 from dagster_project.document_lookup import FoundDocument, members_named, other_revisions
@@ -67,6 +67,7 @@ def dataset_findings(catalogue: Catalog, document: FoundDocument) -> Iterator[Fi
     """What the tables of its dataset say."""
     name = document.dataset
     yield _arrival(catalogue, document)
+    yield from _events(catalogue, document)
     licence = document.licence or "no licence known"
     belongs = f"repository {document.repository}" if document.repository else "no repository"
     kind = f"{document.kind}, {document.language}" if document.language else document.kind
@@ -92,6 +93,7 @@ def corpus_findings(
     findings = [
         Finding(corpus.own("members"), "member", f"taken in with increment {increment}", {"increment": increment})
     ]
+    findings += _standing(catalogue, corpus, document)
     duplicates, witness = _duplicates(catalogue, corpus, document, increment)
     findings += duplicates
     survivors = read_rows(catalogue, corpus.own("survivors"), ("doc_id",), of_increment)
@@ -123,6 +125,37 @@ def _arrival(catalogue: Catalog, document: FoundDocument) -> Finding:
             facts = {**rows[0], "modified": rows[0]["modified"].isoformat() if rows[0]["modified"] else None}
             return Finding(table, "landed", f"from {rows[0]['location']}, {rows[0]['byte_count']:,} bytes", facts)
     return Finding(table, "landed", f"from one of {len(files):,} files of increment {document.increment}")
+
+
+def _events(catalogue: Catalog, document: FoundDocument) -> Iterator[Finding]:
+    """Whether its source lost it or has it again; the newest such arrival counts."""
+    table = f"{document.dataset}.arrivals"
+    rows = read_rows(catalogue, table, ("increment", "location", "status"), EqualTo("doc_id", document.doc_id))
+    if not rows:
+        return
+    last = max(rows, key=lambda row: int(row["increment"]))
+    said = "gone" if last["status"] == "gone" else "the latest at its path again"
+    where = f", {last['location']}" if last["status"] == "gone" else ""
+    yield Finding(table, last["status"], f"{said} since increment {last['increment']}{where}", last)
+
+
+def _standing(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument) -> list[Finding]:
+    """Its standing among the members of its path, where that ever changed."""
+    table = corpus.own("revisions")
+    columns = ("increment", "standing", "other_doc_id", "leaves")
+    rows = read_rows(catalogue, table, columns, EqualTo("doc_id", document.doc_id))
+    if not rows:
+        return []
+    last = max(rows, key=lambda row: int(row["increment"]))
+    other = last["other_doc_id"] and _named(catalogue, corpus, last["other_doc_id"])
+    words = {
+        "superseded": f"superseded by {other}",
+        "latest": f"the latest at its path, after {other}" if other else "the latest at its path again",
+        "gone": "gone",
+    }
+    leaves = ", so it leaves what is packed" if last["leaves"] else ""
+    sentence = f"{words[last['standing']]} since increment {last['increment']}{leaves}"
+    return [Finding(table, last["standing"], sentence, last)]
 
 
 def _text(catalogue: Catalog, document: FoundDocument) -> Finding:
@@ -178,17 +211,31 @@ def _no_member(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument)
     verdict = read_rows(catalogue, f"{document.dataset}.verdicts", ("kept",), document.row)
     if verdict and not verdict[0]["kept"]:
         return Finding(table, "rejected", "not a member: its verdict rejected it")
-    place = (-document.increment, document.doc_id)
-    for other in other_revisions(catalogue, document):
-        together = taken.get(other.increment) == taken[document.increment]
-        if together and (-other.increment, other.doc_id) < place:
-            return Finding(
-                table,
-                "older_revision",
-                f"not a member: an older revision; {other.doc_id} of increment {other.increment} replaced it",
-                {"newer_doc_id": other.doc_id, "newer_increment": other.increment},
-            )
-    return _missing(table)
+    return _replaced(catalogue, table, document, taken) or _missing(table)
+
+
+def _replaced(catalogue: Catalog, table: str, document: FoundDocument, taken: Mapping[int, int]) -> Finding | None:
+    """Which revision entered in its place, or that it was gone by the time it would have entered.
+
+    What counts is the state of its path after the last dataset increment that was taken in with its own.
+    """
+    together = {number for number, ours in taken.items() if ours == taken[document.increment]}
+    revisions = [document, *other_revisions(catalogue, document)]
+    states = [(-one.increment, one.doc_id, "landed") for one in revisions if one.increment in together]
+    events = read_rows(
+        catalogue,
+        f"{document.dataset}.arrivals",
+        ("increment", "doc_id", "status"),
+        In("doc_id", {one.doc_id for one in revisions}),
+    )
+    states += [(-row["increment"], row["doc_id"], row["status"]) for row in events if row["increment"] in together]
+    age, doc_id, status = min(states)
+    if doc_id != document.doc_id:
+        sentence = f"not a member: an older revision; {doc_id} of increment {-age} replaced it"
+        return Finding(table, "older_revision", sentence, {"newer_doc_id": doc_id, "newer_increment": -age})
+    if status == "gone":
+        return Finding(table, "gone", f"not a member: gone since increment {-age}, before it was taken in")
+    return None
 
 
 def _duplicates(

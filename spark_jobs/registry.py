@@ -19,6 +19,7 @@ _STEPS: Mapping[str, str] = {
     "dependencies": "spark_jobs.code.dependencies",
     "increments": "spark_jobs.lake.increments",
     "members": "spark_jobs.dedup.members",
+    "revisions": "spark_jobs.dedup.revisions",
     "exact_duplicates": "spark_jobs.dedup.exact_duplicates",
     "vocabulary": "spark_jobs.dedup.vocabulary",
     "bags": "spark_jobs.dedup.bags",

@@ -33,7 +33,7 @@ def dataset() -> None:
 
 @click.group()
 def corpus() -> None:
-    """List corpora, start new generations."""
+    """List corpora, start new generations, excise what was superseded."""
 
 
 @dataset.command("add")
@@ -151,6 +151,45 @@ def refreeze(name: str) -> None:
     click.echo(f"forgot {table}. Next: headrace run {name}")
 
 
+@corpus.command("supersede")
+@click.argument("name")
+@click.option("--deleted", is_flag=True, help="excise documents whose file is gone, too")
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+@click.confirmation_option(prompt="Superseded documents go from packed tables for good. Go on?")
+def supersede(name: str, deleted: bool, as_json: bool) -> None:
+    """Excise packed documents that a newer revision has replaced, whatever the corpus's policy is."""
+    from dagster_project.corpus_facts import find_corpus
+    from dagster_project.document_windows import packed_tables
+    from spark_jobs.lake.materialize import Lake
+    from spark_jobs.lake.session import start_session
+    from spark_jobs.packing.supersede import excise_superseded
+
+    settings = load_settings()
+    catalogue = open_catalogue(settings)
+    facts = find_corpus(catalogue, name)
+    lake = Lake(catalogue, Ledger(catalogue), lambda: start_session(settings))
+    standing = ("superseded", "gone") if deleted else ("superseded",)
+    tables = [table for table in packed_tables(catalogue) if table.split(".")[0] == name]
+    done = [excise_superseded(lake, table, facts.applied, standing) for table in tables]
+    if as_json:
+        click.echo(json.dumps([{**vars(one.excised), "staying": one.staying} for one in done], indent=2))
+        return
+    for one in done:
+        gone = one.excised
+        click.echo(
+            f"{gone.identifier}: {len(gone.doc_ids):,} documents, {gone.tokens_removed:,} tokens out of "
+            f"{len(gone.ordinals):,} windows"
+        )
+        if one.staying:
+            click.echo(
+                f"  {len(one.staying):,} stay, first {one.staying[0]}: a document that is still there was removed as a "
+                "duplicate of it, or what replaced it is out of the table"
+            )
+    changed = [one.excised.identifier for one in done if one.excised.doc_ids]
+    if changed:
+        click.echo(f"Next: headrace table expire {' '.join(changed)} --days 0, which deletes the old files")
+
+
 def declarations(component: str) -> list[tuple[Path, dict[str, Any]]]:
     """Attributes of every declared component of a type, with its file, by name.
 
@@ -207,7 +246,7 @@ def _require_usable(name: str, source: dict[str, Any], corpora: tuple[str, ...])
     if (kind := source.get("record_kind", KINDS[0])) not in KINDS:
         raise CommandError(f"--record-kind {kind}: no kind{did_you_mean(kind, KINDS)}")
     config = bind_config(DocumentsConfig, f"{name}/documents", {"dataset": name, "source": source})
-    _require_columns(config.source, discover(config, ARRIVALS.schema().as_arrow().empty_table()))
+    _require_columns(config.source, discover(config, ARRIVALS.schema().as_arrow().empty_table(), False))
 
 
 def _require_columns(source: Source, listing: pa.Table | None) -> None:

@@ -21,7 +21,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from spark_jobs.dedup.places import CLASSES, place, standing
 from spark_jobs.dedup.repository_facts import FORK_DEPTHS, stars, with_fork_depth
+from spark_jobs.dedup.standings import PATH, Policy
 from spark_jobs.lake.tables import Check, Column, Table
+from spark_jobs.sources.revisions import landings_and_events, newest
 from spark_jobs.step import Scope, step
 
 if TYPE_CHECKING:
@@ -56,6 +58,7 @@ class MembersConfig(BaseModel):
     min_stars: int | None = Field(
         100, ge=0, description="stars (`metadata.stars`) from which on a repository counts as starred; none: not used"
     )
+    on_delete: Policy = Field("keep", description="`excise` takes nothing in that is gone by the time it would enter")
 
     @model_validator(mode="after")
     def _datasets_are_known(self) -> MembersConfig:
@@ -67,6 +70,11 @@ class MembersConfig(BaseModel):
         if len(set(self.datasets)) != len(self.datasets):
             raise ValueError(f"datasets names one twice: {list(self.datasets)}; name each once")
         return self
+
+    @property
+    def latest(self) -> tuple[str, ...]:
+        """Datasets of which only the latest revision of each path enters."""
+        return tuple(name for name in self.datasets if self.revisions.get(name, "latest") == "latest")
 
 
 MEMBERS = Table(
@@ -99,7 +107,10 @@ MEMBERS = Table(
     version="3",
     scope=Scope.INCREMENT,
     tables=(MEMBERS,),
-    kernels=("spark_jobs.dedup.places", "spark_jobs.dedup.repository_facts"),
+    kernels=(
+        *(f"spark_jobs.dedup.{name}" for name in ("places", "repository_facts", "standings")),
+        "spark_jobs.sources.revisions",
+    ),
 )
 def members(
     documents: DataFrame,
@@ -107,11 +118,12 @@ def members(
     verdicts: DataFrame,
     config: MembersConfig,
     repositories: DataFrame | None = None,
+    arrivals: DataFrame | None = None,
 ) -> DataFrame:
     """Take in what the verdicts kept, of each path the latest revision; one row per document.
 
-    The latest revision is the one of the highest dataset increment, kept or not: a revision that was replaced does not
-    come back because its successor was rejected. Contents are never read.
+    The latest revision is the one that landed or returned in the highest dataset increment, kept or not: a revision
+    that was replaced does not come back because its successor was rejected. Contents are never read.
 
     Args:
         documents: rows of `documents` of all datasets, with the columns `dataset` and `dataset_increment`.
@@ -119,6 +131,7 @@ def members(
         verdicts: the same of `verdicts`.
         config: datasets and their policies.
         repositories: the same of `repositories`; without it no document counts as a fork's, or as starred.
+        arrivals: the same of `arrivals`; without it no document has returned or is gone.
 
     Returns:
         Rows of the table `members`.
@@ -128,27 +141,25 @@ def members(
     identity = ["dataset", "doc_id"]
     about = ["shard", "repository", "path", "kind", "language", "byte_count", "content_sha256", "licence"]
     candidates = documents.select(*identity, *about, "dataset_increment").where(F.col("dataset").isin(*config.datasets))
-    latest = [name for name in config.datasets if config.revisions.get(name, "latest") == "latest"]
     kept = verdicts.where("kept").select(*identity)
     letters = texts.select(*identity, "letters_sha256")
-    joined = _latest_revisions(candidates, latest).join(kept, identity).join(letters, identity)
+    joined = _entering(candidates, arrivals, config).join(kept, identity).join(letters, identity)
     placed = _with_facts(joined, repositories).withColumn("place", _place(config))
     return placed.select([column.name for column in MEMBERS.columns])
 
 
-def _latest_revisions(documents: DataFrame, datasets: list[str]) -> DataFrame:
-    """Leave out what a later revision of the same path replaces, in these datasets; ties go to the lowest doc_id."""
+def _entering(documents: DataFrame, arrivals: DataFrame | None, config: MembersConfig) -> DataFrame:
+    """Leave out what a later revision of the same path replaces, and what is gone where the corpus says `excise`."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    if not datasets:
+    if not config.latest and config.on_delete == "keep":
         return documents
-    # Documents of the other datasets are alone in their group, so that one pass serves both policies.
-    alone = F.when(F.col("dataset").isin(*datasets), F.lit("")).otherwise(F.col("doc_id"))
-    newest_first = Window.partitionBy("dataset", "repository", "path", alone).orderBy(
-        F.desc("dataset_increment"), F.asc("doc_id")
-    )
-    return documents.withColumn("age", F.row_number().over(newest_first)).where("age = 1").drop("age")
+    told = landings_and_events(documents, arrivals)
+    last = told.withColumn("newest", newest("dataset_increment").over(Window.partitionBy(*PATH))).where("landed")
+    replaced = F.col("dataset").isin(*config.latest) & (F.col("doc_id") != F.col("newest.doc_id"))
+    gone = F.col("newest.gone") & F.lit(config.on_delete == "excise")
+    return last.where(~replaced & ~gone).drop("newest", "gone", "landed")
 
 
 def _with_facts(documents: DataFrame, repositories: DataFrame | None) -> DataFrame:

@@ -3,7 +3,8 @@
 The pairs of an increment lead from its documents to better ones: of an earlier increment, or of the same one and
 earlier in the order. What an earlier increment kept is never retracted, so only its own documents are decided:
 
-    1. pairs whose better end was removed before say nothing
+    1. pairs whose better end was removed before say nothing, and neither do pairs of two revisions of one path, or
+       whose better end has left (see `revisions`)
     2. of the others, a document goes if and only if a better neighbour is kept (`kept_set`)
     3. its witness is the kept better neighbour of the highest J; of equals the one that comes first
 
@@ -18,7 +19,8 @@ number g. What 2. says is all that 3. needs: whoever has a pair left whose bette
     b is removed in 0, 1, 2                  left of c -> b  none: c is kept;  b goes three times, for a
 
 Two proofs run on the rows as they were written, by plain joins that share nothing with how they were computed: no two
-kept documents are a pair at any threshold of the config, and every removed one has a kept witness.
+kept documents are a pair that counts (by 1.) at any threshold of the config, and every removed one has a kept witness
+with which it is such a pair.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from spark_jobs.dedup.dense_graph import DEFAULT_DRIVER_EDGES, DriverEdges
 from spark_jobs.dedup.kept_set import removed_vertices
 from spark_jobs.dedup.pictures import draw_witness_similarities
+from spark_jobs.dedup.standings import left_members, paths_of
 from spark_jobs.dedup.threshold_pairs import (
     DEFAULT_THRESHOLDS,
     Thresholds,
@@ -48,7 +51,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 KERNELS = tuple(
-    f"spark_jobs.dedup.{module}" for module in ("dense_graph", "greedy_cover", "kept_set", "threshold_pairs")
+    f"spark_jobs.dedup.{module}"
+    for module in ("dense_graph", "greedy_cover", "kept_set", "standings", "threshold_pairs")
 )
 _WEIGHT = "decimal(12,0)"
 _REACHED = f"cast(shared_weight as {_WEIGHT}) >= cast(threshold as decimal(7,6)) * cast(united_weight as {_WEIGHT})"
@@ -76,7 +80,7 @@ def kept_pairs(
 
     Args:
         landed: rows of `removals` of the increment.
-        frames: `pairs`, `removals` of the increments before and, where there are any, `leaving`.
+        frames: `pairs`, `removals` of the increments before and, where there are any, `leaving` and `revisions`.
         increment: the increment.
         config: thresholds.
 
@@ -86,7 +90,7 @@ def kept_pairs(
     from pyspark.sql import functions as F
 
     now = F.lit(increment)
-    pairs = frames["pairs"].where(F.col("increment") == now)
+    pairs = _counted(frames["pairs"], increment, frames.get("revisions"))
     leaves = F.lit(False)
     if "leaving" in frames:
         files = frames["leaving"].select("doc_id", F.lit(True).alias("worse")).distinct()
@@ -110,20 +114,17 @@ def unjustified(
 
     Args:
         landed: rows of `removals` of the increment.
-        frames: `pairs`, `removals` of the increments before and, where there are any, `leaving`.
+        frames: `pairs`, `removals` of the increments before and, where there are any, `leaving` and `revisions`.
         increment: the increment.
         config: not needed here.
 
     Returns:
         Rows (threshold, doc_id, witness_doc_id).
     """
-    from pyspark.sql import functions as F
-
     ends = ["dataset", "doc_id", "witness_dataset", "witness_doc_id"]
     written = [*ends, "shared_weight", "united_weight"]
     renamed = {"better_dataset": "witness_dataset", "better_doc_id": "witness_doc_id"}
-    now = frames["pairs"].where(F.col("increment") == F.lit(increment))
-    pairs = now.withColumnsRenamed(renamed).select(*written)
+    pairs = _counted(frames["pairs"], increment, frames.get("revisions")).withColumnsRenamed(renamed).select(*written)
     stray = landed.where("repository is not null")
     if "leaving" in frames:
         leaving = frames["leaving"].select("doc_id", "repository")
@@ -174,8 +175,16 @@ REMOVALS = Table(
         ),
     ),
     proofs=(
-        Proof("no_kept_pair", "no two kept documents are a pair at or above the threshold", kept_pairs),
-        Proof("every_removal_has_a_kept_witness", "the witness is kept, and a verified pair of it", unjustified),
+        Proof(
+            "no_kept_pair",
+            "no two kept documents are a pair at or above the threshold, but for revisions of one path",
+            kept_pairs,
+        ),
+        Proof(
+            "every_removal_has_a_kept_witness",
+            "the witness is kept, has not left, is no revision of the same path, and a verified pair of it",
+            unjustified,
+        ),
     ),
 )
 
@@ -188,7 +197,12 @@ REMOVALS = Table(
     plot=Plot("Similarity of removed documents to the witness", ("threshold", "similarity"), draw_witness_similarities),
 )
 def removals(
-    pairs: DataFrame, removals: DataFrame, increment: int, config: RemovalsConfig, leaving: DataFrame | None = None
+    pairs: DataFrame,
+    removals: DataFrame,
+    increment: int,
+    config: RemovalsConfig,
+    leaving: DataFrame | None = None,
+    revisions: DataFrame | None = None,
 ) -> DataFrame:
     """Remove the documents of an increment that have a kept better neighbour; one row per threshold and document.
 
@@ -198,13 +212,14 @@ def removals(
         increment: the increment whose documents are decided.
         config: thresholds.
         leaving: rows (doc_id, repository) of files of removed repositories, of any increment; None where none go.
+        revisions: rows of `revisions` of increments 0 to `increment`; without it none is a revision of another.
 
     Returns:
         Rows of the table `removals`.
     """
     from pyspark.sql import functions as F
 
-    edges = pairs.where(F.col("increment") == F.lit(increment)).withColumns(
+    edges = _counted(pairs, increment, revisions).withColumns(
         {"groups": groups_reached(config.thresholds), "repository": F.lit(None).cast("string")}
     )
     if leaving is not None:
@@ -284,6 +299,28 @@ def _with_leaving(edges: DataFrame, leaving: DataFrame, increment: int, every_gr
     groups = F.when(F.coalesce("own", other).isNotNull(), F.lit(every_group)).otherwise(F.col("groups"))
     repository = F.coalesce("own", other)
     return met.withColumns({**swapped, "groups": groups, "repository": repository}).drop("own", "other")
+
+
+def _counted(pairs: DataFrame, increment: int | None, revisions: DataFrame | None) -> DataFrame:
+    """Pairs of the increment that count: the better end has not left, and their paths differ."""
+    from pyspark.sql import functions as F
+
+    counted = pairs.where(F.col("increment") == F.lit(increment))
+    if revisions is not None:
+        paths = paths_of(revisions)
+        better_paths = _as_better(paths).withColumnRenamed("path_id", "better_path_id")
+        counted = (
+            counted.join(_as_better(left_members(revisions)), "better_doc_id", "left_anti")
+            .join(paths, "doc_id", "left")
+            .join(better_paths, "better_doc_id", "left")
+            .where("(path_id = better_path_id) IS NOT TRUE")
+            .drop("path_id", "better_path_id")
+        )
+    return counted
+
+
+def _as_better(documents: DataFrame) -> DataFrame:
+    return documents.withColumnRenamed("doc_id", "better_doc_id")
 
 
 def _similarity_rank() -> SparkColumn:

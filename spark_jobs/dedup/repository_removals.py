@@ -1,5 +1,8 @@
 """Repository removals: the repositories that go as a whole because a better one like them stays, each with its witness.
 
+What an increment brings of a repository is no duplicate of what earlier ones brought of the same repository, where the
+dataset's policy is `latest`: its files are newer revisions, and `removals` decides about those that are not.
+
 Decided as documents are (`removals`): by the pairs of the increment, in the order (increment, place, id), a repository
 goes if and only if a better neighbour is kept. Its witness is the kept better neighbour of the highest J. Pairs count
 where both ends lie in one piece of a component (`repository_components`: all of them, as long as nothing is cut). What
@@ -44,6 +47,7 @@ class RepositoryRemovalsConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     threshold: float = Field(0.7, gt=0, le=1, description="as in repository_pairs")
+    latest: tuple[str, ...] = Field((), description="datasets of which only the latest document of a path counts")
     driver_edges: DriverEdges = DEFAULT_DRIVER_EDGES
 
 
@@ -56,13 +60,13 @@ def kept_pairs(
         landed: rows of `repository_removals` of the increment.
         frames: `repository_pairs`, `repository_components` and `repository_removals` of the increments before.
         increment: the increment.
-        config: not needed here: a pair reaches the threshold.
+        config: datasets whose repositories have revisions.
 
     Returns:
         Rows (repository_id, better_repository_id).
     """
     removed = _removed(landed, frames)
-    counted = _counted(frames["repository_pairs"], frames["repository_components"], increment)
+    counted = _counted(frames["repository_pairs"], frames["repository_components"], increment, config)
     better = removed.withColumnRenamed("repository_id", "better_repository_id")
     kept = counted.join(removed, "repository_id", "left_anti").join(better, "better_repository_id", "left_anti")
     return kept.select("repository_id", "better_repository_id")
@@ -77,13 +81,13 @@ def unjustified(
         landed: rows of `repository_removals` of the increment.
         frames: `repository_pairs`, `repository_components` and `repository_removals` of the increments before.
         increment: the increment.
-        config: not needed here.
+        config: datasets whose repositories have revisions.
 
     Returns:
         Rows (repository_id, witness_repository_id).
     """
     keys = ["repository_id", "witness_repository_id", "shared_weight", "united_weight"]
-    counted = _counted(frames["repository_pairs"], frames["repository_components"], increment)
+    counted = _counted(frames["repository_pairs"], frames["repository_components"], increment, config)
     pairs = counted.withColumnRenamed("better_repository_id", "witness_repository_id").select(*keys)
     removed = _removed(landed, frames).withColumnRenamed("repository_id", "witness_repository_id")
     no_pair = landed.join(pairs, keys, "left_anti").select(*keys[:2])
@@ -181,6 +185,7 @@ def _draw(rows: pa.Table) -> bytes:
             "places",
             "removals",
             "repository_facts",
+            "standings",
             "threshold_pairs",
         )
     ),
@@ -211,7 +216,7 @@ def repository_removals(
     """
     from pyspark.sql import functions as F
 
-    counted = _counted(repository_pairs, repository_components, increment)
+    counted = _counted(repository_pairs, repository_components, increment, config)
     own = repository_removals.select(F.col("repository_id").alias("doc_id"), F.lit(config.threshold).alias("threshold"))
     deciding = RemovalsConfig(thresholds=(config.threshold,), driver_edges=config.driver_edges)
     decided = removals(counted.withColumnsRenamed(_AS_DOCUMENTS), own, increment, deciding)
@@ -229,14 +234,18 @@ def repository_removals(
     return Output({"repository_removals": rows, "repository_removal_files": leaving}, {}, (removed,))
 
 
-def _counted(pairs: DataFrame, components: DataFrame, increment: int | None) -> DataFrame:
-    """Pairs of the increment whose two ends lie in one piece; both have a row of this increment."""
+def _counted(
+    pairs: DataFrame, components: DataFrame, increment: int | None, config: RepositoryRemovalsConfig
+) -> DataFrame:
+    """Pairs of the increment whose two ends lie in one piece and are no revisions of each other."""
     from pyspark.sql import functions as F
 
     now = F.col("increment") == F.lit(increment)
     pieces = components.where(now).select("repository_id", "piece")
     better = pieces.withColumnRenamed("repository_id", "better_repository_id")
-    return pairs.where(now).join(pieces, "repository_id").join(better, ["better_repository_id", "piece"]).drop("piece")
+    itself = F.expr("dataset = better_dataset AND repository = better_repository")
+    others = pairs.where(now & ~(itself & F.col("dataset").isin(*config.latest)))
+    return others.join(pieces, "repository_id").join(better, ["better_repository_id", "piece"]).drop("piece")
 
 
 def _leaving(removed: DataFrame, members: DataFrame, exact_duplicates: DataFrame, increment: int) -> DataFrame:

@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from spark_jobs.dedup.memory_verification import BAG
 from spark_jobs.dedup.pictures import draw_kept
 from spark_jobs.dedup.places import HASH_BITS
+from spark_jobs.dedup.standings import left_members, paths_of
 from spark_jobs.dedup.threshold_pairs import DEFAULT_THRESHOLDS, Thresholds, exact, one_group, reaches, with_group
 from spark_jobs.lake.tables import Check, Column, Table
 from spark_jobs.step import Plot, Scope, step
@@ -42,7 +43,7 @@ class _Sample(NamedTuple):
 
 _EARLIER_A_NEW_ONE = 10
 _SAMPLE_TOKENS = 4_000_000  # of all sampled documents: about 100 MB for a worker
-_SIMILAR_DDL = "doc_id string, sampled_gone int, shared_weight bigint, united_weight bigint"
+_SIMILAR_DDL = "doc_id string, sampled_doc_id string, sampled_gone int, shared_weight bigint, united_weight bigint"
 
 
 class ThresholdsConfig(BaseModel):
@@ -107,7 +108,15 @@ THRESHOLDS = Table(
     tables=(THRESHOLDS,),
     kernels=tuple(
         f"spark_jobs.dedup.{name}"
-        for name in ("bag_arrays", "key_filter", "memory_verification", "places", "recall", "threshold_pairs")
+        for name in (
+            "bag_arrays",
+            "key_filter",
+            "memory_verification",
+            "places",
+            "recall",
+            "standings",
+            "threshold_pairs",
+        )
     ),
     plot=Plot(
         "What each threshold keeps, and the recall measured",
@@ -127,6 +136,7 @@ def thresholds(
     bands: DataFrame,
     increment: int,
     config: ThresholdsConfig,
+    revisions: DataFrame | None = None,
 ) -> DataFrame:
     """Count what every threshold keeps; one row per threshold, also where nothing goes.
 
@@ -139,6 +149,7 @@ def thresholds(
         bands: rows of `bands` of the same.
         increment: the increment that is counted.
         config: thresholds and sample.
+        revisions: rows of `revisions` of the same; without it none is a revision of another.
 
     Returns:
         Rows of the table `thresholds`.
@@ -174,7 +185,7 @@ def thresholds(
     expected = bands.where(here).agg(F.least(F.lit(config.least_recall), F.min("recall")).alias("least_recall"))
     return (
         counted.crossJoin(total)
-        .join(_recall(bags, removals, increment, config), "threshold")
+        .join(_recall(bags, removals, revisions, increment, config), "threshold")
         .crossJoin(expected)
         .select(
             "threshold",
@@ -198,7 +209,9 @@ def thresholds(
     )
 
 
-def _recall(bags: DataFrame, removals: DataFrame, increment: int, config: ThresholdsConfig) -> DataFrame:
+def _recall(
+    bags: DataFrame, removals: DataFrame, revisions: DataFrame | None, increment: int, config: ThresholdsConfig
+) -> DataFrame:
     """Rows (threshold, sampled_count, similar_count, found_count)."""
     from pyspark.sql import functions as F
 
@@ -216,7 +229,7 @@ def _recall(bags: DataFrame, removals: DataFrame, increment: int, config: Thresh
     found = among.select("doc_id", *BAG).mapInArrow(
         partial(_similar_documents, sample=sampled, threshold=lowest), _SIMILAR_DDL
     )
-    judged = _with_gone(found, gone)
+    judged = _with_gone(found if revisions is None else _comparable(found, revisions), gone)
     counts_of = []
     for group, threshold in enumerate(config.thresholds):
         bit = F.lit(group)
@@ -232,6 +245,18 @@ def _recall(bags: DataFrame, removals: DataFrame, increment: int, config: Thresh
         )
     rows = judged.agg(F.array(*counts_of).alias("rows")).select(F.inline("rows"))
     return spark.createDataFrame(rows.toArrow())
+
+
+def _comparable(found: DataFrame, revisions: DataFrame) -> DataFrame:
+    """Similar documents without those that have left, and without revisions of the sampled one's path."""
+    paths = paths_of(revisions)
+    sampled = paths.withColumnsRenamed({"doc_id": "sampled_doc_id", "path_id": "sampled_path_id"})
+    return (
+        found.join(left_members(revisions), "doc_id", "left_anti")
+        .join(paths, "doc_id", "left")
+        .join(sampled, "sampled_doc_id", "left")
+        .where("(path_id = sampled_path_id) IS NOT TRUE")
+    )
 
 
 def _hashed(share: float) -> SparkColumn:
@@ -272,6 +297,7 @@ def _similar_documents(
         bags = bags_from_columns(*(batch.column(name) for name in BAG))
         found = similar_to_sample(bags, sample.bags, threshold)
         ids = batch.column("doc_id").take(pa.array(found.rows))
-        columns = [ids, pa.array(sample.gone[found.sampled]), pa.array(found.shared), pa.array(found.united)]
+        sampled = sample.ids.take(pa.array(found.sampled))
+        columns = [ids, sampled, pa.array(sample.gone[found.sampled]), pa.array(found.shared), pa.array(found.united)]
         rows = pa.RecordBatch.from_arrays(columns, names=[name.split()[0] for name in _SIMILAR_DDL.split(", ")])
-        yield rows.filter(pc.not_equal(ids, sample.ids.take(pa.array(found.sampled))))
+        yield rows.filter(pc.not_equal(ids, sampled))

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
-from pyiceberg.expressions import EqualTo, IsNull, Or
+from pyiceberg.expressions import And, EqualTo, In, IsNull, Or, StartsWith
 
 from spark_jobs.lake.binding import Binding
 from spark_jobs.lake.catalogue import SCOPE_PROPERTY, ensure_table, load_table, spark_identifier
@@ -75,6 +75,22 @@ def excised_documents(catalogue: Catalog, table: str | None) -> frozenset[str]:
     everywhere = IsNull("table")
     condition = everywhere if table is None else Or(everywhere, EqualTo("table", table))
     return frozenset(listed.scan(condition, selected_fields=(_DOC_ID,)).to_arrow().column(_DOC_ID).to_pylist())
+
+
+def excised_by(catalogue: Catalog, table: str, run_prefix: str) -> set[str]:
+    """Documents that commands whose run_id begins so took out of a packed table."""
+    listed = load_table(catalogue, EXCISIONS)
+    if listed is None or listed.current_snapshot() is None:
+        return set()
+    condition = And(EqualTo("table", table), StartsWith("run_id", run_prefix))
+    return set(listed.scan(condition, selected_fields=(_DOC_ID,)).to_arrow().column(_DOC_ID).to_pylist())
+
+
+def withdraw_excisions(catalogue: Catalog, table: str, doc_ids: Collection[str], run_prefix: str) -> None:
+    """Let documents that such commands took out of a packed table in again, in what is packed from now on."""
+    if doc_ids:
+        condition = And(EqualTo("table", table), StartsWith("run_id", run_prefix), In(_DOC_ID, set(doc_ids)))
+        catalogue.load_table(EXCISIONS).delete(condition)
 
 
 def without_excised(ledger: Ledger, binding: Binding, reads: Reads) -> Reads:

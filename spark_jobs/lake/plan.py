@@ -149,11 +149,9 @@ def _discovery_task(ledger: Ledger, binding: Binding) -> Iterator[Task]:
     iceberg = ledger.table(seal)
     last = sealed[max(sealed)] if sealed else None
     as_before = last is not None and (last.config, last.code_version) == (config, binding.step.version)
-    if iceberg is None or not as_before:
-        known = binding.step.tables[-1].schema().as_arrow().empty_table()
-    else:
-        known = iceberg.scan().to_arrow()
-    listing = discover(binding.config, known)
+    nothing = binding.step.tables[-1].schema().as_arrow().empty_table()
+    known = nothing if iceberg is None else iceberg.scan().to_arrow()
+    listing = discover(binding.config, known, not as_before)
     if listing is None:
         return
     number = max(sealed, default=-1) + 1

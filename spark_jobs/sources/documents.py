@@ -4,6 +4,16 @@
     documents  on the executors: their bytes, read once, as documents, repositories and arrivals
 
 The same file read again gives the same document: nothing in a row tells when, where or in which order it was read.
+A document that stands at its path again (the file changed back, or was deleted and is there again) is not landed twice:
+its arrival says `returned`. A document whose file or record is not there any more stays where it is, too: its arrival
+says `gone`. So what is the latest at a path follows from both tables, by increment:
+
+    increment   at the source   documents   arrivals
+    0           A               A           landed
+    1           B               B           landed
+    2           A again         -           returned, doc_id A
+    3           no such file    -           gone, doc_id A
+
 Files must be visible to the executors under the same location as to the driver.
 """
 
@@ -35,6 +45,11 @@ class DocumentsConfig(BaseModel):
     shards: int = Field(1, ge=1, le=65536, description="shards of every table of the dataset, a power of two")
     max_document_bytes: int = Field(
         100_000_000, ge=1, le=1_000_000_000, description="larger documents are refused (arrivals.reason too_large)"
+    )
+    allow_empty: bool = Field(
+        False,
+        description="take a source without any file for one whose files were all deleted; else it is an error",
+        json_schema_extra={"affects_rows": False},
     )
 
     @field_validator("shards")
@@ -106,22 +121,43 @@ REPOSITORIES = Table(
 
 ARRIVALS = Table(
     name="arrivals",
-    comment="One row for each file seen in an increment, and for each record refused. Nothing is dropped silently.",
+    comment="One row for each file seen in an increment or gone since, and for each record refused, returned or gone. "
+    "Nothing is dropped silently.",
     columns=(
         Column(
-            "location!", "string", "absolute path or URI; #line:17, #row:17 for a record, #rest for what damage hides"
+            "location!",
+            "string",
+            "absolute path or URI; #line:17, #row:17 for a record refused, #record:5f1c.. (its doc_id) for one that "
+            "returned or is gone, #rest for what damage hides",
+        ),
+        Column("repository", "string", "repository of the file or record; null where there is none"),
+        Column(
+            "path",
+            "string",
+            "path of the file below the repository or source, or of the record; null for a record refused, and for a "
+            "file that is gone while another location has its path",
         ),
         Column("content_sha256", "string", "SHA-256 of the file's bytes; null where it was not read from end to end"),
         Column("byte_count", "long", "size of the file, bytes"),
         Column("modified", "timestamptz", "when the file was last modified"),
-        Column("status!", "string", "landed, unchanged (nothing new in it) or rejected"),
+        Column(
+            "status!",
+            "string",
+            "landed, unchanged (nothing new in it), returned (an earlier document of it is the latest again), rejected "
+            "or gone",
+        ),
         Column("reason", "string", "code of why it was rejected; an unchanged file keeps its own"),
         Column("detail", "string", "the reason in a sentence"),
+        Column("doc_id", "string", "the document that returned or is gone; null for others, and for files of records"),
     ),
     sort=("location",),
     partition=("increment",),
     checks=(
-        Check("status_is_known", "status IN ('landed', 'unchanged', 'rejected')", "a status is one of three"),
+        Check(
+            "status_is_known",
+            "status IN ('landed', 'unchanged', 'returned', 'rejected', 'gone')",
+            "a status is one of five",
+        ),
         Check("rejected_has_reason", "status != 'rejected' OR reason IS NOT NULL", "a rejection names its reason"),
     ),
 )
@@ -134,17 +170,18 @@ _FACTS_TYPE = (
 )
 
 
-def discover(config: DocumentsConfig, arrivals: pa.Table) -> pa.Table | None:
-    """The listing of the source with what is new or changed marked, or None where nothing is.
+def discover(config: DocumentsConfig, arrivals: pa.Table, reread: bool = False) -> pa.Table | None:
+    """The listing of the source with what is new, changed or gone marked, or None where nothing is.
 
     Args:
         config: the dataset's config.
         arrivals: all its arrivals so far, with `increment`.
+        reread: whether every file is to be read again.
 
     Raises:
         InputError: the source holds no file, or names what does not exist.
     """
-    return list_new_or_changed(config, arrivals)
+    return list_new_or_changed(config, arrivals, reread)
 
 
 @step(
@@ -164,16 +201,21 @@ def discover(config: DocumentsConfig, arrivals: pa.Table) -> pa.Table | None:
         "spark_jobs.sources.records",
         "spark_jobs.sources.refusals",
         "spark_jobs.sources.repositories",
+        "spark_jobs.sources.revisions",
         "spark_jobs.sources.source_config",
         "spark_jobs.sources.stated_facts",
     ),
 )
-def documents(files: DataFrame, documents: DataFrame, config: DocumentsConfig) -> Output:
+def documents(
+    files: DataFrame, documents: DataFrame, arrivals: DataFrame, increment: int, config: DocumentsConfig
+) -> Output:
     """Read the files that are new or changed; one row is one document that no earlier increment holds.
 
     Args:
         files: a listing (`spark_jobs.sources.listing.LISTING`).
-        documents: the dataset's documents so far, of which only `doc_id` is read; no rows before the first increment.
+        documents: the dataset's documents so far, of which identities and paths are read, with `increment`.
+        arrivals: its arrivals so far, of which those that returned or are gone are read, with `increment`.
+        increment: the new one; before the first there is nothing that could return or be gone.
         config: the dataset's config.
 
     Returns:
@@ -184,11 +226,13 @@ def documents(files: DataFrame, documents: DataFrame, config: DocumentsConfig) -
     from pyspark.sql.pandas.types import from_arrow_schema
 
     from spark_jobs.sources.reading import READ_ROWS, ReadingRules, read_files
+    from spark_jobs.sources.revisions import reading_events
 
     rules = ReadingRules(config.dataset, config.shards, config.max_document_bytes, config.source)
     task_count = int(files.sparkSession.conf.get("spark.sql.shuffle.partitions") or 200)
+    states_facts = F.coalesce(F.col("reader") == "repositories", F.lit(False))
     read = (
-        files.where(~F.col("unchanged") | F.coalesce(F.col("reader") == "repositories", F.lit(False)))
+        files.where((~F.col("unchanged") & ~F.col("gone")) | states_facts)
         .drop("repository_facts")
         .repartitionById(task_count, F.pmod("size_rank", F.lit(task_count)))
         .mapInArrow(partial(read_files, rules=rules), from_arrow_schema(READ_ROWS))
@@ -197,11 +241,13 @@ def documents(files: DataFrame, documents: DataFrame, config: DocumentsConfig) -
     read = read.join(known, "doc_id", "left").persist(StorageLevel.MEMORY_AND_DISK)
     landed = read.where(F.col("doc_id").isNotNull() & F.col("known").isNull())
     facts = files.select(F.col("repository_facts").alias("facts")).unionByName(read.select("facts"))
+    documents_read = read.where(F.col("location").isNotNull())
+    events = reading_events(files, documents_read, documents, arrivals) if increment > 0 else None
     return Output(
         frames={
             "documents": landed.select([column.name for column in DOCUMENTS.columns]),
             "repositories": _repositories(facts.where(F.col("facts").isNotNull())),
-            "arrivals": _arrivals(files, read),
+            "arrivals": _with_events(_arrivals(files, read), files, events),
         },
         persisted=(read,),
     )
@@ -239,14 +285,14 @@ def _repositories(facts: DataFrame) -> DataFrame:
 
 
 def _arrivals(files: DataFrame, read: DataFrame) -> DataFrame:
-    """Arrivals of files read, of records refused, and of unchanged files with what they were.
+    """Arrivals of files read, of records refused, and of files that are unchanged or gone with what they were.
 
     A file that could be read but has no document that is new is unchanged too: it was touched, or is an old one again.
     """
     from pyspark.sql import functions as F
 
     is_document, tells = F.col("doc_id").isNotNull(), F.col("facts").isNotNull()
-    facts = ("content_sha256", "byte_count", "modified", "status", "reason", "detail")
+    facts = ("repository", "path", "content_sha256", "byte_count", "modified", "status", "reason", "detail")
     own = {name: F.when(~is_document, F.col(name)) for name in facts}
     seen = (
         read.where(F.col("location").isNotNull())
@@ -257,6 +303,26 @@ def _arrivals(files: DataFrame, read: DataFrame) -> DataFrame:
         )
     )
     status = F.when((F.col("status") == "landed") & ~F.col("lands"), "unchanged").otherwise(F.col("status"))
+    columns = ("location", *facts)
+    left = F.when(F.col("gone"), "gone").otherwise("unchanged")
+    not_read = files.where("unchanged OR gone").withColumn("status", left).select(*columns)
+    return seen.withColumn("status", status).select(*columns).unionByName(not_read)
+
+
+def _with_events(rows: DataFrame, files: DataFrame, events: DataFrame | None) -> DataFrame:
+    """Arrivals with documents that returned or are gone: a whole file in its own row, a record in one beside it."""
+    from pyspark.sql import functions as F
+
     names = [column.name for column in ARRIVALS.columns]
-    unchanged = files.where("unchanged").withColumn("status", F.lit("unchanged")).select(names)
-    return seen.withColumn("status", status).select(names).unionByName(unchanged)
+    if events is None:
+        return rows.withColumn("doc_id", F.lit(None).cast("string")).select(names)
+    files_of = files.select("location", F.struct("repository", "path").alias("file"))
+    told = events.join(files_of, "location").withColumn("whole", F.expr("struct(repository, path) <=> file"))
+    by_file = told.groupBy("location").agg(
+        F.max(F.when(F.col("whole"), F.col("doc_id"))).alias("doc_id"),
+        F.max(F.col("status") == "returned").alias("returned"),
+    )
+    returned = F.when((F.col("status") == "unchanged") & F.col("returned"), "returned").otherwise(F.col("status"))
+    whole_files = rows.join(by_file, "location", "left").withColumn("status", returned).select(names)
+    records = told.where("NOT whole").withColumn("location", F.concat("location", F.lit("#record:"), "doc_id"))
+    return whole_files.unionByName(records.drop("file", "whole"), allowMissingColumns=True)

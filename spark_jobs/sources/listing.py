@@ -5,6 +5,9 @@ again. A refused file is looked at again when what stood in its way may be gone:
 was raised, the column it lacked is no longer asked for. A file of facts about repositories is read whenever any file
 is, changed or not, so that they are known beside every new file.
 
+A file is gone when it arrived before and is not listed any more. What cannot be listed is not gone: a directory that
+may not be read keeps its files, and a source without any file is an error unless its dataset says `allow_empty`.
+
 The listing is one Arrow table on the driver, sorted by location, with the columns of `LISTING`.
 """
 
@@ -42,7 +45,7 @@ LISTING = pa.schema(
     [
         pa.field("location", pa.string(), nullable=False),  # absolute path or URI; unique
         pa.field("repository", pa.string()),
-        pa.field("path", pa.string(), nullable=False),  # of the document, below the root of its repository or source
+        pa.field("path", pa.string()),  # of the document, below the root of its repository or source; see _gone_rows
         pa.field("revision", pa.string()),
         pa.field("licence", pa.string()),
         pa.field("kind", pa.string()),
@@ -52,6 +55,7 @@ LISTING = pa.schema(
         pa.field("byte_count", pa.int64()),
         pa.field("modified", pa.timestamp("us", "UTC")),
         pa.field("unchanged", pa.bool_(), nullable=False),
+        pa.field("gone", pa.bool_(), nullable=False),  # it arrived before, and is not at the source any more
         pa.field("content_sha256", pa.string()),  # what an unchanged file had when it was read
         pa.field("reason", pa.string()),  # why it will not be read, or was refused when it was
         pa.field("detail", pa.string()),
@@ -83,15 +87,16 @@ class _Listed:
     refusal: Refusal | None = None
 
 
-def list_new_or_changed(config: DocumentsConfig, arrivals: pa.Table) -> pa.Table | None:
-    """List the files of a source and mark those that arrived before.
+def list_new_or_changed(config: DocumentsConfig, arrivals: pa.Table, reread: bool = False) -> pa.Table | None:
+    """List the files of a source and mark those that arrived before, and those that are gone since.
 
     Args:
         config: the step's config.
         arrivals: all rows of `arrivals` so far, with `increment`; empty before the first increment.
+        reread: whether every file is to be read again, whatever arrived before.
 
     Returns:
-        The listing (`LISTING`), or None where no file is new or changed.
+        The listing (`LISTING`), or None where no file is new, changed or gone.
 
     Raises:
         InputError: the source holds no file, or what it names does not exist.
@@ -100,13 +105,14 @@ def list_new_or_changed(config: DocumentsConfig, arrivals: pa.Table) -> pa.Table
     earlier = _latest_arrivals(arrivals)
     rows = []
     for listed in files:
-        before = earlier.get(listed.file.location)
+        before = None if reread else earlier.get(listed.file.location)
         rows.append(_row(listed, before if before and _is_unchanged(listed, before, config) else None))
-    if all(row["unchanged"] for row in rows):
+    gone = _gone_rows(files, earlier)
+    if not gone and all(row["unchanged"] for row in rows):
         return None
     _add_repository_facts(rows, files)
     _add_size_ranks(rows)
-    return pa.Table.from_pylist(rows, LISTING)
+    return pa.Table.from_pylist(sorted(rows + gone, key=lambda row: row["location"]), LISTING)
 
 
 def list_files(config: DocumentsConfig) -> list[_Listed]:
@@ -120,8 +126,11 @@ def list_files(config: DocumentsConfig) -> list[_Listed]:
     facts_count = len(by_location)
     for file in _list_tree(source) if isinstance(source, FilesSource) else _list_repositories(source):
         by_location.setdefault(file.file.location, file)
-    if len(by_location) == facts_count:
-        raise InputError(f"dataset {config.dataset}: the source holds no file ({source.kind}); check what it names")
+    if len(by_location) == facts_count and not config.allow_empty:
+        raise InputError(
+            f"dataset {config.dataset}: the source holds no file ({source.kind}); check what it names, or declare "
+            "`allow_empty: true` if all of its files were deleted"
+        )
     if isinstance(source, FilesSource) and source.text_column is None:
         records = [file.path for file in by_location.values() if file.reader in ("parquet", "jsonl")]
         if records:
@@ -254,6 +263,7 @@ def _row(listed: _Listed, before: dict[str, Any] | None) -> dict[str, Any]:
         "byte_count": file.byte_count,
         "modified": file.modified,
         "unchanged": before is not None,
+        "gone": False,
         "content_sha256": before and before["content_sha256"],
         "reason": before["reason"] if before else (refusal and str(refusal.reason)),
         "detail": before["detail"] if before else (refusal and refusal.detail),
@@ -262,12 +272,36 @@ def _row(listed: _Listed, before: dict[str, Any] | None) -> dict[str, Any]:
     }
 
 
+def _gone_rows(files: Iterable[_Listed], earlier: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of the files that arrived before and are not listed any more.
+
+    Where another location has the file's path now, as after an upgrade or a move of the source, no document went with
+    it: the row has no path then.
+    """
+    there = {listed.file.location for listed in files}
+    paths = {(listed.facts and listed.facts.repository, listed.path) for listed in files}
+    hidden = tuple(listed.file.location.rstrip("/") + "/" for listed in files if listed.file.path.endswith("/"))
+    rows = []
+    for location, before in earlier.items():
+        is_part = before["path"] is None or location.endswith(f"#record:{before['doc_id']}")
+        if location in there or is_part or before["status"] == "gone" or location.startswith(hidden):
+            continue
+        path = None if (before["repository"], before["path"]) in paths else before["path"]
+        facts = {name: before[name] for name in ("repository", "content_sha256", "byte_count", "modified")}
+        unset = dict.fromkeys(LISTING.names)
+        rows.append(
+            {**unset, **facts, "location": location, "path": path, "unchanged": False, "gone": True, "size_rank": 0}
+        )
+    return rows
+
+
 def _latest_arrivals(arrivals: pa.Table) -> dict[str, dict[str, Any]]:
     """The latest arrival of each location."""
     if arrivals.num_rows == 0:
         return {}
     modified = arrivals["modified"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
-    columns = ["increment", "location", "content_sha256", "byte_count", "reason", "detail"]
+    columns = ["increment", "location", "repository", "path", "content_sha256", "byte_count", "status", "reason"]
+    columns += ["detail", "doc_id"]
     ordered = arrivals.select(columns).append_column("modified", modified)
     ordered = ordered.take(pc.sort_indices(ordered["increment"]))
     last = dict(zip(ordered["location"].to_pylist(), range(ordered.num_rows), strict=True))
@@ -278,7 +312,7 @@ def _latest_arrivals(arrivals: pa.Table) -> dict[str, dict[str, Any]]:
 def _is_unchanged(listed: _Listed, before: dict[str, Any], config: DocumentsConfig) -> bool:
     """Whether a file is as it was, and so is whatever had it refused."""
     file = listed.file
-    if (file.byte_count, file.modified) != (before["byte_count"], before["modified"]):
+    if before["status"] == "gone" or (file.byte_count, file.modified) != (before["byte_count"], before["modified"]):
         return False
     reason, refusal = before["reason"], file.refusal or listed.refusal
     if refusal is not None:

@@ -194,7 +194,7 @@ def _read_facts(file: Row) -> Iterator[Row]:
     try:
         with open_file(file["location"]) as stream:
             source = _HashedFile(stream)
-            for found in stated_lines(_decompressed(pa.PythonFile(source, mode="r"), location)):
+            for found in stated_lines(_decompressed(pa.PythonFile(source, mode="r"), file["location"])):
                 if isinstance(found, Facts):
                     said = True
                     yield _facts_row(facts_json(found, stated=True, touches=touches), location)
@@ -316,6 +316,8 @@ def _arrival(file: Row, refusal: Refusal | None, content_sha256: str | None = No
     return {
         "doc_id": None,
         "location": file["location"],
+        "repository": file.get("repository"),
+        "path": file.get("path"),
         "content_sha256": content_sha256,
         "byte_count": file.get("byte_count"),
         "modified": file.get("modified"),

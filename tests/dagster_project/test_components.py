@@ -21,6 +21,7 @@ attributes:
   samples: text
   owners: ["team:notes", "someone@example.com"]
   shards: 4
+  allow_empty: true
   steps:
     verdicts: {{prose: {{min_words: 7}}}}
 """
@@ -30,6 +31,8 @@ attributes:
   name: small
   datasets: [notes]
   revisions: {notes: all}
+  superseded: excise
+  on_delete: excise
   tokenizer: {train: {vocabulary_size: 300}}
   window_tokens: [64, 128]
   deduplication: {levels: [exact, near], thresholds: [0.6, 0.9], apply: 0.9, known_good: [good],
@@ -55,10 +58,10 @@ def test_a_dataset_and_a_corpus_become_chains_of_assets(declare: WriteDefs, tmp_
     assert {".".join(asset.path) for asset in graph.get_all_asset_keys()} == {
         *(f"notes.{t}" for t in ("arrivals", "documents", "repositories", "texts", "signals", "verdicts")),
         *(f"notes.{t}" for t in ("dependencies", "dependency_methods")),
-        *(f"small.{t}" for t in ("increments", "members", "exact_duplicates", "survivors", "ordered", "tokenizer")),
+        *(f"small.{t}" for t in ("increments", "members", "revisions", "exact_duplicates", "survivors", "ordered")),
         *(f"small.{t}" for t in ("vocabulary", "bags", "background", "signatures", "buckets", "bands", "pairs")),
         *(f"small.{t}" for t in ("large_buckets", "components", "removals", "thresholds")),
-        *(f"small.{t}" for t in ("tokenizer_certificate", "tokens", "token_statistics")),
+        *(f"small.{t}" for t in ("tokenizer", "tokenizer_certificate", "tokens", "token_statistics")),
         *(f"small.{t}" for t in ("packed_notes_64", "packed_notes_128")),
     }
     assert key("notes.dependencies") in graph.get(key("small.ordered")).parent_keys
@@ -84,6 +87,9 @@ def test_what_yaml_says_is_the_default_of_the_run_config(declare: WriteDefs, tmp
     assert default("notes__documents", "source")["text_column"] == "body"
     assert default("notes__verdicts", "prose")["min_words"] == 7
     assert default("small__members", "revisions") == {"notes": "all"}
+    assert [default("small__revisions", field) for field in ("latest", "superseded")] == [[], "excise"]
+    assert [default(f"small__{step}", "on_delete") for step in ("members", "revisions")] == ["excise"] * 2
+    assert default("notes__documents", "allow_empty") is True
     assert default("small__tokenizer", "vocabulary_size") == 300
     features = {"code": "words_and_structure", "prose": "word_pairs", "markup": "words", "data": "words"}
     assert default("small__vocabulary", "features") == default("small__bags", "features") == features

@@ -48,7 +48,9 @@ DOCUMENTS_SCHEMA = (
 )
 
 
-def run(spark: SparkSession, config: MembersConfig, partitions: int = 2, order: int = 1) -> DataFrame:
+def run(
+    spark: SparkSession, config: MembersConfig, partitions: int = 2, order: int = 1, arrivals: DataFrame | None = None
+) -> DataFrame:
     """Members of the documents above; the content is there to be left alone."""
     rows = DOCUMENTS[::order]
     documents = spark.createDataFrame(
@@ -66,7 +68,9 @@ def run(spark: SparkSession, config: MembersConfig, partitions: int = 2, order: 
         [(d.dataset, d.dataset_increment, d.doc_id, d.kept) for d in rows],
         "dataset string, dataset_increment int, doc_id string, kept boolean",
     )
-    return members(*(frame.repartition(partitions) for frame in (documents, texts, verdicts)), config)
+    return members(
+        *(frame.repartition(partitions) for frame in (documents, texts, verdicts)), config, arrivals=arrivals
+    )
 
 
 def ids(frame: DataFrame) -> list[str]:
@@ -90,6 +94,25 @@ def test_the_policy_all_takes_every_kept_revision(spark: SparkSession) -> None:
     assert ids(run(spark, config)) == ["c0", "c1", "c2", "c4", "d1", "o0", "o1", "o2"]
     config = MembersConfig(datasets=ALL, revisions=dict.fromkeys(ALL, "all"))
     assert ids(run(spark, config)) == ["c0", "c1", "c2", "c4", "d0", "d1", "o0", "o1", "o2"]
+
+
+def test_members_follow_what_returned_and_what_is_gone(spark: SparkSession) -> None:
+    """A document that returned is the latest again; one that is gone enters unless the corpus excises deleted ones."""
+    events = [
+        ("code", 2, "c0", "r", "a.py", "returned"),
+        ("code", 2, "c4", "s", "a.py", "gone"),
+        ("docs", 2, "d1", None, "a.py", "gone"),
+        ("docs", 3, "d1", None, "a.py", "returned"),
+        ("other", 2, "o2", "r", "a.py", "returned"),
+        ("other", 2, None, "r", "z.py", "gone"),
+    ]
+    arrivals = spark.createDataFrame(
+        events, "dataset string, dataset_increment int, doc_id string, repository string, path string, status string"
+    )
+    keep = MembersConfig(datasets=ALL)
+    assert ids(run(spark, keep, arrivals=arrivals)) == ["c0", "c4", "d1", "o2"]
+    excise = MembersConfig(datasets=ALL, on_delete="excise", revisions={"code": "all"})
+    assert ids(run(spark, excise, arrivals=arrivals)) == ["c0", "c1", "c2", "d1", "o2"]
 
 
 def test_a_dataset_that_is_not_named_stays_out(spark: SparkSession) -> None:

@@ -10,6 +10,7 @@ import pytest
 from spark_jobs.dedup.repository_removals import (
     REPOSITORY_REMOVALS,
     RepositoryRemovalsConfig,
+    _counted,
     kept_pairs,
     lost_witnesses,
     unjustified,
@@ -206,3 +207,21 @@ def test_proofs_find_rows_that_are_wrong(spark: SparkSession, world: dict[str, D
     files = world["repository_removal_files"].where("increment = 0").select("doc_id")
     assert lost_witnesses(files, frames, 0, config).count() == 0
     assert lost_witnesses(spark.createDataFrame(staying[-1:], "doc_id string"), frames, 0, config).count() > 0
+
+
+def test_an_edited_repository_is_no_duplicate_of_its_own_past(spark: SparkSession) -> None:
+    """Pairs of two states of one repository do not count where the latest documents alone do; a fork's does."""
+    pairs = [
+        (1, "code", "lib", "lib-1", "code", "lib", "lib-0"),
+        (1, "code", "fork", "fork-1", "code", "lib", "lib-0"),
+        (1, "other", "lib", "olib-1", "code", "lib", "lib-0"),
+        (1, "all", "lib", "alib-1", "all", "lib", "alib-0"),
+    ]
+    ddl = "increment int, dataset string, repository string, repository_id string, better_dataset string, "
+    frame = spark.createDataFrame(pairs, ddl + "better_repository string, better_repository_id string")
+    names = sorted({name for pair in pairs for name in (pair[3], pair[6])})
+    pieces = spark.createDataFrame(
+        [(1, name, "p") for name in names], "increment int, repository_id string, piece string"
+    )
+    found = _counted(frame, pieces, 1, RepositoryRemovalsConfig(latest=("code",)))
+    assert {row.repository_id for row in found.collect()} == {"fork-1", "olib-1", "alib-1"}

@@ -158,7 +158,8 @@ def _write(
             made = output.made.get(declared.name)
             if made is not None and declared.has_increments:
                 made = with_constant(made, "increment", task.increment or 0)
-            snapshot_facts = {**output.summary, **summary}
+            own = output.properties if declared is binding.step.table else {}
+            snapshot_facts = {**own, **output.summary, **summary}
             landed = write_to_branch(spark, lake.catalogue, table, target, frame, snapshot_facts, made)
             written.append(landed)
             written[-1] = prove(spark, landed, target, Evidence(given, task.increment, binding.config))

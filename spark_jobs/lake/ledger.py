@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -25,7 +25,7 @@ from pyiceberg.table import Table as IcebergTable
 from spark_jobs.lake.catalogue import SCOPE_PROPERTY, ensure_table, load_table
 from spark_jobs.lake.digest import DataVersion
 from spark_jobs.lake.keys import canonical_json
-from spark_jobs.lake.materialization import Materialization, withdrawn
+from spark_jobs.lake.materialization import Materialization, forgotten, withdrawn
 from spark_jobs.lake.tables import Column, Table
 from spark_jobs.lake.validity import refuse_foreign, rolled_back, valid_rows
 
@@ -44,7 +44,8 @@ MATERIALIZATIONS = Table(
         Column(
             "step_key!",
             "string",
-            "SHA-256 over step, code version, config, inputs and place; empty: the snapshot was rolled back",
+            "SHA-256 over step, code version, config, inputs and place; empty: the snapshot was rolled back; "
+            "`forgotten`: the place is to be computed anew",
         ),
         Column("data_version!", "string", "digest of the rows, v1:count:sum:xor"),
         Column("code_version!", "string", "version of the step's code"),
@@ -111,7 +112,7 @@ class Ledger:
             rows = self._known(identifier, table)
             found = valid_rows(table, rows)
             refuse_foreign(identifier, table, rows, found)
-            self._places[identifier] = found
+            self._places[identifier] = {place: row for place, row in found.items() if not row.is_forgotten}
         return dict(self._places[identifier])
 
     def _known(self, identifier: str, table: IcebergTable) -> list[Materialization]:
@@ -147,6 +148,17 @@ class Ledger:
             missing += [withdrawn(row) for row in rolled_back(table, rows)]
         if missing:
             self.record(missing)
+
+    def forget(self, identifiers: Collection[str]) -> None:
+        """Have all places of some tables computed anew, in one commit: called by a writer under their leases.
+
+        Readers see the rows that are there until then. Of a table with increments, the first one that is computed takes
+        all others away.
+        """
+        self.settle(identifiers)
+        rows = [forgotten(row) for identifier in identifiers for row in self.places(identifier).values()]
+        if rows:
+            self.record(rows)
 
     def record(self, rows: Iterable[Materialization], now: datetime | None = None) -> None:
         """Append rows, in one commit.

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pyiceberg.catalog import Catalog
+
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.catalogue import SCOPE_PROPERTY, catalogue_errors
 from spark_jobs.lake.lease import table_leases
@@ -30,12 +32,18 @@ def refreeze(lake: Lake, corpus: str) -> tuple[str, ...]:
         InputError: it was never computed, so nothing is frozen.
         LeaseError: a run is at work on one of its tables.
     """
-    tables = [f"{corpus}.{name}" for _, name in sorted(lake.catalogue.list_tables(corpus))]
+    tables = corpus_tables(lake.catalogue, corpus)
     with catalogue_errors(), table_leases(lake.catalogue, tables, lake.wait_seconds):
         lake.ledger.refresh()
         chosen = refrozen_tables(lake.ledger, corpus, tables)
         lake.ledger.forget(chosen)
     return chosen
+
+
+def corpus_tables(catalogue: Catalog, corpus: str) -> list[str]:
+    """Identifiers of all tables of a namespace, by name; none where it is not there."""
+    there = (corpus,) in catalogue.list_namespaces()
+    return [f"{corpus}.{name}" for _, name in sorted(catalogue.list_tables(corpus))] if there else []
 
 
 def refrozen_tables(ledger: Ledger, corpus: str, tables: Sequence[str]) -> tuple[str, ...]:

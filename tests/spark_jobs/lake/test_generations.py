@@ -23,6 +23,7 @@ from spark_jobs.exceptions import InputError
 from spark_jobs.lake.binding import Binding
 from spark_jobs.lake.catalogue import GENERATION_PROPERTY, SCOPE_PROPERTY
 from spark_jobs.lake.digest import DataVersion
+from spark_jobs.lake.foresight import Foreseen, foresee
 from spark_jobs.lake.keys import config_json
 from spark_jobs.lake.ledger import Ledger
 from spark_jobs.lake.materialization import Materialization
@@ -310,7 +311,7 @@ def test_an_empty_first_increment_freezes_nothing() -> None:
 
 
 def test_other_settings_leave_a_frozen_table_and_are_told() -> None:
-    """A line says what it is frozen with, what is declared, and the command that computes it anew, of all increments."""
+    """A line says what it is frozen with, what is declared, and which command computes it anew of all increments."""
     lake = ModelLake()
     for values in ([5, 6], [7, 8]):
         lake.land(values)
@@ -329,6 +330,25 @@ def test_other_settings_leave_a_frozen_table_and_are_told() -> None:
     assert other_settings(lake, lake.binding(vocabulary)) == ""
     assert lake.rows["c.vocabulary"] == {0: [4 // 2 * 3]}
     assert lake.rows["c.members"] == {0: [5, 6, 7, 8]}
+
+
+def test_what_a_run_will_change_is_foreseen() -> None:
+    """Increments that come need no word; new settings of a frozen table do, and a threshold that reaches it."""
+    lake = ModelLake()
+    bindings = [lake.binding(made) for made in STEPS]
+    assert foresee(lake, bindings) == Foreseen((), (), ()), "in an empty lake there is nothing to change"
+    for values in ([5, 6], [7, 8]):
+        lake.land(values)
+        lake.run()
+    lake.land([1])
+    assert foresee(lake, bindings) == Foreseen((), (), ())
+    lake.configs["background"] = Factor(factor=3)
+    found = foresee(lake, [lake.binding(made) for made in STEPS])
+    assert found.thawed == found.renumbered == ()
+    assert [table for table, _ in found.frozen] == ["c.background"] and "declared: 3" in found.frozen[0][1]
+    lake.configs["kept"] = Threshold(least=6)
+    found = foresee(lake, [lake.binding(made) for made in STEPS])
+    assert found == Foreseen((), ("c.vocabulary", "c.background"), ("c.packed",))
 
 
 def test_a_corpus_that_was_never_computed_is_not_refrozen() -> None:

@@ -35,6 +35,7 @@ PROPERTY_OF_FACT: Final = {
 }
 GENERATION: Final = "headrace.generation"
 SUCCESSORS: Final = "headrace.successors"
+EXCISES: Final = "headrace.excises"  # in a summary: the snapshot that documents were excised from
 EXCISED: Final = "headrace.excised"  # documents taken out, where maintenance counts them
 
 
@@ -107,9 +108,10 @@ def properties_at(table: Table, snapshot: Snapshot | None) -> dict[str, str]:
     """Give the properties of a table as they were when a snapshot was written.
 
     Its summary says what its rows are and the generation of the packing, which changes whenever an ordinal may mean
-    another row. Compaction says nothing, so its parents are asked; for what nobody says, the table's property holds.
+    another row. For what nobody says, the table's property holds.
     """
-    return {**table.properties, **_own_properties(table, snapshot)}
+    teller = _teller(table, snapshot)
+    return {**table.properties, **_said(teller)}
 
 
 def is_outlived(table: Table, snapshot: Snapshot) -> bool:
@@ -117,19 +119,28 @@ def is_outlived(table: Table, snapshot: Snapshot) -> bool:
 
     So it is with snapshots that were written before the summary held all facts.
     """
-    own = _own_properties(table, snapshot)
+    own = _said(_teller(table, snapshot))
     return own.keys() == {GENERATION} and own[GENERATION] != table.properties.get(GENERATION)
 
 
-def _own_properties(table: Table, snapshot: Snapshot | None) -> dict[str, str]:
-    """What summaries say of a snapshot's rows."""
-    names = (*PROPERTY_OF_FACT.values(), GENERATION)
-    while snapshot is not None and snapshot.summary is not None:
-        said = snapshot.summary.additional_properties
-        if snapshot.summary.operation != Operation.REPLACE or GENERATION in said or snapshot.parent_snapshot_id is None:
-            return {name: said[name] for name in names if name in said}
-        snapshot = table.snapshot_by_id(snapshot.parent_snapshot_id)
-    return {}
+def _said(snapshot: Snapshot | None) -> dict[str, str]:
+    """What a summary says of the rows."""
+    said = snapshot.summary.additional_properties if snapshot is not None and snapshot.summary is not None else {}
+    return {name: said[name] for name in (*PROPERTY_OF_FACT.values(), GENERATION) if name in said}
+
+
+def _teller(table: Table, snapshot: Snapshot | None) -> Snapshot | None:
+    """Give the snapshot that tells what the rows of one are; None if expiry has taken it.
+
+    Compaction says nothing, so what it compacted is asked; so is what documents were excised from, where need be.
+    """
+    while snapshot is not None and snapshot.summary is not None and GENERATION not in _said(snapshot):
+        upkeep = snapshot.summary.operation == Operation.REPLACE or EXCISES in snapshot.summary.additional_properties
+        if not upkeep:
+            return snapshot
+        parent = snapshot.parent_snapshot_id
+        snapshot = table.snapshot_by_id(parent) if parent is not None else None
+    return snapshot
 
 
 def index_snapshot(table: Table, identifier: str, snapshot: Snapshot) -> tuple[OrdinalRun, ...]:
@@ -215,6 +226,17 @@ def open_source(catalogue: Catalog, name: str, pin: Pin, window: WindowFacts) ->
             raise SourceChangedError(
                 f"{where} has no snapshot {pin.snapshot_id} any more, its tag was removed; create a new blend"
             )
+    if snapshot is None or _teller(table, snapshot) is not None:  # else the blend alone knows what it pinned
+        _require_same(table, snapshot, where, pin, window)
+    return table, snapshot
+
+
+def _require_same(table: Table, snapshot: Snapshot | None, where: str, pin: Pin, window: WindowFacts) -> None:
+    """Check that a snapshot is of the generation that the blend pinned, and a row what it was made for.
+
+    Raises:
+        SourceChangedError: names the property that differs.
+    """
     generation = properties_at(table, snapshot).get(GENERATION, "")
     if generation != pin.generation:
         at = f"at snapshot {pin.snapshot_id}" if pin.snapshot_id is not None else "now"
@@ -222,17 +244,8 @@ def open_source(catalogue: Catalog, name: str, pin: Pin, window: WindowFacts) ->
             f"{where} is generation {generation} {at}, the blend pinned {pin.generation}: it was packed again; create "
             "a new blend"
         )
-    if snapshot is None or not is_outlived(table, snapshot):  # else the blend alone knows, and its generation is right
-        _require_facts(table, snapshot, where, pin, window)
-    return table, snapshot
-
-
-def _require_facts(table: Table, snapshot: Snapshot | None, where: str, pin: Pin, window: WindowFacts) -> None:
-    """Check that a row is what the blend was made for.
-
-    Raises:
-        SourceChangedError: names the property that differs.
-    """
+    if snapshot is not None and is_outlived(table, snapshot):  # the blend alone knows, and its generation is right
+        return
     try:
         facts = read_window_facts(table, pin.table, snapshot)
     except PackedTableError as error:

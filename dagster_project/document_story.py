@@ -112,7 +112,12 @@ def excision_findings(catalogue: Catalog, document: FoundDocument, witnesses: It
         for row in excisions_of(catalogue, doc_id):
             where = "every packed table" if row["table"] is None else row["table"]
             when = row["recorded_at"].astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-            facts = {**row, "doc_id": doc_id, "recorded_at": row["recorded_at"].isoformat()}
+            facts = {
+                "doc_id": doc_id,
+                "out_of": row["table"],
+                "run_id": row["run_id"],
+                "at": row["recorded_at"].isoformat(),
+            }
             said = f"taken out of {where} on {when} by {row['run_id']}"
             if doc_id == document.doc_id:
                 yield Finding(EXCISIONS, "excised", said, facts)

@@ -51,11 +51,12 @@ from spark_jobs.lake.tables import Check, Table
 from spark_jobs.lake.write import Target, Written, discard, publish, require_passed, write_to_branch
 from spark_jobs.packing.excision import excise_windows
 from spark_jobs.packing.generations import (
-    FACTS,
+    EXCISES,
     SUCCESSORS_PROPERTY,
     ServedHead,
     properties_at,
     served_heads,
+    stamp,
     successors,
     with_successor,
 )
@@ -226,8 +227,8 @@ def _rewrite(lake: Lake, identifier: str, holding: _Holding, count: int) -> Succ
     predicate = " OR ".join(f"(ordinal >= {run.start}L AND ordinal < {run.end}L)" for run in runs)
     declared = excised_table(facts.dataset, facts.window_tokens)
     target = Target(identifier, declared, Place("", predicate, predicate), laid_out=True)
-    summary = {"headrace.step": "excise", "headrace.run-id": lake.run_id, "headrace.excises": str(base)}
-    summary |= {name: properties[name] for name in FACTS if name in properties}
+    summary = {"headrace.step": "excise", "headrace.run-id": lake.run_id, EXCISES: str(base)}
+    summary |= stamp(table, head.snapshot)
     change = functools.partial(
         excise_windows,
         doc_ids=sorted(holding.doc_ids),

@@ -22,6 +22,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 from spark_jobs.lake.catalogue import GENERATION_PROPERTY
 
 SUCCESSORS_PROPERTY = "headrace.successors"
+EXCISES = "headrace.excises"  # in a summary: the snapshot that documents were excised from
 FACTS = (
     "headrace.window-tokens",
     "headrace.tokenizer-sha256",
@@ -93,31 +94,39 @@ def with_successor(table: IcebergTable, head: ServedHead, successor: int) -> dic
 
 
 def properties_at(table: IcebergTable, snapshot: Snapshot) -> dict[str, str]:
-    """Properties of the table as they were when a snapshot was written, as far as its summary says them.
+    """Properties of the table as they were when a snapshot was written; the present ones for what nobody says."""
+    return {**table.properties, **stamp(table, snapshot)}
 
-    Compaction says nothing, so its parents are asked; for what nobody says, the table's property holds.
+
+def stamp(table: IcebergTable, snapshot: Snapshot) -> dict[str, str]:
+    """What its summary says of a snapshot's rows and generation, for a successor to say it too.
+
+    Compaction says nothing, so what it compacted is asked; if expiry has taken that, nobody knows the generation.
     """
     asked: Snapshot | None = snapshot
     while asked is not None and asked.summary is not None:
         said = asked.summary.additional_properties
-        if asked.summary.operation != Operation.REPLACE or GENERATION_PROPERTY in said:
-            return {**table.properties, **{name: said[name] for name in FACTS if name in said}}
+        upkeep = asked.summary.operation == Operation.REPLACE or EXCISES in said
+        if GENERATION_PROPERTY in said or not upkeep:
+            known = {name: said[name] for name in FACTS if name in said}
+            return {GENERATION_PROPERTY: table.properties.get(GENERATION_PROPERTY, ""), **known}
         parent = asked.parent_snapshot_id
         asked = table.snapshot_by_id(parent) if parent is not None else None
-    return dict(table.properties)
+    return {}
 
 
-def _generation(table: IcebergTable, snapshot: Snapshot) -> str:
-    return properties_at(table, snapshot).get(GENERATION_PROPERTY, "")
+def _generation(table: IcebergTable, snapshot: Snapshot) -> str | None:
+    return stamp(table, snapshot).get(GENERATION_PROPERTY)
 
 
 def _same_rows(table: IcebergTable, head: Snapshot) -> list[int]:
-    """Ids from a snapshot down to the first of its generation, or to where expiry has cut the chain."""
+    """Ids from a snapshot down to the first of its generation, or to where nobody knows it any more."""
     generation = _generation(table, head)
-    found = []
-    snapshot: Snapshot | None = head
-    while snapshot is not None and _generation(table, snapshot) == generation:
-        found.append(snapshot.snapshot_id)
-        parent = snapshot.parent_snapshot_id
-        snapshot = table.snapshot_by_id(parent) if parent is not None else None
+    found = [head.snapshot_id]
+    while generation is not None and head.parent_snapshot_id is not None:
+        parent = table.snapshot_by_id(head.parent_snapshot_id)
+        if parent is None or _generation(table, parent) != generation:
+            break
+        found.append(parent.snapshot_id)
+        head = parent
     return found

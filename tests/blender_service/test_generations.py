@@ -67,6 +67,24 @@ def test_snapshots_that_tell_their_generation_alone_are_served(lake: Catalog) ->
         blend_of(lake, SourceSpec(table.identifier, snapshot=str(pinned)))
 
 
+def test_a_snapshot_of_upkeep_is_what_it_was_made_from(lake: Catalog) -> None:
+    """Its summary says nothing; what it was made from does, and if that has expired, the blend alone knows."""
+    table = create_packed(lake, "main.packed_code_16").repack(30, seed=1, generation="a")
+    before = head(table.table)
+    data = to_arrow(table.rows, 0, 0, table.table.schema())
+    table.table.overwrite(data, snapshot_properties={"headrace.excises": str(before)})
+    blend = blend_of(lake, SourceSpec(table.identifier))
+    assert blend.sources[0].generation == "a"
+    rows = served(lake, blend, 30)
+    table.repack(30, seed=2, generation="b", tokenizer_sha256=OTHER_TOKENIZER)
+    assert served(lake, blend, 30) == rows
+    for snapshot in table.table.snapshots():
+        if snapshot.snapshot_id not in (head(table.table), int(blend.sources[0].snapshot_id or 0)):
+            table.table.maintenance.expire_snapshots().by_id(snapshot.snapshot_id).commit()
+    assert table.table.snapshot_by_id(before) is None
+    assert served(lake, blend, 30) == rows
+
+
 def test_each_generation_is_served_from_its_own_successor(lake: Catalog) -> None:
     """A successor made of another generation is refused; the right ones are served, both at once."""
     table = create_packed(lake, "main.packed_code_16").repack(30, seed=1, generation="a")

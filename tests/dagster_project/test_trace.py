@@ -174,6 +174,7 @@ def test_windows_of_an_older_generation_are_found(tmp_path: Path, capfd: Said, m
     for name, value in made.environment.items():
         monkeypatch.setenv(name, value)
     table = made.catalogue.load_table(PACKED)
+    table.overwrite(table.scan().to_arrow(), snapshot_properties={"headrace.generation": "first"})
     pinned = table.current_snapshot()
     assert pinned is not None
     Blender(made.catalogue).create(BlendSpec((SourceSpec(PACKED),), seed=1, name="running"))

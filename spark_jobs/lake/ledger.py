@@ -149,14 +149,18 @@ class Ledger:
         if missing:
             self.record(missing)
 
-    def forget(self, identifiers: Collection[str]) -> None:
-        """Have all places of some tables computed anew, in one commit: called by a writer under their leases.
+    def forget(self, identifiers: Collection[str], since: int = 0) -> None:
+        """Have increments of some tables computed anew, in one commit: called by a writer under their leases.
 
-        Readers see the rows that are there until then. Of a table with increments, the first one that is computed takes
-        all others away.
+        Readers see the rows that are there until then. The first increment that is computed takes all later ones away.
+
+        Args:
+            identifiers: the tables.
+            since: first increment that counts no more.
         """
         self.settle(identifiers)
-        rows = [forgotten(row) for identifier in identifiers for row in self.places(identifier).values()]
+        increments = (row for table in identifiers for number, row in self.increments(table).items() if number >= since)
+        rows = [forgotten(row) for row in increments]
         if rows:
             self.record(rows)
 

@@ -33,7 +33,7 @@ from spark_jobs.lake.keys import config_json
 from spark_jobs.lake.lease import WAIT_SECONDS, table_leases
 from spark_jobs.lake.ledger import Ledger
 from spark_jobs.lake.materialization import Materialization
-from spark_jobs.lake.plan import Task, other_settings, tasks
+from spark_jobs.lake.plan import Task, other_settings, outgrown, tasks
 from spark_jobs.lake.provenance import git_commit
 from spark_jobs.lake.reads import frames, snapshots_of
 from spark_jobs.lake.write import (
@@ -105,11 +105,14 @@ def materialize(lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
 
 def _materialize(lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
     lake.ledger.refresh()
-    if next(tasks(lake.ledger, binding), None) is None:
+    if outgrown(lake.ledger, binding) is None and next(tasks(lake.ledger, binding), None) is None:
         return _outcomes(lake, binding, [], {}, 0.0)
     with table_leases(lake.catalogue, list(binding.tables), lake.wait_seconds):
         lake.ledger.refresh()
         lake.ledger.settle(binding.tables)
+        since = outgrown(lake.ledger, binding)
+        if since is not None:
+            lake.ledger.forget(binding.tables, since)
         computed: list[str] = []
         checks: dict[str, tuple[CheckResult, ...]] = {}
         started = time.monotonic()

@@ -57,6 +57,20 @@ def tasks(ledger: Ledger, binding: Binding) -> Iterator[Task]:
         yield from _increment_tasks(ledger, binding)
 
 
+def outgrown(ledger: Ledger, binding: Binding) -> int | None:
+    """The increment from which on a table is to be forgotten, because it has more than there are in what it follows.
+
+    So it is where that began a new generation, or was rolled back. Rows with ordinals are numbered anew from the start.
+    """
+    step = binding.step
+    if step.scope not in (Scope.INCREMENT, Scope.HISTORY) or step.discover is not None or binding.clock is None:
+        return None
+    last = max(ledger.increments(binding.clock), default=None)
+    if last is None or binding.only is not None or not _has_later(ledger, binding, last):
+        return None
+    return 0 if step.numbered else last
+
+
 def _increment_tasks(ledger: Ledger, binding: Binding) -> Iterator[Task]:
     if binding.only is not None and binding.clock is None:
         yield from _task(ledger, binding, Place.increment(binding.only), binding.only)

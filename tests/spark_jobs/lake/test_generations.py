@@ -27,7 +27,7 @@ from spark_jobs.lake.foresight import Foreseen, foresee
 from spark_jobs.lake.keys import config_json
 from spark_jobs.lake.ledger import Ledger
 from spark_jobs.lake.materialization import Materialization
-from spark_jobs.lake.plan import Task, other_settings, tasks
+from spark_jobs.lake.plan import Task, other_settings, outgrown, tasks
 from spark_jobs.lake.reads import snapshots_of, taken_increments
 from spark_jobs.lake.refreeze import refrozen_tables
 from spark_jobs.lake.tables import Column, Table
@@ -112,7 +112,13 @@ def packed(firsts: Rows, base: int) -> list[int]:
     return [1000 * (base + at) + n for at, n in enumerate(_numbers(firsts))]
 
 
-STEPS = (kept, increments, members, vocabulary, bags, background, firsts, packed)
+@_made("copies", Scope.INCREMENT)
+def copies(bags: Rows) -> list[int]:
+    """A table of a user's, in a namespace of its own."""
+    return _numbers(bags)
+
+
+STEPS = (kept, increments, members, vocabulary, bags, background, firsts, packed, copies)
 
 
 class ModelLake(Ledger):
@@ -156,16 +162,16 @@ class ModelLake(Ledger):
             self._places.pop(row.table, None)
 
     def binding(self, made: Step) -> Binding:
-        """A step in its namespace; only `kept` is of the dataset."""
-        of_dataset = made.name == "kept"
+        """A step in its namespace: `kept` is of the dataset, `copies` of a user."""
+        namespace = {"kept": "d", "copies": "u"}.get(made.name, "c")
         inputs: dict[str, Any] = {name: f"c.{name}" for name in made.inputs}
         if "numbers" in inputs:
-            inputs["numbers"] = "d.numbers" if of_dataset else ("d.numbers",)
+            inputs["numbers"] = "d.numbers" if namespace == "d" else ("d.numbers",)
         if "kept" in inputs:
             inputs["kept"] = ("d.kept",)
         config = self.configs.get(made.name) or made.config()
-        clock = "d.numbers" if of_dataset else "c.increments"
-        return Binding(made, "d" if of_dataset else "c", inputs, config, clock=clock)
+        clock = {"d": "d.numbers", "u": "c.bags"}.get(namespace, "c.increments")
+        return Binding(made, namespace, inputs, config, clock=clock)
 
     def land(self, values: list[int]) -> None:
         """Seal an increment of the dataset."""
@@ -176,6 +182,9 @@ class ModelLake(Ledger):
         """Bring the first steps up to date; the others are as a kill left them."""
         for made in STEPS[:upto]:
             binding = self.binding(made)
+            since = outgrown(self, binding)
+            if since is not None:
+                self.forget(binding.tables, since)
             for task in tasks(self, binding):
                 self._compute(binding, task)
 

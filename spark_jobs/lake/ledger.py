@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -105,6 +105,11 @@ class Ledger:
         Raises:
             TableMismatchError: somebody else wrote the table, so what it holds is not known.
         """
+        found = self._standing(identifier)
+        return {place: row for place, row in found.items() if not row.is_forgotten}
+
+    def _standing(self, identifier: str) -> dict[str, Materialization]:
+        """Facts of all rows that the table holds by place, also of those that are to be computed anew."""
         if identifier not in self._places:
             table = self.table(identifier)
             if table is None or table.current_snapshot() is None:
@@ -112,8 +117,8 @@ class Ledger:
             rows = self._known(identifier, table)
             found = valid_rows(table, rows)
             refuse_foreign(identifier, table, rows, found)
-            self._places[identifier] = {place: row for place, row in found.items() if not row.is_forgotten}
-        return dict(self._places[identifier])
+            self._places[identifier] = found
+        return self._places[identifier]
 
     def _known(self, identifier: str, table: IcebergTable) -> list[Materialization]:
         """Rows of one table, with the one that a crash kept from being recorded."""
@@ -129,8 +134,11 @@ class Ledger:
 
     def increments(self, identifier: str) -> dict[int, Materialization]:
         """Valid facts of a table by increment, ascending."""
-        rows = self.places(identifier)
-        return {int(place): rows[place] for place in sorted(rows, key=_order) if place.isdigit()}
+        return _by_increment(self.places(identifier))
+
+    def increments_there(self, identifier: str) -> dict[int, Materialization]:
+        """The same of all increments whose rows the table holds, also of those that are to be computed anew."""
+        return _by_increment(self._standing(identifier))
 
     def settle(self, identifiers: Iterable[str]) -> None:
         """Write down what only the tables' present state tells, before it changes: called by a writer under its lease.
@@ -181,6 +189,10 @@ class Ledger:
         snapshot = table.current_snapshot()
         if snapshot is not None and snapshot.parent_snapshot_id == self._snapshot_id:
             self._snapshot_id = snapshot.snapshot_id  # nobody wrote in between: all rows are known
+
+
+def _by_increment(rows: Mapping[str, Materialization]) -> dict[int, Materialization]:
+    return {int(place): rows[place] for place in sorted(rows, key=_order) if place.isdigit()}
 
 
 def _order(place: str) -> tuple[int, str]:

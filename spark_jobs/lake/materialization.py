@@ -63,7 +63,7 @@ class Materialization:
 
 def forgotten(row: Materialization) -> Materialization:
     """The row that says that another one's place is to be computed anew, though its rows are still there."""
-    return dataclasses.replace(row, step_key=FORGOTTEN, inputs={})
+    return dataclasses.replace(row, step_key=FORGOTTEN)
 
 
 def withdrawn(row: Materialization) -> Materialization:

@@ -166,7 +166,7 @@ def excise(lake: Lake, identifier: str, doc_ids: Collection[str], pinned: Collec
         found = Excised(identifier, tuple(sorted(frozenset().union(*(holding.doc_ids for holding in holdings)))))
         for number, holding in enumerate(holdings):
             later = frozenset().union(*(other.doc_ids for other in holdings[number + 1 :]))
-            done = _rewrite(lake, identifier, holding, len(holding.doc_ids - later))
+            done = _succeed(lake, identifier, holding, len(holding.doc_ids - later))
             if holding.head.is_main:
                 own = {name: value for name, value in vars(done).items() if name != "generation"}
                 found = replace(found, **own)
@@ -203,8 +203,8 @@ def _left(identifier: str, table: IcebergTable, wanted: frozenset[str]) -> Itera
                 )
 
 
-def _rewrite(lake: Lake, identifier: str, holding: _Holding, count: int) -> Succeeded:
-    """Rewrite some files of a served snapshot without some documents, and publish its successor.
+def _succeed(lake: Lake, identifier: str, holding: _Holding, count: int) -> Succeeded:
+    """Give a served snapshot a successor without some documents.
 
     Args:
         lake: where the table is.
@@ -212,49 +212,13 @@ def _rewrite(lake: Lake, identifier: str, holding: _Holding, count: int) -> Succ
         holding: the snapshot, with what it holds of the documents.
         count: documents that are out of the table after this.
     """
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
     started = time.monotonic()
-    head, runs = holding.head, holding.runs
+    head = holding.head
     table = lake.catalogue.load_table(identifier)
-    facts = packed_facts(identifier, table)
     lake.ledger.refresh()
     lake.ledger.settle([identifier])
-    before = lake.ledger.increments(identifier)
-    base = head.snapshot.snapshot_id
-    properties = properties_at(table, head.snapshot)
-    predicate = " OR ".join(f"(ordinal >= {run.start}L AND ordinal < {run.end}L)" for run in runs)
-    declared = excised_table(facts.dataset, facts.window_tokens)
-    target = Target(identifier, declared, Place("", predicate, predicate), laid_out=True)
-    summary = {"headrace.step": "excise", "headrace.run-id": lake.run_id, EXCISES: str(base)}
-    summary |= stamp(table, head.snapshot)
-    change = functools.partial(
-        excise_windows,
-        doc_ids=sorted(holding.doc_ids),
-        window_tokens=facts.window_tokens,
-        padding_id=int(properties["headrace.padding-id"]),
-    )
-    spark = lake.session()
-    written: Written | None = None
-    versions: dict[int, DataVersion] = {}
-    try:
-        rows = spark.read.option("versionAsOf", str(base)).table(spark_identifier(identifier)).where(predicate)
-        written = write_to_branch(
-            spark, lake.catalogue, table, target, _rewritten(rows, runs, change), summary, base=head.snapshot
-        )
-        require_passed(written)
-        ordinal_runs(identifier, lake.catalogue.load_table(identifier), written.snapshot_id)
-        if head.is_main:
-            versions = _versions(spark, identifier, written, declared, predicate, before)
-    except (PySparkException, Py4JError, OSError) as error:
-        if written is not None:
-            discard(lake.catalogue, written)
-        raise StepRunError(f"{identifier}: {failure_line(error)}") from error
-    except Exception:  # whatever it is, what was written must not stay
-        if written is not None:
-            discard(lake.catalogue, written)
-        raise
+    before = lake.ledger.increments_there(identifier) if head.is_main else {}
+    written, versions = _rewrite(lake, identifier, table, holding, before)
     changed = {
         SUCCESSORS_PROPERTY: json.dumps(with_successor(table, head, written.snapshot_id)),
         EXCISED_PROPERTY: str(int(table.properties.get(EXCISED_PROPERTY, "0")) + count),
@@ -274,14 +238,57 @@ def _rewrite(lake: Lake, identifier: str, holding: _Holding, count: int) -> Succ
     else:
         _publish_aside(lake.catalogue, written, head, changed)
     return Succeeded(
-        properties.get(GENERATION_PROPERTY, ""),
+        properties_at(table, head.snapshot).get(GENERATION_PROPERTY, ""),
         holding.ordinals,
         holding.token_count,
-        files_rewritten=len(runs),
+        files_rewritten=len(holding.runs),
         rows_rewritten=written.row_count,
-        old_snapshot_id=base,
+        old_snapshot_id=head.snapshot.snapshot_id,
         new_snapshot_id=written.snapshot_id,
     )
+
+
+def _rewrite(
+    lake: Lake, identifier: str, table: IcebergTable, holding: _Holding, before: Mapping[int, Materialization]
+) -> tuple[Written, dict[int, DataVersion]]:
+    """Write the files of a snapshot that hold documents again without them, to a branch, audited.
+
+    Returns:
+        What was written, and the data versions after it of the increments in `before`.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    facts = packed_facts(identifier, table)
+    base = holding.head.snapshot
+    predicate = " OR ".join(f"(ordinal >= {run.start}L AND ordinal < {run.end}L)" for run in holding.runs)
+    declared = excised_table(facts.dataset, facts.window_tokens)
+    target = Target(identifier, declared, Place("", predicate, predicate), laid_out=True)
+    own = {"headrace.step": "excise", "headrace.run-id": lake.run_id, EXCISES: str(base.snapshot_id)}
+    change = functools.partial(
+        excise_windows,
+        doc_ids=sorted(holding.doc_ids),
+        window_tokens=facts.window_tokens,
+        padding_id=int(properties_at(table, base)["headrace.padding-id"]),
+    )
+    spark = lake.session()
+    written: Written | None = None
+    try:
+        pinned = spark.read.option("versionAsOf", str(base.snapshot_id)).table(spark_identifier(identifier))
+        frame = _rewritten(pinned.where(predicate), holding.runs, change)
+        written = write_to_branch(spark, lake.catalogue, table, target, frame, {**own, **stamp(table, base)}, base=base)
+        require_passed(written)
+        ordinal_runs(identifier, lake.catalogue.load_table(identifier), written.snapshot_id)
+        versions = _versions(spark, identifier, written, declared, predicate, before) if before else {}
+    except (PySparkException, Py4JError, OSError) as error:
+        if written is not None:
+            discard(lake.catalogue, written)
+        raise StepRunError(f"{identifier}: {failure_line(error)}") from error
+    except Exception:  # whatever it is, what was written must not stay
+        if written is not None:
+            discard(lake.catalogue, written)
+        raise
+    return written, versions
 
 
 def _publish_aside(catalogue: Catalog, written: Written, head: ServedHead, properties: Mapping[str, str]) -> None:

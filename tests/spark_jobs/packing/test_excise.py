@@ -354,6 +354,15 @@ def test_no_generation_serves_an_excised_document(
     third = excise(lake, TABLE, [names[2]])
     assert len(third.left) == 1 and "branch work still has them" in third.left[0]
 
+    lake.ledger.forget([TABLE])  # as refreeze does
+    assert excise(lake, TABLE, [names[3]]).doc_ids == (names[3],)
+    pack(lake, tmp_path, seed=1, increment=0, version=5)
+    assert len(rows(catalogue)) < len(before[list(before)[-1]]), "the first increment that is packed takes others away"
+    for blend_id, count in blends.items():
+        assert not {doc_id for parts in served(catalogue, blend_id, count).values() for doc_id, _ in parts} & set(
+            names[:4]
+        )
+
 
 def test_excisions_are_listed_once(lake_at: LakeAt, tmp_path: Path) -> None:
     """For one table or for all; what is out of all is not listed again for one."""

@@ -37,6 +37,8 @@ def foresee(ledger: Ledger, bindings: Iterable[Binding]) -> Foreseen:
     again: dict[str, set[str]] = {}
     frozen, thawed, renumbered = [], [], []
     for binding in bindings:
+        if _is_refused(ledger, binding):
+            continue
         places = _computed_again(ledger, binding, again)
         again.update(dict.fromkeys(binding.tables, places))
         if binding.step.scope is Scope.FROZEN:
@@ -48,6 +50,16 @@ def foresee(ledger: Ledger, bindings: Iterable[Binding]) -> Foreseen:
         elif binding.step.numbered and places:
             renumbered.append(binding.tables[0])
     return Foreseen(tuple(frozen), tuple(thawed), tuple(renumbered))
+
+
+def _is_refused(ledger: Ledger, binding: Binding) -> bool:
+    """Whether a table cannot be told of because somebody else wrote it; the run says so when it comes to it."""
+    try:
+        for table in binding.tables:
+            ledger.places(table)
+    except SparkJobsError:
+        return True
+    return False
 
 
 def _computed_again(ledger: Ledger, binding: Binding, again: dict[str, set[str]]) -> set[str]:

@@ -3,6 +3,7 @@
     dataset    arrivals, documents, texts, verdicts
     corpus     members, exact_duplicates, bags, components, repository_containments, repository_removals, removals,
                survivors, ordered, tokens, packed_*
+    system     excisions
 
 A step that has not looked at the document (it went before, or the table was not made yet) says nothing, but for the
 first of them that should have: that finding tells which command makes the table.
@@ -11,8 +12,9 @@ first of them that should have: that finding tells which command makes the table
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,7 @@ from pyiceberg.expressions import And, EqualTo, In
 from dagster_project.corpus_facts import CorpusFacts
 from dagster_project.document_lookup import FoundDocument, members_named, other_revisions
 from dagster_project.neighbours import removed_of
+from spark_jobs.lake.excisions import EXCISIONS, excisions_of
 from spark_jobs.lake.lookups import read_columns, read_rows
 
 
@@ -103,6 +106,26 @@ def corpus_findings(
         return [*findings, Finding(corpus.own("survivors"), "gone", "it does not go on")], witness
     findings.append(Finding(corpus.own("survivors"), "survivor", "it goes on"))
     return [*findings, *_after(catalogue, corpus, document, increment)], witness
+
+
+def excision_findings(catalogue: Catalog, document: FoundDocument, witnesses: Iterable[str]) -> Iterator[Finding]:
+    """That it was taken out of packed tables, or that a kept one was for which it was removed: when, and by whom."""
+    for doc_id in dict.fromkeys((document.doc_id, *witnesses)):
+        for row in excisions_of(catalogue, doc_id):
+            where = "every packed table" if row["table"] is None else row["table"]
+            when = row["recorded_at"].astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+            facts = {
+                "doc_id": doc_id,
+                "out_of": row["table"],
+                "run_id": row["run_id"],
+                "at": row["recorded_at"].isoformat(),
+            }
+            said = f"taken out of {where} on {when} by {row['run_id']}"
+            if doc_id == document.doc_id:
+                yield Finding(EXCISIONS, "excised", said, facts)
+            else:
+                said = f"its witness {doc_id} was {said}; it stays removed, excise --with-duplicates takes it too"
+                yield Finding(EXCISIONS, "witness_excised", said, facts)
 
 
 def _missing(table: str) -> Finding:
@@ -393,6 +416,8 @@ def _windows(catalogue: Catalog, table: str, doc_id: str, increment: int) -> Fin
         ordinals = sorted({int(ordinal) for ordinal in _holding(rows, doc_id)})
     if rows is None or not len(rows):
         return _missing(table)
+    if not ordinals and any(row["table"] in (None, table) for row in excisions_of(catalogue, doc_id)):
+        return Finding(table, "excised", f"in no window of increment {increment}: it was excised", {"ordinals": []})
     if not ordinals:
         return Finding(table, "absent", f"in no window of increment {increment}", {"ordinals": []})
     listed = ", ".join(map(str, ordinals[:10])) + (" ..." if len(ordinals) > 10 else "")

@@ -22,13 +22,14 @@ what datasets and corpora consist of.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from dagster_project.exceptions import DagsterProjectError, DefinitionError
 from dagster_project.metadata import Samples, definition_metadata, kept_metadata, materialization_metadata, shown_rows
@@ -174,6 +175,13 @@ def _source(given: Source | Sequence[str]) -> Source:
 
 # Declared partitions by table: a partition of one table reads the same partition of an input declared alike.
 _PARTITIONED: dict[str, tuple[Table, dg.PartitionsDefinition[str]]] = {}
+# Declared steps by table, as they run without a run config: what a run will change is told from them.
+_BINDINGS: dict[str, Binding] = {}
+
+
+def declared_bindings(tables: Iterable[str]) -> list[Binding]:
+    """The steps behind some tables, each once; partitioned ones, and those that need a run config, are left out."""
+    return list({id(one): one for table in tables if (one := _BINDINGS.get(table)) is not None}.values())
 
 
 @dataclass(frozen=True)
@@ -213,6 +221,13 @@ class _Asset:
     def build(self) -> dg.AssetsDefinition:
         """The definition."""
         fields = config_fields(self.config, self.step.config)
+        for identifier in self.tables:
+            _BINDINGS.pop(identifier, None)
+        with contextlib.suppress(ValidationError, DeclarationError):
+            config = self.config or self.step.config()
+            if self.partitions_def is None:
+                bound = Binding(self.step, self.namespace, self.inputs, config, clock=self.clock)
+                _BINDINGS.update(dict.fromkeys(self.tables, bound))
 
         def compute(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
             yield from self._run(context)

@@ -11,7 +11,7 @@ input holds
     INCREMENT   the rows of increment n alone
     HISTORY     the rows of increments 0..n, with the column `increment`; of an own table (a parameter of its name)
                 those of 0..n-1
-    FROZEN      the rows of increment 0, once
+    FROZEN      the rows of the first increment in which the first input has any; again only where these change
     INTAKE      the rows of all increments of the inputs that no earlier increment of the own table took in
     WHOLE       all rows (tables without increments)
 

@@ -138,17 +138,34 @@ def list_corpora(as_json: bool) -> None:
 
 @corpus.command("refreeze")
 @click.argument("name")
-@click.confirmation_option(prompt="The next run trains a new tokenizer and packs everything anew. Go on?")
-def refreeze(name: str) -> None:
-    """Start a new generation: the tokenizer, computed once, is forgotten, and the next run makes another."""
+@click.option("--yes", is_flag=True, help="do not ask")
+def refreeze(name: str, yes: bool) -> None:
+    """Start a new generation, whose vocabulary, tokenizer and other frozen tables see all increments there are.
+
+    The next run takes everything in anew, as one increment. What blends have pinned is served as before.
+    """
+    from dagster_project.document_windows import packed_tables
+    from dagster_project.standing_blends import say_standing, standing_blends
+    from spark_jobs.lake.materialize import Lake
+    from spark_jobs.lake.refreeze import corpus_tables, refrozen_tables
+    from spark_jobs.lake.refreeze import refreeze as forget
+    from spark_jobs.lake.session import start_session
+
     if name not in [declared["name"] for _, declared in declarations(_CORPUS)]:
         raise CommandError(f"corpus {name} is not declared; `headrace corpus list` shows those that are")
-    catalogue = open_catalogue(load_settings())
-    table = f"{name}.tokenizer"
-    if not catalogue.table_exists(table):
-        raise CommandError(f"{table} has not been materialized, so nothing is frozen; run `headrace run {name}`")
-    catalogue.drop_table(table)
-    click.echo(f"forgot {table}. Next: headrace run {name}")
+    settings = load_settings()
+    catalogue = open_catalogue(settings)
+    lake = Lake(catalogue, Ledger(catalogue), lambda: start_session(settings))
+    lake.ledger.refresh()
+    refrozen_tables(lake.ledger, name, corpus_tables(catalogue, name))
+    packed = [table for table in packed_tables(catalogue) if table.startswith(f"{name}.")]
+    for table, blends in standing_blends(catalogue, packed).items():
+        if blends:
+            click.echo(f"{table}: {say_standing(blends)}")
+    if not yes:
+        click.confirm("The next run computes the corpus anew, of all increments there are. Go on?", abort=True)
+    chosen = forget(lake, name)
+    click.echo(f"{len(chosen)} tables of {name} are to be computed anew. Next: headrace run {name}")
 
 
 @corpus.command("supersede")

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
@@ -24,6 +25,7 @@ from pyiceberg.expressions import And, EqualTo, In, IsNull, Or, StartsWith
 from spark_jobs.lake.binding import Binding
 from spark_jobs.lake.catalogue import SCOPE_PROPERTY, ensure_table, load_table, spark_identifier
 from spark_jobs.lake.ledger import Ledger
+from spark_jobs.lake.lookups import read_rows
 from spark_jobs.lake.reads import Read, Reads, is_path
 from spark_jobs.lake.tables import Column, Table
 
@@ -91,6 +93,12 @@ def withdraw_excisions(catalogue: Catalog, table: str, doc_ids: Collection[str],
     if doc_ids:
         condition = And(EqualTo("table", table), StartsWith("run_id", run_prefix), In(_DOC_ID, set(doc_ids)))
         catalogue.load_table(EXCISIONS).delete(condition)
+
+
+def excisions_of(catalogue: Catalog, doc_id: str) -> list[dict[str, Any]]:
+    """What the list says of one document, the oldest first: table, run_id and recorded_at of each row."""
+    rows = read_rows(catalogue, EXCISIONS, ("table", "run_id", "recorded_at"), EqualTo(_DOC_ID, doc_id))
+    return sorted(rows, key=lambda row: str(row["recorded_at"]))
 
 
 def without_excised(ledger: Ledger, binding: Binding, reads: Reads) -> Reads:

@@ -21,6 +21,7 @@ from dagster_project.document_story import corpus_findings
 from dagster_project.evaluation import evaluate
 from dagster_project.trace import Tracer
 from spark_jobs.lake.catalogue import open_catalogue
+from spark_jobs.lake.excisions import excised_documents
 from spark_jobs.lake.settings import settings_at
 from tests.dagster_project.planted_lake import ALONE, EDITS, PlantedLake, make
 
@@ -448,3 +449,38 @@ def test_tokens_of_a_real_run_lead_back_to_their_bytes(catalogue: Catalog, capfd
     assert b"".join(content[start:end] for start, end, *_ in spans) == content
     for start, end, source_start, source_end in spans:
         assert original[source_start:source_end].replace(b"\r", b"") == content[start:end]
+
+
+def test_excised_documents_are_told_with_their_duplicates(catalogue: Catalog, capfd: Said) -> None:
+    """Duplicates are named with their fate and go along if asked; who was excised, when and by whom is told."""
+    removed = [row for row in rows(catalogue, "small.removals") if row["threshold"] == 0.8]
+    survivors = {row["doc_id"] for row in rows(catalogue, "small.survivors")}
+    one = next(row for row in removed if row["witness_doc_id"] in survivors)
+    witness = one["witness_doc_id"]
+    neighbours = json.loads(printed(capfd, "doc", "duplicates", witness, "--threshold", "0.8", "--json"))["neighbours"]
+    expected = {other["doc_id"]: {"small": other["removed"]} for other in neighbours}
+    for row in rows(catalogue, "small.exact_duplicates"):
+        if row["witness_doc_id"] in expected:
+            expected[row["doc_id"]] = {"small": "exact"}
+    assert one["doc_id"] in expected
+
+    def excise(*arguments: str) -> Any:
+        capfd.readouterr()
+        assert run_command(["excise", "--yes", "--json", *arguments]) == 0
+        return json.loads(capfd.readouterr().out)
+
+    said = excise(witness)
+    assert said["duplicates"] == expected
+    assert said["documents"] == [witness]
+    assert [table["excised"]["doc_ids"] for table in said["tables"]].count([witness]) == 1
+    (own,) = why(capfd, witness)["system.excisions"]
+    assert own["outcome"] == "excised" and "taken out of every packed table on 20" in own["sentence"]
+    assert " by headrace excise by " in own["sentence"]
+    packed = [found for table, found in why(capfd, witness).items() if "packed" in table]
+    assert [finding["outcome"] for found in packed for finding in found] == ["excised"]
+    (theirs,) = why(capfd, one["doc_id"])["system.excisions"]
+    assert theirs["outcome"] == "witness_excised" and witness in theirs["sentence"]
+    assert "it is in no packed table" in printed(capfd, "doc", "windows", witness)
+    said = excise(witness, "--with-duplicates")
+    assert said["documents"] == sorted({witness, *expected})
+    assert excised_documents(catalogue, None) == {witness, *expected}

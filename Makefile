@@ -32,8 +32,8 @@ bench: setup ## the benchmarks, one table each (ARGS=benchmarks/one.py for one)
 bench-blender: setup ## Blender: order, chains of updates, one stream beside raw gRPC, seeks, memory (ARGS= for --part, --peers)
 	@$(PYTHON) benchmarks/bench_blender.py $(ARGS)
 
-bench-dedup: setup ## deduplication: quality against all pairs, speed, scale, kernels and other tools (ARGS= for --part)
-	@$(PYTHON) benchmarks/bench_dedup.py $(ARGS) && $(if $(ARGS),true,$(PYTHON) benchmarks/bench_dedup_kernels.py && $(PYTHON) benchmarks/bench_repositories.py)
+bench-dedup: setup ## deduplication: quality against all pairs, speed, scale, kernels, features and other tools (ARGS= for --part)
+	@$(PYTHON) benchmarks/bench_dedup.py $(ARGS) && $(if $(ARGS),true,for part in dedup_kernels dedup_features repositories; do $(PYTHON) benchmarks/bench_$$part.py || exit 1; done)
 
 lock: setup ## solve requirements.lock again after a change in pyproject.toml (ARGS=--upgrade for newer versions)
 	@$(PYTHON) setup/lock.py $(ARGS)

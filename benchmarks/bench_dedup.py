@@ -1,7 +1,7 @@
 """Deduplication as a whole, on Spark and in a real lake: quality against all pairs, speed, scale, increments.
 
     make bench-dedup                                    everything, on this machine's two cores: about 30 minutes
-    python benchmarks/bench_dedup.py --part quality     one part: quality, speed, boilerplate, increment, chain
+    python benchmarks/bench_dedup.py --part quality     one part: quality, speed, boilerplate, templates, ..
 
 Documents are pieces of RFCs of 2 KB and Python files (benchmarks/dedup_corpora.py). Speed is the slope between two
 sizes, so that Spark's fixed costs per step do not hide it; ratios are of one run. Kernels alone, and other tools, are
@@ -23,12 +23,23 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from dedup_corpora import documents_table, multiplied, near_identical, own_word_each, python_files, rfc_pieces
+from dedup_corpora import (
+    documents_table,
+    multiplied,
+    near_identical,
+    own_word_each,
+    python_files,
+    rfc_pieces,
+    template_pages,
+)
 from dedup_lake import NEAR_STEPS, DedupLake
 from numba import njit, prange
 
+from spark_jobs.dedup.bands import solve_bands
+
 CORES = 2
 _MOST_PAIRS = 1000
+_WIDE_BACKGROUND = {"sample_documents": 10_000}
 
 
 def lake(folder: str, name: str, *increments: pa.Table) -> DedupLake:
@@ -103,15 +114,16 @@ def quality(folder: str) -> Iterator[str]:
             yield f"  kept at {threshold}: {kept_line(made, truth, threshold)}"
 
 
-def brute_force(made: DedupLake) -> dict[frozenset[str], Fraction]:
-    """J of every two documents of the lake with J >= 0.5."""
+def brute_force(made: DedupLake, least: Fraction = Fraction(1, 2)) -> dict[frozenset[str], Fraction]:
+    """J of every two documents of the lake that are at least so similar."""
     bags = made.rows("bags", "doc_id", "token_count", "total_weight", "token_hashes", "units", "levels")
     offsets = np.concatenate([[0], np.cumsum(bags.column("token_count").to_numpy())]).astype(np.int64)
     joined = {name: b"".join(bags.column(name).to_pylist()) for name in ("token_hashes", "units", "levels")}
     weights = np.frombuffer(joined["units"], np.uint8).astype(np.int64) * np.frombuffer(joined["levels"], np.uint8)
     hashes = np.frombuffer(joined["token_hashes"], np.uint64)
     ids = bags.column("doc_id").to_pylist()
-    found, counts = all_similar(offsets, hashes, weights, np.add.reduceat(weights, offsets[:-1]), 1, 2, _MOST_PAIRS)
+    totals = np.add.reduceat(weights, offsets[:-1])
+    found, counts = all_similar(offsets, hashes, weights, totals, least.numerator, least.denominator, _MOST_PAIRS)
     if counts.max(initial=0) == _MOST_PAIRS:
         raise ValueError(f"quality: a document has {_MOST_PAIRS} pairs or more; raise _MOST_PAIRS")
     rows = found[np.arange(_MOST_PAIRS) < counts[:, None]]
@@ -186,9 +198,41 @@ def boilerplate(folder: str, size: int = 200_000, planted: int = 100_000) -> Ite
             gone = sum(one["doc_id"] in ids for one in removed if one["threshold"] == row["threshold"])
             yield (
                 f"  at {row['threshold']}: {len(ids) - gone} of the planted kept, {row['rounds']} rounds, "
-                f"{row['candidate_count']} comparisons, {row['split_bucket_count']} buckets split, recall in these "
-                f"{row['recall_in_split']:.3f}"
+                f"{row['candidate_count']} pairs, {row['kept_count']} of {row['document_count']} in large buckets kept"
             )
+
+
+def templates(folder: str, pages: int = 6_000, strangers: int = 1_500) -> Iterator[str]:
+    """Pages of one template, a twin of every third beside them: what is left of the twins, and the seconds."""
+    twins, originals = template_pages(pages)
+    texts = [*originals, *twins, *rfc_pieces()[:strangers]]
+    timed(lake(folder, "warm-templates", prose(2_000)))
+    plain = timed(lake(folder, "plain-templates", prose(len(texts))))
+    made = lake(folder, "templates", documents_table(texts, "prose", "en"))
+    spent = timed(made)
+    truth = brute_force(made, Fraction(7, 10))
+    for threshold in (0.7, 0.8, 0.9):
+        yield f"  kept at {threshold}: {kept_line(made, truth, threshold)}"
+    yield f"pairs: {spent['pairs']:.1f} s, of {len(texts)} pieces of RFCs {plain['pairs']:.1f} s"
+    yield f"all steps: {spent['sum']:.1f} s and {plain['sum']:.1f} s"
+
+
+def forecast(folder: str) -> Iterator[str]:
+    """Bands, bytes and recall of a document by size of the corpus, solved on backgrounds measured here."""
+    yield f"{'features, threshold':<28}" + "".join(f"{f'10^{power}':>28}" for power in (6, 7, 8, 9, 10))
+    for features in ("words", "word_pairs"):
+        made = lake(folder, f"forecast-{features}", documents_table(rfc_pieces()[::8], "prose", "en"))
+        made.run({"vocabulary": {"features": features}, "bags": {"features": features}, "background": _WIDE_BACKGROUND})
+        rows = made.rows("background", "similarity", "pair_count")
+        counts = np.zeros(1001, np.int64)
+        np.add.at(counts, np.rint(1000 * rows["similarity"].to_numpy()).astype(int), rows["pair_count"].to_numpy())
+        for threshold in (0.7, 0.8):
+            schemes = [solve_bands(counts, 10**power, threshold, 0.9999, 0.3) for power in (6, 7, 8, 9, 10)]
+            cells = [
+                f"{one.bands}x{one.rows} {one.document_bytes / 1000:.1f} KB {one.recall:.4f}".rjust(28)
+                for one in schemes
+            ]
+            yield f"{f'{features}, {threshold}':<28}" + "".join(cells)
 
 
 def increment(folder: str, size: int = 200_000, repeats: int = 3) -> Iterator[str]:
@@ -255,6 +299,8 @@ PARTS: dict[str, Callable[[str], Iterator[str]]] = {
     "quality": quality,
     "speed": speed,
     "boilerplate": boilerplate,
+    "templates": templates,
+    "forecast": forecast,
     "increment": increment,
     "chain": chain,
 }

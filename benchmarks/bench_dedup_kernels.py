@@ -3,22 +3,19 @@
     python benchmarks/bench_dedup_kernels.py [--part PART] [--documents N] [--peer-python PYTHON]
 
 Parts: `kernels`, how fast they are beside their goals; `estimator`, how far signatures are from the similarity that
-they estimate, beside plain ICWS (Ioffe 2010) and datasketch; `shingles`, which of them tell real near-duplicates best;
-`peers`, other deduplicators on the same documents. Prose is RFCs in pieces of 2 KB, code is this environment's Python
-files. Rates are per second of processor time, the best of three where a run is short, so that a busy machine matters
-less. Peers that this environment lacks run in another Python (`--peer-python`, or HEADRACE_PEER_PYTHON); see
-dedup_peers.py.
+they estimate, beside plain ICWS (Ioffe 2010) and datasketch; `peers`, other deduplicators on the same documents. Prose
+is RFCs in pieces of 2 KB, code is this environment's Python files. Rates are per second of processor time, the best of
+three where a run is short, so that a busy machine matters less. Peers that this environment lacks run in another Python
+(`--peer-python`, or HEADRACE_PEER_PYTHON); see dedup_peers.py. Features are chosen by bench_dedup_features.py.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
 import os
 import random
-import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, partial
@@ -26,17 +23,17 @@ from functools import cache, partial
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 from datasketch import WeightedMinHashGenerator
 from numba import njit
 
 from benchmarks.dedup_corpora import REAL_DATA, python_files, rfc_pieces
 from benchmarks.dedup_peers import Pairs, memory_megabytes, print_peers
+from benchmarks.lexed_features import counted, lexed, runs_of, words
 from spark_jobs.dedup.bag_arrays import Bags, token_weights, total_weights
 from spark_jobs.dedup.bands import band_keys, solve_bands
 from spark_jobs.dedup.bucket_records import pairs_within, runs
+from spark_jobs.dedup.features import Features, token_rules
 from spark_jobs.dedup.greedy_cover import REMOVED, decide
-from spark_jobs.dedup.kinds import kind_salt
 from spark_jobs.dedup.lexers import lexer_of
 from spark_jobs.dedup.similarity import agreement_counts, background_counts, least_agreement, overlaps
 from spark_jobs.dedup.token_counts import TokenCounts, count_tokens
@@ -54,6 +51,7 @@ MAX_LEVEL = 4
 THRESHOLD = 0.7
 SAMPLE_DOCUMENTS = 3000  # for the background, as the step takes
 SEED = 1
+DEFAULT_FEATURES = Features()
 
 
 @dataclass(frozen=True)
@@ -65,18 +63,22 @@ class Corpus:
     texts: list[str]
 
     @property
+    def lexer(self) -> int:
+        """Code of its lexer."""
+        return lexer_of(self.kind, self.language)
+
+    @property
     def byte_count(self) -> int:
         """Bytes of UTF-8."""
         return sum(len(text.encode()) for text in self.texts)
 
-    def counts(self, shingle_tokens: int = 1) -> TokenCounts:
+    def counts(self, features: Features = DEFAULT_FEATURES) -> TokenCounts:
         """Tokens of all documents."""
-        return self.count(pa.array(self.texts, pa.large_string()), shingle_tokens)
+        return self.count(pa.array(self.texts, pa.large_string()), features)
 
-    def count(self, column: pa.Array, shingle_tokens: int = 1) -> TokenCounts:
+    def count(self, column: pa.Array, features: Features = DEFAULT_FEATURES) -> TokenCounts:
         """Tokens of documents of this kind."""
-        lexers = np.full(len(column), lexer_of(self.kind, self.language), np.uint8)
-        return count_tokens(column, lexers, np.full(len(column), kind_salt(self.kind), np.uint64), shingle_tokens)
+        return count_tokens(column, *token_rules([self.kind] * len(column), [self.language] * len(column), features))
 
     def bag(self, column: pa.Array, units: Units) -> Bags:
         """Bags of documents of this kind, empty ones too."""
@@ -122,9 +124,9 @@ def weighed(counts: TokenCounts, units: Units) -> Bags:
     return Bags(counts.offsets, counts.hashes, weights, np.minimum(counts.counts, MAX_LEVEL).astype(np.uint8))
 
 
-def weigh(corpus: Corpus, shingle_tokens: int = 1) -> Weighed:
+def weigh(corpus: Corpus) -> Weighed:
     """Texts to bags and what signatures need."""
-    counts = corpus.counts(shingle_tokens)
+    counts = corpus.counts()
     units, hot = frozen_units(counts)
     bags = weighed(counts, units)
     rows = np.flatnonzero(np.diff(bags.offsets))
@@ -422,104 +424,6 @@ def bias_and_variance(method: Estimates, similarity: Float64Array, chosen: npt.N
     return f"{errors.mean():+.4f} +- {errors.std(ddof=1) / len(errors) ** 0.5:.4f}  x{ratio:.2f}"
 
 
-# ---- shingles
-
-
-@dataclass(frozen=True)
-class Labelled:
-    """Documents and which pairs of them are near-duplicates by other knowledge than their similarity."""
-
-    name: str
-    corpus: Corpus
-    pairs: set[tuple[int, int]]
-
-
-def shingles(arguments: argparse.Namespace) -> None:
-    """What n consecutive tokens as one token change."""
-    print(
-        f"{'documents (true pairs)':<38} {'n':>2} {'J of true pairs':>16} {'F1 .7':>6} {'.8':>5} {'.9':>5} "
-        f"{'best F1 (at)':>13} {'avg prec':>8} {'bg q99.9':>8} {'tokens':>7} {'docs/s':>7}"
-    )
-    for labelled in labelled_sets():
-        for shingle_tokens in (1, 2, 3, 5):
-            print_shingle(labelled, shingle_tokens)
-    print("J of true pairs: quartiles. docs/s: text to signature, vocabulary and hot tokens made before.")
-    print(f"peak memory {memory_megabytes('VmHWM'):,.0f} MB")
-
-
-def print_shingle(labelled: Labelled, shingle_tokens: int) -> None:
-    """One row: how well J tells the true pairs from all others."""
-    corpus = labelled.corpus
-    made = weigh(corpus, shingle_tokens)
-    column = pa.array(corpus.texts, pa.large_string())
-
-    def sign() -> None:
-        bags = weighed(corpus.count(column, shingle_tokens), made.units)
-        signatures(rows_of(bags, made.rows), made.darts)
-
-    seconds = cpu_seconds(sign, 1 if corpus.byte_count > 50_000_000 else 3)
-    left, right, similarity = all_pairs(made.bags, 0.02)
-    left, right = made.rows[left], made.rows[right]
-    is_true = np.array([pair in labelled.pairs for pair in zip(left.tolist(), right.tolist(), strict=True)], bool)
-    histogram = background_counts(made.bags)
-    histogram -= np.bincount((similarity[is_true] * 1000 + 1e-9).astype(np.int64), minlength=len(histogram))
-    tail = np.searchsorted(np.cumsum(histogram), 0.999 * histogram.sum()) / (len(histogram) - 1)
-    order = np.argsort(-similarity, kind="stable")
-    hits = np.cumsum(is_true[order])
-    ranks = np.arange(1, len(order) + 1)
-    f1 = 2 * hits / (ranks + len(labelled.pairs))
-    last = np.append(similarity[order][1:] < similarity[order][:-1], True)  # ties are taken together
-    best = int(np.argmax(np.where(last, f1, 0)))
-    average = (hits / ranks)[is_true[order]].sum() / len(labelled.pairs)
-    at = [float(f1[count - 1]) if (count := int((similarity >= t).sum())) else 0.0 for t in (0.7, 0.8, 0.9)]
-    missing = np.zeros(len(labelled.pairs) - int(is_true.sum()))
-    quartiles = np.quantile(np.concatenate([similarity[is_true], missing]), (0.25, 0.5, 0.75))
-    print(
-        f"{labelled.name:<38} {shingle_tokens:>2} {' '.join(f'{value:.2f}' for value in quartiles):>16} "
-        f"{at[0]:>6.2f} {at[1]:>5.2f} {at[2]:>5.2f} {f'{f1[best]:.3f} ({similarity[order][best]:.2f})':>13} "
-        f"{average:>8.3f} {tail:>8.3f} {np.diff(made.bags.offsets).mean():>7,.0f} {len(corpus.texts) / seconds:>7,.0f}",
-        flush=True,
-    )
-
-
-def labelled_sets() -> Iterator[Labelled]:
-    """Planted near-duplicates, versions of a manual, and documents that replace others."""
-    for size in (1000, 2500):
-        yield articles(size)
-    pages: dict[str, str] = {}
-    for path in sorted((REAL_DATA / "jest_docs").glob("*/**/*.md")):
-        pages.setdefault(
-            path.read_text(encoding="utf-8"), str(path.relative_to(REAL_DATA / "jest_docs")).split("/", 1)[1]
-        )
-    names = list(pages.values())
-    same = {(a, b) for b in range(len(names)) for a in range(b) if names[a] == names[b]}
-    yield Labelled(f"{len(names)} pages of a manual ({len(same)})", Corpus("prose", None, list(pages)), same)
-    rfcs = pq.read_table(REAL_DATA / "rfc.parquet", columns=["number", "obsoletes", "text"]).to_pylist()
-    row_of = {rfc["number"]: row for row, rfc in enumerate(rfcs)}
-    replaced = {
-        (min(row, row_of[number]), max(row, row_of[number]))
-        for row, rfc in enumerate(rfcs)
-        for number in (int(re.sub(r"\D", "", old) or -1) for old in rfc["obsoletes"] or ())
-        if number in row_of
-    }
-    yield Labelled(
-        f"{len(rfcs):,} RFCs, obsoletes ({len(replaced)})", Corpus("prose", None, [r["text"] for r in rfcs]), replaced
-    )
-
-
-def articles(size: int) -> Labelled:
-    """The articles of chrisjmccormick/MinHash."""
-    folder = REAL_DATA / "near_duplicates"
-    lines = gzip.decompress((folder / f"articles_{size}.train.gz").read_bytes()).decode("utf-8", "replace").splitlines()
-    names, texts = zip(*(one.split(" ", 1) for one in lines), strict=True)
-    row_of = {name: row for row, name in enumerate(names)}
-    ends = [
-        [row_of[name] for name in one.split()] for one in (folder / f"articles_{size}.truth").read_text().splitlines()
-    ]
-    true = {(min(pair), max(pair)) for pair in ends}
-    return Labelled(f"{size:,} articles ({len(true)})", Corpus("prose", None, list(texts)), true)
-
-
 # ---- peers
 
 
@@ -542,16 +446,18 @@ def neighbouring_pieces(count: int) -> list[str]:
 def brute_force(texts: list[str], name: str) -> set[tuple[int, int]]:
     """All pairs with J >= 0.7, each two documents compared."""
     corpus = Corpus("prose", None, texts)
-    made = weigh(corpus, 5 if name == "5-grams" else 1)
-    bags = made.bags
-    if name != "weighted words":
-        ones = np.ones(len(bags.hashes), np.uint8)
-        bags = Bags(bags.offsets, bags.hashes, ones, ones)
+    if name == "weighted words":
+        made = weigh(corpus)
+        rows, bags = made.rows, made.bags
+    else:
+        counts = counted([runs_of(words(lexed(text, corpus.lexer)), 5 if name == "5-grams" else 1) for text in texts])
+        ones = np.ones(len(counts.hashes), np.uint8)
+        rows, bags = np.arange(len(texts)), Bags(counts.offsets, counts.hashes, ones, ones)
     left, right, _ = all_pairs(bags, THRESHOLD - 1e-12)
-    return set(zip(made.rows[left].tolist(), made.rows[right].tolist(), strict=True))
+    return set(zip(rows[left].tolist(), rows[right].tolist(), strict=True))
 
 
-PARTS = {"kernels": kernels, "estimator": estimator, "shingles": shingles, "peers": peers}
+PARTS = {"kernels": kernels, "estimator": estimator, "peers": peers}
 
 
 def main() -> None:

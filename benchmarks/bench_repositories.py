@@ -131,7 +131,7 @@ def read(folder: Path) -> Files:
 
 
 def file_bags(files: Files) -> Bags:
-    """Bags of all files as the step `bags` makes them; a file without tokens has none."""
+    """Bags of the words of all files; a file without tokens has none."""
     kinds = ("code", "prose")
     lexers = np.array([lexer_of(kind, "python") for kind in files.kinds], np.uint8)
     salts = np.array([kind_salt(kind) for kind in kinds], np.uint64)[[kinds.index(kind) for kind in files.kinds]]

@@ -42,9 +42,9 @@ def rfcs(data: Path) -> Iterator[str]:
     yield from pq.read_table(data / "rfc.parquet", columns=["text"]).column("text").to_pylist()
 
 
-def languages(data: Path, form: str) -> Iterator[str]:
+def languages(data: Path, form: str, codes: str = "*") -> Iterator[str]:
     """Paragraphs of texts in many languages, again and again."""
-    texts = [path.read_text(encoding="utf-8") for path in sorted((data / "languages").glob("*.txt"))]
+    texts = [path.read_text(encoding="utf-8") for path in sorted((data / "languages").glob(f"{codes}.txt"))]
     paragraphs = [paragraph for text in texts for paragraph in text.split("\n\n")]
     while paragraphs:
         for paragraph in paragraphs:
@@ -127,6 +127,8 @@ def main() -> None:
         inputs["RFCs"] = lambda: rfcs(arguments.data)
     if (arguments.data / "languages").is_dir():
         inputs["languages"] = lambda: languages(arguments.data, "NFC")
+        inputs["Chinese"] = lambda: languages(arguments.data, "NFC", "zh")
+        inputs["Thai"] = lambda: languages(arguments.data, "NFC", "th")
         inputs["languages, NFD"] = lambda: languages(arguments.data, "NFD")
     kernels = {"texts": (make_texts, naive_texts), "signals": (make_signals, naive_signals)}
     print(f"{'input':<18} {'kernel':<8} {'MB':>6} {'MB/s':>8} {'naive MB/s':>11} {'ratio':>7}")

@@ -98,6 +98,22 @@ def own_word_each(text: str, count: int, seed: int = 2) -> Iterator[str]:
         yield " ".join(copy)
 
 
+def template_pages(count: int, seed: int = 3) -> tuple[list[str], list[str]]:
+    """Twins of every third page, and pages that share a template of 800 words four times each: about .6 alike."""
+    draw = random.Random(seed)
+    template = " ".join([f"template{number}" for number in range(800)] * 4)
+    common = sorted({word for text in rfc_pieces()[:300] for word in text.split() if word.isalpha()})
+    pages, changed = [], []
+    for number in range(count):
+        own = draw.sample(common, 8) + [f"own{number}x{place}" for place in range(8)]
+        pages.append(" ".join([template, *own]))
+        if number % 3 == 0:
+            lost = draw.uniform(0.15, 0.5)
+            kept = [word for word in own if draw.random() > lost]
+            changed.append(" ".join([template, *kept, f"twin{number}"]))
+    return changed, pages
+
+
 def documents_table(texts: Iterator[str] | list[str], kind: str, language: str | None, start: int = 0) -> pa.Table:
     """Texts as rows of `texts` and `members`: ids are hashes of the place and the content."""
     contents = list(texts)

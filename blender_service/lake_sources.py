@@ -15,9 +15,9 @@ from blender_service.exceptions import PackedTableError, SourceChangedError
 from blender_service.findings import Findings
 from blender_service.packed_table import (
     GENERATION,
-    generation_at,
     index_snapshot,
     load_table,
+    properties_at,
     read_window_facts,
     successor_of,
 )
@@ -64,11 +64,11 @@ class LakeSources:
         if table is None:
             return None
         try:
-            window = read_window_facts(table, identifier)
+            found = table.current_snapshot() if live else snapshot_of(table, snapshot)
+            window = read_window_facts(table, identifier, found)
+            uuid, generation = str(table.metadata.table_uuid), properties_at(table, found)[GENERATION]
             if live:
-                uuid, generation = str(table.metadata.table_uuid), table.properties[GENERATION]
                 return LakeSource(table, window, Pin(identifier, uuid, None, None, generation))
-            found = snapshot_of(table, snapshot)
             if found is None:
                 wanted = f"snapshot, tag or branch {snapshot!r}" if snapshot else "snapshot yet: materialize it first"
                 findings.mistake(f"{where}.snapshot", f"{identifier} has no {wanted}")
@@ -82,8 +82,7 @@ class LakeSources:
                 f"{where}.table", f"{identifier} has no rows; leave it out of the blend, or follow it live"
             )
             return None
-        pin = Pin(identifier, str(table.metadata.table_uuid), str(found.snapshot_id), rows, generation_at(table, found))
-        return LakeSource(table, window, pin)
+        return LakeSource(table, window, Pin(identifier, uuid, str(found.snapshot_id), rows, generation))
 
     def _load(self, identifier: str, where: str, findings: Findings) -> Table | None:
         if not re.fullmatch(r"[A-Za-z0-9_]+\.[A-Za-z0-9_]+", identifier):

@@ -19,7 +19,7 @@ from pyiceberg.exceptions import NoSuchIdentifierError, NoSuchTableError
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.types import LongType
 
 from blender_service.config import WindowFacts
@@ -35,6 +35,7 @@ PROPERTY_OF_FACT: Final = {
 }
 GENERATION: Final = "headrace.generation"
 SUCCESSORS: Final = "headrace.successors"
+EXCISES: Final = "headrace.excises"  # in a summary: the snapshot that documents were excised from
 EXCISED: Final = "headrace.excised"  # documents taken out, where maintenance counts them
 
 
@@ -75,18 +76,24 @@ def load_table(catalogue: Catalog, identifier: str) -> Table | None:
         return None
 
 
-def read_window_facts(table: Table, identifier: str) -> WindowFacts:
-    """Read what a row is from the table's properties.
+def read_window_facts(table: Table, identifier: str, snapshot: Snapshot | None = None) -> WindowFacts:
+    """Read what a row is, as a snapshot says it; as the table says it now if none is given.
 
     Raises:
-        PackedTableError: a property is missing or wrong, so this is not a packed table.
+        PackedTableError: a property is missing or wrong, or nobody can say it of this snapshot any more.
     """
-    missing = [name for name in (*PROPERTY_OF_FACT.values(), GENERATION) if name not in table.properties]
+    properties = properties_at(table, snapshot)
+    missing = [name for name in (*PROPERTY_OF_FACT.values(), GENERATION) if name not in properties]
     if missing:
         raise PackedTableError(
             f"table {identifier}: is not packed, it lacks {', '.join(missing)}; name a packed_<dataset>_<length> table"
         )
-    values = {fact: table.properties[name] for fact, name in PROPERTY_OF_FACT.items()}
+    if snapshot is not None and is_outlived(table, snapshot):
+        raise PackedTableError(
+            f"table {identifier}: snapshot {snapshot.snapshot_id} does not say what its rows are, and the table was "
+            "packed again since; name a later snapshot"
+        )
+    values = {fact: properties[name] for fact, name in PROPERTY_OF_FACT.items()}
     try:
         return WindowFacts.model_validate_strings(values)
     except ValidationError as error:
@@ -97,14 +104,43 @@ def read_window_facts(table: Table, identifier: str) -> WindowFacts:
         ) from error
 
 
-def generation_at(table: Table, snapshot: Snapshot) -> str:
-    """Give the generation of the packing that a snapshot belongs to.
+def properties_at(table: Table, snapshot: Snapshot | None) -> dict[str, str]:
+    """Give the properties of a table as they were when a snapshot was written.
 
-    It changes whenever an ordinal may mean another row. The snapshot's own summary says it; snapshots made by
-    maintenance have none, for them the table's property holds.
+    Its summary says what its rows are and the generation of the packing, which changes whenever an ordinal may mean
+    another row. For what nobody says, the table's property holds.
     """
-    own = snapshot.summary.additional_properties.get(GENERATION) if snapshot.summary else None
-    return own if own is not None else table.properties.get(GENERATION, "")
+    teller = _teller(table, snapshot)
+    return {**table.properties, **_said(teller)}
+
+
+def is_outlived(table: Table, snapshot: Snapshot) -> bool:
+    """Say whether a snapshot only tells its generation, and the table's properties are those of another one.
+
+    So it is with snapshots that were written before the summary held all facts.
+    """
+    own = _said(_teller(table, snapshot))
+    return own.keys() == {GENERATION} and own[GENERATION] != table.properties.get(GENERATION)
+
+
+def _said(snapshot: Snapshot | None) -> dict[str, str]:
+    """What a summary says of the rows."""
+    said = snapshot.summary.additional_properties if snapshot is not None and snapshot.summary is not None else {}
+    return {name: said[name] for name in (*PROPERTY_OF_FACT.values(), GENERATION) if name in said}
+
+
+def _teller(table: Table, snapshot: Snapshot | None) -> Snapshot | None:
+    """Give the snapshot that tells what the rows of one are; None if expiry has taken it.
+
+    Compaction says nothing, so what it compacted is asked; so is what documents were excised from, where need be.
+    """
+    while snapshot is not None and snapshot.summary is not None and GENERATION not in _said(snapshot):
+        upkeep = snapshot.summary.operation == Operation.REPLACE or EXCISES in snapshot.summary.additional_properties
+        if not upkeep:
+            return snapshot
+        parent = snapshot.parent_snapshot_id
+        snapshot = table.snapshot_by_id(parent) if parent is not None else None
+    return snapshot
 
 
 def index_snapshot(table: Table, identifier: str, snapshot: Snapshot) -> tuple[OrdinalRun, ...]:
@@ -182,8 +218,36 @@ def open_source(catalogue: Catalog, name: str, pin: Pin, window: WindowFacts) ->
             f"{where} has UUID {table.metadata.table_uuid}, the blend pinned {pin.table_uuid}: it was dropped and "
             "made again; create a new blend"
         )
+    if pin.snapshot_id is None:
+        snapshot = table.current_snapshot()
+    else:
+        snapshot = table.snapshot_by_id(successor_of(table, int(pin.snapshot_id)))
+        if snapshot is None:
+            raise SourceChangedError(
+                f"{where} has no snapshot {pin.snapshot_id} any more, its tag was removed; create a new blend"
+            )
+    if snapshot is None or _teller(table, snapshot) is not None:  # else the blend alone knows what it pinned
+        _require_same(table, snapshot, where, pin, window)
+    return table, snapshot
+
+
+def _require_same(table: Table, snapshot: Snapshot | None, where: str, pin: Pin, window: WindowFacts) -> None:
+    """Check that a snapshot is of the generation that the blend pinned, and a row what it was made for.
+
+    Raises:
+        SourceChangedError: names the property that differs.
+    """
+    generation = properties_at(table, snapshot).get(GENERATION, "")
+    if generation != pin.generation:
+        at = f"at snapshot {pin.snapshot_id}" if pin.snapshot_id is not None else "now"
+        raise SourceChangedError(
+            f"{where} is generation {generation} {at}, the blend pinned {pin.generation}: it was packed again; create "
+            "a new blend"
+        )
+    if snapshot is not None and is_outlived(table, snapshot):  # the blend alone knows, and its generation is right
+        return
     try:
-        facts = read_window_facts(table, pin.table)
+        facts = read_window_facts(table, pin.table, snapshot)
     except PackedTableError as error:
         raise SourceChangedError(f"{where} changed: {error}") from error
     for fact, property_name in PROPERTY_OF_FACT.items():
@@ -192,31 +256,15 @@ def open_source(catalogue: Catalog, name: str, pin: Pin, window: WindowFacts) ->
                 f"{where} says {property_name} = {getattr(facts, fact)}, the blend was made for "
                 f"{getattr(window, fact)}; create a new blend, and start training with its tokenizer"
             )
-    if pin.snapshot_id is None:
-        snapshot = table.current_snapshot()
-    else:
-        snapshot = table.snapshot_by_id(successor_of(table, int(pin.snapshot_id)))
-    if snapshot is None and pin.snapshot_id is not None:
-        raise SourceChangedError(
-            f"{where} has no snapshot {pin.snapshot_id} any more, its tag was removed; create a new blend"
-        )
-    generation = generation_at(table, snapshot) if snapshot is not None else table.properties[GENERATION]
-    if generation != pin.generation:
-        at = f"at snapshot {pin.snapshot_id}" if pin.snapshot_id is not None else "now"
-        raise SourceChangedError(
-            f"{where} is generation {generation} {at}, the blend pinned {pin.generation}: it was packed again; create "
-            "a new blend"
-        )
-    return table, snapshot
 
 
 __all__ = [
     "OrdinalRun",
     "PackedTable",
-    "generation_at",
     "index_snapshot",
     "load_table",
     "open_source",
+    "properties_at",
     "read_window_facts",
     "successor_of",
 ]

@@ -149,10 +149,14 @@ def _documents(catalogue: Catalog, packed: str, doc_ids: Sequence[str]) -> dict[
 
 
 def _tokenizer(catalogue: Catalog, packed: str, sha256: str) -> Tokenizer | None:
-    """Load the tokenizer of a packed table's corpus, None if it is not in the lake."""
+    """Load a tokenizer of a packed table's corpus, also one of an older generation; None if it is not in the lake."""
     try:
         table = catalogue.load_table(f"{packed.partition('.')[0]}.tokenizer")
     except NoSuchTableError:
         return None
-    found = table.scan(row_filter=EqualTo("sha256", sha256), selected_fields=("file",)).to_arrow().to_pylist()
-    return Tokenizer.from_str(found[0]["file"]) if found else None
+    for snapshot in sorted(table.snapshots(), key=lambda one: one.sequence_number or 0, reverse=True):
+        scan = table.scan(EqualTo("sha256", sha256), selected_fields=("file",), snapshot_id=snapshot.snapshot_id)
+        found = scan.to_arrow().to_pylist()
+        if found:
+            return Tokenizer.from_str(found[0]["file"])
+    return None

@@ -47,6 +47,7 @@ class Dataset(dg.Component, dg.Model, dg.Resolvable):
     source: dict[str, Any] = Field(description="where documents come from: kind python_code, python_docs or files, ..")
     shards: int = Field(1, description="parts that joins and packing plans work on; a power of two")
     max_document_bytes: int = Field(100_000_000, description="larger documents are refused, with a reason")
+    allow_empty: bool = Field(False, description="take a source without files for one whose files were all deleted")
     steps: dict[str, dict[str, Any]] = Field(default_factory=dict, description="config of texts, signals, ..")
     samples: Literal["none", "ids", "text"] = Field("ids", description="which sample rows the UI shows")
     owners: list[str] = Field(default_factory=list, description="team:NAME or e-mail addresses")
@@ -58,6 +59,7 @@ class Dataset(dg.Component, dg.Model, dg.Resolvable):
             source=self.source,
             shards=self.shards,
             max_document_bytes=self.max_document_bytes,
+            allow_empty=self.allow_empty,
             steps=self.steps,
             samples=Samples(self.samples),
             owners=tuple(self.owners),
@@ -73,6 +75,10 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
     revisions: dict[str, Literal["latest", "all"]] = Field(
         default_factory=dict, description="whether older revisions of a document go on too, by dataset; default latest"
     )
+    superseded: Literal["keep", "excise"] = Field(
+        "keep", description="whether packed documents stay when a newer revision of them came"
+    )
+    on_delete: Literal["keep", "excise"] = Field("keep", description="whether they stay when their file is gone")
     tokenizer: dict[str, Any] = Field(
         default_factory=dict, description="{file: PATH} or {train: {vocabulary_size: ..}}"
     )
@@ -90,6 +96,8 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
             name=self.name,
             datasets=tuple(self.datasets),
             revisions=self.revisions,
+            superseded=self.superseded,
+            on_delete=self.on_delete,
             deduplication=bind_config(Deduplication, f"corpus {self.name}: deduplication", self.deduplication),
             tokenizer=self.tokenizer,
             window_tokens=tuple(self.window_tokens),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,11 +13,14 @@ from dagster_project.deduplication import Deduplication, Link, deduplication_cha
 from dagster_project.exceptions import DefinitionError
 from dagster_project.metadata import Samples
 from dagster_project.run_config import bind_config
-from dagster_project.table_asset import Presentation, step_asset
+from dagster_project.table_asset import Presentation, Upkeep, step_asset
 from spark_jobs.code.ordered import ordered
 from spark_jobs.dedup.members import members
+from spark_jobs.dedup.revisions import revisions
 from spark_jobs.lake.increments import increments
+from spark_jobs.lake.materialize import Lake
 from spark_jobs.packing.packed import packed_step
+from spark_jobs.packing.supersede import excise_superseded, reinstate
 from spark_jobs.packing.token_statistics import token_statistics
 from spark_jobs.packing.tokenizer import tokenizer
 from spark_jobs.packing.tokens import tokens
@@ -32,6 +36,8 @@ class CorpusDeclaration:
         name: its namespace.
         datasets: what it is made of; the order says whom to keep when duplicates cross datasets.
         revisions: `latest` (the default) or `all`, by dataset: whether older revisions of a document go on too.
+        superseded: `keep` (the default) or `excise`: whether packed documents stay when a newer revision came.
+        on_delete: the same for documents whose file is gone.
         deduplication: levels and thresholds; by default exact and near-duplicates go.
         tokenizer: `{file: path}`, or `{train: {vocabulary_size: .., sample_bytes: ..}}`.
         window_tokens: lengths of windows; every dataset gets a packed table for each.
@@ -43,6 +49,8 @@ class CorpusDeclaration:
     name: str
     datasets: tuple[str, ...]
     revisions: Mapping[str, str] = field(default_factory=dict)
+    superseded: str = "keep"
+    on_delete: str = "keep"
     deduplication: Deduplication = field(default_factory=Deduplication)
     tokenizer: Mapping[str, Any] = field(default_factory=dict)
     window_tokens: tuple[int, ...] = (2048,)
@@ -52,7 +60,7 @@ class CorpusDeclaration:
 
 
 def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
-    """The assets of a corpus: increments, members, deduplication, ordered, tokenizer, tokens, statistics, packed_*.
+    """The assets of a corpus: increments, members, revisions, .., ordered, tokenizer, tokens, statistics, packed_*.
 
     Raises:
         DefinitionError: a value cannot be used; the message names it.
@@ -68,15 +76,27 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
         return tuple(f"{dataset}.{table}" for dataset in declared.datasets)
 
     order = {"datasets": list(declared.datasets)}
+    latest = [name for name in declared.datasets if declared.revisions.get(name, "latest") == "latest"]
     chain: list[Link] = [
         (increments, {"arrivals": each("arrivals")}, {}, "lake"),
         (
             members,
-            {name: each(name) for name in ("documents", "texts", "verdicts", "repositories")},
-            {**order, "revisions": dict(declared.revisions), **declared.deduplication.members},
+            {name: each(name) for name in ("documents", "texts", "verdicts", "repositories", "arrivals")},
+            {
+                **order,
+                "revisions": dict(declared.revisions),
+                "on_delete": declared.on_delete,
+                **declared.deduplication.members,
+            },
             "dedup",
         ),
-        *deduplication_chain(declared.deduplication, own, each),
+        (
+            revisions,
+            {"documents": each("documents"), "arrivals": each("arrivals"), "members": own("members")},
+            {"latest": latest, "superseded": declared.superseded, "on_delete": declared.on_delete},
+            "dedup",
+        ),
+        *deduplication_chain(declared.deduplication, own, each, latest),
         (
             ordered,
             {"survivors": own("survivors"), "members": own("members"), "dependencies": each("dependencies")},
@@ -115,9 +135,23 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
             bind_config(made.config, f"{name}/{made.name}", {**config, **declared.steps.get(made.name, {})}),
             clock=own(CLOCK),
             presentation=Presentation(owners=declared.owners, domain=domain, samples=declared.samples),
+            upkeep=_upkeep(declared, own(made.name)) if made.numbered else None,
         )
         for made, inputs, config, domain in chain
     ]
+
+
+def _upkeep(declared: CorpusDeclaration, identifier: str) -> Upkeep:
+    """What becomes of documents of a packed table that their source has replaced or lost."""
+    before = functools.partial(reinstate, identifier=identifier)
+    if "excise" not in (declared.superseded, declared.on_delete):
+        return Upkeep(before)
+    threshold = declared.deduplication.apply if "near" in declared.deduplication.levels else None
+
+    def excise(lake: Lake) -> bool:
+        return excise_superseded(lake, identifier, threshold).excised.new_snapshot_id is not None
+
+    return Upkeep(before, excise)
 
 
 def _tokenizer_config(declared: CorpusDeclaration) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def _facts(catalogue: Catalog, ledger: Ledger, name: str) -> CorpusFacts:
     tables = frozenset(table for _, table in catalogue.list_tables(name))
 
     def newest(table: str) -> tuple[dict[str, Any], set[str]]:
-        rows = list(ledger.increments(f"{name}.{table}").values()) if table in tables else []
+        rows = list(ledger.increments_there(f"{name}.{table}").values()) if table in tables else []
         return (json.loads(rows[-1].config), set(rows[-1].inputs)) if rows else ({}, set())
 
     survivors, read = newest("survivors")

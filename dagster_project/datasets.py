@@ -32,6 +32,7 @@ class DatasetDeclaration:
         source: where its documents come from (`spark_jobs.sources.source_config`), as plain values.
         shards: parts that joins and packing plans work on, a power of two; 1 for small data.
         max_document_bytes: larger documents are refused, with a row in `arrivals`.
+        allow_empty: whether a source without any file means that all were deleted; else it is an error.
         steps: config of `texts`, `signals`, `verdicts` and `dependencies`, by step.
         samples: which sample rows the UI shows.
         owners: in Dagster's form, e.g. `team:data`.
@@ -41,6 +42,7 @@ class DatasetDeclaration:
     source: Mapping[str, Any]
     shards: int = 1
     max_document_bytes: int = 100_000_000
+    allow_empty: bool = False
     steps: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     samples: Samples = Samples.IDS
     owners: tuple[str, ...] = ()
@@ -57,13 +59,14 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
         "dataset": name,
         "shards": declared.shards,
         "max_document_bytes": declared.max_document_bytes,
+        "allow_empty": declared.allow_empty,
         "source": dict(declared.source),
     }
     chain: list[tuple[Step, Mapping[str, Source], Mapping[str, Any], str]] = [
         (documents, {}, intake, "sources"),
         (texts, {"documents": f"{name}.documents"}, {}, "text"),
         (signals, {"texts": f"{name}.texts"}, {}, "text"),
-        (verdicts, {"signals": f"{name}.signals"}, {}, "text"),
+        (verdicts, {"signals": f"{name}.signals", "documents": f"{name}.documents"}, {}, "text"),
         (dependencies, {"documents": f"{name}.documents", "texts": f"{name}.texts"}, {}, "code"),
     ]
     unknown = set(declared.steps) - {made.name for made, *_ in chain}

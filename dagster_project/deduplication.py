@@ -7,7 +7,7 @@ levels: [exact, near, repository]   and whole repositories made of the same file
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -17,11 +17,13 @@ from spark_jobs.dedup.bags import bags
 from spark_jobs.dedup.buckets import buckets
 from spark_jobs.dedup.components import components
 from spark_jobs.dedup.exact_duplicates import exact_duplicates
+from spark_jobs.dedup.features import Features
 from spark_jobs.dedup.members import Criterion
 from spark_jobs.dedup.pairs import pairs
 from spark_jobs.dedup.removals import removals
 from spark_jobs.dedup.repository_bags import repository_bags
 from spark_jobs.dedup.repository_components import repository_components
+from spark_jobs.dedup.repository_containments import repository_containments
 from spark_jobs.dedup.repository_pairs import repository_pairs
 from spark_jobs.dedup.repository_removals import repository_removals
 from spark_jobs.dedup.signatures import signatures
@@ -49,14 +51,22 @@ class Deduplication(BaseModel):
     thresholds: Thresholds = Field(DEFAULT_THRESHOLDS)
     apply: float = Field(0.8, description="the threshold at which documents are removed, one of the list")
     recall: float = Field(0.9999, gt=0, lt=1, description="least share of the pairs at the lowest threshold found")
-    shingle_tokens: int = Field(1, ge=1, le=16, description="consecutive words that make one token")
+    features: Features = Field(
+        Features(), description="words, word_pairs or (code) words_and_structure: one for all, or by kind of document"
+    )
     keep_first: tuple[Criterion, ...] | None = Field(None, description="whom to keep, as in the config of members")
     known_good: tuple[str, ...] = Field((), description="repositories that are kept before others")
+    min_stars: int | None = Field(
+        100, ge=0, description="stars from which on a repository is kept before others; none: not used"
+    )
     repository_threshold: float = Field(
         0.7,
         gt=0,
         le=1,
         description="similarity of what their files are duplicates of, from which on repositories go",
+    )
+    containment_threshold: float = Field(
+        0.7, gt=0, le=1, description="share of a repository inside a larger one from which on it is reported"
     )
 
     @model_validator(mode="after")
@@ -72,29 +82,30 @@ class Deduplication(BaseModel):
     def members(self) -> dict[str, Any]:
         """Whom to keep, as config of `members`."""
         first = {} if self.keep_first is None else {"keep_first": list(self.keep_first)}
-        return {**first, "known_good": list(self.known_good)}
+        return {**first, "known_good": list(self.known_good), "min_stars": self.min_stars}
 
 
 def deduplication_chain(
-    declared: Deduplication, own: Callable[[str], str], each: Callable[[str], tuple[str, ...]]
+    declared: Deduplication, own: Callable[[str], str], each: Callable[[str], tuple[str, ...]], latest: Sequence[str]
 ) -> list[Link]:
-    """Steps from `members` to `survivors`, each with its inputs and config.
+    """Steps from `exact_duplicates` to `survivors`, each with its inputs and config.
 
     Args:
         declared: what the user wants.
         own: identifier of a table of the corpus.
         each: identifiers of a table of all its datasets.
+        latest: datasets of which only the latest document of a path counts.
     """
-    chain: list[Link] = [(exact_duplicates, {"members": own("members")}, {}, _DOMAIN)]
+    revised: dict[str, Source] = {"members": own("members"), "revisions": own("revisions")}
+    chain: list[Link] = [(exact_duplicates, revised, {}, _DOMAIN)]
     gone: dict[str, Source] = {"members": own("members"), "exact_duplicates": own("exact_duplicates")}
     if "near" in declared.levels:
         chain += _near(declared, own, {**gone, "texts": each("texts")})
-        dropped: dict[str, Source] = {}
+        leaving: dict[str, Source] = {}
         if "repository" in declared.levels:
-            chain += _repository(declared, own, each("repositories"))
-            gone["repository_drops"] = own("repository_drops")
-            dropped["dropped"] = own("repository_drops")
-        chain += _removed(declared, own, dropped)
+            chain += _repository(declared, own, each("repositories"), latest)
+            leaving["leaving"] = own("repository_removal_files")
+        chain += _removed(declared, own, leaving)
         gone["removals"] = own("removals")
     chain.append((survivors, gone, {"threshold": declared.apply}, _DOMAIN))
     return chain
@@ -102,7 +113,7 @@ def deduplication_chain(
 
 def _near(declared: Deduplication, own: Callable[[str], str], read: Mapping[str, Source]) -> list[Link]:
     """Steps of the level `near` up to the components, which the level `repository` builds upon."""
-    words = {"shingle_tokens": declared.shingle_tokens}
+    compared = {"features": declared.features.model_dump()}
     listed = {"thresholds": list(declared.thresholds)}
     lowest = {"threshold": min(declared.thresholds), "recall": declared.recall}
 
@@ -110,8 +121,8 @@ def _near(declared: Deduplication, own: Callable[[str], str], read: Mapping[str,
         return {name: own(name) for name in names}
 
     return [
-        (vocabulary, read, words, _DOMAIN),
-        (bags, {**read, **table("vocabulary")}, words, _DOMAIN),
+        (vocabulary, read, compared, _DOMAIN),
+        (bags, {**read, **table("vocabulary")}, compared, _DOMAIN),
         (background, table("bags"), {}, _DOMAIN),
         (signatures, table("bags", "vocabulary"), {}, _DOMAIN),
         (buckets, table("signatures", "background"), lowest, _DOMAIN),
@@ -120,13 +131,16 @@ def _near(declared: Deduplication, own: Callable[[str], str], read: Mapping[str,
     ]
 
 
-def _repository(declared: Deduplication, own: Callable[[str], str], facts: tuple[str, ...]) -> list[Link]:
-    """Steps of the level `repository`, before documents are decided: files of a removed repository go with it."""
+def _repository(
+    declared: Deduplication, own: Callable[[str], str], facts: tuple[str, ...], latest: Sequence[str]
+) -> list[Link]:
+    """Steps of the level `repository`, before documents are decided: files of a removed repository leave with it."""
     least = {"threshold": declared.repository_threshold}
     preferred = {
         "threshold": min(declared.thresholds),
         "datasets": [table.split(".")[0] for table in facts],
         "known_good": list(declared.known_good),
+        "min_stars": declared.min_stars,
     }
     about: dict[str, Source] = {"members": own("members"), "repositories": facts}
 
@@ -136,21 +150,29 @@ def _repository(declared: Deduplication, own: Callable[[str], str], facts: tuple
     return [
         (repository_bags, {**about, **table("exact_duplicates", "components", "bags")}, preferred, _DOMAIN),
         (repository_pairs, table("repository_bags"), {**least, "recall": declared.recall}, _DOMAIN),
+        (
+            repository_containments,
+            table("repository_bags"),
+            {"containment_threshold": declared.containment_threshold},
+            _DOMAIN,
+        ),
         (repository_components, {**about, **table("repository_pairs", "repository_bags")}, least, _DOMAIN),
         (
             repository_removals,
             table("repository_pairs", "repository_components", "members", "exact_duplicates"),
-            least,
+            {**least, "latest": list(latest)},
             _DOMAIN,
         ),
     ]
 
 
-def _removed(declared: Deduplication, own: Callable[[str], str], dropped: Mapping[str, Source]) -> list[Link]:
+def _removed(declared: Deduplication, own: Callable[[str], str], leaving: Mapping[str, Source]) -> list[Link]:
     """Which documents go, and what each threshold keeps."""
     listed = {"thresholds": list(declared.thresholds)}
-    counted: dict[str, Source] = {name: own(name) for name in ("members", "exact_duplicates", "removals", "components")}
+    counted: dict[str, Source] = {
+        name: own(name) for name in ("members", "exact_duplicates", "removals", "components", "bags", "bands")
+    }
     return [
-        (removals, {"pairs": own("pairs"), **dropped}, listed, _DOMAIN),
-        (thresholds, counted, listed, _DOMAIN),
+        (removals, {"pairs": own("pairs"), "revisions": own("revisions"), **leaving}, listed, _DOMAIN),
+        (thresholds, {**counted, "revisions": own("revisions")}, listed, _DOMAIN),
     ]

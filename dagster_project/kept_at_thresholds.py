@@ -20,6 +20,7 @@ _ADDED = (
     "member_count",
     "exact_removed_count",
     "near_removed_count",
+    "repository_removed_count",
     "kept_count",
     "kept_byte_count",
     "removed_byte_count",

@@ -78,6 +78,8 @@ def materialization_metadata(
         "seconds": outcome.seconds,
         "skipped": not outcome.computed,
     }
+    if outcome.note:
+        values["note"] = outcome.note
     if latest is not None:
         values |= {
             # As text: JavaScript rounds 64-bit numbers.

@@ -6,7 +6,7 @@ the one that stands for it are its neighbours too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -89,6 +89,43 @@ def find_neighbours(catalogue: Catalog, corpus: CorpusFacts, doc_id: str, thresh
     return sorted(found, key=lambda one: (one.match == "near", -one.fraction, one.doc_id))
 
 
+def duplicates_of(catalogue: Catalog, corpus: CorpusFacts, doc_ids: Collection[str]) -> dict[str, str | None]:
+    """All that a corpus takes for duplicates of some documents, themselves left out, and which level removed each.
+
+    These are the exact duplicates of each document, its pairs at the threshold that is applied, and their exact
+    duplicates; not the duplicates of duplicates, of which similarity says nothing.
+
+    Returns:
+        By doc_id: exact, near or repository; None where it was kept.
+    """
+    given = set(doc_ids)
+    standing = _standing(catalogue, corpus, given)
+    others = set(standing)
+    if corpus.applied is not None and standing:
+        either = Or(In("doc_id", sorted(standing)), In("better_doc_id", sorted(standing)))
+        condition = And(either, GreaterThanOrEqual("similarity", corpus.applied - _ROUNDING))
+        least = exact(corpus.applied)
+        for row in read_rows(catalogue, corpus.own("pairs"), _PAIR, condition):
+            if row["shared_weight"] >= least * row["united_weight"]:
+                others |= {row["doc_id"], row["better_doc_id"]}
+    repeated = In("witness_doc_id", sorted(others))
+    others |= {row["doc_id"] for row in read_rows(catalogue, corpus.own("exact_duplicates"), _ID, repeated)}
+    removed = removed_of(catalogue, corpus, others - given)
+    return {doc_id: removed.get(doc_id) for doc_id in sorted(others - given)}
+
+
+def _standing(catalogue: Catalog, corpus: CorpusFacts, doc_ids: Collection[str]) -> set[str]:
+    """Of those that are members, the documents that stand for them after exact duplicates went."""
+    members = set(members_named(catalogue, corpus, doc_ids))
+    those = In("doc_id", sorted(members))
+    columns = ("doc_id", "witness_doc_id")
+    witness = {
+        row["doc_id"]: row["witness_doc_id"]
+        for row in read_rows(catalogue, corpus.own("exact_duplicates"), columns, those)
+    }
+    return {str(witness.get(doc_id, doc_id)) for doc_id in members}
+
+
 def removed_of(catalogue: Catalog, corpus: CorpusFacts, doc_ids: Iterable[str]) -> Mapping[str, str]:
     """Which level removed each of these members at the applied threshold; who was kept is not in it."""
     wanted = sorted(set(doc_ids))
@@ -96,17 +133,15 @@ def removed_of(catalogue: Catalog, corpus: CorpusFacts, doc_ids: Iterable[str]) 
         return {}
     those = In("doc_id", wanted)
     gone: dict[str, str] = {}
-    if "repository_drops" in corpus.tables:
-        gone |= {
-            row["doc_id"]: "repository" for row in read_rows(catalogue, corpus.own("repository_drops"), _ID, those)
-        }
     if corpus.applied is not None:
         applied = And(those, EqualTo("threshold", corpus.applied))
-        gone |= {row["doc_id"]: "near" for row in read_rows(catalogue, corpus.own("removals"), _ID, applied)}
+        for row in read_rows(catalogue, corpus.own("removals"), ("doc_id", "repository"), applied):
+            gone[row["doc_id"]] = "near" if row.get("repository") is None else "repository"
     return gone | {row["doc_id"]: "exact" for row in read_rows(catalogue, corpus.own("exact_duplicates"), _ID, those)}
 
 
 _ID = ("doc_id",)
+_PAIR = ("doc_id", "better_doc_id", "shared_weight", "united_weight")
 _Match = tuple[str, int, int]
 
 
@@ -127,10 +162,9 @@ def _near(catalogue: Catalog, corpus: CorpusFacts, doc_id: str, threshold: float
     """Verified pairs of a document."""
     either = Or(EqualTo("doc_id", doc_id), EqualTo("better_doc_id", doc_id))
     condition = either if threshold is None else And(either, GreaterThanOrEqual("similarity", threshold - _ROUNDING))
-    columns = ("doc_id", "better_doc_id", "shared_weight", "united_weight")
     least = exact(threshold) if threshold is not None else 0
     found: dict[str, _Match] = {}
-    for row in read_rows(catalogue, corpus.own("pairs"), columns, condition):
+    for row in read_rows(catalogue, corpus.own("pairs"), _PAIR, condition):
         other = row["better_doc_id"] if row["doc_id"] == doc_id else row["doc_id"]
         if row["shared_weight"] >= least * row["united_weight"]:
             found[other] = ("near", row["shared_weight"], row["united_weight"])

@@ -22,13 +22,14 @@ what datasets and corpora consist of.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from dagster_project.exceptions import DagsterProjectError, DefinitionError
 from dagster_project.metadata import Samples, definition_metadata, kept_metadata, materialization_metadata, shown_rows
@@ -37,7 +38,7 @@ from dagster_project.run_config import bind_config, config_fields
 from spark_jobs.exceptions import AuditError, DeclarationError, SparkJobsError
 from spark_jobs.lake.audit import check_names
 from spark_jobs.lake.binding import Binding, Source
-from spark_jobs.lake.catalogue import load_table
+from spark_jobs.lake.catalogue import catalogue_errors, load_table
 from spark_jobs.lake.materialize import Lake, TableOutcome, materialize
 from spark_jobs.lake.tables import Table, check_identifier
 from spark_jobs.step import Plot, Scope, Step, step
@@ -70,6 +71,19 @@ class Presentation:
     domain: str | None = None
     samples: Samples = Samples.IDS
     automation: dg.AutomationCondition[dg.AssetKey] | None = AUTOMATION
+
+
+@dataclass(frozen=True)
+class Upkeep:
+    """What a table needs around its computation, whether anything is computed or not.
+
+    Attributes:
+        before: done first.
+        after: done last; whether it changed the table. None where nothing is to be done.
+    """
+
+    before: Callable[[Lake], None]
+    after: Callable[[Lake], bool] | None = None
 
 
 def table_asset(
@@ -131,6 +145,7 @@ def step_asset(
     clock: str | None = None,
     presentation: Presentation | None = None,
     partitions_def: dg.PartitionsDefinition[str] | None = None,
+    upkeep: Upkeep | None = None,
 ) -> dg.AssetsDefinition:
     """An asset (or several, for a step with side tables) out of a step.
 
@@ -142,13 +157,14 @@ def step_asset(
         clock: table whose increments are followed; by default the first input.
         presentation: group, owners, samples, automation.
         partitions_def: partitions of the user's.
+        upkeep: what is done before and after.
 
     Raises:
         DefinitionError: the binding cannot be.
     """
     shown = presentation or Presentation()
     first = next((source if isinstance(source, str) else source[0] for source in inputs.values()), None)
-    asset = _Asset(declared, namespace, inputs, config, clock or first, shown, partitions_def)
+    asset = _Asset(declared, namespace, inputs, config, clock or first, shown, partitions_def, upkeep)
     asset.check()
     return asset.build()
 
@@ -159,6 +175,13 @@ def _source(given: Source | Sequence[str]) -> Source:
 
 # Declared partitions by table: a partition of one table reads the same partition of an input declared alike.
 _PARTITIONED: dict[str, tuple[Table, dg.PartitionsDefinition[str]]] = {}
+# Declared steps by table, as they run without a run config: what a run will change is told from them.
+_BINDINGS: dict[str, Binding] = {}
+
+
+def declared_bindings(tables: Iterable[str]) -> list[Binding]:
+    """The steps behind some tables, each once; partitioned ones, and those that need a run config, are left out."""
+    return list({id(one): one for table in tables if (one := _BINDINGS.get(table)) is not None}.values())
 
 
 @dataclass(frozen=True)
@@ -172,6 +195,7 @@ class _Asset:
     clock: str | None
     shown: Presentation
     partitions_def: dg.PartitionsDefinition[str] | None
+    upkeep: Upkeep | None
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -197,6 +221,13 @@ class _Asset:
     def build(self) -> dg.AssetsDefinition:
         """The definition."""
         fields = config_fields(self.config, self.step.config)
+        for identifier in self.tables:
+            _BINDINGS.pop(identifier, None)
+        with contextlib.suppress(ValidationError, DeclarationError):
+            config = self.config or self.step.config()
+            if self.partitions_def is None:
+                bound = Binding(self.step, self.namespace, self.inputs, config, clock=self.clock)
+                _BINDINGS.update(dict.fromkeys(self.tables, bound))
 
         def compute(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
             yield from self._run(context)
@@ -251,7 +282,7 @@ class _Asset:
         """Materialize, and tell Dagster; a failed audit shows its checks and no materialization."""
         lake: Lake = context.resources.lake.open(context.run.run_id)
         try:
-            outcomes = materialize(lake, self._binding(context))
+            outcomes = self._materialize(lake, self._binding(context))
         except AuditError as error:
             for check in error.checks:
                 yield dg.AssetCheckResult(
@@ -265,6 +296,23 @@ class _Asset:
             raise dg.Failure(str(error), allow_retries=False) from error
         for table, outcome in zip(self.step.tables, outcomes, strict=True):
             yield self._result(context, lake, table, outcome)
+
+    def _materialize(self, lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
+        """Bring the tables up to date, with the upkeep around it."""
+        if self.upkeep is None:
+            return materialize(lake, binding)
+        with catalogue_errors():
+            self.upkeep.before(lake)
+        outcomes = materialize(lake, binding)
+        with catalogue_errors():
+            changed = self.upkeep.after is not None and self.upkeep.after(lake)
+        if not changed:
+            return outcomes
+        kept = ("computed", "unchanged", "checks", "seconds")
+        return tuple(
+            dataclasses.replace(now, **{name: getattr(then, name) for name in kept})
+            for then, now in zip(outcomes, materialize(lake, binding), strict=True)
+        )
 
     def _binding(self, context: dg.AssetExecutionContext) -> Binding:
         config = bind_config(self.step.config, self.tables[0], context.op_execution_context.op_config or {})
@@ -341,4 +389,4 @@ def require_inputs(definitions: dg.Definitions) -> None:
         )
 
 
-__all__ = ["POOL_PREFIX", "Presentation", "Samples", "require_inputs", "step_asset", "table_asset"]
+__all__ = ["POOL_PREFIX", "Presentation", "Samples", "Upkeep", "require_inputs", "step_asset", "table_asset"]

@@ -17,6 +17,8 @@ SparkJobsError              catch this one: every message says what, where and h
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -83,3 +85,12 @@ class EmptyBagError(InputError):
 
 class StepRunError(SparkJobsError):
     """Spark failed while a step ran."""
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """The end of a message about a name that nobody knows: the one most like it, and all there are (at most twenty)."""
+    names = list(known)
+    nearest = get_close_matches(given, names, n=1, cutoff=0.5)
+    question = f"; did you mean {nearest[0]!r}?" if nearest else ""
+    more = ", .." if len(names) > 20 else ""
+    return f"{question} (there are {', '.join(names[:20])}{more})" if names else question

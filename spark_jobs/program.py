@@ -61,9 +61,9 @@ def run_step(
     namespace, _, name = output.partition(".")
     if name != step.table.name:
         raise ConfigError(f"--output {output}: the step {step.name} writes the table {step.table.name}; name it so")
-    own = sources.pop(step.table.name, None)
-    if own is not None:
-        raise ConfigError(f"--input {step.table.name}: the step reads its own table {output}; leave this input out")
+    for table in step.tables:
+        if sources.pop(table.name, None) is not None:
+            raise ConfigError(f"--input {table.name}: the step reads its own table {output}; leave this input out")
     tables = [source for source in sources.values() if isinstance(source, str) and not is_path(source)]
     binding = Binding(
         step=step,
@@ -114,7 +114,7 @@ def _to_parquet(
     increment: int,
 ) -> Iterator[str]:
     """Compute one increment into Parquet: `path` itself, or a folder each for a step with side tables."""
-    unknown = [name for name in sources if name not in (*step.inputs, step.table.name)]
+    unknown = [name for name in sources if name not in (*step.inputs, *(table.name for table in step.tables))]
     if unknown:
         raise ConfigError(f"{step.name}: input {unknown[0]} is unknown; its inputs are {', '.join(step.inputs)}")
     missing = [
@@ -125,11 +125,11 @@ def _to_parquet(
     _require_there(settings, sources)
     spark = start_session(settings)
     frames = {name: _read(spark, source) for name, source in sources.items()}
-    own = step.table.name
-    if own in step.parameters and own not in frames:
-        frames[own] = spark.createDataFrame([], spark_schema(step.table))
+    for own in step.own_history:
+        if own.name not in frames:
+            frames[own.name] = spark.createDataFrame([], spark_schema(own))
     if step.discover is not None and step.inputs[0] not in frames:
-        listing = step.discover(config, step.tables[-1].schema().as_arrow().empty_table())
+        listing = step.discover(config, step.tables[-1].schema().as_arrow().empty_table(), False)
         if listing is None:
             raise InputError(f"{step.name}: its source has nothing to read; check the config")
         frames[step.inputs[0]] = spark.createDataFrame(listing)

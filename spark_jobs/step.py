@@ -9,9 +9,9 @@ Parameters are bound by name: `config` is the config model; `increment` (int) is
 input holds
 
     INCREMENT   the rows of increment n alone
-    HISTORY     the rows of increments 0..n, with the column `increment`; of the own table (a parameter of its name)
+    HISTORY     the rows of increments 0..n, with the column `increment`; of an own table (a parameter of its name)
                 those of 0..n-1
-    FROZEN      the rows of increment 0, once
+    FROZEN      the rows of the first increment in which the first input has any; again only where these change
     INTAKE      the rows of all increments of the inputs that no earlier increment of the own table took in
     WHOLE       all rows (tables without increments)
 
@@ -126,8 +126,9 @@ class Step:
         config: the config model.
         function: the wrapped function.
         kernels: modules besides the function's own whose code decides the rows.
-        discover: for a step at the source of data: from its config and the own last side table so far (Arrow) to the
-            Arrow table that becomes the first input of the next increment, or None where nothing is new.
+        discover: for a step at the source of data: from its config, the own last side table so far (Arrow) and
+            whether config or code changed since (so that all is read again) to the Arrow table that becomes the first
+            input of the next increment, or None where nothing is new.
         numbered: rows carry dense ordinals that continue over increments: an increment that is computed again
             takes all later ones with it, under a new generation.
         plot: a picture for the UI.
@@ -140,7 +141,7 @@ class Step:
     config: type[BaseModel]
     function: Callable[..., Any]
     kernels: tuple[str, ...] = ()
-    discover: Callable[[Any, pa.Table], pa.Table | None] | None = None
+    discover: Callable[[Any, pa.Table, bool], pa.Table | None] | None = None
     numbered: bool = False
     plot: Plot | None = None
 
@@ -161,7 +162,13 @@ class Step:
     @property
     def inputs(self) -> tuple[str, ...]:
         """Names of the input tables, the own history left out."""
-        return tuple(p for p in self.parameters if p not in SPECIAL_PARAMETERS and p != self.table.name)
+        own = {table.name for table in self.tables}
+        return tuple(p for p in self.parameters if p not in SPECIAL_PARAMETERS | own)
+
+    @property
+    def own_history(self) -> tuple[Table, ...]:
+        """The own tables of which the function takes the increments before."""
+        return tuple(table for table in self.tables if table.name in self.parameters)
 
     @property
     def required_inputs(self) -> tuple[str, ...]:
@@ -178,7 +185,7 @@ def step(
     name: str | None = None,
     config: type[BaseModel] | None = None,
     kernels: tuple[str, ...] = (),
-    discover: Callable[[Any, pa.Table], pa.Table | None] | None = None,
+    discover: Callable[[Any, pa.Table, bool], pa.Table | None] | None = None,
     numbered: bool = False,
     plot: Plot | None = None,
 ) -> Callable[[Callable[..., Any]], Step]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,9 +12,15 @@ from dagster_project.cli.diagnosis import read_yaml, shown
 from dagster_project.cli.output import print_table
 from dagster_project.cli.project import DEFS
 from dagster_project.exceptions import CommandError
+from spark_jobs.exceptions import did_you_mean
 from spark_jobs.lake.catalogue import open_catalogue
 from spark_jobs.lake.ledger import Ledger
 from spark_jobs.lake.settings import load_settings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from spark_jobs.sources.source_config import Source
 
 _DATASET = "dagster_project.components.Dataset"
 _CORPUS = "dagster_project.components.Corpus"
@@ -27,7 +33,7 @@ def dataset() -> None:
 
 @click.group()
 def corpus() -> None:
-    """List corpora, start new generations."""
+    """List corpora, start new generations, excise what was superseded."""
 
 
 @dataset.command("add")
@@ -38,6 +44,17 @@ def corpus() -> None:
 @click.option("--repository-column", help="column of the repository that a record belongs to")
 @click.option("--language-column", help="column of the language")
 @click.option("--licence-column", help="column of the licence")
+@click.option("--kind-column", help="column of the kind of each record: code, prose, markup or data")
+@click.option("--record-kind", help="kind of all records, or of those whose kind column is empty; without it prose")
+@click.option(
+    "--fact-column",
+    "fact_columns",
+    multiple=True,
+    metavar="FACT=COLUMN",
+    callback=lambda _context, _option, given: _facts(given),
+    help="column of a fact about the repository, e.g. fork_of=parent or stars=stars; may be repeated",
+)
+@click.option("--repositories", help="file of facts about repositories, a JSON object a line; see the documentation")
 @click.option("--metadata-column", "metadata_columns", multiple=True, help="column kept as metadata; may be repeated")
 @click.option("--glob", help="only files whose path below --from matches, e.g. *.jsonl.gz")
 @click.option("--kind", default="files", show_default=True, type=click.Choice(["files", "python_code", "python_docs"]))
@@ -52,9 +69,10 @@ def add_dataset(name: str, path: str, kind: str, samples: str, corpora: tuple[st
     """
     if not path:
         raise CommandError("--from is empty; name a file, a directory or s3://bucket/folder")
-    located = path if "://" in path else str(Path(path).expanduser().absolute())
     source: dict[str, Any] = {"kind": kind}
-    source |= {"path": located} if kind == "files" else {"directories": [located]}
+    source |= {"path": _located(path)} if kind == "files" else {"directories": [_located(path)]}
+    if columns["repositories"]:
+        columns["repositories"] = _located(columns["repositories"])
     source |= {key: list(value) if isinstance(value, tuple) else value for key, value in columns.items() if value}
     _require_usable(name, source, corpora)
     target = DEFS / name / "defs.yaml"
@@ -120,17 +138,73 @@ def list_corpora(as_json: bool) -> None:
 
 @corpus.command("refreeze")
 @click.argument("name")
-@click.confirmation_option(prompt="The next run trains a new tokenizer and packs everything anew. Go on?")
-def refreeze(name: str) -> None:
-    """Start a new generation: the tokenizer, computed once, is forgotten, and the next run makes another."""
+@click.option("--yes", is_flag=True, help="do not ask")
+def refreeze(name: str, yes: bool) -> None:
+    """Start a new generation, whose vocabulary, tokenizer and other frozen tables see all increments there are.
+
+    The next run takes everything in anew, as one increment. What blends have pinned is served as before.
+    """
+    from dagster_project.document_windows import packed_tables
+    from dagster_project.standing_blends import say_standing, standing_blends
+    from spark_jobs.lake.materialize import Lake
+    from spark_jobs.lake.refreeze import corpus_tables, refrozen_tables
+    from spark_jobs.lake.refreeze import refreeze as forget
+    from spark_jobs.lake.session import start_session
+
     if name not in [declared["name"] for _, declared in declarations(_CORPUS)]:
         raise CommandError(f"corpus {name} is not declared; `headrace corpus list` shows those that are")
-    catalogue = open_catalogue(load_settings())
-    table = f"{name}.tokenizer"
-    if not catalogue.table_exists(table):
-        raise CommandError(f"{table} has not been materialized, so nothing is frozen; run `headrace run {name}`")
-    catalogue.drop_table(table)
-    click.echo(f"forgot {table}. Next: headrace run {name}")
+    settings = load_settings()
+    catalogue = open_catalogue(settings)
+    lake = Lake(catalogue, Ledger(catalogue), lambda: start_session(settings))
+    lake.ledger.refresh()
+    refrozen_tables(lake.ledger, name, corpus_tables(catalogue, name))
+    packed = [table for table in packed_tables(catalogue) if table.startswith(f"{name}.")]
+    for table, blends in standing_blends(catalogue, packed).items():
+        if blends:
+            click.echo(f"{table}: {say_standing(blends)}")
+    if not yes:
+        click.confirm("The next run computes the corpus anew, of all increments there are. Go on?", abort=True)
+    chosen = forget(lake, name)
+    click.echo(f"{len(chosen)} tables of {name} are to be computed anew. Next: headrace run {name}")
+
+
+@corpus.command("supersede")
+@click.argument("name")
+@click.option("--deleted", is_flag=True, help="excise documents whose file is gone, too")
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+@click.confirmation_option(prompt="Superseded documents go from packed tables for good. Go on?")
+def supersede(name: str, deleted: bool, as_json: bool) -> None:
+    """Excise packed documents that a newer revision has replaced, whatever the corpus's policy is."""
+    from dagster_project.corpus_facts import find_corpus
+    from dagster_project.document_windows import packed_tables
+    from spark_jobs.lake.materialize import Lake
+    from spark_jobs.lake.session import start_session
+    from spark_jobs.packing.supersede import excise_superseded
+
+    settings = load_settings()
+    catalogue = open_catalogue(settings)
+    facts = find_corpus(catalogue, name)
+    lake = Lake(catalogue, Ledger(catalogue), lambda: start_session(settings))
+    standing = ("superseded", "gone") if deleted else ("superseded",)
+    tables = [table for table in packed_tables(catalogue) if table.split(".")[0] == name]
+    done = [excise_superseded(lake, table, facts.applied, standing) for table in tables]
+    if as_json:
+        click.echo(json.dumps([{**vars(one.excised), "staying": one.staying} for one in done], indent=2))
+        return
+    for one in done:
+        gone = one.excised
+        click.echo(
+            f"{gone.identifier}: {len(gone.doc_ids):,} documents, {gone.tokens_removed:,} tokens out of "
+            f"{len(gone.ordinals):,} windows"
+        )
+        if one.staying:
+            click.echo(
+                f"  {len(one.staying):,} stay, first {one.staying[0]}: a document that is still there was removed as a "
+                "duplicate of it, or what replaced it is out of the table"
+            )
+    changed = [one.excised.identifier for one in done if one.excised.doc_ids]
+    if changed:
+        click.echo(f"Next: headrace table expire {' '.join(changed)} --days 0, which deletes the old files")
 
 
 def declarations(component: str) -> list[tuple[Path, dict[str, Any]]]:
@@ -156,11 +230,25 @@ def declarations(component: str) -> list[tuple[Path, dict[str, Any]]]:
     return sorted(found, key=lambda pair: str(pair[1]["name"]))
 
 
+def _located(path: str) -> str:
+    """The path from anywhere: absolute, or a URI as it is."""
+    return path if "://" in path else str(Path(path).expanduser().absolute())
+
+
+def _facts(given: tuple[str, ...]) -> dict[str, str]:
+    """Columns by fact, from `FACT=COLUMN`; which facts there are is checked with the rest of the source."""
+    for one in given:
+        if not all(one.partition("=")[::2]):
+            raise CommandError(f"--fact-column {one}: write FACT=COLUMN, e.g. --fact-column fork_of=parent")
+    return {fact: column for fact, _, column in (one.partition("=") for one in given)}
+
+
 def _require_usable(name: str, source: dict[str, Any], corpora: tuple[str, ...]) -> None:
     """Check a declaration as the project would, and that its source has files, before anything is written."""
     from dagster_project.run_config import bind_config
     from spark_jobs.lake.tables import check_identifier
-    from spark_jobs.sources.documents import documents
+    from spark_jobs.sources.documents import ARRIVALS, DocumentsConfig, discover
+    from spark_jobs.sources.source_config import KINDS
 
     datasets = {str(declared["name"]) for _, declared in declarations(_DATASET)}
     check_identifier(f"{name}.documents")
@@ -172,9 +260,33 @@ def _require_usable(name: str, source: dict[str, Any], corpora: tuple[str, ...])
             raise CommandError(
                 f"--corpus {word}: this is the name of a dataset; datasets and corpora share one pool of names"
             )
-    config = bind_config(documents.config, f"{name}/documents", {"dataset": name, "source": source})
-    if documents.discover is not None:
-        documents.discover(config, documents.tables[-1].schema().as_arrow().empty_table())
+    if (kind := source.get("record_kind", KINDS[0])) not in KINDS:
+        raise CommandError(f"--record-kind {kind}: no kind{did_you_mean(kind, KINDS)}")
+    config = bind_config(DocumentsConfig, f"{name}/documents", {"dataset": name, "source": source})
+    _require_columns(config.source, discover(config, ARRIVALS.schema().as_arrow().empty_table(), False))
+
+
+def _require_columns(source: Source, listing: pa.Table | None) -> None:
+    """Check that the first file of records has the columns that options name; metadata may be missing anywhere."""
+    import pyarrow.compute as pc
+
+    from spark_jobs.sources.reading import record_columns
+    from spark_jobs.sources.source_config import FilesSource
+
+    if listing is None or not isinstance(source, FilesSource):
+        return
+    records = listing.filter(pc.field("reader").isin(["parquet", "jsonl"])).slice(0, 1).to_pylist()
+    if not records:
+        return
+    first = records[0]
+    try:
+        columns = record_columns(first["location"], first["reader"])
+    except OSError:
+        return  # the run says in `arrivals` what is wrong with it
+    for field, column in source.role_columns.items():
+        if columns and column not in columns:
+            option = f"--{field.replace('_', '-')}"
+            raise CommandError(f"{option} {column}: {first['path']} has no such column{did_you_mean(column, columns)}")
 
 
 def _corpus_with(word: str, name: str) -> tuple[Path, str]:

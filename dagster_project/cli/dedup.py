@@ -121,6 +121,7 @@ def _readable(row: dict[str, Any]) -> dict[str, Any]:
         "J": f"{row['threshold']:g}",
         "exact": row["exact_removed_count"],
         "near": row["near_removed_count"],
+        "repository": row["repository_removed_count"],
         "kept": row["kept_count"],
         "share": f"{share:.2%}",
         "bytes kept": row["kept_byte_count"],

@@ -37,7 +37,7 @@ def doc() -> None:
 def why(given: str, name: str | None, full: bool, as_json: bool) -> None:
     """Show what every step said about DOC, and for a removal the text that stays, side by side."""
     from dagster_project.document_lookup import find_document
-    from dagster_project.document_story import corpus_findings, dataset_findings
+    from dagster_project.document_story import corpus_findings, dataset_findings, excision_findings
 
     catalogue = open_catalogue(load_settings())
     document = find_document(catalogue, given)
@@ -47,6 +47,7 @@ def why(given: str, name: str | None, full: bool, as_json: bool) -> None:
         said, witness = corpus_findings(catalogue, corpus, document)
         findings += said
         witnesses += [witness] if witness is not None else []
+    findings += excision_findings(catalogue, document, [witness.doc_id for witness in witnesses])
     if as_json:
         click.echo(json.dumps(_as_json(document, findings, witnesses), indent=2))
         return

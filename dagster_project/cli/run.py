@@ -24,6 +24,7 @@ from spark_jobs.lake.settings import load_settings
 
 if TYPE_CHECKING:
     import dagster as dg
+    from pyiceberg.catalog import Catalog
 
 _DRAIN_SECONDS = 10.0
 
@@ -36,8 +37,8 @@ class StepLine:
         table: identifier.
         rows: rows that the table holds now (of the partition, where one was run).
         seconds: wall-clock time of the step.
-        status: computed, unchanged, failed.
-        detail: increments computed, or why it failed.
+        status: computed, unchanged, frozen (unchanged under other settings), failed.
+        detail: increments computed, what is frozen, or why it failed.
     """
 
     table: str
@@ -57,33 +58,46 @@ def run(selection: tuple[str, ...], partition: str | None, as_json: bool) -> Non
     SELECTION is a dataset, a corpus, a table (main.tokens), or Dagster's own syntax (group:main, key:"main/tokens"+).
     """
     show = (lambda line: None) if as_json else print_line
-    lines = execute(selection, partition, show)
+    lines = execute(selection, partition, show, (lambda text: None) if as_json else click.echo)
     if as_json:
         click.echo(json.dumps([asdict(line) for line in lines], indent=2))
     failed = [line for line in lines if line.status == "failed"]
     if failed:
         raise RunFailedError(f"{len(failed)} of {len(lines)} steps failed; first {failed[0].table}: {failed[0].detail}")
     if not as_json:
-        computed = sum(line.status == "computed" for line in lines)
-        click.echo(f"{len(lines)} tables: {computed} computed, {len(lines) - computed} unchanged. Look: headrace ui")
+        computed, frozen = (sum(line.status == status for line in lines) for status in ("computed", "frozen"))
+        kept = f", {frozen} frozen with other settings" if frozen else ""
+        unchanged = len(lines) - computed - frozen
+        click.echo(f"{len(lines)} tables: {computed} computed, {unchanged} unchanged{kept}. Look: headrace ui")
 
 
 def print_line(line: StepLine) -> None:
     """One line per table, aligned."""
-    style = {"computed": "green", "unchanged": "dim", "failed": "red"}[line.status]
+    style = {"computed": "green", "unchanged": "dim", "frozen": "yellow", "failed": "red"}[line.status]
     text = f"{line.table:<36} {line.rows:>12,} rows {line.seconds:>7.1f} s  {line.status:<9} {line.detail}"
     print_styled(text, style)
 
 
-def execute(selection: tuple[str, ...], partition: str | None, show: Callable[[StepLine], None]) -> list[StepLine]:
+def execute(
+    selection: tuple[str, ...],
+    partition: str | None,
+    show: Callable[[StepLine], None],
+    tell: Callable[[str], None] = lambda text: None,
+) -> list[StepLine]:
     """Run a selection on the persistent instance and give a line for every table.
+
+    Args:
+        selection: as of the command.
+        partition: the one to run, where assets have partitions.
+        show: is given each line as it comes.
+        tell: is given, before anything is computed, what of the tables that are there the run is going to change.
 
     Raises:
         CatalogueError: the lake cannot be opened.
         CommandError: the selection or the partition is not there.
         DefinitionError: the project cannot be loaded.
     """
-    open_catalogue(load_settings())
+    catalogue = open_catalogue(load_settings())
     dagster_home()
     import dagster as dg
 
@@ -92,6 +106,8 @@ def execute(selection: tuple[str, ...], partition: str | None, show: Callable[[S
     graph = definitions.resolve_asset_graph()
     if partition is not None and all(graph.get(key).partitions_def is None for key in keys):
         raise CommandError(f"--partition {partition}: no table of the selection has partitions; leave it out")
+    for text in _foreseen(catalogue, [".".join(key.path) for key in keys]):
+        tell(text)
     lines: list[StepLine] = []
     with dg.DagsterInstance.get() as instance, kept_terminal():
         for definition, group in groupby(keys, key=lambda key: graph.get(key).partitions_def):
@@ -101,6 +117,26 @@ def execute(selection: tuple[str, ...], partition: str | None, show: Callable[[S
             if any(line.status == "failed" for line in lines):
                 break
     return lines
+
+
+def _foreseen(catalogue: Catalog, tables: list[str]) -> Iterator[str]:
+    """What a run changes besides adding increments, a line each."""
+    from dagster_project.standing_blends import say_standing, standing_blends
+    from dagster_project.table_asset import declared_bindings
+    from spark_jobs.lake.foresight import foresee
+    from spark_jobs.lake.ledger import Ledger
+
+    ledger = Ledger(catalogue)
+    ledger.refresh()
+    found = foresee(ledger, declared_bindings(tables))
+    for table, sentence in found.frozen:
+        yield f"{table} stays {sentence}"
+    for table in found.thawed:
+        yield f"{table} was computed from rows that are computed anew: so is it, and all that follows from it"
+    blends = standing_blends(catalogue, found.renumbered)
+    for table in found.renumbered:
+        standing = say_standing(blends[table])
+        yield f"{table} is packed anew, as a new generation, if its rows change{f': {standing}' if standing else ''}"
 
 
 def _partition_keys(
@@ -179,12 +215,13 @@ def _lines(events: Iterator[dg.DagsterEvent]) -> Iterator[StepLine]:
         if event.event_type_value == "ASSET_MATERIALIZATION":
             values: dict[str, Any] = {name: value.value for name, value in event.materialization.metadata.items()}
             detail = values.get("detail") or f"increments {values.get('increments_computed')}"
+            note = values.get("note", "")
             yield StepLine(
                 table=".".join(event.asset_key.path) if event.asset_key else "",
                 rows=values.get("dagster/row_count", 0),
                 seconds=values.get("seconds", 0.0),
-                status="unchanged" if values.get("skipped") else "computed",
-                detail="" if values.get("skipped") else detail,
+                status="computed" if not values.get("skipped") else "frozen" if note else "unchanged",
+                detail=note if values.get("skipped") else detail,
             )
         elif event.is_step_failure:
             yield StepLine((event.step_key or "").replace("__", ".", 1), 0, 0.0, "failed", failure_text(event))

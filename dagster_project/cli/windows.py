@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import getpass
 import json
+import uuid
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -49,19 +52,27 @@ def trace(table: str, ordinal: int, position: int, as_json: bool) -> None:
 @click.argument("doc_ids", nargs=-1, metavar="DOC_ID...")
 @click.option("--from-file", "listed", type=click.Path(exists=True, dir_okay=False), help="file of doc_ids, one a line")
 @click.option("--table", "tables", multiple=True, help="packed table; by default all of the lake that hold any of them")
+@click.option("--with-duplicates", is_flag=True, help="take what a corpus takes for their duplicates as well")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
-@click.confirmation_option(prompt="The documents go from packed tables for good. Go on?")
-def excise(doc_ids: tuple[str, ...], listed: str | None, tables: tuple[str, ...], as_json: bool) -> None:
+@click.option("--yes", is_flag=True, help="do not ask")
+def excise(
+    doc_ids: tuple[str, ...],
+    listed: str | None,
+    tables: tuple[str, ...],
+    with_duplicates: bool,
+    as_json: bool,
+    yes: bool,
+) -> None:
     """Take documents out of packed tables for good; every row keeps its ordinal, padding takes their places.
 
-    Without --table they are kept out of packed tables to come as well.
+    Every snapshot that blends or tags pin is treated, in every generation. Without --table the documents are kept out
+    of packed tables to come as well. Duplicates of them are named; --with-duplicates takes them too.
     """
-    from dagster_project.document_windows import packed_tables
+    from dagster_project.excised_tables import excise_documents, known_duplicates, say_duplicates, say_excised
     from spark_jobs.lake.excisions import record_excisions
     from spark_jobs.lake.ledger import Ledger
     from spark_jobs.lake.materialize import Lake
     from spark_jobs.lake.session import start_session
-    from spark_jobs.packing.excise import excise as excise_table
 
     wanted = {*doc_ids, *(Path(listed).read_text().split() if listed else ())}
     wrong = sorted(one for one in wanted if len(one) != 32 or not set(one) <= set("0123456789abcdef"))
@@ -69,30 +80,50 @@ def excise(doc_ids: tuple[str, ...], listed: str | None, tables: tuple[str, ...]
         raise CommandError(f"excise: {wrong[0] if wrong else 'nothing'} is given; give whole doc_ids of 32 hex digits")
     settings = load_settings()
     catalogue = open_catalogue(settings)
-    lake = Lake(catalogue, Ledger(catalogue), lambda: start_session(settings))
+    duplicates = known_duplicates(catalogue, wanted)
+    for line in say_duplicates(duplicates, with_duplicates):
+        click.echo(line, err=as_json)
+    if with_duplicates:
+        wanted |= duplicates.keys()
+    if not yes:
+        click.confirm(f"{len(wanted)} documents go from packed tables for good. Go on?", abort=True, err=as_json)
+    run_id = f"headrace excise by {_user()}, {uuid.uuid4().hex}"
+    lake = Lake(catalogue, Ledger(catalogue), lambda: start_session(settings), run_id)
     if not tables:
-        record_excisions(catalogue, None, wanted, lake.run_id)
-    done = [excise_table(lake, table, wanted) for table in tables or packed_tables(catalogue)]
+        record_excisions(catalogue, None, wanted, run_id)
+    done = excise_documents(lake, tables, wanted)
+    missing = wanted - {doc_id for one in done for doc_id in one.excised.doc_ids}
     if as_json:
-        click.echo(json.dumps([vars(one) for one in done], indent=2))
-        return
-    for one in done:
-        if not one.doc_ids:
-            click.echo(f"{one.identifier}: holds none of them")
-            continue
-        click.echo(
-            f"{one.identifier}: {len(one.doc_ids)} documents, {one.tokens_removed:,} tokens out of "
-            f"{len(one.ordinals):,} windows; {one.files_rewritten} files rewritten, {one.rows_rewritten:,} rows"
+        facts = {
+            "run_id": run_id,
+            "documents": sorted(wanted),
+            "in_no_table": sorted(missing),
+            "duplicates": duplicates,
+        }
+        click.echo(json.dumps({**facts, "tables": [asdict(one) for one in done]}, indent=2))
+    else:
+        for one in done:
+            for line in say_excised(one):
+                click.echo(line)
+        changed = [one.excised.identifier for one in done if one.excised.doc_ids]
+        if changed:
+            click.echo(f"Next: headrace table expire {' '.join(changed)} --days 0, which deletes the old files")
+        if missing:
+            click.echo(f"{len(missing)} of the documents are in no packed table, first {min(missing)}")
+    failed = [one for one in done if one.failure]
+    if failed:
+        raise CommandError(
+            f"excise: {len(failed)} of {len(done)} tables could not be changed, so they may hold the documents still; "
+            f"first {failed[0].failure}"
         )
-        click.echo(
-            f"  snapshot {one.new_snapshot_id} succeeds {one.old_snapshot_id}; tags moved: {len(one.tags_moved)}"
-        )
-    changed = [one.identifier for one in done if one.doc_ids]
-    if changed:
-        click.echo(f"Next: headrace table expire {' '.join(changed)} --days 0, which deletes the old files")
-    missing = wanted - {doc_id for one in done for doc_id in one.doc_ids}
-    if missing:
-        click.echo(f"{len(missing)} of the documents are in no packed table, first {min(missing)}")
+
+
+def _user() -> str:
+    """Who runs the command, as the system knows it."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        return "an unknown user"
 
 
 @click.command()

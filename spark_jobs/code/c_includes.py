@@ -1,10 +1,12 @@
 """Includes between the C, C++ and Cuda files of a repository.
 
-    "x/y.h"     the file beside the one that includes it; else of all whose path ends in x/y.h the nearest
+    "x/y.h"     the file beside the one that includes it; else that in the first directory which compile_commands.json
+                names; else of all whose path ends in x/y.h the nearest
     <x/y.h>     the same without the first; names of the standard library mean the compiler's files
 
-The end of the path stands for the include directories that only a build knows. Nothing leads from the user of a header
-to the file that implements it; that is left to edges by symbol. Out of scope: names that are macros, generated headers.
+The end of the path stands for the include directories that only a build knows, where no manifest says them. Nothing
+leads from the user of a header to the file that implements it; that is left to edges by symbol. Out of scope: names
+that are macros, generated headers.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from spark_jobs.code.c_commands import HeaderSearch
 from spark_jobs.code.c_directives import ANGLED, include_lines
 from spark_jobs.code.dependency import Dependency, Repository, evidence_of, utf8_of
 from spark_jobs.code.nearest import SuffixIndex
@@ -46,16 +49,18 @@ def c_includes(repository: Repository) -> Iterator[Dependency]:
         return
     files = {path: number for number, path in enumerate(repository.paths)}
     by_end = SuffixIndex(files.items())
-    known: dict[tuple[str, str, int], int | None] = {}
+    search = HeaderSearch(repository)
+    known: dict[tuple[str, tuple[str, ...], str, int], int | None] = {}
     for needs in readers:
         text = repository.texts[needs]
         if "include" not in text and "import" not in text:
             continue
         data = utf8_of(text)
         directory = posixpath.dirname(repository.paths[needs])
+        searched = search.of(repository.paths[needs])
         for start, begin, end, form in include_lines(np.frombuffer(data, dtype=np.uint8)).tolist():
             name = data[begin:end].decode(errors="replace")
-            key = (directory, name, form)
+            key = (directory, searched, name, form)
             if key not in known:
                 known[key] = _included(files, by_end, *key)
             needed = known[key]
@@ -63,15 +68,17 @@ def c_includes(repository: Repository) -> Iterator[Dependency]:
                 yield Dependency(needs, needed, "import", evidence_of(data[start : end + 1].decode(errors="replace")))
 
 
-def _included(files: dict[str, int], by_end: SuffixIndex, directory: str, name: str, form: int) -> int | None:
+def _included(
+    files: dict[str, int], by_end: SuffixIndex, directory: str, searched: tuple[str, ...], name: str, form: int
+) -> int | None:
     """The file that a name means in a directory; None for one that is not of the repository."""
     if form == ANGLED and name in _STANDARD:
         return None
     normal = posixpath.normpath(name.replace("\\", "/").strip())
-    if form != ANGLED:
-        beside = files.get(posixpath.normpath(posixpath.join(directory, normal)))
-        if beside is not None:
-            return beside
+    for place in searched if form == ANGLED else (directory, *searched):
+        found = files.get(posixpath.normpath(posixpath.join(place, normal)))
+        if found is not None:
+            return found
     while normal.startswith("../"):
         normal = normal[3:]
     return by_end.nearest(normal, directory) if normal not in ("", ".", "..") else None

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from spark_jobs.code.dependency import KINDS
 from spark_jobs.code.syntax_child import SyntaxLimits
 from spark_jobs.lake.tables import Check, Column, Table
+from spark_jobs.sources.languages import MANIFEST
 from spark_jobs.step import Output, Scope, step
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ _KERNELS = (
         f"spark_jobs.code.{name}"
         for name in (
             "blanking",
+            "c_commands",
             "c_directives",
             "c_includes",
             "definitions",
@@ -113,6 +115,7 @@ _KERNELS = (
             "kotlin_names",
             "nearest",
             "python_imports",
+            "python_packages",
             "python_standard_library",
             "python_statements",
             "repository_edges",
@@ -126,15 +129,15 @@ _KERNELS = (
             "syntax_worker",
         )
     ),
+    "spark_jobs.sources.languages",
     *(
         f"spark_jobs.dedup.{name}"
         for name in ("language_syntax", "lexer_memory", "lexers", "regions", "word_characters", "words")
     ),
 )
-_MANIFEST = r"(^|/)(package\.json|[jt]sconfig[^/]*\.json|go\.mod|go\.work|Cargo\.toml)$"
 
 
-@step(version="2", scope=Scope.INCREMENT, tables=(DEPENDENCIES, DEPENDENCY_METHODS), kernels=_KERNELS)
+@step(version="3", scope=Scope.INCREMENT, tables=(DEPENDENCIES, DEPENDENCY_METHODS), kernels=_KERNELS)
 def dependencies(documents: DataFrame, texts: DataFrame, config: DependenciesConfig) -> Output:
     """Find what the files of each repository need of each other; all its files are in one task.
 
@@ -182,7 +185,7 @@ def _is_read() -> SparkColumn:
     """Whether a file may say what it needs: code, and what names the packages of a repository."""
     from pyspark.sql import functions as F
 
-    return (F.col("kind") == "code") | F.col("path").rlike(_MANIFEST)
+    return (F.col("kind") == "code") | F.col("path").rlike(MANIFEST)
 
 
 def _is_large(config: DependenciesConfig) -> SparkColumn:

@@ -6,14 +6,21 @@
 
 A directory may hold two packages, `p` and `p_test`. Files named `*_test.go` see the others, never the other way round,
 so tests close no cycles. Imports of which no name is found (`_ "..."`, generated code) lead to all files of their
-package. Top-level declarations are those that begin a line, as gofmt writes them. Without go.mod the module path is the
-one under which most imports find a directory of the repository.
+package. Top-level declarations are those that begin a line, as gofmt writes them. `replace a => ./b` in a go.mod or
+go.work makes `a` a module path of that directory too.
+
+Without go.mod the module path is guessed: the one under which most packages of the repository are imported. The package
+at the top is one of them where its name is the last part of the path:
+
+    imports    example.org/m/text  example.org/m  fmt       directories   (top, package m)  text
+    guess      example.org/m: two packages
 """
 
 from __future__ import annotations
 
+import posixpath
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -28,7 +35,16 @@ _NAME: Final = re.compile(rb"^(?:func|type|var|const)\s+([^\W\d]\w*(?:\s*,\s*\w+
 _GROUP: Final = re.compile(rb"^(?:type|var|const)\s*\(\s*?\n(.*?)(?:^\)|\Z)", re.MULTILINE | re.DOTALL)
 _LISTED: Final = re.compile(rb"^([ \t]*)([^\W\d]\w*(?:\s*,\s*\w+)*)", re.MULTILINE)
 _MODULE: Final = re.compile(r"^[^\S\n]*module\s+\"?([^\s\"]+)", re.MULTILINE)
-_HOSTED_PARTS: Final = 3  # example.org/user/repository
+_REPLACE: Final = re.compile(
+    r"^[^\S\n]*+(?:replace[^\S\n]++)?+(\S++)(?:[^\S\n]++v\S++)?+[^\S\n]++=>[^\S\n]*+(\.{1,2}(?:/\S*+)?)", re.MULTILINE
+)
+_VERSION: Final = re.compile(r"[./]v[0-9]+$")
+_STANDARD_NAMES: Final = """
+    archive bufio bytes cmp compress container context crypto database debug embed encoding errors expvar flag fmt go
+    hash html image index internal io iter log maps math mime net os path plugin reflect regexp runtime slices sort
+    strconv strings structs sync syscall testing text time unicode unique unsafe weak C"""
+_STANDARD: Final = frozenset(_STANDARD_NAMES.split())
+"""First parts of the import paths of the standard library, which mean no module."""
 _TEST: Final = "_test.go"
 
 
@@ -99,7 +115,7 @@ def go_imports(repository: Repository) -> Iterator[Dependency]:
     """Dependencies between the Go files of a repository; every pair of files at most once.
 
     Args:
-        repository: its files; of other languages only `go.mod` is read.
+        repository: its files; of other languages only `go.mod` and `go.work` are read.
 
     Yields:
         Kinds `import` and `symbol`.
@@ -109,9 +125,8 @@ def go_imports(repository: Repository) -> Iterator[Dependency]:
         return
     sources = {index: read_go(repository.texts[index]) for index in chosen}
     packages = _packages(repository.paths, sources)
-    directories = {directory for directory, _ in packages}
     importable = _importable(packages)
-    modules = _modules(repository) or _guessed_modules(sources, directories)
+    modules = _modules(repository) or _guessed_modules(sources, importable)
     tests = _test_definitions(repository.paths, sources)
     for index, source in sources.items():
         directory = repository.paths[index].rpartition("/")[0]
@@ -119,7 +134,7 @@ def go_imports(repository: Repository) -> Iterator[Dependency]:
         seen = {index}
         bound = set()
         for given, path, line in source.imports:
-            imported = importable.get(_directory(path, directory, modules, importable) or "\n")
+            imported = _imported(path, directory, modules, importable)
             bound.add(given or (imported.name if imported else path.rpartition("/")[2]))
             for needed in _used(imported, given, source) if imported else ():
                 if needed not in seen:
@@ -175,42 +190,54 @@ def _test_definitions(
 
 
 def _modules(repository: Repository) -> list[tuple[str, str]]:
-    """(module path, directory) of every go.mod, longest module path first."""
+    """(module path, directory) of every go.mod and of every replacement by a directory, longest module path first."""
     modules = []
     for path, text in zip(repository.paths, repository.texts, strict=True):
         directory, _, name = path.rpartition("/")
+        if name not in ("go.mod", "go.work"):
+            continue
         found = _MODULE.search(text) if name == "go.mod" else None
         if found:
             modules.append((found[1], directory))
-    return sorted(modules, key=lambda module: (-len(module[0]), module))
+        for module, target in _REPLACE.findall(text):
+            place = posixpath.normpath(posixpath.join(directory, target))
+            modules.append((module, "" if place == "." else place))
+    return sorted(set(modules), key=lambda module: (-len(module[0]), module))
 
 
-def _guessed_modules(sources: dict[int, GoSource], directories: set[str]) -> list[tuple[str, str]]:
-    """The module path under which most imports find a directory, where no go.mod says it."""
-    counts: Counter[str] = Counter()
-    for source in sources.values():
-        for _, path, _ in source.imports:
-            parts = path.split("/")
-            if "/".join(parts[_HOSTED_PARTS:]) in directories and "." in parts[0] and len(parts) >= _HOSTED_PARTS:
-                counts["/".join(parts[:_HOSTED_PARTS])] += 1
-    return [(min(counts, key=lambda path: (-counts[path], path)), "")] if counts else []
+def _guessed_modules(sources: dict[int, GoSource], importable: dict[str, GoPackage]) -> list[tuple[str, str]]:
+    """The module path under which most packages of the repository are imported, where no go.mod says it.
+
+    Of paths with equally many the shortest one is meant, whose packages have the longest names inside the repository.
+    """
+    packages: dict[str, set[str]] = defaultdict(set)
+    for path in {path for source in sources.values() for _, path, _ in source.imports}:
+        parts = path.split("/")
+        if parts[0] in _STANDARD:
+            continue
+        for size in range(1, len(parts)):
+            if "/".join(parts[size:]) in importable:
+                packages["/".join(parts[:size])].add("/".join(parts[size:]))
+        if "" in importable and importable[""].name == _VERSION.sub("", path).rpartition("/")[2]:
+            packages[path].add("")
+    return [(min(packages, key=lambda path: (-len(packages[path]), len(path), path)), "")] if packages else []
 
 
-def _directory(
+def _imported(
     path: str, importer: str, modules: list[tuple[str, str]], importable: dict[str, GoPackage]
-) -> str | None:
-    """The directory that an import path names: vendored beside or above the importer, else by its module."""
+) -> GoPackage | None:
+    """The package that an import path names: by its module, else vendored beside or above the importer."""
     for module, directory in modules:
         if (path + "/").startswith(module + "/"):
             rest = path[len(module) + 1 :]
             found = "/".join(part for part in (directory, rest) if part)
             if found in importable:
-                return found
+                return importable[found]
     above = importer
     while True:
         found = f"{above}/vendor/{path}" if above else f"vendor/{path}"
         if found in importable:
-            return found
+            return importable[found]
         if not above:
             return None
         above = above.rpartition("/")[0]

@@ -1,19 +1,22 @@
-"""Which files are read late because they exercise or explain others: tests, examples, benchmarks and documentation."""
+"""Which files are read late because they exercise or explain others: tests, examples, benchmarks and documentation.
+
+A `#` stands before the id of a record, which may be the path of a file.
+"""
 
 from __future__ import annotations
 
 import re
 
 _DIRECTORY = re.compile(
-    r"(?:^|/)(?:tests?|testing|unit_?tests?|__tests__|__mocks__|specs?|e2e|fixtures?|testdata|"
+    r"(?:^|[/#])(?:tests?|testing|unit_?tests?|__tests__|__mocks__|specs?|e2e|fixtures?|testdata|"
     r"examples?|samples?|demos?|tutorials?|notebooks?|bench|benchmarks?|docs?|documentation)/",
     re.IGNORECASE,
 )
 _NAME = re.compile(
-    r"(?:^|/)(?:test_[^/]*|[^/]*_tests?|[^/]*\.(?:test|spec|stories)|[^/]*[a-z0-9](?:Tests?|Spec|IT)|conftest|"
+    r"(?:^|[/#])(?:test_[^/]*|[^/]*_tests?|[^/]*\.(?:test|spec|stories)|[^/]*[a-z0-9](?:Tests?|Spec|IT)|conftest|"
     r"readme|changelog|changes|contributing|history|news)\.[A-Za-z0-9]+$"
 )
-_PROSE = re.compile(r"\.(?:md|markdown|rst|txt|text|adoc)$", re.IGNORECASE)
+_PROSE = re.compile(r"\.(?:mdx?|markdown|rst|txt|text|adoc)$", re.IGNORECASE)
 
 
 def is_late(path: str) -> bool:

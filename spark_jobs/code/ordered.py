@@ -62,7 +62,7 @@ _KERNELS = tuple(
 )
 
 
-@step(version="2", scope=Scope.INCREMENT, tables=(ORDERED,), kernels=_KERNELS)
+@step(version="3", scope=Scope.INCREMENT, tables=(ORDERED,), kernels=_KERNELS)
 def ordered(
     survivors: DataFrame, members: DataFrame, config: OrderedConfig, dependencies: DataFrame | None = None
 ) -> DataFrame:

@@ -7,7 +7,8 @@
 
 A dotted name is a path that ends in its parts. Where several files fit, those count first whose package begins right
 there (the directory above has no `__init__`: a root), and of these the nearest; so a repository may have several roots
-(`src`, one per distribution) and vendored copies. Packages without `__init__` are found by the end of their path alone.
+(`src`, one per distribution) and vendored copies. Packages without `__init__` are found by the end of their path alone,
+and directories that setuptools gives another name (`package-dir`) by that too.
 Names of the standard library mean files of the repository only from below a root that holds them.
 
 Out of scope: `importlib.import_module` and `__import__`, changes of `sys.path`, names that no file stands for.
@@ -23,6 +24,7 @@ import numpy as np
 
 from spark_jobs.code.dependency import Dependency, Repository, evidence_of, utf8_of
 from spark_jobs.code.nearest import Nearest, SuffixIndex
+from spark_jobs.code.python_packages import renamed_directories
 from spark_jobs.code.python_standard_library import STANDARD_LIBRARY
 from spark_jobs.code.python_statements import INNER, LOADED, TYPE_ONLY, import_statements
 
@@ -50,7 +52,7 @@ def python_imports(repository: Repository) -> Iterator[Dependency]:
     ]
     if not readers:
         return
-    modules = _Modules(repository.paths)
+    modules = _Modules(repository.paths, renamed_directories(repository))
     for needs in readers:
         text = repository.texts[needs]
         if "import" not in text:
@@ -88,7 +90,7 @@ def parse_import(statement: str) -> list[Target]:
 class _Modules:
     """The modules of a repository, by path without extension (a package: its directory) and by the end of it."""
 
-    def __init__(self, paths: tuple[str, ...]) -> None:
+    def __init__(self, paths: tuple[str, ...], renamed: dict[str, str]) -> None:
         self._file: dict[str, int] = {}
         self._packages: set[str] = set()
         ranks: dict[str, int] = {}
@@ -105,10 +107,23 @@ class _Modules:
                 ranks[module] = rank
                 self._file[module] = number
         self._path = {number: module for module, number in self._file.items()}
-        self._by_end = SuffixIndex(self._file.items())
+        self._by_end = SuffixIndex([*self._file.items(), *self._renamed_modules(renamed)])
         self._candidates: dict[str, tuple[Nearest, Nearest]] = {}
         self._found: dict[tuple[str, str], str | None] = {}
         self._targets: dict[tuple[str, str], tuple[int, ...]] = {}
+
+    def _renamed_modules(self, renamed: dict[str, str]) -> Iterator[tuple[str, int]]:
+        """Modules of renamed directories by the path that they are imported by; their packages become known by it."""
+        for module, number in self._file.items() if renamed else ():
+            directory: str | None = module
+            while directory is not None:
+                if directory in renamed:
+                    below = module[len(directory) :].lstrip("/")
+                    path = _join(renamed[directory], below)
+                    if module in self._packages:
+                        self._packages.add(path)
+                    yield path, number
+                directory = _ancestor(directory, 1)
 
     def targets(self, directory: str, statement: str) -> tuple[int, ...]:
         """Files that a statement in this directory names, each once, in its order."""

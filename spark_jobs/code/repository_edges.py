@@ -3,6 +3,9 @@
 Rows come sorted by (shard, repository, byte_count): all files of a repository in one go, small ones first. One
 repository at a time is held in memory. Its texts have a budget: what does not fit is left out, the largest files first,
 takes part by its path alone, and is listed with the reason.
+
+Records of Parquet and JSONL files may be files of repositories, whose path is their id: `part-0.jsonl#src/a.go` is
+src/a.go to the resolvers.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ from spark_jobs.code.symbols import symbol_edges
 from spark_jobs.code.syntax_child import SyntaxLimits, shared_child
 
 REPOSITORY_FULL = "repository_full"
+_RECORDS = r"^.*?\.(?:jsonl|ndjson|parquet|pq)(?:\.gz|\.zstd?)?#"
+"""What stands before the id in the path of a record."""
 _LIMITS = SyntaxLimits()
 _UNREAD = pa.list_(pa.struct([pa.field("path", pa.string()), pa.field("reason", pa.string())]))
 FOUND = pa.schema(
@@ -92,7 +97,7 @@ def _repository_batch(rows: pa.Table, limits: SyntaxLimits, resolvers: Sequence[
     """Edges and facts of one repository."""
     rows = _one_per_path(rows)
     repository = Repository(
-        paths=tuple(rows.column("path").to_pylist()),
+        paths=tuple(_paths(rows)),
         texts=tuple(text or "" for text in rows.column("content").to_pylist()),
         languages=tuple(rows.column("language").to_pylist()),
     )
@@ -103,8 +108,9 @@ def _repository_batch(rows: pa.Table, limits: SyntaxLimits, resolvers: Sequence[
     needs = pa.array([edge.needs for edge in edges], pa.int64())
     needed = pa.array([edge.needed for edge in edges], pa.int64())
     symbol_count = sum(edge.kind == "symbol" for edge in edges)
+    paths = rows.column("path").to_pylist()
     reasons = dict(enumerate(rows.column("unread").to_pylist())) | symbols.failures
-    unread = [{"path": repository.paths[at], "reason": why} for at, why in sorted(reasons.items()) if why is not None]
+    unread = [{"path": paths[at], "reason": why} for at, why in sorted(reasons.items()) if why is not None]
     own = {
         "method": method_of(len(edges) - symbol_count, symbol_count),
         "file_count": rows.num_rows,
@@ -142,9 +148,15 @@ def _plain(values: Any) -> Any:
     return values.combine_chunks().cast(pa.string()) if isinstance(values, pa.ChunkedArray) else values
 
 
+def _paths(rows: pa.Table) -> list[str]:
+    """Paths inside the repository."""
+    paths: list[str] = pc.replace_substring_regex(rows.column("path"), _RECORDS, "").to_pylist()
+    return paths
+
+
 def _one_per_path(rows: pa.Table) -> pa.Table:
     """Files by the bytes of their path; of several documents with one path that with the least id."""
-    paths, ids = rows.column("path").to_pylist(), rows.column("doc_id").to_pylist()
+    paths, ids = _paths(rows), rows.column("doc_id").to_pylist()
     order = sorted(range(len(paths)), key=lambda row: (paths[row].encode(errors="surrogatepass"), ids[row]))
     first = [
         row for before, row in zip([None, *order], order, strict=False) if before is None or paths[before] != paths[row]

@@ -328,7 +328,7 @@ def _packages(repository: Repository) -> list[Package]:
             continue
         try:
             manifest: dict[str, Any] = tomllib.loads(text)
-        except tomllib.TOMLDecodeError:
+        except (tomllib.TOMLDecodeError, RecursionError):
             continue
         if isinstance(manifest.get("package"), dict):
             found.append(_package(posixpath.dirname(path), manifest))

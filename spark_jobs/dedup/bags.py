@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from spark_jobs.dedup.compared import TOKEN_KERNELS, compared_members, compared_texts
+from spark_jobs.dedup.features import Features
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.tables import Check, Column, Table
 from spark_jobs.step import Scope, step
@@ -31,7 +32,7 @@ class BagsConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    shingle_tokens: int = Field(1, ge=1, le=16, description="as the vocabulary's")
+    features: Features = Field(Features(), description="as the vocabulary's")
     max_level: int = Field(4, ge=1, le=16, description="occurrences of a token beyond it add no weight")
 
 
@@ -79,7 +80,7 @@ class Units:
         hashes: (V,) uint64, ascending.
         units: (V,) uint8.
         others: weight of a token that is not among them, by kind.
-        tokens_version: rules that made the tokens.
+        tokens_version: rules and features that made the tokens.
     """
 
     hashes: NDArray[np.uint64]
@@ -88,7 +89,7 @@ class Units:
     tokens_version: str
 
 
-@step(version="1", scope=Scope.INCREMENT, tables=(BAGS,), kernels=_KERNELS)
+@step(version="2", scope=Scope.INCREMENT, tables=(BAGS,), kernels=_KERNELS)
 def bags(
     members: DataFrame, exact_duplicates: DataFrame, texts: DataFrame, vocabulary: DataFrame, config: BagsConfig
 ) -> DataFrame:
@@ -99,7 +100,7 @@ def bags(
         exact_duplicates: the same of `exact_duplicates`; whom they name is left out.
         texts: the same of `texts`, of all datasets.
         vocabulary: the frozen table.
-        config: levels and shingles.
+        config: levels and features.
 
     Returns:
         Rows of the table `bags`.
@@ -122,25 +123,23 @@ def read_units(vocabulary: DataFrame) -> Units:
 
 def _bag_batches(batches: Iterable[pa.RecordBatch], units: Units, config: BagsConfig) -> Iterator[pa.RecordBatch]:
     """Texts to rows of `bags`, batch by batch."""
-    from spark_jobs.dedup.kinds import kind_salt
-    from spark_jobs.dedup.lexers import lexer_of
+    from spark_jobs.dedup.features import token_rules
     from spark_jobs.dedup.token_counts import count_tokens, token_version
     from spark_jobs.dedup.token_table import UnitTable
 
-    if token_version() != units.tokens_version:
+    version = token_version(config.features)
+    if version != units.tokens_version:
         raise InputError(
-            f"bags: this worker makes tokens {token_version()}, the vocabulary has {units.tokens_version}; use the "
-            "same Python and headrace on all workers, or refreeze the corpus"
+            f"bags: this worker makes tokens {version}, the vocabulary has {units.tokens_version}; use the same "
+            "features, and the same Python and headrace on all workers, or refreeze the corpus"
         )
     table = UnitTable(units.hashes, units.units)
     for batch in batches:
         kinds = batch.column("kind").to_pylist()
         names = tuple(dict.fromkeys(kinds))
         numbers = np.array([names.index(kind) for kind in kinds], np.uint8)
-        salts = np.array([kind_salt(name) for name in names], np.uint64)[numbers] if names else np.zeros(0, np.uint64)
-        languages = batch.column("language").to_pylist()
-        lexers = np.array([lexer_of(*pair) for pair in zip(kinds, languages, strict=True)], np.uint8)
-        counted = count_tokens(batch.column("content"), lexers, salts, config.shingle_tokens)
+        rules = token_rules(kinds, batch.column("language").to_pylist(), config.features)
+        counted = count_tokens(batch.column("content"), *rules)
         lengths = np.diff(counted.offsets)
         others = np.array([units.others.get(name, 255) for name in names], np.uint8)
         weights = table.of(counted.hashes, np.repeat(others[numbers], lengths))

@@ -15,6 +15,10 @@ a being the number of agreeing values: given a, each band, a random subset, agre
 A *false candidate* is a pair of the background below `false_below` (by default the threshold itself) that becomes a
 candidate. Their number per document, (N - 1) * P[candidate and J < false_below], counts each pair at both of its ends
 and grows with the corpus.
+
+What a document costs is counted in bytes: 16 for the key of each band, and 160 for each false candidate, which nearly
+always falls when the 256 values of both signatures are compared, before a bag is read. A corpus grows without an end,
+and never into a wall: where the wanted recall costs more than a document may, it is lowered to what that buys.
 """
 
 from __future__ import annotations
@@ -37,13 +41,19 @@ UInt8Array = npt.NDArray[np.uint8]
 UInt64Array = npt.NDArray[np.uint64]
 Float64Array = npt.NDArray[np.float64]
 
-MAX_FALSE_PER_DOCUMENT: Final = 50.0
-"""Schemes with more expected false candidates a document are refused: verifying them would dwarf all other work."""
+DISJOINT_FALSE_PER_DOCUMENT: Final = 50.0
+"""Disjoint bands are left for overlapping ones where even the best have more expected false candidates a document."""
+DEFAULT_DOCUMENT_BYTES: Final = 16_384
+"""Bytes that finding a document's candidates may cost: about as many as its text and bag take together."""
 BAND_BITS: Final = 10
 """Low bits of a key that hold the band's number."""
 MAX_BANDS: Final = 1 << BAND_BITS
 
-_FALSE_COST: Final = 10.0  # a false candidate costs as much as ten keys (measured: shuffle and verification of a pair)
+_KEY_BYTES: Final = 16.0  # hash and place
+_FALSE_BYTES: Final = (
+    160.0  # a false candidate costs as much as ten keys (measured: shuffle and verification of a pair)
+)
+_LOWER_RECALLS: Final = (0.999, 0.99, 0.95, 0.9, 0.8, 0.7, 0.5, 0.3, 0.1)
 _MAX_ROWS: Final = 24
 _VALUES: Final = 256  # that 8 bits can take
 
@@ -59,7 +69,6 @@ class BandScheme:
         overlapping: whether bands share values.
         recall: probability that a pair exactly at the threshold becomes a candidate; more similar ones do more often.
         false_per_document: expected false candidates of a document at this corpus size.
-        false_per_document_at_ten_times: the same at ten times the size.
     """
 
     bands: int
@@ -68,7 +77,11 @@ class BandScheme:
     overlapping: bool
     recall: float
     false_per_document: float
-    false_per_document_at_ten_times: float
+
+    @property
+    def document_bytes(self) -> float:
+        """Bytes of keys and false candidates of a document."""
+        return _KEY_BYTES * self.bands + _FALSE_BYTES * self.false_per_document
 
 
 def candidate_probability(bands: int, rows: int, overlapping: bool, similarity: Float64Array) -> Float64Array:
@@ -90,45 +103,66 @@ def candidate_probability(bands: int, rows: int, overlapping: bool, similarity: 
 
 
 def solve_bands(
-    background: Int64Array, documents: int, threshold: float, recall: float, false_below: float | None = None
+    background: Int64Array,
+    documents: int,
+    threshold: float,
+    recall: float,
+    false_below: float | None = None,
+    most_bytes: float = DEFAULT_DOCUMENT_BYTES,
 ) -> BandScheme:
-    """Find the cheapest scheme, by bands + 10 * false candidates a document, with the wanted recall.
+    """Find the cheapest scheme with the wanted recall, or with the highest recall that can be paid for.
 
-    Disjoint bands are taken where one of them stays within 50 false candidates a document, else overlapping ones.
+    Disjoint bands are taken where one of them stays within 50 false candidates a document, else overlapping ones. Where
+    neither keeps a document within `most_bytes`, the recall is lowered to .999, .99, .95 and so on until one does.
 
     Args:
         background: (B + 1,) int64 pairs of a sample of the corpus by floor(J * B); millions, since its tail decides.
         documents: N, size of the corpus.
         threshold: lowest J of a duplicate, in (0, 1].
-        recall: least probability that a pair at the threshold becomes a candidate, in (0, 1).
+        recall: wanted probability that a pair at the threshold becomes a candidate, in (0, 1).
         false_below: J below which a candidate counts as false; by default the threshold. Pairs between the two are
             related documents rather than chance, and grow more slowly than N where a corpus grows by new kinds.
+        most_bytes: what keys and false candidates of a document may take.
 
     Returns:
-        The scheme, with what it costs.
+        The scheme, with its recall and what it costs.
 
     Raises:
-        ConfigError: no scheme has the recall within 50 false candidates a document, or an argument is out of range.
+        ConfigError: an argument is out of range, or the threshold is so low that nothing finds its pairs.
     """
     _check(background, documents, threshold, recall)
     chance = _false_chances(background, threshold if false_below is None else false_below)
+    best = None
+    for asked in (recall, *(lower for lower in _LOWER_RECALLS if lower < recall)):
+        best = _cheapest(chance, documents, threshold, asked) or best
+        if best is not None and best.document_bytes <= most_bytes:
+            break
+    if best is None:
+        raise ConfigError(
+            f"bands: no 256 values find a pair of similarity {threshold} with a recall of {_LOWER_RECALLS[-1]}; raise "
+            "the threshold"
+        )
+    return best
+
+
+def _cheapest(
+    chance: tuple[Float64Array, Float64Array], documents: int, threshold: float, recall: float
+) -> BandScheme | None:
+    """The scheme with a recall that costs a document least; ties go to fewer bands. None where there is none."""
     best: tuple[float, int, int, bool, float] | None = None
-    least = (math.inf, 0, 0)
     for overlapping in (False, True):
         for rows, bands in _least_bands(threshold, recall, overlapping):
             false = _false_candidates(bands, rows, overlapping, chance, documents)
-            least = min(least, (false, bands, rows))
-            cost = round(bands + _FALSE_COST * false, 6)  # so that the last bits of a float decide nothing
-            if false <= MAX_FALSE_PER_DOCUMENT and (best is None or (cost, bands) < best[:2]):
+            cost = round(
+                _KEY_BYTES * bands + _FALSE_BYTES * false, 4
+            )  # so that the last bits of a float decide nothing
+            holds = overlapping or false <= DISJOINT_FALSE_PER_DOCUMENT
+            if holds and (best is None or (cost, bands) < best[:2]):
                 best = (cost, bands, rows, overlapping, false)
         if best is not None:
             break
     if best is None:
-        raise ConfigError(
-            f"bands: threshold {threshold} with recall {recall} over {documents} documents costs {least[0]:.0f} false "
-            f"candidates a document or more ({least[1]} bands of {least[2]} rows), wanted {MAX_FALSE_PER_DOCUMENT:.0f} "
-            "at most; raise the threshold, lower the recall, or split the corpus (by kind or language)"
-        )
+        return None
     _, bands, rows, overlapping, false = best
     return BandScheme(
         bands=bands,
@@ -137,7 +171,6 @@ def solve_bands(
         overlapping=overlapping,
         recall=float(candidate_probability(bands, rows, overlapping, np.array([threshold]))[0]),
         false_per_document=false,
-        false_per_document_at_ten_times=_false_candidates(bands, rows, overlapping, chance, 10 * documents),
     )
 
 

@@ -1,13 +1,15 @@
 """Buckets: documents whose signatures agree in all rows of a band, so that they are worth comparing.
 
 The user states a threshold and a recall; the bands are solved for them, for the number of documents there are and for
-the background that was measured on the corpus. Signatures are the index that is kept. An increment computes the keys of
-its own documents, and those of all earlier ones on the fly, of which a filter lets only those pass that can meet a new
-one; buckets are then written if they have two members, one of them new.
+the background that was measured on the corpus; what they will cost when the corpus has grown is told too. Signatures
+are the index that is kept: keys are not stored, so that every increment may have bands of its own. It computes the keys
+of its own documents, and those of all earlier ones on the fly, of which a filter lets only those pass that can meet a
+new one; buckets are then written if they have two members, one of them new.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
+from spark_jobs.dedup.bands import DEFAULT_DOCUMENT_BYTES
 from spark_jobs.dedup.curves import draw_bands
 from spark_jobs.lake.tables import Check, Column, Table
 from spark_jobs.step import Output, Plot, Scope, step
@@ -26,10 +29,15 @@ if TYPE_CHECKING:
 
     from spark_jobs.dedup.bands import BandScheme
 
+_log = logging.getLogger(__name__)
 # Pairs of at least this similarity have something to do with each other: their number grows with the corpus as the
 # number of documents does, not as its square, so they say nothing about false candidates at another size.
 _RELATED = 0.3
 _PARTITION_RECORDS = 4_000_000
+_LOWERED = (
+    "buckets: %s %d documents the recall at %g is %.4f in place of %g, since keys and candidates of a document may "
+    "take %d bytes; raise document_bytes or the threshold, or compare word pairs"
+)
 _BAND_MASK = 1023
 _BATCH_MEMBERS = 4_000_000
 RECORDS_DDL = "part int, keys binary, places binary, earlier boolean"
@@ -42,7 +50,18 @@ class BucketsConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     threshold: float = Field(0.7, gt=0, le=1, description="lowest weighted Jaccard similarity of a duplicate")
-    recall: float = Field(0.9999, gt=0, lt=1, description="least share of the pairs at the threshold that are found")
+    recall: float = Field(0.9999, gt=0, lt=1, description="wanted share of the pairs at the threshold that are found")
+    document_bytes: int = Field(
+        DEFAULT_DOCUMENT_BYTES,
+        ge=256,
+        description="bytes that keys and false candidates of a document may take; where the wanted recall costs more, "
+        "it is lowered to what they buy, and `bands` and a warning say so",
+    )
+    expected_documents: int | None = Field(
+        None,
+        ge=1,
+        description="documents that the corpus will have, for the forecast in `bands`; ten times those there are",
+    )
 
 
 BUCKETS = Table(
@@ -77,10 +96,16 @@ BANDS = Table(
         Column("band_count!", "int", "bands"),
         Column("row_count!", "int", "values of the signature in a band"),
         Column("overlapping!", "boolean", "whether bands share values"),
-        Column("documents!", "long", "documents that the bands were solved for"),
+        Column("documents!", "long", "documents that the bands were solved for: those there are"),
+        Column("wanted_recall!", "double", "recall that the config asks for"),
         Column("recall!", "double", "expected recall of pairs exactly at the threshold"),
         Column("false_per_document!", "double", "expected background candidates per document"),
-        Column("false_per_document_at_ten_times!", "double", "the same with ten times the documents"),
+        Column("document_bytes!", "double", "bytes of keys and of these candidates per document"),
+        Column("expected_documents!", "long", "documents of the forecast, for which other bands will be solved"),
+        Column("expected_band_count!", "int", "bands at that size"),
+        Column("expected_row_count!", "int", "values in each of them"),
+        Column("expected_recall!", "double", "recall that they will have"),
+        Column("expected_document_bytes!", "double", "bytes per document that they will cost"),
     ),
     key=("similarity",),
     partition=("increment",),
@@ -105,7 +130,7 @@ _KERNELS = tuple(
 
 
 @step(
-    version="1",
+    version="2",
     scope=Scope.HISTORY,
     tables=(BUCKETS, BANDS),
     kernels=_KERNELS,
@@ -128,12 +153,11 @@ def buckets(signatures: DataFrame, background: DataFrame, increment: int, config
     Returns:
         Rows of `buckets` and of `bands`.
 
-    Raises:
-        BandsError: no bands keep false candidates within bounds.
     """
     from pyspark.sql import functions as F
 
     from spark_jobs.dedup.bands import solve_bands
+    from spark_jobs.dedup.key_filter import filter_of, passing_share
 
     counted = signatures.groupBy("kind", (F.col("increment") == increment).alias("new")).count().collect()
     sizes: dict[str, int] = {}
@@ -143,21 +167,45 @@ def buckets(signatures: DataFrame, background: DataFrame, increment: int, config
     measured = _combined(background.toArrow(), sizes)
     documents = max(1, sum(sizes.values()))
     below = min(config.threshold, _RELATED)
-    scheme = solve_bands(measured, documents, config.threshold, config.recall, below)
+    solve = partial(
+        solve_bands,
+        measured,
+        threshold=config.threshold,
+        recall=config.recall,
+        false_below=below,
+        most_bytes=config.document_bytes,
+    )
+    scheme = solve(documents=documents)
+    expected = max(documents, config.expected_documents or 10 * documents)
+    forecast = solve(documents=expected)
+    for when, bands, size in (("over the", scheme, documents), ("once there are", forecast, expected)):
+        if bands.recall < config.recall:
+            told = (when, size, config.threshold, bands.recall, config.recall, config.document_bytes)
+            _log.warning(_LOWERED, *told)
 
     narrow = signatures.select("increment", "kind", "place", "signature")
     is_new = F.col("increment") == increment
     new = narrow.where(is_new)
-    partition_count = max(2, -(-2 * new_documents * scheme.bands // _PARTITION_RECORDS))
+    new_keys = new_documents * scheme.bands
+    passing = int(passing_share(new_keys) * (documents - new_documents) * scheme.bands)
+    partition_count = max(2, -(-(2 * new_keys + passing) // _PARTITION_RECORDS))
     emit = partial(band_records, scheme=scheme, partition_count=partition_count)
     records = new.mapInArrow(partial(emit, earlier=False, filled=None), RECORDS_DDL)
     if increment > 0:
-        filled = _filter(new, scheme, new_documents)
+        filled = filter_of(new, partial(_keys, scheme=scheme), new_keys)
         earlier = narrow.where(~is_new).mapInArrow(partial(emit, earlier=True, filled=filled), RECORDS_DDL)
         records = records.unionByName(earlier)
     grouped = records.repartitionById(partition_count, F.col("part")).mapInArrow(bucket_lists, BUCKETS_DDL)
-    curve = signatures.sparkSession.createDataFrame(_curve(scheme, measured, documents))
-    return Output({"buckets": grouped, "bands": curve})
+    curve = _curve(scheme, measured, documents, config.recall)
+    for name, kind, value in (
+        ("documents", pa.int64(), expected),
+        ("band_count", pa.int32(), forecast.bands),
+        ("row_count", pa.int32(), forecast.rows),
+        ("recall", pa.float64(), forecast.recall),
+        ("document_bytes", pa.float64(), forecast.document_bytes),
+    ):
+        curve = curve.append_column(f"expected_{name}", pa.array([value] * curve.num_rows, kind))
+    return Output({"buckets": grouped, "bands": signatures.sparkSession.createDataFrame(curve)})
 
 
 def _combined(background: pa.Table, sizes: Mapping[str, int]) -> NDArray[np.int64]:
@@ -182,8 +230,8 @@ def _combined(background: pa.Table, sizes: Mapping[str, int]) -> NDArray[np.int6
     return pairs_of
 
 
-def _curve(scheme: BandScheme, measured: NDArray[np.int64], documents: int) -> pa.Table:
-    """Rows of `bands`."""
+def _curve(scheme: BandScheme, measured: NDArray[np.int64], documents: int, recall: float) -> pa.Table:
+    """Rows of `bands` but for the forecast."""
     from spark_jobs.dedup.bands import candidate_probability
 
     steps = np.arange(101)
@@ -199,53 +247,23 @@ def _curve(scheme: BandScheme, measured: NDArray[np.int64], documents: int) -> p
             "row_count": pa.array([scheme.rows] * count, pa.int32()),
             "overlapping": [scheme.overlapping] * count,
             "documents": pa.array([documents] * count, pa.int64()),
+            "wanted_recall": [recall] * count,
             "recall": [scheme.recall] * count,
             "false_per_document": [scheme.false_per_document] * count,
-            "false_per_document_at_ten_times": [scheme.false_per_document_at_ten_times] * count,
+            "document_bytes": [scheme.document_bytes] * count,
         }
     )
 
 
-def _filter(new: DataFrame, scheme: BandScheme, new_documents: int) -> bytes | None:
-    """The filter of all new keys; None where it would be larger than it is worth."""
-    from spark_jobs.dedup.key_filter import MOST_BITS, filter_bytes
-
-    size = filter_bytes(new_documents * scheme.bands)
-    if size > MOST_BITS // 8:
-        return None
-    parts = new.mapInArrow(partial(_fill, scheme=scheme, size=size), "filled binary")
-    whole = parts.coalesce(1).mapInArrow(partial(_unite, size=size), "filled binary").toArrow()
-    return bytes(whole.column("filled")[0].as_py())
-
-
-def _fill(batches: Iterable[pa.RecordBatch], scheme: BandScheme, size: int) -> Iterator[pa.RecordBatch]:
-    """A filter of the keys of one partition."""
-    from spark_jobs.dedup.key_filter import put_keys
-
-    filled = np.zeros(size, np.uint8)
-    for batch in batches:
-        put_keys(_keys(batch, scheme).ravel(), filled)
-    yield pa.RecordBatch.from_arrays([pa.array([filled.tobytes()], pa.binary())], names=["filled"])
-
-
-def _unite(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
-    """One filter of all."""
-    united = np.zeros(size, np.uint8)
-    for batch in batches:
-        for filled in batch.column("filled"):
-            united |= np.frombuffer(filled.as_buffer(), np.uint8)
-    yield pa.RecordBatch.from_arrays([pa.array([united.tobytes()], pa.binary())], names=["filled"])
-
-
 def _keys(batch: pa.RecordBatch, scheme: BandScheme) -> NDArray[np.uint64]:
-    """(D, bands) keys of a batch of signatures."""
+    """(D * bands,) keys of a batch of signatures, document by document."""
     from spark_jobs.dedup.bands import band_keys
     from spark_jobs.dedup.kinds import kind_salt
     from spark_jobs.dedup.signature_arrays import signature_rows
 
     kinds = batch.column("kind").dictionary_encode()
     salts = np.array([kind_salt(kind) for kind in kinds.dictionary.to_pylist()], np.uint64)
-    return band_keys(signature_rows(batch.column("signature")), scheme, salts[kinds.indices.to_numpy()])
+    return band_keys(signature_rows(batch.column("signature")), scheme, salts[kinds.indices.to_numpy()]).ravel()
 
 
 def band_records(
@@ -275,18 +293,17 @@ def band_records(
         if not batch.num_rows:
             continue
         keys = _keys(batch, scheme)
-        places = np.repeat(batch.column("place").to_numpy(), keys.shape[1])
-        flat = keys.ravel()
+        places = np.repeat(batch.column("place").to_numpy(), scheme.bands)
         if united is not None:
-            passing = has_keys(flat, united)
-            flat, places = flat[passing], places[passing]
-        offsets, flat, places = scatter(flat, places, partition_count)
+            passing = has_keys(keys, united)
+            keys, places = keys[passing], places[passing]
+        offsets, keys, places = scatter(keys, places, partition_count)
         some = np.flatnonzero(np.diff(offsets))
         spans = [slice(offsets[part], offsets[part + 1]) for part in some]
         yield pa.RecordBatch.from_arrays(
             [
                 pa.array(some, pa.int32()),
-                pa.array([flat[span].tobytes() for span in spans], pa.binary()),
+                pa.array([keys[span].tobytes() for span in spans], pa.binary()),
                 pa.array([places[span].tobytes() for span in spans], pa.binary()),
                 pa.array([earlier] * len(some), pa.bool_()),
             ],

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 TOKEN_KERNELS = tuple(
     f"spark_jobs.{name}"
     for name in (
+        "dedup.features",
         "dedup.kinds",
         "dedup.language_syntax",
         "dedup.lexer_memory",

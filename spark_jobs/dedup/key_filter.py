@@ -1,28 +1,75 @@
-"""A Bloom filter over band keys: which earlier documents can share a bucket with a new one.
+"""A Bloom filter: a set of keys of any number in at most 128 MB, that never denies a key which was put in.
 
 An increment is looked up in the index of all signatures. Each earlier document has as many keys as a new one, and
-nearly none of them matters; the filter (2 to 4 bytes a new key) lets only those leave the scan that probably do. It
-never holds a key back that was put in.
+nearly none of them matters; the filter (2 to 4 bytes a new key) lets only those leave the scan that probably do. Beyond
+67 million keys it has fewer bits for each, so that more others pass: that costs time, never memory (`passing_share`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
 import numpy as np
+import pyarrow as pa
 from numba import njit
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+KeysOf = Callable[[pa.RecordBatch], NDArray[np.uint64]]
 
 _BITS_PER_KEY = 16
 _PROBES = 4
 _LEAST_BITS = 1 << 13
-MOST_BITS = 1 << 30
+_MOST_BITS = 1 << 30
+_FILLED_DDL = "filled binary"
 
 
 def filter_bytes(key_count: int) -> int:
-    """Size of a filter for so many keys: a power of two, 16 to 32 bits a key."""
+    """Size of a filter for so many keys: a power of two, 16 to 32 bits a key, at most 128 MB."""
     bits = _LEAST_BITS
-    while bits < _BITS_PER_KEY * key_count:
+    while bits < min(_MOST_BITS, _BITS_PER_KEY * key_count):
         bits *= 2
     return bits // 8
+
+
+def passing_share(key_count: int) -> float:
+    """Share of other keys that pass a filter of so many keys (Bloom 1970)."""
+    return float((1.0 - np.exp(-_PROBES * key_count / (8 * filter_bytes(key_count)))) ** _PROBES)
+
+
+def filter_of(frame: DataFrame, keys: KeysOf, key_count: int) -> bytes:
+    """The filter of all keys of a frame.
+
+    Args:
+        frame: any rows.
+        keys: (K,) uint64 keys of a batch of them.
+        key_count: about how many keys there are.
+    """
+    size = filter_bytes(key_count)
+    parts = frame.mapInArrow(partial(fill, keys=keys, size=size), _FILLED_DDL)
+    whole = parts.coalesce(1).mapInArrow(partial(_unite, size=size), _FILLED_DDL).toArrow()
+    return bytes(whole.column("filled")[0].as_py())
+
+
+def fill(batches: Iterable[pa.RecordBatch], keys: KeysOf, size: int) -> Iterator[pa.RecordBatch]:
+    """A filter of the keys of one partition."""
+    filled = np.zeros(size, np.uint8)
+    for batch in batches:
+        put_keys(keys(batch), filled)
+    yield pa.RecordBatch.from_arrays([pa.array([filled.tobytes()], pa.binary())], names=["filled"])
+
+
+def _unite(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
+    """One filter of all."""
+    united = np.zeros(size, np.uint8)
+    for batch in batches:
+        for filled in batch.column("filled"):
+            united |= np.frombuffer(filled.as_buffer(), np.uint8)
+    yield pa.RecordBatch.from_arrays([pa.array([united.tobytes()], pa.binary())], names=["filled"])
 
 
 @njit(cache=True)

@@ -1,33 +1,32 @@
-"""Large buckets: who is kept of a hundred thousand near-identical documents, without comparing all with all.
+"""Large buckets: who is kept of a hundred thousand near-identical documents, without storing all their pairs.
 
-Only comparisons that can change who is kept are worth making. In rounds:
+Boilerplate puts its documents into the same few buckets, and into a thousand small ones besides. Pairs of two documents
+that are both in large buckets are therefore not read off the buckets at all. These documents are the *pool*, and the
+pool is compared with itself by an exact join (`prefix_join`), in rounds, of which each leaves out whom it no longer
+needs:
 
-    1. the first members of each large bucket (its leaders) are compared with all others; in the first round there is
-       one to each, and who has several buckets is compared with the one leader it shares most of them with
-    2. the kept set is found from all pairs so far, at every threshold; who is removed needs no more comparisons
-    3. a bucket with few enough kept members has all of these compared; the others get further leaders
+    1. documents that can reach a threshold together meet in the list of a token that is rare in the pool
+    2. in the first round each document is paired with a leader, the first member of a long list: of several that which
+       it shares most long lists with; later all pairs of short lists are made, and those of more leaders in long ones
+    3. the kept set is found from all pairs so far, at every threshold; who is removed at all of them leaves the pool
 
-until no bucket has two kept members that were not compared with each other: then no kept two of a bucket are as
-similar as the threshold, just as if all pairs had been made. It holds at each threshold of the list, and also where a
-leader turns out to be removed by a document from elsewhere: the members it stood for are kept again in the next round,
-and compared.
+until no list is long and nothing is new: then no kept two of the pool are as similar as a threshold, as if all pairs
+had been made. It holds also where a leader turns out to be removed by a document from elsewhere: the members that it
+stood for are kept again in the next round, and compared.
 
     boilerplate with a changed word each: 1 leader, all others are removed by it: 2 rounds
-    a bucket whose members are alike in nothing but one band: leaders remove nobody
+    pages of one template: what they share is in nobody's prefix, so that only what a page has of its own is compared
 
-Small buckets take part: pairs of two members of large buckets are made only of those that are kept by then, since
-near-identical documents meet in a thousand small buckets as well.
-
-Leaders grow from 1 to 128, as long as each round removes a tenth of what was left in large buckets at a threshold.
-What still has too many kept members then is split on further values of the signatures (`split_buckets`), and what that
-can miss is computed and stored: the one place where a pair that shares a bucket may stay unseen.
+Leaders grow from 8 to 128 as long as each round removes a tenth of what was left; then all pairs of long lists are
+made. What any machine holds is bounded: places in the pool are a filter of at most 128 MB, which a few others pass, who
+are then compared in the pool as well; edges of the graph come to the driver up to `driver_edges`.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -36,29 +35,30 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from spark_jobs.dedup.bucket_members import (
-    CANDIDATES_DDL,
-    CHOSEN_DDL,
-    RANKED_DDL,
-    BatchFunction,
-    all_members,
-    all_pairs,
-    count_too_large,
-    in_turn,
-    leader_candidates,
-    open_members,
-    ranked_members,
-)
+from spark_jobs.dedup.bucket_members import CANDIDATES_DDL, all_members, all_pairs, candidate_batch
+from spark_jobs.dedup.dense_graph import from_driver
 from spark_jobs.dedup.kept_set import removed_table, removed_vertices
-from spark_jobs.dedup.threshold_pairs import exact, groups_reached
+from spark_jobs.dedup.key_filter import filter_of
+from spark_jobs.dedup.memory_verification import BAG
+from spark_jobs.dedup.threshold_pairs import exact, groups_reached, without
 from spark_jobs.dedup.verification import Index, verified_pairs
 from spark_jobs.lake.tables import Check, Column, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from spark_jobs.dedup.prefix_join import Members
+
 _log = logging.getLogger(__name__)
-_LEADERS = (1, 8, 32, 128)
+_LEADERS = (8, 32, 128)
+_PARTITION_RECORDS = 4_000_000
+_BUCKETS_OF_A_MEMBER = 8  # at least about so many large buckets hold each member, so fewer bits a membership do
+_RECORDS_DDL = "part int, records binary"
+_CHOSEN_DDL = "first bigint, second bigint, shared bigint"
+_RECORD = np.dtype(
+    [("token", "<u8"), ("place", "<i8"), ("total", "<i8"), ("suffix", "<i8"), ("groups", "<i4"), ("earlier", "<i4")]
+)
+_RECORD_COLUMNS = {"place": "place", "total": "total_weight", "groups": "groups", "earlier": "earlier"}
 
 LARGE_BUCKETS = Table(
     name="large_buckets",
@@ -66,16 +66,14 @@ LARGE_BUCKETS = Table(
     columns=(
         Column("threshold!", "double", "weighted Jaccard similarity from which on documents are duplicates"),
         Column("bucket_count!", "long", "large buckets"),
-        Column("document_count!", "long", "documents in them"),
+        Column("document_count!", "long", "documents in them, compared with each other by an exact join"),
         Column("rounds!", "int", "rounds of comparisons until nothing was left"),
         Column("candidate_count!", "long", "pairs compared in them, over all thresholds"),
-        Column("split_bucket_count!", "long", "buckets that leaders could not reduce, split on further values"),
-        Column("further_values!", "int", "values of the signature that they were split on; 0 where none was"),
-        Column("recall_in_split!", "double", "expected recall at the threshold of pairs inside split buckets, else 1"),
+        Column("kept_count!", "long", "documents of them that these comparisons leave at the threshold"),
     ),
     key=("threshold",),
     partition=("increment",),
-    checks=(Check("recall_in_bounds", "recall_in_split between 0 and 1", "recall is a fraction"),),
+    checks=(Check("kept_are_some", "kept_count between 0 and document_count", "the kept are some of the documents"),),
 )
 
 
@@ -107,36 +105,96 @@ class BucketCounts:
 
 @dataclass
 class _Comparisons:
-    """What was compared so far, and who of the members of large buckets is removed by it at each threshold.
+    """What was compared so far.
 
     Attributes:
-        large: rows of `RANKED_DDL`: the large buckets.
-        places: (N,) places of their members, ascending; 8 bytes each for the driver.
+        pool: the documents of large buckets: place, earlier, total_weight and the columns of their bags.
+        counters: how often tokens occur in the pool (`prefix_join`).
+        partition_count: partitions that lists of tokens are spread over.
         history: rows (groups, worse, better) of the pairs of earlier increments.
         index: what candidates are verified with.
         limits: thresholds and limits.
-        removed: (N,) for each threshold, whether the member is removed.
         kept: DataFrames to unpersist.
         found: pairs verified so far.
-        done: candidates of members compared so far.
+        done: candidates of the pool compared so far.
         candidate_count: how many these are.
     """
 
-    large: DataFrame
-    places: NDArray[np.int64]
+    pool: DataFrame
+    counters: bytes
+    partition_count: int
     history: DataFrame
     index: Index
     limits: Limits
-    removed: list[NDArray[np.bool_]]
     kept: list[DataFrame]
     found: DataFrame | None = None
     done: DataFrame | None = None
-    candidate_count: int = 0
+    candidate_count: int = field(default=0)
 
-    def leaders_choice(self, removed: Sequence[NDArray[np.bool_]], leaders: Sequence[int]) -> BatchFunction:
-        """What of ranked buckets is to be compared where some members are removed: to rows of `CHOSEN_DDL`."""
-        most = self.limits.max_bucket_pairs
-        return partial(leader_candidates, removed=removed, leaders=leaders, places=self.places, most=most)
+    @property
+    def thresholds(self) -> tuple[Fraction, ...]:
+        """The thresholds of the groups."""
+        return tuple(exact(one) for one in self.limits.thresholds)
+
+    def kept_pool(self) -> tuple[DataFrame, list[int]]:
+        """The pool with the groups in which each document is kept by all pairs so far, and how many are in each."""
+        from pyspark.sql import functions as F
+
+        every = (1 << len(self.thresholds)) - 1
+        gone = self._removed()
+        pool = self.pool.withColumn("groups", F.lit(every))
+        if gone is not None:
+            joined = self.pool.join(gone, self.pool["place"] == gone["vertex"], "left")
+            pool = joined.select(*self.pool.columns, without(F.lit(every), F.col("groups")).alias("groups"))
+        pool = pool.where("groups <> 0").persist()
+        self.kept.append(pool)
+        counts = [F.count_if(F.getbit("groups", F.lit(group)) == 1) for group in range(len(self.thresholds))]
+        return pool, [int(count) for count in pool.agg(*counts).collect()[0]]
+
+    def _removed(self) -> DataFrame | None:
+        """Rows (vertex, groups) of who is removed by all pairs so far; None where there are no pairs."""
+        edges = self.history
+        if self.found is not None:
+            edges = edges.unionByName(_edges(self.found, "right_place", "left_place", self.limits.thresholds))
+        edges = edges.persist()
+        count = edges.count()
+        if not count:
+            gone = None
+        elif count <= self.limits.driver_edges:
+            gone = from_driver(edges.sparkSession, removed_table(edges.toArrow()), "vertex bigint, groups int")
+        else:
+            gone = removed_vertices(edges, self.limits.driver_edges)
+        edges.unpersist()
+        return gone
+
+    def choose(self, pool: DataFrame, leaders: int | None) -> tuple[DataFrame, int]:
+        """Candidates of the pool's documents, repeats among them, and how many are in lists not wholly compared.
+
+        Args:
+            pool: the documents with the groups in which they are compared.
+            leaders: so many first members of long lists are paired with all others; None for all pairs. With 1 short
+                lists have to wait: near-identical documents meet in a thousand of them.
+        """
+        from pyspark.sql import functions as F
+
+        records = pool.mapInArrow(
+            partial(
+                prefix_records,
+                counters=self.counters,
+                thresholds=self.thresholds,
+                partition_count=self.partition_count,
+            ),
+            _RECORDS_DDL,
+        )
+        listed = records.repartitionById(self.partition_count, F.col("part")).mapInArrow(
+            partial(list_candidates, thresholds=self.thresholds, leaders=leaders, most=self.limits.max_bucket_pairs),
+            _CHOSEN_DDL,
+        )
+        listed = listed.persist()
+        self.kept.append(listed)
+        left = listed.where("second IS NULL").agg(F.coalesce(F.sum("shared"), F.lit(0))).collect()[0][0]
+        chosen = listed.where("second IS NOT NULL")
+        return (_one_leader_each(chosen) if leaders == 1 else chosen), int(left)
 
     def compare(self, chosen: DataFrame, threshold: Fraction, beside: tuple[DataFrame, int] | None = None) -> bool:
         """Verify candidates that were not compared before; False where there are none.
@@ -146,7 +204,10 @@ class _Comparisons:
             threshold: lowest weighted Jaccard similarity.
             beside: other distinct candidates to verify with them, and about how many these are.
         """
-        fresh = chosen.select("first", "second").distinct()
+        from pyspark.sql import functions as F
+
+        ends = F.least("first", "second").alias("first"), F.greatest("first", "second").alias("second")
+        fresh = chosen.select(*ends).distinct()
         if self.done is not None:
             fresh = fresh.join(self.done.hint("merge"), ["first", "second"], "left_anti")
         fresh = fresh.localCheckpoint()
@@ -163,32 +224,14 @@ class _Comparisons:
         _log.info("large buckets: %d candidates", count)
         return True
 
-    def settle(self) -> None:
-        """Find who is removed by all pairs so far."""
-        edges = self.history
-        if self.found is not None:
-            edges = edges.unionByName(_edges(self.found, "right_place", "left_place", self.limits.thresholds))
-        edges = edges.persist()
-        if edges.count() <= self.limits.driver_edges:
-            gone = removed_table(edges.toArrow())
-        else:
-            members = edges.sparkSession.createDataFrame(pa.table({"vertex": self.places}))
-            gone = removed_vertices(edges, self.limits.driver_edges).join(members, "vertex", "left_semi").toArrow()
-        edges.unpersist()
-        groups = _at_places(gone, self.places)
-        self.removed = [groups >> group & 1 == 1 for group in range(len(self.removed))]
-
-    def too_large(self) -> tuple[list[int], list[int]]:
-        """At each threshold the buckets with too many kept members to compare all with all, and these members."""
-        count = partial(count_too_large, removed=self.removed, most=self.limits.max_bucket_pairs)
-        rows = self.large.mapInArrow(count, "group int, buckets bigint, members bigint").toArrow()
-        groups, buckets, members = (rows.column(name).to_numpy() for name in ("group", "buckets", "members"))
-        at_each = [groups == group for group in range(len(self.removed))]
-        return [int(buckets[at].sum()) for at in at_each], [int(members[at].sum()) for at in at_each]
-
 
 def compare_large(
-    sized: tuple[DataFrame, DataFrame], counts: BucketCounts, history: DataFrame, index: Index, limits: Limits
+    sized: tuple[DataFrame, DataFrame],
+    counts: BucketCounts,
+    history: DataFrame,
+    index: Index,
+    limits: Limits,
+    increment: int,
 ) -> tuple[DataFrame, list[dict[str, Any]], tuple[DataFrame, ...]]:
     """Compare the members of buckets, some of which are large, until it is settled who is kept.
 
@@ -198,107 +241,68 @@ def compare_large(
         history: rows of `pairs` of earlier increments.
         index: what candidates are verified with.
         limits: thresholds and limits.
+        increment: the new one.
 
     Returns:
         All verified pairs, facts for `large_buckets`, and DataFrames to unpersist.
     """
     small, large = (buckets.persist() for buckets in sized)
-    places = np.sort(large.mapInArrow(all_members, "place bigint").distinct().toArrow().column("place").to_numpy())
-    rank = partial(ranked_members, places=places)
-    ranked = large.mapInArrow(rank, RANKED_DDL).persist()
+    inside = filter_of(
+        large.mapInArrow(all_members, "place bigint"), _places, counts.large_members // _BUCKETS_OF_A_MEMBER
+    )
+    pool = _pool(index.bags, inside, increment).persist()
+    counters, token_count, document_count = _counters(pool)
     state = _Comparisons(
-        large=ranked,
-        places=places,
+        pool=pool,
+        counters=counters,
+        partition_count=max(2, -(-token_count // _PARTITION_RECORDS)),
         history=_edges(history, "place", "better_place", limits.thresholds),
         index=index,
         limits=limits,
-        removed=[np.zeros(len(places), np.bool_) for _ in limits.thresholds],
-        kept=[small, large, ranked],
+        kept=[small, large, pool],
     )
-    if history.take(1):
-        state.settle()
-    rounds, unsettled = _rounds(state, small, rank, counts)
-    further, recalls = 0, [1.0] * len(limits.thresholds)
-    if any(unsettled):
-        from spark_jobs.dedup.split_buckets import split_recall
-
-        further = _split(state, unsettled)
-        recalls = split_recall(further, limits.thresholds)
+    of_small = small.mapInArrow(partial(all_pairs, not_among=inside), CANDIDATES_DDL).distinct()
+    rounds, kept_counts = _rounds(state, (of_small, counts.small_pairs))
     facts = [
         {
             "threshold": float(threshold),
             "bucket_count": counts.large,
-            "document_count": len(places),
+            "document_count": document_count,
             "rounds": rounds,
             "candidate_count": state.candidate_count,
-            "split_bucket_count": split,
-            "further_values": further if split else 0,
-            "recall_in_split": recall if split else 1.0,
+            "kept_count": kept,
         }
-        for threshold, split, recall in zip(limits.thresholds, unsettled, recalls, strict=True)
+        for threshold, kept in zip(limits.thresholds, kept_counts, strict=True)
     ]
     assert state.found is not None  # the first round verifies the small buckets at least
     return state.found, facts, tuple(state.kept)
 
 
-def _rounds(state: _Comparisons, small: DataFrame, rank: BatchFunction, counts: BucketCounts) -> tuple[int, list[int]]:
-    """Compare until nothing is new in any bucket; returns the rounds, and at each threshold the buckets left large."""
-    lowest = exact(min(state.limits.thresholds))
-    leaders = [_LEADERS[0]] * len(state.removed)
-    sizes = [counts.large_members] * len(state.removed)
-    of_small = small.mapInArrow(partial(all_pairs, not_among=state.places), CANDIDATES_DDL).distinct()
-    led = _one_leader_each(state.large.mapInArrow(state.leaders_choice(state.removed, leaders), CHOSEN_DDL))
-    state.compare(led, lowest, (of_small, counts.small_pairs))
-    rounds = 0
+def _rounds(state: _Comparisons, of_small: tuple[DataFrame, int]) -> tuple[int, list[int]]:
+    """Compare until nothing is new in any list; returns the rounds, and how many are kept in each group."""
+    lowest = min(state.thresholds)
+    pool, counts = state.kept_pool()
+    chosen, _ = state.choose(pool, 1)
+    state.compare(chosen, lowest, of_small)
+    leaders: int | None = _LEADERS[0]
+    rounds = 1
     while True:
+        before = sum(counts)
+        pool, counts = state.kept_pool()
+        if 10 * sum(counts) > 9 * before:
+            leaders = None
+        chosen, left = state.choose(pool, leaders)
+        if not state.compare(chosen, lowest) and not left:
+            return rounds, counts
         rounds += 1
-        state.settle()
-        unsettled, left = state.too_large()
-        leaders = [_next_leaders(*one) for one in zip(leaders, sizes, left, strict=True)]
-        sizes = left
-        chosen = state.large.mapInArrow(state.leaders_choice(state.removed, leaders), CHOSEN_DDL)
-        settled = [gone for gone, count in zip(state.removed, unsettled, strict=True) if not count]
-        if settled:
-            among_small = (rank, state.leaders_choice(settled, [0] * len(settled)))
-            chosen = chosen.unionByName(small.mapInArrow(partial(in_turn, functions=among_small), CHOSEN_DDL))
-        if not state.compare(chosen, lowest):
-            return rounds, unsettled
-
-
-def _one_leader_each(chosen: DataFrame) -> DataFrame:
-    """Of the leaders of a member at a threshold the one with which it shares most buckets; other pairs as they are."""
-    from pyspark.sql import functions as F
-
-    summed = chosen.groupBy("group", "first", "second").agg(F.sum("shared").alias("shared"))
-    unled = F.when(F.col("shared") == 0, F.col("first"))
-    most_shared = F.max_by("first", F.struct("shared", -F.col("first")))
-    return summed.groupBy("group", "second", unled.alias("unled")).agg(most_shared.alias("first"))
-
-
-def _split(state: _Comparisons, unsettled: Sequence[int]) -> int:
-    """Compare what is left in buckets that leaders could not reduce on further values; returns how many."""
-    from spark_jobs.dedup.split_buckets import split_buckets
-
-    open_groups = [group for group, count in enumerate(unsettled) if count]
-    still = [state.removed[group] for group in open_groups]
-    find = partial(open_members, places=state.places, removed=still, most=state.limits.max_bucket_pairs)
-    pool = state.large.mapInArrow(find, "place bigint, earlier boolean").distinct().toArrow()
-    further, parts, members = split_buckets(pool, state.index.signatures)
-    state.kept.append(members)
-    nobody = np.zeros(len(state.places), np.bool_)  # all in the pool are kept, at one of the thresholds
-    rank, choose = partial(ranked_members, places=state.places), state.leaders_choice([nobody], _LEADERS[:1])
-    # Below this threshold everything is settled, so that less similar pairs say nothing new.
-    least = min(state.limits.thresholds[group] for group in open_groups)
-    chosen = parts.mapInArrow(partial(in_turn, functions=(rank, choose)), CHOSEN_DDL)
-    state.compare(chosen, exact(least))
-    return further
+        leaders = next((more for more in _LEADERS if leaders is not None and more > leaders), None)
 
 
 def large_bucket_rows(like: DataFrame, facts: Sequence[dict[str, Any]]) -> DataFrame:
     """Rows of `large_buckets`, in the session of another DataFrame."""
     ddl = (
         "threshold double, bucket_count bigint, document_count bigint, rounds int, candidate_count bigint, "
-        "split_bucket_count bigint, further_values int, recall_in_split double"
+        "kept_count bigint"
     )
     return like.sparkSession.createDataFrame([tuple(row.values()) for row in facts], ddl)
 
@@ -310,17 +314,168 @@ def _edges(pairs: DataFrame, worse: str, better: str, thresholds: Sequence[float
     )
 
 
-def _at_places(removed: pa.Table, places: NDArray[np.int64]) -> NDArray[np.int32]:
-    """(N,) groups in which the document at each of some ascending places is removed; the others are left out."""
-    vertices, groups = removed.column("vertex").to_numpy(), removed.column("groups").to_numpy()
-    inside = np.isin(vertices, places)
-    found = np.zeros(len(places), np.int32)
-    found[np.searchsorted(places, vertices[inside])] = groups[inside]
-    return found
+def _one_leader_each(chosen: DataFrame) -> DataFrame:
+    """Of the leaders of a member the one with which it shares most long lists."""
+    from pyspark.sql import functions as F
+
+    summed = chosen.groupBy("first", "second").agg(F.sum("shared").alias("shared"))
+    return summed.groupBy("second").agg(F.max_by("first", F.struct("shared", -F.col("first"))).alias("first"))
 
 
-def _next_leaders(leaders: int, before: int, after: int) -> int:
-    """Leaders of the next round at a threshold: more, while the last ones removed a tenth of what was left."""
-    if not leaders or leaders == _LEADERS[-1] or 10 * after > 9 * before:
-        return 0
-    return _LEADERS[_LEADERS.index(leaders) + 1]
+def _places(batch: pa.RecordBatch) -> NDArray[np.uint64]:
+    """Places of a batch as keys of a filter."""
+    places: NDArray[np.uint64] = batch.column("place").to_numpy().view(np.uint64)
+    return places
+
+
+def _pool(bags: DataFrame, inside: bytes, increment: int) -> DataFrame:
+    """The bags of the documents whose place passes the filter."""
+    from pyspark.sql import functions as F
+
+    earlier = (F.col("increment") < increment).alias("earlier")
+    read = bags.select("place", earlier, "total_weight", *BAG)
+    return read.mapInArrow(partial(_passing, inside=inside), read.schema)
+
+
+def _passing(batches: Iterable[pa.RecordBatch], inside: bytes) -> Iterator[pa.RecordBatch]:
+    """Rows whose place passes a filter."""
+    from spark_jobs.dedup.key_filter import has_keys
+
+    filled = np.frombuffer(inside, np.uint8)
+    for batch in batches:
+        yield batch.filter(pa.array(has_keys(_places(batch), filled)))
+
+
+def _counters(pool: DataFrame) -> tuple[bytes, int, int]:
+    """Counters of the pool's tokens, how many tokens these are, and of how many documents."""
+    parts = pool.mapInArrow(_count, "counters binary, documents bigint")
+    counted = parts.coalesce(1).mapInArrow(_sum, "counters binary, documents bigint").toArrow().to_pylist()[0]
+    return counted["counters"], int(np.frombuffer(counted["counters"], np.uint32).sum()), counted["documents"]
+
+
+def _count(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Counters of the tokens of one partition."""
+    from spark_jobs.dedup.bag_arrays import bags_from_columns
+    from spark_jobs.dedup.prefix_join import COUNTERS, count_tokens
+
+    counters, documents = np.zeros(COUNTERS, np.uint32), 0
+    for batch in batches:
+        count_tokens(bags_from_columns(*(batch.column(name) for name in BAG)).hashes, counters)
+        documents += batch.num_rows
+    yield _counted(counters, documents)
+
+
+def _sum(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The sum of counters."""
+    from spark_jobs.dedup.prefix_join import COUNTERS
+
+    counters, documents = np.zeros(COUNTERS, np.uint32), 0
+    for batch in batches:
+        for part in batch.column("counters"):
+            counters += np.frombuffer(part.as_buffer(), np.uint32)
+        documents += sum(batch.column("documents").to_pylist())
+    yield _counted(counters, documents)
+
+
+def _counted(counters: NDArray[np.uint32], documents: int) -> pa.RecordBatch:
+    columns = [pa.array([counters.tobytes()], pa.binary()), pa.array([documents], pa.int64())]
+    return pa.RecordBatch.from_arrays(columns, names=["counters", "documents"])
+
+
+def prefix_records(
+    batches: Iterable[pa.RecordBatch], counters: bytes, thresholds: tuple[Fraction, ...], partition_count: int
+) -> Iterator[pa.RecordBatch]:
+    """The tokens in the prefixes of documents, in one block for every partition that gets any.
+
+    Args:
+        batches: documents of the pool with the groups in which they are compared.
+        counters: how often the tokens occur in the pool.
+        thresholds: of the groups.
+        partition_count: partitions that the blocks are meant for, by token.
+
+    Yields:
+        Rows of `_RECORDS_DDL`; a block is an array of `_RECORD`.
+    """
+    from spark_jobs.dedup.bag_arrays import bags_from_columns
+    from spark_jobs.dedup.bucket_records import scatter
+    from spark_jobs.dedup.prefix_join import prefixes
+
+    counted = np.frombuffer(counters, np.uint32)
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        bags = bags_from_columns(*(batch.column(name) for name in BAG))
+        found = prefixes(bags, counted, batch.column("groups").to_numpy(), thresholds)
+        records = np.empty(len(found.tokens), _RECORD)
+        records["token"], records["suffix"] = found.tokens, found.suffixes
+        for name, column in (
+            ("place", "place"),
+            ("total", "total_weight"),
+            ("groups", "groups"),
+            ("earlier", "earlier"),
+        ):
+            records[name] = batch.column(column).to_numpy(zero_copy_only=False)[found.documents]
+        offsets, _, order = scatter(found.tokens, np.arange(len(records)), partition_count)
+        records = records[order]
+        some = np.flatnonzero(np.diff(offsets))
+        blocks = [records[offsets[part] : offsets[part + 1]].tobytes() for part in some]
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(some, pa.int32()), pa.array(blocks, pa.binary())], names=["part", "records"]
+        )
+
+
+def list_candidates(
+    batches: Iterable[pa.RecordBatch], thresholds: tuple[Fraction, ...], leaders: int | None, most: int
+) -> Iterator[pa.RecordBatch]:
+    """Candidates of the lists of tokens of one partition, which is held in memory.
+
+    Args:
+        batches: rows of `_RECORDS_DDL`.
+        thresholds: of the groups.
+        leaders: so many first members of lists with more than `most` pairs are paired with all others; None for all.
+        most: pairs up to which all pairs of a list are made.
+
+    Yields:
+        Rows of `_CHOSEN_DDL`: two places, and in how many long lists the first leads the second, 0 for pairs of short
+        lists, which with one leader are left out; and a row (null, null, members of long lists).
+    """
+    from spark_jobs.dedup.prefix_join import list_pairs
+
+    blocks = [np.zeros(0, _RECORD)]
+    for batch in batches:
+        blocks += [np.frombuffer(block.as_buffer(), _RECORD) for block in batch.column("records")]
+    begins, ends, members = _lists(np.concatenate(blocks))
+    sizes = ends - begins
+    long = (sizes * (sizes - 1) // 2 > most) & (leaders is not None)
+    short = ~long & (leaders != 1)
+    for first, second in list_pairs(begins[short], ends[short], members, thresholds):
+        pairs = candidate_batch(first, second)
+        yield _chosen(pairs.column("first"), pairs.column("second"), np.zeros(pairs.num_rows, np.int64))
+    led = list(list_pairs(begins[long], ends[long], members, thresholds, leaders)) if long.any() else []
+    for first, second in led:
+        ends_of, shared = np.unique(np.stack([first, second]), axis=1, return_counts=True)
+        yield _chosen(pa.array(ends_of[0]), pa.array(ends_of[1]), shared)
+    yield _chosen(pa.nulls(1, pa.int64()), pa.nulls(1, pa.int64()), np.array([int(sizes[long].sum())]))
+
+
+def _lists(records: NDArray[np.void]) -> tuple[NDArray[np.int64], NDArray[np.int64], Members]:
+    """Records by token, the earlier documents first and then by place: where lists of at least two begin and end."""
+    from spark_jobs.dedup.prefix_join import Members
+
+    records = records[np.lexsort((records["place"], records["earlier"] == 0, records["token"]))]
+    tokens = records["token"]
+    begins = np.flatnonzero(np.append(True, tokens[1:] != tokens[:-1])) if len(tokens) else np.zeros(0, np.int64)
+    ends = np.append(begins[1:], len(tokens))[: len(begins)]
+    several = ends - begins > 1
+    members = Members(
+        places=np.ascontiguousarray(records["place"]),
+        totals=np.ascontiguousarray(records["total"]),
+        suffixes=np.ascontiguousarray(records["suffix"]),
+        groups=np.ascontiguousarray(records["groups"]),
+        earlier=records["earlier"] == 1,
+    )
+    return begins[several], ends[several], members
+
+
+def _chosen(first: pa.Array, second: pa.Array, shared: NDArray[np.int64]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([first, second, pa.array(shared)], names=["first", "second", "shared"])

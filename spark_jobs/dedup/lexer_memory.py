@@ -25,13 +25,20 @@ UInt8Array = npt.NDArray[np.uint8]
 IDENTIFIER: Final = 0
 NUMBER: Final = 1
 TEXT: Final = 2
-"""Classes of tokens; TEXT is a word of prose, also of the prose in comments and strings."""
+KEYWORD: Final = 3
+MARK: Final = 4
+QUOTED: Final = 5
+"""Classes of tokens; TEXT is a word of prose, also of the prose in comments and strings.
+
+Those from KEYWORD on are made of code alone, and only where its structure is asked for: a keyword, a byte of
+punctuation, the beginning of a string, whatever the string holds.
+"""
 
 MOST_HELD: Final = 8
 """Strings that hold code that holds strings ...: how deep a lexer follows."""
 
 # The state of a lexer between two blocks: int64 words, then MOST_HELD strings of 4 words each.
-FLAGS, CLOSING, CLOSING_MASK, OPENING, NESTING, IN_CLASS, RUN, OPERAND, HELD, DEPTH, EXTRA, BEGIN = range(12)
+FLAGS, CLOSING, CLOSING_MASK, OPENING, NESTING, IN_CLASS, RUN, OPERAND, HELD, DEPTH, EXTRA, BEGIN, STRUCTURE = range(13)
 STACK: Final = 16
 STATE_WORDS: Final = STACK + 4 * MOST_HELD
 
@@ -73,7 +80,7 @@ class Block(NamedTuple):
         hashes: (B,) uint64, before salt and mixing.
         starts: (B,) int64 byte position.
         ends: (B,) int64 byte position after the token.
-        classes: (B,) uint8: IDENTIFIER, NUMBER, TEXT.
+        classes: (B,) uint8: IDENTIFIER, NUMBER, TEXT; KEYWORD, MARK, QUOTED.
     """
 
     hashes: UInt64Array

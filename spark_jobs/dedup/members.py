@@ -5,8 +5,9 @@ coarse class made of what is known about it, and then a hash, so that no dataset
 
     place = standing (0..15, 4 bits) | first 59 bits of doc_id, which is a SHA-256
     standing counts through the criteria of `keep_first`, the first one weighs most:
-        dataset     its place in the config        original    no fork of another repository
+        dataset     its place in the config        starred     its repository has `min_stars` or more
         known_good  its repository is listed       licensed    its licence is known
+        original    0 in a repository of its own; 1 in a fork, or in a folder of vendored code; 2 in a fork of a fork
 
 At most 16 classes: criteria are used from the front while they fit. Few classes are what lets the kept set be found in
 few parallel rounds (a class of its own for every document takes as many rounds as there are documents).
@@ -19,7 +20,10 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from spark_jobs.dedup.places import CLASSES, place, standing
+from spark_jobs.dedup.repository_facts import FORK_DEPTHS, stars, with_fork_depth
+from spark_jobs.dedup.standings import PATH, Policy
 from spark_jobs.lake.tables import Check, Column, Table
+from spark_jobs.sources.revisions import landings_and_events, newest
 from spark_jobs.step import Scope, step
 
 if TYPE_CHECKING:
@@ -27,7 +31,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Revisions = Literal["latest", "all"]
-Criterion = Literal["dataset", "original", "known_good", "licensed"]
+Criterion = Literal["dataset", "original", "known_good", "starred", "licensed"]
+# Folders that hold other people's code, of those that Linguist's vendor.yml lists.
+_VENDORED = (
+    r"(?i)(^|/)(_?vendor(s|ed)?|_?(third|3rd)[-_]?party|extern(als?)?|_?bundled?|node_modules|bower_components|godeps)/"
+)
 
 
 class MembersConfig(BaseModel):
@@ -43,10 +51,14 @@ class MembersConfig(BaseModel):
     )
 
     keep_first: tuple[Criterion, ...] = Field(
-        ("dataset", "known_good", "original", "licensed"),
+        ("dataset", "known_good", "original", "starred", "licensed"),
         description="whom to keep of documents that repeat each other, the strongest criterion first; then by hash",
     )
     known_good: tuple[str, ...] = Field((), description="repositories whose documents are kept before others'")
+    min_stars: int | None = Field(
+        100, ge=0, description="stars (`metadata.stars`) from which on a repository counts as starred; none: not used"
+    )
+    on_delete: Policy = Field("keep", description="`excise` takes nothing in that is gone by the time it would enter")
 
     @model_validator(mode="after")
     def _datasets_are_known(self) -> MembersConfig:
@@ -58,6 +70,11 @@ class MembersConfig(BaseModel):
         if len(set(self.datasets)) != len(self.datasets):
             raise ValueError(f"datasets names one twice: {list(self.datasets)}; name each once")
         return self
+
+    @property
+    def latest(self) -> tuple[str, ...]:
+        """Datasets of which only the latest revision of each path enters."""
+        return tuple(name for name in self.datasets if self.revisions.get(name, "latest") == "latest")
 
 
 MEMBERS = Table(
@@ -86,25 +103,35 @@ MEMBERS = Table(
 )
 
 
-@step(version="2", scope=Scope.INCREMENT, tables=(MEMBERS,), kernels=("spark_jobs.dedup.places",))
+@step(
+    version="3",
+    scope=Scope.INCREMENT,
+    tables=(MEMBERS,),
+    kernels=(
+        *(f"spark_jobs.dedup.{name}" for name in ("places", "repository_facts", "standings")),
+        "spark_jobs.sources.revisions",
+    ),
+)
 def members(
     documents: DataFrame,
     texts: DataFrame,
     verdicts: DataFrame,
     config: MembersConfig,
     repositories: DataFrame | None = None,
+    arrivals: DataFrame | None = None,
 ) -> DataFrame:
     """Take in what the verdicts kept, of each path the latest revision; one row per document.
 
-    The latest revision is the one of the highest dataset increment, kept or not: a revision that was replaced does not
-    come back because its successor was rejected. Contents are never read.
+    The latest revision is the one that landed or returned in the highest dataset increment, kept or not: a revision
+    that was replaced does not come back because its successor was rejected. Contents are never read.
 
     Args:
         documents: rows of `documents` of all datasets, with the columns `dataset` and `dataset_increment`.
         texts: the same of `texts`.
         verdicts: the same of `verdicts`.
         config: datasets and their policies.
-        repositories: the same of `repositories`; without it no document counts as a fork.
+        repositories: the same of `repositories`; without it no document counts as a fork's, or as starred.
+        arrivals: the same of `arrivals`; without it no document has returned or is gone.
 
     Returns:
         Rows of the table `members`.
@@ -114,53 +141,60 @@ def members(
     identity = ["dataset", "doc_id"]
     about = ["shard", "repository", "path", "kind", "language", "byte_count", "content_sha256", "licence"]
     candidates = documents.select(*identity, *about, "dataset_increment").where(F.col("dataset").isin(*config.datasets))
-    latest = [name for name in config.datasets if config.revisions.get(name, "latest") == "latest"]
     kept = verdicts.where("kept").select(*identity)
     letters = texts.select(*identity, "letters_sha256")
-    joined = _latest_revisions(candidates, latest).join(kept, identity).join(letters, identity)
-    placed = _with_forks(joined, repositories).withColumn("place", _place(config))
+    joined = _entering(candidates, arrivals, config).join(kept, identity).join(letters, identity)
+    placed = _with_facts(joined, repositories).withColumn("place", _place(config))
     return placed.select([column.name for column in MEMBERS.columns])
 
 
-def _latest_revisions(documents: DataFrame, datasets: list[str]) -> DataFrame:
-    """Leave out what a later revision of the same path replaces, in these datasets; ties go to the lowest doc_id."""
+def _entering(documents: DataFrame, arrivals: DataFrame | None, config: MembersConfig) -> DataFrame:
+    """Leave out what a later revision of the same path replaces, and what is gone where the corpus says `excise`."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    if not datasets:
+    if not config.latest and config.on_delete == "keep":
         return documents
-    # Documents of the other datasets are alone in their group, so that one pass serves both policies.
-    alone = F.when(F.col("dataset").isin(*datasets), F.lit("")).otherwise(F.col("doc_id"))
-    newest_first = Window.partitionBy("dataset", "repository", "path", alone).orderBy(
-        F.desc("dataset_increment"), F.asc("doc_id")
-    )
-    return documents.withColumn("age", F.row_number().over(newest_first)).where("age = 1").drop("age")
+    told = landings_and_events(documents, arrivals)
+    last = told.withColumn("newest", newest("dataset_increment").over(Window.partitionBy(*PATH))).where("landed")
+    replaced = F.col("dataset").isin(*config.latest) & (F.col("doc_id") != F.col("newest.doc_id"))
+    gone = F.col("newest.gone") & F.lit(config.on_delete == "excise")
+    return last.where(~replaced & ~gone).drop("newest", "gone", "landed")
 
 
-def _with_forks(documents: DataFrame, repositories: DataFrame | None) -> DataFrame:
-    """Add the column `fork`: whether the document's repository is one, as its dataset increment knew it."""
+def _with_facts(documents: DataFrame, repositories: DataFrame | None) -> DataFrame:
+    """Add `fork_depth` and `stars` of the document's repository, as its dataset increment knew them."""
     from pyspark.sql import functions as F
 
     if repositories is None:
-        return documents.withColumn("fork", F.lit(False))
+        return documents.withColumns({"fork_depth": F.lit(0), "stars": F.lit(None).cast("long")})
     keys = ["dataset", "dataset_increment", "repository"]
-    forks = repositories.where("fork_of IS NOT NULL").select(*keys, F.lit(True).alias("fork")).distinct()
-    return documents.join(forks, keys, "left").fillna(False, ["fork"])
+    facts = with_fork_depth(repositories.select(*keys, "fork_of", stars().alias("stars")))
+    one_each = facts.groupBy(*keys).agg(F.max("fork_depth").alias("fork_depth"), F.max("stars").alias("stars"))
+    return documents.join(one_each, keys, "left").fillna(0, ["fork_depth"])
 
 
 def _place(config: MembersConfig) -> SparkColumn:
     """Standing and hash in one number."""
     from pyspark.sql import functions as F
 
+    vendored = F.col("repository").isNotNull() & F.col("path").rlike(_VENDORED)
     levels: dict[str, tuple[int, SparkColumn]] = {
         "dataset": (
             min(len(config.datasets), CLASSES),
             F.least(F.array_position(F.lit(list(config.datasets)), F.col("dataset")), F.lit(CLASSES)) - 1,
         ),
-        "original": (2, F.col("fork").cast("long")),
+        "original": (
+            FORK_DEPTHS,
+            F.least(F.col("fork_depth") + vendored.cast("int"), F.lit(FORK_DEPTHS - 1)).cast("long"),
+        ),
         "known_good": (
             2 if config.known_good else 1,
             1 - F.coalesce(F.col("repository").isin(*config.known_good), F.lit(False)).cast("long"),
+        ),
+        "starred": (
+            1 if config.min_stars is None else 2,
+            1 - F.coalesce(F.col("stars") >= F.lit(config.min_stars), F.lit(False)).cast("long"),
         ),
         "licensed": (2, F.col("licence").isNull().cast("long")),
     }

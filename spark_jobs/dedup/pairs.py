@@ -4,8 +4,8 @@ Candidates come from the buckets, each once; they are verified by their bags, an
 thresholds are read from this one table. A pair leads from a document to the better one: the one that comes first in the
 order (increment, place, doc_id) and is kept if only one of them can be.
 
-Buckets of boilerplate can hold a hundred thousand members, which would be billions of pairs. They are compared lazily,
-until nothing is left that could change who is kept: see `large_buckets`.
+Buckets of boilerplate can hold a hundred thousand members, which would be billions of pairs. Their members are compared
+by an exact join instead, until nothing is left that could change who is kept: see `large_buckets`.
 """
 
 from __future__ import annotations
@@ -88,9 +88,9 @@ PAIRS_KERNELS = tuple(
         "large_buckets",
         "memory_verification",
         "places",
+        "prefix_join",
         "signature_arrays",
         "similarity",
-        "split_buckets",
         "threshold_pairs",
         "verification",
     )
@@ -98,7 +98,7 @@ PAIRS_KERNELS = tuple(
 
 
 @step(
-    version="3",
+    version="4",
     scope=Scope.HISTORY,
     tables=(PAIRS, LARGE_BUCKETS),
     kernels=PAIRS_KERNELS,
@@ -141,7 +141,7 @@ def pairs(
     index = Index(signatures, bags, config.driver_candidates)
     if counts.large:
         by_size = (small.drop("pair_count"), sized.where(is_large).drop("pair_count"))
-        found, facts, persisted = compare_large(by_size, counts, pairs, index, config)
+        found, facts, persisted = compare_large(by_size, counts, pairs, index, config, increment)
     else:
         candidates = small.mapInArrow(all_pairs, CANDIDATES_DDL).distinct()
         found, persisted = verified_pairs(candidates, counts.small_pairs, index, exact(min(config.thresholds)))

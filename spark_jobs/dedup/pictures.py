@@ -88,23 +88,27 @@ def draw_pair_similarities(rows: pa.Table) -> bytes:
 
 
 def draw_kept(rows: pa.Table) -> bytes:
-    """Draw which share of documents and bytes each threshold keeps, over all increments.
+    """Draw which share of documents and bytes each threshold keeps, and of duplicates finds, over all increments.
 
     Args:
-        rows: threshold, member_count, kept_count, kept_byte_count and removed_byte_count of `thresholds`.
+        rows: threshold, member_count, kept_count, kept_byte_count, removed_byte_count, similar_count and found_count
+            of `thresholds`.
     """
     figure, axes = new_axes()
-    names = ["member_count", "kept_count", "kept_byte_count", "removed_byte_count"]
+    names = [name for name in rows.column_names if name != "threshold"]
     sums = rows.group_by("threshold").aggregate([(name, "sum") for name in names]).sort_by("threshold")
-    members, kept, kept_bytes, removed_bytes = (sums[f"{name}_sum"].to_numpy().astype(np.float64) for name in names)
+    of = {name: sums[f"{name}_sum"].to_numpy().astype(np.float64) for name in names}
     threshold = sums["threshold"].to_numpy()
-    total = int(members.max(initial=0))
-    for place, (label, part, whole) in enumerate(
-        (("documents", kept, members), ("bytes", kept_bytes, kept_bytes + removed_bytes))
-    ):
-        share = 100 * part / np.maximum(whole, 1)
-        axes.plot(threshold, share, "o-", color=_COLOURS[place], label=f"{label} kept, of {total:,} members")
-    _describe(axes, "threshold of J", "% kept")
+    members, similar = of["member_count"], of["similar_count"]
+    lines = (
+        (f"documents kept, of {int(members.max(initial=0)):,} members", of["kept_count"], members),
+        ("bytes kept", of["kept_byte_count"], of["kept_byte_count"] + of["removed_byte_count"]),
+        (f"duplicates of sampled documents found, of {int(similar.max(initial=0)):,}", of["found_count"], similar),
+    )
+    for place, (label, part, whole) in enumerate(lines):
+        some = whole > 0
+        axes.plot(threshold[some], 100 * part[some] / whole[some], "o-", color=_COLOURS[place], label=label)
+    _describe(axes, "threshold of J", "%")
     return png(figure)
 
 

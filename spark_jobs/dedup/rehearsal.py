@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +30,7 @@ def rehearse() -> int:
     words = _words()
     bags = _bags(words)
     signatures = _signatures(bags, words)
+    _joined(bags)
     return _verified(bags, signatures, _candidates(signatures))
 
 
@@ -59,19 +61,19 @@ def _texts() -> pa.RecordBatch:
 
 def _words() -> pa.Table:
     """The vocabulary of the texts."""
+    from spark_jobs.dedup.features import Features
     from spark_jobs.dedup.vocabulary import _count_partition
 
-    counted = pa.Table.from_batches(_count_partition(iter([_texts()]), shingle_tokens=1))
-    list(_count_partition(iter([_texts()]), shingle_tokens=2))
-    return counted
+    return pa.Table.from_batches(_count_partition(iter([_texts()]), Features()))
 
 
 def _bags(words: pa.Table) -> pa.RecordBatch:
     from spark_jobs.dedup.bags import BagsConfig, Units, _bag_batches
+    from spark_jobs.dedup.features import Features
     from spark_jobs.dedup.token_counts import token_version
 
     hashes = np.sort(words.column("token_hash").to_numpy().view(np.uint64))
-    units = Units(hashes, np.full(len(hashes), 9, np.uint8), {"prose": 20}, token_version())
+    units = Units(hashes, np.full(len(hashes), 9, np.uint8), {"prose": 20}, token_version(Features()))
     return _frozen(_bag_batches(iter([_texts()]), units, BagsConfig()))
 
 
@@ -95,15 +97,33 @@ def _signatures(bags: pa.RecordBatch, words: pa.Table) -> pa.RecordBatch:
 def _candidates(signatures: pa.RecordBatch) -> pa.RecordBatch:
     from spark_jobs.dedup.bands import solve_bands
     from spark_jobs.dedup.bucket_members import all_pairs
-    from spark_jobs.dedup.buckets import _fill, band_records, bucket_lists
-    from spark_jobs.dedup.key_filter import filter_bytes
+    from spark_jobs.dedup.buckets import _keys, band_records, bucket_lists
+    from spark_jobs.dedup.key_filter import fill, filter_bytes
 
     scheme = solve_bands(np.array([10, 0], np.int64), signatures.num_rows, 0.5, 0.9)
-    filled = next(_fill(iter([signatures]), scheme, filter_bytes(8))).column("filled")[0].as_py()
+    filled = next(fill(iter([signatures]), partial(_keys, scheme=scheme), filter_bytes(8))).column("filled")[0].as_py()
     for block in (None, filled):
         records = _frozen(band_records(iter([signatures]), scheme, 1, earlier=False, filled=block))
     found = _frozen(bucket_lists(iter([records])))
-    return next(all_pairs(iter([found])))
+    return next(all_pairs(iter([found]), not_among=filled))
+
+
+def _joined(bags: pa.RecordBatch) -> None:
+    """The exact joins, of a pool and of a sample."""
+    from spark_jobs.dedup.large_buckets import _count, list_candidates, prefix_records
+    from spark_jobs.dedup.memory_verification import BAG
+    from spark_jobs.dedup.thresholds import _indexed, _similar_documents
+
+    counters = next(_count(iter([bags]))).column("counters")[0].as_py()
+    flags = {"groups": pa.array([1] * bags.num_rows, pa.int32()), "earlier": pa.array([False] * bags.num_rows)}
+    pool = _batch({**{name: bags.column(name) for name in bags.schema.names}, **flags})
+    lowest = Fraction(1, 10)
+    records = list(prefix_records(iter([pool]), counters, (lowest,), 1))
+    for leaders in (1, 8, None):
+        list(list_candidates(iter(records), (lowest,), leaders, 0))
+    gone = pa.array([0] * bags.num_rows, pa.int32())
+    sample = pa.table({name: bags.column(name) for name in ("doc_id", *BAG)}).append_column("gone", gone)
+    list(_similar_documents(iter([bags]), _indexed(sample, lowest), lowest))
 
 
 def _verified(bags: pa.RecordBatch, signatures: pa.RecordBatch, candidates: pa.RecordBatch) -> int:

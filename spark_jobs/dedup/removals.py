@@ -3,9 +3,14 @@
 The pairs of an increment lead from its documents to better ones: of an earlier increment, or of the same one and
 earlier in the order. What an earlier increment kept is never retracted, so only its own documents are decided:
 
-    1. pairs whose better end was removed before say nothing, and neither do pairs of dropped documents
+    1. pairs whose better end was removed before say nothing, and neither do pairs of two revisions of one path, or
+       whose better end has left (see `revisions`)
     2. of the others, a document goes if and only if a better neighbour is kept (`kept_set`)
     3. its witness is the kept better neighbour of the highest J; of equals the one that comes first
+
+Files of repositories that go (`leaving`) come last in the order of their increment, and any stored pair counts for
+them, at every threshold: such a file goes wherever a document that is like it stays, and stays where it alone says what
+it says. Their rows name the repository.
 
 All thresholds are decided together: a pair has one row, and bit g of its `groups` says that it counts at threshold
 number g. What 2. says is all that 3. needs: whoever has a pair left whose better end is kept is removed.
@@ -14,12 +19,14 @@ number g. What 2. says is all that 3. needs: whoever has a pair left whose bette
     b is removed in 0, 1, 2                  left of c -> b  none: c is kept;  b goes three times, for a
 
 Two proofs run on the rows as they were written, by plain joins that share nothing with how they were computed: no two
-kept documents are a pair at any threshold of the config, and every removed one has a kept witness.
+kept documents are a pair that counts (by 1.) at any threshold of the config, and every removed one has a kept witness
+with which it is such a pair.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -27,6 +34,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from spark_jobs.dedup.dense_graph import DEFAULT_DRIVER_EDGES, DriverEdges
 from spark_jobs.dedup.kept_set import removed_vertices
 from spark_jobs.dedup.pictures import draw_witness_similarities
+from spark_jobs.dedup.standings import left_members, paths_of
 from spark_jobs.dedup.threshold_pairs import (
     DEFAULT_THRESHOLDS,
     Thresholds,
@@ -43,7 +51,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 KERNELS = tuple(
-    f"spark_jobs.dedup.{module}" for module in ("dense_graph", "greedy_cover", "kept_set", "threshold_pairs")
+    f"spark_jobs.dedup.{module}"
+    for module in ("dense_graph", "greedy_cover", "kept_set", "standings", "threshold_pairs")
 )
 _WEIGHT = "decimal(12,0)"
 _REACHED = f"cast(shared_weight as {_WEIGHT}) >= cast(threshold as decimal(7,6)) * cast(united_weight as {_WEIGHT})"
@@ -71,7 +80,7 @@ def kept_pairs(
 
     Args:
         landed: rows of `removals` of the increment.
-        frames: `pairs`, `removals` of the increments before and, where there are any, `dropped`.
+        frames: `pairs`, `removals` of the increments before and, where there are any, `leaving` and `revisions`.
         increment: the increment.
         config: thresholds.
 
@@ -80,10 +89,18 @@ def kept_pairs(
     """
     from pyspark.sql import functions as F
 
-    pairs = _without_dropped(frames["pairs"].where(F.col("increment") == F.lit(increment)), frames.get("dropped"))
+    now = F.lit(increment)
+    pairs = _counted(frames["pairs"], increment, frames.get("revisions"))
+    leaves = F.lit(False)
+    if "leaving" in frames:
+        files = frames["leaving"].select("doc_id", F.lit(True).alias("worse")).distinct()
+        others = files.withColumnsRenamed({"doc_id": "better_doc_id", "worse": "better"})
+        pairs = pairs.join(files, "doc_id", "left").join(others, "better_doc_id", "left")
+        leaves = F.coalesce("worse", F.col("better") & (F.col("better_increment") == now), F.lit(False))
     removed = _removed(landed, frames)
     listed = landed.sparkSession.createDataFrame([(float(one),) for one in config.thresholds], "threshold double")
-    at_each = pairs.join(F.broadcast(listed), F.expr(_REACHED)).select("threshold", "doc_id", "better_doc_id")
+    at_each = pairs.withColumn("leaves", leaves).join(F.broadcast(listed), F.expr(f"leaves or {_REACHED}"))
+    at_each = at_each.select("threshold", "doc_id", "better_doc_id")
     better = removed.withColumnRenamed("doc_id", "better_doc_id")
     return at_each.join(removed, ["threshold", "doc_id"], "left_anti").join(
         better, ["threshold", "better_doc_id"], "left_anti"
@@ -97,27 +114,28 @@ def unjustified(
 
     Args:
         landed: rows of `removals` of the increment.
-        frames: `pairs`, `removals` of the increments before and, where there are any, `dropped`.
+        frames: `pairs`, `removals` of the increments before and, where there are any, `leaving` and `revisions`.
         increment: the increment.
         config: not needed here.
 
     Returns:
         Rows (threshold, doc_id, witness_doc_id).
     """
-    from pyspark.sql import functions as F
-
-    written = ["dataset", "doc_id", "witness_dataset", "witness_doc_id", "shared_weight", "united_weight"]
-    pairs = (
-        _without_dropped(frames["pairs"].where(F.col("increment") == F.lit(increment)), frames.get("dropped"))
-        .withColumnsRenamed({"better_dataset": "witness_dataset", "better_doc_id": "witness_doc_id"})
-        .select(*written)
-    )
+    ends = ["dataset", "doc_id", "witness_dataset", "witness_doc_id"]
+    written = [*ends, "shared_weight", "united_weight"]
+    renamed = {"better_dataset": "witness_dataset", "better_doc_id": "witness_doc_id"}
+    pairs = _counted(frames["pairs"], increment, frames.get("revisions")).withColumnsRenamed(renamed).select(*written)
+    stray = landed.where("repository is not null")
+    if "leaving" in frames:
+        leaving = frames["leaving"].select("doc_id", "repository")
+        turned = pairs.toDF(*ends[2:], *ends[:2], *written[4:])
+        pairs = pairs.unionByName(turned.join(leaving, "doc_id", "left_semi"))
+        stray = stray.join(leaving, ["doc_id", "repository"], "left_anti")
     removed = _removed(landed, frames).withColumnRenamed("doc_id", "witness_doc_id")
     no_pair = landed.join(pairs, written, "left_anti")
     not_kept = landed.join(removed, ["threshold", "witness_doc_id"], "left_semi")
-    return no_pair.select("threshold", "doc_id", "witness_doc_id").unionByName(
-        not_kept.select("threshold", "doc_id", "witness_doc_id")
-    )
+    broken = (rows.select("threshold", "doc_id", "witness_doc_id") for rows in (no_pair, not_kept, stray))
+    return reduce(lambda one, other: one.unionByName(other), broken)
 
 
 def _removed(landed: DataFrame, frames: Mapping[str, DataFrame]) -> DataFrame:
@@ -138,6 +156,7 @@ REMOVALS = Table(
         Column("shared_weight!", "long", "weight that both bags share: sum of the lesser weights"),
         Column("united_weight!", "long", "weight of both bags together: sum of the greater weights"),
         Column("similarity!", "double", "weighted Jaccard similarity: shared_weight / united_weight"),
+        Column("repository", "string", "repository that goes, whose file the document is; null for all others"),
     ),
     key=("threshold", "doc_id"),
     partition=("increment",),
@@ -145,8 +164,9 @@ REMOVALS = Table(
         Check("witness_is_another", "witness_doc_id <> doc_id", "no document is its own duplicate"),
         Check(
             "witness_reaches_the_threshold",
-            _REACHED,
-            "the witness is as similar as the threshold asks, in exact arithmetic",
+            f"repository is not null or {_REACHED}",
+            "the witness is as similar as the threshold asks, in exact arithmetic; for a file of a repository "
+            "that goes any stored pair will do",
         ),
         Check(
             "similarity_is_that_of_the_weights",
@@ -155,21 +175,34 @@ REMOVALS = Table(
         ),
     ),
     proofs=(
-        Proof("no_kept_pair", "no two kept documents are a pair at or above the threshold", kept_pairs),
-        Proof("every_removal_has_a_kept_witness", "the witness is kept, and a verified pair of it", unjustified),
+        Proof(
+            "no_kept_pair",
+            "no two kept documents are a pair at or above the threshold, but for revisions of one path",
+            kept_pairs,
+        ),
+        Proof(
+            "every_removal_has_a_kept_witness",
+            "the witness is kept, has not left, is no revision of the same path, and a verified pair of it",
+            unjustified,
+        ),
     ),
 )
 
 
 @step(
-    version="1",
+    version="2",
     scope=Scope.HISTORY,
     tables=(REMOVALS,),
     kernels=KERNELS,
     plot=Plot("Similarity of removed documents to the witness", ("threshold", "similarity"), draw_witness_similarities),
 )
 def removals(
-    pairs: DataFrame, removals: DataFrame, increment: int, config: RemovalsConfig, dropped: DataFrame | None = None
+    pairs: DataFrame,
+    removals: DataFrame,
+    increment: int,
+    config: RemovalsConfig,
+    leaving: DataFrame | None = None,
+    revisions: DataFrame | None = None,
 ) -> DataFrame:
     """Remove the documents of an increment that have a kept better neighbour; one row per threshold and document.
 
@@ -178,15 +211,19 @@ def removals(
         removals: own rows of the increments before.
         increment: the increment whose documents are decided.
         config: thresholds.
-        dropped: documents (`doc_id`) of any increment that are in no graph, since they go with their repository.
+        leaving: rows (doc_id, repository) of files of removed repositories, of any increment; None where none go.
+        revisions: rows of `revisions` of increments 0 to `increment`; without it none is a revision of another.
 
     Returns:
         Rows of the table `removals`.
     """
     from pyspark.sql import functions as F
 
-    new = _without_dropped(pairs.where(F.col("increment") == F.lit(increment)), dropped)
-    edges = new.withColumn("groups", groups_reached(config.thresholds))
+    edges = _counted(pairs, increment, revisions).withColumns(
+        {"groups": groups_reached(config.thresholds), "repository": F.lit(None).cast("string")}
+    )
+    if leaving is not None:
+        edges = _with_leaving(edges, leaving, increment, (1 << len(config.thresholds)) - 1)
     if increment > 0:
         before = with_group(removals, config.thresholds).groupBy("doc_id")
         edges = _kept_better(edges, before.agg(F.bit_or(one_group("group")).alias("gone")))
@@ -226,9 +263,9 @@ def _witnesses(justified: DataFrame, thresholds: Sequence[float]) -> DataFrame:
         )
         for group, threshold in enumerate(thresholds)
     ]
-    found = justified.groupBy("doc_id", "dataset").agg(F.array(*at_each).alias("found"))
+    found = justified.groupBy("doc_id", "dataset", "repository").agg(F.array(*at_each).alias("found"))
     return (
-        found.select("dataset", "doc_id", F.inline("found"))
+        found.select("dataset", "doc_id", "repository", F.inline("found"))
         .where("witness is not null")
         .select(
             "threshold",
@@ -239,18 +276,51 @@ def _witnesses(justified: DataFrame, thresholds: Sequence[float]) -> DataFrame:
             "witness.shared_weight",
             "witness.united_weight",
             (F.col("witness.shared_weight") / F.col("witness.united_weight")).alias("similarity"),
+            "repository",
         )
     )
 
 
-def _without_dropped(pairs: DataFrame, dropped: DataFrame | None) -> DataFrame:
-    """Pairs of which neither end is dropped."""
-    if dropped is None:
-        return pairs
-    out = dropped.select("doc_id").distinct()
-    return pairs.join(out, "doc_id", "left_anti").join(
-        out.withColumnRenamed("doc_id", "better_doc_id"), "better_doc_id", "left_anti"
-    )
+def _with_leaving(edges: DataFrame, leaving: DataFrame, increment: int, every_group: int) -> DataFrame:
+    """Edges of all groups wherever an end is a leaving file of the increment, turned so that it is the worse end."""
+    from pyspark.sql import functions as F
+
+    ends = leaving.select("doc_id", F.col("repository").alias("own")).distinct()
+    others = ends.withColumnsRenamed({"doc_id": "better_doc_id", "own": "other"})
+    met = edges.join(ends, "doc_id", "left").join(others, "better_doc_id", "left")
+    # What an earlier increment left in the lake is as good as any other document.
+    other = F.when(F.col("better_increment") == F.lit(increment), F.col("other"))
+    turned = F.col("own").isNull() & other.isNotNull()
+    swapped = {
+        name: F.when(turned, F.col(better)).otherwise(F.col(name))
+        for one, two in (("doc_id", "better_doc_id"), ("dataset", "better_dataset"))
+        for name, better in ((one, two), (two, one))
+    }
+    groups = F.when(F.coalesce("own", other).isNotNull(), F.lit(every_group)).otherwise(F.col("groups"))
+    repository = F.coalesce("own", other)
+    return met.withColumns({**swapped, "groups": groups, "repository": repository}).drop("own", "other")
+
+
+def _counted(pairs: DataFrame, increment: int | None, revisions: DataFrame | None) -> DataFrame:
+    """Pairs of the increment that count: the better end has not left, and their paths differ."""
+    from pyspark.sql import functions as F
+
+    counted = pairs.where(F.col("increment") == F.lit(increment))
+    if revisions is not None:
+        paths = paths_of(revisions)
+        better_paths = _as_better(paths).withColumnRenamed("path_id", "better_path_id")
+        counted = (
+            counted.join(_as_better(left_members(revisions)), "better_doc_id", "left_anti")
+            .join(paths, "doc_id", "left")
+            .join(better_paths, "better_doc_id", "left")
+            .where("(path_id = better_path_id) IS NOT TRUE")
+            .drop("path_id", "better_path_id")
+        )
+    return counted
+
+
+def _as_better(documents: DataFrame) -> DataFrame:
+    return documents.withColumnRenamed("doc_id", "better_doc_id")
 
 
 def _similarity_rank() -> SparkColumn:

@@ -47,7 +47,7 @@ class RepositoryBagsConfig(BaseModel):
     datasets: tuple[str, ...] = Field((), description="datasets in order; without them datasets are equal")
     known_good: tuple[str, ...] = Field((), description="repositories that are kept before others")
     min_stars: int | None = Field(
-        None, ge=0, description="stars (`metadata.stars`) from which on a repository counts as starred; none: not used"
+        100, ge=0, description="stars (`metadata.stars`) from which on a repository counts as starred; none: not used"
     )
 
 
@@ -86,7 +86,7 @@ REPOSITORY_BAGS = Table(
 
 
 @step(
-    version="1",
+    version="2",
     scope=Scope.HISTORY,
     tables=(REPOSITORY_BAGS,),
     kernels=("spark_jobs.dedup.places", "spark_jobs.dedup.repository_facts", "spark_jobs.dedup.repository_items"),

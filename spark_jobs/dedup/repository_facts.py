@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 RepositoryCriterion = Literal["dataset", "known_good", "original", "newest", "starred", "licensed"]
+FORK_DEPTHS = 3
 # `requests-2.31.0`, `requests@v2` and `requests` are releases of one name.
 _RELEASE = r"[-_@ ]v?[0-9]+(\.[0-9A-Za-z]+)*$"
 _VERSION = r"^[^0-9]*([0-9]+(\.[0-9]+)*)"
@@ -68,8 +69,16 @@ def repository_id(dataset: Column, repository: Column, increment: Column) -> Col
     return F.substring(F.sha2(F.concat_ws("\n", dataset, increment.cast("string"), repository), 256), 1, 32)
 
 
+def newest_bags(repository_bags: DataFrame) -> DataFrame:
+    """Of each repository the row that counts: that of the highest increment."""
+    from pyspark.sql import functions as F
+
+    newest = repository_bags.groupBy("repository_id").agg(F.max("increment").alias("increment"))
+    return repository_bags.join(newest, ["repository_id", "increment"], "left_semi")
+
+
 def newest_facts(repositories: DataFrame) -> DataFrame:
-    """What was last known of each repository: dataset, repository, fork, licence, version, stars, terms.
+    """What was last known of each repository: dataset, repository, fork_depth, licence, version, stars, terms.
 
     Args:
         repositories: rows of `repositories` of all datasets, with `dataset`, `dataset_increment` and `increment`.
@@ -79,14 +88,36 @@ def newest_facts(repositories: DataFrame) -> DataFrame:
     facts = F.struct(
         "increment",
         "dataset_increment",
-        F.col("fork_of").isNotNull().alias("fork"),
+        "fork_of",
         "licence",
         "version",
-        F.expr("try_cast(metadata['stars'] AS bigint)").alias("stars"),
+        stars().alias("stars"),
         F.transform(F.concat("topics", "dependencies"), F.lower).alias("terms"),
     )
     newest = repositories.groupBy("dataset", "repository").agg(F.max(facts).alias("facts"))
-    return newest.select("dataset", "repository", "facts.*").drop("increment", "dataset_increment")
+    known = newest.select("dataset", "repository", "facts.*").drop("increment", "dataset_increment")
+    return with_fork_depth(known).drop("fork_of")
+
+
+def with_fork_depth(repositories: DataFrame) -> DataFrame:
+    """Add `fork_depth` to rows (repository, fork_of, ..): 0 an original, 1 a fork of one, 2 a fork of a fork.
+
+    What a fork was made of is looked up by its name among the same rows, in any dataset; one that is not there is an
+    original. Deeper forks are 2 as well, since places have few classes.
+    """
+    from pyspark.sql import functions as F
+
+    is_fork = F.col("fork_of").isNotNull() & (F.col("fork_of") != F.col("repository"))
+    parents = repositories.where(is_fork).select(F.col("repository").alias("fork_of"), F.lit(2).alias("depth"))
+    found = repositories.join(parents.distinct(), "fork_of", "left")
+    return found.withColumn("fork_depth", F.when(is_fork, F.coalesce("depth", F.lit(1))).otherwise(0)).drop("depth")
+
+
+def stars() -> Column:
+    """Stars of a row of `repositories`; null where they are not known."""
+    from pyspark.sql import functions as F
+
+    return F.expr("try_cast(metadata['stars'] AS bigint)")
 
 
 def with_place(bags: DataFrame, facts: DataFrame | None, wanted: Preference) -> DataFrame:
@@ -95,13 +126,13 @@ def with_place(bags: DataFrame, facts: DataFrame | None, wanted: Preference) -> 
 
     if facts is None:
         known = bags.withColumns({name: F.lit(None).cast("string") for name in ("licence", "version")}).withColumns(
-            {"fork": F.lit(False), "stars": F.lit(None).cast("long")}
+            {"fork_depth": F.lit(0), "stars": F.lit(None).cast("long")}
         )
     else:
         known = bags.join(facts.drop("terms"), ["dataset", "repository"], "left")
     ranked = _with_newest(known) if "newest" in wanted.criteria else known.withColumn("newest", F.lit(True))
     placed = ranked.withColumn("place", place(_standing(wanted), F.col("repository_id")))
-    return placed.drop("fork", "licence", "version", "stars", "newest")
+    return placed.drop("fork_depth", "licence", "version", "stars", "newest")
 
 
 def _with_newest(bags: DataFrame) -> DataFrame:
@@ -130,7 +161,7 @@ def _standing(wanted: Preference) -> Column:
             F.greatest(F.least(F.array_position(order, F.col("dataset")), F.lit(CLASSES)) - 1, F.lit(0)),
         ),
         "known_good": (2 if wanted.known_good else 1, 1 - _flag(F.col("repository").isin(*wanted.known_good))),
-        "original": (2, _flag(F.col("fork"))),
+        "original": (FORK_DEPTHS, F.coalesce("fork_depth", F.lit(0)).cast("long")),
         "newest": (2, 1 - _flag(F.col("newest"))),
         "starred": (
             1 if wanted.min_stars is None else 2,

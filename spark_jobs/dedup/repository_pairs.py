@@ -23,6 +23,7 @@ from spark_jobs.dedup.curves import draw_bands
 from spark_jobs.dedup.dense_graph import DEFAULT_DRIVER_EDGES, DriverEdges
 from spark_jobs.dedup.large_buckets import LARGE_BUCKETS
 from spark_jobs.dedup.pairs import PAIRS_KERNELS, PairsConfig, pairs
+from spark_jobs.dedup.repository_facts import newest_bags
 from spark_jobs.dedup.signatures import SignaturesConfig, signatures
 from spark_jobs.lake.spark_types import spark_schema
 from spark_jobs.lake.tables import Check, Column, Table
@@ -71,12 +72,14 @@ REPOSITORY_PAIRS = Table(
         Column("shared_weight!", "long", "sum over all groups of the lesser weight: the numerator of J"),
         Column("united_weight!", "long", "sum over all groups of the greater weight: the denominator of J"),
         Column("similarity!", "double", "J, rounded to a double"),
+        Column("containment!", "double", "share of the lesser repository in the other: shared_weight / its weight"),
     ),
     key=("repository_id", "better_repository_id"),
     partition=("increment",),
     checks=(
         Check("two_repositories", "repository_id <> better_repository_id", "no repository is a pair with itself"),
         Check("fraction", "shared_weight between 1 and united_weight", "J is a fraction above 0 and at most 1"),
+        Check("contained_as_much_as_similar", "containment between similarity and 1", "J is never above it"),
         Check("better_is_no_later", "better_increment <= increment", "the better one came in this increment or before"),
     ),
 )
@@ -86,11 +89,14 @@ REPOSITORY_LARGE_BUCKETS = replace(LARGE_BUCKETS, name="repository_large_buckets
 _DRIVER_CANDIDATES = 2_000
 _TABLES = (REPOSITORY_PAIRS, REPOSITORY_BANDS, REPOSITORY_LARGE_BUCKETS)
 
-_KERNELS = tuple(f"spark_jobs.dedup.{name}" for name in ("pairs", "signatures", "weighted_minhash")) + PAIRS_KERNELS
+_KERNELS = (
+    *(f"spark_jobs.dedup.{name}" for name in ("pairs", "repository_facts", "signatures", "weighted_minhash")),
+    *PAIRS_KERNELS,
+)
 
 
 @step(
-    version="2",
+    version="3",
     scope=Scope.HISTORY,
     tables=_TABLES,
     kernels=_KERNELS,
@@ -154,18 +160,14 @@ def repository_pairs(
     )
 
 
-def newest_bags(repository_bags: DataFrame) -> DataFrame:
-    """Of each repository the row that counts: that of the highest increment."""
+def _named(found: DataFrame, current: DataFrame) -> DataFrame:
+    """Pairs of documents as rows of the table, with the names of both repositories and their containment."""
     from pyspark.sql import functions as F
 
-    newest = repository_bags.groupBy("repository_id").agg(F.max("increment").alias("increment"))
-    return repository_bags.join(newest, ["repository_id", "increment"], "left_semi")
-
-
-def _named(found: DataFrame, current: DataFrame) -> DataFrame:
-    """Pairs of documents as rows of the table, with the names of both repositories."""
-    names = current.select("repository_id", "repository")
+    names = current.select("repository_id", "repository", "total_weight")
     better = names.withColumnsRenamed({name: f"better_{name}" for name in names.columns})
     turned = found.withColumnsRenamed({"doc_id": "repository_id", "better_doc_id": "better_repository_id"})
     joined = turned.join(names, "repository_id").join(better, "better_repository_id")
+    lesser = F.least("total_weight", "better_total_weight")
+    joined = joined.withColumn("containment", F.col("shared_weight") / lesser)
     return joined.select([column.name for column in REPOSITORY_PAIRS.columns])

@@ -1,18 +1,23 @@
 """Repository removals: the repositories that go as a whole because a better one like them stays, each with its witness.
 
+What an increment brings of a repository is no duplicate of what earlier ones brought of the same repository, where the
+dataset's policy is `latest`: its files are newer revisions, and `removals` decides about those that are not.
+
 Decided as documents are (`removals`): by the pairs of the increment, in the order (increment, place, id), a repository
 goes if and only if a better neighbour is kept. Its witness is the kept better neighbour of the highest J. Pairs count
 where both ends lie in one piece of a component (`repository_components`: all of them, as long as nothing is cut). What
 an earlier increment kept is never retracted, and what it removed is nobody's witness.
 
-With a removed repository all its files go, save one kind: a file that is the exact witness of another one of the same
-increment whose repository does not go. It stays in the other's name, and the level `near` decides about it.
+Its files leave with a removed repository, but only those that something kept says too: `removals` decides about them,
+each with a witness of its own, and what it alone has stays. One kind does not leave: a file that is the exact witness
+of another one of the same increment whose repository does not go. It stays in the other's name.
 
-    repository  fork  = {a, b}   goes        d (no repository) has the same bytes as b, and b is its witness
-    dropped     a                            b stays, else the bytes of b and d would be gone
+    repository  fork  = {a, b, c}  goes      d (no repository) has the same bytes as b, and b is its witness
+    leaving     a, c                         b does not leave: it is no worse than d is
+    removed     a, for a' of a kept one      c is like nothing that is kept, and stays
 
-A later increment may bring an exact duplicate of a dropped file. It goes too, as a duplicate of something that is
-represented by the witness of its repository.
+A later increment may bring an exact duplicate of a file that went. It goes too, as a duplicate of something that is
+represented by that file's witness.
 """
 
 from __future__ import annotations
@@ -42,6 +47,7 @@ class RepositoryRemovalsConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     threshold: float = Field(0.7, gt=0, le=1, description="as in repository_pairs")
+    latest: tuple[str, ...] = Field((), description="datasets of which only the latest document of a path counts")
     driver_edges: DriverEdges = DEFAULT_DRIVER_EDGES
 
 
@@ -54,13 +60,13 @@ def kept_pairs(
         landed: rows of `repository_removals` of the increment.
         frames: `repository_pairs`, `repository_components` and `repository_removals` of the increments before.
         increment: the increment.
-        config: not needed here: a pair reaches the threshold.
+        config: datasets whose repositories have revisions.
 
     Returns:
         Rows (repository_id, better_repository_id).
     """
     removed = _removed(landed, frames)
-    counted = _counted(frames["repository_pairs"], frames["repository_components"], increment)
+    counted = _counted(frames["repository_pairs"], frames["repository_components"], increment, config)
     better = removed.withColumnRenamed("repository_id", "better_repository_id")
     kept = counted.join(removed, "repository_id", "left_anti").join(better, "better_repository_id", "left_anti")
     return kept.select("repository_id", "better_repository_id")
@@ -75,13 +81,13 @@ def unjustified(
         landed: rows of `repository_removals` of the increment.
         frames: `repository_pairs`, `repository_components` and `repository_removals` of the increments before.
         increment: the increment.
-        config: not needed here.
+        config: datasets whose repositories have revisions.
 
     Returns:
         Rows (repository_id, witness_repository_id).
     """
     keys = ["repository_id", "witness_repository_id", "shared_weight", "united_weight"]
-    counted = _counted(frames["repository_pairs"], frames["repository_components"], increment)
+    counted = _counted(frames["repository_pairs"], frames["repository_components"], increment, config)
     pairs = counted.withColumnRenamed("better_repository_id", "witness_repository_id").select(*keys)
     removed = _removed(landed, frames).withColumnRenamed("repository_id", "witness_repository_id")
     no_pair = landed.join(pairs, keys, "left_anti").select(*keys[:2])
@@ -98,10 +104,10 @@ def _removed(landed: DataFrame, frames: Mapping[str, DataFrame]) -> DataFrame:
 def lost_witnesses(
     landed: DataFrame, frames: Mapping[str, DataFrame], increment: int | None, config: RepositoryRemovalsConfig
 ) -> DataFrame:
-    """Exact duplicates of the increment that are not dropped though their witness is; there are none.
+    """Exact duplicates of the increment that do not leave though their witness does; there are none.
 
     Args:
-        landed: rows of `repository_drops` of the increment.
+        landed: rows of `repository_removal_files` of the increment.
         frames: `exact_duplicates`, among others.
         increment: the increment.
         config: not needed here.
@@ -112,8 +118,8 @@ def lost_witnesses(
     from pyspark.sql import functions as F
 
     exact = frames["exact_duplicates"].where(F.col("increment") == F.lit(increment)).select("doc_id", "witness_doc_id")
-    dropped = landed.select(F.col("doc_id").alias("witness_doc_id"))
-    return exact.join(dropped, "witness_doc_id", "left_semi").join(landed, "doc_id", "left_anti")
+    leaving = landed.select(F.col("doc_id").alias("witness_doc_id"))
+    return exact.join(leaving, "witness_doc_id", "left_semi").join(landed, "doc_id", "left_anti")
 
 
 REPOSITORY_REMOVALS = Table(
@@ -129,6 +135,7 @@ REPOSITORY_REMOVALS = Table(
         Column("shared_weight!", "long", "weight that both bags share: sum of the lesser weights"),
         Column("united_weight!", "long", "weight of both bags together: sum of the greater weights"),
         Column("similarity!", "double", "weighted Jaccard similarity: shared_weight / united_weight"),
+        Column("containment!", "double", "share of the lesser repository in the other, as in repository_pairs"),
     ),
     key=("repository_id",),
     partition=("increment",),
@@ -146,9 +153,9 @@ REPOSITORY_REMOVALS = Table(
     ),
 )
 
-REPOSITORY_DROPS = Table(
-    name="repository_drops",
-    comment="One row per file that goes with its repository.",
+REPOSITORY_REMOVAL_FILES = Table(
+    name="repository_removal_files",
+    comment="One row per file that leaves with its repository; it goes where `removals` finds a kept document like it.",
     columns=(
         Column("doc_id!", "string", "identity of the file"),
         Column("dataset!", "string", "its dataset"),
@@ -156,7 +163,7 @@ REPOSITORY_DROPS = Table(
     ),
     key=("doc_id",),
     partition=("increment",),
-    proofs=(Proof("no_lost_witness", "whoever's exact witness is dropped is dropped as well", lost_witnesses),),
+    proofs=(Proof("no_lost_witness", "whoever's exact witness leaves, leaves as well", lost_witnesses),),
 )
 
 
@@ -166,9 +173,9 @@ def _draw(rows: pa.Table) -> bytes:
 
 
 @step(
-    version="1",
+    version="2",
     scope=Scope.HISTORY,
-    tables=(REPOSITORY_REMOVALS, REPOSITORY_DROPS),
+    tables=(REPOSITORY_REMOVALS, REPOSITORY_REMOVAL_FILES),
     kernels=tuple(
         f"spark_jobs.dedup.{name}"
         for name in (
@@ -178,6 +185,7 @@ def _draw(rows: pa.Table) -> bytes:
             "places",
             "removals",
             "repository_facts",
+            "standings",
             "threshold_pairs",
         )
     ),
@@ -192,7 +200,7 @@ def repository_removals(
     increment: int,
     config: RepositoryRemovalsConfig,
 ) -> Output:
-    """Remove the repositories of an increment that have a kept better neighbour, and drop their files.
+    """Remove the repositories of an increment that have a kept better neighbour, and name the files that may go.
 
     Args:
         repository_pairs: rows of `repository_pairs` of increments 0 to `increment`, with the column `increment`.
@@ -204,11 +212,11 @@ def repository_removals(
         config: the threshold.
 
     Returns:
-        Rows of `repository_removals` and of `repository_drops`.
+        Rows of `repository_removals` and of `repository_removal_files`.
     """
     from pyspark.sql import functions as F
 
-    counted = _counted(repository_pairs, repository_components, increment)
+    counted = _counted(repository_pairs, repository_components, increment, config)
     own = repository_removals.select(F.col("repository_id").alias("doc_id"), F.lit(config.threshold).alias("threshold"))
     deciding = RemovalsConfig(thresholds=(config.threshold,), driver_edges=config.driver_edges)
     decided = removals(counted.withColumnsRenamed(_AS_DOCUMENTS), own, increment, deciding)
@@ -218,24 +226,29 @@ def repository_removals(
         "repository",
         F.col("better_repository_id").alias("witness_repository_id"),
         F.col("better_repository").alias("witness_repository"),
+        "containment",
     )
-    removed = decided.withColumnsRenamed(ids).join(names, list(ids.values())).persist()
-    drops = _drops(removed, members, exact_duplicates, increment)
+    removed = decided.drop("repository").withColumnsRenamed(ids).join(names, list(ids.values())).persist()
+    leaving = _leaving(removed, members, exact_duplicates, increment)
     rows = removed.select([column.name for column in REPOSITORY_REMOVALS.columns])
-    return Output({"repository_removals": rows, "repository_drops": drops}, {}, (removed,))
+    return Output({"repository_removals": rows, "repository_removal_files": leaving}, {}, (removed,))
 
 
-def _counted(pairs: DataFrame, components: DataFrame, increment: int | None) -> DataFrame:
-    """Pairs of the increment whose two ends lie in one piece; both have a row of this increment."""
+def _counted(
+    pairs: DataFrame, components: DataFrame, increment: int | None, config: RepositoryRemovalsConfig
+) -> DataFrame:
+    """Pairs of the increment whose two ends lie in one piece and are no revisions of each other."""
     from pyspark.sql import functions as F
 
     now = F.col("increment") == F.lit(increment)
     pieces = components.where(now).select("repository_id", "piece")
     better = pieces.withColumnRenamed("repository_id", "better_repository_id")
-    return pairs.where(now).join(pieces, "repository_id").join(better, ["better_repository_id", "piece"]).drop("piece")
+    itself = F.expr("dataset = better_dataset AND repository = better_repository")
+    others = pairs.where(now & ~(itself & F.col("dataset").isin(*config.latest)))
+    return others.join(pieces, "repository_id").join(better, ["better_repository_id", "piece"]).drop("piece")
 
 
-def _drops(removed: DataFrame, members: DataFrame, exact_duplicates: DataFrame, increment: int) -> DataFrame:
+def _leaving(removed: DataFrame, members: DataFrame, exact_duplicates: DataFrame, increment: int) -> DataFrame:
     """Files of removed repositories, but for exact witnesses of files that do not go with one."""
     from pyspark.sql import functions as F
 

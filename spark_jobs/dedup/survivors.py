@@ -34,13 +34,12 @@ SURVIVORS = Table(
 )
 
 
-@step(version="2", scope=Scope.INCREMENT, tables=(SURVIVORS,))
+@step(version="3", scope=Scope.INCREMENT, tables=(SURVIVORS,))
 def survivors(
     members: DataFrame,
     exact_duplicates: DataFrame,
     config: SurvivorsConfig,
     removals: DataFrame | None = None,
-    repository_drops: DataFrame | None = None,
 ) -> DataFrame:
     """Members less those that any level of deduplication removed; one row per document.
 
@@ -49,7 +48,6 @@ def survivors(
         exact_duplicates: rows of `exact_duplicates` of the same increment.
         config: the threshold that is applied.
         removals: rows of `removals` of the same increment; None where near-duplicates stay.
-        repository_drops: rows of `repository_drops` of the same increment; None where repositories stay.
 
     Returns:
         Rows of the table `survivors`.
@@ -59,8 +57,6 @@ def survivors(
     gone = [exact_duplicates.select("doc_id")]
     if removals is not None:
         gone.append(removals.where(F.col("threshold") == config.threshold).select("doc_id"))
-    if repository_drops is not None:
-        gone.append(repository_drops.select("doc_id"))
     left = members.select("dataset", "shard", "doc_id")
     for removed in gone:
         left = left.join(removed, "doc_id", "left_anti")

@@ -1,8 +1,9 @@
-"""Counts the tokens of texts in tables that come out sorted; the compiled code has its only entries here.
+"""Counts the features of texts in tables that come out sorted; the compiled code has its only entries here.
 
-Tokens come in blocks from `token_lexing`. They are counted in a table with open addressing by the top bits of the hash,
-which grows with the distinct tokens of the text; read from end to end it is sorted but for neighbours, and an insertion
-sort finishes. Only as many slots are used, and cleared, as the text needs.
+Tokens come in blocks from `token_lexing` and become what is counted (`features`): they themselves, pairs, runs. The
+table has open addressing by the top bits of the hash and grows with what is distinct in the text; read from end to end
+it is sorted but for neighbours, and an insertion sort finishes. Only as many slots are used, and cleared, as the text
+needs.
 
 Numba's cache notices a change of the very file of a function, not of the functions that it calls: with a cache each,
 the modules of a newer version could go on with machine code of an older one, and cut texts in another way. So only the
@@ -18,14 +19,16 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numba import njit
 
+from spark_jobs.dedup.features import STRUCTURE_TOKENS, WORD_PAIRS, WORDS_AND_STRUCTURE
 from spark_jobs.dedup.language_syntax import SyntaxTables
 from spark_jobs.dedup.lexer_memory import (
+    KEYWORD,
     STATE_WORDS,
+    TEXT,
     U64,
     Block,
     Int32Array,
     Int64Array,
-    Machine,
     UInt8Array,
     UInt64Array,
     eight_bytes_at,
@@ -45,7 +48,11 @@ from spark_jobs.dedup.words import (
 _BLOCK_TOKENS: Final = 1024
 _FEWEST_SLOT_BITS: Final = 6
 _SLOT_BITS: Final = 12
+_BASE: Final = U64(0xBF58476D1CE4E5B9)
+_LEAVING: Final = U64(pow(int(_BASE), STRUCTURE_TOKENS, 1 << 64))
+_STRUCTURE_SALT: Final = U64(0x5354525543545552)
 _SOURCES: Final = (
+    "features",
     "language_syntax",
     "lexer_memory",
     "lexers",
@@ -62,8 +69,8 @@ class Counts(NamedTuple):
 
     Attributes:
         hashes: (T,) uint64 finished hashes.
-        starts: (T,) int64 position of the first occurrence.
-        lengths: (T,) int32 bytes of it.
+        starts: (T,) int64 position of the first occurrence, of a pair or run that of its last token.
+        lengths: (T,) int32 bytes of it; 0 of pairs and runs, which may be spelled in many ways.
         counts: (T,) int32 occurrences.
     """
 
@@ -115,13 +122,12 @@ def _add(slots: int, slot_bits: int, h: np.uint64, start: int, length_and_count:
 
 
 @njit
-def _add_block(m: Machine, n: int, slots: int, slot_bits: int) -> int:
-    """Add the first n tokens of the block; how many of them are new."""
+def _add_block(block: Block, n: int, slots: int, slot_bits: int) -> int:
+    """Add the first n tokens of a block; how many of them are new."""
     new = 0
     for k in range(n):
-        start = np.int64(eight_bytes_at(m.starts + 8 * k))
-        length = np.int64(eight_bytes_at(m.ends + 8 * k)) - start
-        new += _add(slots, slot_bits, eight_bytes_at(m.hashes + 8 * k), start, length << 32 | 1)
+        start = block.starts[k]
+        new += _add(slots, slot_bits, block.hashes[k], start, (block.ends[k] - start) << 32 | 1)
     return new
 
 
@@ -166,45 +172,77 @@ def _finish_block(block: Block, n: int, salt: np.uint64) -> None:
 
 
 @njit
-def _shingles(block: Block, n: int, held: Block, held_count: int, ended: bool) -> tuple[int, int]:
-    """Replace the tokens of a block by the shingles that end in them.
+def _pair(block: Block, n: int, last: UInt64Array, seen: int, ended: bool) -> int:
+    """Replace the finished tokens of a block by the pairs that end in them; how many pairs.
 
     Args:
-        block: finished tokens; afterwards shingles.
+        block: tokens; afterwards pairs.
         n: how many.
-        held: the tokens before them, as many as a shingle has; afterwards those that the next block needs.
-        held_count: how many tokens of the text have been held so far, the shingle's number at most.
-        ended: whether the text ends here; if it has fewer tokens than a shingle, all of them are one.
-
-    Returns:
-        Number of shingles, and the new `held_count`.
+        last: its first number is the token before them; afterwards the last of them.
+        seen: tokens of the text before them.
+        ended: whether the text ends here; a text of a single token has that alone as a pair.
     """
-    size, made = held.hashes.size, 0
+    made, before = 0, last[0]
     for k in range(n):
-        if held_count == size:
-            for j in range(size - 1):
-                held.hashes[j], held.starts[j] = held.hashes[j + 1], held.starts[j + 1]
-            held_count -= 1
-        held.hashes[held_count], held.starts[held_count] = block.hashes[k], block.starts[k]
-        held.ends[0] = block.ends[k]
-        held_count += 1
-        if held_count == size:
-            block.hashes[made], block.starts[made] = _shingle_hash(held, size), held.starts[0]
-            block.ends[made] = block.ends[k]
+        h = block.hashes[k]
+        if seen + k > 0:
+            block.hashes[made] = finish(hash_step(hash_step(ZERO, before), h), ZERO)
+            block.starts[made] = block.starts[k]
             made += 1
-    if ended and 0 < held_count < size:
-        block.hashes[0], block.starts[0] = _shingle_hash(held, held_count), held.starts[0]
-        block.ends[0] = held.ends[0]
+        before = h
+    last[0] = before
+    if ended and seen + n == 1:
+        block.hashes[0] = finish(hash_step(ZERO, before), ZERO)
         made = 1
-    return made, held_count
+    block.ends[:made] = block.starts[:made]
+    return made
 
 
 @njit
-def _shingle_hash(held: Block, count: int) -> np.uint64:
-    h = ZERO
-    for k in range(count):
-        h = hash_step(h, held.hashes[k])
-    return finish(h, ZERO)
+def _structure(block: Block, n: int, runs: Block, held: UInt64Array, seen: int, salt: np.uint64) -> tuple[int, int]:
+    """Collect every second run of the parts of code, by its hash.
+
+    A part is a token that is no text; all identifiers are the same part, so are all numbers and all strings. The hash
+    of a run is a polynomial of its parts, so the next run's takes one part in and one out.
+
+    Args:
+        block: tokens before salt and mixing.
+        n: how many.
+        runs: what the runs are written to, finished; as long as the block.
+        held: the last STRUCTURE_TOKENS parts of the text in a ring, all 0 at its beginning, then the polynomial.
+        seen: parts of the text so far.
+        salt: of the document's kind.
+
+    Returns:
+        Number of runs, and the new `seen`.
+    """
+    polynomial, made = held[STRUCTURE_TOKENS], 0
+    for k in range(n):
+        kind = block.classes[k]
+        if kind == TEXT:
+            continue
+        part = block.hashes[k] if kind > TEXT else hash_step(ZERO, U64(kind + 1))
+        place = seen % STRUCTURE_TOKENS
+        polynomial = polynomial * _BASE + part - held[place] * _LEAVING
+        held[place] = part
+        seen += 1
+        if seen < STRUCTURE_TOKENS:
+            continue
+        h = finish(polynomial, salt ^ _STRUCTURE_SALT)
+        runs.hashes[made], runs.starts[made], runs.ends[made] = h, block.starts[k], block.starts[k]
+        made += 1 if h & ONE == ZERO else 0
+    held[STRUCTURE_TOKENS] = polynomial
+    return made, seen
+
+
+@njit
+def _only_words(block: Block, n: int) -> int:
+    """Move the words of a block together; how many they are."""
+    made = 0
+    for k in range(n):
+        block.hashes[made], block.starts[made], block.ends[made] = block.hashes[k], block.starts[k], block.ends[k]
+        made += 1 if block.classes[k] < KEYWORD else 0
+    return made
 
 
 def sources_number() -> int:
@@ -224,13 +262,13 @@ def _entries(sources: int) -> tuple[Any, Any]:
         offsets: Int64Array,
         lexers: UInt8Array,
         salts: UInt64Array,
-        shingle_tokens: int,
+        features: UInt8Array,
         syntax: SyntaxTables,
         words: WordTables,
     ) -> tuple[Int64Array, Counts, int]:
-        """Count the tokens of D texts.
+        """Count the features of D texts.
 
-        Memory beyond the result: a block of tokens, and slots for the distinct tokens of the largest text, 24 bytes
+        Memory beyond the result: two blocks of tokens, and slots for the distinct tokens of the largest text, 24 bytes
         each.
 
         Returns:
@@ -238,25 +276,36 @@ def _entries(sources: int) -> tuple[Any, Any]:
         """
         texts = offsets.size - 1 if sources >= 0 else 0  # enclosed: see above
         bounds = np.zeros(texts + 1, np.int64)
-        block, held = new_block(_BLOCK_TOKENS), new_block(shingle_tokens)
+        block, runs, held = (
+            new_block(_BLOCK_TOKENS),
+            new_block(_BLOCK_TOKENS),
+            np.zeros(STRUCTURE_TOKENS + 1, np.uint64),
+        )
         state = np.empty(STATE_WORDS, np.int64)
         slots = np.zeros(3 << _SLOT_BITS, np.uint64)
         out = _new_counts(max(1024, (offsets[texts] - offsets[0]) // 8))
         total = 0
         for text in range(texts):
             i, end, lexer = offsets[text], offsets[text + 1], np.int64(lexers[text])
-            begin_text(i, lexer, syntax, state)
+            structure = features[text] == WORDS_AND_STRUCTURE
+            begin_text(i, lexer, structure, syntax, state)
             m = machine(data, end, lexer, syntax, words, state, block)
-            used, held_count, slot_bits = 0, 0, _FEWEST_SLOT_BITS
+            used, seen, run_count, slot_bits = 0, 0, 0, _FEWEST_SLOT_BITS
+            held[:] = ZERO
             while i < end:
                 i, n = lex(m, i, lexer)
+                if structure:
+                    run_count, seen = _structure(block, n, runs, held, seen, salts[text])
+                    n = _only_words(block, n)
                 _finish_block(block, n, salts[text])
-                if shingle_tokens > 1:
-                    n, held_count = _shingles(block, n, held, held_count, i >= end)
-                if 4 * (used + n) > 3 << slot_bits:
+                if features[text] == WORD_PAIRS:
+                    token_count, n = n, _pair(block, n, held, seen, i >= end)
+                    seen += token_count
+                new = n + run_count
+                if 4 * (used + new) > 3 << slot_bits:
                     out = _with_room(out, total, used + 1)
                     _drain(slots, slot_bits, out, total)
-                    while 4 * (used + n) > 3 << slot_bits:
+                    while 4 * (used + new) > 3 << slot_bits:
                         slot_bits += 1
                     if 3 << slot_bits > slots.size:
                         slots = np.zeros(3 << slot_bits, np.uint64)
@@ -264,7 +313,8 @@ def _entries(sources: int) -> tuple[Any, Any]:
                     for k in range(total, total + used):
                         counted = np.int64(out.lengths[k]) << 32 | np.int64(out.counts[k])
                         _add(address, slot_bits, out.hashes[k], out.starts[k], counted)
-                used += _add_block(m, n, np.int64(slots.ctypes.data), slot_bits)
+                address = np.int64(slots.ctypes.data)
+                used += _add_block(block, n, address, slot_bits) + _add_block(runs, run_count, address, slot_bits)
             out = _with_room(out, total, used + 1)
             _drain(slots, slot_bits, out, total)
             _insertion_sort(out, total, total + used)
@@ -273,12 +323,13 @@ def _entries(sources: int) -> tuple[Any, Any]:
         return bounds, out, total
 
     @njit(cache=True)
-    def lex_text(data: UInt8Array, lexer: int, syntax: SyntaxTables, words: WordTables) -> Block:
+    def lex_text(data: UInt8Array, lexer: int, structure: bool, syntax: SyntaxTables, words: WordTables) -> Block:
         """Every token of one text in order, for people and tests.
 
         Args:
             data: UTF-8 of the text.
             lexer: its code, see `lexers`.
+            structure: whether keywords, punctuation and strings of code are tokens.
             syntax: descriptions of the languages.
             words: tables of all characters.
 
@@ -287,7 +338,7 @@ def _entries(sources: int) -> tuple[Any, Any]:
         """
         state = np.empty(STATE_WORDS if sources >= 0 else 0, np.int64)
         block = new_block(data.size)
-        begin_text(0, lexer, syntax, state)
+        begin_text(0, lexer, structure, syntax, state)
         _, n = lex(machine(data, data.size, lexer, syntax, words, state, block), 0, lexer)
         return Block(block.hashes[:n], block.starts[:n], block.ends[:n], block.classes[:n])
 

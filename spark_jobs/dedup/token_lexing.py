@@ -39,10 +39,14 @@ from spark_jobs.dedup.lexer_memory import (
     FLAGS,
     HELD,
     IDENTIFIER,
+    KEYWORD,
+    MARK,
     NUMBER,
     OPERAND,
+    QUOTED,
     RUN,
     STACK,
+    STRUCTURE,
     TEXT,
     U64,
     Block,
@@ -59,6 +63,7 @@ from spark_jobs.dedup.lexers import FIRST_LANGUAGE, PROSE
 from spark_jobs.dedup.regions import (
     APOSTROPHE,
     BRACE,
+    COMMENT,
     ONE_LINE,
     enter,
     open_region,
@@ -75,6 +80,7 @@ from spark_jobs.dedup.words import (
     ascii_word,
     decode_at,
     hash_bytes,
+    hash_step,
     lex_prose,
     wide_text,
     wide_word,
@@ -83,6 +89,7 @@ from spark_jobs.dedup.words import (
 _C_NUMBERS: Final = int(Prefix.C_NUMBERS)
 _KEYWORD_SHIFT: Final = U64(64 - (KEYWORD_SLOTS - 1).bit_length())
 _LONGEST_KEYWORD: Final = 16
+_STRING: Final = U64(0x22)
 _BRACE_CLOSE, _DOT = ord("}"), ord(".")
 
 
@@ -122,6 +129,14 @@ def _number_end(data: int, i: int, end: int, family_c: bool) -> int:
 
 
 @njit
+def _part(m: Machine, n: int, h: np.uint64, start: int, stop: int, kind: int) -> int:
+    """Make a token of what is no word of the code but a part of its structure, where that is asked for."""
+    if get_state(m.state, STRUCTURE) == 0:
+        return n
+    return emit(m, n, h, start, stop, kind)
+
+
+@njit
 def _name(m: Machine, i: int, n: int, action: int) -> tuple[int, int]:
     """Past an identifier, a keyword, the letters before a string, or a character that separates."""
     data, end, state = m.data, m.end, m.state
@@ -134,9 +149,12 @@ def _name(m: Machine, i: int, n: int, action: int) -> tuple[int, int]:
     if m.prefixes != 0 and j - i <= 3 and j < end:
         following = string_prefix(data, i, j, end, m.prefixes, state)
         if following > 0:
+            if get_state(state, FLAGS) != 0:
+                n = _part(m, n, _STRING, i, following, QUOTED)
             return following, n
     if j - i <= _LONGEST_KEYWORD and _is_keyword(m.keywords, h):
         put_state(state, OPERAND, 0)
+        n = _part(m, n, h, i, j, KEYWORD)
     else:
         put_state(state, OPERAND, 1)
         n = emit(m, n, h, i, j, IDENTIFIER)
@@ -162,15 +180,19 @@ def _code(m: Machine, i: int, n: int) -> tuple[int, int]:
             i = j
         elif action == LEAD:
             j = open_region(m, i)
-            if get_state(state, FLAGS) != 0:
-                return j, n
+            flags = get_state(state, FLAGS)
+            if flags != 0:
+                return j, n if flags & COMMENT else _part(m, n, _STRING, i, j, QUOTED)
             put_state(state, EXTRA, 0)
             if j == i:
+                j += 1
                 if byte_at(data + i) > 32:
                     put_state(state, OPERAND, 0)
-                j += 1
+                    n = _part(m, n, hash_step(ZERO, U64(byte_at(data + i))), i, j, MARK)
             i = j
         else:
+            if action != LINE_END:
+                n = _part(m, n, hash_step(ZERO, U64(byte_at(data + i))), i, i + 1, MARK)
             i = _punctuation(data, i, end, action, state)
             if get_state(state, FLAGS) != 0:
                 return i, n
@@ -242,10 +264,11 @@ def _region_text(m: Machine, i: int, n: int) -> tuple[int, int]:
 
 
 @njit
-def begin_text(begin: int, lexer: int, syntax: SyntaxTables, state: Int64Array) -> None:
-    """Make the state that of a text's first byte, at `begin`."""
+def begin_text(begin: int, lexer: int, structure: bool, syntax: SyntaxTables, state: Int64Array) -> None:
+    """Make the state that of a text's first byte, at `begin`; `structure` asks for the tokens from KEYWORD on."""
     state[:] = 0
     state[BEGIN] = begin
+    state[STRUCTURE] = structure
     if lexer >= FIRST_LANGUAGE and syntax.begins_in[lexer - FIRST_LANGUAGE] >= 0:
         region = syntax.begins_in[lexer - FIRST_LANGUAGE]
         enter(np.int64(state.ctypes.data), np.int64(syntax.regions.ctypes.data) + 8 * REGION_WORDS * region, 0)

@@ -77,11 +77,12 @@ class TokenTable:
                 self._texts = _longer(self._texts, 2 * wanted)
 
     def rows(self, kinds: list[str]) -> pa.RecordBatch:
-        """kind, token_hash, token (in lower case, one character for one), document_count, occurrence_count."""
+        """kind, token_hash, token (as `vocabulary` has it), document_count, occurrence_count."""
         count, size = (int(value) for value in self._used)
         offsets = np.concatenate([[0], self._ends[:count]]).astype(np.int64)
         texts = [None, pa.py_buffer(offsets), pa.py_buffer(self._texts[:size].copy())]
         tokens = pc.utf8_lower(pa.Array.from_buffers(pa.large_string(), count, texts)).cast(pa.string())
+        tokens = pc.if_else(pc.equal(pc.binary_length(tokens), 0), pa.scalar(None, pa.string()), tokens)
         return pa.RecordBatch.from_arrays(
             [
                 pa.array(kinds, pa.string()).take(pa.array(self._kinds[:count])),

@@ -21,7 +21,8 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
 from spark_jobs.dedup.compared import TOKEN_KERNELS, compared_members, compared_texts
-from spark_jobs.dedup.kinds import KINDS, kind_salt
+from spark_jobs.dedup.features import Features
+from spark_jobs.dedup.kinds import KINDS
 from spark_jobs.lake.tables import Check, Column, Table
 from spark_jobs.step import Output, Scope, step
 
@@ -39,12 +40,7 @@ class VocabularyConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    shingle_tokens: int = Field(
-        1,
-        ge=1,
-        le=16,
-        description="consecutive words that make one token; see benchmarks/bench_dedup.py for the choice",
-    )
+    features: Features = Field(Features(), description="what a token is, by kind; see docs/deduplication.md")
     max_tokens: int = Field(
         4_000_000,
         ge=1,
@@ -60,11 +56,11 @@ VOCABULARY = Table(
     columns=(
         Column("kind!", "string", "code, prose, markup or data"),
         Column("token_hash", "long", "the token's hash, salted by kind; null in the row for all other tokens"),
-        Column("token", "string", "the token in lower case, to be read by people; null as above"),
+        Column("token", "string", "a word in lower case, to be read by people; null of pairs, runs, and as above"),
         Column("document_count!", "long", "documents that hold it"),
         Column("occurrence_count!", "long", "times it occurs"),
         Column("unit!", "int", "weight of one occurrence, 1 to 255"),
-        Column("tokens_version!", "string", "rules and Unicode tables that made the tokens"),
+        Column("tokens_version!", "string", "rules, Unicode tables and features that made the tokens"),
     ),
     key=("kind", "token_hash"),
     partition=("increment",),
@@ -83,7 +79,7 @@ VOCABULARY = Table(
 _KERNELS = ("spark_jobs.dedup.compared", "spark_jobs.dedup.token_table", *TOKEN_KERNELS)
 
 
-@step(version="1", scope=Scope.FROZEN, tables=(VOCABULARY,), kernels=_KERNELS)
+@step(version="2", scope=Scope.FROZEN, tables=(VOCABULARY,), kernels=_KERNELS)
 def vocabulary(members: DataFrame, exact_duplicates: DataFrame, texts: DataFrame, config: VocabularyConfig) -> Output:
     """Count in how many documents each token occurs, and weigh it.
 
@@ -103,7 +99,7 @@ def vocabulary(members: DataFrame, exact_duplicates: DataFrame, texts: DataFrame
     compared = compared_members(members, exact_duplicates)
     parts = compared_texts(texts, compared).select("kind", "language", "content")
     counted = (
-        parts.mapInArrow(partial(_count_partition, shingle_tokens=config.shingle_tokens), _ROW_DDL)
+        parts.mapInArrow(partial(_count_partition, features=config.features), _ROW_DDL)
         .groupBy("kind", "token_hash")
         .agg(
             F.min("token").alias("token"),
@@ -129,7 +125,7 @@ def vocabulary(members: DataFrame, exact_duplicates: DataFrame, texts: DataFrame
         .join(F.broadcast(sizes), "kind", "left")
         .withColumn("unit", _unit(F.coalesce("documents", F.lit(0)), F.col("document_count")))
         .select("kind", "token_hash", "token", "document_count", "occurrence_count", "unit")
-        .withColumn("tokens_version", F.lit(token_version()))
+        .withColumn("tokens_version", F.lit(token_version(config.features)))
         .repartition(1)
     )
     return Output({"vocabulary": rows}, persisted=(counted,))
@@ -156,9 +152,9 @@ def _least_document_count(counted: DataFrame, max_tokens: int) -> int:
     return int(counts[order][np.flatnonzero(~fits)[0]]) + 1
 
 
-def _count_partition(batches: Iterable[pa.RecordBatch], shingle_tokens: int) -> Iterator[pa.RecordBatch]:
+def _count_partition(batches: Iterable[pa.RecordBatch], features: Features) -> Iterator[pa.RecordBatch]:
     """Tokens of one partition's texts, each once, with its counts and a spelling."""
-    from spark_jobs.dedup.lexers import lexer_of
+    from spark_jobs.dedup.features import token_rules
     from spark_jobs.dedup.token_counts import count_tokens
     from spark_jobs.dedup.token_table import TokenTable
     from spark_jobs.text.text_columns import utf8_buffer
@@ -167,10 +163,8 @@ def _count_partition(batches: Iterable[pa.RecordBatch], shingle_tokens: int) -> 
     names = list(KINDS)
     for batch in batches:
         kinds = batch.column("kind").to_pylist()
-        pairs = zip(kinds, batch.column("language").to_pylist(), strict=True)
-        lexers = np.array([lexer_of(kind, language) for kind, language in pairs], np.uint8)
-        salts = np.array([kind_salt(kind) for kind in kinds], np.uint64)
-        counted = count_tokens(batch.column("content"), lexers, salts, shingle_tokens)
+        rules = token_rules(kinds, batch.column("language").to_pylist(), features)
+        counted = count_tokens(batch.column("content"), *rules)
         numbers = np.array([names.index(kind) for kind in kinds], np.uint8)
         _, data = utf8_buffer(batch.column("content"))
         table.add(counted, numbers, np.frombuffer(data, np.uint8))

@@ -16,14 +16,16 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
-from pyiceberg.expressions import EqualTo, IsNull, Or
+from pyiceberg.expressions import And, EqualTo, In, IsNull, Or, StartsWith
 
 from spark_jobs.lake.binding import Binding
 from spark_jobs.lake.catalogue import SCOPE_PROPERTY, ensure_table, load_table, spark_identifier
 from spark_jobs.lake.ledger import Ledger
+from spark_jobs.lake.lookups import read_rows
 from spark_jobs.lake.reads import Read, Reads, is_path
 from spark_jobs.lake.tables import Column, Table
 
@@ -75,6 +77,28 @@ def excised_documents(catalogue: Catalog, table: str | None) -> frozenset[str]:
     everywhere = IsNull("table")
     condition = everywhere if table is None else Or(everywhere, EqualTo("table", table))
     return frozenset(listed.scan(condition, selected_fields=(_DOC_ID,)).to_arrow().column(_DOC_ID).to_pylist())
+
+
+def excised_by(catalogue: Catalog, table: str, run_prefix: str) -> set[str]:
+    """Documents that commands whose run_id begins so took out of a packed table."""
+    listed = load_table(catalogue, EXCISIONS)
+    if listed is None or listed.current_snapshot() is None:
+        return set()
+    condition = And(EqualTo("table", table), StartsWith("run_id", run_prefix))
+    return set(listed.scan(condition, selected_fields=(_DOC_ID,)).to_arrow().column(_DOC_ID).to_pylist())
+
+
+def withdraw_excisions(catalogue: Catalog, table: str, doc_ids: Collection[str], run_prefix: str) -> None:
+    """Let documents that such commands took out of a packed table in again, in what is packed from now on."""
+    if doc_ids:
+        condition = And(EqualTo("table", table), StartsWith("run_id", run_prefix), In(_DOC_ID, set(doc_ids)))
+        catalogue.load_table(EXCISIONS).delete(condition)
+
+
+def excisions_of(catalogue: Catalog, doc_id: str) -> list[dict[str, Any]]:
+    """What the list says of one document, the oldest first: table, run_id and recorded_at of each row."""
+    rows = read_rows(catalogue, EXCISIONS, ("table", "run_id", "recorded_at"), EqualTo(_DOC_ID, doc_id))
+    return sorted(rows, key=lambda row: str(row["recorded_at"]))
 
 
 def without_excised(ledger: Ledger, binding: Binding, reads: Reads) -> Reads:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -25,7 +25,7 @@ from pyiceberg.table import Table as IcebergTable
 from spark_jobs.lake.catalogue import SCOPE_PROPERTY, ensure_table, load_table
 from spark_jobs.lake.digest import DataVersion
 from spark_jobs.lake.keys import canonical_json
-from spark_jobs.lake.materialization import Materialization, withdrawn
+from spark_jobs.lake.materialization import Materialization, forgotten, withdrawn
 from spark_jobs.lake.tables import Column, Table
 from spark_jobs.lake.validity import refuse_foreign, rolled_back, valid_rows
 
@@ -44,7 +44,8 @@ MATERIALIZATIONS = Table(
         Column(
             "step_key!",
             "string",
-            "SHA-256 over step, code version, config, inputs and place; empty: the snapshot was rolled back",
+            "SHA-256 over step, code version, config, inputs and place; empty: the snapshot was rolled back; "
+            "`forgotten`: the place is to be computed anew",
         ),
         Column("data_version!", "string", "digest of the rows, v1:count:sum:xor"),
         Column("code_version!", "string", "version of the step's code"),
@@ -104,6 +105,11 @@ class Ledger:
         Raises:
             TableMismatchError: somebody else wrote the table, so what it holds is not known.
         """
+        found = self._standing(identifier)
+        return {place: row for place, row in found.items() if not row.is_forgotten}
+
+    def _standing(self, identifier: str) -> dict[str, Materialization]:
+        """Facts of all rows that the table holds by place, also of those that are to be computed anew."""
         if identifier not in self._places:
             table = self.table(identifier)
             if table is None or table.current_snapshot() is None:
@@ -112,7 +118,7 @@ class Ledger:
             found = valid_rows(table, rows)
             refuse_foreign(identifier, table, rows, found)
             self._places[identifier] = found
-        return dict(self._places[identifier])
+        return self._places[identifier]
 
     def _known(self, identifier: str, table: IcebergTable) -> list[Materialization]:
         """Rows of one table, with the one that a crash kept from being recorded."""
@@ -128,8 +134,11 @@ class Ledger:
 
     def increments(self, identifier: str) -> dict[int, Materialization]:
         """Valid facts of a table by increment, ascending."""
-        rows = self.places(identifier)
-        return {int(place): rows[place] for place in sorted(rows, key=_order) if place.isdigit()}
+        return _by_increment(self.places(identifier))
+
+    def increments_there(self, identifier: str) -> dict[int, Materialization]:
+        """The same of all increments whose rows the table holds, also of those that are to be computed anew."""
+        return _by_increment(self._standing(identifier))
 
     def settle(self, identifiers: Iterable[str]) -> None:
         """Write down what only the tables' present state tells, before it changes: called by a writer under its lease.
@@ -148,6 +157,21 @@ class Ledger:
         if missing:
             self.record(missing)
 
+    def forget(self, identifiers: Collection[str], since: int = 0) -> None:
+        """Have increments of some tables computed anew, in one commit: called by a writer under their leases.
+
+        Readers see the rows that are there until then. The first increment that is computed takes all later ones away.
+
+        Args:
+            identifiers: the tables.
+            since: first increment that counts no more.
+        """
+        self.settle(identifiers)
+        increments = (row for table in identifiers for number, row in self.increments(table).items() if number >= since)
+        rows = [forgotten(row) for row in increments]
+        if rows:
+            self.record(rows)
+
     def record(self, rows: Iterable[Materialization], now: datetime | None = None) -> None:
         """Append rows, in one commit.
 
@@ -165,6 +189,10 @@ class Ledger:
         snapshot = table.current_snapshot()
         if snapshot is not None and snapshot.parent_snapshot_id == self._snapshot_id:
             self._snapshot_id = snapshot.snapshot_id  # nobody wrote in between: all rows are known
+
+
+def _by_increment(rows: Mapping[str, Materialization]) -> dict[int, Materialization]:
+    return {int(place): rows[place] for place in sorted(rows, key=_order) if place.isdigit()}
 
 
 def _order(place: str) -> tuple[int, str]:

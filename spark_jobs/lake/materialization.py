@@ -11,6 +11,8 @@ from typing import Any
 from spark_jobs.lake.digest import DataVersion
 from spark_jobs.lake.keys import canonical_json
 
+FORGOTTEN = "forgotten"
+
 
 @dataclass(frozen=True)
 class Materialization:
@@ -52,6 +54,16 @@ class Materialization:
     def is_withdrawal(self) -> bool:
         """Whether the row says that its snapshot was rolled back."""
         return not self.step_key
+
+    @property
+    def is_forgotten(self) -> bool:
+        """Whether the rows that are there count as not computed."""
+        return self.step_key == FORGOTTEN
+
+
+def forgotten(row: Materialization) -> Materialization:
+    """The row that says that another one's place is to be computed anew, though its rows are still there."""
+    return dataclasses.replace(row, step_key=FORGOTTEN)
 
 
 def withdrawn(row: Materialization) -> Materialization:

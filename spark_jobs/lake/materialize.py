@@ -33,7 +33,7 @@ from spark_jobs.lake.keys import config_json
 from spark_jobs.lake.lease import WAIT_SECONDS, table_leases
 from spark_jobs.lake.ledger import Ledger
 from spark_jobs.lake.materialization import Materialization
-from spark_jobs.lake.plan import Task, tasks
+from spark_jobs.lake.plan import Task, other_settings, outgrown, tasks
 from spark_jobs.lake.provenance import git_commit
 from spark_jobs.lake.reads import frames, snapshots_of
 from spark_jobs.lake.write import (
@@ -76,6 +76,7 @@ class TableOutcome:
         latest: newest facts of the table, None where it holds nothing.
         checks: results of the audit, the worst over all places computed; empty where nothing was.
         seconds: wall-clock time of all that was computed.
+        note: why a frozen table is not what its declaration says; empty where it is.
     """
 
     identifier: str
@@ -85,6 +86,7 @@ class TableOutcome:
     latest: Materialization | None
     checks: tuple[CheckResult, ...]
     seconds: float
+    note: str = ""
 
 
 def materialize(lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
@@ -103,11 +105,14 @@ def materialize(lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
 
 def _materialize(lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
     lake.ledger.refresh()
-    if next(tasks(lake.ledger, binding), None) is None:
+    if outgrown(lake.ledger, binding) is None and next(tasks(lake.ledger, binding), None) is None:
         return _outcomes(lake, binding, [], {}, 0.0)
     with table_leases(lake.catalogue, list(binding.tables), lake.wait_seconds):
         lake.ledger.refresh()
         lake.ledger.settle(binding.tables)
+        since = outgrown(lake.ledger, binding)
+        if since is not None:
+            lake.ledger.forget(binding.tables, since)
         computed: list[str] = []
         checks: dict[str, tuple[CheckResult, ...]] = {}
         started = time.monotonic()
@@ -158,7 +163,8 @@ def _write(
             made = output.made.get(declared.name)
             if made is not None and declared.has_increments:
                 made = with_constant(made, "increment", task.increment or 0)
-            snapshot_facts = {**output.summary, **summary}
+            own = output.properties if declared is binding.step.table else {}
+            snapshot_facts = {**own, **output.summary, **summary}
             landed = write_to_branch(spark, lake.catalogue, table, target, frame, snapshot_facts, made)
             written.append(landed)
             written[-1] = prove(spark, landed, target, Evidence(given, task.increment, binding.config))
@@ -223,8 +229,10 @@ def _publish(
             sequence_number=before.sequence_number,
             byte_count=before.byte_count,
         )
-    # Inputs of history would grow with every increment; those of an intake are few, and all that tells what it took in.
-    stored = facts if binding.step.scope is Scope.INTAKE else replace(facts, inputs={})
+    # Inputs of history would grow with every increment. Those of an intake or a frozen table are few, and nothing else
+    # tells what it took in, or whether it is to be computed anew.
+    kept = binding.step.scope in (Scope.INTAKE, Scope.FROZEN)
+    stored = facts if kept else replace(facts, inputs={})
     publish(lake.catalogue, one, stored, properties if one.identifier == binding.tables[0] else {})
     return facts
 
@@ -236,7 +244,7 @@ def _generation(lake: Lake, binding: Binding, task: Task) -> dict[str, str]:
     table = lake.ledger.table(binding.tables[0])
     current = table.properties.get(GENERATION_PROPERTY) if table is not None else None
     later = [number for number in lake.ledger.increments(binding.tables[0]) if number >= (task.increment or 0)]
-    if current is not None and not later:
+    if current is not None and not later and task.increment:
         return {GENERATION_PROPERTY: current}
     return {GENERATION_PROPERTY: hashlib.sha256(f"{current}\0{task.key}".encode()).hexdigest()[:16]}
 
@@ -293,6 +301,7 @@ def _outcomes(
 ) -> tuple[TableOutcome, ...]:
     """What is there now, by table."""
     found = []
+    note = other_settings(lake.ledger, binding)
     for identifier in binding.tables:
         places = lake.ledger.places(identifier)
         if binding.partition is not None:
@@ -302,7 +311,14 @@ def _outcomes(
         unchanged = tuple(place for place in places if place not in computed)
         found.append(
             TableOutcome(
-                identifier, tuple(computed), unchanged, version, latest, checks.get(identifier, ()), round(seconds, 3)
+                identifier,
+                tuple(computed),
+                unchanged,
+                version,
+                latest,
+                checks.get(identifier, ()),
+                round(seconds, 3),
+                note,
             )
         )
     return tuple(found)

@@ -2,7 +2,7 @@
 
     WHOLE, a partition    one task, when an input's version, the code or the config changed
     INCREMENT, HISTORY    one task for each such increment of the clock, in order
-    FROZEN                one task, once
+    FROZEN                one task, once, and again when the increment that it was computed from was computed anew
     INTAKE                one task, the next increment, when inputs hold increments that no earlier one took in
     a source              one task, the next increment, when the source has something new
 
@@ -12,6 +12,7 @@ No Spark is needed: a run in which nothing changed never starts a session.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -22,8 +23,9 @@ from spark_jobs.lake.binding import Binding
 from spark_jobs.lake.excisions import without_excised
 from spark_jobs.lake.keys import config_json, step_key
 from spark_jobs.lake.ledger import Ledger
+from spark_jobs.lake.materialization import Materialization
 from spark_jobs.lake.place import Place
-from spark_jobs.lake.reads import Read, Reads, reads_of, versions_of
+from spark_jobs.lake.reads import Read, Reads, is_path, reads_of, snapshots_of, versions_of
 from spark_jobs.step import Scope
 
 
@@ -50,30 +52,55 @@ def tasks(ledger: Ledger, binding: Binding) -> Iterator[Task]:
     elif scope is Scope.INTAKE:
         yield from _intake_task(ledger, binding)
     elif scope is Scope.FROZEN:
-        if not all("0" in ledger.places(table) for table in binding.tables):
-            yield from _task(ledger, binding, Place.increment(0), 0)
+        yield from _frozen_task(ledger, binding)
     else:
         yield from _increment_tasks(ledger, binding)
+
+
+def outgrown(ledger: Ledger, binding: Binding) -> int | None:
+    """The increment from which on a table is to be forgotten, because it has more than there are in what it follows.
+
+    So it is where that began a new generation, or was rolled back. Rows with ordinals are numbered anew from the start.
+    """
+    step = binding.step
+    if step.scope not in (Scope.INCREMENT, Scope.HISTORY) or step.discover is not None or binding.clock is None:
+        return None
+    last = max(ledger.increments(binding.clock), default=None)
+    if last is None or binding.only is not None or not _has_later(ledger, binding, last):
+        return None
+    return 0 if step.numbered else last
 
 
 def _increment_tasks(ledger: Ledger, binding: Binding) -> Iterator[Task]:
     if binding.only is not None and binding.clock is None:
         yield from _task(ledger, binding, Place.increment(binding.only), binding.only)
         return
-    if binding.clock is None or ledger.table(binding.clock) is None:
+    clock = ledger.table(binding.clock) if binding.clock is not None else None
+    if binding.clock is None or clock is None:
         raise InputError(
             f"{binding.tables[0]}: {binding.clock} has not been materialized; "
             f"run `headrace run {binding.namespace}` first"
+        )
+    if clock.current_snapshot() is not None and not ledger.increments(binding.clock):
+        raise InputError(
+            f"{binding.tables[0]}: {binding.clock} begins a new generation; run `headrace run {binding.namespace}`, "
+            "which takes all increments in again"
         )
     numbered = binding.step.numbered
     chained = ""
     for number in ledger.increments(binding.clock):
         if binding.only in (None, number):
-            yield from _task(ledger, binding, Place.increment(number, and_later=numbered), number, chained)
+            replaces_later = numbered or not _has_later(ledger, binding, number)
+            yield from _task(ledger, binding, Place.increment(number, and_later=replaces_later), number, chained)
         if number == binding.only:
             return
         if numbered:
             chained = _key_before(ledger, binding, number)
+
+
+def _has_later(ledger: Ledger, binding: Binding, increment: int) -> bool:
+    """Whether a table has later increments that count; those that do not are to go with the next that is written."""
+    return any(number > increment for table in binding.tables for number in ledger.increments(table))
 
 
 def _key_before(ledger: Ledger, binding: Binding, increment: int) -> str:
@@ -94,17 +121,72 @@ def _key_before(ledger: Ledger, binding: Binding, increment: int) -> str:
 def _task(ledger: Ledger, binding: Binding, place: Place, increment: int | None, chained: str = "") -> Iterator[Task]:
     """The task of one place, unless its key is known."""
     reads = reads_of(binding, ledger, increment)
-    key = step_key(
+    key = _key(binding, reads, place.key, chained)
+    rows = [ledger.places(table).get(place.key) for table in binding.tables]
+    if any(row is None or row.step_key != key for row in rows):
+        yield Task(place, increment, key, without_excised(ledger, binding, reads))
+
+
+def _key(binding: Binding, reads: Reads, place: str, chained: str = "") -> str:
+    """The step key of one place."""
+    return step_key(
         step=binding.step.name,
         version=binding.step.version,
         config=config_json(binding.config),
         inputs=versions_of(reads),
-        place=place.key,
+        place=place,
         chained=chained,
     )
-    rows = [ledger.places(table).get(place.key) for table in binding.tables]
-    if any(row is None or row.step_key != key for row in rows):
-        yield Task(place, increment, key, without_excised(ledger, binding, reads))
+
+
+def _frozen_task(ledger: Ledger, binding: Binding) -> Iterator[Task]:
+    """The task of a frozen table, where it is not there, or what it was computed from has changed since."""
+    reads = reads_of(binding, ledger, _frozen_from(ledger, binding))
+    key = _key(binding, reads, "0")
+    rows = [ledger.places(table).get("0") for table in binding.tables]
+    if any(row is None or _read_other_rows(row, reads, key) for row in rows):
+        yield Task(Place.increment(0), 0, key, reads)
+
+
+def _frozen_from(ledger: Ledger, binding: Binding) -> int:
+    """The increment that a frozen table is computed from: the first in which its first input has rows, else 0."""
+    source = binding.inputs.get(binding.step.inputs[0])
+    if binding.clock is None or not isinstance(source, str) or is_path(source):
+        return binding.only or 0
+    return next((number for number, row in ledger.increments(source).items() if row.row_count), 0)
+
+
+def _read_other_rows(row: Materialization, reads: Reads, key: str) -> bool:
+    """Whether a frozen table was computed from other rows than its inputs hold now.
+
+    Its config and code may have changed, that leaves it as it is. A row recovered by an earlier version of headrace
+    does not say what was read; then only the same key is sure to mean the same rows.
+    """
+    if not row.inputs:
+        return row.step_key != key
+    now = snapshots_of(reads)
+    return any(facts["versions"] != now[table]["versions"] for table, facts in row.inputs.items() if table in now)
+
+
+def other_settings(ledger: Ledger, binding: Binding) -> str:
+    """In one line, how the config and code of a frozen table differ from those that it was computed with; else nothing.
+
+    It stays as it is under other settings, because all that follows from it would change.
+    """
+    row = ledger.places(binding.tables[0]).get("0") if binding.step.scope is Scope.FROZEN else None
+    if row is None:
+        return ""
+    had, wanted = json.loads(row.config), json.loads(config_json(binding.config))
+    changed = [
+        f"{name} {json.dumps(had.get(name))} (declared: {json.dumps(wanted.get(name))})"
+        for name in sorted(had.keys() | wanted.keys())
+        if had.get(name) != wanted.get(name)
+    ]
+    if row.code_version != binding.step.version:
+        changed.append(f"code version {row.code_version} (now {binding.step.version})")
+    if not changed:
+        return ""
+    return f"frozen with {', '.join(changed)}; to compute it anew: headrace corpus refreeze {binding.namespace}"
 
 
 def _intake_task(ledger: Ledger, binding: Binding) -> Iterator[Task]:
@@ -126,14 +208,7 @@ def _intake_task(ledger: Ledger, binding: Binding) -> Iterator[Task]:
         fresh[parameter] = tuple(chosen)
     if any(fresh.values()):
         number = max(own, default=-1) + 1
-        key = step_key(
-            step=binding.step.name,
-            version=binding.step.version,
-            config=config_json(binding.config),
-            inputs=versions_of(fresh),
-            place=str(number),
-        )
-        yield Task(Place.increment(number), number, key, fresh)
+        yield Task(Place.increment(number, and_later=True), number, _key(binding, fresh, str(number)), fresh)
 
 
 def _discovery_task(ledger: Ledger, binding: Binding) -> Iterator[Task]:
@@ -149,11 +224,9 @@ def _discovery_task(ledger: Ledger, binding: Binding) -> Iterator[Task]:
     iceberg = ledger.table(seal)
     last = sealed[max(sealed)] if sealed else None
     as_before = last is not None and (last.config, last.code_version) == (config, binding.step.version)
-    if iceberg is None or not as_before:
-        known = binding.step.tables[-1].schema().as_arrow().empty_table()
-    else:
-        known = iceberg.scan().to_arrow()
-    listing = discover(binding.config, known)
+    nothing = binding.step.tables[-1].schema().as_arrow().empty_table()
+    known = nothing if iceberg is None else iceberg.scan().to_arrow()
+    listing = discover(binding.config, known, not as_before)
     if listing is None:
         return
     number = max(sealed, default=-1) + 1

@@ -87,14 +87,13 @@ def reads_of(binding: Binding, ledger: Ledger, increment: int | None) -> Reads:
         tables = (source,) if isinstance(source, str) else source
         parts = [_read(binding, ledger, table, increment, labelled=not isinstance(source, str)) for table in tables]
         found[parameter] = tuple(part for part in parts if part is not None)
-    own = binding.step.table.name
-    if own in binding.step.parameters and increment is not None:
-        found[own] = _own_history(binding, ledger, increment)
+    if increment is not None:
+        for own in binding.step.own_history:
+            found[own.name] = _own_history(f"{binding.namespace}.{own.name}", ledger, increment)
     return found
 
 
-def _own_history(binding: Binding, ledger: Ledger, increment: int) -> tuple[Read, ...]:
-    table = binding.tables[0]
+def _own_history(table: str, ledger: Ledger, increment: int) -> tuple[Read, ...]:
     head = _head(ledger, table)
     if head is None:
         return ()
@@ -215,9 +214,8 @@ def _empty(spark: SparkSession, binding: Binding, parameter: str) -> DataFrame:
     """No rows, with the columns of the table that the parameter is bound to."""
     from pyspark.sql import functions as F
 
-    if parameter == binding.step.table.name:
-        frame = spark.table(spark_identifier(binding.tables[0])).where("false")
-        return frame
+    if parameter in {own.name for own in binding.step.own_history}:
+        return spark.table(spark_identifier(f"{binding.namespace}.{parameter}")).where("false")
     source = binding.inputs[parameter]
     table = source if isinstance(source, str) else source[0]
     frame = spark.table(spark_identifier(table)).where("false")

@@ -7,7 +7,8 @@ Main is a chain of snapshots; a row holds while its snapshot is in that chain. T
                             writes next withdraws its rows first (`Ledger.settle`)
 
 Compaction puts snapshots into the chain that only rewrite files. In a table with dense ordinals an increment that is
-computed again takes all later ones with it, so theirs count only if they were written after it.
+computed again takes all later ones with it, so theirs count only if they were written after it. So do increments that
+were forgotten (`Ledger.forget`): they are there until an increment that was written later takes their place.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def valid_rows(table: IcebergTable, rows: Sequence[Materialization]) -> dict[str
         before = found.get(row.place)
         if before is None or before.sequence_number <= row.sequence_number:
             found[row.place] = row
-    return _ascending(found) if GENERATION_PROPERTY in table.properties else found
+    return _ascending(found) if GENERATION_PROPERTY in table.properties else _not_taken_away(found)
 
 
 def rolled_back(table: IcebergTable, rows: Sequence[Materialization]) -> list[Materialization]:
@@ -113,6 +114,19 @@ def _ascending(rows: Mapping[str, Materialization]) -> dict[str, Materialization
             break
         newest = rows[place].sequence_number
         found[place] = rows[place]
+    return found
+
+
+def _not_taken_away(rows: Mapping[str, Materialization]) -> dict[str, Materialization]:
+    """All but forgotten increments that an increment before them took away."""
+    found: dict[str, Materialization] = {}
+    newest = -1
+    for place in sorted(rows, key=lambda place: int(place) if place.isdigit() else -1):
+        row = rows[place]
+        if not row.is_forgotten:
+            newest = max(newest, row.sequence_number)
+        if not row.is_forgotten or row.sequence_number > newest:
+            found[place] = row
     return found
 
 

@@ -21,6 +21,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import (
     AssertRefSnapshotId,
     AssertTableUUID,
@@ -118,6 +119,7 @@ def write_to_branch(
     frame: DataFrame,
     summary: Mapping[str, str],
     made: ArrowRows | None = None,
+    base: Snapshot | None = None,
 ) -> Written:
     """Write rows as one snapshot on a branch of their own and audit them there.
 
@@ -129,6 +131,7 @@ def write_to_branch(
         frame: the rows.
         summary: properties of the snapshot.
         made: the same rows as Python makes them, where it does: its workers write the files if they can.
+        base: the snapshot that they change; the head of main by default.
 
     Raises:
         TableMismatchError: the rows are not of the table's columns.
@@ -136,8 +139,8 @@ def write_to_branch(
     identifier, declared, place = target.identifier, target.declared, target.place
     rows = conform(frame, spark_schema(declared), identifier)
     branch = f"{_BRANCH_PREFIX}{uuid.uuid4().hex[:12]}"
-    base = table.current_snapshot()
-    _start_branch(spark, catalogue, table, identifier, branch)
+    base = base or table.current_snapshot()
+    _start_branch(spark, catalogue, table, identifier, branch, base)
 
     properties = {**summary, _BRANCH_SUMMARY: branch}
     tallied = None if made is None else _write_by_workers(catalogue, made, target, branch, properties)
@@ -221,15 +224,16 @@ def prove(spark: SparkSession, written: Written, target: Target, evidence: Evide
     return replace(written, checks=(*written.checks, *proof_results(target.declared, landed, evidence)))
 
 
-def _start_branch(spark: SparkSession, catalogue: Catalog, table: IcebergTable, identifier: str, branch: str) -> None:
-    """Make a branch at main, and remove those of dead writers: under the lease nobody else's can be alive."""
+def _start_branch(
+    spark: SparkSession, catalogue: Catalog, table: IcebergTable, identifier: str, branch: str, base: Snapshot | None
+) -> None:
+    """Make a branch at a snapshot, and remove those of dead writers: under the lease nobody else's can be alive."""
     stale = [name for name in table.refs() if name.startswith(_BRANCH_PREFIX)]
     for name in stale:
         _log.info("%s: removing branch %s of a run that did not end", identifier, name)
-    head = table.current_snapshot()
-    if head is None:  # a branch of an empty table needs an empty snapshot, which only Spark can make
+    if base is None:  # a branch of an empty table needs an empty snapshot, which only Spark can make
         spark.sql(f"ALTER TABLE {spark_identifier(identifier)} CREATE BRANCH {branch}")
-    own = () if head is None else (_ref(branch, head.snapshot_id),)
+    own = () if base is None else (_ref(branch, base.snapshot_id),)
     if stale or own:
         commit(
             catalogue,

@@ -31,6 +31,7 @@ END_OF_DOCUMENT_NAMES = (END_OF_DOCUMENT, "<|end_of_text|>", "</s>", "<eos>", "<
 PADDING_NAMES = (PADDING, "<|pad|>", "<pad>", "[PAD]", "<|finetune_right_pad_id|>")
 
 _PIECES_PER_BATCH = 8  # so that one long document keeps several threads busy
+_UP_TO_SPACE = re.compile(r"(?s).*\S(?=[ \t\n\r])")
 _SAFE_CUT = re.compile(r"(?<=\S\n)(?=\S)")
 
 
@@ -78,6 +79,22 @@ def train_byte_pairs(texts: Iterable[str], vocabulary_size: int, min_frequency: 
     )
     tokenizer.train_from_iterator(texts, trainer)
     return str(tokenizer.to_str())
+
+
+def cut_before_spaces(text: str, most_characters: int) -> Iterator[str]:
+    """Cut a text into pieces of at most so many characters, each before the last white space that allows it.
+
+    GPT-2's pattern ends a word before white space that follows something else, so the words of the pieces are those of
+    the text. A stretch that is longer than a piece and has no such place is cut at its length: there, one word is two.
+    """
+    start = 0
+    while len(text) - start > most_characters:
+        end = start + most_characters
+        found = _UP_TO_SPACE.match(text, start, end + 1)
+        cut = end if found is None else found.end()
+        yield text[start:cut]
+        start = cut
+    yield text[start:]
 
 
 def read_facts(file_text: str, end_of_document: str | None = None, padding: str | None = None) -> TokenizerFacts:

@@ -1,16 +1,17 @@
 """Excise: documents leave a packed table for good, and no other row changes its ordinal.
 
     list      in `system.excisions`, so that whatever is packed later leaves the documents out (`lake.excisions`)
-    find      windows that hold the documents, by their segments; the files that hold those windows
-    rewrite   these files alone, on a branch, audited like any write
-    publish   one commit: main moves to the new snapshot, and the property `headrace.successors` says of every snapshot
-              of this generation that the new one is served in its place
-    record    data versions of the increments touched, in the ledger
+    find      windows that hold the documents, by their segments, in every snapshot that is served: the head of main,
+              and what blends or tags pin of older generations (`generations`); the files that hold those windows
+    rewrite   these files alone, on a branch from that snapshot, audited like any write
+    publish   one commit for each: its successor is named by main, or by the tags that named the snapshot, and the
+              property `headrace.successors` says that it is served in its place, and in that of older ones alike
+    record    for main, data versions of the increments touched, in the ledger
 
-A crash leaves the table as it was before the one commit, or as it is after it. Tags (what blends have pinned) are then
-moved to the successor, so that maintenance may drop the old files; whatever a crash left of that is done by the next
-call. The property `headrace.excised` counts the documents taken out of the table since it was made; Blender tells it.
-Texts, tokens and all else that is known of the documents stay in their own tables (docs/packing.md says what to do).
+A crash leaves each of these snapshots as it was before its one commit, or as it is after it; the next call does what is
+left. Tags (what blends have pinned) name the successors then, so that maintenance may drop the old files. The property
+`headrace.excised` counts the documents taken out of the table since it was made; Blender tells it. Texts, tokens and
+all else that is known of the documents stay in their own tables (docs/packing.md says what to do).
 """
 
 from __future__ import annotations
@@ -18,14 +19,23 @@ from __future__ import annotations
 import functools
 import json
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table as IcebergTable
-from pyiceberg.table.refs import SnapshotRefType
-from pyiceberg.table.update import AssertTableUUID, SetSnapshotRefUpdate
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
+from pyiceberg.table.update import (
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    RemoveSnapshotRefUpdate,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+    TableRequirement,
+    TableUpdate,
+)
 
 from spark_jobs.exceptions import InputError, StepRunError
 from spark_jobs.lake.catalogue import GENERATION_PROPERTY, catalogue_errors, commit, load_table, spark_identifier
@@ -40,14 +50,46 @@ from spark_jobs.lake.spark_types import spark_schema
 from spark_jobs.lake.tables import Check, Table
 from spark_jobs.lake.write import Target, Written, discard, publish, require_passed, write_to_branch
 from spark_jobs.packing.excision import excise_windows
+from spark_jobs.packing.generations import (
+    EXCISES,
+    SUCCESSORS_PROPERTY,
+    ServedHead,
+    properties_at,
+    served_heads,
+    stamp,
+    successors,
+    with_successor,
+)
 from spark_jobs.packing.ordinals import OrdinalRun, find_windows, ordinal_runs, packed_facts
 from spark_jobs.packing.packed_table import packed_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-SUCCESSORS_PROPERTY = "headrace.successors"
 EXCISED_PROPERTY = "headrace.excised"
+
+
+@dataclass(frozen=True)
+class Succeeded:
+    """What an excision did to one snapshot.
+
+    Attributes:
+        generation: that it belongs to.
+        ordinals: windows that were changed, ascending.
+        tokens_removed: tokens that went, specials included.
+        files_rewritten: data files.
+        rows_rewritten: rows in them.
+        old_snapshot_id: the snapshot.
+        new_snapshot_id: its successor.
+    """
+
+    generation: str
+    ordinals: tuple[int, ...]
+    tokens_removed: int
+    files_rewritten: int
+    rows_rewritten: int
+    old_snapshot_id: int
+    new_snapshot_id: int
 
 
 @dataclass(frozen=True)
@@ -57,13 +99,15 @@ class Excised:
     Attributes:
         identifier: the table.
         doc_ids: documents that were found, ascending; the others were not in it.
-        ordinals: windows that were changed, ascending.
-        tokens_removed: tokens that went, specials included.
-        files_rewritten: data files.
+        ordinals: windows of the head of main that were changed, ascending.
+        tokens_removed: tokens that went from it, specials included.
+        files_rewritten: data files of it.
         rows_rewritten: rows in them.
         old_snapshot_id: head of main before; None where nothing was found.
         new_snapshot_id: its successor.
-        tags_moved: tags that now name the successor.
+        tags_moved: tags that now name a successor.
+        earlier: the same of snapshots beside main, which blends or tags pin.
+        left: what still holds the documents and could not be changed, a line each.
     """
 
     identifier: str
@@ -75,23 +119,36 @@ class Excised:
     old_snapshot_id: int | None = None
     new_snapshot_id: int | None = None
     tags_moved: tuple[str, ...] = ()
+    earlier: tuple[Succeeded, ...] = ()
+    left: tuple[str, ...] = ()
 
 
-def successors(table: IcebergTable) -> dict[int, int]:
-    """Snapshots that are served from a later one since documents were excised."""
-    found = json.loads(table.properties.get(SUCCESSORS_PROPERTY, "{}"))
-    return {int(old): int(new) for old, new in found.items()}
+@dataclass(frozen=True)
+class _Holding:
+    """What one served snapshot holds of the documents."""
+
+    head: ServedHead
+    runs: tuple[OrdinalRun, ...]
+    doc_ids: frozenset[str]
+    ordinals: tuple[int, ...]
+    token_count: int
 
 
-def excise(lake: Lake, identifier: str, doc_ids: Collection[str]) -> Excised:
+def excise(lake: Lake, identifier: str, doc_ids: Collection[str], pinned: Collection[int] = ()) -> Excised:
     """Take documents out of a packed table, and keep them out of what is packed into it later.
+
+    Args:
+        lake: where the table is.
+        identifier: the table.
+        doc_ids: the documents.
+        pinned: snapshots that blends pin; those that have a tag are known without.
 
     Raises:
         InputError: there is no such table.
         ConfigError: it is no packed table.
-        AuditError: what was rewritten failed a check; the table is as it was.
+        AuditError: what was rewritten failed a check; the snapshot is served as it was.
         LeaseError: another writer holds the table.
-        StepRunError: Spark failed; the table is as it was.
+        StepRunError: Spark failed; the snapshot is served as it was.
     """
     with catalogue_errors(), table_leases(lake.catalogue, [identifier], lake.wait_seconds):
         table = load_table(lake.catalogue, identifier)
@@ -102,48 +159,127 @@ def excise(lake: Lake, identifier: str, doc_ids: Collection[str]) -> Excised:
         packed_facts(identifier, table)
         wanted = frozenset(doc_ids)
         record_excisions(lake.catalogue, identifier, wanted, lake.run_id)
-        runs: dict[OrdinalRun, None] = {}
-        found = Excised(identifier)
-        ordinals, seen, tokens = [], set(), 0
-        for run, ordinal, segments in find_windows(identifier, table, wanted):
-            gone = [segment for segment in segments if segment["doc_id"] in wanted]
-            runs[run] = None
-            ordinals.append(ordinal)
-            seen |= {segment["doc_id"] for segment in gone}
-            tokens += sum(segment["token_count"] for segment in gone)
-        if runs:
-            found = _rewrite(lake, identifier, table, list(runs), sorted(seen))
-            found = replace(found, ordinals=tuple(ordinals), tokens_removed=tokens)
-        return replace(found, tags_moved=_move_tags(lake.catalogue, identifier))
+        # Main comes last: a document counts as taken out with the last snapshot that holds it, also after a crash.
+        holdings = [_holding(identifier, table, head, wanted) for head in reversed(served_heads(table, pinned))]
+        holdings = [holding for holding in holdings if holding.runs]
+        tags = _tags(table)
+        found = Excised(identifier, tuple(sorted(frozenset().union(*(holding.doc_ids for holding in holdings)))))
+        for number, holding in enumerate(holdings):
+            later = frozenset().union(*(other.doc_ids for other in holdings[number + 1 :]))
+            done = _succeed(lake, identifier, holding, len(holding.doc_ids - later))
+            if holding.head.is_main:
+                own = {name: value for name, value in vars(done).items() if name != "generation"}
+                found = replace(found, **own)
+            else:
+                found = replace(found, earlier=(done, *found.earlier))
+        _move_tags(lake.catalogue, identifier)
+        after = lake.catalogue.load_table(identifier)
+        moved = tuple(name for name, snapshot_id in _tags(after).items() if tags.get(name, snapshot_id) != snapshot_id)
+        return replace(found, tags_moved=moved, left=tuple(_left(identifier, after, wanted)))
 
 
-def _rewrite(lake: Lake, identifier: str, table: IcebergTable, runs: list[OrdinalRun], doc_ids: list[str]) -> Excised:
-    """Rewrite some files without some documents, and publish."""
+def _holding(identifier: str, table: IcebergTable, head: ServedHead, wanted: frozenset[str]) -> _Holding:
+    """Find the documents in one snapshot."""
+    runs: dict[OrdinalRun, None] = {}
+    ordinals, seen, tokens = [], set(), 0
+    for run, ordinal, segments in find_windows(identifier, table, wanted, snapshot_id=head.snapshot.snapshot_id):
+        gone = [segment for segment in segments if segment["doc_id"] in wanted]
+        runs[run] = None
+        ordinals.append(ordinal)
+        seen |= {segment["doc_id"] for segment in gone}
+        tokens += sum(segment["token_count"] for segment in gone)
+    return _Holding(head, tuple(runs), frozenset(seen), tuple(ordinals), tokens)
+
+
+def _left(identifier: str, table: IcebergTable, wanted: frozenset[str]) -> Iterator[str]:
+    """Branches of users that hold the documents: whoever works on one would lose what is done there."""
+    for name, ref in sorted(table.refs().items()):
+        if name != MAIN_BRANCH and ref.snapshot_ref_type == SnapshotRefType.BRANCH:
+            windows = sum(1 for _ in find_windows(identifier, table, wanted, snapshot_id=ref.snapshot_id))
+            if windows:
+                yield (
+                    f"branch {name} still has them in {windows} windows (snapshot {ref.snapshot_id}), somebody may be "
+                    f"writing to it; drop it: ALTER TABLE lake.{identifier} DROP BRANCH {name}"
+                )
+
+
+def _succeed(lake: Lake, identifier: str, holding: _Holding, count: int) -> Succeeded:
+    """Give a served snapshot a successor without some documents.
+
+    Args:
+        lake: where the table is.
+        identifier: the table.
+        holding: the snapshot, with what it holds of the documents.
+        count: documents that are out of the table after this.
+    """
+    started = time.monotonic()
+    head = holding.head
+    table = lake.catalogue.load_table(identifier)
+    lake.ledger.refresh()
+    lake.ledger.settle([identifier])
+    before = lake.ledger.increments_there(identifier) if head.is_main else {}
+    written, versions = _rewrite(lake, identifier, table, holding, before)
+    changed = {
+        SUCCESSORS_PROPERTY: json.dumps(with_successor(table, head, written.snapshot_id)),
+        EXCISED_PROPERTY: str(int(table.properties.get(EXCISED_PROPERTY, "0")) + count),
+    }
+    if head.is_main:
+        first = min(
+            (number for number, version in versions.items() if version != before[number].data_version), default=0
+        )
+        # An increment of a numbered table counts only if it is no older than those before it, so later ones come along.
+        recorded = [
+            _row(before[number], versions[number], written, lake, time.monotonic() - started)
+            for number in before
+            if number >= first
+        ]
+        publish(lake.catalogue, written, replace(recorded[-1], inputs={}), changed)
+        lake.ledger.record(recorded)
+    else:
+        _publish_aside(lake.catalogue, written, head, changed)
+    return Succeeded(
+        properties_at(table, head.snapshot).get(GENERATION_PROPERTY, ""),
+        holding.ordinals,
+        holding.token_count,
+        files_rewritten=len(holding.runs),
+        rows_rewritten=written.row_count,
+        old_snapshot_id=head.snapshot.snapshot_id,
+        new_snapshot_id=written.snapshot_id,
+    )
+
+
+def _rewrite(
+    lake: Lake, identifier: str, table: IcebergTable, holding: _Holding, before: Mapping[int, Materialization]
+) -> tuple[Written, dict[int, DataVersion]]:
+    """Write the files of a snapshot that hold documents again without them, to a branch, audited.
+
+    Returns:
+        What was written, and the data versions after it of the increments in `before`.
+    """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    started = time.monotonic()
     facts = packed_facts(identifier, table)
-    lake.ledger.refresh()
-    lake.ledger.settle([identifier])
-    before = lake.ledger.increments(identifier)
-    base = table.metadata.current_snapshot_id
-    predicate = " OR ".join(f"(ordinal >= {run.start}L AND ordinal < {run.end}L)" for run in runs)
+    base = holding.head.snapshot
+    predicate = " OR ".join(f"(ordinal >= {run.start}L AND ordinal < {run.end}L)" for run in holding.runs)
     declared = excised_table(facts.dataset, facts.window_tokens)
     target = Target(identifier, declared, Place("", predicate, predicate), laid_out=True)
-    generation = table.properties.get(GENERATION_PROPERTY, "")
-    summary = {"headrace.step": "excise", "headrace.run-id": lake.run_id, "headrace.excises": str(base)}
+    own = {"headrace.step": "excise", "headrace.run-id": lake.run_id, EXCISES: str(base.snapshot_id)}
+    change = functools.partial(
+        excise_windows,
+        doc_ids=sorted(holding.doc_ids),
+        window_tokens=facts.window_tokens,
+        padding_id=int(properties_at(table, base)["headrace.padding-id"]),
+    )
     spark = lake.session()
     written: Written | None = None
     try:
-        rows = spark.table(spark_identifier(identifier)).where(predicate)
-        frame = _rewritten(rows, table, runs, doc_ids, facts.window_tokens)
-        written = write_to_branch(
-            spark, lake.catalogue, table, target, frame, {**summary, GENERATION_PROPERTY: generation}
-        )
+        pinned = spark.read.option("versionAsOf", str(base.snapshot_id)).table(spark_identifier(identifier))
+        frame = _rewritten(pinned.where(predicate), holding.runs, change)
+        written = write_to_branch(spark, lake.catalogue, table, target, frame, {**own, **stamp(table, base)}, base=base)
         require_passed(written)
         ordinal_runs(identifier, lake.catalogue.load_table(identifier), written.snapshot_id)
-        versions = _versions(spark, identifier, written, declared, predicate, before)
+        versions = _versions(spark, identifier, written, declared, predicate, before) if before else {}
     except (PySparkException, Py4JError, OSError) as error:
         if written is not None:
             discard(lake.catalogue, written)
@@ -152,28 +288,27 @@ def _rewrite(lake: Lake, identifier: str, table: IcebergTable, runs: list[Ordina
         if written is not None:
             discard(lake.catalogue, written)
         raise
-    first = min((number for number, version in versions.items() if version != before[number].data_version), default=0)
-    # An increment of a numbered table counts only if it is no older than those before it, so later ones come along.
-    recorded = [
-        _row(before[number], versions[number], written, lake, time.monotonic() - started)
-        for number in before
-        if number >= first
-    ]
-    mapping = _mapping(table, generation, written.snapshot_id)
-    properties = {
-        SUCCESSORS_PROPERTY: json.dumps(mapping),
-        EXCISED_PROPERTY: str(int(table.properties.get(EXCISED_PROPERTY, "0")) + len(doc_ids)),
-    }
-    publish(lake.catalogue, written, replace(recorded[-1], inputs={}), properties)
-    lake.ledger.record(recorded)
-    return Excised(
-        identifier,
-        tuple(doc_ids),
-        files_rewritten=len(runs),
-        rows_rewritten=written.row_count,
-        old_snapshot_id=base,
-        new_snapshot_id=written.snapshot_id,
-    )
+    return written, versions
+
+
+def _publish_aside(catalogue: Catalog, written: Written, head: ServedHead, properties: Mapping[str, str]) -> None:
+    """Let the tags of a snapshot beside main name its successor instead, in one commit; one that had none gets one."""
+
+    def requirements(now: IcebergTable) -> tuple[TableRequirement, ...]:
+        return (
+            AssertTableUUID(uuid=now.metadata.table_uuid),
+            AssertRefSnapshotId(ref=written.branch, snapshot_id=written.snapshot_id),
+        )
+
+    def updates(now: IcebergTable) -> tuple[TableUpdate, ...]:
+        names = [name for name, snapshot_id in _tags(now).items() if snapshot_id in head.covered]
+        return (
+            *(_tag(name, written.snapshot_id) for name in names or [f"blend_{written.snapshot_id}"]),
+            RemoveSnapshotRefUpdate(ref_name=written.branch),
+            SetPropertiesUpdate(updates=dict(properties)),
+        )
+
+    commit(catalogue, written.identifier, requirements, updates)
 
 
 def excised_table(dataset: str, window_tokens: int) -> Table:
@@ -189,20 +324,14 @@ def excised_table(dataset: str, window_tokens: int) -> Table:
 
 
 def _rewritten(
-    rows: DataFrame, table: IcebergTable, runs: list[OrdinalRun], doc_ids: list[str], window_tokens: int
+    rows: DataFrame, runs: Sequence[OrdinalRun], change: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 ) -> DataFrame:
-    """The rows of the files without the documents, each file's in a partition of its own and in order."""
+    """The rows of the files after a change, each file's in a partition of its own and in order."""
     from pyspark.sql import functions as F
 
     ends = ", ".join(f"{run.end}L" for run in runs)
     file = F.expr(f"cast(size(filter(array({ends}), e -> e <= ordinal)) as int)")
     ddl = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in rows.schema.fields)
-    change = functools.partial(
-        excise_windows,
-        doc_ids=doc_ids,
-        window_tokens=window_tokens,
-        padding_id=int(table.properties["headrace.padding-id"]),
-    )
     return rows.mapInArrow(change, ddl).repartitionById(len(runs), file).sortWithinPartitions("ordinal")
 
 
@@ -249,44 +378,31 @@ def _row(
     )
 
 
-def _mapping(table: IcebergTable, generation: str, successor: int) -> dict[str, str]:
-    """Every snapshot of this generation, and those that led to one, to the successor."""
-    found = {str(old): str(successor) for old in successors(table)}
-    by_id = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
-    snapshot = table.current_snapshot()
-    while snapshot is not None:
-        own = snapshot.summary.additional_properties.get(GENERATION_PROPERTY) if snapshot.summary else None
-        if own is not None and own != generation:
-            break
-        found[str(snapshot.snapshot_id)] = str(successor)
-        parent = snapshot.parent_snapshot_id
-        snapshot = by_id.get(parent) if parent is not None else None
-    return found
+def _tags(table: IcebergTable) -> dict[str, int]:
+    """Tags of a table, by name, with the snapshots that they name."""
+    return {
+        name: ref.snapshot_id
+        for name, ref in sorted(table.refs().items())
+        if ref.snapshot_ref_type == SnapshotRefType.TAG
+    }
 
 
-def _move_tags(catalogue: Catalog, identifier: str) -> tuple[str, ...]:
+def _tag(name: str, snapshot_id: int) -> SetSnapshotRefUpdate:
+    return SetSnapshotRefUpdate(
+        ref_name=name,
+        type=SnapshotRefType.TAG,
+        snapshot_id=snapshot_id,
+        max_ref_age_ms=None,
+        max_snapshot_age_ms=None,
+        min_snapshots_to_keep=None,
+    )
+
+
+def _move_tags(catalogue: Catalog, identifier: str) -> None:
     """Point tags of snapshots that have a successor to it."""
-    moved: list[str] = []
 
     def updates(now: IcebergTable) -> tuple[SetSnapshotRefUpdate, ...]:
         later = successors(now)
-        moving = {
-            name: later[ref.snapshot_id]
-            for name, ref in now.refs().items()
-            if ref.snapshot_ref_type == SnapshotRefType.TAG and ref.snapshot_id in later
-        }
-        moved[:] = sorted(moving)
-        return tuple(
-            SetSnapshotRefUpdate(
-                ref_name=name,
-                type=SnapshotRefType.TAG,
-                snapshot_id=snapshot_id,
-                max_ref_age_ms=None,
-                max_snapshot_age_ms=None,
-                min_snapshots_to_keep=None,
-            )
-            for name, snapshot_id in moving.items()
-        )
+        return tuple(_tag(name, later[old]) for name, old in _tags(now).items() if old in later)
 
     commit(catalogue, identifier, lambda now: (AssertTableUUID(uuid=now.metadata.table_uuid),), updates)
-    return tuple(moved)

@@ -117,7 +117,11 @@ def read_window(table: IcebergTable, run: OrdinalRun, ordinal: int, columns: lis
 
 
 def find_windows(
-    identifier: str, table: IcebergTable, doc_ids: Collection[str], increments: Collection[int] | None = None
+    identifier: str,
+    table: IcebergTable,
+    doc_ids: Collection[str],
+    increments: Collection[int] | None = None,
+    snapshot_id: int | None = None,
 ) -> Iterator[tuple[OrdinalRun, int, list[dict[str, Any]]]]:
     """Find the windows that hold some documents.
 
@@ -126,13 +130,14 @@ def find_windows(
         table: the table.
         doc_ids: documents.
         increments: of the table, where it is known which ones may hold them; by default all are read.
+        snapshot_id: which state of it; by default the head.
 
     Yields:
         File, ordinal, and all segments of each such window, ascending by ordinal.
     """
     narrow = None if increments is None else In("increment", sorted(increments))
     wanted = pa.array(sorted(doc_ids), pa.string())
-    for run in ordinal_runs(identifier, table, narrow=narrow):
+    for run in ordinal_runs(identifier, table, snapshot_id, narrow):
         with table.io.new_input(run.path).open() as stream:
             file = pq.ParquetFile(stream)
             for batch in file.iter_batches(_SCAN_ROWS, columns=["ordinal", "segments"]):

@@ -2,7 +2,9 @@
 
 The sample is the documents with the smallest hashes of their ids, as many as fit `sample_bytes`, so it depends neither
 on partitions nor on the order of rows. Two passes: bytes per bucket of hashes (65,536 numbers for the driver) give the
-bucket where the sample ends; then the documents up to it go to one task, which sorts, cuts and trains.
+bucket where the sample ends; then the documents up to it go to one task, which sorts, cuts and trains. It trains on
+pieces of at most 65,536 characters, cut before white space, where words end anyway (`cut_before_spaces`): memory grows
+with `sample_bytes`, and not with the longest document.
 
 Beside the tokenizer lies its certificate (see `certificate`), made in one task of about five seconds.
 """
@@ -21,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from spark_jobs.exceptions import ConfigError, InputError
 from spark_jobs.lake.tables import Check, Column, Table
-from spark_jobs.packing.byte_pairs import read_facts, train_byte_pairs
+from spark_jobs.packing.byte_pairs import cut_before_spaces, read_facts, train_byte_pairs
 from spark_jobs.packing.certificate import certify
 from spark_jobs.step import Output, Scope, step
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _HASH_BUCKETS = 1 << 16
+_PIECE_CHARACTERS = 1 << 16
 _ROW_DDL = (
     "sha256 string, vocabulary_size int, special_tokens map<string, int>, end_of_document_id int, padding_id int, "
     "file string"
@@ -146,7 +149,7 @@ TOKENIZER_CERTIFICATE = Table(
 
 
 @step(
-    version="1",
+    version="2",
     scope=Scope.FROZEN,
     tables=(TOKENIZER, TOKENIZER_CERTIFICATE),
     kernels=(
@@ -182,7 +185,7 @@ def _trained(survivors: DataFrame, texts: DataFrame, config: TokenizerConfig) ->
     last_bucket = _last_bucket(documents, config.sample_bytes)
     sample = (
         documents.where(_bucket("hash") <= last_bucket)
-        .select("hash", "doc_id", "dataset", "content")
+        .select("hash", "doc_id", "dataset", F.substring("content", 1, config.sample_bytes).alias("content"))
         .repartition(1)
         .sortWithinPartitions("hash", "doc_id", "dataset")
         .select("content")
@@ -241,15 +244,16 @@ def _train(batches: Iterable[pa.RecordBatch], config: TokenizerConfig) -> Iterat
 
 
 def _sample(batches: Iterable[pa.RecordBatch], sample_bytes: int) -> Iterator[str]:
-    """Documents while they fit; the one that does not fit any more is left out, unless it is the first."""
+    """Pieces of the documents while they fit; the first is taken in any case, and has at most as many characters."""
     used = 0
     for batch in batches:
-        for content in batch.column("content").to_pylist():
-            size = len(content.encode())
-            if used and used + size > sample_bytes:
-                return
-            used += size
-            yield content
+        for content in batch.column("content"):
+            for piece in cut_before_spaces(content.as_py(), min(_PIECE_CHARACTERS, sample_bytes)):
+                size = len(piece.encode())
+                if used and used + size > sample_bytes:
+                    return
+                used += size
+                yield piece
 
 
 def _row(file_text: str, config: TokenizerConfig) -> pa.RecordBatch:

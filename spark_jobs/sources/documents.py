@@ -4,6 +4,16 @@
     documents  on the executors: their bytes, read once, as documents, repositories and arrivals
 
 The same file read again gives the same document: nothing in a row tells when, where or in which order it was read.
+A document that stands at its path again (the file changed back, or was deleted and is there again) is not landed twice:
+its arrival says `returned`. A document whose file or record is not there any more stays where it is, too: its arrival
+says `gone`. So what is the latest at a path follows from both tables, by increment:
+
+    increment   at the source   documents   arrivals
+    0           A               A           landed
+    1           B               B           landed
+    2           A again         -           returned, doc_id A
+    3           no such file    -           gone, doc_id A
+
 Files must be visible to the executors under the same location as to the driver.
 """
 
@@ -21,6 +31,7 @@ from spark_jobs.sources.source_config import Source
 from spark_jobs.step import Output, Scope, step
 
 if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame
 
 
@@ -34,6 +45,11 @@ class DocumentsConfig(BaseModel):
     shards: int = Field(1, ge=1, le=65536, description="shards of every table of the dataset, a power of two")
     max_document_bytes: int = Field(
         100_000_000, ge=1, le=1_000_000_000, description="larger documents are refused (arrivals.reason too_large)"
+    )
+    allow_empty: bool = Field(
+        False,
+        description="take a source without any file for one whose files were all deleted; else it is an error",
+        json_schema_extra={"affects_rows": False},
     )
 
     @field_validator("shards")
@@ -66,7 +82,11 @@ DOCUMENTS = Table(
         Column("encoding!", "string", "Python codec that turns content back into exactly the bytes read"),
         Column("content_sha256!", "string", "SHA-256 of the document's bytes, lower-case hex"),
         Column("byte_count!", "long", "size of the document at its source, bytes"),
-        Column("metadata!", "map<string, string!>", "what else the source says about it"),
+        Column(
+            "metadata!",
+            "map<string, string!>",
+            "what else the source says about it; `headrace.evidence` for what landed for `dependencies` alone",
+        ),
     ),
     key=("doc_id",),
     sort=("repository", "path", "doc_id"),
@@ -82,7 +102,8 @@ DOCUMENTS = Table(
 
 REPOSITORIES = Table(
     name="repositories",
-    comment="One row for each repository with a file that was new or changed in the increment: what is known about it.",
+    comment="One row for each repository with a file that was new or changed in the increment, or with facts in a file "
+    "of facts that was: what is known about it.",
     columns=(
         Column("repository!", "string", "name; of a distribution, normalised as package indexes do"),
         Column("revision", "string", "revision that was read; of a distribution, its version"),
@@ -92,7 +113,7 @@ REPOSITORIES = Table(
         Column("fork_of", "string", "repository it was forked from"),
         Column("topics!", "list<string!>", "topics it declares"),
         Column("dependencies!", "list<string!>", "names of what it requires, normalised; without those of extras"),
-        Column("metadata!", "map<string, string!>", "what else is known"),
+        Column("metadata!", "map<string, string!>", "what else is known, such as stars"),
     ),
     sort=("repository",),
     partition=("increment",),
@@ -100,47 +121,71 @@ REPOSITORIES = Table(
 
 ARRIVALS = Table(
     name="arrivals",
-    comment="One row for each file seen in an increment, and for each record refused. Nothing is dropped silently.",
+    comment="One row for each file seen in an increment or gone since, and for each record refused, returned or gone. "
+    "Nothing is dropped silently.",
     columns=(
         Column(
-            "location!", "string", "absolute path or URI; #line:17, #row:17 for a record, #rest for what damage hides"
+            "location!",
+            "string",
+            "absolute path or URI; #line:17, #row:17 for a record refused, #record:5f1c.. (its doc_id) for one that "
+            "returned or is gone, #rest for what damage hides",
+        ),
+        Column("repository", "string", "repository of the file or record; null where there is none"),
+        Column(
+            "path",
+            "string",
+            "path of the file below the repository or source, or of the record; null for a record refused, and for a "
+            "file that is gone while another location has its path",
         ),
         Column("content_sha256", "string", "SHA-256 of the file's bytes; null where it was not read from end to end"),
         Column("byte_count", "long", "size of the file, bytes"),
         Column("modified", "timestamptz", "when the file was last modified"),
-        Column("status!", "string", "landed, unchanged (nothing new in it) or rejected"),
+        Column(
+            "status!",
+            "string",
+            "landed, unchanged (nothing new in it), returned (an earlier document of it is the latest again), rejected "
+            "or gone",
+        ),
         Column("reason", "string", "code of why it was rejected; an unchanged file keeps its own"),
         Column("detail", "string", "the reason in a sentence"),
+        Column("doc_id", "string", "the document that returned or is gone; null for others, and for files of records"),
     ),
     sort=("location",),
     partition=("increment",),
     checks=(
-        Check("status_is_known", "status IN ('landed', 'unchanged', 'rejected')", "a status is one of three"),
+        Check(
+            "status_is_known",
+            "status IN ('landed', 'unchanged', 'returned', 'rejected', 'gone')",
+            "a status is one of five",
+        ),
         Check("rejected_has_reason", "status != 'rejected' OR reason IS NOT NULL", "a rejection names its reason"),
     ),
 )
 
-FACTS_TYPE = (
-    "repository string, revision string, version string, licence string, home_page string, fork_of string, "
-    "topics array<string>, dependencies array<string>, metadata map<string,string>"
+_FACT_TEXTS = ("revision", "version", "licence", "home_page", "fork_of")
+_FACT_LISTS = ("topics", "dependencies")
+_FACTS_TYPE = (
+    f"repository string, {', '.join(f'{name} string' for name in _FACT_TEXTS)}, topics array<string>, "
+    "dependencies array<string>, metadata string, stated boolean, touches boolean"
 )
 
 
-def discover(config: DocumentsConfig, arrivals: pa.Table) -> pa.Table | None:
-    """The listing of the source with what is new or changed marked, or None where nothing is.
+def discover(config: DocumentsConfig, arrivals: pa.Table, reread: bool = False) -> pa.Table | None:
+    """The listing of the source with what is new, changed or gone marked, or None where nothing is.
 
     Args:
         config: the dataset's config.
         arrivals: all its arrivals so far, with `increment`.
+        reread: whether every file is to be read again.
 
     Raises:
         InputError: the source holds no file, or names what does not exist.
     """
-    return list_new_or_changed(config, arrivals)
+    return list_new_or_changed(config, arrivals, reread)
 
 
 @step(
-    version="1",
+    version="2",
     scope=Scope.HISTORY,
     tables=(DOCUMENTS, REPOSITORIES, ARRIVALS),
     discover=discover,
@@ -156,15 +201,21 @@ def discover(config: DocumentsConfig, arrivals: pa.Table) -> pa.Table | None:
         "spark_jobs.sources.records",
         "spark_jobs.sources.refusals",
         "spark_jobs.sources.repositories",
+        "spark_jobs.sources.revisions",
         "spark_jobs.sources.source_config",
+        "spark_jobs.sources.stated_facts",
     ),
 )
-def documents(files: DataFrame, documents: DataFrame, config: DocumentsConfig) -> Output:
+def documents(
+    files: DataFrame, documents: DataFrame, arrivals: DataFrame, increment: int, config: DocumentsConfig
+) -> Output:
     """Read the files that are new or changed; one row is one document that no earlier increment holds.
 
     Args:
         files: a listing (`spark_jobs.sources.listing.LISTING`).
-        documents: the dataset's documents so far, of which only `doc_id` is read; no rows before the first increment.
+        documents: the dataset's documents so far, of which identities and paths are read, with `increment`.
+        arrivals: its arrivals so far, of which those that returned or are gone are read, with `increment`.
+        increment: the new one; before the first there is nothing that could return or be gone.
         config: the dataset's config.
 
     Returns:
@@ -175,11 +226,13 @@ def documents(files: DataFrame, documents: DataFrame, config: DocumentsConfig) -
     from pyspark.sql.pandas.types import from_arrow_schema
 
     from spark_jobs.sources.reading import READ_ROWS, ReadingRules, read_files
+    from spark_jobs.sources.revisions import reading_events
 
     rules = ReadingRules(config.dataset, config.shards, config.max_document_bytes, config.source)
     task_count = int(files.sparkSession.conf.get("spark.sql.shuffle.partitions") or 200)
+    states_facts = F.coalesce(F.col("reader") == "repositories", F.lit(False))
     read = (
-        files.where(~F.col("unchanged"))
+        files.where((~F.col("unchanged") & ~F.col("gone")) | states_facts)
         .drop("repository_facts")
         .repartitionById(task_count, F.pmod("size_rank", F.lit(task_count)))
         .mapInArrow(partial(read_files, rules=rules), from_arrow_schema(READ_ROWS))
@@ -187,33 +240,89 @@ def documents(files: DataFrame, documents: DataFrame, config: DocumentsConfig) -
     known = documents.select("doc_id", F.lit(True).alias("known"))
     read = read.join(known, "doc_id", "left").persist(StorageLevel.MEMORY_AND_DISK)
     landed = read.where(F.col("doc_id").isNotNull() & F.col("known").isNull())
-    facts = F.from_json("repository_facts", FACTS_TYPE).alias("facts")
-    repositories = files.where(F.col("repository_facts").isNotNull()).select(facts).select("facts.*")
+    facts = files.select(F.col("repository_facts").alias("facts")).unionByName(read.select("facts"))
+    documents_read = read.where(F.col("location").isNotNull())
+    events = reading_events(files, documents_read, documents, arrivals) if increment > 0 else None
     return Output(
         frames={
             "documents": landed.select([column.name for column in DOCUMENTS.columns]),
-            "repositories": repositories,
-            "arrivals": _arrivals(files, read),
+            "repositories": _repositories(facts.where(F.col("facts").isNotNull())),
+            "arrivals": _with_events(_arrivals(files, read), files, events),
         },
         persisted=(read,),
     )
 
 
+def _repositories(facts: DataFrame) -> DataFrame:
+    """Rows of `repositories` from rows (facts) in JSON, of the repositories that any of them touches.
+
+    What is stated counts before what a repository's own files say; of several values the greatest as text.
+    """
+    from pyspark.sql import functions as F
+
+    said = facts.select(F.from_json("facts", _FACTS_TYPE).alias("facts")).select("facts.*")
+    some = said.withColumns(
+        {name: F.when(F.size(name) > 0, F.col(name)) for name in _FACT_LISTS}
+        | {"metadata": F.when(F.col("metadata") != "{}", F.col("metadata"))}
+    )
+
+    def greatest(name: str, stated: bool) -> SparkColumn:
+        return F.max(F.when(F.col("stated") == F.lit(stated), F.col(name)))
+
+    nothing = {name: F.lit(None).cast("string") for name in _FACT_TEXTS} | {
+        name: F.array().cast("array<string>") for name in _FACT_LISTS
+    }
+    merged = some.groupBy("repository").agg(
+        F.max("touches").alias("touches"),
+        *(F.coalesce(greatest(name, True), greatest(name, False), none).alias(name) for name, none in nothing.items()),
+        F.coalesce(greatest("metadata", True), F.lit("{}")).alias("first"),
+        F.coalesce(greatest("metadata", False), F.lit("{}")).alias("others"),
+    )
+    first, others = (F.from_json(name, "map<string,string>") for name in ("first", "others"))
+    metadata = F.map_concat(F.map_filter(others, lambda key, _: ~F.array_contains(F.map_keys(first), key)), first)
+    columns = [column.name for column in REPOSITORIES.columns]
+    return merged.where("touches").withColumn("metadata", metadata).select(columns)
+
+
 def _arrivals(files: DataFrame, read: DataFrame) -> DataFrame:
-    """Arrivals of files read, of records refused, and of unchanged files with what they were.
+    """Arrivals of files read, of records refused, and of files that are unchanged or gone with what they were.
 
     A file that could be read but has no document that is new is unchanged too: it was touched, or is an old one again.
     """
     from pyspark.sql import functions as F
 
-    is_document = F.col("doc_id").isNotNull()
-    facts = ("content_sha256", "byte_count", "modified", "status", "reason", "detail")
+    is_document, tells = F.col("doc_id").isNotNull(), F.col("facts").isNotNull()
+    facts = ("repository", "path", "content_sha256", "byte_count", "modified", "status", "reason", "detail")
     own = {name: F.when(~is_document, F.col(name)) for name in facts}
-    seen = read.groupBy("location").agg(
-        F.max(is_document & F.col("known").isNull()).alias("lands"),
-        *(F.max(column).alias(name) for name, column in own.items()),
+    seen = (
+        read.where(F.col("location").isNotNull())
+        .groupBy("location")
+        .agg(
+            F.max((is_document & F.col("known").isNull()) | tells).alias("lands"),
+            *(F.max(column).alias(name) for name, column in own.items()),
+        )
     )
     status = F.when((F.col("status") == "landed") & ~F.col("lands"), "unchanged").otherwise(F.col("status"))
+    columns = ("location", *facts)
+    left = F.when(F.col("gone"), "gone").otherwise("unchanged")
+    not_read = files.where("unchanged OR gone").withColumn("status", left).select(*columns)
+    return seen.withColumn("status", status).select(*columns).unionByName(not_read)
+
+
+def _with_events(rows: DataFrame, files: DataFrame, events: DataFrame | None) -> DataFrame:
+    """Arrivals with documents that returned or are gone: a whole file in its own row, a record in one beside it."""
+    from pyspark.sql import functions as F
+
     names = [column.name for column in ARRIVALS.columns]
-    unchanged = files.where("unchanged").withColumn("status", F.lit("unchanged")).select(names)
-    return seen.withColumn("status", status).select(names).unionByName(unchanged)
+    if events is None:
+        return rows.withColumn("doc_id", F.lit(None).cast("string")).select(names)
+    files_of = files.select("location", F.struct("repository", "path").alias("file"))
+    told = events.join(files_of, "location").withColumn("whole", F.expr("struct(repository, path) <=> file"))
+    by_file = told.groupBy("location").agg(
+        F.max(F.when(F.col("whole"), F.col("doc_id"))).alias("doc_id"),
+        F.max(F.col("status") == "returned").alias("returned"),
+    )
+    returned = F.when((F.col("status") == "unchanged") & F.col("returned"), "returned").otherwise(F.col("status"))
+    whole_files = rows.join(by_file, "location", "left").withColumn("status", returned).select(names)
+    records = told.where("NOT whole").withColumn("location", F.concat("location", F.lit("#record:"), "doc_id"))
+    return whole_files.unionByName(records.drop("file", "whole"), allowMissingColumns=True)

@@ -7,7 +7,8 @@ is `prose`, whose light markup the media type tells; `markup` is what is mostly 
 from __future__ import annotations
 
 import posixpath
-from typing import NamedTuple
+import re
+from typing import Final, NamedTuple
 
 
 class Language(NamedTuple):
@@ -31,7 +32,7 @@ _TABLE: tuple[tuple[str, str, str | None, str], ...] = (
     (".scala", "code", "Scala", "text/x-scala"),
     (".cs", "code", "C#", "text/x-csharp"),
     (".js .mjs .cjs .jsx", "code", "JavaScript", "text/javascript"),
-    (".ts .tsx .mts", "code", "TypeScript", "text/x-typescript"),
+    (".ts .tsx .mts .cts", "code", "TypeScript", "text/x-typescript"),
     (".rb", "code", "Ruby", "text/x-ruby"),
     (".php", "code", "PHP", "text/x-php"),
     (".swift", "code", "Swift", "text/x-swift"),
@@ -64,10 +65,11 @@ _TABLE: tuple[tuple[str, str, str | None, str], ...] = (
     (".yaml .yml", "data", "YAML", "application/yaml"),
     (".toml", "data", "TOML", "application/toml"),
     (".ini .cfg", "data", "INI", "text/x-ini"),
+    (".gradle", "data", "Gradle", "text/x-gradle"),
     (".csv", "data", "CSV", "text/csv"),
     (".tsv", "data", "TSV", "text/tab-separated-values"),
     (".txt .text", "prose", None, "text/plain"),
-    (".md .markdown", "prose", None, "text/markdown"),
+    (".md .markdown .mdx", "prose", None, "text/markdown"),
     (".rst", "prose", None, "text/x-rst"),
 )
 _BY_EXTENSION = {
@@ -79,7 +81,17 @@ _BY_NAME = {
     "makefile": Language("code", "Makefile", "text/x-makefile"),
     "dockerfile": Language("code", "Dockerfile", "text/x-dockerfile"),
     "cmakelists.txt": Language("code", "CMake", "text/x-cmake"),
+    "go.mod": Language("data", "Go Module", "text/x-go.mod"),
+    "go.work": Language("data", "Go Workspace", "text/x-go.work"),
 }
+MANIFEST: Final = (
+    r"(^|[/#])(go\.(mod|work)|Cargo\.toml|package\.json|[jt]sconfig[^/]*\.json|pyproject\.toml|setup\.cfg|pom\.xml"
+    r"|(build|settings)\.gradle(\.kts)?|compile_commands\.json)$"
+)
+"""Paths of manifests, as a pattern for Python and Java: files that say what the modules and packages of a repository
+are called and where they begin. A `#` comes before the id of a record."""
+EVIDENCE: Final = "headrace.evidence"
+"""Key in the metadata of a document that landed only because others need it to be understood."""
 PLAIN_TEXT = Language("prose", None, "text/plain")
 DECLARES_ENCODING = frozenset({"Python", "Cython"})
 """Languages whose sources may declare their encoding in a comment (PEP 263)."""
@@ -89,3 +101,8 @@ def language_of(path: str) -> Language | None:
     """What the name of a file says, or None where it says nothing (unknown or no extension)."""
     name = posixpath.basename(path).lower()
     return _BY_NAME.get(name) or _BY_EXTENSION.get(posixpath.splitext(name)[1])
+
+
+def is_manifest(path: str) -> bool:
+    """Whether a file says what modules and packages of its repository are called."""
+    return re.search(MANIFEST, path) is not None

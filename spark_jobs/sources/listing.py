@@ -2,14 +2,17 @@
 
 A file is unchanged when its latest arrival has the same size and the same modification time; its bytes are not read
 again. A refused file is looked at again when what stood in its way may be gone: it can be opened now, the size limit
-was raised, the column it lacked is no longer asked for.
+was raised, the column it lacked is no longer asked for. A file of facts about repositories is read whenever any file
+is, changed or not, so that they are known beside every new file.
+
+A file is gone when it arrived before and is not listed any more. What cannot be listed is not gone: a directory that
+may not be read keeps its files, and a source without any file is an error unless its dataset says `allow_empty`.
 
 The listing is one Arrow table on the driver, sorted by location, with the columns of `LISTING`.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -19,10 +22,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import fs
 
 from spark_jobs.exceptions import InputError
-from spark_jobs.sources.file_trees import FoundFile, absolute, find_files, glob_pattern, is_uri
-from spark_jobs.sources.languages import PLAIN_TEXT, Language, language_of
+from spark_jobs.sources.file_trees import FoundFile, absolute, find_files, glob_pattern, is_uri, stat_file
+from spark_jobs.sources.languages import PLAIN_TEXT, Language, is_manifest, language_of
 from spark_jobs.sources.refusals import Reason, Refusal
 from spark_jobs.sources.repositories import (
     Facts,
@@ -31,7 +35,8 @@ from spark_jobs.sources.repositories import (
     installed_repositories,
     stable_path,
 )
-from spark_jobs.sources.source_config import FilesSource, PythonCodeSource, PythonDocsSource
+from spark_jobs.sources.source_config import FACTS_FILE, FilesSource, PythonCodeSource, PythonDocsSource, Source
+from spark_jobs.sources.stated_facts import facts_json
 
 if TYPE_CHECKING:
     from spark_jobs.sources.documents import DocumentsConfig
@@ -40,28 +45,29 @@ LISTING = pa.schema(
     [
         pa.field("location", pa.string(), nullable=False),  # absolute path or URI; unique
         pa.field("repository", pa.string()),
-        pa.field("path", pa.string(), nullable=False),  # of the document, below the root of its repository or source
+        pa.field("path", pa.string()),  # of the document, below the root of its repository or source; see _gone_rows
         pa.field("revision", pa.string()),
         pa.field("licence", pa.string()),
         pa.field("kind", pa.string()),
         pa.field("language", pa.string()),
         pa.field("media_type", pa.string()),
-        pa.field("reader", pa.string()),  # text, docstring, description, parquet, jsonl; null where nothing reads it
+        pa.field("reader", pa.string()),  # text, docstring, description, parquet, jsonl, repositories, or null
         pa.field("byte_count", pa.int64()),
         pa.field("modified", pa.timestamp("us", "UTC")),
         pa.field("unchanged", pa.bool_(), nullable=False),
+        pa.field("gone", pa.bool_(), nullable=False),  # it arrived before, and is not at the source any more
         pa.field("content_sha256", pa.string()),  # what an unchanged file had when it was read
         pa.field("reason", pa.string()),  # why it will not be read, or was refused when it was
         pa.field("detail", pa.string()),
         pa.field("size_rank", pa.int32(), nullable=False),  # 0 = largest file to be read: tasks take turns by it
-        pa.field("repository_facts", pa.string()),  # JSON, on the first new or changed file of each repository
+        pa.field("repository_facts", pa.string()),  # JSON, on one file of each repository that may have a row
     ]
 )
 
 _LICENCE_TEXTS = r"(?:LICEN[CS]E|COPYING|COPYRIGHT|NOTICE|AUTHORS|CONTRIBUTORS)[^/]*"
 _README_OR_CHANGES = r"(?:README|CHANGE|HISTORY|NEWS|RELEASE)[^/.]*(?:\.txt)?"
 _PROSE = re.compile(
-    rf"(?i)(?:\.(?:md|markdown|rst)$|(?:^|/)(?:{_LICENCE_TEXTS}|{_README_OR_CHANGES})$|\.dist-info/licenses/)"
+    rf"(?i)(?:\.(?:mdx?|markdown|rst)$|(?:^|/)(?:{_LICENCE_TEXTS}|{_README_OR_CHANGES})$|\.dist-info/licenses/)"
 )
 _DESCRIPTION = re.compile(r"(?:\.dist-info/METADATA|\.egg-info/PKG-INFO)$")
 _INFO_DIRECTORY = re.compile(r"^[^/]+\.(?:dist|egg)-info/")
@@ -81,15 +87,16 @@ class _Listed:
     refusal: Refusal | None = None
 
 
-def list_new_or_changed(config: DocumentsConfig, arrivals: pa.Table) -> pa.Table | None:
-    """List the files of a source and mark those that arrived before.
+def list_new_or_changed(config: DocumentsConfig, arrivals: pa.Table, reread: bool = False) -> pa.Table | None:
+    """List the files of a source and mark those that arrived before, and those that are gone since.
 
     Args:
         config: the step's config.
         arrivals: all rows of `arrivals` so far, with `increment`; empty before the first increment.
+        reread: whether every file is to be read again, whatever arrived before.
 
     Returns:
-        The listing (`LISTING`), or None where no file is new or changed.
+        The listing (`LISTING`), or None where no file is new, changed or gone.
 
     Raises:
         InputError: the source holds no file, or what it names does not exist.
@@ -98,13 +105,14 @@ def list_new_or_changed(config: DocumentsConfig, arrivals: pa.Table) -> pa.Table
     earlier = _latest_arrivals(arrivals)
     rows = []
     for listed in files:
-        before = earlier.get(listed.file.location)
+        before = None if reread else earlier.get(listed.file.location)
         rows.append(_row(listed, before if before and _is_unchanged(listed, before, config) else None))
-    if all(row["unchanged"] for row in rows):
+    gone = _gone_rows(files, earlier)
+    if not gone and all(row["unchanged"] for row in rows):
         return None
     _add_repository_facts(rows, files)
     _add_size_ranks(rows)
-    return pa.Table.from_pylist(rows, LISTING)
+    return pa.Table.from_pylist(sorted(rows + gone, key=lambda row: row["location"]), LISTING)
 
 
 def list_files(config: DocumentsConfig) -> list[_Listed]:
@@ -114,12 +122,15 @@ def list_files(config: DocumentsConfig) -> list[_Listed]:
         InputError: the source holds no file, what it names does not exist, or records have no text column.
     """
     source = config.source
-    listed = _list_tree(source) if isinstance(source, FilesSource) else _list_repositories(source)
-    by_location: dict[str, _Listed] = {}
-    for file in listed:
+    by_location = {file.file.location: file for file in _list_facts(source)}
+    facts_count = len(by_location)
+    for file in _list_tree(source) if isinstance(source, FilesSource) else _list_repositories(source):
         by_location.setdefault(file.file.location, file)
-    if not by_location:
-        raise InputError(f"dataset {config.dataset}: the source holds no file ({source.kind}); check what it names")
+    if len(by_location) == facts_count and not config.allow_empty:
+        raise InputError(
+            f"dataset {config.dataset}: the source holds no file ({source.kind}); check what it names, or declare "
+            "`allow_empty: true` if all of its files were deleted"
+        )
     if isinstance(source, FilesSource) and source.text_column is None:
         records = [file.path for file in by_location.values() if file.reader in ("parquet", "jsonl")]
         if records:
@@ -128,6 +139,36 @@ def list_files(config: DocumentsConfig) -> list[_Listed]:
                 "and no text_column; name the column that holds the text"
             )
     return [by_location[location] for location in sorted(by_location)]
+
+
+def _list_facts(source: Source) -> Iterator[_Listed]:
+    """Files of facts about repositories: the one that is named, else those in the root of the source.
+
+    A root is `path`, or the folder that holds the directories. Records without a repository need no facts, and so their
+    file may have any name.
+    """
+    if source.repositories is not None:
+        found: Iterable[FoundFile] = find_files(absolute(source.repositories))
+    elif isinstance(source, FilesSource):
+        needed = not source.fact_columns and (source.repository_column is not None or source.text_column is None)
+        root = absolute(source.path)
+        found = find_files(f"{root}/{FACTS_FILE}") if needed and _is_file(f"{root}/{FACTS_FILE}") else ()
+    else:
+        roots = sorted({os.path.dirname(absolute(pattern)) for pattern in source.directories})
+        found = [stat_file(f"{root}/{FACTS_FILE}", FACTS_FILE) for root in roots if _is_file(f"{root}/{FACTS_FILE}")]
+    for file in found:
+        yield _Listed(file, file.path, "repositories", None)
+
+
+def _is_file(location: str) -> bool:
+    """Whether a file is there, at a path or a URI."""
+    if not is_uri(location):
+        return os.path.isfile(location)
+    try:
+        file_system, path = fs.FileSystem.from_uri(location)
+        return bool(file_system.get_file_info(path).type == fs.FileType.File)
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"{location}: {str(error).splitlines()[0]}; check the URI and the credentials") from error
 
 
 def _list_repositories(source: PythonCodeSource | PythonDocsSource) -> Iterator[_Listed]:
@@ -143,11 +184,12 @@ def _list_repositories(source: PythonCodeSource | PythonDocsSource) -> Iterator[
 
 
 def _list_code(repository: Repository, source: PythonCodeSource) -> Iterator[_Listed]:
-    """Source files, told by their extension; what describes the distribution is not its source."""
+    """Source files, told by their extension, and manifests; what describes the distribution is not its source."""
 
     def wanted(path: str) -> bool:
         language = language_of(path)
-        return language is not None and language.kind in source.kinds and not _INFO_DIRECTORY.match(path)
+        taken = (language is not None and language.kind in source.kinds) or is_manifest(path)
+        return taken and not _INFO_DIRECTORY.match(path)
 
     for file in repository.files(wanted):
         yield _Listed(file, file.path, "text", language_of(file.path), repository.facts)
@@ -221,6 +263,7 @@ def _row(listed: _Listed, before: dict[str, Any] | None) -> dict[str, Any]:
         "byte_count": file.byte_count,
         "modified": file.modified,
         "unchanged": before is not None,
+        "gone": False,
         "content_sha256": before and before["content_sha256"],
         "reason": before["reason"] if before else (refusal and str(refusal.reason)),
         "detail": before["detail"] if before else (refusal and refusal.detail),
@@ -229,12 +272,36 @@ def _row(listed: _Listed, before: dict[str, Any] | None) -> dict[str, Any]:
     }
 
 
+def _gone_rows(files: Iterable[_Listed], earlier: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of the files that arrived before and are not listed any more.
+
+    Where another location has the file's path now, as after an upgrade or a move of the source, no document went with
+    it: the row has no path then.
+    """
+    there = {listed.file.location for listed in files}
+    paths = {(listed.facts and listed.facts.repository, listed.path) for listed in files}
+    hidden = tuple(listed.file.location.rstrip("/") + "/" for listed in files if listed.file.path.endswith("/"))
+    rows = []
+    for location, before in earlier.items():
+        is_part = before["path"] is None or location.endswith(f"#record:{before['doc_id']}")
+        if location in there or is_part or before["status"] == "gone" or location.startswith(hidden):
+            continue
+        path = None if (before["repository"], before["path"]) in paths else before["path"]
+        facts = {name: before[name] for name in ("repository", "content_sha256", "byte_count", "modified")}
+        unset = dict.fromkeys(LISTING.names)
+        rows.append(
+            {**unset, **facts, "location": location, "path": path, "unchanged": False, "gone": True, "size_rank": 0}
+        )
+    return rows
+
+
 def _latest_arrivals(arrivals: pa.Table) -> dict[str, dict[str, Any]]:
     """The latest arrival of each location."""
     if arrivals.num_rows == 0:
         return {}
     modified = arrivals["modified"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
-    columns = ["increment", "location", "content_sha256", "byte_count", "reason", "detail"]
+    columns = ["increment", "location", "repository", "path", "content_sha256", "byte_count", "status", "reason"]
+    columns += ["detail", "doc_id"]
     ordered = arrivals.select(columns).append_column("modified", modified)
     ordered = ordered.take(pc.sort_indices(ordered["increment"]))
     last = dict(zip(ordered["location"].to_pylist(), range(ordered.num_rows), strict=True))
@@ -245,7 +312,7 @@ def _latest_arrivals(arrivals: pa.Table) -> dict[str, dict[str, Any]]:
 def _is_unchanged(listed: _Listed, before: dict[str, Any], config: DocumentsConfig) -> bool:
     """Whether a file is as it was, and so is whatever had it refused."""
     file = listed.file
-    if (file.byte_count, file.modified) != (before["byte_count"], before["modified"]):
+    if before["status"] == "gone" or (file.byte_count, file.modified) != (before["byte_count"], before["modified"]):
         return False
     reason, refusal = before["reason"], file.refusal or listed.refusal
     if refusal is not None:
@@ -262,13 +329,14 @@ def _is_unchanged(listed: _Listed, before: dict[str, Any], config: DocumentsConf
 
 
 def _add_repository_facts(rows: list[dict[str, Any]], files: Iterable[_Listed]) -> None:
-    """Put the facts of a repository on its first file that is new or changed."""
+    """Put the facts of a repository on its first file that is new or changed, or on any where a file of facts is."""
+    stated_anew = any(row["reader"] == "repositories" and not row["unchanged"] for row in rows)
     done: set[str] = set()
     for row, listed in zip(rows, files, strict=True):
         facts = listed.facts
-        if facts is not None and not row["unchanged"] and facts.repository not in done:
+        if facts is not None and (stated_anew or not row["unchanged"]) and facts.repository not in done:
             done.add(facts.repository)
-            row["repository_facts"] = json.dumps(facts.to_dict(), ensure_ascii=False)
+            row["repository_facts"] = facts_json(facts)
 
 
 def _add_size_ranks(rows: list[dict[str, Any]]) -> None:

@@ -2,9 +2,10 @@
 
     batches of the listing -> read_files -> batches of READ_ROWS
 
-A row of READ_ROWS is a document (`doc_id` is set, `location` is its file's), or an arrival (`doc_id` is null): one for
-each file, and one for each record refused, located at `file#line:17` or `file#row:17`. Which documents are new is not
-known here. What happens to one file depends on nothing but that file.
+A row of READ_ROWS is a document (`doc_id` is set, `location` is its file's), what is known about a repository (`facts`
+is set, as JSON), or an arrival (neither is): one for each file, and one for each record refused, located at
+`file#line:17` or `file#row:17`. Which documents are new is not known here. What happens to one file depends on nothing
+but that file.
 """
 
 from __future__ import annotations
@@ -19,17 +20,27 @@ import pyarrow as pa
 from spark_jobs.sources.decoding import Decoded, decode
 from spark_jobs.sources.file_trees import open_file, unreadable
 from spark_jobs.sources.identity import document_id, sha256_hex, shard_of
-from spark_jobs.sources.languages import DECLARES_ENCODING
+from spark_jobs.sources.languages import DECLARES_ENCODING, EVIDENCE, language_of
 from spark_jobs.sources.licences import spdx_expression
 from spark_jobs.sources.modules import long_description, module_docstring
-from spark_jobs.sources.records import Record, Refused, jsonl_records, parquet_records
+from spark_jobs.sources.records import (
+    Record,
+    Refused,
+    jsonl_columns,
+    jsonl_records,
+    parquet_columns,
+    parquet_records,
+)
 from spark_jobs.sources.refusals import Reason, Refusal
-from spark_jobs.sources.source_config import FilesSource, Source
+from spark_jobs.sources.repositories import Facts
+from spark_jobs.sources.source_config import FilesSource, PythonCodeSource, Source
+from spark_jobs.sources.stated_facts import facts_json, stated_facts, stated_lines
 
 Row = dict[str, Any]
 
 BATCH_BYTES = 16 << 20
 _BATCH_ROWS = 10_000
+_SHOWN_BYTES = 16 << 20  # longer lines are skipped when only their columns are asked for
 _COMPRESSIONS = {"gz": "gzip", "zst": "zstd", "zstd": "zstd"}
 
 READ_ROWS = pa.schema(
@@ -53,6 +64,7 @@ READ_ROWS = pa.schema(
         ("status", pa.string()),
         ("reason", pa.string()),
         ("detail", pa.string()),
+        ("facts", pa.string()),
     ]
 )
 
@@ -82,8 +94,10 @@ def read_files(batches: Iterator[pa.RecordBatch], rules: ReadingRules) -> Iterat
 
 
 def read_file(file: Row, rules: ReadingRules) -> Iterator[Row]:
-    """Documents and refused records of one listed file, then the arrival of the file itself."""
-    if file["reason"] is not None:
+    """Documents, facts and refused records of one listed file, then the arrival of the file itself."""
+    if file["reader"] == "repositories" and file["reason"] is None:
+        yield from _read_facts(file)
+    elif file["reason"] is not None:
         yield _arrival(file, Refusal(Reason(file["reason"]), file["detail"]))
     elif file["reader"] in ("parquet", "jsonl"):
         yield from _read_records(file, rules)
@@ -139,11 +153,11 @@ def _text_document(
 
 
 def _read_records(file: Row, rules: ReadingRules) -> Iterator[Row]:
-    """Documents and refusals of one file of records, then its arrival: landed where any record is usable.
+    """Documents, facts and refusals of one file of records, then its arrival: landed where any record is usable.
 
     The ids seen are held to find repetitions: about 100 bytes for each record of the file.
     """
-    seen, fault, refused_count = set[str](), None, 0
+    seen, stated, fault, refused_count = set[str](), set[str](), None, 0
     try:
         with open_file(file["location"]) as stream:
             source = _HashedFile(stream)
@@ -154,6 +168,11 @@ def _read_records(file: Row, rules: ReadingRules) -> Iterator[Row]:
                 row = _record_row(file, record, seen, rules)
                 refused_count += row["doc_id"] is None
                 yield row
+                if isinstance(record, Record) and record.repository is not None and row["doc_id"]:
+                    facts = facts_json(stated_facts(record.repository, record.facts)[0], stated=True)
+                    if facts not in stated:
+                        stated.add(facts)
+                        yield _facts_row(facts)
             content_sha256 = source.sha256_to_end()
     except OSError as error:
         fault, content_sha256 = unreadable(error), None
@@ -165,6 +184,41 @@ def _read_records(file: Row, rules: ReadingRules) -> Iterator[Row]:
     yield _arrival(file, None if seen else fault, content_sha256)
 
 
+def _read_facts(file: Row) -> Iterator[Row]:
+    """Facts and refused lines of a file about repositories, then its arrival.
+
+    One that has not changed is read too, for repositories whose files have: it gives facts alone, and touches nobody.
+    """
+    touches, said, fault = not file["unchanged"], False, None
+    location = file["location"] if touches else None
+    try:
+        with open_file(file["location"]) as stream:
+            source = _HashedFile(stream)
+            for found in stated_lines(_decompressed(pa.PythonFile(source, mode="r"), file["location"])):
+                if isinstance(found, Facts):
+                    said = True
+                    yield _facts_row(facts_json(found, stated=True, touches=touches), location)
+                elif found.number is None:
+                    fault = found.refusal
+                elif touches:
+                    yield _arrival({"location": f"{file['location']}#line:{found.number}"}, found.refusal)
+            content_sha256 = source.sha256_to_end()
+    except OSError as error:
+        fault, content_sha256 = unreadable(error), None
+    if not touches:
+        return
+    if said and fault is not None:
+        yield _arrival({"location": f"{file['location']}#rest"}, fault)
+    elif not said and fault is None:
+        fault = Refusal(Reason.NO_USABLE_RECORD, "no line of it tells of a repository")
+    yield _arrival(file, None if said else fault, content_sha256)
+
+
+def _facts_row(facts: str, location: str | None = None) -> Row:
+    """A row that tells of a repository."""
+    return {"doc_id": None, "location": location, "byte_count": None, "facts": facts}
+
+
 def _records(file: Row, source: _HashedFile, rules: ReadingRules) -> Iterator[Record | Refused]:
     """The records of an open file. Only files read from end to end are hashed: Parquet is read by column."""
     mapping, limit = rules.source, rules.max_document_bytes
@@ -172,11 +226,25 @@ def _records(file: Row, source: _HashedFile, rules: ReadingRules) -> Iterator[Re
     if file["reader"] == "parquet":
         yield from parquet_records(source.file, mapping, limit)
         return
-    stream = pa.PythonFile(source, mode="r")
-    compression = _COMPRESSIONS.get(file["location"].rpartition(".")[2].lower())
-    if compression is not None:
-        stream = pa.CompressedInputStream(stream, compression)
-    yield from jsonl_records(stream, mapping, limit)
+    yield from jsonl_records(_decompressed(pa.PythonFile(source, mode="r"), file["location"]), mapping, limit)
+
+
+def _decompressed(stream: pa.NativeFile, location: str) -> pa.NativeFile:
+    """The stream of a file, decompressed where its name says so."""
+    compression = _COMPRESSIONS.get(location.rpartition(".")[2].lower())
+    return stream if compression is None else pa.CompressedInputStream(stream, compression)
+
+
+def record_columns(location: str, reader: str) -> list[str]:
+    """Names of the columns of a file of records: all of Parquet, those of the first 1,000 records of JSONL.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with open_file(location) as file:
+        if reader == "parquet":
+            return parquet_columns(file)
+        return jsonl_columns(_decompressed(file, location), 1000, _SHOWN_BYTES)
 
 
 def _record_row(file: Row, record: Record | Refused, seen: set[str], rules: ReadingRules) -> Row:
@@ -193,7 +261,8 @@ def _record_row(file: Row, record: Record | Refused, seen: set[str], rules: Read
         **file,
         "repository": record.repository,
         "path": f"{file['path']}#{record.record_id or content_sha256[:16]}",
-        "language": record.language,
+        "kind": record.kind,
+        "language": _record_language(record, rules.source),
         "licence": licence,
     }
     row = _document(facts, rules, record.text, "utf-8", content_sha256, len(data))
@@ -204,6 +273,14 @@ def _record_row(file: Row, record: Record | Refused, seen: set[str], rules: Read
         )
     seen.add(row["doc_id"])
     return row
+
+
+def _record_language(record: Record, source: Source) -> str | None:
+    """What the language column says; without one, what the id says of code, markup and data: it may be a path."""
+    if record.kind == "prose" or (isinstance(source, FilesSource) and source.language_column is not None):
+        return record.language
+    told = language_of(record.record_id or "")
+    return told and told.name
 
 
 def _document(file: Row, rules: ReadingRules, content: str, encoding: str, content_sha256: str, byte_count: int) -> Row:
@@ -223,10 +300,15 @@ def _document(file: Row, rules: ReadingRules, content: str, encoding: str, conte
         "encoding": encoding,
         "content_sha256": content_sha256,
         "byte_count": byte_count,
-        "metadata": {},
+        "metadata": {EVIDENCE: "manifest"} if _is_only_evidence(file["kind"], rules.source) else {},
         "location": file["location"],
         "status": "landed",
     }
+
+
+def _is_only_evidence(kind: str, source: Source) -> bool:
+    """Whether a file is of a kind that its source does not take: then it is a manifest, which others need."""
+    return isinstance(source, PythonCodeSource) and kind not in source.kinds
 
 
 def _arrival(file: Row, refusal: Refusal | None, content_sha256: str | None = None) -> Row:
@@ -234,6 +316,8 @@ def _arrival(file: Row, refusal: Refusal | None, content_sha256: str | None = No
     return {
         "doc_id": None,
         "location": file["location"],
+        "repository": file.get("repository"),
+        "path": file.get("path"),
         "content_sha256": content_sha256,
         "byte_count": file.get("byte_count"),
         "modified": file.get("modified"),

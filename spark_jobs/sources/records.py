@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from spark_jobs.exceptions import did_you_mean
 from spark_jobs.sources.refusals import Reason, Refusal
-from spark_jobs.sources.source_config import FilesSource
+from spark_jobs.sources.source_config import KINDS, FilesSource
 
 _CHUNK_BYTES = 1 << 16
 _BATCH_BYTES = 8 << 20
@@ -32,7 +34,9 @@ class Record(NamedTuple):
     repository: str | None
     language: str | None
     licence: str | None
+    kind: str
     metadata: dict[str, str]
+    facts: Mapping[str, Any]
 
 
 class Refused(NamedTuple):
@@ -146,6 +150,22 @@ def parquet_records(file: pa.NativeFile, source: FilesSource, max_bytes: int) ->
         yield Refused(None, Refusal(Reason.CORRUPT_FILE, f"{where}: {_first_line(error)}"))
 
 
+def parquet_columns(file: pa.NativeFile) -> list[str]:
+    """Names of the columns of a Parquet file, of which only the footer is read; none where it is damaged."""
+    try:
+        names: list[str] = pq.ParquetFile(file).schema_arrow.names
+    except (OSError, pa.ArrowException):
+        return []
+    return names
+
+
+def jsonl_columns(stream: pa.NativeFile, record_count: int, max_bytes: int) -> list[str]:
+    """Names that occur in the first records of a file, in the order in which they do."""
+    lines = (line for line in numbered_lines(stream, max_bytes) if isinstance(line, Line))
+    objects = (json_object(line.data) for line in islice(lines, record_count))
+    return list(dict.fromkeys(name for fields in objects if isinstance(fields, dict) for name in fields))
+
+
 def column_values(column: pa.Array) -> list[Any]:
     """Python values of a column; a string that is not UTF-8 (Parquet does not check) stays bytes."""
     if pa.types.is_dictionary(column.type):
@@ -179,20 +199,29 @@ def _usable(number: int, text: object, fields: dict[str, Any], source: FilesSour
         return Refused(number, Refusal(Reason.WRONG_TYPE, detail))
     identity = (source.id_column, source.repository_column, source.language_column, source.licence_column)
     try:
-        record_id, repository, language, licence = (_text(fields.get(name)) if name else None for name in identity)
-        metadata = {name: value for name in source.metadata_columns if (value := _text(fields.get(name))) is not None}
+        record_id, repository, language, licence = (value_text(fields.get(name)) if name else None for name in identity)
+        metadata = {
+            name: value for name in source.metadata_columns if (value := value_text(fields.get(name))) is not None
+        }
+        facts = {str(fact): fields[name] for fact, name in source.fact_columns.items() if name in fields}
         size = len(text.encode())
-        "".join(filter(None, (record_id, repository, language, licence, *metadata.values()))).encode()
+        stated = map(value_text, facts.values())
+        "".join(filter(None, (record_id, repository, language, licence, *metadata.values(), *stated))).encode()
     except UnicodeEncodeError as error:
         return Refused(number, Refusal(Reason.UNDECODABLE, f"lone surrogate at character {error.start}"))
     except RecursionError:
         return Refused(number, Refusal(Reason.BAD_RECORD, "a mapped column is nested too deeply"))
     if size > max_bytes:
         return Refused(number, Refusal(Reason.TOO_LARGE, f"{size} bytes; max_document_bytes is {max_bytes}"))
-    return Record(number, text, record_id, repository, language, licence, metadata)
+    kind = fields.get(source.kind_column) if source.kind_column else None
+    if kind is not None and kind not in KINDS:
+        detail = f"column {source.kind_column!r} is {kind!r:.80}, no kind{did_you_mean(str(kind), KINDS)}"
+        return Refused(number, Refusal(Reason.UNKNOWN_KIND, detail))
+    kind = kind or source.record_kind
+    return Record(number, text, record_id, repository, language, licence, kind, metadata, facts)
 
 
-def _text(value: object) -> str | None:
+def value_text(value: object) -> str | None:
     """A value as text: strings as they are, all else as JSON."""
     if value is None or isinstance(value, str):
         return value

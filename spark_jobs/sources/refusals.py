@@ -38,6 +38,8 @@ class Reason(enum.StrEnum):
     """The text column holds something else than text."""
     NULL_TEXT = "null_text"
     """A record without text."""
+    UNKNOWN_KIND = "unknown_kind"
+    """A record whose kind column says something else than a kind."""
     BAD_RECORD = "bad_record"
     """A line that is not one JSON object."""
     REPEATED_RECORD = "repeated_record"

@@ -3,21 +3,39 @@
 source: {kind: python_code, distributions: [attrs, rich]}
 source: {kind: python_docs, directories: [~/src/*]}
 source: {kind: files, path: ~/crawl, text_column: body, id_column: url, metadata_columns: [fetched]}
+source: {kind: files, path: ~/code, text_column: text, repository_column: repo, fact_columns: {fork_of: parent}}
+
+What is known about repositories may also lie in a file of its own, `repositories.jsonl` (see `stated_facts`): in the
+root of the source, which is `path`, or the folder of the directories; or wherever `repositories` says.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Kind = Literal["code", "prose", "markup", "data"]
+KINDS: tuple[str, ...] = get_args(Kind)
+RepositoryFact = Literal["revision", "version", "licence", "home_page", "fork_of", "stars", "topics", "dependencies"]
+FACTS_FILE = "repositories.jsonl"
 
 
-class _Repositories(BaseModel):
-    """Installed Python distributions, or directories, each of them a repository."""
+class _Described(BaseModel):
+    """A source that may say what is known about its repositories."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    repositories: str | None = Field(
+        None,
+        min_length=1,
+        description="file with one JSON object about a repository on each line (repository, fork_of, stars, licence, "
+        "topics, ..); without it, repositories.jsonl in the root of the source where there is one",
+    )
+
+
+class _Repositories(_Described):
+    """Installed Python distributions, or directories, each of them a repository."""
 
     distributions: tuple[str, ...] | None = Field(
         None, description="names of installed distributions; without it and without directories: all that are installed"
@@ -41,7 +59,10 @@ class PythonCodeSource(_Repositories):
 
     kind: Literal["python_code"] = "python_code"
     kinds: tuple[Kind, ...] = Field(
-        ("code", "markup", "data"), min_length=1, description="kinds of files taken, told by their extension"
+        ("code", "markup", "data"),
+        min_length=1,
+        description="kinds of files taken, told by their extension; manifests (go.mod, package.json, ..) of other "
+        "kinds land too, for `dependencies` alone",
     )
 
 
@@ -52,10 +73,8 @@ class PythonDocsSource(_Repositories):
     docstrings: bool = Field(True, description="whether each module's docstring is a document of its own")
 
 
-class FilesSource(BaseModel):
+class FilesSource(_Described):
     """Files of records (Parquet, JSONL) and of text under one path."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["files"] = "files"
     path: str = Field(min_length=1, description="file or directory, or a URI that PyArrow opens (s3://bucket/folder)")
@@ -68,16 +87,41 @@ class FilesSource(BaseModel):
     text_column: str | None = Field(None, description="column of the text; required where there are files of records")
     id_column: str | None = Field(None, description="column of the record's id; without it, the hash of the text")
     repository_column: str | None = Field(None, description="column of the repository that a record belongs to")
-    language_column: str | None = Field(None, description="column of the language")
+    language_column: str | None = Field(
+        None, description="column of the language; without it, of code the one that the id tells as a path"
+    )
     licence_column: str | None = Field(None, description="column of the licence, read as an SPDX expression")
+    fact_columns: dict[RepositoryFact, str] = Field(
+        default_factory=dict,
+        description="columns of what is known about the record's repository, by fact: {fork_of: parent, stars: stars}",
+    )
     metadata_columns: tuple[str, ...] = Field((), description="columns kept in the map `metadata`, as text or JSON")
-    record_kind: Kind = Field("prose", description="kind of the documents in files of records")
+    kind_column: str | None = Field(None, description="column of the kind: code, prose, markup or data")
+    record_kind: Kind = Field(
+        "prose", description="kind of the documents in files of records, where no kind_column says another"
+    )
+
+    @model_validator(mode="after")
+    def _facts_have_a_repository_and_one_origin(self) -> FilesSource:
+        """Facts of columns are about the repository of a column, and no file says otherwise."""
+        if self.fact_columns and self.repository_column is None:
+            raise ValueError(f"fact_columns names {sorted(self.fact_columns)}, repository_column is missing; add it")
+        if self.fact_columns and self.repositories is not None:
+            raise ValueError("facts come from fact_columns or from the file `repositories`, not from both; choose one")
+        return self
 
     @property
     def mapped_columns(self) -> tuple[str, ...]:
         """Every column that a file of records is asked for, each once."""
-        named = (self.text_column, self.id_column, self.repository_column, self.language_column, self.licence_column)
-        return tuple(dict.fromkeys(name for name in (*named, *self.metadata_columns) if name is not None))
+        named = (*self.role_columns.values(), *self.fact_columns.values(), *self.metadata_columns)
+        return tuple(dict.fromkeys(named))
+
+    @property
+    def role_columns(self) -> dict[str, str]:
+        """Columns that say one thing about a document each, by the field of this config that names them."""
+        roles = ("text", "id", "repository", "language", "licence", "kind")
+        named = {f"{role}_column": getattr(self, f"{role}_column") for role in roles}
+        return {field: name for field, name in named.items() if name is not None}
 
 
 Source = Annotated[PythonCodeSource | PythonDocsSource | FilesSource, Field(discriminator="kind")]

@@ -8,12 +8,17 @@ sum over the part of each text. With `a`..`e` for five characters of two texts, 
     word starts   1 0 0 1 0 1 0        sums    2, 1
 
 Definitions. *Characters* are code points. *White space* is that of `str.isspace`, and a *word* is a maximal run without
-it (Rae et al. 2021, "Scaling Language Models: Methods, Analysis & Insights from Training Gopher", table A1). A *line*
-ends at LF or at the end of the text; an LF at the end opens no further line. *Alphabetic* are letters and marks (L*,
-M*), *digits* decimal digits (Nd), *alphanumeric* letters, marks and numbers (L*, M*, N*); *symbols* are all others that
-are no white space. Every such fraction is of all characters of the text, white space included, as in the filters of
-StarCoder (Li et al. 2023, "StarCoder: may the source be with you!", section 3.1), which also look at line lengths.
-Duplicate lines are those of Gopher's repetition filters (the same, table A1), compared as they are.
+it (Rae et al. 2021, "Scaling Language Models: Methods, Analysis & Insights from Training Gopher", table A1). Scripts
+that put no space between words (Han, kana, Thai, Lao, Khmer, Burmese) would make a word of a whole sentence: their
+words are estimated, as letters of the text divided by the mean length of a word (`SPACELESS_WORD_LENGTHS`), rounded up
+once. Their letters end a run, and what follows them begins a word if it is a letter or a number; so it is after the
+tsheg of Tibetan. The mean length of words is that of words between spaces, and there is none where most words are
+estimated. A *line* ends at LF or at the end of the text; an LF at the end opens no further line. *Alphabetic* are
+letters and marks (L*, M*), *digits* decimal digits (Nd), *alphanumeric* letters, marks and numbers (L*, M*, N*);
+*symbols* are all others that are no white space. Every such fraction is of all characters of the text, white space
+included, as in the filters of StarCoder (Li et al. 2023, "StarCoder: may the source be with you!", section 3.1), which
+also look at line lengths. Duplicate lines are those of Gopher's repetition filters (the same, table A1), compared as
+they are.
 """
 
 from __future__ import annotations
@@ -30,8 +35,11 @@ import pyarrow.compute as pc
 from spark_jobs.text.characters import (
     ALPHABETIC,
     DECIMAL,
+    FIRST_SPACELESS,
     NUMERIC,
     SPACE,
+    SPACELESS_WORD_LENGTHS,
+    SYLLABLE_END,
     ascii_classes,
     character_classes,
     code_points,
@@ -58,6 +66,7 @@ GENERATED_MARKER: Final = re.compile(
 """Words by which generators mark their output: Go's convention, GitHub's linguist, and the filter of CodeParrot."""
 _HEAD_BYTES: Final = 4096
 _CHUNK_BYTES: Final = 512 << 10  # small enough that the arrays of a chunk stay in the cache of a core
+_WORD: Final = 60  # estimated words are counted in sixtieths, which are whole for every length in use
 
 
 def signal_batches(batches: Iterator[pa.RecordBatch], marker_lines: int) -> Iterator[pa.RecordBatch]:
@@ -160,16 +169,43 @@ def _character_measures(classes: npt.NDArray[np.uint8], starts: Int64Array) -> M
     word_starts[1:] &= space[:-1]
     firsts = starts[:-1][characters > 0]
     word_starts[firsts] = ~space[firsts]
-    words = _sums(word_starts, starts)
+    spaceless = estimated = np.zeros(len(characters), dtype=np.int64)
+    if classes.size and classes.max() >= SYLLABLE_END:
+        spaceless, estimated = _spaceless_letters_and_words(classes, starts)
+        letters += spaceless
+        _start_after_spaceless(word_starts, classes, firsts)
+    spaced = _sums(word_starts, starts)
     return {
         "character_count": characters,
-        "word_count": words,
-        "mean_word_length": _ratio(characters - spaces, words),
+        "word_count": spaced + estimated,
+        "mean_word_length": _ratio(characters - spaces - spaceless, np.where(spaced >= estimated, spaced, 0)),
         "alphabetic_fraction": _ratio(letters, characters),
         "digit_fraction": _ratio(decimals, characters),
         "symbol_fraction": _ratio(characters - spaces - letters - numbers, characters),
         "alphanumeric_fraction": _ratio(letters + numbers, characters),
     }
+
+
+def _spaceless_letters_and_words(classes: npt.NDArray[np.uint8], starts: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """(D,) letters of scripts without spaces between words, and (D,) the words that they are taken for."""
+    letters = np.zeros(len(starts) - 1, dtype=np.int64)
+    parts = np.zeros_like(letters)
+    for place, (_, length) in enumerate(SPACELESS_WORD_LENGTHS):
+        found = _sums(classes == FIRST_SPACELESS + place, starts)
+        letters += found
+        parts += found * round(_WORD / length)
+    return letters, -(-parts // _WORD)
+
+
+def _start_after_spaceless(
+    word_starts: npt.NDArray[np.bool_], classes: npt.NDArray[np.uint8], firsts: Int64Array
+) -> None:
+    """Begin words at letters and numbers after a script without spaces or a tsheg, and none inside that script."""
+    follows = np.empty_like(word_starts)
+    follows[1:] = classes[:-1] >= SYLLABLE_END
+    follows[firsts] = False  # what precedes the first character of a text is another text
+    word_starts |= follows & (classes >= ALPHABETIC) & (classes <= NUMERIC)
+    word_starts &= classes < FIRST_SPACELESS
 
 
 def _line_measures(points: npt.NDArray[np.uint8] | npt.NDArray[np.uint32], starts: Int64Array) -> Measures:

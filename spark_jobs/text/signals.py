@@ -40,10 +40,19 @@ SIGNALS = Table(
         Column("doc_id!", "string", "identity of the document"),
         Column("kind!", "string", "code, prose, markup or data: which rules judge the signals"),
         Column("character_count!", "long", "characters (code points) of the text"),
-        Column("word_count!", "long", "words: maximal runs without white space"),
+        Column(
+            "word_count!",
+            "long",
+            "words: maximal runs without white space; of scripts without spaces (Han, kana, Thai, Lao, Khmer, Burmese) "
+            "an estimate from their letters",
+        ),
         Column("line_count!", "long", "lines; an LF at the end opens no further line"),
         Column("max_line_length!", "long", "characters of the longest line"),
-        Column("mean_word_length", "double", "characters per word; null without words"),
+        Column(
+            "mean_word_length",
+            "double",
+            "characters per word between spaces; null without words, or where most of them are estimated",
+        ),
         Column("mean_line_length", "double", "characters per line, the LF left out; null without lines"),
         Column("alphabetic_fraction", "double", "letters and marks (L*, M*), of all characters; null without any"),
         Column("digit_fraction", "double", "decimal digits (Nd), of all characters; null without any"),
@@ -85,13 +94,21 @@ SIGNALS = Table(
 )
 
 _KERNELS = tuple(
-    f"spark_jobs.text.{name}" for name in ("measures", "text_columns", "characters", "letters", "normalization")
+    f"spark_jobs.{name}"
+    for name in (
+        "dedup.word_characters",
+        "text.characters",
+        "text.letters",
+        "text.measures",
+        "text.normalization",
+        "text.text_columns",
+    )
 )
 _SPARK_TYPES = {"int": "int", "long": "bigint", "double": "double", "string": "string"}
 _DDL = ", ".join(f"{column.name} {_SPARK_TYPES[column.type]}" for column in SIGNALS.columns)
 
 
-@step(version="1", scope=Scope.INCREMENT, tables=(SIGNALS,), kernels=_KERNELS)
+@step(version="2", scope=Scope.INCREMENT, tables=(SIGNALS,), kernels=_KERNELS)
 def signals(texts: DataFrame, config: SignalsConfig) -> DataFrame:
     """Measure every text; one row per text, all signals for all kinds.
 

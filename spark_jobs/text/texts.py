@@ -61,7 +61,10 @@ TEXTS = Table(
     sampled=("content",),
 )
 
-_KERNELS = tuple(f"spark_jobs.text.{name}" for name in ("text_columns", "normalization", "letters", "characters"))
+_KERNELS = (
+    "spark_jobs.dedup.word_characters",
+    *(f"spark_jobs.text.{name}" for name in ("text_columns", "normalization", "letters", "characters")),
+)
 _DDL = (
     "shard int, doc_id string, kind string, language string, content string, letters_sha256 string, "
     "edits array<struct<rule: string, start: bigint, end: bigint, replacement_length: bigint>>"

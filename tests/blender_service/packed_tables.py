@@ -24,6 +24,11 @@ VOCABULARY_SIZE = 300
 END_OF_DOCUMENT, PADDING = 1, 0
 TOKENIZER = hashlib.sha256(b"the tokenizer of the tests").hexdigest()
 
+FACTS = tuple(
+    f"headrace.{name}"
+    for name in ("window-tokens", "tokenizer-sha256", "vocabulary-size", "end-of-document-id", "padding-id")
+)
+
 SCHEMA = Schema(
     NestedField(1, "ordinal", LongType(), required=True),
     NestedField(2, "increment", IntegerType(), required=True),
@@ -84,6 +89,18 @@ class PackedFixture:
             ).commit_transaction()
         self.table.append(to_arrow(self.rows[first:], first, increment, self.table.schema()))
         self.increments += [increment] * count
+        return self
+
+    def repack(self, count: int, seed: int, generation: str, **changed: str) -> PackedFixture:
+        """Replace all rows, as a new generation does; the snapshot says what it was made with, the table follows."""
+        self.rows, self.increments = random_rows(count, seed), [0] * count
+        properties = {f"headrace.{name.replace('_', '-')}": value for name, value in changed.items()}
+        properties["headrace.generation"] = generation
+        facts = {**{name: self.table.properties[name] for name in FACTS}, **properties}
+        table = self.table
+        write = table.append if table.current_snapshot() is None else table.overwrite
+        write(to_arrow(self.rows, 0, 0, table.schema()), snapshot_properties=facts)
+        self.table.transaction().set_properties(properties).commit_transaction()
         return self
 
     def excise(self, ordinal: int) -> None:

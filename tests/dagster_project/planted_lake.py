@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,7 +61,7 @@ def make(root: Path) -> PlantedLake:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in environment.items():
             patch.setenv(name, value)
-        (source / "manual" / "page.md").write_text(_draw(900, 90))
+        (source / "manual" / "page.md").write_text(draw(900, 90))
         (source / "manual" / "guide.md").write_text(texts["guide.md"])
         (source / "notes" / "a.jsonl").write_text(
             "".join(_record(name, text) for name, text in texts.items() if name not in ("late", "guide.md", "page.md"))
@@ -76,33 +77,33 @@ def make(root: Path) -> PlantedLake:
 
 def planted_texts() -> dict[str, str]:
     """Every text, by record id or file name."""
-    base = _draw(0, 100)
+    base = draw(0, 100)
     return {
         "base": base,
         "twin": base,
         "shout": base.upper() + "!!",
-        **{f"near-{count}": _edited(base, count, seed=count) for count in EDITS},
-        **{f"alone-{number}": _draw(100 + number, 80) for number in range(ALONE)},
-        "windows": _draw(500, 30) + "\r\n" + _draw(501, 30) + "\r\n",
+        **{f"near-{count}": edited(base, count, seed=count) for count in EDITS},
+        **{f"alone-{number}": draw(100 + number, 80) for number in range(ALONE)},
+        "windows": draw(500, 30) + "\r\n" + draw(501, 30) + "\r\n",
         "short": "too few",
-        "late": _edited(base, 3, seed=77),
-        "guide.md": _edited(base, 5, seed=78),
-        "page.md": _draw(901, 90),
+        "late": edited(base, 3, seed=77),
+        "guide.md": edited(base, 5, seed=78),
+        "page.md": draw(901, 90),
     }
 
 
-def _draw(seed: int, count: int) -> str:
+def draw(seed: int, count: int) -> str:
     """Different words, ten a line."""
     words = random.Random(seed).sample(WORDS, count)
     return "\n".join(" ".join(words[start : start + 10]) for start in range(0, count, 10))
 
 
-def _edited(text: str, count: int, seed: int) -> str:
+def edited(text: str, count: int, seed: int) -> str:
     """The text with so many words replaced by others that it does not have."""
-    draw = random.Random(seed)
+    chosen = random.Random(seed)
     words = text.split()
-    others = draw.sample(sorted(set(WORDS) - set(words)), count)
-    for place, other in zip(draw.sample(range(len(words)), count), others, strict=True):
+    others = chosen.sample(sorted(set(WORDS) - set(words)), count)
+    for place, other in zip(chosen.sample(range(len(words)), count), others, strict=True):
         words[place] = other
     return "\n".join(" ".join(words[start : start + 10]) for start in range(0, len(words), 10))
 
@@ -127,9 +128,21 @@ def _run(source: Path, instance: dg.DagsterInstance, *groups: str) -> None:
         tokenizer={"train": {"vocabulary_size": 400, "sample_bytes": 100_000}},
         window_tokens=(256,),
     )
-    assets = [asset for dataset in datasets for asset in dataset_assets(dataset)] + corpus_assets(corpus)
+    run_declared(datasets, [corpus], instance, groups)
+
+
+def run_declared(
+    datasets: Sequence[DatasetDeclaration],
+    corpora: Sequence[CorpusDeclaration],
+    instance: dg.DagsterInstance,
+    groups: Sequence[str],
+    without: Sequence[str] = (),
+) -> None:
+    """Materialize the tables of some namespaces of a project, but for those that nothing of interest reads."""
+    assets = [asset for dataset in datasets for asset in dataset_assets(dataset)]
+    assets += [asset for corpus in corpora for asset in corpus_assets(corpus)]
     project = build(dg.Definitions(assets=assets), LakeResource(spark_config={"spark.sql.shuffle.partitions": "2"}))
-    keys = [asset_key for asset in assets for asset_key in asset.keys if asset_key.path[0] in groups]
+    keys = [key for asset in assets for key in asset.keys if key.path[0] in groups and key.path[1] not in without]
     result = project.resolve_implicit_global_asset_job_def().execute_in_process(
         instance=instance,
         asset_selection=keys,

@@ -43,7 +43,7 @@ def notes(tmp_path: Path) -> Path:
     (folder / "one.md").write_text("# One\n\nA first note about water and mills.\n")
     (folder / "two.md").write_text("# Two\n\nA second note about channels.\n")
     with gzip.open(folder / "more.jsonl.gz", "wt") as out:
-        out.write('{"body": "a record"}\n{"body": "another record"}\n')
+        out.write('{"body": "a record"}\n{"body": "another record", "kind": "code"}\n')
     return folder
 
 
@@ -118,6 +118,7 @@ def test_adding_a_dataset_writes_what_loads(defs: Path, lake_env: Path, notes: P
         [
             *["dataset", "add", "notes", "--from", "my notes", "--text-column", "body", "--metadata-column", "url"],
             *["--metadata-column", "title", "--samples", "text", "--corpus", "small"],
+            *["--kind-column", "kind", "--record-kind", "markup"],
         ],
         capfd,
     )
@@ -133,12 +134,33 @@ def test_adding_a_dataset_writes_what_loads(defs: Path, lake_env: Path, notes: P
     assert attributes == {
         "name": "notes",
         "samples": "text",
-        "source": {"kind": "files", "path": str(notes), "text_column": "body", "metadata_columns": ["url", "title"]},
+        "source": {
+            "kind": "files",
+            "path": str(notes),
+            "text_column": "body",
+            "kind_column": "kind",
+            "record_kind": "markup",
+            "metadata_columns": ["url", "title"],
+        },
     }
     ((_, attributes),) = declarations("dagster_project.components.Corpus")
     assert attributes == {"name": "small", "datasets": ["notes"], "window_tokens": [2048]}
     groups = {spec.group_name for spec in load_definitions().resolve_all_asset_specs()}
     assert groups == {"notes", "small"}
+
+
+def test_facts_about_repositories_are_options(defs: Path, lake_env: Path, notes: Path, capfd: Said) -> None:
+    """Columns by fact, or a file, whose path is made absolute as that of the source is."""
+    from dagster_project.cli.declarations import declarations
+
+    given = ["--from", str(notes), "--text-column", "body", "--repository-column", "repo"]
+    facts = ["--fact-column", "fork_of=parent", "--fact-column", "stars=stargazers"]
+    printed(["dataset", "add", "one", *given, *facts], capfd)
+    (notes.parent / "facts.jsonl").write_text("{}")
+    printed(["dataset", "add", "two", *given, "--repositories", str(notes.parent / "facts.jsonl")], capfd)
+    (_, one), (_, two) = declarations("dagster_project.components.Dataset")
+    assert one["source"]["fact_columns"] == {"fork_of": "parent", "stars": "stargazers"}
+    assert two["source"]["repositories"] == str(notes.parent / "facts.jsonl")
 
 
 def test_a_corpus_that_takes_a_dataset_in_keeps_its_comments(
@@ -166,6 +188,21 @@ def test_a_corpus_that_takes_a_dataset_in_keeps_its_comments(
         (["notes", "--from", "/nowhere"], "/nowhere"),
         (["notes", "--from", ""], "--from is empty"),
         (["notes", "--glob", "*.none"], "dataset notes: the source holds no file"),
+        (
+            ["notes", "--record-kind", "proze"],
+            "--record-kind proze: no kind; did you mean 'prose'? (there are code, pro",
+        ),
+        (["notes", "--record-kind", "1"], "--record-kind 1: no kind (there are code, prose, markup, data)"),
+        (
+            ["notes", "--kind-column", "knd"],
+            "--kind-column knd: more.jsonl.gz has no such column; did you mean 'kind'?",
+        ),
+        (["notes", "--id-column", "x"], "--id-column x: more.jsonl.gz has no such column (there are body, kind)"),
+        (["notes", "--text-column", "text"], "--text-column text: more.jsonl.gz has no such column"),
+        (["notes", "--fact-column", "stars"], "--fact-column stars: write FACT=COLUMN"),
+        (["notes", "--fact-column", "stars=n"], "repository_column is missing"),
+        (["notes", "--repository-column", "r", "--fact-column", "starz=n"], "fact_columns.starz"),
+        (["notes", "--repositories", "/nowhere.jsonl"], "/nowhere.jsonl"),
     ],
 )
 def test_a_dataset_that_cannot_be_is_refused_before_anything_is_written(

@@ -21,6 +21,7 @@ attributes:
   samples: text
   owners: ["team:notes", "someone@example.com"]
   shards: 4
+  allow_empty: true
   steps:
     verdicts: {{prose: {{min_words: 7}}}}
 """
@@ -30,9 +31,12 @@ attributes:
   name: small
   datasets: [notes]
   revisions: {notes: all}
+  superseded: excise
+  on_delete: excise
   tokenizer: {train: {vocabulary_size: 300}}
   window_tokens: [64, 128]
-  deduplication: {levels: [exact, near], thresholds: [0.6, 0.9], apply: 0.9, known_good: [good]}
+  deduplication: {levels: [exact, near], thresholds: [0.6, 0.9], apply: 0.9, known_good: [good],
+    features: {prose: word_pairs}}
 """
 
 
@@ -54,10 +58,10 @@ def test_a_dataset_and_a_corpus_become_chains_of_assets(declare: WriteDefs, tmp_
     assert {".".join(asset.path) for asset in graph.get_all_asset_keys()} == {
         *(f"notes.{t}" for t in ("arrivals", "documents", "repositories", "texts", "signals", "verdicts")),
         *(f"notes.{t}" for t in ("dependencies", "dependency_methods")),
-        *(f"small.{t}" for t in ("increments", "members", "exact_duplicates", "survivors", "ordered", "tokenizer")),
+        *(f"small.{t}" for t in ("increments", "members", "revisions", "exact_duplicates", "survivors", "ordered")),
         *(f"small.{t}" for t in ("vocabulary", "bags", "background", "signatures", "buckets", "bands", "pairs")),
         *(f"small.{t}" for t in ("large_buckets", "components", "removals", "thresholds")),
-        *(f"small.{t}" for t in ("tokenizer_certificate", "tokens", "token_statistics")),
+        *(f"small.{t}" for t in ("tokenizer", "tokenizer_certificate", "tokens", "token_statistics")),
         *(f"small.{t}" for t in ("packed_notes_64", "packed_notes_128")),
     }
     assert key("notes.dependencies") in graph.get(key("small.ordered")).parent_keys
@@ -65,7 +69,7 @@ def test_a_dataset_and_a_corpus_become_chains_of_assets(declare: WriteDefs, tmp_
     verdicts = graph.get(key("notes.verdicts"))
     assert verdicts.group_name == "notes"
     assert list(verdicts.owners) == ["team:notes", "someone@example.com"]
-    assert verdicts.parent_keys == {key("notes.signals")}
+    assert verdicts.parent_keys == {key("notes.signals"), key("notes.documents")}
     assert graph.get(key("small.members")).parent_keys >= {key("notes.texts"), key("notes.verdicts")}
 
 
@@ -83,7 +87,12 @@ def test_what_yaml_says_is_the_default_of_the_run_config(declare: WriteDefs, tmp
     assert default("notes__documents", "source")["text_column"] == "body"
     assert default("notes__verdicts", "prose")["min_words"] == 7
     assert default("small__members", "revisions") == {"notes": "all"}
+    assert [default("small__revisions", field) for field in ("latest", "superseded")] == [[], "excise"]
+    assert [default(f"small__{step}", "on_delete") for step in ("members", "revisions")] == ["excise"] * 2
+    assert default("notes__documents", "allow_empty") is True
     assert default("small__tokenizer", "vocabulary_size") == 300
+    features = {"code": "words_and_structure", "prose": "word_pairs", "markup": "words", "data": "words"}
+    assert default("small__vocabulary", "features") == default("small__bags", "features") == features
     assert default("small__packed_notes_128", "window_tokens") == 128
     assert default("small__members", "known_good") == ["good"]
     assert default("small__buckets", "threshold") == 0.6
@@ -98,6 +107,16 @@ def test_a_corpus_of_exact_duplicates_alone_has_no_further_steps(declare: WriteD
     graph = load_definitions().resolve_asset_graph()
     tables = {asset.path[1] for asset in graph.get_all_asset_keys() if asset.path[0] == "small"}
     assert "exact_duplicates" in tables and not tables & {"vocabulary", "bags", "pairs", "removals", "thresholds"}
+
+
+def test_the_level_repository_leads_into_removals(declare: WriteDefs, tmp_path: Path) -> None:
+    """Files of repositories that go are decided with all others; what lies inside what is a table beside."""
+    declare("notes", DATASET.format(path=tmp_path))
+    declare("small", CORPUS.replace("levels: [exact, near]", "levels: [exact, near, repository], min_stars: 10"))
+    graph = load_definitions().resolve_asset_graph()
+    assert key("small.repository_removal_files") in graph.get(key("small.removals")).parent_keys
+    assert key("small.repository_removal_files") not in graph.get(key("small.survivors")).parent_keys
+    assert graph.get(key("small.repository_containments")).parent_keys == {key("small.repository_bags")}
 
 
 @pytest.mark.parametrize(
@@ -123,6 +142,11 @@ def test_a_corpus_of_exact_duplicates_alone_has_no_further_steps(declare: WriteD
         pytest.param(corpus("deduplication: {levels: [near]}"), "levels ['near'] are not a beginning of", id="levels"),
         pytest.param(corpus("deduplication: {apply: 0.75}"), "apply 0.75 is not one of thresholds", id="apply"),
         pytest.param(corpus("deduplication: {level: [exact]}"), "config level: Extra inputs", id="level field"),
+        pytest.param(
+            corpus("deduplication: {features: {prose: words_and_structure}}"),
+            "features.prose: Input should be 'words' or 'word_pairs' (got 'words_and_structure')",
+            id="structure of prose",
+        ),
         pytest.param(corpus("tokenizer: {train: {size: 3}}"), "config size: Extra inputs", id="tokenizer field"),
         pytest.param(corpus("tokenizer: {train: 3}"), "train is 3; write {vocabulary_size: ..}", id="tokenizer type"),
         pytest.param(corpus("steps: {txts: {a: 1}}"), "steps names ['txts'], its steps are", id="unknown corpus step"),

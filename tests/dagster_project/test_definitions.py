@@ -16,7 +16,16 @@ from tests.dagster_project.project import key
 DATASET_TABLES = (
     *("arrivals", "documents", "repositories", "texts", "signals", "verdicts", "dependencies", "dependency_methods"),
 )
-CORPUS_TABLES = ("increments", "members", "exact_duplicates", "survivors", "ordered", "tokenizer", "tokens")
+CORPUS_TABLES = (
+    "increments",
+    "members",
+    "revisions",
+    "exact_duplicates",
+    "survivors",
+    "ordered",
+    "tokenizer",
+    "tokens",
+)
 TOKEN_TABLES = ("tokenizer_certificate", "token_statistics")
 NEAR_TABLES = (
     *("vocabulary", "bags", "background", "signatures", "buckets", "bands", "pairs", "large_buckets", "components"),

@@ -5,14 +5,12 @@ from __future__ import annotations
 import functools
 import json
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 
@@ -23,6 +21,7 @@ from dagster_project.document_story import corpus_findings
 from dagster_project.evaluation import evaluate
 from dagster_project.trace import Tracer
 from spark_jobs.lake.catalogue import open_catalogue
+from spark_jobs.lake.excisions import excised_documents
 from spark_jobs.lake.settings import settings_at
 from tests.dagster_project.planted_lake import ALONE, EDITS, PlantedLake, make
 
@@ -321,26 +320,6 @@ def test_neighbours_are_listed_for_people(catalogue: Catalog, capfd: Said) -> No
     assert printed(capfd, "doc", "duplicates", ids(catalogue)["alone-0"]).endswith("\nno neighbour\n")
 
 
-@pytest.fixture
-def dropped(catalogue: Catalog) -> Iterator[str]:
-    """A survivor that goes with its repository, as `repository_drops` would have it."""
-    doc_id = ids(catalogue)["alone-2"]
-    table = pa.table(
-        {"increment": pa.array([0], pa.int32()), "doc_id": [doc_id], "dataset": ["notes"], "repository": ["shelf-1"]}
-    )
-    catalogue.create_table("small.repository_drops", table.schema).append(table)
-    yield doc_id
-    catalogue.drop_table("small.repository_drops")
-
-
-def test_the_repository_level_is_told_where_there_is_one(dropped: str, capfd: Said) -> None:
-    """A document that goes with its repository says so, and has no verdict of the level near."""
-    found = why(capfd, dropped)
-    assert found["small.repository_drops"][0]["outcome"] == "removed"
-    assert "small.removals" not in found
-    assert json.loads(printed(capfd, "doc", "duplicates", dropped, "--json"))["removed"] == "repository"
-
-
 def test_a_truth_file_of_all_pairs_found_scores_one(catalogue: Catalog, capfd: Said, tmp_path: Path) -> None:
     """At the lowest threshold; at higher ones recall is the share that is left, and precision stays one."""
     found = found_pairs(catalogue)
@@ -420,6 +399,7 @@ def test_thresholds_are_summed_over_increments(catalogue: Catalog, capfd: Said) 
     members = {row["doc_id"]: row["byte_count"] for row in rows(catalogue, "small.members")}
     said = json.loads(printed(capfd, "dedup", "thresholds", "small", "--json"))
     assert [(one["threshold"], one["applied"]) for one in said] == [(0.7, False), (0.8, True), (0.9, False)]
+    assert {one["repository_removed_count"] for one in said} == {0}
     for one in said:
         near = {row["doc_id"] for row in rows(catalogue, "small.removals") if row["threshold"] == one["threshold"]}
         kept = set(members) - exact - near
@@ -469,3 +449,38 @@ def test_tokens_of_a_real_run_lead_back_to_their_bytes(catalogue: Catalog, capfd
     assert b"".join(content[start:end] for start, end, *_ in spans) == content
     for start, end, source_start, source_end in spans:
         assert original[source_start:source_end].replace(b"\r", b"") == content[start:end]
+
+
+def test_excised_documents_are_told_with_their_duplicates(catalogue: Catalog, capfd: Said) -> None:
+    """Duplicates are named with their fate and go along if asked; who was excised, when and by whom is told."""
+    removed = [row for row in rows(catalogue, "small.removals") if row["threshold"] == 0.8]
+    survivors = {row["doc_id"] for row in rows(catalogue, "small.survivors")}
+    one = next(row for row in removed if row["witness_doc_id"] in survivors)
+    witness = one["witness_doc_id"]
+    neighbours = json.loads(printed(capfd, "doc", "duplicates", witness, "--threshold", "0.8", "--json"))["neighbours"]
+    expected = {other["doc_id"]: {"small": other["removed"]} for other in neighbours}
+    for row in rows(catalogue, "small.exact_duplicates"):
+        if row["witness_doc_id"] in expected:
+            expected[row["doc_id"]] = {"small": "exact"}
+    assert one["doc_id"] in expected
+
+    def excise(*arguments: str) -> Any:
+        capfd.readouterr()
+        assert run_command(["excise", "--yes", "--json", *arguments]) == 0
+        return json.loads(capfd.readouterr().out)
+
+    said = excise(witness)
+    assert said["duplicates"] == expected
+    assert said["documents"] == [witness]
+    assert [table["excised"]["doc_ids"] for table in said["tables"]].count([witness]) == 1
+    (own,) = why(capfd, witness)["system.excisions"]
+    assert own["outcome"] == "excised" and "taken out of every packed table on 20" in own["sentence"]
+    assert " by headrace excise by " in own["sentence"]
+    packed = [found for table, found in why(capfd, witness).items() if "packed" in table]
+    assert [finding["outcome"] for found in packed for finding in found] == ["excised"]
+    (theirs,) = why(capfd, one["doc_id"])["system.excisions"]
+    assert theirs["outcome"] == "witness_excised" and witness in theirs["sentence"]
+    assert "it is in no packed table" in printed(capfd, "doc", "windows", witness)
+    said = excise(witness, "--with-duplicates")
+    assert said["documents"] == sorted({witness, *expected})
+    assert excised_documents(catalogue, None) == {witness, *expected}

@@ -8,12 +8,16 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from blender_service.serving import Blender
+from blender_service.specification import BlendSpec, SourceSpec
 from dagster_project.cli import run_command
+from dagster_project.standing_blends import say_standing, standing_blends
 from dagster_project.trace import Tracer, file_bytes
-from spark_jobs.lake.excisions import excised_documents
-from tests.dagster_project.traced_lake import PACKED, SIZE, SOURCES, TracedLake, make
+from spark_jobs.lake.excisions import EXCISIONS, excised_documents, record_excisions
+from tests.dagster_project.traced_lake import PACKED, SIZE, SOURCES, TracedLake, make, pack
 
 Said = pytest.CaptureFixture[str]
 
@@ -162,6 +166,39 @@ def test_a_document_that_no_table_holds_is_kept_out_of_those_to_come(lake: Trace
     assert "in no packed table" in printed(capfd, "excise", "--yes", everywhere)
     assert excised_documents(lake.catalogue, None) == {everywhere}
     assert excised_documents(lake.catalogue, PACKED) == {everywhere, here}
+
+
+def test_windows_of_an_older_generation_are_found(tmp_path: Path, capfd: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a blend pins is served, so it is told beside the head, and why a document is gone from it."""
+    made = make(tmp_path)
+    for name, value in made.environment.items():
+        monkeypatch.setenv(name, value)
+    table = made.catalogue.load_table(PACKED)
+    table.overwrite(table.scan().to_arrow(), snapshot_properties={"headrace.generation": "first"})
+    pinned = table.current_snapshot()
+    assert pinned is not None
+    Blender(made.catalogue).create(BlendSpec((SourceSpec(PACKED),), seed=1, name="running"))
+    documents = [(made.doc_ids[path], ids) for path, ids in made.ids.items() if path != "plain.py"]
+    again = pa.Table.from_pylist(pack(documents), schema=table.schema().as_arrow())
+    table.refresh()
+    table.overwrite(again, snapshot_properties={"headrace.generation": "second"})
+    table.transaction().set_properties({"headrace.generation": "second"}).commit_transaction()
+    held = {
+        path: {part["snapshot"] for part in json.loads(printed(capfd, "doc", "windows", path, "--json"))["windows"]}
+        for path in ("plain.py", "latin.py")
+    }
+    assert held == {"plain.py": {str(pinned.snapshot_id)}, "latin.py": {"head", str(pinned.snapshot_id)}}
+    blends = standing_blends(made.catalogue, [PACKED])[PACKED]
+    assert say_standing(blends) == "blends running go on with the rows that they pinned"
+
+    gone = made.doc_ids["plain.py"]
+    record_excisions(made.catalogue, PACKED, [gone], "headrace excise by somebody, 1")
+    (said,) = [
+        one for one in json.loads(printed(capfd, "doc", "why", gone, "--json"))["findings"] if one["table"] == EXCISIONS
+    ]
+    assert said["outcome"] == "excised"
+    assert said["sentence"].startswith(f"taken out of {PACKED} on 20")
+    assert said["sentence"].endswith(" by headrace excise by somebody, 1")
 
 
 def test_a_tokenizer_that_spells_no_bytes_is_traced_by_its_offsets(tmp_path: Path) -> None:

@@ -34,7 +34,16 @@ Rows = list[tuple[int, bytes]]
 _DATASET_TABLES = (
     *("documents", "repositories", "arrivals", "texts", "signals", "verdicts", "dependencies", "dependency_methods"),
 )
-_CORPUS_TABLES = ("increments", "members", "exact_duplicates", "survivors", "ordered", "tokens", "token_statistics")
+_CORPUS_TABLES = (
+    "increments",
+    "members",
+    "revisions",
+    "exact_duplicates",
+    "survivors",
+    "ordered",
+    "tokens",
+    "token_statistics",
+)
 _NEAR_TABLES = ("bags", "signatures", "buckets", "bands", "pairs", "large_buckets", "components", "removals")
 _INCREMENTAL = {
     *(f"{dataset}.{table}" for dataset in ("tools", "notes") for table in _DATASET_TABLES),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -89,6 +90,42 @@ def test_names_are_found_as_a_build_would(path: str, line: str, expected: list[s
     others = ("src/x.h", "x.h", "include/lib/y.h", "compat/string.h", "compat/memory", "src/table.inc")
     files = dict.fromkeys((*others, "third_party/one/z.h", "third_party/two/inner/z.h"), "")
     assert targets(c_includes, {**files, path: line}, path) == expected
+
+
+_COMPILED = {"directory": "/home/a/x/build", "file": "../app/main.c"}
+_OTHER = {"directory": "/home/a/x", "file": "app/deep/other.c", "arguments": ["cc", "-I", "posix", "-Ilib", "-O2"]}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        {"command": "cc -I/usr/include -I'../posix' \"-Iinclude\" -isystem ../lib -c ../app/main.c -D'"},
+        {"arguments": ["cc", "-isystem", "../posix", "-iquote../lib", "-I", 3, "-I"]},
+    ],
+)
+def test_headers_are_looked_for_where_compile_commands_say(command: dict[str, object]) -> None:
+    """In the order of the flags; a header looks where every command does; what lies beside a file comes first."""
+    files = {
+        "app/main.c": '#include "os.h"\n#include <size.h>\n#include "beside.h"\n',
+        "app/beside.h": '#include "os.h"\n',
+        "app/deep/other.c": "",
+        "app/windows/os.h": "",
+        "app/windows/size.h": "",
+        "posix/os.h": "",
+        "lib/os.h": "",
+        "lib/size.h": "",
+        "lib/beside.h": "",
+    }
+    nearest = ["app/beside.h", "app/windows/os.h", "app/windows/size.h"]
+    assert targets(c_includes, files, "app/main.c") == nearest
+    commands = json.dumps(
+        [{**_COMPILED, **command}, _OTHER, {"file": 3}, "x", {"file": "/elsewhere.c", "command": "'"}]
+    )
+    known = {**files, "build/compile_commands.json": commands}
+    assert targets(c_includes, known, "app/main.c") == ["app/beside.h", "lib/size.h", "posix/os.h"]
+    assert targets(c_includes, known, "app/beside.h") == ["posix/os.h"]
+    for broken in ("", "[", "{}", "[3]", "[" * 100_000, '[{"file": "app/main.c"}]'):
+        assert targets(c_includes, {**files, "compile_commands.json": broken}, "app/main.c") == nearest
 
 
 def test_a_header_that_includes_itself_is_no_edge() -> None:

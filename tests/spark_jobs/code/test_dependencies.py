@@ -135,6 +135,26 @@ def test_languages_without_import_rules_are_ordered_by_symbols_and_unparsed_file
     assert (own["method"], own["file_count"], own["read_count"]) == ("path", 2, 1)
 
 
+def test_records_are_files_of_their_repository_by_their_id() -> None:
+    """Whatever file they came in: names are counted from the top of the repository, rows keep the whole path."""
+    files = [
+        ("x/part-0.jsonl.gz#go.mod", "module example.org/m", 20),
+        ("x/part-1.parquet#main.go", 'package main\nimport "example.org/m/text"\nvar _ = text.X', 60),
+        ("x/part-0.jsonl.gz#text/a.go", "package text\nvar X = 1", 20),
+        ("x/part-0.jsonl.gz#b.py", "import c", 8),
+        ("x/part-1.parquet#c.py", "", 0),
+    ]
+    rows = kernel_rows(files)
+    rows = rows.set_column(4, "language", pa.array([None, "Go", "Go", "Python", "Python"]))
+    (batch,) = found_batches([rows], 1000)
+    *edges, own = batch.to_pylist()
+    assert [(edge["path"], edge["needed_path"]) for edge in edges] == [
+        ("x/part-0.jsonl.gz#b.py", "x/part-1.parquet#c.py"),
+        ("x/part-1.parquet#main.go", "x/part-0.jsonl.gz#text/a.go"),
+    ]
+    assert own["file_count"] == 5
+
+
 def test_a_symbol_is_no_edge_where_an_import_links_the_files() -> None:
     """In either direction; elsewhere it is, and of repeated edges the first evidence stays."""
 

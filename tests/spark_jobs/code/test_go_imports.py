@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from spark_jobs.code.go_imports import go_imports, read_go
 from tests.spark_jobs.code.made_repository import as_paths, repository_of
 
@@ -78,16 +80,45 @@ def test_the_nearest_module_and_vendored_packages_are_found() -> None:
     }
 
 
-def test_without_go_mod_the_module_path_is_guessed() -> None:
-    """The host, user and repository under which most imports find a directory."""
+@pytest.mark.parametrize("module", ["go.etcd.io/bolt", "example.com/user/bolt/v2", "gopkg.in/bolt.v1", "bolt"])
+@pytest.mark.parametrize("has_manifest", [True, False])
+def test_a_module_path_has_any_number_of_parts_and_is_guessed_without_go_mod(module: str, has_manifest: bool) -> None:
+    """The package at the top and those below it are found; what another module calls alike is not."""
+    main = (
+        f'package main\n\nimport (\n\t"errors"\n\t"{module}"\n\t"{module}/internal/common"\n\t"git.org/q/common"\n)\n\n'
+        "func main() { bolt.Open(common.Page, errors.New) }\n"
+    )
     files = {
-        "text/a.go": "package text\n\nfunc Upper() {}\n",
-        "main.go": (
-            'package main\n\nimport "git.org/u/r/text"\nimport "git.org/u/q/none"\n\nfunc main() { text.Upper() }\n'
-        ),
+        "db.go": f'package bolt\n\nimport "{module}/internal/common"\n\nfunc Open() {{ common.Page }}\n',
+        "internal/common/page.go": "package common\n\nvar Page = 1\n",
+        "errors/errors.go": "package errors\n\nfunc New() {}\n",
+        "cmd/main.go": main,
+        **({"go.mod": f"module {module}\n"} if has_manifest else {}),
     }
     repository = repository_of(files)
-    assert as_paths(repository, go_imports(repository)) == {("main.go", "text/a.go", "import")}
+    assert as_paths(repository, go_imports(repository)) == {
+        ("cmd/main.go", "db.go", "import"),
+        ("cmd/main.go", "internal/common/page.go", "import"),
+        ("db.go", "internal/common/page.go", "import"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("manifest", "text"),
+    [
+        ("app/go.mod", "module example.org/app\n\nreplace host.org/text v1.2.3 => ../fork/text // ours\n"),
+        ("go.work", "go 1.22\n\nuse (\n\t./app\n)\n\nreplace (\n\thost.org/text => ./fork/text\n)\n"),
+    ],
+)
+def test_a_module_that_a_directory_replaces_is_found_there(manifest: str, text: str) -> None:
+    """By go.mod or go.work, from the directory of that file, whatever the module calls itself."""
+    files = {
+        manifest: text,
+        "fork/text/go.mod": "module fork.org/text\n",
+        "fork/text/a.go": "package text\n\nfunc Upper() {}\n",
+        "app/main.go": 'package main\n\nimport "host.org/text"\n\nfunc main() { text.Upper() }\n',
+    }
+    assert found(files) == {("app/main.go", "fork/text/a.go", "import")}
 
 
 def test_top_level_names_are_read_from_groups_and_lists() -> None:

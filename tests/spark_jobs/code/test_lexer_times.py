@@ -28,6 +28,15 @@ FILES = [
     ("a.go", "import (\n", "a", "\n)"),
     ("a.go", "", "var (\n", ""),
     ("go.mod", "", "\n", ""),
+    ("go.mod", "", "a", ""),
+    ("go.mod", "replace a", " ", "b"),
+    ("go.work", "", "replace a => ", ""),
+    ("pyproject.toml", "", "[", ""),
+    ("setup.cfg", "[options]\npackage_dir =\n", " a=b\n", ""),
+    ("setup.cfg", "[options]\npackage_dir = a", " ", "b"),
+    ("compile_commands.json", '[{"command": "', " -I", '"}]'),
+    ("compile_commands.json", '[{"command": "-I', "'", '"}]'),
+    ("compile_commands.json", '[{"file": "', "a/", '"}]'),
     ("A.java", "", "import a\n", ""),
     ("A.java", "", "a.", "B"),
     ("A.java", "import a", " ", "b;"),
@@ -42,11 +51,21 @@ FILES = [
     ("a.c", "", 'R"a(', ""),
 ]
 
+# What makes a resolver look at a manifest.
+BESIDE = {
+    "a.ts": "b.ts",
+    "go.mod": "main.go",
+    "go.work": "main.go",
+    "pyproject.toml": "main.py",
+    "setup.cfg": "main.py",
+    "compile_commands.json": "main.c",
+}
+
 
 @pytest.mark.parametrize(("path", "begins", "repeated", "ends"), FILES)
 def test_time_grows_with_the_size_alone(path: str, begins: str, repeated: str, ends: str) -> None:
     """Openings without an end, words without their rest, blanks without a line: the seconds of half a megabyte."""
-    beside = {"a.js": "b.js", "a.ts": "b.ts"}.get(path, "main.go" if path == "go.mod" else "b.js")
+    beside = BESIDE.get(path, "b.js")
     for size in (1_000, SIZE):  # the first one loads what is compiled
         made = repository_of({path: begins + repeated * (size // len(repeated)) + ends, beside: ""})
         at = made.paths.index(path)

@@ -172,6 +172,54 @@ def test_sources_below_a_root_are_found_from_tests_beside_it() -> None:
     assert targets(python_imports, files, "extra/src/pkg2/__init__.py") == ["src/pkg/core.py"]
 
 
+@pytest.mark.parametrize(
+    ("manifest", "text"),
+    [
+        ("pyproject.toml", '[tool.setuptools.package-dir]\n"" = "lib"\nacme = "sources"\n'),
+        ("pyproject.toml", '[tool.setuptools]\npackage-dir = {acme = "./sources/"}\n'),
+        (
+            "setup.cfg",
+            "[metadata]\npackage_dir = x\n\n[options]\npackage_dir =\n    = lib\n    acme = sources\nzip_safe=0\n",
+        ),
+        ("setup.cfg", "[options]\npackage_dir = acme=sources\n"),
+    ],
+)
+def test_directories_that_setuptools_renames_are_found_by_their_new_name(manifest: str, text: str) -> None:
+    """Beside the manifest, from inside and outside of the package; what is malformed renames nothing."""
+    files = {
+        "top/sources/__init__.py": "",
+        "top/sources/text.py": "",
+        "top/sources/deep/x.py": "import acme.text",
+        "top/tests/test_text.py": "from acme import text\nimport acme",
+        "other/acme_sources.py": "",
+    }
+    needed = [("top/sources/text.py"), ("top/sources/__init__.py")]
+    found = {**files, f"top/{manifest}": text}
+    assert sorted(targets(python_imports, found, "top/tests/test_text.py")) == sorted(needed)
+    assert targets(python_imports, found, "top/sources/deep/x.py") == ["top/sources/text.py"]
+    for broken in (
+        "",
+        "[[[",
+        "[options]",
+        "package-dir = 3",
+        "[tool]\nsetuptools = 3\n",
+        "x" * 1_000_000,
+        " " * 1_000_000,
+    ):
+        assert targets(python_imports, {**files, f"top/{manifest}": broken}, "top/tests/test_text.py") == []
+
+
+def test_the_top_of_a_repository_can_be_a_package() -> None:
+    """`package-dir = {acme = "."}`, as flat extensions have it."""
+    files = {
+        "pyproject.toml": '[tool.setuptools.package-dir]\nacme = "."\n',
+        "__init__.py": "",
+        "text.py": "",
+        "use.py": "from acme.text import upper",
+    }
+    assert targets(python_imports, files, "use.py") == ["text.py"]
+
+
 def test_packages_without_init_are_found_by_the_end_of_their_path() -> None:
     """Namespace packages: several parts suffice, one does not."""
     files = {"src/company/tool/core.py": "", "src/company/tool/more.py": "", "app/run.py": ""}

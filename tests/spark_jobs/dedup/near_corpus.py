@@ -88,6 +88,22 @@ def boilerplate(seed: int, copies: int, increments: int) -> list[Document]:
     return documents
 
 
+def templated(seed: int, pages: int) -> list[Document]:
+    """Pages that share a template (alike below 0.7), and in a second increment a twin of each (mostly 0.7 to 0.9)."""
+    draw = random.Random(seed)
+    template = " ".join([f"template{number}" for number in range(150)] * 4)
+    common = [f"word{number}" for number in range(400)]
+    documents = []
+    for number in range(pages):
+        own = draw.sample(common, 8) + [f"own{number}x{place}" for place in range(8)]
+        lost = draw.uniform(0.15, 0.5)
+        twin = [word for word in own if draw.random() > lost] + [f"twin{number}"]
+        documents.append(Document(0, "prose", " ".join([template, *own])))
+        documents.append(Document(1, "prose", " ".join([template, *twin])))
+    documents += [Document(0, "prose", " ".join(draw.choices(common, k=60))) for _ in range(pages // 4)]
+    return documents
+
+
 def true_pairs(documents: Sequence[Document], threshold: Fraction, cap: int = 4) -> dict[frozenset[str], Fraction]:
     """J of every two documents of a kind that reach the threshold; words weigh as in increment 0."""
     counted = {one.doc_id: Counter(re.findall(r"\w+", one.content.lower())) for one in documents}

@@ -19,9 +19,14 @@ from spark_jobs.dedup.repository_components import (
     RepositoryComponentsConfig,
     repository_components,
 )
+from spark_jobs.dedup.repository_containments import (
+    REPOSITORY_CONTAINMENTS,
+    RepositoryContainmentsConfig,
+    repository_containments,
+)
 from spark_jobs.dedup.repository_pairs import REPOSITORY_PAIRS, RepositoryPairsConfig, repository_pairs
 from spark_jobs.dedup.repository_removals import (
-    REPOSITORY_DROPS,
+    REPOSITORY_REMOVAL_FILES,
     REPOSITORY_REMOVALS,
     RepositoryRemovalsConfig,
     repository_removals,
@@ -34,7 +39,14 @@ if TYPE_CHECKING:
 
 TABLES = {
     table.name: table
-    for table in (REPOSITORY_BAGS, REPOSITORY_PAIRS, REPOSITORY_COMPONENTS, REPOSITORY_REMOVALS, REPOSITORY_DROPS)
+    for table in (
+        REPOSITORY_BAGS,
+        REPOSITORY_PAIRS,
+        REPOSITORY_CONTAINMENTS,
+        REPOSITORY_COMPONENTS,
+        REPOSITORY_REMOVALS,
+        REPOSITORY_REMOVAL_FILES,
+    )
 }
 THRESHOLD = Fraction(7, 10)
 PARTITIONS = 2  # as many as frames made of rows have in tests
@@ -157,8 +169,8 @@ class Corpus:
             name: frame if partitions == PARTITIONS else frame.repartition(partitions) for name, frame in frames.items()
         }
 
-    def similarities(self, increment: int) -> dict[frozenset[str], Fraction]:
-        """J of every two repositories as they are in an increment."""
+    def bags(self, increment: int) -> dict[str, dict[str, int]]:
+        """Weight of every group in every repository that is compared, as they are in an increment."""
         witnesses, groups = self.witnesses(), self.groups(increment)
         weight = {file.doc_id: file.weight for file in self.files}
         contents: dict[str, Counter[str]] = {}
@@ -166,13 +178,17 @@ class Corpus:
             group = groups.get(witnesses.get(file.doc_id, file.doc_id))
             if file.repository is not None and file.increment <= increment and group and weight[group]:
                 contents.setdefault(file.repository_id, Counter())[group] += 1
-        bags = {
+        return {
             one: {
                 group: min(4, count) * min(255, max(1, (weight[group] + 128) // 256)) for group, count in found.items()
             }
             for one, found in contents.items()
             if found.total() >= 2
         }
+
+    def similarities(self, increment: int) -> dict[frozenset[str], Fraction]:
+        """J of every two repositories as they are in an increment."""
+        bags = self.bags(increment)
         result = {}
         for one, x in bags.items():
             for other, y in bags.items():
@@ -180,15 +196,29 @@ class Corpus:
                     result[frozenset((one, other))] = Fraction(shared, sum(x.values()) + sum(y.values()) - shared)
         return result
 
+    def containments(self, increment: int) -> dict[tuple[str, str], Fraction]:
+        """Share of the lesser of every two repositories in the larger one, from the threshold on."""
+        bags = self.bags(increment)
+        ranked = sorted(bags, key=lambda one: (sum(bags[one].values()), one))
+        shares = {
+            (one, other): Fraction(
+                sum(min(w, bags[other].get(group, 0)) for group, w in bags[one].items()), sum(bags[one].values())
+            )
+            for place, one in enumerate(ranked)
+            for other in ranked[place + 1 :]
+        }
+        return {pair: share for pair, share in shares.items() if share >= THRESHOLD}
+
 
 def run(spark: SparkSession, corpus: Corpus, partitions: int = PARTITIONS) -> dict[str, DataFrame]:
-    """Run all four steps over all increments, every check and proof on the way; rows with the column `increment`."""
+    """Run all five steps over all increments, every check and proof on the way; rows with the column `increment`."""
     tables = {name: spark.createDataFrame([], spark_schema(table)) for name, table in TABLES.items()}
     for number in corpus.increments:
         frames = {**corpus.inputs(spark, number, partitions)}
         for made, config in (
             (repository_bags, RepositoryBagsConfig),
             (repository_pairs, RepositoryPairsConfig),
+            (repository_containments, RepositoryContainmentsConfig),
             (repository_components, RepositoryComponentsConfig),
             (repository_removals, RepositoryRemovalsConfig),
         ):
@@ -223,6 +253,6 @@ def removed(tables: Mapping[str, DataFrame]) -> dict[str, tuple[str, int]]:
     return {row.repository: (row.witness_repository, row.increment) for row in rows}
 
 
-def dropped(tables: Mapping[str, DataFrame]) -> set[str]:
-    """doc_id of the dropped files."""
-    return {row.doc_id for row in tables["repository_drops"].collect()}
+def leaving(tables: Mapping[str, DataFrame]) -> set[str]:
+    """doc_id of the files that leave with their repositories."""
+    return {row.doc_id for row in tables["repository_removal_files"].collect()}

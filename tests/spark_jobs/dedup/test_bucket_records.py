@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.dedup.bands import BandScheme, band_keys, band_positions
+from spark_jobs.dedup import key_filter
 from spark_jobs.dedup.bucket_records import pairs_within, runs, scatter
 from spark_jobs.dedup.key_filter import filter_bytes, has_keys, put_keys
-from spark_jobs.dedup.split_buckets import split_recall, split_rows
 
 Record = tuple[int, int, bool]
 RECORDS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9), st.booleans()), max_size=40, unique=True)
@@ -76,21 +75,6 @@ def test_scattered_records_are_all_there_and_equal_keys_together(partitions: int
     assert len({(int(key), int(part)) for key, part in zip(scattered, where, strict=True)}) == 500
 
 
-@pytest.mark.parametrize("alike", [0.5, 0.8, 0.95])
-def test_a_pool_is_split_into_about_one_candidate_a_member(alike: float) -> None:
-    """Of members that all agree in a share of their values, as many pairs share a band as the choice of rows allows."""
-    draw = np.random.default_rng(8)
-    signatures = np.tile(draw.integers(0, 256, 256), (1500, 1)).astype(np.uint8)
-    changed = draw.random(signatures.shape) > alike**0.5
-    signatures[changed] = draw.integers(0, 256, int(changed.sum()))
-    rows = split_rows(signatures[::3], len(signatures))
-    positions = band_positions(16, rows, overlapping=True)
-    keys = band_keys(signatures, BandScheme(16, rows, positions, True, 0, 0, 0), np.zeros(len(signatures), np.uint64))
-    sizes = np.unique(keys, return_counts=True)[1]
-    assert int((sizes * (sizes - 1) // 2).sum()) <= 2 * len(signatures)
-    assert split_recall(rows, [0.95])[0] > split_recall(rows, [0.9])[0]
-
-
 def test_a_filter_lets_every_key_pass_that_was_put_in_and_few_others() -> None:
     """No key is ever held back; of a hundred thousand others fewer than 3 in 1,000 pass."""
     draw = np.random.default_rng(9)
@@ -99,3 +83,16 @@ def test_a_filter_lets_every_key_pass_that_was_put_in_and_few_others() -> None:
     put_keys(keys, filled)
     assert has_keys(keys, filled).all()
     assert has_keys(draw.integers(0, 2**64, 100_000, dtype=np.uint64), filled).mean() < 0.003
+
+
+def test_a_filter_of_any_number_of_keys_takes_128_mb_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond 67 million keys its size stays and more others pass, as many as it says; no key is ever held back."""
+    assert filter_bytes(10**12) == 1 << 27
+    monkeypatch.setattr(key_filter, "_MOST_BITS", 1 << 16)
+    draw = np.random.default_rng(10)
+    keys = draw.integers(0, 2**64, 20_000, dtype=np.uint64)
+    filled = np.zeros(filter_bytes(keys.size), np.uint8)
+    put_keys(keys, filled)
+    assert filled.size == 1 << 13 and has_keys(keys, filled).all()
+    passing = has_keys(draw.integers(0, 2**64, 100_000, dtype=np.uint64), filled).mean()
+    assert abs(passing - key_filter.passing_share(keys.size)) < 0.02

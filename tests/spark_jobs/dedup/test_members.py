@@ -48,7 +48,9 @@ DOCUMENTS_SCHEMA = (
 )
 
 
-def run(spark: SparkSession, config: MembersConfig, partitions: int = 2, order: int = 1) -> DataFrame:
+def run(
+    spark: SparkSession, config: MembersConfig, partitions: int = 2, order: int = 1, arrivals: DataFrame | None = None
+) -> DataFrame:
     """Members of the documents above; the content is there to be left alone."""
     rows = DOCUMENTS[::order]
     documents = spark.createDataFrame(
@@ -66,7 +68,9 @@ def run(spark: SparkSession, config: MembersConfig, partitions: int = 2, order: 
         [(d.dataset, d.dataset_increment, d.doc_id, d.kept) for d in rows],
         "dataset string, dataset_increment int, doc_id string, kept boolean",
     )
-    return members(*(frame.repartition(partitions) for frame in (documents, texts, verdicts)), config)
+    return members(
+        *(frame.repartition(partitions) for frame in (documents, texts, verdicts)), config, arrivals=arrivals
+    )
 
 
 def ids(frame: DataFrame) -> list[str]:
@@ -92,6 +96,25 @@ def test_the_policy_all_takes_every_kept_revision(spark: SparkSession) -> None:
     assert ids(run(spark, config)) == ["c0", "c1", "c2", "c4", "d0", "d1", "o0", "o1", "o2"]
 
 
+def test_members_follow_what_returned_and_what_is_gone(spark: SparkSession) -> None:
+    """A document that returned is the latest again; one that is gone enters unless the corpus excises deleted ones."""
+    events = [
+        ("code", 2, "c0", "r", "a.py", "returned"),
+        ("code", 2, "c4", "s", "a.py", "gone"),
+        ("docs", 2, "d1", None, "a.py", "gone"),
+        ("docs", 3, "d1", None, "a.py", "returned"),
+        ("other", 2, "o2", "r", "a.py", "returned"),
+        ("other", 2, None, "r", "z.py", "gone"),
+    ]
+    arrivals = spark.createDataFrame(
+        events, "dataset string, dataset_increment int, doc_id string, repository string, path string, status string"
+    )
+    keep = MembersConfig(datasets=ALL)
+    assert ids(run(spark, keep, arrivals=arrivals)) == ["c0", "c4", "d1", "o2"]
+    excise = MembersConfig(datasets=ALL, on_delete="excise", revisions={"code": "all"})
+    assert ids(run(spark, excise, arrivals=arrivals)) == ["c0", "c1", "c2", "d1", "o2"]
+
+
 def test_a_dataset_that_is_not_named_stays_out(spark: SparkSession) -> None:
     """The config says which datasets make the corpus."""
     assert ids(run(spark, MembersConfig(datasets=("docs",)))) == ["d1"]
@@ -102,7 +125,7 @@ def test_members_carry_what_deduplication_needs(spark: SparkSession) -> None:
     frame = run(spark, MembersConfig(datasets=("code",)))
     assert frame.columns == [column.name for column in MEMBERS.columns]
     row = frame.where("doc_id = 'c1'").collect()[0]
-    assert tuple(row) == ("code", 5, "c1", "r", "a.py", (1 << 59) + (0xC1 >> 1), "code", None, 9, "sha c1", "let c1")
+    assert tuple(row) == ("code", 5, "c1", "r", "a.py", (3 << 59) + (0xC1 >> 1), "code", None, 9, "sha c1", "let c1")
     assert frame.where("doc_id = 'c4'").collect()[0].letters_sha256 is None
 
 
@@ -144,21 +167,29 @@ def test_members_are_identical_for_1_2_and_7_partitions(spark: SparkSession) -> 
 
 
 def standings(spark: SparkSession, config: MembersConfig) -> dict[str, int]:
-    """Standing of six documents: two datasets, one fork, one without a licence, one that is known to be good."""
+    """Standing of documents: two datasets, forks, a vendored file, one without a licence, one known to be good."""
     rows = [
         ("code", 0, "c0", "r", "a", 0, 0, "code", None, "t", "s", 1, "MIT"),
         ("code", 0, "c1", "r", "b", 0, 0, "code", None, "t", "s", 1, None),
         ("code", 0, "c2", "fork", "a", 0, 0, "code", None, "t", "s", 1, "MIT"),
         ("code", 0, "c3", "good", "a", 0, 0, "code", None, "t", "s", 1, None),
+        ("code", 0, "c4", "r", "src/_vendor/six.py", 0, 0, "code", None, "t", "s", 1, "MIT"),
+        ("code", 0, "c5", "forked twice", "a", 0, 0, "code", None, "t", "s", 1, "MIT"),
         ("docs", 0, "d0", "r", "a", 0, 0, "prose", None, "t", "s", 1, "MIT"),
         ("docs", 0, "d1", None, "b", 0, 0, "prose", None, "t", "s", 1, None),
     ]
     documents = spark.createDataFrame(rows, DOCUMENTS_SCHEMA)
     texts = documents.selectExpr("dataset", "doc_id", "content", "content_sha256 as letters_sha256")
     verdicts = documents.selectExpr("dataset", "doc_id", "true as kept")
-    forks = [("code", 0, "fork", "r"), ("code", 0, "r", None), ("docs", 0, "fork", "x")]
+    facts = [
+        ("code", 0, "fork", "r", {"stars": "7"}),
+        ("code", 0, "forked twice", "fork", {"stars": "many"}),
+        ("code", 0, "r", "r", {"stars": "100"}),
+        ("docs", 0, "fork", "x", {}),
+    ]
     repositories = spark.createDataFrame(
-        forks, "dataset string, dataset_increment int, repository string, fork_of string"
+        facts,
+        "dataset string, dataset_increment int, repository string, fork_of string, metadata map<string, string>",
     )
     found = members(documents, texts, verdicts, config, repositories).collect()
     assert all(row.place & ((1 << 59) - 1) == int(row.doc_id, 16) >> 1 for row in found)
@@ -166,12 +197,19 @@ def standings(spark: SparkSession, config: MembersConfig) -> dict[str, int]:
 
 
 def test_whom_to_keep_follows_the_criteria_in_their_order(spark: SparkSession) -> None:
-    """Dataset before original before licence; a criterion without a list of the known good is none."""
+    """Dataset before original before stars before licence; a criterion without a list of the known good is none.
+
+    The original comes before its fork, that before a fork of itself, and a vendored file counts as one of a fork.
+    """
     both = ("code", "docs")
-    plain = standings(spark, MembersConfig(datasets=both))
-    assert plain == {"c0": 0, "c1": 1, "c2": 2, "c3": 1, "d0": 4, "d1": 5}
+    plain = standings(spark, MembersConfig(datasets=both))  # the licence would make 24 classes
+    assert plain == {"c0": 0, "c1": 0, "c2": 3, "c3": 1, "c4": 2, "c5": 5, "d0": 7, "d1": 7}
+    one = standings(spark, MembersConfig(datasets=("code",)))
+    assert one == {"c0": 0, "c1": 1, "c2": 6, "c3": 3, "c4": 4, "c5": 10}
+    unstarred = standings(spark, MembersConfig(datasets=("code",), min_stars=None))
+    assert unstarred == {"c0": 0, "c1": 1, "c2": 2, "c3": 1, "c4": 2, "c5": 4}
     good = standings(spark, MembersConfig(datasets=both, keep_first=("known_good", "dataset"), known_good=("good",)))
-    assert good == {"c0": 2, "c1": 2, "c2": 2, "c3": 0, "d0": 3, "d1": 3}
+    assert good == {"c0": 2, "c1": 2, "c2": 2, "c3": 0, "c4": 2, "c5": 2, "d0": 3, "d1": 3}
     assert set(standings(spark, MembersConfig(datasets=both, keep_first=())).values()) == {0}
 
 
@@ -179,4 +217,4 @@ def test_there_are_at_most_16_standings(spark: SparkSession) -> None:
     """Criteria that would make more classes are left out, and datasets beyond the 16th share the last class."""
     many = tuple(f"x{number}" for number in range(19))
     found = standings(spark, MembersConfig(datasets=("code", *many, "docs")))
-    assert found == {"c0": 0, "c1": 0, "c2": 0, "c3": 0, "d0": 15, "d1": 15}
+    assert found == {**dict.fromkeys(("c0", "c1", "c2", "c3", "c4", "c5"), 0), "d0": 15, "d1": 15}

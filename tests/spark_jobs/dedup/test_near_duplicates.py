@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_jobs.dedup import large_buckets
+from spark_jobs.dedup.thresholds import ThresholdsConfig, thresholds
 from tests.spark_jobs.dedup.near_corpus import (
     Document,
     boilerplate,
@@ -17,6 +17,7 @@ from tests.spark_jobs.dedup.near_corpus import (
     planted,
     removed_at,
     rows_of,
+    templated,
     true_pairs,
 )
 
@@ -58,6 +59,41 @@ def test_removals_are_those_of_one_after_another(
     assert removed_at(tables, threshold) == expected
 
 
+def test_recall_is_measured_against_documents_that_the_method_never_compared(
+    spark: SparkSession, tables: dict[str, DataFrame], documents: list[Document]
+) -> None:
+    """All similar documents of all kept ones by brute force; of removals that are left out every one counts as missed.
+
+    The documents of the second increment are the sample, so that a pair of two of the first is not counted.
+    """
+    nothing = spark.createDataFrame(
+        [], "increment int, threshold double, doc_id string, component string, document_count int"
+    )
+    truth = true_pairs(documents, LOWEST)
+    new = {one.doc_id for one in documents if one.increment == 1}
+    forgotten = sorted(removed_at(tables, 0.7) & new)[::2]
+    for lost in ([], forgotten):
+        left = tables["removals"].where(~tables["removals"]["doc_id"].isin(lost)) if lost else tables["removals"]
+        members = tables["bags"].selectExpr("doc_id", "token_count AS byte_count", "increment")
+        counted = thresholds(members, nothing, left, nothing, tables["bags"], tables["bands"], 1, ThresholdsConfig())
+        rows = {row.threshold: row for row in counted.collect()}
+        for threshold in THRESHOLDS:
+            gone = removed_at(tables, threshold) - set(lost)
+            kept = new - gone
+            ends = [
+                other
+                for pair, j in truth.items()
+                if j >= Fraction(str(threshold))
+                for one, other in (sorted(pair), sorted(pair)[::-1])
+                if one in kept
+            ]
+            row = rows[threshold]
+            assert (row.sampled_count, row.similar_count) == (len(kept), len(ends))
+            assert row.found_count == sum(end in gone for end in ends)
+            assert row.recall == (row.found_count / len(ends) if ends else None)
+        assert (rows[0.7].recall == 1) == (not lost)
+
+
 @pytest.mark.slow
 def test_every_table_is_identical_for_1_and_7_partitions(
     spark: SparkSession, tables: dict[str, DataFrame], documents: list[Document]
@@ -72,50 +108,43 @@ def test_every_table_is_identical_for_1_and_7_partitions(
 
 @pytest.mark.slow
 def test_large_buckets_change_nobody_who_is_kept(spark: SparkSession) -> None:
-    """Of boilerplate a part of the pairs is compared, and yet no two kept documents are alike, by brute force.
-
-    That is promised at the thresholds at which no bucket had to be split; witnesses are true at all.
-    """
+    """Of boilerplate a part of the pairs is compared, and yet no two kept documents are alike, by brute force."""
     documents = boilerplate(seed=5, copies=160, increments=2)
-    thresholds = (0.7, 0.8)
-    config = {
-        "pairs": {"max_bucket_pairs": 300, "thresholds": thresholds},
-        "removals": {"thresholds": thresholds},
-    }
+    config = {"pairs": {"max_bucket_pairs": 300}}
     tables = near_steps(spark, documents, config=config)
     truth = true_pairs(documents, LOWEST)
     found = found_pairs(tables)
     assert set(found.items()) < set(truth.items())
     facts = tables["large_buckets"].collect()
-    assert {row.threshold for row in facts} == set(thresholds) and all(row.rounds > 1 for row in facts)
-    split = {row.threshold for row in facts if row.split_bucket_count}
-    assert split < set(thresholds), facts
+    assert {row.threshold for row in facts} == set(THRESHOLDS) and all(row.rounds > 1 for row in facts)
+    assert_nobody_is_left(tables, documents)
+
+
+def test_pages_of_one_template_keep_no_near_duplicates(spark: SparkSession) -> None:
+    """Pages that share most of their words are in large buckets and no duplicates; of each and its twin one goes.
+
+    The twins come in a later increment, and between 0.7 and 0.9 alike. Bands alone, of which many are shared by all
+    pages, would have to compare everything with everything.
+    """
+    documents = templated(seed=9, pages=250)
+    tables = near_steps(spark, documents, config={"pairs": {"max_bucket_pairs": 1000}})
+    facts = tables["large_buckets"].collect()
+    assert facts and all(row.document_count >= 250 for row in facts), "the pages were to fill large buckets"
+    assert_nobody_is_left(tables, documents)
+    assert len(removed_at(tables, 0.8)) > 200
+
+
+def assert_nobody_is_left(tables: dict[str, DataFrame], documents: list[Document]) -> None:
+    """By brute force, no two kept documents reach a threshold, and every witness is kept and alike."""
+    truth = true_pairs(documents, LOWEST)
     removals = tables["removals"].collect()
-    for threshold in thresholds:
+    for threshold in THRESHOLDS:
         t = Fraction(str(threshold))
         gone = {row.doc_id: row.witness_doc_id for row in removals if row.threshold == threshold}
         kept = {one.doc_id for one in documents} - set(gone)
-        left = [pair for pair, j in truth.items() if j >= t and pair <= kept]
-        assert not left or threshold in split
+        assert not [pair for pair, j in truth.items() if j >= t and pair <= kept]
         assert set(gone.values()) <= kept
         assert all(truth[frozenset(pair)] >= t for pair in gone.items())
-
-
-def test_a_bucket_that_leaders_cannot_reduce_is_split_and_reported(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Documents alike at 0.7 and not at 0.9: after one leader the rest is split, and the recall of that is stored."""
-    monkeypatch.setattr(large_buckets, "_LEADERS", (1,))
-    shared = " ".join(f"common{number}" for number in range(60))
-    documents = [
-        Document(0, "prose", f"{shared} " + " ".join(f"own{number}x{place}" for place in range(6)))
-        for number in range(40)
-    ]
-    config = {"pairs": {"max_bucket_pairs": 1, "driver_candidates": 0}}
-    facts = {row.threshold: row for row in near_steps(spark, documents, config=config)["large_buckets"].collect()}
-    assert facts[0.9].split_bucket_count > 0
-    assert facts[0.9].further_values > 0
-    assert 0 < facts[0.9].recall_in_split < 1
 
 
 def test_documents_without_tokens_are_nobodys_duplicate(spark: SparkSession) -> None:

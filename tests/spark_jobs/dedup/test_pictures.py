@@ -48,7 +48,8 @@ def test_pictures_are_small_pngs_also_of_nothing() -> None:
     """Tables of an empty corpus have a picture too."""
     similarity = pa.table({"threshold": [0.7, 0.7, 0.9], "similarity": [0.7, 0.95, 1.0]})
     names = ["threshold", "member_count", "kept_count", "kept_byte_count", "removed_byte_count"]
-    kept = pa.table([[0.7, 0.9, 0.7], [10, 10, 5], [4, 6, 5], [400, 600, 10], [100, 0, 0]], names)
+    names += ["similar_count", "found_count"]
+    kept = pa.table([[0.7, 0.9, 0.7], [10, 10, 5], [4, 6, 5], [400, 600, 10], [100, 0, 0], [8, 0, 1], [7, 0, 1]], names)
     assert is_small_png(draw_witness_similarities(similarity))
     assert is_small_png(draw_pair_similarities(similarity))
     assert is_small_png(draw_pair_similarities(similarity.slice(0, 0)))

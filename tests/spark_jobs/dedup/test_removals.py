@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 CONFIG = RemovalsConfig()
 OWN_DDL = (
     "threshold double, dataset string, doc_id string, witness_dataset string, witness_doc_id string, "
-    "shared_weight bigint, united_weight bigint, similarity double"
+    "shared_weight bigint, united_weight bigint, similarity double, repository string"
 )
 
 
@@ -31,6 +31,7 @@ class Removal(NamedTuple):
     shared_weight: int
     united_weight: int
     similarity: float
+    repository: str | None = None
 
 
 def run(
@@ -38,12 +39,12 @@ def run(
     pairs: Sequence[Pair],
     own: Collection[Removal],
     increment: int,
-    dropped: Collection[str] | None = None,
+    leaving: Collection[str] | None = None,
     partitions: int = 2,
     driver_edges: int = 10**6,
 ) -> set[Removal]:
     """Rows of the step for one increment; its proofs hold for them."""
-    frames = inputs(spark, pairs, own, increment, dropped, partitions)
+    frames = inputs(spark, pairs, own, increment, leaving, partitions)
     config = RemovalsConfig(thresholds=THRESHOLDS, driver_edges=driver_edges)
     rows = removals(**frames, increment=increment, config=config).collect()
     found = {Removal(*row) for row in rows}
@@ -56,7 +57,7 @@ def inputs(
     pairs: Sequence[Pair],
     own: Collection[Removal],
     increment: int,
-    dropped: Collection[str] | None = None,
+    leaving: Collection[str] | None = None,
     partitions: int = 2,
 ) -> dict[str, DataFrame]:
     """Input tables by name."""
@@ -64,8 +65,10 @@ def inputs(
         "pairs": pairs_frame(spark, pairs, increment, partitions),
         "removals": spark.createDataFrame(sorted(own), OWN_DDL),
     }
-    if dropped is not None:
-        frames["dropped"] = spark.createDataFrame([(doc_id,) for doc_id in dropped], "doc_id string")
+    if leaving is not None:
+        frames["leaving"] = spark.createDataFrame(
+            [(doc_id, "r") for doc_id in leaving], "doc_id string, repository string"
+        )
     return frames
 
 
@@ -80,17 +83,19 @@ def broken(
     )
 
 
-def one_after_another(pairs: Sequence[Pair], dropped: Collection[str] = ()) -> dict[int, set[Removal]]:
-    """Brute force: documents of all increments, the best first; rows by increment."""
+def one_after_another(pairs: Sequence[Pair], leaving: Collection[str] = ()) -> dict[int, set[Removal]]:
+    """Brute force: documents of all increments, the best first, leaving files last in theirs; rows by increment."""
     rows: dict[int, set[Removal]] = {}
     for threshold in THRESHOLDS:
-        counted = [
-            pair
-            for pair in pairs
-            if pair.similarity >= at_least(threshold) and not {pair.worse.doc_id, pair.better.doc_id} & set(dropped)
-        ]
+        counted = []
+        for pair in pairs:
+            same = pair.worse.increment == pair.better.increment
+            worse, better = pair.worse.doc_id in leaving, pair.better.doc_id in leaving and same
+            if worse or better or pair.similarity >= at_least(threshold):
+                turned = pair._replace(worse=pair.better, better=pair.worse)
+                counted.append(turned if better and not worse else pair)
         removed: set[Document] = set()
-        for document in sorted({pair.worse for pair in counted}):
+        for document in sorted({pair.worse for pair in counted}, key=lambda d: (d.increment, d.doc_id in leaving, d)):
             kept = [pair for pair in counted if pair.worse == document and pair.better not in removed]
             if not kept:
                 continue
@@ -107,6 +112,7 @@ def one_after_another(pairs: Sequence[Pair], dropped: Collection[str] = ()) -> d
                     best.shared,
                     best.united,
                     best.shared / best.united,
+                    "r" if document.doc_id in leaving else None,
                 )
             )
     return rows
@@ -146,17 +152,37 @@ def test_a_document_removed_before_is_nobodys_witness(spark: SparkSession) -> No
     assert {(row.threshold, row.doc_id) for row in run(spark, pairs, first, 1)} == {(0.8, "c"), (0.9, "c")}
 
 
-def test_dropped_documents_are_in_no_graph(spark: SparkSession) -> None:
-    """They remove nobody, are not removed again, and free what they would have removed, in any increment."""
+def test_files_of_repositories_go_where_something_like_them_is_kept(spark: SparkSession) -> None:
+    """They come last in their increment and go for any pair that is kept; what a later one is like, they stay for."""
     pairs = planted(4)
-    dropped = sorted({pair.better.doc_id for pair in pairs})[::4]
-    expected = one_after_another(pairs, dropped)
+    leaving = sorted({pair.better.doc_id for pair in pairs})[::3]
+    expected = one_after_another(pairs, leaving)
     assert expected != one_after_another(pairs)
-    first = run(spark, pairs, [], 0, dropped)
-    second = run(spark, pairs, first, 1, dropped)
+    first = run(spark, pairs, [], 0, leaving)
+    second = run(spark, pairs, first, 1, leaving)
     assert (first, second) == (expected[0], expected[1])
-    landed = spark.createDataFrame(sorted(second), OWN_DDL)
-    assert kept_pairs(landed, inputs(spark, pairs, first, 1, dropped), 1, CONFIG).count() == 0
+    named = {row.doc_id for row in first | second if row.repository == "r"}
+    assert named and named < set(leaving)
+    assert any(row.similarity < row.threshold for row in second)
+    frames = inputs(spark, pairs, first, 1, leaving)
+    assert broken(spark, second, frames, 1) == (0, 0)
+    file = min(row for row in second if row.repository == "r" and row.similarity < row.threshold)
+    kept = kept_pairs(spark.createDataFrame(sorted(second - {file}), OWN_DDL), frames, 1, CONFIG)
+    assert (file.threshold, file.doc_id) in {(row.threshold, row.doc_id) for row in kept.collect()} | {
+        (row.threshold, row.better_doc_id) for row in kept.collect()
+    }
+    bad = [file._replace(repository="other"), file._replace(witness_doc_id="nobody")]
+    assert unjustified(spark.createDataFrame([file, *bad], OWN_DDL), frames, 1, CONFIG).count() == 2
+
+
+def test_what_only_a_removed_repository_has_stays(spark: SparkSession) -> None:
+    """A file that is like nothing, and one that is like a removed document alone, have no counterpart."""
+    a, b, file = (Document(0, place, name, "code") for place, name in enumerate(("a", "b", "file")))
+    late = Document(1, 0, "late", "code")
+    pairs = [Pair(b, a, 95, 100), Pair(file, b, 75, 100), Pair(late, file, 75, 100)]
+    first = run(spark, pairs, [], 0, ["file"])
+    assert {row.doc_id for row in first} == {"b"}
+    assert {(row.doc_id, row.threshold) for row in run(spark, pairs, first, 1, ["file"])} == {("late", 0.7)}
 
 
 def test_the_witness_has_the_highest_fraction_and_then_comes_first(spark: SparkSession) -> None:
@@ -204,7 +230,7 @@ def test_the_first_proof_finds_kept_pairs(spark: SparkSession) -> None:
 
 
 def test_the_second_proof_finds_removals_without_a_kept_witness(spark: SparkSession) -> None:
-    """A witness that was removed itself, one that is no pair, other weights, a dropped one: each is one bad row."""
+    """A witness that was removed itself, one that is no pair, other weights: each is one bad row."""
     pairs = planted(1)
     expected = one_after_another(pairs)
     first, row = expected[0], min(expected[1])
@@ -228,8 +254,6 @@ def test_the_second_proof_finds_removals_without_a_kept_witness(spark: SparkSess
     )
     found = unjustified(spark.createDataFrame([good, *bad], OWN_DDL), inputs(spark, pairs, first, 1), 1, CONFIG)
     assert sorted(tuple(r) for r in found.collect()) == sorted((b.threshold, b.doc_id, b.witness_doc_id) for b in bad)
-    dropped = inputs(spark, pairs, first, 1, [row.witness_doc_id])
-    assert unjustified(spark.createDataFrame([row], OWN_DDL), dropped, 1, CONFIG).count() == 1
 
 
 def test_rows_fit_the_table_and_checks_tell_good_from_bad(spark: SparkSession) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _PAIRS = (
     "increment int, dataset string, repository string, repository_id string, better_dataset string, "
     "better_repository string, better_repository_id string, better_increment int, shared_weight bigint, "
-    "united_weight bigint"
+    "united_weight bigint, containment double"
 )
 WEB = [f"web-{number}" for number in range(6)]
 SCIENCE = [f"sci-{number}" for number in range(6)]
@@ -61,7 +61,7 @@ def inputs(
         worse, better = (one, other) if late[0] else (other, one)
         ids = [identity(name, increment if name in new else 0) for name in (worse, better)]
         since = increment if any(late) else 0
-        rows.append((since, "code", worse, ids[0], "code", better, ids[1], since if all(late) else 0, shared, 100))
+        rows.append((since, "code", worse, ids[0], "code", better, ids[1], since if all(late) else 0, shared, 100, 1.0))
     corpus = Corpus([*FILES, *(File(increment, name, "y.py", name) for name in new)], (), FACTS)
     frames = corpus.inputs(spark, increment)
     named = {(file.repository_id, "code", file.repository) for file in corpus.files}

@@ -19,6 +19,8 @@ FACTS = [
     Fact("original", licence="MIT", stars=5),
     Fact("fork", fork_of="original", licence="MIT", stars=900),
     Fact("starred", stars=100),
+    Fact("fork of fork", fork_of="fork"),
+    Fact("self", fork_of="self"),
     Fact("tool-1.9", version="1.9"),
     Fact("tool-1.10", version="v1.10rc1"),
     Fact("tool@2", licence="MIT"),
@@ -48,7 +50,8 @@ def order(spark: SparkSession, names: Sequence[str], wanted: Preference, dataset
     ("names", "criteria", "expected"),
     [
         (["fork", "original", "unknown"], ("original", "licensed"), [{"original"}, {"unknown"}, {"fork"}]),
-        # Five criteria of two classes make 32: the last of them, the licence, does not fit.
+        (["fork", "fork of fork", "self"], ("original",), [{"self"}, {"fork"}, {"fork of fork"}]),
+        # Known good, original, newest, starred make 24 classes: the stars do not fit, and neither does the licence.
         (["fork", "original", "unknown"], DEFAULT, [{"original", "unknown"}, {"fork"}]),
         (["fork", "original", "good"], ("known_good", "original"), [{"good"}, {"original"}, {"fork"}]),
         (["fork", "original", "starred"], ("starred",), [{"fork", "starred"}, {"original"}]),

@@ -10,6 +10,7 @@ import pytest
 from spark_jobs.dedup.repository_removals import (
     REPOSITORY_REMOVALS,
     RepositoryRemovalsConfig,
+    _counted,
     kept_pairs,
     lost_witnesses,
     unjustified,
@@ -20,7 +21,7 @@ from tests.spark_jobs.dedup.repository_corpus import (
     Corpus,
     Fact,
     File,
-    dropped,
+    leaving,
     removed,
     run,
 )
@@ -58,6 +59,8 @@ FILES = [
     *repository("single-2", "s0"),
     *repository("apart", words("c", *range(6))),
     *repository("merged", words("m", *range(6))),
+    *repository("vendored", words("w", *range(4))),
+    *repository("large", words("w", *range(4)) + " " + words("y", *range(16))),
     *repository("copy-of-fork", words("a", *range(9)) + " fork-only", 1),
     *repository("good-c", words("c", *range(6)), 1),
     *repository("near-merged", words("n", *range(6)), 1),
@@ -120,8 +123,28 @@ def test_later_increments_never_retract(world: dict[str, DataFrame]) -> None:
     assert set(removed(world)) == {*late, "my-flask", "copy-of-b", "lib-1.1"}
 
 
-def test_files_go_with_their_repository_unless_others_need_them(world: dict[str, DataFrame]) -> None:
-    """All files of removed repositories, but those that are the exact witness of a file that does not go with one."""
+def test_containments_are_those_of_brute_force(world: dict[str, DataFrame]) -> None:
+    """Every lesser repository with seven tenths of it in a larger one, where either is new, as an exact fraction."""
+    born = {file.repository_id: file.increment for file in FILES if file.repository}
+    rows = world["repository_containments"].collect()
+    found = {
+        (row.repository_id, row.container_repository_id): Fraction(row.shared_weight, row.total_weight) for row in rows
+    }
+    expected = {
+        pair: share
+        for number in WORLD.increments
+        for pair, share in WORLD.containments(number).items()
+        if max(born[one] for one in pair) == number
+    }
+    assert found == expected and len(rows) == len(found)
+    by_name = {(row.repository, row.container_repository): row for row in rows}
+    vendored = by_name["vendored", "large"]
+    assert vendored.containment == 1 and vendored.similarity < 0.3
+    assert ("large", "vendored") not in by_name and "vendored" not in removed(world)
+
+
+def test_files_leave_with_their_repository_unless_others_need_them(world: dict[str, DataFrame]) -> None:
+    """All files of removed repositories, but those that are the exact witness of a file that does not leave."""
     gone = {(name, increment) for name, (_, increment) in removed(world).items()}
     witnesses = WORLD.witnesses()
     of_removed = {file for file in FILES if (file.repository, file.increment) in gone}
@@ -132,13 +155,13 @@ def test_files_go_with_their_repository_unless_others_need_them(world: dict[str,
         if other not in of_removed and witnesses.get(other.doc_id) == file.doc_id and other.increment == file.increment
     }
     assert needed
-    assert dropped(world) == {file.doc_id for file in of_removed} - needed
+    assert leaving(world) == {file.doc_id for file in of_removed} - needed
 
 
-def test_documents_without_a_repository_are_never_dropped(world: dict[str, DataFrame]) -> None:
+def test_documents_without_a_repository_never_leave(world: dict[str, DataFrame]) -> None:
     """Nor is the file that stands for one."""
     loose = {file.doc_id for file in FILES if file.repository is None}
-    assert not dropped(world) & {*loose, WORLD.witnesses().get(LOOSE.doc_id, LOOSE.doc_id)}
+    assert not leaving(world) & {*loose, WORLD.witnesses().get(LOOSE.doc_id, LOOSE.doc_id)}
 
 
 def test_rows_are_the_same_for_1_2_and_7_partitions(spark: SparkSession, world: dict[str, DataFrame]) -> None:
@@ -157,7 +180,7 @@ def test_a_corpus_without_repositories_has_no_rows(spark: SparkSession) -> None:
 
 
 def test_proofs_find_rows_that_are_wrong(spark: SparkSession, world: dict[str, DataFrame]) -> None:
-    """A removal that is missing, one without a pair, one whose witness was removed before, a witness dropped."""
+    """A removal that is missing, one without a pair, one whose witness was removed before, a witness that leaves."""
     frames = {**WORLD.inputs(spark, 1), **world}
     frames["repository_removals"] = world["repository_removals"].where("increment = 0")
     landed = world["repository_removals"].where("increment = 1")
@@ -181,6 +204,24 @@ def test_proofs_find_rows_that_are_wrong(spark: SparkSession, world: dict[str, D
     tampered = spark.createDataFrame([tuple(by_fork[name] for name in schema.names)], schema)
     assert broken(landed.where("repository <> 'copy-of-fork'").unionByName(tampered)) == (0, 1)
     staying = [(LOOSE.doc_id,), (WORLD.witnesses().get(LOOSE.doc_id, LOOSE.doc_id),)]
-    drops = world["repository_drops"].where("increment = 0").select("doc_id")
-    assert lost_witnesses(drops, frames, 0, config).count() == 0
+    files = world["repository_removal_files"].where("increment = 0").select("doc_id")
+    assert lost_witnesses(files, frames, 0, config).count() == 0
     assert lost_witnesses(spark.createDataFrame(staying[-1:], "doc_id string"), frames, 0, config).count() > 0
+
+
+def test_an_edited_repository_is_no_duplicate_of_its_own_past(spark: SparkSession) -> None:
+    """Pairs of two states of one repository do not count where the latest documents alone do; a fork's does."""
+    pairs = [
+        (1, "code", "lib", "lib-1", "code", "lib", "lib-0"),
+        (1, "code", "fork", "fork-1", "code", "lib", "lib-0"),
+        (1, "other", "lib", "olib-1", "code", "lib", "lib-0"),
+        (1, "all", "lib", "alib-1", "all", "lib", "alib-0"),
+    ]
+    ddl = "increment int, dataset string, repository string, repository_id string, better_dataset string, "
+    frame = spark.createDataFrame(pairs, ddl + "better_repository string, better_repository_id string")
+    names = sorted({name for pair in pairs for name in (pair[3], pair[6])})
+    pieces = spark.createDataFrame(
+        [(1, name, "p") for name in names], "increment int, repository_id string, piece string"
+    )
+    found = _counted(frame, pieces, 1, RepositoryRemovalsConfig(latest=("code",)))
+    assert {row.repository_id for row in found.collect()} == {"fork-1", "olib-1", "alib-1"}

@@ -43,15 +43,12 @@ def test_survivors_are_identical_for_1_2_and_7_partitions(spark: SparkSession) -
         assert by_id(run(spark, REMOVED, partitions, order=-1)) == plain
 
 
-def test_near_duplicates_go_at_the_applied_threshold_and_files_with_their_repository(spark: SparkSession) -> None:
+def test_near_duplicates_go_at_the_applied_threshold(spark: SparkSession) -> None:
     """Each level takes away its own; removals at another threshold say nothing."""
     members = spark.createDataFrame(MEMBERS, "dataset string, shard int, doc_id string, path string")
     exact = spark.createDataFrame([("code", "b")], "dataset string, doc_id string")
     near = spark.createDataFrame([(0.7, "a"), (0.7, "c"), (0.8, "c")], "threshold double, doc_id string")
-    drops = spark.createDataFrame([("d",)], "doc_id string")
     plain = survivors(members, exact, SurvivorsConfig(threshold=0.8), near)
     assert [row.doc_id for row in by_id(plain)] == ["a", "d"]
     lower = survivors(members, exact, SurvivorsConfig(threshold=0.7), near)
     assert [row.doc_id for row in by_id(lower)] == ["d"]
-    whole = survivors(members, exact, SurvivorsConfig(threshold=0.8), near, drops)
-    assert [row.doc_id for row in by_id(whole)] == ["a"]

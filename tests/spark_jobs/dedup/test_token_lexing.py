@@ -13,24 +13,24 @@ from pygments.lexers import get_lexer_by_name
 from pygments.token import Comment, Name, String
 
 from spark_jobs.dedup.language_syntax import SYNTAXES
-from spark_jobs.dedup.lexer_memory import IDENTIFIER, NUMBER, TEXT, Block
+from spark_jobs.dedup.lexer_memory import IDENTIFIER, KEYWORD, MARK, NUMBER, QUOTED, TEXT, Block
 from spark_jobs.dedup.lexers import LEXERS, syntax_tables, word_hash
 from spark_jobs.dedup.token_counting import lex_text
 from spark_jobs.dedup.word_characters import word_tables
 
-MARKS = {IDENTIFIER: "", NUMBER: "#", TEXT: "~"}
+MARKS = {IDENTIFIER: "", NUMBER: "#", TEXT: "~", KEYWORD: "!", MARK: "", QUOTED: ""}
 SITE = Path(sysconfig.get_paths()["purelib"])
 
 
-def tokens_of(text: bytes, lexer: int) -> Block:
+def tokens_of(text: bytes, lexer: int, structure: bool = False) -> Block:
     """Every token of a text in order."""
-    found: Block = lex_text(np.frombuffer(text, np.uint8), lexer, syntax_tables(), word_tables())
+    found: Block = lex_text(np.frombuffer(text, np.uint8), lexer, structure, syntax_tables(), word_tables())
     return found
 
 
-def shown(text: str, language: str) -> str:
-    """Tokens of a text in order: identifiers as they are, numbers with `#`, words of comments and strings with `~`."""
-    data, found = text.encode(), tokens_of(text.encode(), LEXERS.index(language))
+def shown(text: str, language: str, structure: bool = False) -> str:
+    """Tokens of a text in order: numbers with `#`, words of comments and strings with `~`, keywords with `!`."""
+    data, found = text.encode(), tokens_of(text.encode(), LEXERS.index(language), structure)
     spans = zip(found.starts.tolist(), found.ends.tolist(), found.classes.tolist(), strict=True)
     return " ".join(MARKS[kind] + data[start:end].decode() for start, end, kind in spans)
 
@@ -88,6 +88,23 @@ def test_any_beginning_of_a_source_is_lexed_within_its_bytes(language: str, text
     for size in range(len(data)):
         found = tokens_of(data[:size], lexer)
         assert not len(found.ends) or found.ends.max() <= size
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "tokens"),
+    [
+        ("Python", "if a == f'b {c!r}': # d", "!if a = = ' ~b c ! ~r : ~d"),
+        ("JavaScript", "x = a / b + /r/.y({ z: `q` })", "x = a / b + / ~r . y ( { z : ` ~q } )"),
+        ("Java", 'int[] a = {1}; /* b */ s += """t""" + \'c\';', '!int [ ] a = { #1 } ; ~b s + = """ ~t + \' ~c ;'),
+        ("Rust", 'let a: &\'b str = r#"c"#;', '!let a : & b str = r#" ~c ;'),
+        ("C++", 'auto a = R"x(b)x" - L"c";', '!auto a = R"x( ~b - " ~c ;'),
+        ("PHP", '<b>a</b><?php if ($c) { echo "d $e"; } ?> f', '~b ~a ~b !php !if ( $ c ) { !echo " ~d e ; } ~f'),
+        ("prose", "if (a) b;", "~if ~a ~b"),
+    ],
+)
+def test_structure_is_keywords_marks_and_beginnings_of_strings(language: str, text: str, tokens: str) -> None:
+    """Where it is asked for; comments have none, prose neither."""
+    assert shown(text, language, structure=True) == tokens
 
 
 @pytest.mark.parametrize("language", LEXERS[2:])

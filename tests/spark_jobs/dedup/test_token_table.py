@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 
+from spark_jobs.dedup.features import Features, token_rules
 from spark_jobs.dedup.token_counts import count_tokens
 from spark_jobs.dedup.token_table import TokenTable, UnitTable
 from spark_jobs.text.text_columns import utf8_buffer
@@ -36,6 +37,24 @@ def test_counts_are_those_of_counting_words() -> None:
         assert set(rows.column("kind").to_pylist()) == {"prose"}
         assert dict(zip(tokens, rows.column("document_count").to_pylist(), strict=True)) == documents
         assert dict(zip(tokens, rows.column("occurrence_count").to_pylist(), strict=True)) == occurrences
+
+
+def test_what_may_be_spelled_in_many_ways_has_no_spelling() -> None:
+    """Pairs and runs of code: which text comes first would decide it. Rows are the same in any order of the texts."""
+    code = ["def f(x, y=1): return x + y * 2", "def g(a, b=3): return a + b * 4"]
+    prose = ["New York", "new-york"]
+    for kind, texts, features in (("code", code, Features()), ("prose", prose, Features(prose="word_pairs"))):
+        found = []
+        for order in (texts, texts[::-1]):
+            column, table = pa.array(order), TokenTable()
+            counted = count_tokens(column, *token_rules([kind] * 2, ["Python"] * 2, features))
+            table.add(counted, np.zeros(2, np.uint8), np.frombuffer(utf8_buffer(column)[1], np.uint8))
+            rows = table.rows([kind]).to_pylist()
+            found.append(sorted(rows, key=lambda row: int(row["token_hash"])))
+        assert found[0] == found[1]
+        shared = [row for row in found[0] if row["document_count"] == 2 and row["token"] is None]
+        assert shared
+        assert {row["token"] for row in found[0]} - {None} == (set("fgxyab1234") if kind == "code" else set())
 
 
 def test_spellings_are_lower_case_one_character_for_one() -> None:

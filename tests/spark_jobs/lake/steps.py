@@ -73,9 +73,9 @@ class FactorConfig(BaseModel):
     factor: int = Field(2, description="factor")
 
 
-def _discover(config: FolderConfig, known: pa.Table) -> pa.Table | None:
+def _discover(config: FolderConfig, known: pa.Table, reread: bool) -> pa.Table | None:
     """New files of the folder."""
-    seen = set(known["location"].to_pylist())
+    seen = set() if reread else set(known["location"].to_pylist())
     files = sorted(str(file) for file in Path(config.folder).glob("*.txt"))
     fresh = [file for file in files if file not in seen]
     if not fresh:

@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.exceptions import AuditError, InputError, StepRunError, TableMismatchError
+from spark_jobs.lake.binding import Binding
 from spark_jobs.lake.catalogue import GENERATION_PROPERTY
-from spark_jobs.lake.digest import digest
+from spark_jobs.lake.digest import DataVersion, digest
+from spark_jobs.lake.increments import increments
 from spark_jobs.lake.ledger import LEDGER
 from spark_jobs.lake.materialize import Lake, materialize
+from spark_jobs.lake.refreeze import refreeze
 from tests.conftest import LakeAt
 from tests.spark_jobs.lake.steps import (
     FactorConfig,
@@ -97,6 +100,53 @@ def test_frozen_is_computed_once(lake: Lake, folder: Path) -> None:
     materialize(lake, bind(numbers, FolderConfig(folder=str(folder))))
     assert one(materialize(lake, bind(frozen, FactorConfig(factor=7)))).computed == ()
     assert rows(lake, "demo.frozen", "n") == [(8,)]
+
+
+def test_frozen_follows_the_increment_that_it_was_computed_from(lake: Lake, folder: Path) -> None:
+    """Increment 0 of its input computed anew makes it again, under the settings of now; more increments do not."""
+    after = bind(frozen, numbers="demo.doubles")
+    materialize(lake, bind(doubles))
+    assert one(materialize(lake, after)).computed == ("0",)
+    outcome = one(materialize(lake, bind(frozen, FactorConfig(factor=7), numbers="demo.doubles")))
+    assert (outcome.computed, outcome.note) == (
+        (),
+        "frozen with factor 2 (declared: 7); to compute it anew: headrace corpus refreeze demo",
+    )
+    materialize(lake, bind(doubles, FactorConfig(factor=3)))
+    assert one(materialize(lake, bind(frozen, FactorConfig(factor=7), numbers="demo.doubles"))).computed == ("0",)
+    assert rows(lake, "demo.frozen", "n") == [(28,)]
+
+
+def test_a_refrozen_corpus_is_one_that_took_all_increments_in_at_once(lake: Lake, folder: Path) -> None:
+    """Its tables equal, digest for digest, those of another corpus made now; later increments go on from there."""
+
+    def run(corpus: str) -> dict[str, dict[int, DataVersion]]:
+        numbers = (f"{corpus}.doubles",)
+        for made, inputs in (
+            (increments, {"arrivals": ("demo.arrivals",)}),
+            (doubles, {"numbers": ("demo.numbers",)}),
+            (frozen, {"numbers": numbers[0]}),
+            (ranked, {"numbers": numbers[0]}),
+        ):
+            materialize(lake, Binding(made, corpus, inputs, made.config(), clock=f"{corpus}.increments"))
+        names = ("increments", "doubles", "frozen", "ranked")
+        found = {name: lake.ledger.increments(f"{corpus}.{name}") for name in names}
+        return {name: {n: row.data_version for n, row in places.items()} for name, places in found.items()}
+
+    for name, values in (("b.txt", [50, 51]), ("c.txt", [70])):
+        run("grown")
+        land(folder, name, values)
+        materialize(lake, bind(numbers, FolderConfig(folder=str(folder))))
+    grown = run("grown")
+    assert [len(places) for places in grown.values()] == [3, 3, 1, 3]
+    generation = lake.catalogue.load_table("grown.ranked").properties[GENERATION_PROPERTY]
+    assert set(refreeze(lake, "grown")) == {f"grown.{name}" for name in grown}
+    with pytest.raises(InputError, match="begins a new generation; run `headrace run grown`"):
+        materialize(lake, Binding(ranked, "grown", {"numbers": "grown.doubles"}, FactorConfig(), "grown.increments"))
+    assert run("grown") == run("new")
+    assert rows(lake, "grown.frozen", "n") == [(14,)]
+    assert len(rows(lake, "grown.ranked", "ordinal")) == 7
+    assert lake.catalogue.load_table("grown.ranked").properties[GENERATION_PROPERTY] != generation
 
 
 def test_ordinals_continue_and_a_rebuild_is_a_new_generation(lake: Lake, folder: Path) -> None:

@@ -19,6 +19,7 @@ from spark_jobs.packing.byte_pairs import (
     Encoder,
     can_cut_at_lines,
     cut_at_lines,
+    cut_before_spaces,
     read_facts,
     train_byte_pairs,
 )
@@ -114,6 +115,29 @@ def test_pieces_join_to_the_text_and_end_in_line_feeds(text: str, target: int) -
         assert piece[-1] == "\n"
         assert not piece[-2].isspace()
         assert not following[0].isspace()
+
+
+@given(st.text(st.sampled_from("ab'sé1 中,\n\t\r\u00a0\x1c\u3000"), max_size=80), st.integers(1, 12))
+def test_words_of_pieces_cut_before_spaces_are_those_of_the_text(text: str, most: int) -> None:
+    """No piece is too long, and words differ only at the end of a piece that had no place to cut, where one is two."""
+    words = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    pieces = list(cut_before_spaces(text, most))
+    assert "".join(pieces) == text and all(len(piece) <= most for piece in pieces)
+    place, safe = 0, []
+    for piece, following in itertools.pairwise([*pieces, ""]):
+        place += len(piece)
+        if following[:1] in " \t\n\r" and not piece[-1:].isspace():
+            safe.append(place)
+    ends = {end for _, (_, end) in words.pre_tokenize_str(text)}
+    assert not [place for place in safe if place < len(text) and place not in ends]
+
+
+def test_training_on_pieces_gives_the_file_of_the_whole_text() -> None:
+    """Where there is white space to cut before, pieces and the whole make the same tokenizer."""
+    whole = "\n".join(SOURCES[:10])
+    pieces = list(cut_before_spaces(whole, 500))
+    assert len(pieces) > 50
+    assert train_byte_pairs(pieces, 400, 2) == train_byte_pairs([whole], 400, 2)
 
 
 def test_real_sources_are_cut_into_many_pieces_with_equal_ids(trained: str) -> None:

@@ -26,8 +26,9 @@ from spark_jobs.lake.ledger import Ledger
 from spark_jobs.lake.maintenance import expire
 from spark_jobs.lake.materialize import Lake, materialize
 from spark_jobs.lake.tables import Table
-from spark_jobs.packing.excise import excise, successors
+from spark_jobs.packing.excise import excise
 from spark_jobs.packing.excision import excise_windows
+from spark_jobs.packing.generations import successors
 from spark_jobs.packing.ordinals import find_windows, ordinal_runs
 from spark_jobs.packing.packed import packed_step
 from spark_jobs.packing.packed_config import PackedConfig
@@ -259,6 +260,113 @@ def _without(own: dict[str, list[int]], *doc_ids: str) -> dict[str, list[int]]:
     return {doc_id: ids for doc_id, ids in own.items() if doc_id not in doc_ids}
 
 
+class Killed(BaseException):
+    """Stands for `kill -9`: no handler of errors sees it."""
+
+
+class Killer:
+    """Lets so many commits of the catalogue happen, then kills."""
+
+    def __init__(self, catalogue: Catalog, commits: int) -> None:
+        self._commit, self._left = catalogue.commit_table, commits
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Commit, or die."""
+        self._left -= 1
+        if self._left < 0:
+            raise Killed
+        return self._commit(*args, **kwargs)
+
+
+def served(catalogue: Catalog, blend_id: str, rows: int) -> dict[int, list[tuple[str, bytes]]]:
+    """What a blend's readers get now: by ordinal, each segment's document and tokens."""
+    found: dict[int, list[tuple[str, bytes]]] = {}
+    for batch in Blender(catalogue).open(blend_id).read(0, rows):
+        segment = 0
+        for row in range(batch.rows):
+            parts = found.setdefault(int(batch.ordinals[row]), [])
+            for _ in range(int(batch.segment_counts[row])):
+                start, count = int(batch.window_starts[segment]), int(batch.segment_token_counts[segment])
+                parts.append((batch.doc_ids[segment], batch.input_ids[row, start : start + count].tobytes()))
+                segment += 1
+    return found
+
+
+def test_no_generation_serves_an_excised_document(
+    lake_at: LakeAt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a repack each generation has its own successor: blends of both go on, without the document, row by row.
+
+    Killed before any of its commits, the next call ends what is left, and nothing is computed again.
+    """
+    lake = lake_at(tmp_path / "lake")
+    catalogue = lake.catalogue
+    blends: dict[str, int] = {}
+
+    def blend() -> None:
+        made = Blender(catalogue).create(BlendSpec((SourceSpec(TABLE),), seed=1))
+        blends[made.blend_id] = made.sources[0].rows or 0
+
+    pack(lake, tmp_path, seed=1, increment=0)
+    blend()
+    pack(lake, tmp_path, seed=2, increment=1)
+    blend()
+    old_files = files(catalogue)
+    for increment in (0, 1):
+        pack(lake, tmp_path, seed=increment + 1, increment=increment, version=5)
+    blend()
+    before = {blend_id: served(catalogue, blend_id, count) for blend_id, count in blends.items()}
+    names = sorted({doc_id for parts in before[next(iter(blends))].values() for doc_id, _ in parts})
+    gone, second = names[0], names[1]
+    old_tags = set(catalogue.load_table(TABLE).refs())
+
+    for commits in range(6):
+        with monkeypatch.context() as patch, contextlib.suppress(Killed):
+            patch.setattr(catalogue, "commit_table", Killer(catalogue, commits))
+            excise(lake, TABLE, [gone])
+    assert catalogue.load_table(TABLE).properties[blender.EXCISED] in ("0", "1")
+    excise(lake, TABLE, [gone])
+    assert catalogue.load_table(TABLE).properties[blender.EXCISED] == "1", "a document counts once"
+    for blend_id, count in blends.items():
+        expected = {o: [part for part in parts if part[0] != gone] for o, parts in before[blend_id].items()}
+        assert served(catalogue, blend_id, count) == expected != before[blend_id]
+    head = catalogue.load_table(TABLE).current_snapshot()
+    for increment in (0, 1):
+        pack(lake, tmp_path, seed=increment + 1, increment=increment, version=5)
+    assert catalogue.load_table(TABLE).current_snapshot() == head
+
+    done = excise(lake, TABLE, [second, gone])
+    assert done.doc_ids == (second,)
+    assert [len(one.ordinals) > 0 for one in done.earlier] == [True], "one successor stands for both of the older ones"
+    assert done.earlier[0].generation != catalogue.load_table(TABLE).properties["headrace.generation"]
+    assert len(done.tags_moved) == 3
+    assert done.left == ()
+    assert expire(lake.session(), catalogue, TABLE, _later()) > 0
+    assert not old_files <= _all_files(tmp_path / "lake"), "nothing pins the old files any more"
+    for blend_id, count in blends.items():
+        expected = {
+            o: [part for part in parts if part[0] not in (gone, second)] for o, parts in before[blend_id].items()
+        }
+        assert served(catalogue, blend_id, count) == expected
+    table = catalogue.load_table(TABLE)
+    assert old_tags == set(table.refs())
+    table.manage_snapshots().create_branch(int(done.new_snapshot_id or 0), "work").commit()
+    third = excise(lake, TABLE, [names[2]])
+    assert len(third.left) == 1 and "branch work still has them" in third.left[0]
+
+    third_generation = catalogue.load_table(TABLE).properties["headrace.generation"]
+    lake.ledger.forget([TABLE])  # as refreeze does
+    assert excise(lake, TABLE, [names[3]]).doc_ids == (names[3],)
+    for increment in (0, 1):
+        pack(lake, tmp_path, seed=increment + 1, increment=increment, version=5)
+    assert sorted(lake.ledger.increments(TABLE)) == [0, 1]
+    assert catalogue.load_table(TABLE).properties["headrace.generation"] != third_generation
+    for blend_id, count in blends.items():
+        assert not {doc_id for parts in served(catalogue, blend_id, count).values() for doc_id, _ in parts} & set(
+            names[:4]
+        )
+
+
 def test_excisions_are_listed_once(lake_at: LakeAt, tmp_path: Path) -> None:
     """For one table or for all; what is out of all is not listed again for one."""
     catalogue = lake_at(tmp_path / "lake").catalogue
@@ -279,51 +387,6 @@ def _later() -> Any:
 
 def _all_files(root: Path) -> set[str]:
     return {f"file://{path}" for path in root.rglob("*.parquet")} | {str(path) for path in root.rglob("*.parquet")}
-
-
-class Killed(BaseException):
-    """Stands for `kill -9`: no handler of errors sees it."""
-
-
-class Killer:
-    """Lets so many commits of the catalogue happen, then kills."""
-
-    def __init__(self, catalogue: Catalog, commits: int) -> None:
-        self._commit, self._left = catalogue.commit_table, commits
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Commit, or die."""
-        self._left -= 1
-        if self._left < 0:
-            raise Killed
-        return self._commit(*args, **kwargs)
-
-
-def test_a_kill_leaves_the_table_as_it_was_or_excised(
-    lake_at: LakeAt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Killed before any of its commits, the next call ends what is left, and nothing is computed again."""
-    lake = lake_at(tmp_path / "lake")
-    pack(lake, tmp_path, seed=1, increment=0)
-    before = rows(lake.catalogue)
-    gone = before[0]["segments"][0]["doc_id"]
-
-    def there(now: Rows) -> bool:
-        return any(s["doc_id"] == gone for row in now.values() for s in row["segments"])
-
-    for commits in range(4):
-        with monkeypatch.context() as patch, contextlib.suppress(Killed):
-            patch.setattr(lake.catalogue, "commit_table", Killer(lake.catalogue, commits))
-            excise(lake, TABLE, [gone])
-        now = rows(lake.catalogue)
-        assert now == before or not there(now)
-        if now != before:
-            break
-    excise(lake, TABLE, [gone])
-    after = rows(lake.catalogue)
-    assert sorted(after) == sorted(before) and not there(after)
-    pack(lake, tmp_path, seed=1, increment=0)
-    assert rows(lake.catalogue) == after
 
 
 def test_tables_that_are_not_packed_are_refused(lake_at: LakeAt, tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +21,22 @@ from spark_jobs.packing.tokenizer import TOKENIZER, TOKENIZER_CERTIFICATE, Token
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+TRAIN_ON_ONE = """
+import random, resource, sys
+import pyarrow as pa
+from spark_jobs.packing import tokenizer
+draw = random.Random(1)
+words = ["".join(draw.choices("etaoinsh", k=draw.randint(2, 9))) for _ in range(20_000)]
+part = " ".join(draw.choices(words, k=200_000))
+text = " ".join([part] * (int(sys.argv[1]) * 1_000_000 // len(part) + 1))
+batch = pa.record_batch({"content": [text]})
+del text
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+config = tokenizer.TokenizerConfig(sample_bytes=4 << 20, vocabulary_size=1000)
+next(tokenizer._train([batch], config))
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
+"""
+"""Prints by how many megabytes training on one document of so many megabytes raised the peak of a process."""
 WORDS = ("def", "return", "import", "class", "self", "value", "index", "for", "in", "while", "if", "else", "raise")
 
 
@@ -73,12 +91,30 @@ def test_all_survivors_are_trained_on_where_they_fit(spark: SparkSession) -> Non
 
 
 def test_sample_is_cut_at_its_size() -> None:
-    """Documents are taken while they fit; the first one always, however large."""
+    """Documents are taken while they fit; of the first one, as much as fits."""
     batch = pa.RecordBatch.from_pydict({"content": ["aaaa", "éé", "c", "d"]})
     sample = tokenizer_module._sample
     assert list(sample([batch], 8)) == ["aaaa", "éé"]
-    assert list(sample([batch], 2)) == ["aaaa"]
+    assert list(sample([batch], 2)) == ["aa"]
     assert list(sample([batch, batch], 100)) == ["aaaa", "éé", "c", "d"] * 2
+
+
+def test_a_long_document_is_trained_on_in_pieces_within_the_sample() -> None:
+    """Memory follows `sample_bytes`: no text is longer than a piece, and all together are no more than the sample."""
+    text = "some words é\n" * 100_000
+    batch = pa.RecordBatch.from_pydict({"content": [text, "next"]})
+    for sample_bytes in (200_000, 10_000_000):
+        pieces = list(tokenizer_module._sample([batch], sample_bytes))
+        assert max(map(len, pieces)) <= 65_536
+        assert sum(len(piece.encode()) for piece in pieces) <= sample_bytes
+        assert (text + "next").startswith("".join(pieces))
+    assert "".join(pieces) == text + "next"
+
+
+def test_memory_of_training_does_not_follow_the_longest_document() -> None:
+    """One document of 20 MB, far above `sample_bytes`: whole, it took 1.6 GB on top of what the process has."""
+    run = subprocess.run([sys.executable, "-c", TRAIN_ON_ONE, "20"], capture_output=True, text=True, check=True)
+    assert int(run.stdout) < 300
 
 
 def test_a_given_file_is_taken_as_it_is(spark: SparkSession, tmp_path: Path) -> None:

@@ -18,12 +18,15 @@ ARRIVAL_ROWS = pa.schema(
     [
         ("increment", pa.int32()),
         ("location", pa.string()),
+        ("repository", pa.string()),
+        ("path", pa.string()),
         ("content_sha256", pa.string()),
         ("byte_count", pa.int64()),
         ("modified", pa.timestamp("us", "UTC")),
         ("status", pa.string()),
         ("reason", pa.string()),
         ("detail", pa.string()),
+        ("doc_id", pa.string()),
     ]
 )
 
@@ -46,10 +49,10 @@ class Landing:
         documents: list[Row] = []
         arrivals: list[Row] = []
         for file in listing.to_pylist():
-            if file["unchanged"]:
-                arrivals.append({**file, "status": "unchanged"})
+            if file["unchanged"] or file["gone"]:
+                arrivals.append({**file, "status": "gone" if file["gone"] else "unchanged"})
                 continue
-            *records, arrival = read_file(file, rules)
+            *records, arrival = (row for row in read_file(file, rules) if not row.get("facts"))
             new = [row for row in records if row["doc_id"] and row["doc_id"] not in known]
             if arrival["status"] == "landed" and not new:
                 arrival = {**arrival, "status": "unchanged"}

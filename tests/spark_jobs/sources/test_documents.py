@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -49,14 +50,36 @@ def partitions(spark: SparkSession) -> Iterator[Callable[[int], None]]:
     spark.conf.set("spark.sql.shuffle.partitions", before)
 
 
-def land(spark: SparkSession, config: DocumentsConfig, listing: pa.Table, earlier: Rows = ()) -> dict[str, Rows]:  # type: ignore[assignment]
+KNOWN = "doc_id string, repository string, path string, increment int"
+EVENTS = f"{KNOWN}, status string"
+
+
+def land(
+    spark: SparkSession,
+    config: DocumentsConfig,
+    listing: pa.Table,
+    earlier: Rows = (),
+    arrived: Rows = (),  # type: ignore[assignment]
+) -> dict[str, Rows]:
     """Rows of the three tables, sorted, as the step gives them; the persisted pass is released."""
-    known = spark.createDataFrame([(row["doc_id"], 0) for row in earlier], "doc_id string, increment int")
-    output: Output = module.documents(spark.createDataFrame(listing), known, config)
+    known = [(row["doc_id"], row["repository"], row["path"], row.get("increment", 0)) for row in earlier]
+    events = [tuple(row[name] for name in ("doc_id", "repository", "path", "increment", "status")) for row in arrived]
+    output: Output = module.documents(
+        spark.createDataFrame(listing),
+        spark.createDataFrame(known, KNOWN),
+        spark.createDataFrame(events, EVENTS),
+        len(earlier),
+        config,
+    )
     rows = {name: sorted((row.asDict() for row in frame.collect()), key=repr) for name, frame in output.frames.items()}
     for frame in output.persisted:
         frame.unpersist()
     return rows
+
+
+def nothing(spark: SparkSession) -> tuple[DataFrame, DataFrame, int]:
+    """Documents, arrivals and number of the first increment."""
+    return spark.createDataFrame([], KNOWN), spark.createDataFrame([], EVENTS), 0
 
 
 def test_columns_and_types_are_those_declared(
@@ -67,8 +90,7 @@ def test_columns_and_types_are_those_declared(
 
     (data / "a.txt").write_text("a")
     listing = discover(files_config(), empty_arrivals)
-    known = spark.createDataFrame([], "doc_id string, increment int")
-    output = module.documents(spark.createDataFrame(listing), known, files_config())
+    output = module.documents(spark.createDataFrame(listing), *nothing(spark), files_config())
     for table in (DOCUMENTS, REPOSITORIES, ARRIVALS):
         frame: DataFrame = output.frames[table.name]
         declared = schema_to_pyarrow(table.schema(), include_field_ids=False)
@@ -171,13 +193,75 @@ def test_real_distributions_land_with_their_facts(spark: SparkSession, empty_arr
     assert prose["attrs.dist-info/METADATA#description"]["media_type"] == "text/markdown"
 
 
+def test_facts_about_repositories_come_with_their_increment(
+    spark: SparkSession, tmp_path: Path, empty_arrivals: pa.Table
+) -> None:
+    """Of columns, of files, of directories; what changes later is a new row then, bad lines are rejections."""
+    lines: Rows = [
+        {"t": "one", "repo": "redis", "parent": None, "n": 5},
+        {"t": "two", "repo": "valkey", "parent": "redis", "n": None},
+        {"t": "three", "repo": "valkey", "parent": "redis", "n": "24"},
+        {"t": "alone", "repo": None, "parent": "x", "n": 1},
+    ]
+    records = tmp_path / "records"
+    records.mkdir()
+    pq.write_table(pa.Table.from_pylist([{**line, "n": str(line["n"] or "")} for line in lines]), records / "a.parquet")
+    (records / "b.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    columns = {"fork_of": "parent", "stars": "n"}
+    source: dict[str, Any] = {"kind": "files", "path": str(records), "text_column": "t", "repository_column": "repo"}
+    config = DocumentsConfig.model_validate({"dataset": "notes", "source": {**source, "fact_columns": columns}})
+    rows = land(spark, config, discover(config, empty_arrivals))["repositories"]
+    assert {row["repository"]: (row["fork_of"], row["metadata"].get("stars")) for row in rows} == {
+        "redis": (None, "5"),
+        "valkey": ("redis", "24"),
+    }
+
+    trees = tmp_path / "trees"
+    for name in ("bolt", "bbolt"):
+        (trees / name).mkdir(parents=True)
+        (trees / name / "db.go").write_text(f"package {name}")
+    (trees / "bolt" / "pyproject.toml").write_text('[project]\nversion = "1.0"\n')
+    facts = trees / "repositories.jsonl"
+    facts.write_text('{"repository": "bbolt", "fork_of": "bolt"}\n{"repository": "bolt", "stars": 14000}\n{broken\n')
+    source = {"kind": "python_code", "directories": [f"{trees}/*"]}
+    config = DocumentsConfig.model_validate({"dataset": "code", "source": source})
+    first = land(spark, config, discover(config, empty_arrivals))
+    assert [(row["repository"], row["fork_of"], row["version"], row["metadata"]) for row in first["repositories"]] == [
+        ("bbolt", "bolt", None, {}),
+        ("bolt", None, "1.0", {"stars": "14000"}),
+    ]
+    statuses = {row["location"].rpartition("/")[2]: (row["status"], row["reason"]) for row in first["arrivals"]}
+    assert statuses["repositories.jsonl"] == ("landed", None)
+    assert statuses["repositories.jsonl#line:3"] == ("rejected", "bad_record")
+
+    arrived = pa.Table.from_pylist([{**row, "increment": 0} for row in first["arrivals"]])
+    (trees / "bbolt" / "new.go").write_text("package fresh")
+    second = land(spark, config, discover(config, arrived), first["documents"])
+    assert [(row["repository"], row["fork_of"]) for row in second["repositories"]] == [("bbolt", "bolt")]
+    assert {row["location"].rpartition("/")[2]: row["status"] for row in second["arrivals"]} == {
+        "new.go": "landed",
+        "db.go": "unchanged",
+        "pyproject.toml": "unchanged",
+        "repositories.jsonl": "unchanged",
+    }
+
+    arrived = pa.Table.from_pylist([{**row, "increment": 1} for row in second["arrivals"]])
+    facts.write_text('{"repository": "bolt", "stars": 14001}\n')
+    third = land(spark, config, discover(config, arrived), first["documents"] + second["documents"])
+    assert third["documents"] == []
+    assert {row["repository"]: (row["fork_of"], row["metadata"].get("stars")) for row in third["repositories"]} == {
+        "bbolt": (None, None),
+        "bolt": (None, "14001"),
+    }
+
+
 def test_files_are_read_once(spark: SparkSession, files_config: Configs, data: Path, empty_arrivals: pa.Table) -> None:
     """Once the pass is persisted, all three tables are made without the files."""
     small_tree(data)
     config = files_config(text_column="body")
     output = module.documents(
         spark.createDataFrame(discover(config, empty_arrivals)),
-        spark.createDataFrame([], "doc_id string, increment int"),
+        *nothing(spark),
         config,
     )
     count = output.frames["documents"].count()
@@ -197,8 +281,7 @@ def test_tables_have_no_row_that_breaks_their_checks(
 
     small_tree(data)
     config = files_config(text_column="body", id_column="id")
-    known = spark.createDataFrame([], "doc_id string, increment int")
-    output = module.documents(spark.createDataFrame(discover(config, empty_arrivals)), known, config)
+    output = module.documents(spark.createDataFrame(discover(config, empty_arrivals)), *nothing(spark), config)
     for table in (DOCUMENTS, REPOSITORIES, ARRIVALS):
         predicates = {check.name: check.predicate for check in table.checks}
         predicates |= {column.name: f"{column.name} IS NOT NULL" for column in table.columns if column.required}
@@ -209,3 +292,52 @@ def test_tables_have_no_row_that_breaks_their_checks(
     assert len(set(ids)) == len(ids) > 50
     for frame in output.persisted:
         frame.unpersist()
+
+
+def test_documents_that_return_or_go_are_told_once_and_not_landed_again(
+    spark: SparkSession, files_config: Configs, data: Path, empty_arrivals: pa.Table
+) -> None:
+    """Files and records that change back, vanish, and are there again: what landed, and every other event."""
+    config = files_config(text_column="body", id_column="id")
+    documents: Rows = []
+    arrived: Rows = []
+
+    def read(increment: int, files: dict[str, str], *deleted: str) -> tuple[list[str], dict[str, str]]:
+        """The next increment: paths that landed, and status by path of whatever returned or is gone."""
+        for name, text in files.items():
+            (data / name).write_text(text)
+            os.utime(data / name, (1000 + increment, 1000 + increment))
+        for name in deleted:
+            (data / name).unlink()
+        schema = empty_arrivals.schema
+        listing = discover(config, pa.Table.from_pylist(arrived, schema) if arrived else empty_arrivals)
+        assert listing is not None
+        made = land(spark, config, listing, documents, arrived)
+        documents.extend({**row, "increment": increment} for row in made["documents"])
+        arrived.extend({**row, "increment": increment} for row in made["arrivals"])
+        told = {row["path"]: row["status"] for row in made["arrivals"] if row["doc_id"]}
+        assert len(told) == sum(row["doc_id"] is not None for row in made["arrivals"])
+        return sorted(row["path"] for row in made["documents"]), told
+
+    def records(**values: str) -> str:
+        return "".join(f'{{"id": "{name}", "body": "{text}"}}\n' for name, text in values.items())
+
+    read(0, {"f.txt": "A", "g.txt": "G", "h.txt": "H", "r.jsonl": records(x="1", y="1"), "s.jsonl": records(z="1")})
+    assert read(1, {"f.txt": "B", "r.jsonl": records(x="2")}, "g.txt", "s.jsonl") == (
+        ["f.txt", "r.jsonl#x"],
+        {"g.txt": "gone", "r.jsonl#y": "gone", "s.jsonl#z": "gone"},
+    )
+    assert read(2, {"f.txt": "A", "g.txt": "G", "h.txt": "H", "r.jsonl": records(x="1", y="1")}) == (
+        [],
+        {"f.txt": "returned", "g.txt": "returned", "r.jsonl#x": "returned", "r.jsonl#y": "returned"},
+    )
+    last = [row for row in arrived if row["increment"] == 2]
+    assert {row["path"]: row["status"] for row in last if row["path"] in ("h.txt", "r.jsonl")} == {
+        "h.txt": "unchanged",
+        "r.jsonl": "returned",
+    }
+    assert read(3, {"f.txt": "B", "r.jsonl": records(x="1", y="3") + "{broken\n"}) == (
+        ["r.jsonl#y"],
+        {"f.txt": "returned"},
+    )
+    assert len({row["doc_id"] for row in documents}) == len(documents)

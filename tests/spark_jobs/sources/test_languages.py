@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_jobs.sources.languages import Language, language_of
+from spark_jobs.sources.languages import Language, is_manifest, language_of
 
 
 @pytest.mark.parametrize(
@@ -17,6 +17,11 @@ from spark_jobs.sources.languages import Language, language_of
         ("Makefile", Language("code", "Makefile", "text/x-makefile")),
         ("a/CMakeLists.txt", Language("code", "CMake", "text/x-cmake")),
         ("x.html", Language("markup", "HTML", "text/html")),
+        ("go.mod", Language("data", "Go Module", "text/x-go.mod")),
+        ("a/go.work", Language("data", "Go Workspace", "text/x-go.work")),
+        ("build.gradle", Language("data", "Gradle", "text/x-gradle")),
+        ("x.cts", Language("code", "TypeScript", "text/x-typescript")),
+        ("guide.mdx", Language("prose", None, "text/markdown")),
         ("x.json", Language("data", "JSON", "application/json")),
         ("README.md", Language("prose", None, "text/markdown")),
         ("CHANGES.rst", Language("prose", None, "text/x-rst")),
@@ -30,3 +35,15 @@ from spark_jobs.sources.languages import Language, language_of
 def test_language_follows_the_name(path: str, language: Language | None) -> None:
     """By whole name first, then by extension in any case of letters; a directory's name says nothing."""
     assert language_of(path) == language
+
+
+@pytest.mark.parametrize(
+    "path",
+    """go.mod go.work Cargo.toml package.json tsconfig.json tsconfig.base.json jsconfig.json pom.xml build.gradle
+    build.gradle.kts settings.gradle settings.gradle.kts pyproject.toml setup.cfg compile_commands.json""".split(),  # noqa: SIM905
+)
+def test_manifests_are_known_by_name_and_land(path: str) -> None:
+    """In any directory, and as the id of a record; every one has a kind, so it is read."""
+    assert is_manifest(path) and is_manifest(f"a/b/{path}") and is_manifest(f"part-0.jsonl#{path}")
+    assert not is_manifest(f"{path}.txt") and not is_manifest(f"my-{path}")
+    assert language_of(path) is not None

@@ -16,7 +16,9 @@ from pydantic import ValidationError
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.sources.documents import DocumentsConfig, discover
-from spark_jobs.sources.listing import LISTING
+from spark_jobs.sources.file_trees import FoundFile
+from spark_jobs.sources.listing import LISTING, _gone_rows, _Listed
+from spark_jobs.sources.refusals import Reason, Refusal
 
 Configs = Callable[..., DocumentsConfig]
 
@@ -67,6 +69,7 @@ def test_second_discovery_lands_only_what_is_new_or_changed(files_config: Config
     assert sorted(row["path"] for row in documents) == ["added.txt", "edited.txt"]
     assert statuses(arrivals, data) == {
         "added.txt": "landed",
+        "deleted.txt": "gone",
         "edited.txt": "landed",
         "kept.txt": "unchanged",
         "touched.txt": "unchanged",
@@ -74,7 +77,7 @@ def test_second_discovery_lands_only_what_is_new_or_changed(files_config: Config
     assert landing.land(config) is None
     (data / "deleted.txt").write_text("deleted.txt")
     documents, arrivals = landing.land(config)
-    assert documents == [] and statuses(arrivals, data)["deleted.txt"] == "unchanged"
+    assert documents == [] and statuses(arrivals, data)["deleted.txt"] == "unchanged"  # `returned`, once joined
     assert landing.land(config) is None
 
 
@@ -239,9 +242,65 @@ def test_ten_thousand_files_are_listed_in_two_seconds(files_config: Configs, dat
     started = time.process_time()
     listing = discover(config, pa.table({"increment": pa.array([], pa.int32())}))
     assert listing is not None and listing.num_rows == 10_000
-    rows = [{**row, "status": "landed", "increment": 0} for row in listing.to_pylist()]
+    rows = [{**row, "status": "landed", "increment": 0, "doc_id": None} for row in listing.to_pylist()]
     arrivals = pa.Table.from_pylist(rows)
     between = time.process_time()
     assert discover(config, arrivals) is None
     assert between - started < 2 and time.process_time() - between < 2
     shutil.rmtree(data)
+
+
+def test_a_file_that_is_gone_makes_an_increment_of_its_own(files_config: Configs, data: Path, landing: Any) -> None:
+    """The only change there is; told once, with what the file was, and the file counts as new when it is back."""
+    for name in ("a.txt", "b.txt"):
+        (data / name).write_text(name)
+        os.utime(data / name, (1000, 1000))
+    landing.land(files_config())
+    (data / "a.txt").unlink()
+    documents, arrivals = landing.land(files_config())
+    assert documents == [] and statuses(arrivals, data) == {"a.txt": "gone", "b.txt": "unchanged"}
+    (gone,) = (row for row in arrivals if row["status"] == "gone")
+    assert (gone["path"], gone["byte_count"], gone["content_sha256"] is None) == ("a.txt", 5, False)
+    assert landing.land(files_config()) is None
+    (data / "a.txt").write_text("a.txt")
+    os.utime(data / "a.txt", (1000, 1000))
+    listing = discover(files_config(), pa.Table.from_pylist(landing.arrivals))
+    assert listing is not None and listing["unchanged"].to_pylist() == [False, True]
+
+
+def test_what_cannot_be_listed_is_not_gone(files_config: Configs, data: Path, landing: Any, tmp_path: Path) -> None:
+    """Not below a directory that may not be read, nor in a source that is empty or not there."""
+    (data / "below").mkdir()
+    for name in ("a.txt", "below/b.txt"):
+        (data / name).write_text(name)
+    landing.land(files_config())
+    (data / "below").rename(tmp_path / "aside")
+    # No permission can hide a directory from root, a loop of links can.
+    (data / "below").symlink_to("below")
+    listed = [row for row in landing.arrivals if row["path"] == "below/b.txt"]
+    hidden = FoundFile(str(data / "below"), "below/", None, None, Refusal(Reason.UNREADABLE, "no"))
+    assert _gone_rows([_Listed(hidden, "below/", None, None)], {row["location"]: row for row in listed}) == []
+    (data / "below").unlink()
+    (data / "a.txt").unlink()
+    arrivals = pa.Table.from_pylist(landing.arrivals)
+    with pytest.raises(InputError, match=r"the source holds no file \(files\); .* declare `allow_empty: true` if all"):
+        discover(files_config(), arrivals)
+    meant = files_config().model_copy(update={"allow_empty": True})
+    listing = discover(meant, arrivals)
+    assert listing is not None and listing["gone"].to_pylist() == [True, True]
+    data.rmdir()
+    with pytest.raises(InputError, match="no such file or directory"):
+        discover(meant, arrivals)
+
+
+def test_a_moved_source_loses_no_document(files_config: Configs, data: Path, landing: Any, tmp_path: Path) -> None:
+    """Other locations with the same paths: the old ones are gone, but no document went with them."""
+    for name in ("a.txt", "b.txt"):
+        (data / name).write_text(name)
+    landing.land(files_config())
+    data.rename(tmp_path / "moved")
+    (tmp_path / "moved" / "b.txt").unlink()
+    documents, arrivals = landing.land(files_config(path=str(tmp_path / "moved")))
+    assert documents == []
+    gone = {os.path.basename(row["location"]): row["path"] for row in arrivals if row["status"] == "gone"}
+    assert gone == {"a.txt": None, "b.txt": "b.txt"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -182,6 +183,50 @@ def test_records_say_what_their_columns_say(files_config: Configs, data: Path, l
     assert dict(first["metadata"]) == {"stars": "3"}
     assert (second["licence"], dict(second["metadata"])) == (None, {"licence": "free for all"})
     assert first["shard"] == second["shard"] == int(sha256_hex(b"x")[:16], 16) % 64
+
+
+def test_each_record_has_the_kind_of_its_column(files_config: Configs, data: Path, landing: Any) -> None:
+    """The kind is that of the document; a record of an unknown kind is an arrival with the reason."""
+    (data / "r.jsonl").write_text('{"body": "a", "of": "code"}\n{"body": "b"}\n{"body": "c", "of": "Code"}\n')
+    documents, arrivals = landing.land(files_config(text_column="body", kind_column="of", record_kind="markup"))
+    assert [(row["content"], row["kind"]) for row in documents] == [("a", "code"), ("b", "markup")]
+    refused = [row for row in arrivals if row["status"] == "rejected"]
+    assert [(row["location"].rpartition("#")[2], row["reason"]) for row in refused] == [("line:3", "unknown_kind")]
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"), [(None, ["Rust", "Go Module", None]), ("lang", [None, "x", "en"])], ids=["ids", "column"]
+)
+def test_ids_that_are_paths_say_the_language_of_code(
+    files_config: Configs, data: Path, landing: Any, column: str | None, expected: list[str | None]
+) -> None:
+    """Only where no column says it, and never of prose, whose ids are addresses."""
+    lines = [
+        {"body": "a", "id": "src/a.rs", "of": "code", "lang": None},
+        {"body": "b", "id": "go.mod", "of": "data", "lang": "x"},
+        {"body": "c", "id": "host/page.php", "of": "prose", "lang": "en"},
+    ]
+    (data / "r.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    config = files_config(text_column="body", id_column="id", kind_column="of", language_column=column)
+    documents, _ = landing.land(config)
+    assert [row["language"] for row in documents] == expected
+
+
+def test_manifests_land_as_evidence_whatever_kinds_are_taken(tmp_path: Path, landing: Any) -> None:
+    """Of other kinds nothing else lands; where their kind is taken they are documents like others."""
+    (tmp_path / "mill").mkdir()
+    for name in ("go.mod", "main.go", "package.json", "data.json", "page.html", "pom.xml", "build.gradle.kts"):
+        (tmp_path / "mill" / name).write_text("text")
+    source = {"kind": "python_code", "directories": [str(tmp_path / "mill")], "kinds": ["code", "data"]}
+    documents, _ = landing.land(DocumentsConfig.model_validate({"dataset": "code", "source": source}))
+    assert {row["path"]: (row["kind"], row["metadata"].get("headrace.evidence")) for row in documents} == {
+        "build.gradle.kts": ("code", None),
+        "data.json": ("data", None),
+        "go.mod": ("data", None),
+        "main.go": ("code", None),
+        "package.json": ("data", None),
+        "pom.xml": ("markup", "manifest"),
+    }
 
 
 def test_a_file_that_changes_between_listing_and_reading_is_told_or_read_as_it_is(

@@ -54,12 +54,27 @@ def texts(records: list[Record | Refused]) -> list[str]:
 def test_mapped_columns_are_taken_and_others_left() -> None:
     """Strings stay as they are, other values become JSON, null is nothing."""
     record = {"body": "t", "id": 17, "repo": "r", "lang": "en", "licence": "mit", "stars": 3.5, "tags": ["é"], "x": 1}
-    expected = Record(1, "t", "17", "r", "en", "mit", {"stars": "3.5", "tags": '["é"]'})
-    nothing = Record(2, "", None, None, None, None, {})
+    expected = Record(1, "t", "17", "r", "en", "mit", "prose", {"stars": "3.5", "tags": '["é"]'}, {})
+    nothing = Record(2, "", None, None, None, None, "prose", {}, {})
     lines = json.dumps(record).encode() + b'\n{"body": "", "id": null, "stars": null}\n'
     assert read_jsonl(lines, MAPPING) == [expected, nothing]
     table = pa.Table.from_pylist([record, {"body": "", "id": None}])
     assert read_parquet(table, MAPPING) == [expected, nothing]
+
+
+def test_the_kind_comes_from_its_column_or_is_that_of_all_records() -> None:
+    """An empty kind is the stated one; one that nobody knows refuses the record and names the nearest."""
+    mapping = FilesSource(path="x", text_column="body", kind_column="what", record_kind="data")
+    rows = [{"body": "a", "what": "code"}, {"body": "b", "what": None}, {"body": "c", "what": "proze"}]
+    for records in (
+        read_jsonl("\n".join(map(json.dumps, rows)).encode(), mapping),
+        read_parquet(pa.Table.from_pylist(rows), mapping),
+    ):
+        assert [record.kind for record in records if isinstance(record, Record)] == ["code", "data"]
+        assert reasons(records) == [(3, "unknown_kind")]
+        assert "'proze', no kind; did you mean 'prose'?" in records[2].refusal.detail  # type: ignore[union-attr]
+    (number,) = read_jsonl(b'{"body": "a", "what": ["code"]}', mapping)
+    assert isinstance(number, Refused) and number.refusal.reason == "unknown_kind"
 
 
 def test_every_bad_line_is_refused_with_its_number_and_the_others_land() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
+from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
@@ -12,11 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_jobs.text import measures
+from spark_jobs.text.characters import FIRST_SPACELESS, SPACE, SYLLABLE_END, character_classes
 from spark_jobs.text.measures import COUNTS, FRACTIONS, generated_markers, measure
 
 texts = st.text(alphabet=st.characters(codec="utf-8", exclude_characters="\r"), max_size=50)
 lined = st.text(alphabet="ab1 \t\n\n.é²Ⅷ\u0301\u2028\u200b日", max_size=50)
+spaceless = st.text(alphabet="a1 。é²日本カไກកကབ་།한", max_size=50)
 ascii_texts = st.text(alphabet="ab1 \t\n\n.\x0b\x1c\x7f", max_size=50)
+
+
+WORDS = (Fraction(3, 5), Fraction(1, 4), Fraction(1, 5))
+"""Words that a letter is taken for: of Han and kana, of Thai and Lao, of Khmer and Burmese."""
 
 
 def obvious(text: str) -> dict[str, float]:
@@ -26,7 +33,14 @@ def obvious(text: str) -> dict[str, float]:
         return part / whole if whole else math.nan
 
     categories = [unicodedata.category(character) for character in text]
-    words = text.split()
+    classes = [int(character_classes()[ord(character)]) for character in text]
+    spaced = [SPACE if kind == SPACE else min(kind, FIRST_SPACELESS) for kind in classes]
+    starts = sum(
+        kind not in (SPACE, FIRST_SPACELESS) and (before == SPACE or (before >= SYLLABLE_END and category[0] in "LMN"))
+        for before, kind, category in zip([SPACE, *spaced], spaced, categories, strict=False)
+    )
+    estimated = math.ceil(sum(WORDS[kind - FIRST_SPACELESS] for kind in classes if kind >= FIRST_SPACELESS))
+    outside = len(text) - spaced.count(SPACE) - spaced.count(FIRST_SPACELESS)
     lines = text.split("\n")
     if lines[-1] == "":
         lines.pop()
@@ -40,10 +54,10 @@ def obvious(text: str) -> dict[str, float]:
     filled = [line for line in lines if line]
     return {
         "character_count": len(text),
-        "word_count": len(words),
+        "word_count": starts + estimated,
         "line_count": len(lines),
         "max_line_length": max(map(len, lines), default=0),
-        "mean_word_length": ratio(sum(map(len, words)), len(words)),
+        "mean_word_length": ratio(outside, starts if starts >= estimated else 0),
         "mean_line_length": ratio(sum(map(len, lines)), len(lines)),
         "alphabetic_fraction": ratio(letters, len(text)),
         "digit_fraction": ratio(digits, len(text)),
@@ -61,13 +75,13 @@ def check(column: list[str]) -> None:
         np.testing.assert_array_equal(found[name], [one[name] for one in expected], err_msg=name)
 
 
-@given(st.lists(texts | lined | ascii_texts, max_size=10))
+@given(st.lists(texts | lined | ascii_texts | spaceless, max_size=10))
 def test_every_measure_follows_its_definition(column: list[str]) -> None:
     """A column at once gives what each text alone gives, to the last bit."""
     check(column)
 
 
-@given(st.lists(lined | ascii_texts, max_size=10))
+@given(st.lists(lined | ascii_texts | spaceless, max_size=10))
 def test_measures_do_not_depend_on_chunks(column: list[str]) -> None:
     """Chunks of three bytes give the same."""
     with pytest.MonkeyPatch.context() as patch:
@@ -85,6 +99,29 @@ def test_measures_of_an_example() -> None:
     assert found["duplicate_line_fraction"].tolist() == [1 / 3]
     assert found["alphanumeric_fraction"].tolist() == [7 / 19]
     assert found["symbol_fraction"].tolist() == [3 / 19]
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "mean_length"),
+    [
+        ("three plain words", 3, 5.0),
+        ("人人生而自由", 4, None),  # 6 / (5/3), rounded up
+        ("我用 Python 3 写代码。", 5, None),  # five letters are three words
+        ("GPT模型 is a model", 6, 2.75),  # GPT, two words of Chinese, is, a, model
+        ("ทุกคนเกิดมา", 3, None),  # 11 / 4
+        ("한국어 문장은 띄어 쓴다", 4, 2.5),
+        ("བོད་སྐད་ཡིན།", 3, 4.0),
+        ("。，！", 1, 3.0),
+        ("", 0, None),
+    ],
+)
+def test_words_are_counted_by_script(text: str, words: int, mean_length: float | None) -> None:
+    """Spaces part words, the tsheg parts syllables, and where neither is written, letters are divided."""
+    found = measure(pa.array([text, "other text"]))
+    assert (found["word_count"][0], found["mean_word_length"][0]) == (
+        words,
+        pytest.approx(mean_length or math.nan, nan_ok=True),
+    )
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
+from spark_jobs.text.signals import SignalsConfig
+from spark_jobs.text.signals import signals as measured
 from spark_jobs.text.verdicts import VERDICTS, CodeBounds, ProseBounds, VerdictsConfig, verdicts
 
 if TYPE_CHECKING:
@@ -35,10 +39,11 @@ CASES: list[tuple[str, dict[str, Any], list[tuple[str, float | None, float | Non
     ("code", {}, []),
     ("prose", {"word_count": 49}, [("too_few_words", 49, 50)]),
     ("prose", {"word_count": 50}, []),
-    ("prose", {"word_count": 100_000}, []),
-    ("prose", {"word_count": 100_001}, [("too_many_words", 100_001, 100_000)]),
-    ("prose", {"mean_word_length": 2.9}, [("words_too_short", 2.9, 3)]),
-    ("prose", {"mean_word_length": 10.5}, [("words_too_long", 10.5, 10)]),
+    ("prose", {"word_count": 10_000_000}, []),
+    ("prose", {"mean_word_length": 2.9}, []),
+    ("prose", {"mean_word_length": 1.9}, [("words_too_short", 1.9, 2)]),
+    ("prose", {"mean_word_length": 15.5}, [("words_too_long", 15.5, 15)]),
+    ("prose", {"mean_word_length": None}, []),
     ("prose", {"symbol_fraction": 0.5}, [("too_many_symbols", 0.5, 0.4)]),
     ("prose", {"digit_fraction": 0.5}, [("too_many_digits", 0.5, 0.3)]),
     ("prose", {"alphabetic_fraction": 0.2}, [("too_few_letters", 0.2, 0.25)]),
@@ -101,6 +106,97 @@ def test_bounds_come_from_the_config(spark: SparkSession) -> None:
         {"prose": prose, "code": code, "markup": {"min_words": 0}, "data": {"min_words": 0}}
     )
     assert verdicts(signals(spark), config).where("not kept").count() == 0
+
+
+def test_a_bound_on_words_holds_where_it_is_asked_for(spark: SparkSession) -> None:
+    """Without it a book of any length is kept."""
+    rows = by_id(verdicts(signals(spark), VerdictsConfig(prose=ProseBounds(max_words=100_000))))
+    failed = {tuple(one) for row in rows for one in row.failed if one.rule == "too_many_words"}
+    assert failed == {("too_many_words", 10_000_000, 100_000)}
+
+
+# Path, metadata, whether it fails as evidence, and whether it does where manifests are left out.
+MANIFESTS = [
+    ("src/main.go", {}, False, False),
+    ("go.mod", {}, False, True),
+    ("web/tsconfig.base.json", {}, False, True),
+    ("code.jsonl#app/pom.xml", {}, False, True),
+    ("package.json", {"headrace.evidence": "manifest"}, True, True),
+    ("data/package.json.txt", {"evidence": "x"}, False, False),
+]
+
+
+def test_manifests_are_left_out_where_the_policy_or_the_source_says_so(spark: SparkSession) -> None:
+    """Every kind of document can be one; without the documents none is known."""
+    documents = spark.createDataFrame(
+        [(3, f"{row:032x}", path, metadata) for row, (path, metadata, *_) in enumerate(MANIFESTS)],
+        "shard int, doc_id string, path string, metadata map<string, string>",
+    )
+    good = [(3, f"{row:032x}", ("data", "markup", "code")[row % 3], *GOOD.values()) for row in range(len(MANIFESTS))]
+    judged = spark.createDataFrame(good, SCHEMA)
+    for policy, column in (("keep", 2), ("leave_out", 3)):
+        config = VerdictsConfig.model_validate({"manifests": policy})
+        rows = by_id(verdicts(judged, config, documents))
+        expected = [[("manifest", None, None)] if case[column] else [] for case in MANIFESTS]
+        assert [[tuple(one) for one in row.failed] for row in rows] == expected
+        assert [row.kept for row in rows] == [not failed for failed in expected]
+    assert verdicts(judged, VerdictsConfig(manifests="leave_out")).where("not kept").count() == 0
+
+
+def garbage() -> dict[str, str]:
+    """A few hundred words each of what nobody wants to read, with the rule that says why."""
+    chance = random.Random(7)
+    return {
+        "too_many_symbols": " ".join(chance.choice(["***", "->", "|||", "== ==", "::", "a|b"]) for _ in range(400)),
+        "too_many_digits": "\n".join(" ".join(str(chance.randrange(10**6)) for _ in range(8)) for _ in range(60)),
+        "too_many_duplicate_lines": "\n".join(
+            chance.choice(["Home", "Contact us", "Terms of use", "Accept all cookies", "Sign in to continue reading"])
+            for _ in range(150)
+        ),
+        "words_too_short": " ".join(chance.choice("abcdefgh") for _ in range(400)),
+        "words_too_long": "\n".join(f"{line} {chance.randbytes(45).hex()}" for line in range(200)),
+        "too_few_words": "请登录 首页 联系我们 使用条款 接受所有 " * 2,
+        "too_few_letters": "\n".join(f"{line}. ½ ⅔ ⅕ {chance.choice('abc')} Ⅷ ↑" for line in range(120)),
+    }
+
+
+@pytest.fixture(scope="module")
+def languages(real_data: Path) -> dict[str, list[str]]:
+    """Sentences by language."""
+    folder = real_data / "languages"
+    return {
+        file.stem: [line for line in file.read_text(encoding="utf-8").split("\n") if line.strip()]
+        for file in sorted(folder.glob("??.txt"))
+    }
+
+
+def test_ordinary_text_of_every_language_is_kept_and_garbage_is_not(
+    spark: SparkSession, languages: dict[str, list[str]]
+) -> None:
+    """75 languages in documents of 50 and of 8 sentences; a book of 200,000 words; garbage fails by the rule named."""
+    assert len(languages) == 75
+    good = {
+        (name, size, first): "\n".join(sentences[first : first + size])
+        for name, sentences in languages.items()
+        for size in (8, 50)
+        for first in range(0, len(sentences) - size + 1, 150)
+    }
+    good["en", 200_000, 0] = " ".join((" ".join(languages["en"]).split() * 15)[:200_000])
+    bad = garbage()
+    contents = [*good.values(), *bad.values()]
+    rows = [(0, f"{row:032x}", "prose", text) for row, text in enumerate(contents)]
+    texts = spark.createDataFrame(rows, "shard int, doc_id string, kind string, content string")
+    judged = by_id(verdicts(measured(texts, SignalsConfig()), VerdictsConfig()))
+    failed = [[one.rule for one in row.failed] for row in judged]
+    lost = {case: rules for case, rules in zip(good, failed, strict=False) if rules and enough(case, good[case])}
+    assert lost == {}
+    for rule, rules in zip(bad, failed[len(good) :], strict=True):
+        assert rule in rules
+
+
+def enough(case: tuple[str, int, int], text: str) -> bool:
+    """Whether a document has to be kept: one of eight sentences may have fewer than 50 words."""
+    return case[1] > 8 or case[0] in ("zh", "ja", "th") or len(text.split()) >= 50
 
 
 def test_a_kind_without_rules_is_an_error(spark: SparkSession) -> None:

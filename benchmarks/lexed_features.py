@@ -1,0 +1,62 @@
+"""Features of any make, from the lexed tokens of texts with NumPy: what the compiled ones are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from spark_jobs.dedup.lexer_memory import KEYWORD, TEXT, Block
+from spark_jobs.dedup.lexers import syntax_tables
+from spark_jobs.dedup.token_counting import lex_text
+from spark_jobs.dedup.token_counts import TokenCounts
+from spark_jobs.dedup.word_characters import word_tables
+
+UInt64Array = npt.NDArray[np.uint64]
+
+
+def lexed(text: str, lexer: int) -> Block:
+    """The tokens of a text, the parts of its structure too."""
+    data = np.frombuffer(text.encode("utf-8", "replace"), np.uint8)
+    block: Block = lex_text(data, lexer, True, syntax_tables(), word_tables())
+    return block
+
+
+def words(block: Block) -> UInt64Array:
+    """Hashes of the words in order."""
+    return mixed(block.hashes[block.classes < KEYWORD])
+
+
+def parts(block: Block, names: bool) -> UInt64Array:
+    """Hashes of the parts of code in order; identifiers are all one part, or as they are named."""
+    kept = block.classes != TEXT
+    hashes, classes = block.hashes[kept], block.classes[kept]
+    same = (classes < TEXT) if not names else (classes > 0) & (classes < TEXT)
+    return mixed(np.where(same, classes.astype(np.uint64), hashes))
+
+
+def runs_of(hashes: UInt64Array, size: int) -> UInt64Array:
+    """Hashes of `size` in a row; fewer than that are one run."""
+    size = min(size, len(hashes))
+    found = hashes[: len(hashes) - size + 1].copy()
+    for place in range(1, size):
+        found = mixed(found * np.uint64(31) + hashes[place : len(hashes) - size + 1 + place])
+    return found
+
+
+def mixed(hashes: UInt64Array) -> UInt64Array:
+    """The finalizer of splitmix64."""
+    z = hashes + np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+def counted(features: Sequence[UInt64Array]) -> TokenCounts:
+    """Features of D documents, counted; nobody asks where they stand."""
+    found = [np.unique(own, return_counts=True) for own in features]
+    hashes = np.concatenate([own for own, _ in found])
+    counts = np.concatenate([number for _, number in found]).astype(np.int32)
+    offsets = np.concatenate([[0], np.cumsum([len(own) for own, _ in found])]).astype(np.int64)
+    return TokenCounts(offsets, hashes, counts, np.zeros(len(hashes), np.int64), np.zeros(len(hashes), np.int32))

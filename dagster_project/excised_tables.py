@@ -1,0 +1,130 @@
+"""What `headrace excise` changes: which documents go along, what became of every packed table, what could not be."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyiceberg.catalog import Catalog
+
+from dagster_project.standing_blends import StandingBlend, pinned_snapshots, standing_blends
+
+if TYPE_CHECKING:
+    from spark_jobs.lake.materialize import Lake
+    from spark_jobs.packing.excise import Excised
+
+_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class TableExcision:
+    """What became of one packed table.
+
+    Attributes:
+        excised: what was changed, and what still holds the documents.
+        blends: blends that are served from a new snapshot now, ascending.
+        failure: why the table, or a part of it, is as it was; empty where all went well.
+    """
+
+    excised: Excised
+    blends: tuple[str, ...] = ()
+    failure: str = ""
+
+
+def known_duplicates(catalogue: Catalog, doc_ids: Collection[str]) -> dict[str, dict[str, str | None]]:
+    """What corpora take for duplicates of some documents: by doc_id, the level that removed it in each corpus."""
+    from dagster_project.corpus_facts import corpora
+    from dagster_project.neighbours import duplicates_of
+
+    found: dict[str, dict[str, str | None]] = {}
+    for corpus in corpora(catalogue):
+        for doc_id, removed in duplicates_of(catalogue, corpus, doc_ids).items():
+            found.setdefault(doc_id, {})[corpus.name] = removed
+    return dict(sorted(found.items()))
+
+
+def say_duplicates(duplicates: Mapping[str, Mapping[str, str | None]], taken: bool) -> Iterator[str]:
+    """Name them: those that were kept are served, the others would come back without the documents."""
+    if not duplicates:
+        return
+    kept = [doc_id for doc_id, removed in duplicates.items() if None in removed.values()]
+    what = "go along" if taken else "stay; --with-duplicates takes them too"
+    yield f"{len(duplicates)} duplicates of the documents {what} ({len(kept)} of them were kept):"
+    for doc_id, removed in list(duplicates.items())[:_SHOWN]:
+        states = ", ".join(
+            f"{'kept' if how is None else f'removed as {how}'} in {name}" for name, how in removed.items()
+        )
+        yield f"  {doc_id}  {states}"
+    if len(duplicates) > _SHOWN:
+        yield f"  and {len(duplicates) - _SHOWN:,} more; --json names all"
+
+
+def excise_documents(lake: Lake, tables: Collection[str], doc_ids: Collection[str]) -> list[TableExcision]:
+    """Take documents out of packed tables, one after the other; a table that fails does not keep others from it.
+
+    Args:
+        lake: where they are.
+        tables: the packed tables; none for all of the lake.
+        doc_ids: the documents.
+    """
+    from dagster_project.document_windows import packed_tables
+    from spark_jobs.exceptions import SparkJobsError
+    from spark_jobs.packing.excise import Excised, excise
+
+    chosen = list(tables) or packed_tables(lake.catalogue)
+    blends = standing_blends(lake.catalogue, chosen)
+    done = []
+    for table in chosen:
+        try:
+            excised = excise(lake, table, doc_ids, pinned_snapshots(blends[table]))
+            done.append(TableExcision(excised, _moved(lake.catalogue, excised, blends[table])))
+        except SparkJobsError as error:
+            done.append(TableExcision(Excised(table), failure=str(error)))
+    return done
+
+
+def _moved(catalogue: Catalog, excised: Excised, blends: Collection[StandingBlend]) -> tuple[str, ...]:
+    """Blends that pin a snapshot which one of the new ones succeeds, and those that follow the table."""
+    from spark_jobs.packing.generations import successors
+
+    made = {one.new_snapshot_id for one in excised.earlier} | {excised.new_snapshot_id} - {None}
+    later = successors(catalogue.load_table(excised.identifier))
+    moved = {one.blend for one in blends if one.snapshot_id is not None and later.get(one.snapshot_id) in made}
+    live = {one.blend for one in blends if one.snapshot_id is None and excised.new_snapshot_id is not None}
+    return tuple(sorted(moved | live))
+
+
+def say_excised(one: TableExcision) -> Iterator[str]:
+    """What was changed in one table, and what was not."""
+    excised = one.excised
+    if one.failure:
+        yield f"{excised.identifier}: could not be changed, or not wholly; run again: {one.failure}"
+        return
+    if not excised.doc_ids:
+        yield f"{excised.identifier}: holds none of them"
+    else:
+        yield f"{excised.identifier}: {len(excised.doc_ids)} documents are out"
+    if excised.new_snapshot_id is not None:
+        yield (
+            f"  head: {excised.tokens_removed:,} tokens out of {_windows(excised.ordinals)}; {excised.files_rewritten} "
+            f"files rewritten, {excised.rows_rewritten:,} rows; snapshot {excised.new_snapshot_id} succeeds "
+            f"{excised.old_snapshot_id}"
+        )
+    for part in excised.earlier:
+        yield (
+            f"  generation {part.generation}: {part.tokens_removed:,} tokens out of {_windows(part.ordinals)}; "
+            f"{part.files_rewritten} files rewritten, {part.rows_rewritten:,} rows; snapshot {part.new_snapshot_id} "
+            f"succeeds {part.old_snapshot_id}"
+        )
+    if excised.tags_moved:
+        yield f"  tags moved: {', '.join(excised.tags_moved)}"
+    if one.blends:
+        yield f"  blends served without them: {', '.join(one.blends)}"
+    for line in excised.left:
+        yield f"  could not change: {line}"
+
+
+def _windows(ordinals: Collection[int]) -> str:
+    shown = ", ".join(map(str, list(ordinals)[:_SHOWN])) + (", .." if len(ordinals) > _SHOWN else "")
+    return f"{len(ordinals):,} windows ({shown})"

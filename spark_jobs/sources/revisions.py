@@ -1,0 +1,148 @@
+"""Revisions: which document is the latest at its path, and what a new reading of the source changes about that.
+
+The latest document of a path is the one that landed or returned there last, unless it is gone since. A reading changes
+that without landing anything in two ways, each an event:
+
+    returned    the documents read at a path are all known, and the latest one is not among them (or the path was gone)
+    gone        the latest document's file is not listed any more, or its file of records was read to the end without it
+
+Only paths of files that are read or gone are looked at, by the part of the path before the first `#`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+PATH = ("repository", "path")
+_RECORD_READERS = ("parquet", "jsonl")
+
+
+def landings_and_events(documents: DataFrame, arrivals: DataFrame | None) -> DataFrame:
+    """Everything that says which document is the latest at a path, with the columns `gone` and `landed`.
+
+    Args:
+        documents: documents that landed.
+        arrivals: rows of `arrivals` with `status` and columns of the documents; those without a doc_id say nothing
+            here. None where there are none.
+
+    Returns:
+        The documents (landed, not gone) and the events (not landed), which lack columns that arrivals have not.
+    """
+    from pyspark.sql import functions as F
+
+    landed = documents.withColumns({"gone": F.lit(False), "landed": F.lit(True)})
+    if arrivals is None:
+        return landed
+    there = [name for name in documents.columns if name in arrivals.columns]
+    events = arrivals.where("doc_id IS NOT NULL").select(
+        *there, (F.col("status") == "gone").alias("gone"), F.lit(False).alias("landed")
+    )
+    return landed.unionByName(events, allowMissingColumns=True)
+
+
+def newest(order: str) -> Column:
+    """Aggregate of a path's landings and events: doc_id, gone and landed of what came last, by a column of increments.
+
+    Of documents that landed together, the one with the lowest doc_id counts as the last.
+    """
+    from pyspark.sql import functions as F
+
+    return F.min(F.struct((-F.col(order)).alias("age"), "doc_id", "gone", "landed"))
+
+
+def latest_at_paths(documents: DataFrame, arrivals: DataFrame, keys: Sequence[str], order: str) -> DataFrame:
+    """What stands at each path after all increments given: keys, doc_id, gone, landed; see `landings_and_events`."""
+    told = landings_and_events(documents.select("doc_id", order, *keys), arrivals)
+    found = told.groupBy(*keys).agg(newest(order).alias("newest"))
+    return found.select(*keys, *(f"newest.{name}" for name in ("doc_id", "gone", "landed")))
+
+
+def same_path(one: str, other: str, keys: Sequence[str] = PATH) -> Column:
+    """Whether rows of two frames, by their aliases, are about one path; a repository may be null."""
+    from pyspark.sql import functions as F
+
+    return functools.reduce(
+        lambda told, more: told & more, (F.col(f"{one}.{key}").eqNullSafe(F.col(f"{other}.{key}")) for key in keys)
+    )
+
+
+def reading_events(files: DataFrame, read: DataFrame, documents: DataFrame, arrivals: DataFrame) -> DataFrame:
+    """Find what a reading of the source says of documents that landed before.
+
+    Args:
+        files: the listing.
+        read: what was read of it (`READ_ROWS`), with `known`: whether the document landed before.
+        documents: the dataset's documents so far.
+        arrivals: its arrivals so far.
+
+    Returns:
+        Rows (location, repository, path, doc_id, status): the file that it is told by, the document and its path.
+    """
+    from pyspark.sql import functions as F
+
+    at_hand = files.where("NOT unchanged AND path IS NOT NULL").select(
+        "location", *PATH, "gone", F.col("reader").isin(*_RECORD_READERS).alias("has_records"), _stem()
+    )
+    stems = at_hand.select("stem").distinct()
+    own = ("doc_id", "increment", *PATH)
+    before = latest_at_paths(
+        documents.select(*own, _stem()).join(stems, "stem", "left_semi"),
+        arrivals.select(*own, "status", _stem()).join(stems, "stem", "left_semi"),
+        PATH,
+        "increment",
+    ).select(*PATH, F.col("doc_id").alias("latest"), F.col("gone").alias("was_gone"))
+    now = read.where("doc_id IS NOT NULL").select("location", *PATH, "doc_id", "known")
+    lost = _lost(before, at_hand, read)
+    for there in (now, files.where("NOT gone")):
+        lost = lost.alias("lost").join(there.select(*PATH).alias("there"), same_path("lost", "there"), "left_anti")
+    return _returned(now, before).unionByName(lost)
+
+
+def _returned(now: DataFrame, before: DataFrame) -> DataFrame:
+    """Paths at which only known documents were read, the latest one not among them."""
+    from pyspark.sql import functions as F
+
+    is_latest = (F.col("doc_id") == F.col("latest")) & ~F.col("was_gone")
+    return (
+        now.alias("now")
+        .join(before.alias("before"), same_path("now", "before"))
+        .groupBy("now.repository", "now.path")
+        .agg(
+            F.min(F.struct("doc_id", "location")).alias("first"),
+            F.max(F.col("known").isNull() | is_latest).alias("as_before"),
+        )
+        .where("NOT as_before")
+        .select("first.location", *PATH, "first.doc_id", F.lit("returned").alias("status"))
+    )
+
+
+def _lost(before: DataFrame, at_hand: DataFrame, read: DataFrame) -> DataFrame:
+    """Latest documents of files that are gone, and of files of records that were read to their end."""
+    from pyspark.sql import functions as F
+
+    damaged = read.where(F.col("location").endswith("#rest")).select(F.expr("left(location, length(location) - 5)"))
+    damaged = damaged.toDF("location")
+    whole = read.where("doc_id IS NULL AND path IS NOT NULL AND status = 'landed'").select("location")
+    complete = at_hand.where("has_records").join(whole.join(damaged, "location", "left_anti"), "location", "left_semi")
+    searched = at_hand.where("gone").unionByName(complete).alias("file")
+    latest = before.where("NOT was_gone").withColumn("stem", _stem()).alias("before")
+    is_record = F.expr("file.repository IS NULL AND startswith(before.path, concat(file.path, '#'))")
+    return (
+        latest.join(searched, "stem")
+        .where(same_path("file", "before") | is_record)
+        .groupBy("before.repository", "before.path")
+        .agg(F.min("location").alias("location"), F.first("latest").alias("doc_id"))
+        .select("location", *PATH, "doc_id", F.lit("gone").alias("status"))
+    )
+
+
+def _stem() -> Column:
+    """The path up to the first `#`: that of a file of records begins the paths of all its records."""
+    from pyspark.sql import functions as F
+
+    return F.substring_index("path", "#", 1).alias("stem")

@@ -1,0 +1,120 @@
+"""Facts about repositories that a source states: lines of a file `repositories.jsonl`, or columns of records.
+
+    {"repository": "valkey", "fork_of": "redis", "stars": 24000, "licence": "BSD-3-Clause", "topics": ["database"]}
+
+Only `repository` must be there. Stars, and whatever is no column of the table `repositories`, go into its map
+`metadata`, as text or JSON. A value that cannot be read is kept there too; a line that has one is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from spark_jobs.sources.licences import spdx_expression
+from spark_jobs.sources.records import Refused, json_object, numbered_lines, value_text
+from spark_jobs.sources.refusals import Reason, Refusal
+from spark_jobs.sources.repositories import Facts
+
+_MAX_LINE_BYTES = 1 << 20
+_TEXTS = ("revision", "version", "home_page", "fork_of")
+_LISTS = ("topics", "dependencies")
+
+
+def stated_facts(repository: str, values: Mapping[str, object]) -> tuple[Facts, str | None]:
+    """Read what is stated about a repository; nulls say nothing.
+
+    Args:
+        repository: its name.
+        values: what is stated, by key: columns of `repositories`, `stars`, or anything else.
+
+    Returns:
+        The facts, and the first value that could not be read, in words; None where all could.
+    """
+    known: dict[str, Any] = {}
+    metadata: dict[str, str] = {}
+    fault: str | None = None
+    for key, value in values.items():
+        if value is None or (isinstance(value, float) and math.isnan(value)) or key == "repository":
+            continue
+        found = _read(key, value)
+        if key == "metadata" and isinstance(value, dict):
+            metadata |= {name: text for name, inner in value.items() if (text := value_text(inner)) is not None}
+        elif found is None:
+            wanted = "a list of texts" if key in _LISTS else "a whole number" if key == "stars" else "a text"
+            fault = fault or f"{key} is {value_text(value)}, not {wanted}"
+            metadata[key] = value_text(value) or ""
+        elif key in (*_TEXTS, *_LISTS):
+            known[key] = found
+        elif key == "licence" and (licence := spdx_expression(found)) is not None:
+            known[key] = licence
+        else:
+            metadata[key] = found
+    return Facts(repository, **known, metadata=metadata), fault
+
+
+def stated_lines(stream: pa.NativeFile) -> Iterator[Facts | Refused]:
+    """Facts of a file with one JSON object on each line; of lines about one repository the first counts."""
+    seen = set[str]()
+    for line in numbered_lines(stream, _MAX_LINE_BYTES):
+        if isinstance(line, Refused):
+            yield line
+            continue
+        fields = json_object(line.data)
+        found = fields if isinstance(fields, Refusal) else _facts_or_refusal(fields, seen)
+        yield Refused(line.number, found) if isinstance(found, Refusal) else found
+
+
+def facts_json(facts: Facts, stated: bool = False, touches: bool = True) -> str:
+    """Facts as the step reads them.
+
+    Args:
+        facts: what is known.
+        stated: whether people state it, which counts before what a repository's own files say.
+        touches: whether the repository has a row in this increment because of it.
+    """
+    return json.dumps({**facts.to_dict(), "stated": stated, "touches": touches}, ensure_ascii=False, sort_keys=True)
+
+
+def _facts_or_refusal(fields: Mapping[str, object], seen: set[str]) -> Facts | Refusal:
+    """Facts of one line, whose repository is remembered, or what is wrong with it."""
+    repository = fields.get("repository")
+    if not isinstance(repository, str) or not repository:
+        what = "no key 'repository'" if repository is None else f"'repository' is {json.dumps(repository)}, not a name"
+        return Refusal(Reason.BAD_RECORD, f'{what}; write {{"repository": "name", "fork_of": ..., "stars": ...}}')
+    try:
+        facts, fault = stated_facts(repository, fields)
+        json.dumps(facts.to_dict(), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return Refusal(Reason.UNDECODABLE, "a value holds a lone surrogate")
+    except RecursionError:
+        return Refusal(Reason.BAD_RECORD, "a value is nested too deeply")
+    if fault is not None:
+        return Refusal(Reason.WRONG_TYPE, f"repository {repository}: {fault}")
+    if repository in seen:
+        return Refusal(Reason.REPEATED_RECORD, f"repository {repository} is on an earlier line, which counts")
+    seen.add(repository)
+    return facts
+
+
+def _read(key: str, value: object) -> Any:
+    """A value in the form that its key wants, or None where it has another."""
+    if key in _LISTS:
+        return value if isinstance(value, list) and all(isinstance(item, str) for item in value) else None
+    if key == "stars":
+        return _whole_number(value)
+    if key in _TEXTS or key == "licence":
+        return value if isinstance(value, str) else None
+    return value_text(value)
+
+
+def _whole_number(value: object) -> str | None:
+    """The digits of a number of stars; Parquet files of other tools hold them as floats or as text."""
+    if isinstance(value, float) and math.isfinite(value) and value == int(value):
+        value = int(value)
+    text = str(value).strip()
+    return text if not isinstance(value, bool) and text.isascii() and text.isdigit() else None

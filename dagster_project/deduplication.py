@@ -126,7 +126,7 @@ def _near(declared: Deduplication, own: Callable[[str], str], read: Mapping[str,
         (background, table("bags"), {}, _DOMAIN),
         (signatures, table("bags", "vocabulary"), {}, _DOMAIN),
         (buckets, table("signatures", "background"), lowest, _DOMAIN),
-        (pairs, table("buckets", "signatures", "bags"), listed, _DOMAIN),
+        (pairs, table("buckets", "signatures", "bags", "revisions"), listed, _DOMAIN),
         (components, table("pairs"), listed, _DOMAIN),
     ]
 

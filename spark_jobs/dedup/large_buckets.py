@@ -12,7 +12,8 @@ needs:
 
 until no list is long and nothing is new: then no kept two of the pool are as similar as a threshold, as if all pairs
 had been made. It holds also where a leader turns out to be removed by a document from elsewhere: the members that it
-stood for are kept again in the next round, and compared.
+stood for are kept again in the next round, and compared. Who can remove whom is as in `removals`: what has left is not
+in the pool, and revisions of one path do not count for each other.
 
     boilerplate with a changed word each: 1 leader, all others are removed by it: 2 rounds
     pages of one template: what they share is in nobody's prefix, so that only what a page has of its own is compared
@@ -40,8 +41,9 @@ from spark_jobs.dedup.dense_graph import from_driver
 from spark_jobs.dedup.kept_set import removed_table, removed_vertices
 from spark_jobs.dedup.key_filter import filter_of
 from spark_jobs.dedup.memory_verification import BAG
+from spark_jobs.dedup.standings import counting_pairs, left_members
 from spark_jobs.dedup.threshold_pairs import exact, groups_reached, without
-from spark_jobs.dedup.verification import Index, verified_pairs
+from spark_jobs.dedup.verification import PAIR_COLUMNS, Index, verified_pairs
 from spark_jobs.lake.tables import Check, Column, Table
 
 if TYPE_CHECKING:
@@ -111,7 +113,9 @@ class _Comparisons:
         pool: the documents of large buckets: place, earlier, total_weight and the columns of their bags.
         counters: how often tokens occur in the pool (`prefix_join`).
         partition_count: partitions that lists of tokens are spread over.
-        history: rows (groups, worse, better) of the pairs of earlier increments.
+        increment: the new one.
+        history: rows of `pairs` of earlier increments.
+        revisions: rows of `revisions` up to this increment; None where none is a revision of another.
         index: what candidates are verified with.
         limits: thresholds and limits.
         kept: DataFrames to unpersist.
@@ -123,7 +127,9 @@ class _Comparisons:
     pool: DataFrame
     counters: bytes
     partition_count: int
+    increment: int
     history: DataFrame
+    revisions: DataFrame | None
     index: Index
     limits: Limits
     kept: list[DataFrame]
@@ -153,10 +159,21 @@ class _Comparisons:
 
     def _removed(self) -> DataFrame | None:
         """Rows (vertex, groups) of who is removed by all pairs so far; None where there are no pairs."""
-        edges = self.history
+        from pyspark.sql import functions as F
+
+        columns = "increment", "doc_id", "better_doc_id", "place", "better_place", "shared_weight", "united_weight"
+        pairs = self.history.select(*columns)
         if self.found is not None:
-            edges = edges.unionByName(_edges(self.found, "right_place", "left_place", self.limits.thresholds))
-        edges = edges.persist()
+            found = self.found.withColumn("increment", F.lit(self.increment)).selectExpr(
+                "increment", *(name for name in PAIR_COLUMNS if name.rpartition(" ")[2] in columns)
+            )
+            pairs = pairs.unionByName(found)
+        counted = pairs if self.revisions is None else counting_pairs(pairs, self.revisions)
+        edges = counted.select(
+            groups_reached(self.limits.thresholds).alias("groups"),
+            F.col("place").alias("worse"),
+            F.col("better_place").alias("better"),
+        ).persist()
         count = edges.count()
         if not count:
             gone = None
@@ -228,7 +245,7 @@ class _Comparisons:
 def compare_large(
     sized: tuple[DataFrame, DataFrame],
     counts: BucketCounts,
-    history: DataFrame,
+    before: tuple[DataFrame, DataFrame | None],
     index: Index,
     limits: Limits,
     increment: int,
@@ -238,7 +255,7 @@ def compare_large(
     Args:
         sized: the buckets (members, earlier) that are small, and those that are large.
         counts: what is in them.
-        history: rows of `pairs` of earlier increments.
+        before: rows of `pairs` of earlier increments, and those of `revisions` up to this one, if there are any.
         index: what candidates are verified with.
         limits: thresholds and limits.
         increment: the new one.
@@ -250,13 +267,17 @@ def compare_large(
     inside = filter_of(
         large.mapInArrow(all_members, "place bigint"), _places, counts.large_members // _BUCKETS_OF_A_MEMBER
     )
-    pool = _pool(index.bags, inside, increment).persist()
+    history, revisions = before
+    bags = index.bags if revisions is None else index.bags.join(left_members(revisions), "doc_id", "left_anti")
+    pool = _pool(bags, inside, increment).persist()
     counters, token_count, document_count = _counters(pool)
     state = _Comparisons(
         pool=pool,
         counters=counters,
         partition_count=max(2, -(-token_count // _PARTITION_RECORDS)),
-        history=_edges(history, "place", "better_place", limits.thresholds),
+        increment=increment,
+        history=history,
+        revisions=revisions,
         index=index,
         limits=limits,
         kept=[small, large, pool],
@@ -305,13 +326,6 @@ def large_bucket_rows(like: DataFrame, facts: Sequence[dict[str, Any]]) -> DataF
         "kept_count bigint"
     )
     return like.sparkSession.createDataFrame([tuple(row.values()) for row in facts], ddl)
-
-
-def _edges(pairs: DataFrame, worse: str, better: str, thresholds: Sequence[float]) -> DataFrame:
-    """Edges of all thresholds between places."""
-    return pairs.select(
-        groups_reached(thresholds).alias("groups"), pairs[worse].alias("worse"), pairs[better].alias("better")
-    )
 
 
 def _one_leader_each(chosen: DataFrame) -> DataFrame:

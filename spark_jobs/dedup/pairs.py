@@ -73,24 +73,20 @@ PAIRS = Table(
 PAIRS_KERNELS = tuple(
     f"spark_jobs.dedup.{name}"
     for name in (
-        "background",
         "bag_arrays",
-        "bands",
         "bucket_members",
         "bucket_records",
-        "buckets",
         "darts",
         "dense_graph",
         "greedy_cover",
         "kept_set",
         "key_filter",
-        "kinds",
         "large_buckets",
         "memory_verification",
-        "places",
         "prefix_join",
         "signature_arrays",
         "similarity",
+        "standings",
         "threshold_pairs",
         "verification",
     )
@@ -98,7 +94,7 @@ PAIRS_KERNELS = tuple(
 
 
 @step(
-    version="4",
+    version="5",
     scope=Scope.HISTORY,
     tables=(PAIRS, LARGE_BUCKETS),
     kernels=PAIRS_KERNELS,
@@ -111,6 +107,7 @@ def pairs(
     pairs: DataFrame,
     increment: int,
     config: PairsConfig,
+    revisions: DataFrame | None = None,
 ) -> Output:
     """Verify what the buckets of an increment make worth comparing.
 
@@ -121,6 +118,8 @@ def pairs(
         pairs: own rows of the increments before.
         increment: the new one.
         config: thresholds and limits.
+        revisions: rows of `revisions` of increments 0 to `increment`, which say who of large buckets can be removed by
+            whom; without it none is a revision of another.
 
     Returns:
         Rows of `pairs` and of `large_buckets`.
@@ -141,7 +140,7 @@ def pairs(
     index = Index(signatures, bags, config.driver_candidates)
     if counts.large:
         by_size = (small.drop("pair_count"), sized.where(is_large).drop("pair_count"))
-        found, facts, persisted = compare_large(by_size, counts, pairs, index, config, increment)
+        found, facts, persisted = compare_large(by_size, counts, (pairs, revisions), index, config, increment)
     else:
         candidates = small.mapInArrow(all_pairs, CANDIDATES_DDL).distinct()
         found, persisted = verified_pairs(candidates, counts.small_pairs, index, exact(min(config.thresholds)))

@@ -34,7 +34,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from spark_jobs.dedup.dense_graph import DEFAULT_DRIVER_EDGES, DriverEdges
 from spark_jobs.dedup.kept_set import removed_vertices
 from spark_jobs.dedup.pictures import draw_witness_similarities
-from spark_jobs.dedup.standings import left_members, paths_of
+from spark_jobs.dedup.standings import counting_pairs
 from spark_jobs.dedup.threshold_pairs import (
     DEFAULT_THRESHOLDS,
     Thresholds,
@@ -305,22 +305,8 @@ def _counted(pairs: DataFrame, increment: int | None, revisions: DataFrame | Non
     """Pairs of the increment that count: the better end has not left, and their paths differ."""
     from pyspark.sql import functions as F
 
-    counted = pairs.where(F.col("increment") == F.lit(increment))
-    if revisions is not None:
-        paths = paths_of(revisions)
-        better_paths = _as_better(paths).withColumnRenamed("path_id", "better_path_id")
-        counted = (
-            counted.join(_as_better(left_members(revisions)), "better_doc_id", "left_anti")
-            .join(paths, "doc_id", "left")
-            .join(better_paths, "better_doc_id", "left")
-            .where("(path_id = better_path_id) IS NOT TRUE")
-            .drop("path_id", "better_path_id")
-        )
-    return counted
-
-
-def _as_better(documents: DataFrame) -> DataFrame:
-    return documents.withColumnRenamed("doc_id", "better_doc_id")
+    now = pairs.where(F.col("increment") == F.lit(increment))
+    return now if revisions is None else counting_pairs(now, revisions)
 
 
 def _similarity_rank() -> SparkColumn:

@@ -90,8 +90,21 @@ _DRIVER_CANDIDATES = 2_000
 _TABLES = (REPOSITORY_PAIRS, REPOSITORY_BANDS, REPOSITORY_LARGE_BUCKETS)
 
 _KERNELS = (
-    *(f"spark_jobs.dedup.{name}" for name in ("pairs", "repository_facts", "signatures", "weighted_minhash")),
     *PAIRS_KERNELS,
+    *(
+        f"spark_jobs.dedup.{name}"
+        for name in (
+            "background",
+            "bands",
+            "buckets",
+            "kinds",
+            "pairs",
+            "places",
+            "repository_facts",
+            "signatures",
+            "weighted_minhash",
+        )
+    ),
 )
 
 

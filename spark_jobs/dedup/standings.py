@@ -29,3 +29,28 @@ def paths_of(revisions: DataFrame) -> DataFrame:
 def left_members(revisions: DataFrame) -> DataFrame:
     """Members that have left: doc_id."""
     return revisions.where("leaves").select("doc_id").distinct()
+
+
+def counting_pairs(pairs: DataFrame, revisions: DataFrame) -> DataFrame:
+    """Pairs that count: the better end has not left by the pair's increment, and their paths differ.
+
+    Args:
+        pairs: rows with doc_id, better_doc_id and increment, that of the document that comes later.
+        revisions: rows of `revisions` of all these increments.
+    """
+    from pyspark.sql import functions as F
+
+    left = (
+        revisions.where("leaves")
+        .groupBy(F.col("doc_id").alias("better_doc_id"))
+        .agg(F.min("increment").alias("left_in"))
+    )
+    paths = paths_of(revisions)
+    better_paths = paths.withColumnsRenamed({"doc_id": "better_doc_id", "path_id": "better_path_id"})
+    return (
+        pairs.join(left, "better_doc_id", "left")
+        .join(paths, "doc_id", "left")
+        .join(better_paths, "better_doc_id", "left")
+        .where("(left_in <= increment) IS NOT TRUE AND (path_id = better_path_id) IS NOT TRUE")
+        .select(*pairs.columns)
+    )

@@ -110,10 +110,13 @@ THRESHOLDS = Table(
         f"spark_jobs.dedup.{name}"
         for name in (
             "bag_arrays",
+            "darts",
             "key_filter",
             "memory_verification",
             "places",
             "recall",
+            "signature_arrays",
+            "similarity",
             "standings",
             "threshold_pairs",
         )

@@ -98,8 +98,18 @@ def load_table(catalogue: Catalog, identifier: str) -> IcebergTable | None:
         return None
 
 
-def ensure_table(catalogue: Catalog, identifier: str, declared: Table, properties: Mapping[str, str]) -> IcebergTable:
+def ensure_table(
+    catalogue: Catalog, identifier: str, declared: Table, properties: Mapping[str, str], grows: bool = False
+) -> IcebergTable:
     """Get a table, making it as declared where it is not there yet.
+
+    Args:
+        catalogue: where it is.
+        identifier: its name.
+        declared: what it is to be.
+        properties: of a new one, beside those declared.
+        grows: whether optional columns that it lacks are added. So it is where rows cannot be computed again: those
+            that are there were written by an earlier version of headrace, and hold nulls then.
 
     Raises:
         TableMismatchError: it exists with other columns or partitions; the message names the first difference.
@@ -121,12 +131,28 @@ def ensure_table(catalogue: Catalog, identifier: str, declared: Table, propertie
             )
         except TableAlreadyExistsError:
             existing = catalogue.load_table(identifier)
+    if grows:
+        existing = _grown(existing, declared)
     difference = schema_difference(existing, declared)
     if difference:
         raise TableMismatchError(
             f"{identifier}: {difference}; drop the table (headrace table drop {identifier}) "
             "or go back to the former declaration"
         )
+    return existing
+
+
+def _grown(existing: IcebergTable, declared: Table) -> IcebergTable:
+    """The table with the optional columns that it lacks, each where the declaration has it."""
+    there = set(existing.schema().column_names)
+    fields = declared.schema().fields
+    lacking = [place for place, field in enumerate(fields) if field.name not in there and not field.required]
+    if lacking:
+        with existing.update_schema() as update:
+            for place in lacking:
+                field = fields[place]
+                update.add_column(field.name, field.field_type, field.doc)
+                update.move_after(field.name, fields[place - 1].name)
     return existing
 
 

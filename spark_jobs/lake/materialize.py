@@ -146,7 +146,7 @@ def _write(
 
     scope = {SCOPE_PROPERTY: binding.step.scope.value}
     ready = [
-        ensure_table(lake.catalogue, identifier, declared, scope)
+        ensure_table(lake.catalogue, identifier, declared, scope, grows=binding.step.discover is not None)
         for declared, identifier in zip(binding.step.tables, binding.tables, strict=True)
     ]
     summary = {**_summary(lake, binding, task), **generation}

@@ -225,7 +225,7 @@ def _discovery_task(ledger: Ledger, binding: Binding) -> Iterator[Task]:
     last = sealed[max(sealed)] if sealed else None
     as_before = last is not None and (last.config, last.code_version) == (config, binding.step.version)
     nothing = binding.step.tables[-1].schema().as_arrow().empty_table()
-    known = nothing if iceberg is None else iceberg.scan().to_arrow()
+    known = nothing if iceberg is None else _with_columns_of(nothing, iceberg.scan().to_arrow())
     listing = discover(binding.config, known, not as_before)
     if listing is None:
         return
@@ -238,6 +238,14 @@ def _discovery_task(ledger: Ledger, binding: Binding) -> Iterator[Task]:
         place=str(number),
     )
     yield Task(Place.increment(number), number, key, reads_of(binding, ledger, number), listing)
+
+
+def _with_columns_of(declared: pa.Table, rows: pa.Table) -> pa.Table:
+    """Rows with nulls in the columns that a table made by an earlier version of headrace lacks."""
+    for field in declared.schema:
+        if field.name not in rows.column_names:
+            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+    return rows
 
 
 def _arrow_digest(rows: pa.Table) -> str:

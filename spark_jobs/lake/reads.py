@@ -187,6 +187,10 @@ def _frame(spark: SparkSession, read: Read) -> DataFrame:
     if is_path(read.table):
         return spark.read.parquet(read.table)
     frame = spark.read.option("versionAsOf", str(read.snapshot_id)).table(spark_identifier(read.table))
+    # A snapshot is read with the columns that the table had then.
+    for field in spark.table(spark_identifier(read.table)).schema.fields:
+        if field.name not in frame.columns:
+            frame = frame.withColumn(field.name, F.lit(None).cast(field.dataType))
     if read.predicate is not None:
         frame = frame.where(read.predicate)
     if read.increments is not None:

@@ -152,6 +152,7 @@ def near_steps(
     documents: Sequence[Document],
     partitions: int = 2,
     config: Mapping[str, Mapping[str, Any]] | None = None,
+    revisions: DataFrame | None = None,
 ) -> dict[str, DataFrame]:
     """Run vocabulary to removals over all increments; rows of every table with the column `increment`."""
     given = dict(config or {})
@@ -190,12 +191,13 @@ def near_steps(
         )
         land(found, number, ["buckets", "bands"])
         own = tables["pairs"] if "pairs" in tables else empty(spark, PAIRS)
-        verified = pairs(
-            tables["buckets"], tables["signatures"], tables["bags"], own, number, PairsConfig(**given.get("pairs", {}))
-        )
+        told = revisions.where(f"increment <= {number}") if revisions is not None else None
+        found_in = (tables[name] for name in ("buckets", "signatures", "bags"))
+        verified = pairs(*found_in, own, number, PairsConfig(**given.get("pairs", {})), told)
         land(verified, number, ["pairs", "large_buckets"])
         own = tables["removals"] if "removals" in tables else empty(spark, REMOVALS)
-        land(removals(tables["pairs"], own, number, RemovalsConfig(**given.get("removals", {}))), number, ["removals"])
+        removing = RemovalsConfig(**given.get("removals", {}))
+        land(removals(tables["pairs"], own, number, removing, revisions=told), number, ["removals"])
     return tables
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 THRESHOLDS = (0.7, 0.8, 0.9)
 LOWEST = Fraction(7, 10)
+REVISIONS_DDL = "dataset string, doc_id string, path_id string, standing string, other_doc_id string, leaves boolean"
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +134,46 @@ def test_pages_of_one_template_keep_no_near_duplicates(spark: SparkSession) -> N
     assert facts and all(row.document_count >= 250 for row in facts), "the pages were to fill large buckets"
     assert_nobody_is_left(tables, documents)
     assert len(removed_at(tables, 0.8)) > 200
+
+
+def test_what_revisions_acquit_is_compared_in_large_buckets(spark: SparkSession) -> None:
+    """A text that has left, or that is the former text of the path, removes nobody; so those it is like are compared.
+
+    In the first increment come the first copies of a boilerplate of which one leaves in the second, and of another one
+    which is edited then. Of the copies that come with the second increment one of each stays.
+    """
+    draw = random.Random(4)
+
+    def copy(words: list[str], count: int, number: int) -> str:
+        changed = list(words)
+        for at, place in enumerate(draw.sample(range(len(words)), count)):
+            changed[place] = f"own{number}x{at}"
+        return " ".join(changed)
+
+    base = [f"word{number}" for number in range(150)]
+    other = [f"other{number}" for number in range(150)]
+    edit = copy(other, 14, 0)
+    left, edited, edits = (
+        Document(number, "prose", text) for number, text in ((0, " ".join(base)), (0, " ".join(other)), (1, edit))
+    )
+    documents = [left, edited, edits]
+    documents += [Document(1, "prose", copy(base, 1, number)) for number in range(1, 41)]
+    documents += [Document(1, "prose", copy(edit.split(), 8, number)) for number in range(41, 81)]
+    documents += [Document(0, "prose", " ".join(draw.choices(base + other, k=60))) for _ in range(10)]
+    rows = [
+        (1, "d", left.doc_id, None, "gone", None, True),
+        (1, "d", edited.doc_id, "path", "superseded", edits.doc_id, False),
+        (1, "d", edits.doc_id, "path", "latest", edited.doc_id, False),
+    ]
+    told = spark.createDataFrame(rows, "increment int, " + REVISIONS_DDL)
+    tables = near_steps(spark, documents, config={"pairs": {"max_bucket_pairs": 100}}, revisions=told)
+    assert tables["large_buckets"].count()
+    truth = true_pairs(documents, LOWEST)
+    for threshold in THRESHOLDS:
+        kept = {one.doc_id for one in documents} - removed_at(tables, threshold)
+        together = {pair for pair, j in truth.items() if j >= Fraction(str(threshold)) and pair <= kept}
+        assert {pair for pair in together if left.doc_id not in pair} <= {frozenset((edited.doc_id, edits.doc_id))}
+        assert {left.doc_id, edited.doc_id} <= kept
 
 
 def assert_nobody_is_left(tables: dict[str, DataFrame], documents: list[Document]) -> None:

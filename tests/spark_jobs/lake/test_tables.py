@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -194,6 +195,21 @@ def test_the_first_difference_is_named(
     with pytest.raises(TableMismatchError, match=message) as caught:
         ensure_table(catalogue, "demo.notes", changed, {})
     assert "\n" not in str(caught.value)
+
+
+def test_a_table_of_an_earlier_version_grows_where_its_rows_cannot_be_computed_again(catalogue: Catalog) -> None:
+    """Optional columns are put where the declaration has them; a required one is still a difference."""
+    made = ensure_table(catalogue, "demo.notes", NOTES, {})
+    first, *others = NOTES.columns
+    added = (Column("more", "int", "more"), Column("most", "list<string!>", "most"))
+    changed = replace(NOTES, columns=(first, *added, *others))
+    grown = ensure_table(catalogue, "demo.notes", changed, {}, grows=True)
+    assert grown.metadata.table_uuid == made.metadata.table_uuid
+    names = [(field.name, field.required, field.doc) for field in catalogue.load_table("demo.notes").schema().fields]
+    assert names == [(field.name, field.required, field.doc) for field in changed.schema().fields]
+    needed = replace(NOTES, columns=(*NOTES.columns, *added, Column("must!", "int", "must")))
+    with pytest.raises(TableMismatchError, match="column must is declared, the table has none"):
+        ensure_table(catalogue, "demo.notes", needed, {}, grows=True)
 
 
 def test_schema_equals_the_one_that_the_catalogue_gives_back(catalogue: Catalog) -> None:

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 
 from dagster_project.corpus_facts import CorpusFacts
+from dagster_project.exceptions import CommandError
 from spark_jobs.lake.lookups import read_columns
 
 _ADDED = (
@@ -36,10 +37,20 @@ def kept_at_thresholds(catalogue: Catalog, corpus: CorpusFacts) -> list[dict[str
 
     Returns:
         The sums, `component_count` and `largest_component` as of now, and `applied`.
+
+    Raises:
+        CommandError: an earlier version of headrace made the table, with other columns.
     """
-    rows = read_columns(catalogue, corpus.own("thresholds"), ("threshold", *_ADDED))
+    table = corpus.own("thresholds")
+    rows = read_columns(catalogue, table, ("threshold", *_ADDED))
     if rows is None:
         return []
+    lacking = [name for name in _ADDED if name not in rows.column_names]
+    if lacking:
+        raise CommandError(
+            f"{table} has no column {lacking[0]}, an earlier version of headrace made it; drop it (headrace table drop "
+            f"{table}) and run: headrace run {corpus.name}"
+        )
     columns = ("increment", "threshold", "doc_id", "component", "document_count")
     linked = read_columns(catalogue, corpus.own("components"), columns)
     sizes = {} if linked is None else component_sizes(linked)

@@ -36,6 +36,7 @@ from dedup_lake import NEAR_STEPS, DedupLake
 from numba import njit, prange
 
 from spark_jobs.dedup.bands import solve_bands
+from spark_jobs.dedup.buckets import DEFAULT_DOCUMENT_BYTES
 
 CORES = 2
 _MOST_PAIRS = 1000
@@ -227,7 +228,10 @@ def forecast(folder: str) -> Iterator[str]:
         counts = np.zeros(1001, np.int64)
         np.add.at(counts, np.rint(1000 * rows["similarity"].to_numpy()).astype(int), rows["pair_count"].to_numpy())
         for threshold in (0.7, 0.8):
-            schemes = [solve_bands(counts, 10**power, threshold, 0.9999, 0.3) for power in (6, 7, 8, 9, 10)]
+            schemes = [
+                solve_bands(counts, 10**power, threshold, 0.9999, 0.3, DEFAULT_DOCUMENT_BYTES)
+                for power in (6, 7, 8, 9, 10)
+            ]
             cells = [
                 f"{one.bands}x{one.rows} {one.document_bytes / 1000:.1f} KB {one.recall:.4f}".rjust(28)
                 for one in schemes

@@ -1,9 +1,9 @@
 """Where the C and C++ files of a repository look for headers, as compile_commands.json says.
 
-    [{"directory": "/home/a/x/build", "file": "../app/main.c", "command": "cc -I../posix -c ../app/main.c"}]
+    [{"directory": "/src/x/build", "file": "../app/main.c", "command": "cc -I../posix -c ../app/main.c"}]
 
 Its paths are those of some machine: what all but the ends of the files' paths have in common is the top of the
-repository (`/home/a/x`), and directories outside it are none of its own. A file without a command of its own, such as a
+repository (`/src/x`), and directories outside it are none of its own. A file without a command of its own, such as a
 header, looks where every command of the repository does.
 """
 

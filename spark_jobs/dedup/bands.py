@@ -43,8 +43,6 @@ Float64Array = npt.NDArray[np.float64]
 
 DISJOINT_FALSE_PER_DOCUMENT: Final = 50.0
 """Disjoint bands are left for overlapping ones where even the best have more expected false candidates a document."""
-DEFAULT_DOCUMENT_BYTES: Final = 16_384
-"""Bytes that finding a document's candidates may cost: about as many as its text and bag take together."""
 BAND_BITS: Final = 10
 """Low bits of a key that hold the band's number."""
 MAX_BANDS: Final = 1 << BAND_BITS
@@ -108,7 +106,7 @@ def solve_bands(
     threshold: float,
     recall: float,
     false_below: float | None = None,
-    most_bytes: float = DEFAULT_DOCUMENT_BYTES,
+    most_bytes: float = math.inf,
 ) -> BandScheme:
     """Find the cheapest scheme with the wanted recall, or with the highest recall that can be paid for.
 

@@ -18,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
-from spark_jobs.dedup.bands import DEFAULT_DOCUMENT_BYTES
 from spark_jobs.dedup.curves import draw_bands
 from spark_jobs.lake.tables import Check, Column, Table
 from spark_jobs.step import Output, Plot, Scope, step
@@ -33,6 +32,8 @@ _log = logging.getLogger(__name__)
 # Pairs of at least this similarity have something to do with each other: their number grows with the corpus as the
 # number of documents does, not as its square, so they say nothing about false candidates at another size.
 _RELATED = 0.3
+DEFAULT_DOCUMENT_BYTES = 16_384
+"""Bytes that finding a document's candidates may cost: about as many as its text and bag take together."""
 _PARTITION_RECORDS = 4_000_000
 _LOWERED = (
     "buckets: %s %d documents the recall at %g is %.4f in place of %g, since keys and candidates of a document may "

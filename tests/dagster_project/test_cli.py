@@ -153,6 +153,8 @@ def test_facts_about_repositories_are_options(defs: Path, lake_env: Path, notes:
     """Columns by fact, or a file, whose path is made absolute as that of the source is."""
     from dagster_project.cli.declarations import declarations
 
+    (notes / "more.jsonl.gz").unlink()
+    (notes / "more.jsonl").write_text('{"body": "a record", "repo": "r", "parent": "q", "stargazers": 3}')
     given = ["--from", str(notes), "--text-column", "body", "--repository-column", "repo"]
     facts = ["--fact-column", "fork_of=parent", "--fact-column", "stars=stargazers"]
     printed(["dataset", "add", "one", *given, *facts], capfd)

@@ -92,8 +92,8 @@ def test_names_are_found_as_a_build_would(path: str, line: str, expected: list[s
     assert targets(c_includes, {**files, path: line}, path) == expected
 
 
-_COMPILED = {"directory": "/home/a/x/build", "file": "../app/main.c"}
-_OTHER = {"directory": "/home/a/x", "file": "app/deep/other.c", "arguments": ["cc", "-I", "posix", "-Ilib", "-O2"]}
+_COMPILED = {"directory": "/src/x/build", "file": "../app/main.c"}
+_OTHER = {"directory": "/src/x", "file": "app/deep/other.c", "arguments": ["cc", "-I", "posix", "-Ilib", "-O2"]}
 
 
 @pytest.mark.parametrize(

@@ -162,10 +162,11 @@ def test_every_language_is_ordered_dependencies_first_and_manifests_are_only_evi
 
 def land(spark: SparkSession, config: DocumentsConfig) -> DataFrame:
     """Documents of the first increment of a dataset."""
-    listing = discover(config, ARRIVALS.schema().as_arrow().empty_table())
+    nothing = ARRIVALS.schema().as_arrow().empty_table()
+    listing = discover(config, nothing)
     assert listing is not None
     known = spark.createDataFrame([], "doc_id string, increment int")
-    output = documents(spark.createDataFrame(listing), known, config)
+    output = documents(spark.createDataFrame(listing), known, spark.createDataFrame(nothing), 0, config)
     landed: DataFrame = output.frames[DOCUMENTS.name].localCheckpoint()
     for frame in output.persisted:
         frame.unpersist()

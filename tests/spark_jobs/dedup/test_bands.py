@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_jobs.dedup.bands import (
-    DEFAULT_DOCUMENT_BYTES,
     MAX_BANDS,
     BandScheme,
     band_keys,
@@ -19,6 +18,7 @@ from spark_jobs.dedup.bands import (
     candidate_probability,
     solve_bands,
 )
+from spark_jobs.dedup.buckets import DEFAULT_DOCUMENT_BYTES
 from spark_jobs.exceptions import ConfigError
 
 UInt8Array = npt.NDArray[np.uint8]
@@ -111,9 +111,9 @@ def test_bands_overlap_where_disjoint_ones_do_not_hold() -> None:
 @pytest.mark.parametrize("documents", [10**6, 10**8, 10**10])
 def test_a_corpus_never_outgrows_its_bands(documents: int) -> None:
     """At any size there is a scheme that a document can pay for: the wanted recall while it lasts, then a lower one."""
-    generous = solve_bands(like_prose(), documents, 0.5, 0.9999, most_bytes=1e12)
+    generous = solve_bands(like_prose(), documents, 0.5, 0.9999)
     assert generous.recall >= 0.9999
-    scheme = solve_bands(like_prose(), documents, 0.5, 0.9999)
+    scheme = solve_bands(like_prose(), documents, 0.5, 0.9999, most_bytes=DEFAULT_DOCUMENT_BYTES)
     assert scheme.document_bytes <= DEFAULT_DOCUMENT_BYTES
     assert (scheme.recall >= 0.9999) == (generous.document_bytes <= DEFAULT_DOCUMENT_BYTES)
     assert scheme.recall > 0.05
@@ -147,7 +147,7 @@ def test_schemes_keep_their_promises(threshold: float, recall: float, documents:
     """Recall reached where it can be paid, false candidates counted as said."""
     background = np.zeros(101, dtype=np.int64)
     background[0], background[[5, 15, 25, 40, 60]] = 10**6, tail
-    scheme = solve_bands(background, documents, threshold, recall)
+    scheme = solve_bands(background, documents, threshold, recall, most_bytes=DEFAULT_DOCUMENT_BYTES)
     assert scheme.recall >= recall or scheme.document_bytes <= DEFAULT_DOCUMENT_BYTES
     assert scheme.positions.shape == (scheme.bands, scheme.rows)
     assert scheme.bands <= (MAX_BANDS if scheme.overlapping else 256 // scheme.rows)

@@ -123,12 +123,17 @@ def _foreseen(catalogue: Catalog, tables: list[str]) -> Iterator[str]:
     """What a run changes besides adding increments, a line each."""
     from dagster_project.standing_blends import say_standing, standing_blends
     from dagster_project.table_asset import declared_bindings
-    from spark_jobs.lake.foresight import foresee
+    from spark_jobs.lake.foresight import foresee, other_columns
     from spark_jobs.lake.ledger import Ledger
 
     ledger = Ledger(catalogue)
     ledger.refresh()
-    found = foresee(ledger, declared_bindings(tables))
+    bindings = declared_bindings(tables)
+    refused = other_columns(ledger, bindings)
+    if refused:
+        listed = " ".join(refused)
+        yield f"other columns are declared than the tables have, so their steps will fail: headrace table drop {listed}"
+    found = foresee(ledger, bindings)
     for table, sentence in found.frozen:
         yield f"{table} stays {sentence}"
     for table in found.thawed:

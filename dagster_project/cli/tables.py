@@ -134,14 +134,16 @@ def expire_tables(identifiers: tuple[str, ...], days: float) -> None:
 
 
 @table.command("drop")
-@click.argument("identifier")
-@click.confirmation_option(prompt="The table goes from the catalogue; the next run computes it anew. Go on?")
-def drop_table(identifier: str) -> None:
-    """Take a table out of the catalogue; its files stay where they are."""
+@click.argument("identifiers", nargs=-1, required=True)
+@click.confirmation_option(prompt="They go from the catalogue; the next run computes them anew. Go on?")
+def drop_table(identifiers: tuple[str, ...]) -> None:
+    """Take tables out of the catalogue; their files stay where they are."""
     catalogue = open_catalogue(load_settings())
-    _require(catalogue, identifier)
-    catalogue.drop_table(identifier)
-    click.echo(f"dropped {identifier}. Next: headrace run {identifier}")
+    for identifier in identifiers:
+        _require(catalogue, identifier)
+    for identifier in identifiers:
+        catalogue.drop_table(identifier)
+        click.echo(f"dropped {identifier}. Next: headrace run {identifier}")
 
 
 def _require(catalogue: Any, identifier: str) -> Any:

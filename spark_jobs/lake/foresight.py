@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from spark_jobs.exceptions import SparkJobsError
 from spark_jobs.lake.binding import Binding
+from spark_jobs.lake.catalogue import schema_difference
 from spark_jobs.lake.ledger import Ledger
 from spark_jobs.lake.plan import other_settings, tasks
 from spark_jobs.step import Scope
@@ -50,6 +51,20 @@ def foresee(ledger: Ledger, bindings: Iterable[Binding]) -> Foreseen:
         elif binding.step.numbered and places:
             renumbered.append(binding.tables[0])
     return Foreseen(tuple(frozen), tuple(thawed), tuple(renumbered))
+
+
+def other_columns(ledger: Ledger, bindings: Iterable[Binding]) -> tuple[str, ...]:
+    """Tables that their steps cannot write because they have other columns, as those of an earlier version of headrace.
+
+    Those of a source get the columns that they lack, so they are not told of.
+    """
+    return tuple(
+        identifier
+        for binding in bindings
+        if binding.step.discover is None
+        for declared, identifier in zip(binding.step.tables, binding.tables, strict=True)
+        if (table := ledger.table(identifier)) is not None and schema_difference(table, declared)
+    )
 
 
 def _is_refused(ledger: Ledger, binding: Binding) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from spark_jobs.lake.increments import INCREMENTS
 from spark_jobs.lake.ledger import Ledger
 from spark_jobs.lake.materialization import Materialization
 from spark_jobs.lake.settings import load_settings
-from spark_jobs.lake.tables import Table
+from spark_jobs.lake.tables import Column, Table
 from spark_jobs.step import Scope
 from tests.blender_service.packed_tables import create_packed
 from tests.dagster_project.conftest import WriteDefs
@@ -72,6 +73,16 @@ def test_a_run_tells_what_is_frozen_before_it_starts(catalogue: Catalog) -> None
     ):
         step_asset(frozen, "small", {"numbers": "small.numbers"}, FactorConfig(factor=factor), clock="small.increments")
         assert list(_foreseen(catalogue, ["small.frozen"])) == [f"small.frozen stays {line}" for line in expected]
+
+
+def test_a_run_names_the_tables_of_other_columns_before_it_starts(catalogue: Catalog) -> None:
+    """All at once, with the command that mends it: else each would be told by a run of its own."""
+    more = replace(FROZEN, columns=(*FROZEN.columns, Column("former", "int", "of an earlier version")))
+    append(catalogue, "older.frozen", more, Scope.FROZEN, {"n": 1, "former": 1, "increment": 0})
+    step_asset(frozen, "older", {"numbers": "small.numbers"}, FactorConfig(), clock="small.increments")
+    assert next(_foreseen(catalogue, ["older.frozen"])) == (
+        "other columns are declared than the tables have, so their steps will fail: headrace table drop older.frozen"
+    )
 
 
 def test_refreeze_names_the_blends_that_stand_on_what_it_leaves(

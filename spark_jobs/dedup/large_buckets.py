@@ -39,7 +39,6 @@ from numpy.typing import NDArray
 from spark_jobs.dedup.bucket_members import CANDIDATES_DDL, all_members, all_pairs, candidate_batch
 from spark_jobs.dedup.dense_graph import from_driver
 from spark_jobs.dedup.kept_set import removed_table, removed_vertices
-from spark_jobs.dedup.key_filter import filter_of
 from spark_jobs.dedup.memory_verification import BAG
 from spark_jobs.dedup.standings import counting_pairs, left_members
 from spark_jobs.dedup.threshold_pairs import exact, groups_reached, without
@@ -110,7 +109,7 @@ class _Comparisons:
     """What was compared so far.
 
     Attributes:
-        pool: the documents of large buckets: place, earlier, total_weight and the columns of their bags.
+        pool: the documents of large buckets: doc_id, place, earlier, total_weight and the columns of their bags.
         counters: how often tokens occur in the pool (`prefix_join`).
         partition_count: partitions that lists of tokens are spread over.
         increment: the new one.
@@ -263,13 +262,17 @@ def compare_large(
     Returns:
         All verified pairs, facts for `large_buckets`, and DataFrames to unpersist.
     """
+    from spark_jobs.dedup.key_filter import filter_of
+
     small, large = (buckets.persist() for buckets in sized)
     inside = filter_of(
         large.mapInArrow(all_members, "place bigint"), _places, counts.large_members // _BUCKETS_OF_A_MEMBER
     )
     history, revisions = before
-    bags = index.bags if revisions is None else index.bags.join(left_members(revisions), "doc_id", "left_anti")
-    pool = _pool(bags, inside, increment).persist()
+    pool = _pool(index.bags, inside, increment)
+    if revisions is not None:
+        pool = pool.join(left_members(revisions), "doc_id", "left_anti")
+    pool = pool.persist()
     counters, token_count, document_count = _counters(pool)
     state = _Comparisons(
         pool=pool,
@@ -347,7 +350,7 @@ def _pool(bags: DataFrame, inside: bytes, increment: int) -> DataFrame:
     from pyspark.sql import functions as F
 
     earlier = (F.col("increment") < increment).alias("earlier")
-    read = bags.select("place", earlier, "total_weight", *BAG)
+    read = bags.select("doc_id", "place", earlier, "total_weight", *BAG)
     return read.mapInArrow(partial(_passing, inside=inside), read.schema)
 
 

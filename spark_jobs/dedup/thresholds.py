@@ -60,7 +60,7 @@ class ThresholdsConfig(BaseModel):
         ge=0,
         le=1,
         description="share of the duplicates of sampled documents that must have been removed, where there are 100; "
-        "less where `bands` expects less",
+        "less where `bands` had to lower the recall",
     )
 
 
@@ -185,7 +185,11 @@ def thresholds(
         .agg(F.count("*").alias("component_count"), F.max("document_count").cast("long").alias("largest_component"))
     )
     counted = listed.join(gone, "threshold", "left").join(linked, "threshold", "left").fillna(0)
-    expected = bands.where(here).agg(F.least(F.lit(config.least_recall), F.min("recall")).alias("least_recall"))
+    expected = bands.where(here).agg(F.coalesce(F.min("recall"), F.lit(1.0)).alias("expected"))
+    # Three standard deviations below what lowered bands expect, or every other run of them would fail by chance.
+    chance = 3 * F.sqrt(F.col("expected") * (1 - F.col("expected")) / F.greatest(F.col("similar_count"), F.lit(1)))
+    lowered = F.greatest(F.col("expected") - chance, F.lit(0.0))
+    least_recall = F.when(F.col("expected") < config.least_recall, lowered).otherwise(F.lit(config.least_recall))
     return (
         counted.crossJoin(total)
         .join(_recall(bags, removals, revisions, increment, config), "threshold")
@@ -207,7 +211,7 @@ def thresholds(
             "similar_count",
             "found_count",
             F.expr("try_divide(cast(found_count as double), similar_count)").alias("recall"),
-            F.coalesce("least_recall", F.lit(config.least_recall)).alias("least_recall"),
+            least_recall.alias("least_recall"),
         )
     )
 

@@ -80,7 +80,10 @@ def thresholds(name: str, as_json: bool) -> None:
         return
     applied = f"; near-duplicates go from J = {corpus.applied:g} on" if corpus.applied is not None else ""
     click.echo(f"corpus {name}: {rows[0]['member_count']:,} members{applied}\n")
-    print_table([_readable(row) for row in rows])
+    shown = [_readable(row) for row in rows]
+    if not any(row["repository"] for row in shown):  # most corpora do not compare repositories
+        shown = [{name: value for name, value in row.items() if name != "repository"} for row in shown]
+    print_table(shown)
 
 
 def _set_aside(found: Evaluation) -> str:

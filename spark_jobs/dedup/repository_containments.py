@@ -25,7 +25,6 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
-from spark_jobs.dedup.bag_arrays import bags_from_columns, token_weights
 from spark_jobs.dedup.dense_graph import cut
 from spark_jobs.dedup.repository_facts import newest_bags
 from spark_jobs.dedup.threshold_pairs import exact
@@ -141,6 +140,8 @@ def repository_containments(
 
 def _items(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """One row for each item of each bag."""
+    from spark_jobs.dedup.bag_arrays import bags_from_columns, token_weights
+
     for batch in batches:
         bags = bags_from_columns(batch.column("item_hashes"), batch.column("units"), batch.column("levels"))
         owner = pa.array(np.repeat(np.arange(len(bags)), np.diff(bags.offsets)))

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -134,7 +134,7 @@ class _Comparisons:
     kept: list[DataFrame]
     found: DataFrame | None = None
     done: DataFrame | None = None
-    candidate_count: int = field(default=0)
+    candidate_count: int = 0
 
     @property
     def thresholds(self) -> tuple[Fraction, ...]:

@@ -20,12 +20,12 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
-from pyiceberg.expressions import And, EqualTo, In, IsNull, Or, StartsWith
+from pyiceberg.expressions import And, BooleanExpression, EqualTo, In, IsNull, Or, StartsWith
 
 from spark_jobs.lake.binding import Binding
-from spark_jobs.lake.catalogue import SCOPE_PROPERTY, ensure_table, load_table, spark_identifier
+from spark_jobs.lake.catalogue import SCOPE_PROPERTY, ensure_table, spark_identifier
 from spark_jobs.lake.ledger import Ledger
-from spark_jobs.lake.lookups import read_rows
+from spark_jobs.lake.lookups import read_columns, read_rows
 from spark_jobs.lake.reads import Read, Reads, is_path
 from spark_jobs.lake.tables import Column, Table
 
@@ -71,21 +71,19 @@ def record_excisions(
 
 def excised_documents(catalogue: Catalog, table: str | None) -> frozenset[str]:
     """Documents that are out of a packed table, or (None) out of all."""
-    listed = load_table(catalogue, EXCISIONS)
-    if listed is None or listed.current_snapshot() is None:
-        return frozenset()
     everywhere = IsNull("table")
-    condition = everywhere if table is None else Or(everywhere, EqualTo("table", table))
-    return frozenset(listed.scan(condition, selected_fields=(_DOC_ID,)).to_arrow().column(_DOC_ID).to_pylist())
+    return _listed(catalogue, everywhere if table is None else Or(everywhere, EqualTo("table", table)))
 
 
 def excised_by(catalogue: Catalog, table: str, run_prefix: str) -> set[str]:
     """Documents that commands whose run_id begins so took out of a packed table."""
-    listed = load_table(catalogue, EXCISIONS)
-    if listed is None or listed.current_snapshot() is None:
-        return set()
-    condition = And(EqualTo("table", table), StartsWith("run_id", run_prefix))
-    return set(listed.scan(condition, selected_fields=(_DOC_ID,)).to_arrow().column(_DOC_ID).to_pylist())
+    return set(_listed(catalogue, And(EqualTo("table", table), StartsWith("run_id", run_prefix))))
+
+
+def _listed(catalogue: Catalog, condition: BooleanExpression) -> frozenset[str]:
+    """Documents in the rows of the list that meet a condition."""
+    found = read_columns(catalogue, EXCISIONS, (_DOC_ID,), condition)
+    return frozenset() if found is None else frozenset(found[_DOC_ID].to_pylist())
 
 
 def withdraw_excisions(catalogue: Catalog, table: str, doc_ids: Collection[str], run_prefix: str) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from blender_peers import bench_peers
-from blender_streams import bench_against_raw, bench_first_batch, bench_memory, launch
+from blender_streams import bench_against_raw, bench_first_batch, bench_memory, bench_node, bench_shares, launch
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, ListType, LongType, NestedField, StringType, StructType
@@ -197,6 +197,7 @@ def bench_served(messages: int, memory_rows: int, peers: str | None) -> None:
             received = sum(batch.input_ids.nbytes for batch in client.read(blend, 0, 2 * ROWS))
             print(f"{'the first epoch':44} {received / (time.perf_counter() - started) / 1e6:8.0f} MB/s")
             bench_against_raw(client, server, blend, messages)
+            bench_node(client, server, blend)
             if peers is None:
                 print("other loaders: left out; benchmarks/blender_peers.py says how to install them")
             else:
@@ -205,13 +206,14 @@ def bench_served(messages: int, memory_rows: int, peers: str | None) -> None:
             bench_first_batch(client, blend, ROWS)
             small = client.create_blend([SourceSpec(short, max_epochs=0)]).blend_id
             bench_memory(client, server, blend, small, memory_rows)
+            bench_shares(client, server, blend)
 
 
 def main() -> None:
     """Print it all, or one part."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--part", choices=("order", "chain", "served"), help="one part only")
-    parser.add_argument("--messages", type=int, default=400, help="of about 2 MiB, in each turn of one stream")
+    parser.add_argument("--messages", type=int, default=2000, help="in each turn of one stream")
     parser.add_argument(
         "--memory-rows", type=int, default=10_000_000, help="rows of the read that memory is watched in"
     )

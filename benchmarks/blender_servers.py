@@ -19,13 +19,14 @@ import grpc
 from pyiceberg.catalog import load_catalog
 
 from blender_service.operation import OperationConfig
-from blender_service.server import start
+from blender_service.server import start, use_one_heap
 
 
 def serve_blends(warehouse: str, folder: str) -> None:
     """Serve the blends of a lake."""
     uri = f"sqlite:///{warehouse}/catalog.db?timeout=30"
     catalogue = load_catalog("lake", type="sql", uri=uri, warehouse=warehouse)
+    use_one_heap()  # as `headrace serve` does
     with start(catalogue, operation=OperationConfig(cache_folder=Path(folder))) as server:
         print(server.port, flush=True)
         sys.stdin.read()

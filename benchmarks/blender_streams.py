@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -16,12 +16,16 @@ import numpy as np
 import psutil
 
 from blender_service.client import BlenderClient
-from blender_service.reading import BATCH_BYTES
+from blender_service.limits import MOST_MESSAGE_BYTES
+from blender_service.slices import Slice
 
 SERVERS = Path(__file__).parent / "blender_servers.py"
 ROUNDS = 5
 DIFFERENT = 64  # messages, 130 MB
 SEEKS = 1000
+RANKS, RANK_ROWS = 8, 8  # of a training node: streams, and rows of each in a step
+NODE_BYTES = 8 * 50_000 * 2  # of token ids that a node of 8 GPUs takes in a second
+FLAT_OUT, FLAT_OUT_SECONDS = 200, 20
 
 
 class Launched(NamedTuple):
@@ -58,18 +62,19 @@ def launch(*arguments: str) -> Iterator[Launched]:
 
 def bench_against_raw(client: BlenderClient, server: Launched, blend: str, messages: int) -> None:
     """Print MB/s of one stream beside ready-made bytes of the same size, in turns, CPU of both sides, and ratios."""
-    rows = BATCH_BYTES // next(client.read(blend, 0)).input_ids[0].nbytes  # of a message
-    size = BATCH_BYTES + 64 * rows  # and what comes with the ids
+    rows = MOST_MESSAGE_BYTES // next(client.read(blend, 0)).input_ids[0].nbytes  # of a message
+    size = MOST_MESSAGE_BYTES + 64 * rows  # and what comes with the ids
 
     def read_raw(channel: grpc.Channel) -> int:
         stream: grpc.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream("/raw/Stream")
         return sum(len(message) for message in stream(str(messages).encode()))
 
-    def read_blend(client: BlenderClient) -> int:
-        return sum(batch.input_ids.nbytes * size // BATCH_BYTES for batch in client.read(blend, 0, rows * messages))
+    def read_blend() -> int:
+        return sum(
+            batch.input_ids.nbytes * size // MOST_MESSAGE_BYTES for batch in client.read(blend, 0, rows * messages)
+        )
 
     with (
-        BlenderClient(server.address, direct=False) as through_grpc,
         launch("raw", str(size), "1") as raw,
         grpc.insecure_channel(raw.address, UNBOUNDED) as channel,
         launch("raw", str(size), str(DIFFERENT)) as raws,
@@ -78,8 +83,7 @@ def bench_against_raw(client: BlenderClient, server: Launched, blend: str, messa
         turns: dict[str, tuple[Launched, Callable[[], int]]] = {
             "raw gRPC bytes, one message over and over": (raw, lambda: read_raw(channel)),
             f"raw gRPC bytes, {DIFFERENT} messages in turn": (raws, lambda: read_raw(other_channel)),
-            "Blender, received by gRPC": (server, lambda: read_blend(through_grpc)),
-            "Blender": (server, lambda: read_blend(client)),
+            "Blender": (server, read_blend),
         }
         measured: dict[str, list[tuple[float, float, float]]] = {name: [] for name in turns}
         for _ in range(ROUNDS):
@@ -93,8 +97,6 @@ def bench_against_raw(client: BlenderClient, server: Launched, blend: str, messa
         print(f"{name:44} {np.median(speeds):8.0f} {speeds.max():8.0f} {cost}")
     *peers, ours = (np.array(values)[:, 0] for values in measured.values())
     for name, speeds in zip(measured, peers, strict=False):
-        if not name.startswith("raw"):
-            continue
         label = f"Blender / {name.removeprefix('raw gRPC bytes, ')}"
         print(f"{label:44} {np.median(ours / speeds):8.2f} {ours.max() / speeds.max():8.2f}")
 
@@ -108,6 +110,49 @@ def _timed(server: Launched, read: Callable[[], int]) -> tuple[float, float, flo
     byte_count = read()
     speed = byte_count / (time.perf_counter() - started) / 1e6
     return speed, (server.cpu_seconds - served) / byte_count * 1e9, (time.process_time() - own) / byte_count * 1e9
+
+
+def bench_node(client: BlenderClient, server: Launched, blend: str, steps: int = 400) -> None:
+    """Print what the streams of a training node cost the server: each rank reads its own part of every step."""
+    read = [0] * RANKS
+
+    def run(rank: int) -> None:
+        part = Slice(RANKS * RANK_ROWS, rank, RANKS)
+        read[rank] = sum(batch.input_ids.nbytes for batch in client.read(blend, 0, steps * part.step_rows, part=part))
+
+    for _ in range(2):  # the first warms up
+        served = server.cpu_seconds
+        _at_once([lambda rank=rank: run(rank) for rank in range(RANKS)])  # type: ignore[misc]
+    cost = (server.cpu_seconds - served) / sum(read) * 1e9
+    print(f"\n{f'{RANKS} ranks of {RANK_ROWS} rows in a step':44} {cost:8.2f} CPU s/GB of the server")
+    print(f"{'nodes of 8 GPUs, 400,000 tokens/s, a core':44} {1e9 / NODE_BYTES / cost:8.0f}")
+
+
+def bench_shares(client: BlenderClient, server: Launched, blend: str) -> None:
+    """Print what each of many streams gets that all read as fast as they can."""
+    taken, until = [0] * FLAT_OUT, time.monotonic() + FLAT_OUT_SECONDS
+
+    def run(number: int) -> None:
+        with client.read(blend, number * 37) as stream:
+            for batch in stream:
+                if time.monotonic() > until:
+                    return
+                taken[number] += batch.input_ids.nbytes
+
+    _at_once([lambda number=number: run(number) for number in range(FLAT_OUT)])  # type: ignore[misc]
+    least, p10, p50, most = np.percentile(np.array(taken) / 1e6, [0, 10, 50, 100])
+    title = f"{FLAT_OUT} streams for {FLAT_OUT_SECONDS} s, MB of each"
+    print(f"\n{title:44} {'least':>8} {'p10':>8} {'p50':>8} {'most':>8} {'none':>8}")
+    print(f"{'':44} {least:8.1f} {p10:8.1f} {p50:8.1f} {most:8.1f} {taken.count(0):8}")
+
+
+def _at_once(jobs: Sequence[Callable[[], None]]) -> None:
+    """Run each job in a thread of its own, until all are done."""
+    threads = [threading.Thread(target=job) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def bench_first_batch(client: BlenderClient, blend: str, table_rows: int) -> None:

@@ -2,7 +2,7 @@
 
     <folder>/<hash of what the block is>.block       whole, or not there: written aside, then renamed
     <folder>/.<name>.<random>.tmp                    being written; what a killed process left is removed after an hour
-    <folder>/quarantine/<name>                       failed its checksum three times
+    <folder>/quarantine/<name>                       failed its checksum three times; it is built again in its place
 
 Any number of processes may use one folder: names say what is inside, a rename is atomic, and a mapped file that another
 process deletes stays readable until it is unmapped. So nothing is locked, and nothing but time is lost when two build
@@ -84,8 +84,7 @@ class BlockCache:
     def pin(self, key: BlockKey) -> Pin | None:
         """Find a block and keep it from being deleted while the pin is held; None if it must be built.
 
-        Raises:
-            DamagedBlockError: its file failed three times; it was put aside, so the next reader builds it again.
+        A file that is damaged is put aside, so that its block is built again.
         """
         name = key.name
         with self._lock:
@@ -103,6 +102,16 @@ class BlockCache:
             self._pins[name] = pin
             self.events.hit()
             return self._touch(name, pin)
+
+    def forget(self, key: BlockKey, damaged: Pin) -> None:
+        """Use a block no more that was damaged after it was mapped; its file is checked when it is next read."""
+        logger.warning("block file %s: was damaged after it was mapped; it is checked again", self.folder / key.name)
+        self.events.checksum_failure()
+        with self._lock:
+            if self._mapped.get(key.name) is damaged.block:
+                del self._mapped[key.name]
+            if self._pins.get(key.name) is damaged:
+                del self._pins[key.name]
 
     def __contains__(self, key: BlockKey) -> bool:
         """Whether the block need not be built."""
@@ -153,27 +162,26 @@ class BlockCache:
         return pin
 
     def _read(self, name: str, key: BlockKey) -> Block | None:
-        """Map a file and check it, three times before it counts as damaged."""
+        """Map a file and check it, three times before it counts as damaged and is put aside; None if there is none."""
         path = self.folder / name
-        problem = ""
         for _ in range(READ_ATTEMPTS):
             try:
                 return _map_block(path, key)
             except FileNotFoundError:
                 return None
             except (OSError, DamagedBlockError) as error:
-                problem = str(error)
-                logger.warning("block file %s: %s", path, problem)
+                logger.warning("block file %s: %s", path, error)
                 self.events.checksum_failure()
         aside = self.folder / QUARANTINE / name
         with suppress(OSError):  # another process may have put it aside, or the disk may be gone altogether
             aside.parent.mkdir(exist_ok=True)
             path.rename(aside)
         self.events.quarantine()
-        raise DamagedBlockError(
-            f"block file {path}: {problem}, in {READ_ATTEMPTS} attempts; it was moved to {aside}, and reading again "
-            f"builds it from {key.path}: check the disk"
-        )
+        logger.error(
+            "block file %s: was damaged in %d attempts; it was moved to %s and is built again from %s: check the disk",
+            path, READ_ATTEMPTS, aside, key.path,
+        )  # fmt: skip
+        return None
 
     def _trim(self) -> int:
         """Delete the files that were not used for longest until the rest fits; give its bytes. Under the lock."""

@@ -13,12 +13,16 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from blender_service.block_file import Block
-from blender_service.exceptions import PackedTableError
+from blender_service.exceptions import PackedTableError, ServerUnavailableError
 from blender_service.packed_table import OrdinalRun, PackedTable
 
 COLUMNS: Final = ("ordinal", "token_count", "input_ids", "segments")
 READ_ATTEMPTS: Final = 3
 RETRY_SECONDS: Final = 0.05
+# Damaged metadata gives columns of other names, types and sizes, hence errors of Python as well.
+FAULTS: Final = (OSError, pa.ArrowException, LookupError, ValueError, TypeError, AttributeError, MemoryError)
+PAGE_HEADER_BYTES: Final = 32  # more than the fields up to the checksum can take
+COMPACT_INT32: Final = 0x15  # Thrift's compact protocol: an i32 follows, its field is the next one
 
 
 def decode_blocks(
@@ -27,6 +31,7 @@ def decode_blocks(
     """Give ranges of one data file as blocks, in one pass over the row groups they lie in.
 
     A file that cannot be read is tried three times: storage over a network fails for a moment more often than for good.
+    Before the last time the store is asked for it, so that a store that is away is not taken for a damaged file.
 
     Args:
         table: whose file it is.
@@ -35,14 +40,17 @@ def decode_blocks(
 
     Raises:
         PackedTableError: the file cannot be read, or breaks the table's promises; the message names it.
+        ServerUnavailableError: the store does not answer.
     """
     remaining = list(ranges)
     for attempt in range(1, READ_ATTEMPTS + 1):
+        if attempt == READ_ATTEMPTS:
+            _reach_store(table, run)
         try:
             for block in _decode_once(table, run, remaining):
                 yield remaining.pop(0), block
             return
-        except (OSError, pa.ArrowException) as error:
+        except FAULTS as error:
             if attempt == READ_ATTEMPTS:
                 raise PackedTableError(
                     f"table {table.identifier}: file {run.path} cannot be read: {error}; restore the file"
@@ -50,11 +58,45 @@ def decode_blocks(
             time.sleep(RETRY_SECONDS * attempt)
 
 
+def has_page_checksums(table: PackedTable, run: OrdinalRun) -> bool:
+    """Say whether the pages of a data file have checksums, as its first page has; without, a flipped bit is a token.
+
+    A file that cannot be read is not said to lack them: reading its rows will say what is wrong with it.
+    """
+    try:
+        with table.io.new_input(run.path).open() as stream, pq.ParquetFile(stream) as file:
+            column = file.metadata.row_group(0).column(0)
+            stream.seek(column.dictionary_page_offset or column.data_page_offset)
+            header = stream.read(PAGE_HEADER_BYTES)
+    except FAULTS:
+        return True
+    # Fields 1 to 3 of a page's header (its kind and two sizes) are i32 and always there; 4, the checksum, may not be.
+    at = 0
+    for _ in range(3):
+        at += 2 + next((length for length, byte in enumerate(header[at + 1 :]) if byte < 0x80), 0)
+    return header[at : at + 1] == bytes([COMPACT_INT32])
+
+
+def _reach_store(table: PackedTable, run: OrdinalRun) -> None:
+    """Ask the store whether it has a file; that it has none is an answer too.
+
+    Raises:
+        ServerUnavailableError: it does not answer.
+    """
+    try:
+        table.io.new_input(run.path).exists()
+    except OSError as error:
+        raise ServerUnavailableError(
+            f"table {table.identifier}: the store of {run.path} does not answer: {error}; see that it runs, and read "
+            "again"
+        ) from error
+
+
 def _decode_once(table: PackedTable, run: OrdinalRun, ranges: Sequence[tuple[int, int]]) -> Iterator[Block]:
     """Open the file and decode the ranges that are still wanted; `ranges` may shrink from its front meanwhile."""
     places = [(start - run.start, end - run.start) for start, end in ranges]
     starts = [start for start, _ in ranges]
-    # Spark writes a checksum into every Parquet page; they are checked where they are.
+    # headrace and Spark write a checksum into every Parquet page; they are checked where they are.
     with (
         table.io.new_input(run.path).open() as stream,
         pq.ParquetFile(stream, page_checksum_verification=True) as file,

@@ -4,16 +4,16 @@ A block is a range of consecutive ordinals of one data file. Its file is named b
 content (`BlockKey.name`); data files of a lake never change, so neither does a block. Everything is little-endian::
 
     0    xxh3-128 of all that follows          16 bytes
-    16   magic "HRBLOCK1", the key's SHA-256   40
+    16   magic "HRBLOCK2", the key's SHA-256   40
     56   start, rows R, window_tokens L, token_bytes, segments S, bytes of document ids D   6 x int64
     104  0 up to 128
-         segment_starts (R+1) int64 | document_starts (S) int64 | doc_id_starts (S+1) int64
+         segment_starts (R+1) int64 | document_starts (S) int64 | doc_id_starts (S+1) int64 | row_digests (R) int64
          token_counts (R) int32 | segment_token_counts (S) int32 | window_starts (S) int32
          document ids (D) bytes
          0 up to a multiple of 4,096, then input_ids (R, L) uint16 or uint32
 
 One checksum over the whole file finds every flipped bit; one bit of a length less would go unseen by a checksum per
-array. It is checked whenever a file is mapped.
+array. It is checked whenever a file is mapped; rows have digests besides, compared whenever one is served.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import functools
 import hashlib
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -30,13 +30,13 @@ import xxhash
 from numpy.typing import NDArray
 
 from blender_service.exceptions import DamagedBlockError
+from blender_service.row_digests import digest_rows
 
-MAGIC: Final = b"HRBLOCK1"
+MAGIC: Final = b"HRBLOCK2"
 HEADER: Final = struct.Struct("<16s8s32s6q")
 HEADER_BYTES: Final = 128
 DIGEST_BYTES: Final = 16
 PAGE_BYTES: Final = 4096
-ADDRESS_COUNT: Final = 8  # arrays of a block
 
 
 class BlockKey(NamedTuple):
@@ -88,6 +88,7 @@ class Block:
         document_starts: (S,) first token, in the document, int64.
         segment_token_counts: (S,) tokens, int32.
         window_starts: (S,) first token, in the window, int32.
+        row_digests: (R,) of each row, see `row_digests`, int64; computed where they are not given.
     """
 
     start: int
@@ -99,6 +100,12 @@ class Block:
     document_starts: NDArray[np.int64]
     segment_token_counts: NDArray[np.int32]
     window_starts: NDArray[np.int32]
+    row_digests: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+    def __post_init__(self) -> None:
+        if not self.row_digests.size:
+            digests = digest_rows(self._addresses(), self.rows, self.input_ids[0].nbytes)
+            object.__setattr__(self, "row_digests", digests)
 
     @property
     def rows(self) -> int:
@@ -107,7 +114,11 @@ class Block:
 
     @functools.cached_property
     def addresses(self) -> NDArray[np.int64]:
-        """(8,) where the arrays lie, in the order above, int64: what compiled code reads a block by."""
+        """(11,) what compiled code reads a block by, int64: see `row_digests`."""
+        return self._addresses()
+
+    def _addresses(self) -> NDArray[np.int64]:
+        """Give where the arrays lie, in the order above, and how many segments and bytes of document ids there are."""
         arrays = (
             self.input_ids,
             self.token_counts,
@@ -117,8 +128,10 @@ class Block:
             self.document_starts,
             self.segment_token_counts,
             self.window_starts,
+            self.row_digests,
         )
-        return np.array([array.__array_interface__["data"][0] for array in arrays], dtype=np.int64)
+        addresses = [array.__array_interface__["data"][0] for array in arrays]
+        return np.array([*addresses, len(self.document_starts), len(self.doc_id_bytes)], dtype=np.int64)
 
 
 def encode_block(block: Block, key: BlockKey) -> list[memoryview]:
@@ -136,6 +149,7 @@ def encode_block(block: Block, key: BlockKey) -> list[memoryview]:
         (block.segment_starts, "<i8"),
         (block.document_starts, "<i8"),
         (block.doc_id_starts, "<i8"),
+        (block.row_digests, "<i8"),
         (block.token_counts, "<i4"),
         (block.segment_token_counts, "<i4"),
         (block.window_starts, "<i4"),
@@ -184,6 +198,7 @@ def decode_block_file(content: memoryview, key: BlockKey) -> Block:
         document_starts=array("<i8", segments, at.document_starts),  # type: ignore[arg-type]
         segment_token_counts=array("<i4", segments, at.segment_token_counts),  # type: ignore[arg-type]
         window_starts=array("<i4", segments, at.window_starts),  # type: ignore[arg-type]
+        row_digests=array("<i8", rows, at.row_digests),  # type: ignore[arg-type]
     )
 
 
@@ -192,6 +207,7 @@ class _Layout(NamedTuple):
 
     document_starts: int
     doc_id_starts: int
+    row_digests: int
     token_counts: int
     segment_token_counts: int
     window_starts: int
@@ -202,7 +218,7 @@ class _Layout(NamedTuple):
     @classmethod
     def of(cls, rows: int, window_tokens: int, token_bytes: int, segments: int, doc_id_bytes: int) -> _Layout:
         """Lay the arrays out one after the other, the wide ones first so that all are aligned."""
-        sizes = (8 * (rows + 1), 8 * segments, 8 * (segments + 1), 4 * rows, 4 * segments, 4 * segments)
+        sizes = (8 * (rows + 1), 8 * segments, 8 * (segments + 1), 8 * rows, 4 * rows, 4 * segments, 4 * segments)
         starts: list[int] = np.cumsum([HEADER_BYTES, *sizes]).tolist()
         input_ids = -(-(starts[-1] + doc_id_bytes) // PAGE_BYTES) * PAGE_BYTES
         return cls._make([*starts[1:], input_ids, input_ids + rows * window_tokens * token_bytes])

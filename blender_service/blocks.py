@@ -67,7 +67,7 @@ class BlockReader:
 
         Raises:
             PackedTableError: a data file cannot be read or is not what the table promises.
-            BlockCacheError: the cache cannot be written, or a file of it is damaged.
+            BlockCacheError: the cache cannot be written.
         """
         pins: dict[int, Pin] = {}
         missing: list[int] = []
@@ -80,6 +80,11 @@ class BlockReader:
         for run, absent in self._by_run(missing).items():
             pins.update(self._build(run, absent))
         return pins
+
+    def replace(self, block: int, damaged: Pin) -> Pin:
+        """Give a block anew whose rows are not what they were; raises what `pin` does."""
+        self._cache.forget(self._key(block), damaged)
+        return self.pin([block])[block]
 
     def build(self, blocks: Iterable[int]) -> None:
         """Put blocks into the cache, keeping none of them; raises what `pin` does."""

@@ -18,11 +18,12 @@ from blender_service.config import WindowFacts
 from blender_service.exceptions import BlenderError
 from blender_service.gathering import Framed
 from blender_service.serving import Blender
-from blender_service.status import ERROR_KEY, status_of
+from blender_service.status import DETAILS_KEY, details_of, status_of
 from blender_service.visibility import MayRead
 
-# Statuses travel in HTTP/2 trailers, of which most peers take 8 KiB; other characters than ASCII take 3 bytes a byte.
-MAX_DETAIL_BYTES: Final = 5000
+# Statuses travel in HTTP/2 trailers, of which most peers take 8 KiB: the message as text, where other characters than
+# ASCII take 3 bytes a byte, and once more in the details, in base64.
+MAX_DETAIL_BYTES: Final = 3000
 RUN, RUN_NOTES, CODE_VERSION = "headrace-run", "headrace-run-notes", "headrace-code-version"
 
 
@@ -146,8 +147,9 @@ def with_call(context: grpc.ServicerContext, call: Call) -> grpc.ServicerContext
 
 def refuse(error: BlenderError, context: grpc.ServicerContext) -> NoReturn:
     """End a call with the status and the message of an error."""
-    context.set_trailing_metadata(((ERROR_KEY, type(error).__name__),))
-    context.abort(status_of(error), short(str(error)))
+    message = short(str(error))
+    context.set_trailing_metadata(((DETAILS_KEY, details_of(error, message)),))
+    context.abort(status_of(error), message)
     raise AssertionError("abort always raises")
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 from pathlib import Path
 from typing import Final
 
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import ServiceUnavailableError
 from pyiceberg.utils.config import Config
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
 from blender_service.exceptions import CatalogueError
 
@@ -52,6 +55,14 @@ def _open_embedded(warehouse: Path) -> Catalog:
         raise CatalogueError(f"lake: {database} is no catalogue: {_first_line(error)}; restore the file") from error
 
 
+# What another try does not mend: a wrong path, a full disk, or what an object store refuses, by PyArrow's or S3's name.
+_LASTING = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
+_LASTING_NUMBERS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+_REFUSED_BY_STORE = re.compile(
+    "ACCESS_DENIED|AccessDenied|NO_SUCH_BUCKET|NoSuchBucket|InvalidAccessKeyId|SignatureDoesNotMatch|NotImplemented"
+)
+
+
 def warehouse_location(catalogue: Catalog) -> str:
     """Give the root of the warehouse, under which blends are kept.
 
@@ -64,9 +75,18 @@ def warehouse_location(catalogue: Catalog) -> str:
     return str(location).rstrip("/")
 
 
+def is_outage(error: Exception) -> bool:
+    """Say whether an error of the catalogue or of the store may be gone at the next try, as while one is restarted."""
+    if isinstance(error, DBAPIError):
+        return isinstance(error, OperationalError) or error.connection_invalidated
+    if not isinstance(error, (OSError, ServiceUnavailableError)) or isinstance(error, _LASTING):
+        return False
+    return getattr(error, "errno", None) not in _LASTING_NUMBERS and not _REFUSED_BY_STORE.search(str(error))
+
+
 def _first_line(error: BaseException) -> str:
     """Shorten a foreign error to its first line."""
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
-__all__ = ["CATALOGUE_NAME", "open_catalogue", "warehouse_location"]
+__all__ = ["CATALOGUE_NAME", "is_outage", "open_catalogue", "warehouse_location"]

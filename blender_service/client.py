@@ -1,6 +1,4 @@
-"""A Blender client: reads rows, and defines blends. Needs grpcio and NumPy, nothing of the lake.
-
-Only what defines, lists or describes blends needs protobuf besides; a training job does none of that.
+"""A Blender client: reads rows, and defines blends. Needs grpcio, protobuf and NumPy, nothing of the lake.
 
     with connect("127.0.0.1:7170") as client:
         for batch in client.read("my-blend", offset=1_000_000, rows=4096):
@@ -12,35 +10,33 @@ handed out yet. Rows come once, in order, whatever happens in between. Several r
 
 Who the client is (token, certificate) and what for it reads (the name of a training run) says its `Identity`.
 
-Rows come over connections of their own, one a read, where the way is plain, which costs a fraction of what gRPC's takes
-of the training process; with TLS or over a proxy they come through gRPC (see `blender_service.direct`).
-
 Nothing waits for ever: calls have deadlines, a stream that falls silent is opened again, a server that cannot be
 reached is given up after `retry_seconds`, and a live row that does not come after `wait_seconds`.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import asdict
+from typing import Final, TypeVar
 
 import grpc
+from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2
 
-from blender_service.channel import DEFAULT_IDENTITY, Identity, metadata_of, open_channel
-from blender_service.client_messages import (
+from blender_service.channel import DEFAULT_IDENTITY, Identity, open_channel
+from blender_service.definition_messages import (
     Blend,
+    BlendDescription,
     BlendSource,
     Continuation,
-    ReadRequest,
     blend_of,
     continuation_of,
-    continuation_request,
-    get_request,
+    create_request,
+    description_of,
+    update_request,
 )
-from blender_service.direct.call import DirectReads
-from blender_service.direct.targets import targets_of
+from blender_service.exceptions import InvalidReadError
 from blender_service.patience import Patience
 from blender_service.row_stream import RowStream
 from blender_service.slices import Slice
@@ -48,14 +44,13 @@ from blender_service.specification import SourceChange, SourceSpec, Stage
 from blender_service.status import error_of
 from blender_service.window import ExpectedWindow
 
-if TYPE_CHECKING:
-    from blender_service.definition_messages import BlendDescription
+Request = TypeVar("Request")
+Response = TypeVar("Response")
 
 TIMEOUT_SECONDS: Final = 30.0
 RETRY_SECONDS: Final = 60.0
 SILENCE_SECONDS: Final = 120.0  # a cold cache on slow storage may take most of it
 LIVE_WAIT_SECONDS: Final = 3600.0
-BLENDS: Final = "/headrace.blender.v1.BlendService/"
 READ_BLEND: Final = "/headrace.blender.v1.RowService/ReadBlend"
 OPTIONS: Final = (
     ("grpc.max_receive_message_length", -1),
@@ -80,7 +75,6 @@ class BlenderClient:
         timeout_seconds: float = TIMEOUT_SECONDS,
         retry_seconds: float = RETRY_SECONDS,
         silence_seconds: float = SILENCE_SECONDS,
-        direct: bool = True,
     ) -> None:
         """Prepare to talk; the connection is made when it is needed.
 
@@ -91,7 +85,6 @@ class BlenderClient:
             retry_seconds: how long to go on trying to reach a server that does not answer.
             silence_seconds: longest wait for a message of an open stream; a server tells every few seconds that it
                 waits for a live row.
-            direct: read rows over connections of their own where that is possible; False to have gRPC do it always.
 
         Raises:
             UnauthenticatedError: a file of the identity cannot be read.
@@ -102,11 +95,11 @@ class BlenderClient:
         self._silence_seconds = silence_seconds
         self._closed = threading.Event()
         self._channel = open_channel(address, identity, OPTIONS)
-        targets = targets_of(address, os.environ) if direct and not identity.has_tls else ()
-        self._direct = DirectReads(targets, READ_BLEND, lambda: metadata_of(identity, os.environ))
+        self._blends = blends_pb2_grpc.BlendServiceStub(self._channel)
         # Without a deserializer messages come as bytes: a generated class would copy the token ids, twice.
-        through_grpc: grpc.UnaryStreamMultiCallable[bytes, bytes] = self._channel.unary_stream(READ_BLEND)
-        self._read_blend: Callable[[bytes], Any] = self._direct if targets else through_grpc
+        self._read_blend: grpc.UnaryStreamMultiCallable[rows_pb2.ReadBlendRequest, bytes] = self._channel.unary_stream(
+            READ_BLEND, request_serializer=rows_pb2.ReadBlendRequest.SerializeToString
+        )
 
     def create_blend(
         self,
@@ -133,10 +126,8 @@ class BlenderClient:
         Raises:
             InvalidBlendError: with every mistake of the request.
         """
-        from blender_service.definition_messages import create_request
-
         request = create_request(sources, seed, name, block_rows, group_blocks, schedule, allow_repeat)
-        return blend_of(self._call("CreateBlend", request))
+        return blend_of(self._call(self._blends.CreateBlend, request))
 
     def update_blend(
         self,
@@ -164,10 +155,9 @@ class BlenderClient:
             InvalidBlendError: with every mistake of the request.
             UpdateRefusedError: the update cannot be exact; the message says the ways out.
         """
-        from blender_service.definition_messages import update_request
-
         first = Stage(from_offset, tuple(changes), align)
-        return blend_of(self._call("UpdateBlend", update_request(parent, first, name, allow_repeat, schedule)))
+        request = update_request(parent, first, name, allow_repeat, schedule)
+        return blend_of(self._call(self._blends.UpdateBlend, request))
 
     def describe_blend(self, blend: str, offset: int | None = None) -> BlendDescription:
         """Say what a blend has read at an offset, and when its sources run out.
@@ -179,9 +169,8 @@ class BlenderClient:
         Raises:
             OffsetOutOfRangeError: the offset is beyond the end.
         """
-        from blender_service.definition_messages import describe_request, description_of
-
-        return description_of(self._call("DescribeBlend", describe_request(blend, offset)))
+        request = blends_pb2.DescribeBlendRequest(blend=blend, offset=offset)
+        return description_of(self._call(self._blends.DescribeBlend, request))
 
     def get_blend(self, blend: str) -> Blend:
         """Look a blend up by id, start of an id, or name.
@@ -189,17 +178,18 @@ class BlenderClient:
         Raises:
             BlendNotFoundError: there is none.
         """
-        return blend_of(self._call("GetBlend", get_request(blend)))
+        return blend_of(self._call(self._blends.GetBlend, blends_pb2.GetBlendRequest(blend=blend)))
 
     def list_blends(self) -> list[Blend]:
         """List all blends, ascending by id, page by page."""
-        from blender_service.definition_messages import list_request, page_of
-
-        found, token = page_of(self._call("ListBlends", list_request("")))
-        while token:
-            page, token = page_of(self._call("ListBlends", list_request(token)))
-            found += page
-        return found
+        found: list[Blend] = []
+        request = blends_pb2.ListBlendsRequest()
+        while True:
+            page = self._call(self._blends.ListBlends, request)
+            found += map(blend_of, page.blends)
+            if not page.next_page_token:
+                return found
+            request.page_token = page.next_page_token
 
     def prove_continuation(self, from_blend: str, to_blend: str, offset: int) -> Continuation:
         """Have the server prove that a run which has read rows [0, offset) of a blend may go on with another one.
@@ -214,7 +204,8 @@ class BlenderClient:
             OffsetOutOfRangeError: one of them ends before the offset.
             BlendNotFoundError: there is no such blend.
         """
-        return continuation_of(self._call("ProveContinuation", continuation_request(from_blend, to_blend, offset)))
+        request = blends_pb2.ProveContinuationRequest(from_blend=from_blend, to_blend=to_blend, offset=offset)
+        return continuation_of(self._call(self._blends.ProveContinuation, request))
 
     def read(
         self,
@@ -238,24 +229,35 @@ class BlenderClient:
             rows: rows of the blend to cover, 0 until it ends.
             part: only one rank's part of every step; a batch never crosses a step.
             expected: what the rows must be.
-            max_batch_rows: bound of the rows of a batch, 0 for about 2 MiB.
+            max_batch_rows: bound of the rows of a batch, 0 to leave it to the server.
             wait_seconds: longest wait for a row that a live table does not have yet, 0 without end.
 
         Raises:
+            InvalidReadError: an argument is impossible.
             OffsetOutOfRangeError: the read starts beyond the end.
             RowNotThereYetError: a live row did not come in time.
             WindowMismatchError: the rows are not what is expected.
             UnauthenticatedError: the server does not take the token, or its file cannot be read.
             ServerUnavailableError: no server answered for `retry_seconds`.
         """
-        request = ReadRequest(blend, offset, rows, part, expected, max_batch_rows, wait_seconds)
+        try:
+            request = rows_pb2.ReadBlendRequest(
+                blend=blend,
+                offset=offset,
+                rows=rows,
+                slice=rows_pb2.Slice(**part._asdict()) if part is not None else None,
+                expected=rows_pb2.ExpectedWindow(**asdict(expected)) if expected is not None else None,
+                max_batch_rows=max_batch_rows,
+                wait_seconds=wait_seconds,
+            )
+        except ValueError as error:
+            raise InvalidReadError(f"read: {error}; give whole numbers from 0 on, offsets below 2**62") from error
         patience = Patience(self._retry_seconds, self._closed)
-        return RowStream(request, self._read_blend, self.address, patience, self._silence_seconds)
+        return RowStream(request, part, self._read_blend, self.address, patience, self._silence_seconds)
 
     def close(self) -> None:
         """Close the connection; running reads end with an error, also those that wait for a server."""
         self._closed.set()
-        self._direct.close()
         self._channel.close()
 
     def __enter__(self) -> BlenderClient:
@@ -264,18 +266,15 @@ class BlenderClient:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _call(self, method: str, request: bytes) -> bytes:
+    def _call(self, method: Callable[..., Response], request: Request) -> Response:
         """Make a unary call, with patience for a server that is not there yet."""
-        call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(BLENDS + method)
         patience = Patience(self._retry_seconds, self._closed)
         while True:
             patience.check_open()
             try:
-                answer: bytes = call(request, timeout=self._timeout_seconds)
+                return method(request, timeout=self._timeout_seconds)
             except grpc.RpcError as rpc_error:
                 patience.wait(error_of(rpc_error, self.address))
-            else:
-                return answer
 
 
 connect = BlenderClient

@@ -1,20 +1,90 @@
-"""Requests that define blends, and what describes them. Needs protobuf; reading does not, see `client_messages`."""
+"""What a client sends and receives besides rows: requests that define blends, blends, what describes them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from headrace.blender.v1 import blends_pb2
 
-from blender_service.client_messages import Blend, blend_of
 from blender_service.specification import OnExhausted, SourceChange, SourceSpec, Stage
 
 ON_EXHAUSTED: Final[Mapping[blends_pb2.OnExhausted, OnExhausted]] = {
     blends_pb2.ON_EXHAUSTED_END: "END",
     blends_pb2.ON_EXHAUSTED_CONTINUE: "CONTINUE",
 }
+
+
+@dataclass(frozen=True)
+class BlendSource:
+    """One source of a blend, as the server tells it."""
+
+    name: str
+    table: str
+    table_uuid: str
+    snapshot_id: int
+    rows: int
+    weight: int
+    max_epochs: int
+    on_exhausted: str
+    live: bool = False
+
+
+@dataclass(frozen=True)
+class Blend:
+    """A blend, as the server tells it.
+
+    Attributes:
+        blend_id: SHA-256 of config_json.
+        names: under which it is known besides.
+        config_json: everything that the order of its rows depends on.
+        window_tokens: length of a row.
+        tokenizer_sha256: SHA-256 of the tokenizer's file.
+        vocabulary_size: number of token ids.
+        end_of_document_id: token that ends a document.
+        padding_id: token that fills the end of a window.
+        sources: ascending by name.
+        seed: of every permutation.
+        end: number of its rows, None without end.
+        parent: id of the blend that it goes on from, empty if there is none.
+        from_offset: first row that its own sources decide.
+    """
+
+    blend_id: str
+    names: tuple[str, ...]
+    config_json: str
+    window_tokens: int
+    tokenizer_sha256: str
+    vocabulary_size: int
+    end_of_document_id: int
+    padding_id: int
+    sources: tuple[BlendSource, ...]
+    seed: int
+    end: int | None
+    parent: str = ""
+    from_offset: int = 0
+
+    @property
+    def token_bytes(self) -> int:
+        """Width of a token id: 2 up to a vocabulary of 65,536, else 4."""
+        return 2 if self.vocabulary_size <= 1 << 16 else 4
+
+
+class Continuation(NamedTuple):
+    """The server's proof that a run may go on with another blend.
+
+    Attributes:
+        from_id: full id of the blend that was read so far.
+        to_id: full id of the blend to go on with.
+        offset: first row that the run has not read; below it both blends hold the same rows.
+        differs_from: first offset where they may differ, None if nowhere.
+    """
+
+    from_id: str
+    to_id: str
+    offset: int
+    differs_from: int | None
 
 
 @dataclass(frozen=True)
@@ -78,7 +148,7 @@ def create_request(
     group_blocks: int,
     schedule: Sequence[Stage],
     allow_repeat: bool,
-) -> bytes:  # one parameter per field of the message
+) -> blends_pb2.CreateBlendRequest:  # one parameter per field of the message
     """Write the request that creates a blend."""
     return blends_pb2.CreateBlendRequest(
         sources=[source_message(source) for source in sources],
@@ -88,10 +158,12 @@ def create_request(
         group_blocks=group_blocks,
         schedule=[stage_message(stage) for stage in schedule],
         allow_repeat=allow_repeat,
-    ).SerializeToString()
+    )
 
 
-def update_request(parent: str, first: Stage, name: str, allow_repeat: bool, schedule: Sequence[Stage]) -> bytes:
+def update_request(
+    parent: str, first: Stage, name: str, allow_repeat: bool, schedule: Sequence[Stage]
+) -> blends_pb2.UpdateBlendRequest:
     """Write the request that updates a blend."""
     return blends_pb2.UpdateBlendRequest(
         parent=parent,
@@ -101,23 +173,33 @@ def update_request(parent: str, first: Stage, name: str, allow_repeat: bool, sch
         name=name,
         allow_repeat=allow_repeat,
         schedule=[stage_message(stage) for stage in schedule],
-    ).SerializeToString()
+    )
 
 
-def describe_request(blend: str, offset: int | None) -> bytes:
-    """Write the request that describes a blend."""
-    return blends_pb2.DescribeBlendRequest(blend=blend, offset=offset).SerializeToString()
+def blend_of(message: blends_pb2.Blend) -> Blend:
+    """Read a blend."""
+    window = message.window
+    return Blend(
+        blend_id=message.id,
+        names=tuple(message.names),
+        config_json=message.config_json,
+        window_tokens=window.window_tokens,
+        tokenizer_sha256=window.tokenizer_sha256,
+        vocabulary_size=window.vocabulary_size,
+        end_of_document_id=window.end_of_document_id,
+        padding_id=window.padding_id,
+        sources=tuple(_source_of(source) for source in message.sources),
+        seed=message.seed,
+        end=message.end if message.HasField("end") else None,
+        parent=message.parent,
+        from_offset=message.from_offset,
+    )
 
 
-def list_request(page_token: str) -> bytes:
-    """Write the request for a page of blends."""
-    return blends_pb2.ListBlendsRequest(page_token=page_token).SerializeToString()
-
-
-def page_of(content: bytes) -> tuple[list[Blend], str]:
-    """Read a page of blends, and the token of the next one."""
-    page = blends_pb2.ListBlendsResponse.FromString(content)
-    return [blend_of(blend.SerializeToString()) for blend in page.blends], page.next_page_token
+def continuation_of(message: blends_pb2.Continuation) -> Continuation:
+    """Read the proof that a run may go on."""
+    differs_from = message.differs_from if message.HasField("differs_from") else None
+    return Continuation(message.from_id, message.to_id, message.offset, differs_from)
 
 
 def stage_message(stage: Stage) -> blends_pb2.Stage:
@@ -156,11 +238,10 @@ def source_message(source: SourceSpec) -> blends_pb2.SourceSpec:
     )
 
 
-def description_of(content: bytes) -> BlendDescription:
+def description_of(message: blends_pb2.BlendDescription) -> BlendDescription:
     """Read what a blend has read at an offset."""
-    message = blends_pb2.BlendDescription.FromString(content)
     return BlendDescription(
-        blend=blend_of(message.blend.SerializeToString()),
+        blend=blend_of(message.blend),
         offset=message.offset,
         tokens=message.tokens,
         sources=tuple(_source_description_of(source) for source in message.sources),
@@ -172,6 +253,20 @@ def description_of(content: bytes) -> BlendDescription:
             )
             for segment in message.segments
         ),
+    )
+
+
+def _source_of(source: blends_pb2.BlendSource) -> BlendSource:
+    return BlendSource(
+        name=source.name,
+        table=source.table,
+        table_uuid=source.table_uuid,
+        snapshot_id=source.snapshot_id,
+        rows=source.rows,
+        weight=source.weight,
+        max_epochs=source.max_epochs,
+        on_exhausted=ON_EXHAUSTED.get(source.on_exhausted, ""),
+        live=source.live,
     )
 
 

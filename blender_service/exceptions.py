@@ -13,7 +13,7 @@ BlenderError
 |-- SourceChangedError      a table is no longer what the blend pinned
 |-- PackedTableError        a packed table breaks its contract
 |-- BlockCacheError         the folder of block files cannot be used
-|   `-- DamagedBlockError   a block file failed its checksum three times
+|   `-- DamagedBlockError   a block file is not what was written, however often it is built again
 |-- MalformedMessageError   a message of rows breaks off or contradicts itself
 |-- InvalidReadError        a read asks for an impossible slice
 |-- OffsetOutOfRangeError   a read starts beyond the end of the blend
@@ -107,7 +107,7 @@ class BlockCacheError(BlenderError):
 
 
 class DamagedBlockError(BlockCacheError):
-    """A block file is not what was written; it was put aside."""
+    """A block file is not what was written."""
 
 
 class MalformedMessageError(BlenderError):

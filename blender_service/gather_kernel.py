@@ -1,7 +1,7 @@
 """Writes messages of rows out of mapped blocks, compiled: each row may lie in any of hundreds of blocks.
 
 Blocks are passed as a table of addresses, one line a block, so that a message costs one call however many blocks it
-touches. The caller keeps the blocks alive, and vouches for slots and places: nothing is checked here.
+touches. The caller keeps the blocks alive, and vouches for slots and places; what lies in the blocks is checked here.
 `wire.begin` writes the same bytes, and says what they mean; `python benchmarks/bench_blender.py` measures both.
 """
 
@@ -14,8 +14,20 @@ from numba import njit, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from blender_service.block_file import ADDRESS_COUNT
 from blender_service.framing import ALIGNMENT, LENGTH_DELIMITED, VARINT
+from blender_service.row_digests import (
+    DIGESTS,
+    IDS,
+    PLACES,
+    ROW_TOKENS,
+    STARTS,
+    TEXT_STARTS,
+    TEXTS,
+    TOKENS,
+    int32_at,
+    int64_at,
+    row_digest,
+)
 from blender_service.scattered import copy
 from blender_service.wire import (
     COUNTS,
@@ -36,20 +48,6 @@ from blender_service.wire import (
     WINDOW_TOKENS,
 )
 
-IDS, _COUNTS, _SEGMENTS, _TEXTS, _TEXT_STARTS, _STARTS, _TOKENS, _PLACES = range(ADDRESS_COUNT)
-
-
-@intrinsic
-def _int64_at(typing_context, address):  # type: ignore[no-untyped-def]
-    """Load the int64 at an address."""
-    return types.int64(types.int64), _load(types.int64)
-
-
-@intrinsic
-def _int32_at(typing_context, address):  # type: ignore[no-untyped-def]
-    """Load the int32 at an address."""
-    return types.int32(types.int64), _load(types.int32)
-
 
 @intrinsic
 def _put_int64(typing_context, address, value):  # type: ignore[no-untyped-def]
@@ -61,13 +59,6 @@ def _put_int64(typing_context, address, value):  # type: ignore[no-untyped-def]
 def _put_int32(typing_context, address, value):  # type: ignore[no-untyped-def]
     """Store an int32 at an address, which need not be aligned."""
     return types.void(types.int64, types.int32), _store(types.int32)
-
-
-def _load(kind: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.load(builder.inttoptr(arguments[0], context.get_value_type(kind).as_pointer()), align=1)
-
-    return generate
 
 
 def _store(kind: Any) -> Any:
@@ -169,11 +160,11 @@ def write_rows(
     names: NDArray[np.uint8],
     offset: int,
     window: tuple[int, int],
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+) -> tuple[NDArray[np.uint8], NDArray[np.int64], int]:
     """Write the message of R rows, at least one, up to their ids, which are to follow from where they lie.
 
     Args:
-        table: (B, 8) addresses of each block's arrays.
+        table: (B, 11) addresses and bounds of each block's arrays.
         starts: (B,) first ordinal of each block.
         slots: (R,) line of the table for each row, int32.
         places: (R,) row in that block, int32.
@@ -184,21 +175,25 @@ def write_rows(
         window: tokens of a row, and bytes of a token.
 
     Returns:
-        The bytes before the ids, uint8, and (R,) addresses of the rows' ids, int64.
+        The bytes before the ids, uint8; (R,) addresses of the rows' ids, int64; and the first row that is not what its
+        block was made of, so that the others are of no use, or -1.
     """
     rows = slots.size
     row_bytes = window[0] * window[1]
     ids = np.empty(rows, dtype=np.int64)
+    bounds = np.empty((rows, 4), dtype=np.int64)  # as they were checked; what lies in the file may change once more
     segments = np.int64(0)
     text_bytes = np.int64(0)
     for row in range(rows):
         block = table[slots[row]]
         place = np.int64(places[row])
         ids[row] = block[IDS] + place * row_bytes
-        first = _int64_at(block[_SEGMENTS] + 8 * place)
-        last = _int64_at(block[_SEGMENTS] + 8 * place + 8)
+        inside, digest, first, last, text, text_end = row_digest(block, place, row_bytes)
+        if not inside or digest != int64_at(block[DIGESTS] + 8 * place):
+            return np.empty(0, dtype=np.uint8), ids, row
+        bounds[row, 0], bounds[row, 1], bounds[row, 2], bounds[row, 3] = first, last, text, text_end
         segments += last - first
-        text_bytes += _int64_at(block[_TEXT_STARTS] + 8 * last) - _int64_at(block[_TEXT_STARTS] + 8 * first)
+        text_bytes += text_end - text
     inner = _field_size(4 * rows) + _field_size(text_bytes) + 3 * _field_size(4 * segments) + _field_size(8 * segments)
     size = _field_size(4 * rows) + names.size + _field_size(rows) + 2 * _field_size(8 * rows) + _field_size(inner)
     for number in (offset, window[0], window[1]):
@@ -233,23 +228,21 @@ def write_rows(
     for row in range(rows):
         block = table[slots[row]]
         place = np.int64(places[row])
-        first = _int64_at(block[_SEGMENTS] + 8 * place)
-        last = _int64_at(block[_SEGMENTS] + 8 * place + 8)
+        first, last, text, text_end = bounds[row]
         _put_int64(ordinals_at + 8 * row, starts[slots[row]] + place)
         _put_int32(segment_counts_at + 4 * row, np.int32(last - first))
-        _put_int32(counts_at + 4 * row, _int32_at(block[_COUNTS] + 4 * place))
-        text = _int64_at(block[_TEXT_STARTS] + 8 * first)
+        _put_int32(counts_at + 4 * row, int32_at(block[ROW_TOKENS] + 4 * place))
         for segment in range(first, last):
-            end = _int64_at(block[_TEXT_STARTS] + 8 * segment + 8)
-            copy(texts_at, block[_TEXTS] + text, end - text)
+            end = min(max(text, int64_at(block[TEXT_STARTS] + 8 * segment + 8)), text_end)
+            copy(texts_at, block[TEXTS] + text, end - text)
             _put_int32(lengths_at, np.int32(end - text))
-            _put_int64(starts_at, _int64_at(block[_STARTS] + 8 * segment))
-            _put_int32(tokens_at, _int32_at(block[_TOKENS] + 4 * segment))
-            _put_int32(windows_at, _int32_at(block[_PLACES] + 4 * segment))
+            _put_int64(starts_at, int64_at(block[STARTS] + 8 * segment))
+            _put_int32(tokens_at, int32_at(block[TOKENS] + 4 * segment))
+            _put_int32(windows_at, int32_at(block[PLACES] + 4 * segment))
             texts_at += end - text
             lengths_at += 4
             starts_at += 8
             tokens_at += 4
             windows_at += 4
             text = end
-    return out, ids
+    return out, ids, -1

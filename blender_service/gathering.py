@@ -1,7 +1,7 @@
 """From resolved rows to messages: thousands of rows are located at once, then put together batch by batch.
 
     offsets [0, 4096)  --resolve-->  (source, epoch, ordinal)  --locate-->  (slot, place)     slot: one line per block
-    batch [0, 256)     --pin the blocks of its slots-->  small fields, and where each row's ids lie
+    batch [0, 256)     --pin the blocks of its slots-->  small fields, and a copy of each row's ids
 
 The blocks of a chunk stay pinned until the next chunk has begun.
 """
@@ -15,14 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blender_service.block_cache import Pin
-from blender_service.block_file import ADDRESS_COUNT
 from blender_service.blocks import BlockReader
+from blender_service.exceptions import DamagedBlockError
 from blender_service.gather_kernel import number_blocks, write_rows
 from blender_service.order import ResolvedRows
-from blender_service.scattered import Scattered
+from blender_service.row_digests import ADDRESS_COUNT
+from blender_service.scattered import join
 from blender_service.wire import RowBatch, encode
 
 SOURCE_SHIFT: Final = 40  # a block's number within its source is below 2**40
+MOST_REPLACED: Final = 3  # times that one block is replaced for one message
 
 Int32Array = NDArray[np.int32]
 
@@ -31,13 +33,13 @@ class Framed(NamedTuple):
     """The message of a batch, and what a server tells of it.
 
     Attributes:
-        message: of the batch; its ids stay where they lie.
+        message: of the batch, as it goes over the wire.
         offset: of the first row.
         sources: (R,) index of each row's source, uint8.
         waiting_for: of a batch without rows, the row that is not there yet.
     """
 
-    message: Scattered
+    message: bytes
     offset: int
     sources: NDArray[np.uint8]
     waiting_for: str = ""
@@ -50,7 +52,7 @@ class Framed(NamedTuple):
 
 def frame(batch: RowBatch) -> Framed:
     """Write the message of a batch."""
-    return Framed(Scattered(encode(batch)), batch.offset, batch.sources, batch.waiting_for)
+    return Framed(encode(batch), batch.offset, batch.sources, batch.waiting_for)
 
 
 class Chunk:
@@ -93,7 +95,7 @@ class Chunk:
         return listed
 
     def message(self, first: int, offset: int, rows: int, names: NDArray[np.uint8], window: tuple[int, int]) -> Framed:
-        """Make the message of a batch of rows; the ids stay where they lie, so it holds as long as the chunk.
+        """Make the message of a batch of rows; their ids are copied into it once, from where they lie.
 
         Args:
             first: place of its first row in the chunk.
@@ -101,6 +103,12 @@ class Chunk:
             rows: at least 1.
             names: of the sources, as `wire.names_field` writes them.
             window: tokens of a row, and bytes of a token.
+
+        A block whose rows are no longer what it was made of is replaced by the same one, built again.
+
+        Raises:
+            PackedTableError: the data file that it is to be built from cannot be read.
+            DamagedBlockError: what was built is damaged again and again.
         """
         part = slice(first, first + rows)
         slots, places = self._slots[part].astype(np.int32), self._places[part].astype(np.int32)
@@ -108,8 +116,21 @@ class Chunk:
             self._pin(slots)
         sources = self._sources[part]
         epochs = self._epochs[part].astype(np.int64)
-        start, ids = write_rows(self._table, self._starts, slots, places, sources, epochs, names, offset, window)
-        return Framed(Scattered(start.data, ids, window[0] * window[1]), offset, sources)
+        replaced: list[int] = []
+        while True:
+            start, ids, damaged = write_rows(
+                self._table, self._starts, slots, places, sources, epochs, names, offset, window
+            )
+            if damaged < 0:
+                break
+            replaced.append(int(slots[damaged]))
+            if replaced.count(replaced[-1]) > MOST_REPLACED:
+                raise DamagedBlockError(
+                    f"row {offset + damaged}: its block was built {MOST_REPLACED} times and is damaged again; check "
+                    "memory and disk of this machine, and read from another replica"
+                )
+            self._replace(replaced[-1])
+        return Framed(join(start, ids, window[0] * window[1]), offset, sources)
 
     def adopt(self, before: Chunk) -> None:
         """Take over the pins of the chunk before: most chunks read the blocks that the last one did."""
@@ -128,10 +149,17 @@ class Chunk:
             for number, pin in self._readers[index].pin(numbers).items():
                 self._take(int(np.searchsorted(self._blocks, number + (index << SOURCE_SHIFT))), pin)
 
+    def _replace(self, slot: int) -> None:
+        """Let go of a damaged block, and take the same one in a file that is whole."""
+        number, pin = int(self._blocks[slot]), self._pins[slot]
+        assert pin is not None
+        reader = self._readers[number >> SOURCE_SHIFT]
+        self._take(slot, reader.replace(number & (1 << SOURCE_SHIFT) - 1, pin))
+
     def _take(self, slot: int, pin: Pin) -> None:
+        self._unpinned -= self._pins[slot] is None
         self._pins[slot] = pin
         self._table[slot] = pin.block.addresses
-        self._unpinned -= 1
 
 
 def _narrow(values: NDArray[np.integer]) -> NDArray[np.unsignedinteger]:

@@ -23,6 +23,7 @@ from google.protobuf.message import DecodeError
 
 from blender_service.access import AUTHORIZATION, Access
 from blender_service.calls import RUN, Call, call_of, refuse, with_call
+from blender_service.catalogue import is_outage
 from blender_service.exceptions import (
     BlenderError,
     InternalServerError,
@@ -242,6 +243,15 @@ class _Guard(AbstractContextManager[None]):
         if isinstance(error, BlenderError):
             refuse(error, self._context)
         number = uuid.uuid4().hex[:12]
+        if is_outage(error):
+            logger.warning("error %s in %s", number, call_of(self._context).method, exc_info=error)
+            refuse(
+                ServerUnavailableError(
+                    "server: its lake does not answer; see that the catalogue's database and the store run, and look "
+                    f"error {number} up in the server's log"
+                ),
+                self._context,
+            )
         logger.error("error %s in %s", number, call_of(self._context).method, exc_info=error)
         refuse(
             InternalServerError(f"server: error {number} should not happen; look that number up in the server's log"),

@@ -137,7 +137,7 @@ class _Now(Collector):
             ("cache_hits", "Blocks found in the cache.", counts.hits),
             ("cache_misses", "Blocks read from the lake.", counts.misses),
             ("checksum_failures", "Reads whose bytes did not have their checksum.", counts.checksum_failures),
-            ("quarantined_files", "Files taken out of use because of that.", counts.quarantined),
+            ("quarantined_files", "Files taken out of use because of that, and built again.", counts.quarantined),
             ("audit_failures", "Audit lines that could not be written.", self._audit_failures()),
         ):
             yield CounterMetricFamily(f"headrace_blender_{name}", text, count)

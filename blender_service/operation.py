@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from blender_service.tls import TlsFiles
 
@@ -24,10 +25,17 @@ class OperationConfig(BaseModel):
     cache_folder: Path | None = Field(
         None, description="folder of block files, kept and shared by processes (default: a temporary one each)"
     )
-    max_streams: int = Field(256, ge=1, le=4096, description="streams at once; each takes a thread")
-    max_streams_per_principal: int = Field(256, ge=1, description="streams at once of one caller")
+    max_streams: int = Field(512, ge=1, le=4096, description="streams at once; each takes a thread")
+    max_streams_per_principal: int | None = Field(
+        None, ge=1, description="streams at once of one caller (default: half of max-streams)"
+    )
+    stall_seconds: float = Field(600.0, gt=0, description="a stream whose reader takes nothing for so long is ended")
     max_request_bytes: int = Field(4 << 20, ge=1 << 10, le=1 << 30, description="longest request")
     max_response_bytes: int = Field(1 << 30, ge=1 << 20, le=(1 << 31) - 1, description="longest answer")
+    grpc_options: str = Field(
+        "",
+        description="gRPC's own options, NAME=VALUE with commas between, as grpc.max_connection_age_ms=3600000",
+    )
     drain_seconds: float = Field(5.0, ge=0, description="how long streams go on when the server is told to stop")
     audit: Path | None = Field(None, description="file of JSON lines: who read what")
     metrics_host: str = Field("127.0.0.1", description="address of the metrics; they name blends of every namespace")
@@ -40,6 +48,25 @@ class OperationConfig(BaseModel):
         if self.client_authority is not None and self.certificate is None:
             raise ValueError("client_authority needs certificate and key; give all three")
         return self
+
+    @field_validator("grpc_options")
+    @classmethod
+    def _options_have_values(cls, given: str) -> str:
+        for option in filter(None, given.split(",")):
+            if not re.fullmatch(r"grpc\.[a-z0-9_.]+=[^=]+", option):
+                raise ValueError(f"{option!r} is no option; give grpc.NAME=VALUE, as gRPC's documentation names them")
+        return given
+
+    @property
+    def grpc_arguments(self) -> list[tuple[str, int | str]]:
+        """The options of gRPC as its server takes them."""
+        pairs = (option.split("=") for option in filter(None, self.grpc_options.split(",")))
+        return [(name, int(value) if value.isdecimal() else value) for name, value in pairs]
+
+    @property
+    def streams_per_principal(self) -> int:
+        """Streams at once of one caller: below the total, so that one cannot take all."""
+        return self.max_streams_per_principal or max(1, self.max_streams // 2)
 
     @property
     def tls(self) -> TlsFiles | None:

@@ -32,11 +32,11 @@ class _Span(NamedTuple):
     offset: int
     rows: int
 
-    def cut(self, most_rows: int) -> Iterator[_Span]:
-        """Cut it into parts."""
+    def cut(self, most_rows: Callable[[], int]) -> Iterator[_Span]:
+        """Cut it into parts, each as long as it may be then."""
         offset, end = self.offset, self.offset + self.rows
         while offset < end:
-            rows = min(most_rows, end - offset)
+            rows = min(most_rows(), end - offset)
             yield _Span(offset, rows)
             offset += rows
 
@@ -106,7 +106,7 @@ class BlendReader:
             RowNotThereYetError: a live row did not come in time.
         """
         framed = self.read_framed(offset, rows, part, max_batch_rows, wait_seconds, stopped)
-        return (decode(one.message.join()) for one in framed)
+        return (decode(one.message) for one in framed)
 
     def read_framed(
         self,
@@ -116,13 +116,21 @@ class BlendReader:
         max_batch_rows: int = 0,
         wait_seconds: float = 0.0,
         stopped: Callable[[], bool] = lambda: False,
+        message_bytes: Callable[[], int] = lambda: BATCH_BYTES,
     ) -> Iterator[Framed]:
-        """Do what `read` does, giving batches with the messages that a server sends; each holds until the next."""
+        """Do what `read` does, giving batches with the messages that a server sends.
+
+        `message_bytes` is asked before each message: so many bytes of ids may it have, but for a row that is longer.
+        """
         self.check(offset, rows, part)
         if not 0 <= wait_seconds < float("inf"):
             raise InvalidReadError(f"read: wait_seconds is {wait_seconds}; give 0 (no end) or more")
 
-        most_rows = max(1, min(BATCH_BYTES // (self._window[0] * self._window[1]), max_batch_rows or CHUNK_ROWS))
+        row_bytes = self._window[0] * self._window[1]
+
+        def most_rows() -> int:
+            return max(1, min(message_bytes() // row_bytes, max_batch_rows or CHUNK_ROWS))
+
         return self._read(offset, rows, part, most_rows, Wait(wait_seconds, stopped))
 
     def gather(self, offset: int, rows: int) -> RowBatch:
@@ -132,7 +140,7 @@ class BlendReader:
             offset: first row; the range must lie inside the blend.
             rows: at least 1.
         """
-        return decode(self._frame(self._plan([_Span(offset, rows)]), 0, _Span(offset, rows)).message.join())
+        return decode(self._frame(self._plan([_Span(offset, rows)]), 0, _Span(offset, rows)).message)
 
     def prewarm(self, offset: int, rows: int) -> None:
         """Build the blocks of the rows [offset, offset + rows) that are there.
@@ -170,7 +178,9 @@ class BlendReader:
                     f"read: rows {rows} is not a multiple of the step's {part.step_rows} rows; ask for whole steps"
                 )
 
-    def _read(self, offset: int, rows: int, part: Slice | None, most_rows: int, wait: Wait) -> Iterator[Framed]:
+    def _read(
+        self, offset: int, rows: int, part: Slice | None, most_rows: Callable[[], int], wait: Wait
+    ) -> Iterator[Framed]:
         spans = self._spans(offset, rows, part)
         if self._live:
             yield from self._read_live((message for span in spans for message in span.cut(most_rows)), wait)
@@ -182,7 +192,7 @@ class BlendReader:
         if offset + step_rows > self._end:
             yield frame(self._empty_batch(offset, end_of_blend=True))
 
-    def _read_ahead(self, spans: Iterator[_Span], most_rows: int) -> Iterator[Framed]:
+    def _read_ahead(self, spans: Iterator[_Span], most_rows: Callable[[], int]) -> Iterator[Framed]:
         """Give the rows of messages, while the blocks of later ones are built."""
         chunks = self._chunks(spans)
         waiting: deque[_Planned] = deque()
@@ -250,7 +260,7 @@ class BlendReader:
         step = part or Slice(max(0, last - offset) or 1)
         while offset + step.step_rows <= last:
             first, end = offset + step.start, offset + step.start + step.rows
-            yield from _Span(first, end - first).cut(CHUNK_ROWS)
+            yield from _Span(first, end - first).cut(lambda: CHUNK_ROWS)
             offset += step.step_rows
 
     def _look_ahead(self, chunks: Iterator[_Planned], waiting: deque[_Planned]) -> None:

@@ -11,14 +11,15 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import grpc
+from headrace.blender.v1 import rows_pb2
 
-from blender_service.client_messages import ReadRequest
 from blender_service.exceptions import BlenderError, MalformedMessageError, ServerUnavailableError
 from blender_service.patience import InputClock, Patience, SilenceWatch
+from blender_service.slices import Slice
 from blender_service.status import error_of
 from blender_service.wire import RowBatch, decode
 
-OpenStream = Callable[[bytes], Any]
+OpenStream = Callable[[rows_pb2.ReadBlendRequest], Any]
 
 logger = logging.getLogger(__name__)
 
@@ -27,19 +28,27 @@ class RowStream(Iterator[RowBatch]):
     """Batches of a read; close it to stop early. One consumer at a time."""
 
     def __init__(
-        self, request: ReadRequest, open_stream: OpenStream, address: str, patience: Patience, silence_seconds: float
+        self,
+        request: rows_pb2.ReadBlendRequest,
+        part: Slice | None,
+        open_stream: OpenStream,
+        address: str,
+        patience: Patience,
+        silence_seconds: float,
     ) -> None:
         """Prepare to read; the first batch asked for opens the stream.
 
         Args:
             request: what to read.
-            open_stream: begins the call with a request's bytes.
+            part: which part of every step, as the request says.
+            open_stream: begins the call.
             address: of the server, for messages.
             patience: with a server that is not there.
             silence_seconds: longest wait for a message of a stream that is open.
         """
         self.clock = InputClock()
         self._request = request
+        self._part = part
         self._open = open_stream
         self._address = address
         self._patience = patience
@@ -77,11 +86,11 @@ class RowStream(Iterator[RowBatch]):
 
     def _read(self) -> Generator[RowBatch, None, None]:
         """Open the stream until all is handed out."""
-        position = _Position(self._request)
+        position = _Position(self._request, self._part)
         try:
             while not position.done:
                 self._patience.check_open()
-                call = self._open(position.reopened(self._request).encode())
+                call = self._open(position.reopened(self._request))
                 try:
                     for batch in self._messages(call):
                         fresh = position.undelivered(batch)
@@ -127,8 +136,8 @@ class RowStream(Iterator[RowBatch]):
 class _Position:
     """What of a read was handed out, and which row the open connection must send next."""
 
-    def __init__(self, request: ReadRequest) -> None:
-        self.part = request.part
+    def __init__(self, request: rows_pb2.ReadBlendRequest, part: Slice | None) -> None:
+        self.part = part
         self.next_row = request.offset
         self.step_start = request.offset
         self._arriving = request.offset
@@ -139,11 +148,14 @@ class _Position:
         """Whether all rows that were asked for are handed out."""
         return self._until is not None and self.step_start >= self._until
 
-    def reopened(self, request: ReadRequest) -> ReadRequest:
+    def reopened(self, request: rows_pb2.ReadBlendRequest) -> rows_pb2.ReadBlendRequest:
         """Give the request of a new connection, which starts at the step that is not complete."""
         self._arriving = self.step_start + (self.part.start if self.part else 0)
         rows = self._until - self.step_start if self._until is not None else 0
-        return request._replace(offset=self.step_start, rows=rows)
+        again = rows_pb2.ReadBlendRequest()
+        again.CopyFrom(request)
+        again.offset, again.rows = self.step_start, rows
+        return again
 
     def undelivered(self, batch: RowBatch) -> RowBatch | None:
         """Cut what was handed out already from a batch and move on; None if nothing is left of it.

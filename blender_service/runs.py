@@ -28,6 +28,8 @@ from blender_service.store import ObjectStore
 
 REACHED_SECONDS: Final = 600.0
 RUN_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+NAMES: Final = "names"  # the folder that lists the runs, beside a folder for each of them
+READ_OBJECT: Final = re.compile(r"[0-9]{8}T[0-9]{12}-[0-9a-f]{8}\..+\.json")
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +74,8 @@ def check_run_name(name: str) -> None:
         raise InvalidReadError(
             f"metadata {RUN}: {name[:200]!r} is no name of a run; use 1 to 128 letters, digits, '_', '.', '-'"
         )
+    if name == NAMES:
+        raise InvalidReadError(f"metadata {RUN}: {name!r} is kept for the list of runs; use another name")
 
 
 class RunRegister:
@@ -82,13 +86,14 @@ class RunRegister:
         self._objects = objects
 
     def write(self, run: str, key: str, facts: Mapping[str, Any]) -> None:
-        """Add an object of a read."""
-        self._objects.put_if_absent(f"runs/names/{run}", b"")
+        """Add an object of a read, then list its run, so that every run that is listed has one."""
         self._objects.put_if_absent(f"runs/{run}/{key}.json", json.dumps(facts, sort_keys=True).encode())
+        self._objects.put_if_absent(f"runs/{NAMES}/{run}", b"")
 
     def names(self) -> list[str]:
-        """List the runs, ascending."""
-        return self._objects.list("runs/names")
+        """List the runs, ascending; reads of a run that was named as the list is, while that was allowed, are none."""
+        listed = self._objects.list(f"runs/{NAMES}")
+        return [name for name in listed if name != NAMES and not READ_OBJECT.fullmatch(name)]
 
     def reads(self, run: str) -> list[RunRead]:
         """List what a run has read, in the order in which it began.

@@ -1,7 +1,8 @@
-"""Messages that are not in one piece: their first bytes, then equal pieces of memory, such as rows of mapped files."""
+"""Puts a message together out of pieces of memory, such as rows of mapped files: each byte is copied once."""
 
 from __future__ import annotations
 
+import ctypes
 from typing import Final
 
 import numpy as np
@@ -10,36 +11,25 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-NOTHING: Final = np.empty(0, dtype=np.int64)
+# Bytes that nobody has seen yet may be filled, says https://docs.python.org/3/c-api/bytes.html; zeros there, or a
+# second copy out of an array, would cost as much as the rows themselves.
+_new_bytes: Final = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t)(
+    ("PyBytes_FromStringAndSize", ctypes.pythonapi)
+)
+_address_of: Final = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(("PyBytes_AsString", ctypes.pythonapi))
 
 
-class Scattered:
-    """Bytes in pieces. Whoever made it keeps the memory alive until it was sent or joined.
+def join(start: NDArray[np.uint8], pieces: NDArray[np.int64], piece_bytes: int) -> bytes:
+    """Give bytes in one piece.
 
-    Attributes:
-        start: the first bytes.
-        pieces: (P,) addresses of what follows, int64.
+    Args:
+        start: (S,) the first bytes, uint8.
+        pieces: (P,) addresses of what follows, int64; the caller keeps that memory alive.
         piece_bytes: length of each piece.
     """
-
-    __slots__ = ("piece_bytes", "pieces", "start")
-
-    def __init__(self, start: bytes | memoryview, pieces: NDArray[np.int64] = NOTHING, piece_bytes: int = 1) -> None:
-        """Hold the pieces."""
-        self.start = start
-        self.pieces = pieces
-        self.piece_bytes = piece_bytes
-
-    def __len__(self) -> int:
-        return len(self.start) + self.pieces.size * self.piece_bytes
-
-    def join(self) -> bytes:
-        """Copy all of it into one piece."""
-        vectors = np.empty((self.pieces.size, 2), dtype=np.int64)
-        vectors[:, 0], vectors[:, 1] = self.pieces, self.piece_bytes
-        joined = np.empty(self.pieces.size * self.piece_bytes, dtype=np.uint8)
-        copy_vectors(vectors, 0, joined.size, joined)
-        return b"".join([self.start, joined.data])
+    joined: bytes = _new_bytes(None, start.size + pieces.size * piece_bytes)
+    copy_pieces(_address_of(joined), start, pieces, piece_bytes)
+    return joined
 
 
 @intrinsic
@@ -56,22 +46,10 @@ def copy(typing_context, target, source, byte_count):  # type: ignore[no-untyped
 
 
 @njit(cache=True, nogil=True)
-def copy_vectors(vectors: NDArray[np.int64], first: int, byte_count: int, target: NDArray[np.uint8]) -> None:
-    """Copy bytes [first, first + byte_count) of scattered memory.
-
-    Args:
-        vectors: (V, 2) address and length of each piece, int64.
-        first: byte to begin with.
-        byte_count: how many; they lie in the pieces.
-        target: (byte_count or more,) uint8.
-    """
-    at = 0  # first byte of the piece
-    done = 0
-    for piece in range(vectors.shape[0]):
-        length = vectors[piece, 1]
-        skipped = max(0, first - at)
-        if skipped < length and done < byte_count:
-            taken = min(length - skipped, byte_count - done)
-            copy(target.ctypes.data + done, vectors[piece, 0] + skipped, np.int64(taken))
-            done += taken
-        at += length
+def copy_pieces(target: int, start: NDArray[np.uint8], pieces: NDArray[np.int64], piece_bytes: int) -> None:
+    """Copy the pieces that `join` describes to the address `target`."""
+    copy(target, start.ctypes.data, np.int64(start.size))
+    target += start.size
+    for piece in range(pieces.size):
+        copy(target, pieces[piece], np.int64(piece_bytes))
+        target += piece_bytes

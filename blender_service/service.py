@@ -15,7 +15,7 @@ from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2
 from blender_service.calls import call_of, refuse, seen_by
 from blender_service.exceptions import BlenderError, ServerUnavailableError
 from blender_service.gathering import Framed
-from blender_service.http2.server import Http2Server
+from blender_service.limits import StallWatch, StreamLimits
 from blender_service.messages import blend_message, description_message, spec_of, update_of
 from blender_service.serving import Blender
 from blender_service.slices import Slice
@@ -108,15 +108,24 @@ class BlendServicer(blends_pb2_grpc.BlendServiceServicer):
 class RowServicer:
     """Streams rows.
 
-    Memory does not depend on the reader: a batch is asked for only when the last one has left for the connection, and
-    its ids go from mapped files into the socket, so a slow reader holds places in files. A reader that goes away ends
-    the wait for its next row at once, and with it everything that the stream holds.
+    Memory is bounded whatever the readers do: gRPC asks for the next batch when the last one has left for the
+    connection, so a slow reader holds one, and the more streams there are, the smaller that is. A reader that goes away
+    ends the wait for its next row at once, and with it everything that the stream holds.
     """
 
-    def __init__(self, blender: Blender, stopping: threading.Event) -> None:
-        """Serve the rows of `blender` until `stopping` is set."""
+    def __init__(self, blender: Blender, stopping: threading.Event, limits: StreamLimits, stalls: StallWatch) -> None:
+        """Serve rows.
+
+        Args:
+            blender: whose rows.
+            stopping: ends the streams once it is set.
+            limits: say how long a message may be.
+            stalls: ends streams whose reader takes nothing.
+        """
         self._blender = blender
         self._stopping = stopping
+        self._limits = limits
+        self._stalls = stalls
         self._open: set[grpc.ServicerContext] = set()
 
     @property
@@ -156,8 +165,9 @@ class RowServicer:
             return self._stopping.is_set() or not context.is_active()
 
         messages = reader.read_framed(
-            request.offset, request.rows, part, request.max_batch_rows, request.wait_seconds, stopped
-        )
+            request.offset, request.rows, part, request.max_batch_rows, request.wait_seconds, stopped,
+            lambda: self._limits.message_bytes,
+        )  # fmt: skip
         for framed in messages:
             if self._stopping.is_set():
                 at = framed.offset
@@ -167,14 +177,16 @@ class RowServicer:
             if not context.is_active():
                 return
             call.sends(framed)
-            yield framed
+            with self._stalls.handing_over(context):
+                yield framed
 
 
-def add_row_service(servicer: RowServicer, server: Http2Server) -> None:
+def add_row_service(servicer: RowServicer, server: grpc.Server) -> None:
     """Register the service of rows: its responses are messages already, which generated code would serialise again."""
-    message_of: Any = operator.attrgetter("message")  # scattered, where gRPC's types want bytes
     read_blend: grpc.RpcMethodHandler[rows_pb2.ReadBlendRequest, Framed] = grpc.unary_stream_rpc_method_handler(
-        servicer.ReadBlend, request_deserializer=rows_pb2.ReadBlendRequest.FromString, response_serializer=message_of
+        servicer.ReadBlend,
+        request_deserializer=rows_pb2.ReadBlendRequest.FromString,
+        response_serializer=operator.attrgetter("message"),
     )
     service = rows_pb2.DESCRIPTOR.services_by_name["RowService"].full_name
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {"ReadBlend": read_blend}),))

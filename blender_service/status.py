@@ -1,18 +1,23 @@
 """Errors across the wire: which gRPC status each one becomes, and which one a status becomes again.
 
-The class travels in the trailing metadata, so that a client raises what the server raised, message included.
+The class travels as the standard details of a status (google.rpc.Status with an ErrorInfo, reason `BLEND_NOT_FOUND`
+for `BlendNotFoundError`), so that a client raises what the server raised, message included.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Final, cast
 
 import grpc
+from google.protobuf.message import DecodeError
+from google.rpc import error_details_pb2, status_pb2
 
 from blender_service import exceptions
 from blender_service.exceptions import BlenderError, ServerUnavailableError
 
-ERROR_KEY: Final = "headrace-error"
+DETAILS_KEY: Final = "grpc-status-details-bin"
+DOMAIN: Final = "headrace"
 STATUS_OF: Final[dict[type[BlenderError], grpc.StatusCode]] = {
     exceptions.InvalidBlendError: grpc.StatusCode.INVALID_ARGUMENT,
     exceptions.UpdateRefusedError: grpc.StatusCode.FAILED_PRECONDITION,
@@ -56,13 +61,20 @@ def status_of(error: BlenderError) -> grpc.StatusCode:
     return STATUS_OF.get(type(error), grpc.StatusCode.INTERNAL)
 
 
+def details_of(error: BlenderError, message: str) -> bytes:
+    """Write the details of an error's status, as gRPC's own libraries read them."""
+    details = status_pb2.Status(code=status_of(error).value[0], message=message)
+    details.details.add().Pack(error_details_pb2.ErrorInfo(reason=_reason_of(type(error)), domain=DOMAIN))
+    content: bytes = details.SerializeToString()
+    return content
+
+
 def error_of(rpc_error: grpc.RpcError, address: str) -> BlenderError:
     """Give back the error that the server raised, or say that it could not be reached."""
     call = cast(grpc.Call, rpc_error)  # every error that a call raises is also the call
     details = call.details() or call.code().name
-    name = dict(call.trailing_metadata() or ()).get(ERROR_KEY, "")
-    kind = getattr(exceptions, str(name), None)
-    if isinstance(kind, type) and issubclass(kind, BlenderError):
+    kind = _kind_of(dict(call.trailing_metadata() or ()).get(DETAILS_KEY, b""))
+    if kind is not None:
         return kind(details)
     if call.code() in RETRIED or _was_reset(call):
         return ServerUnavailableError(
@@ -74,3 +86,20 @@ def error_of(rpc_error: grpc.RpcError, address: str) -> BlenderError:
 def _was_reset(call: grpc.Call) -> bool:
     """Say whether the transport broke a stream off; an error in the server's own code has another text."""
     return call.code() in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN) and "RST_STREAM" in (call.details() or "")
+
+
+def _reason_of(kind: type[BlenderError]) -> str:
+    """Name an error as an ErrorInfo does."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__.removesuffix("Error")).upper()
+
+
+def _kind_of(details: str | bytes) -> type[BlenderError] | None:
+    """Find the error in the details of a status; None if there is none of ours."""
+    info = error_details_pb2.ErrorInfo()
+    try:
+        for detail in status_pb2.Status.FromString(details if isinstance(details, bytes) else b"").details:
+            if detail.Unpack(info) and info.domain == DOMAIN:
+                return next((kind for kind in STATUS_OF if _reason_of(kind) == info.reason), None)
+    except DecodeError:  # whoever sent it, the status itself says enough
+        pass
+    return None

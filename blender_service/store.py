@@ -7,12 +7,15 @@ complete or invisible whenever a crash happens, so replicas need nothing else in
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import re
 import tempfile
+from collections.abc import Mapping
+from http import HTTPStatus
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 from urllib.parse import urlparse
 
 from pyarrow import fs
@@ -21,10 +24,18 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from blender_service.catalogue import warehouse_location
 from blender_service.config import BLEND_ID, NAME_PATTERN, BlendConfig, load_config
-from blender_service.exceptions import BlendNameTakenError, BlendNotFoundError, InvalidBlendError, StoredBlendError
+from blender_service.exceptions import (
+    BlendNameTakenError,
+    BlendNotFoundError,
+    CatalogueError,
+    InvalidBlendError,
+    StoredBlendError,
+)
 from blender_service.heads import HEAD_VERSION, Head, decode_head, encode_head
 
 MIN_ID_DIGITS: Final = 6
+S3_SCHEMES: Final = ("s3", "s3a", "s3n")
+CONFLICT_ATTEMPTS: Final = 5
 NAME: Final = re.compile(NAME_PATTERN.strip("^$"))  # `$` alone lets a line end through
 HEADS: Final = f"heads/v{HEAD_VERSION}"
 
@@ -87,8 +98,9 @@ class LocalStore:
 class RemoteStore:
     """Objects in an object store, where a write becomes visible when it is closed.
 
-    There is no portable create-if-absent, so two writers of one new object can both succeed. Configs are named by their
-    content, so both write the same bytes; of two that bind one name in the same moment, the last one wins.
+    PyArrow has no create-if-absent, so two writers of one new object can both succeed. Configs are named by their
+    content, so both write the same bytes; of two that bind one name in the same moment, the last one wins. `S3Store`
+    does better.
     """
 
     def __init__(self, filesystem: fs.FileSystem, root: str) -> None:
@@ -119,6 +131,61 @@ class RemoteStore:
         return sorted(info.base_name for info in self._filesystem.get_file_info(selector) if info.is_file)
 
 
+class S3Store(RemoteStore):
+    """Objects in S3, which itself refuses to write over an object (`If-None-Match`), so one of many writers wins."""
+
+    def __init__(self, filesystem: fs.FileSystem, root: str, properties: Mapping[str, str]) -> None:
+        """Keep objects under `root`, bucket first, of the S3 that PyIceberg's `properties` (`s3.*`) name."""
+        super().__init__(filesystem, root)
+        self._properties = properties
+
+    def put_if_absent(self, path: str, content: bytes) -> bool:
+        """Write an object unless it exists; S3 decides between writers that come at once.
+
+        Raises:
+            CatalogueError: boto3 is not installed.
+        """
+        client = self._client
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        bucket, _, folder = self._root.partition("/")
+        attempts = iter(range(1, CONFLICT_ATTEMPTS))
+        while True:
+            try:
+                client.put_object(Bucket=bucket, Key=f"{folder}/{path}", Body=content, IfNoneMatch="*")
+            except (BotoCoreError, ClientError) as error:
+                status = getattr(error, "response", {}).get("ResponseMetadata", {}).get("HTTPStatusCode")
+                if status == HTTPStatus.PRECONDITION_FAILED:
+                    return False
+                if status != HTTPStatus.CONFLICT or next(attempts, None) is None:  # another writes it just now
+                    raise OSError(f"writing {bucket}/{folder}/{path}: {error}") from error
+            else:
+                return True
+
+    @functools.cached_property
+    def _client(self) -> Any:
+        """Connect as PyIceberg does; what its properties leave out boto3 finds where the AWS tools do."""
+        try:
+            import boto3
+        except ImportError as error:
+            raise CatalogueError(
+                "lake: the warehouse is in S3, where blends are written with boto3, which is not installed; install "
+                "headrace[s3]"
+            ) from error
+
+        def said(name: str) -> str | None:
+            return self._properties.get(f"s3.{name}") or self._properties.get(f"client.{name}")
+
+        return boto3.session.Session().client(
+            "s3",
+            endpoint_url=said("endpoint"),
+            region_name=said("region"),
+            aws_access_key_id=said("access-key-id"),
+            aws_secret_access_key=said("secret-access-key"),
+            aws_session_token=said("session-token"),
+        )
+
+
 def open_store(catalogue: Catalog) -> BlendStore:
     """Open the place for blends in a catalogue's warehouse."""
     location = warehouse_location(catalogue)
@@ -127,7 +194,10 @@ def open_store(catalogue: Catalog) -> BlendStore:
         return BlendStore(LocalStore(Path(parsed.path) / "blends"))
     io = PyArrowFileIO(dict(catalogue.properties))
     filesystem = io.fs_by_scheme(parsed.scheme, parsed.netloc)
-    return BlendStore(RemoteStore(filesystem, f"{parsed.netloc}{parsed.path}/blends"))
+    root = f"{parsed.netloc}{parsed.path}/blends"
+    if parsed.scheme in S3_SCHEMES:
+        return BlendStore(S3Store(filesystem, root, catalogue.properties))
+    return BlendStore(RemoteStore(filesystem, root))
 
 
 def check_name(name: str) -> None:

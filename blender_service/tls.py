@@ -10,7 +10,9 @@ import ssl
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
+
+import grpc
 
 from blender_service.exceptions import ServerStartError
 
@@ -55,14 +57,21 @@ class TlsFiles(NamedTuple):
                 ) from error
 
 
-def renewing_context(files: TlsFiles) -> Callable[[], ssl.SSLContext]:
-    """Give what gives the settings of a new connection, renewed when the files change.
+def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:
+    """Give gRPC's credentials, renewed when the files change.
 
     Raises:
         ServerStartError: a file is wrong.
     """
     files.check()
-    return _Renewal(files).context
+    renewal = _Renewal(files)
+    return grpc.dynamic_ssl_server_credentials(
+        renewal.configuration(),
+        cast(
+            Callable[[], grpc.ServerCertificateConfiguration], renewal.changed
+        ),  # None keeps it; the stubs forget that
+        require_client_authentication=files.client_authority is not None,
+    )
 
 
 class _Renewal:
@@ -72,33 +81,30 @@ class _Renewal:
         self._files = files
         self._lock = threading.Lock()
         self._stamps = self._stat()
-        self._context = self._read()
 
-    def context(self) -> ssl.SSLContext:
-        """Give the settings as the files are now; those in use stay where the new ones are wrong."""
+    def configuration(self) -> grpc.ServerCertificateConfiguration:
+        """Read the files."""
+        authority = self._files.client_authority
+        pair = (self._files.key.read_bytes(), self._files.certificate.read_bytes())
+        return grpc.ssl_server_certificate_configuration(
+            [pair], root_certificates=authority.read_bytes() if authority is not None else None
+        )
+
+    def changed(self) -> grpc.ServerCertificateConfiguration | None:
+        """Give the new configuration, None to keep the one in use; gRPC asks at every new connection."""
         with self._lock:
             try:
                 stamps = self._stat()
                 if stamps == self._stamps:
-                    return self._context
+                    return None
                 self._files.check()  # a certificate whose key has not been written yet is taken at the next connection
-                self._context = self._read()
+                configuration = self.configuration()
             except (ServerStartError, OSError) as error:
                 logger.error("%s; the certificate in use stays", error)
-                return self._context
+                return None
             self._stamps = stamps
         logger.info("tls: %s was renewed", self._files.certificate)
-        return self._context
-
-    def _read(self) -> ssl.SSLContext:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2  # what HTTP/2 asks for
-        context.set_alpn_protocols(["h2"])
-        context.load_cert_chain(self._files.certificate, self._files.key)
-        if self._files.client_authority is not None:
-            context.verify_mode = ssl.CERT_REQUIRED
-            context.load_verify_locations(self._files.client_authority)
-        return context
+        return configuration
 
     def _stat(self) -> list[tuple[int, int]]:
         return [(found.st_mtime_ns, found.st_ino) for found in (path.stat() for path in self._files if path)]

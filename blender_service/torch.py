@@ -19,7 +19,7 @@ A dataset that does not fetch gives one empty batch per step and keeps the same 
 from __future__ import annotations
 
 import queue
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypedDict
 
@@ -36,7 +36,7 @@ from blender_service.patience import InputClock
 from blender_service.prefetch import Prefetcher
 from blender_service.slices import Slice
 from blender_service.window import ExpectedWindow
-from blender_service.window_layout import lay_out, sequence_bounds
+from blender_service.window_layout import WindowLayout
 from blender_service.wire import RowBatch, concatenate
 
 DENSE: Final = ("input_ids", "labels", "position_ids", "document_ids")
@@ -44,7 +44,7 @@ TENSORS: Final = ("input_ids", "labels", "position_ids", "document_ids", "cu_seq
 
 
 class Batch(TypedDict, total=False):
-    """R rows of L tokens; empty on a rank that does not fetch.
+    """R rows of L tokens, of them what was asked for; empty on a rank that does not fetch.
 
     Attributes:
         offset: of the first row in the blend, as the server sent it.
@@ -79,6 +79,10 @@ class BlendDataset(IterableDataset[Batch]):
     before still computes. `input_stall_seconds` and `input_stall_share` say what waiting for batches costs the loop.
 
     It prefetches in a thread of its own; with a DataLoader use `batch_size=None, num_workers=0`.
+
+    Iterating goes on where the state stands, also after a `break`. One iteration runs at a time: a new one, or a loaded
+    state, ends the one before. After the end of the blend there is no second pass, since passes are part of the blend.
+    `len()` is the number of steps of the iteration that runs, or of the next one.
     """
 
     def __init__(  # noqa: PLR0913 (settings of a loader, all but three by name)
@@ -92,6 +96,7 @@ class BlendDataset(IterableDataset[Batch]):
         offset: int = 0,
         uneven: bool = False,
         expected: ExpectedWindow | None = None,
+        tensors: Sequence[str] = TENSORS,
         prefetch_batches: int = 4,
         device: torch.device | str | None = None,
         fetch: bool = True,
@@ -109,6 +114,7 @@ class BlendDataset(IterableDataset[Batch]):
             offset: first row of the first step; a loaded state replaces it.
             uneven: allow parts that differ by one row; scale the loss by `loss_scale` then.
             expected: tokenizer, window length and vocabulary the model was built for.
+            tensors: names of the tensors that are made; what the model does not take costs time for nothing.
             prefetch_batches: batches held ready.
             device: where the tensors shall be; None leaves them in memory, fresh ones for every batch.
             fetch: False for a rank that only counts steps, as its peers do.
@@ -116,23 +122,27 @@ class BlendDataset(IterableDataset[Batch]):
             identity: token and certificate, and the name of the run, which the server keeps a register of.
 
         Raises:
-            InvalidReadError: W > B, or W does not divide B and `uneven` is not set.
+            InvalidReadError: W > B, or W does not divide B and `uneven` is not set; there is no such tensor.
             WindowMismatchError: the blend is not what is expected.
         """
         super().__init__()
         self._part = Slice(batch_rows, rank, world_size, uneven)
         self._part.check()
+        unknown = [name for name in tensors if name not in TENSORS]
+        if unknown:
+            raise InvalidReadError(f"dataset: tensors has {unknown[0]!r}; choose from {', '.join(TENSORS)}")
         if prefetch_batches < 1:
             raise InvalidReadError(f"dataset: prefetch_batches is {prefetch_batches}; give 1 or more")
         self._address = address
         self._identity = identity
         self._expected = expected
+        self._tensors = tuple(tensors)
         self._prefetch_batches = prefetch_batches
         with BlenderClient(address, identity) as client:
             self.blend: Blend = client.get_blend(blend)
         if expected is not None:
             expected.check(self.blend.blend_id, self.blend)
-        self._offset = offset
+        self._begin(offset)
         self._device = torch.device(device) if device is not None else None
         self._fetch = fetch
         self._wait_seconds = wait_seconds
@@ -172,26 +182,68 @@ class BlendDataset(IterableDataset[Batch]):
         if state["blend"] != self.blend.blend_id:
             with BlenderClient(self._address, self._identity) as client:
                 client.prove_continuation(state["blend"], self.blend.blend_id, state["offset"])
-        self._offset = state["offset"]
+        self._begin(state["offset"])
+
+    def __len__(self) -> int:
+        """Count the steps of the iteration that runs, or of the next one.
+
+        Raises:
+            TypeError: the blend has no end.
+        """
+        if self.blend.end is None:
+            raise TypeError("dataset: the blend has no end, so it has no len(); count the steps of the loop instead")
+        return max(0, self.blend.end - self._first) // self._part.step_rows
+
+    def __bool__(self) -> bool:
+        return True  # also where len() is 0, or cannot be said
 
     def __iter__(self) -> Iterator[Batch]:
-        """Give batches from the state's offset on."""
-        if (worker := get_worker_info()) is not None and worker.num_workers > 1:
-            raise InvalidReadError(
-                f"dataset: {worker.num_workers} DataLoader workers would each read every row; use num_workers=0, the "
-                "dataset prefetches by itself"
-            )
-        self._clock = InputClock()
-        return self._fetched() if self._fetch else self._counted()
+        """Give batches from the state's offset on.
 
-    def _counted(self) -> Iterator[Batch]:
+        Raises:
+            InvalidReadError: a worker of a DataLoader iterates.
+            StateError: the blend has ended; or, from the iterator, another iteration has begun or a state was loaded.
+        """
+        if get_worker_info() is not None:
+            raise InvalidReadError(
+                "dataset: a DataLoader worker would read rows that this process's state does not count; use "
+                "num_workers=0, the dataset prefetches by itself"
+            )
+        if self._ended:
+            raise StateError(
+                f"dataset: the blend ended at offset {self._offset}, all its steps were given; for more passes raise "
+                "max_epochs of its sources, or load_state_dict({blend, offset: 0}) to read it from its start again"
+            )
+        self._begin(self._offset)
+        self._clock = InputClock()
+        return self._fetched(self._iteration) if self._fetch else self._counted(self._iteration)
+
+    def _begin(self, offset: int) -> None:
+        """Let the next iteration start at an offset, and the one that runs give nothing more."""
+        self._offset = self._first = offset
+        self._ended = False
+        self._iteration = object()
+
+    def _check_runs(self, iteration: object) -> None:
+        """Refuse to go on with an iteration whose steps the state does not count any more."""
+        if iteration is not self._iteration:
+            raise StateError(
+                "dataset: another iteration has begun, or a state was loaded, since this one began; begin a new one "
+                "with iter(dataset), which goes on where the state stands"
+            )
+
+    def _counted(self, iteration: object) -> Iterator[Batch]:
         """Give an empty batch for each step that the peers take."""
+        self._check_runs(iteration)
         while self.blend.end is None or self._offset + self._part.step_rows <= self.blend.end:
             self._offset += self._part.step_rows
             yield Batch()
+            self._check_runs(iteration)
+        self._ended = True
 
-    def _fetched(self) -> Iterator[Batch]:
+    def _fetched(self, iteration: object) -> Iterator[Batch]:
         """Give this rank's part of each step."""
+        self._check_runs(iteration)
         client = BlenderClient(self._address, self._identity)
         ring = _Ring(self._device, self._prefetch_batches + 2) if self._device is not None else None
         steps = self._read_steps(client, self._offset, ring)
@@ -202,9 +254,11 @@ class BlendDataset(IterableDataset[Batch]):
                     if batch is not None and ring is not None:
                         batch = ring.to_device(batch)
                 if batch is None:
+                    self._ended = True
                     return
                 self._offset += self._part.step_rows
                 yield batch
+                self._check_runs(iteration)
 
     def _read_steps(self, client: BlenderClient, offset: int, ring: _Ring | None) -> Iterator[Batch]:
         """Read this rank's part of each step as tensors."""
@@ -217,7 +271,8 @@ class BlendDataset(IterableDataset[Batch]):
             pieces.append(piece)
             if sum(held.rows for held in pieces) == self._part.rows:
                 rows = concatenate(pieces)
-                yield to_tensors(rows) if ring is None else ring.fill(rows)
+                made = to_tensors(rows, self._tensors)
+                yield made if ring is None else ring.fill(made)
                 pieces.clear()
 
 
@@ -233,27 +288,26 @@ class _Ring:
         self._left_to_make = buffers
         self._free: queue.SimpleQueue[tuple[Batch, torch.cuda.Event | None]] = queue.SimpleQueue()
 
-    def fill(self, rows: RowBatch) -> Batch:
-        """Put rows into a free buffer."""
-        made = to_tensors(rows)
+    def fill(self, made: Batch) -> Batch:
+        """Put tensors into a free buffer."""
         if self._left_to_make:
             self._left_to_make -= 1
             return self._pinned(made)
         buffer, copied = self._free.get()
         if copied is not None:
             copied.synchronize()
-        for name in DENSE:
-            buffer[name].copy_(made[name])
         filled = Batch(**made)
         for name in DENSE:
-            filled[name] = buffer[name]  # type: ignore[literal-required]
+            if name in made:
+                filled[name] = buffer[name].copy_(made[name])
         return filled
 
     def to_device(self, buffer: Batch) -> Batch:
         """Begin to copy a buffer to the device, and free it for when that is done."""
         arrived = Batch(**buffer)
         for name in TENSORS:
-            arrived[name] = buffer[name].to(self._device, non_blocking=True, copy=True)
+            if name in buffer:
+                arrived[name] = buffer[name].to(self._device, non_blocking=True, copy=True)
         copied = None
         if self._device.type == "cuda":
             copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -265,30 +319,25 @@ class _Ring:
         """Give a batch in page-locked memory, where the device is one that copies from it by itself."""
         if self._device.type == "cuda":
             for name in DENSE:
-                batch[name] = batch[name].pin_memory()
+                if name in batch:
+                    batch[name] = batch[name].pin_memory()
         return batch
 
 
-def to_tensors(batch: RowBatch) -> Batch:
+def to_tensors(batch: RowBatch, tensors: Sequence[str] = TENSORS) -> Batch:
     """Turn rows into what a model takes.
 
     Args:
         batch: R rows of L tokens.
-
-    Returns:
-        See `Batch`.
+        tensors: names of what to make, see `Batch`; `max_seqlen` comes with `cu_seqlens`.
     """
-    layout = lay_out(batch)
-    cu_seqlens, max_seqlen = sequence_bounds(layout.document_ids)
-    return Batch(
-        offset=batch.offset,
-        input_ids=torch.from_numpy(batch.input_ids.astype(np.int64)),
-        labels=torch.from_numpy(layout.labels),
-        position_ids=torch.from_numpy(layout.position_ids),
-        document_ids=torch.from_numpy(layout.document_ids),
-        cu_seqlens=torch.from_numpy(cu_seqlens),
-        max_seqlen=max_seqlen,
-    )
+    layout = WindowLayout(batch)
+    made = Batch(offset=batch.offset)
+    for name in tensors:
+        made[name] = torch.from_numpy(getattr(layout, name))  # type: ignore[literal-required]
+    if "cu_seqlens" in tensors:
+        made["max_seqlen"] = layout.max_seqlen
+    return made
 
 
 def block_mask(document_ids: torch.Tensor, block_tokens: int = 128) -> BlockMask:

@@ -1,4 +1,4 @@
-"""What a model needs besides token ids, derived from the segments of a window.
+"""What a model is given, derived from token ids and the segments of a window.
 
     input_ids      a0 a1 a2  b0 b1  PAD         a, b: segments of two documents
     document_ids    0  0  0   1  1   -1
@@ -11,7 +11,8 @@ Two positions see each other where document_ids are equal, so a block-diagonal c
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from functools import cached_property
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,60 +22,71 @@ from blender_service.wire import RowBatch
 IGNORED_LABEL: Final = -100
 PADDING_DOCUMENT: Final = -1
 
-
-class WindowLayout(NamedTuple):
-    """Arrays of the shape of input_ids, (R, L).
-
-    Attributes:
-        labels: int64, the next token, or -100.
-        position_ids: int64, place inside the segment; 0 in padding.
-        document_ids: int32, number of the segment inside its window; -1 in padding.
-    """
-
-    labels: NDArray[np.int64]
-    position_ids: NDArray[np.int64]
-    document_ids: NDArray[np.int32]
+Int64Array = NDArray[np.int64]
 
 
-def lay_out(batch: RowBatch) -> WindowLayout:
-    """Derive labels, position ids and document ids of every row.
+class WindowLayout:
+    """Arrays over R rows of L tokens. Each is made when it is asked for, from runs of tokens, which are few."""
 
-    Args:
-        batch: R rows of L tokens.
-    """
-    rows, window_tokens = batch.input_ids.shape
-    counts = batch.segment_token_counts.astype(np.int64)
-    row = np.repeat(np.arange(rows), batch.segment_counts)
-    segments_before = np.cumsum(batch.segment_counts) - batch.segment_counts
-    number = np.arange(counts.size) - segments_before[row]
-    within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-    place = np.repeat(row * window_tokens + batch.window_starts, counts) + within
+    def __init__(self, batch: RowBatch) -> None:
+        """Lay out the rows of a batch."""
+        self._ids = batch.input_ids
+        rows, window_tokens = batch.input_ids.shape
+        row = np.repeat(np.arange(rows), batch.segment_counts)
+        segments_before = np.cumsum(batch.segment_counts) - batch.segment_counts
+        self._number = np.arange(row.size) - segments_before[row]
+        self._starts = row * window_tokens + batch.window_starts
+        self._ends = self._starts + batch.segment_token_counts
 
-    document_ids = np.full(rows * window_tokens, PADDING_DOCUMENT, dtype=np.int32)
-    document_ids[place] = np.repeat(number, counts)
-    position_ids = np.zeros(rows * window_tokens, dtype=np.int64)
-    position_ids[place] = within
+    @cached_property
+    def input_ids(self) -> Int64Array:
+        """(R, L) int64."""
+        return self._ids.astype(np.int64)
 
-    document_ids = document_ids.reshape(rows, window_tokens)
-    labels = np.full((rows, window_tokens), IGNORED_LABEL, dtype=np.int64)
-    goes_on = (document_ids[:, 1:] == document_ids[:, :-1]) & (document_ids[:, 1:] != PADDING_DOCUMENT)
-    labels[:, :-1][goes_on] = batch.input_ids[:, 1:][goes_on]
-    return WindowLayout(labels, position_ids.reshape(rows, window_tokens), document_ids)
+    @cached_property
+    def labels(self) -> Int64Array:
+        """(R, L) int64, the next token, or -100."""
+        labels = np.empty(self._ids.size, dtype=np.int64)
+        labels[:-1] = self._ids.reshape(-1)[1:]
+        labels[self._ends - 1] = IGNORED_LABEL
+        return self._padded(labels, IGNORED_LABEL)
 
+    @cached_property
+    def position_ids(self) -> Int64Array:
+        """(R, L) int64, place inside the segment; 0 in padding."""
+        positions = np.arange(self._ids.size)
+        positions -= np.repeat(np.insert(self._starts, 0, 0), np.diff(self._starts, prepend=0, append=self._ids.size))
+        return self._padded(positions, 0)
 
-def sequence_bounds(document_ids: NDArray[np.int32]) -> tuple[NDArray[np.int32], int]:
-    """Give the bounds of the sequences in rows laid one after the other, as FlashAttention's varlen kernels take them.
+    @cached_property
+    def document_ids(self) -> NDArray[np.int32]:
+        """(R, L) int32, number of the segment inside its window; -1 in padding."""
+        runs = np.full(2 * self._starts.size + 1, PADDING_DOCUMENT, dtype=np.int32)
+        runs[1::2] = self._number
+        bounds = np.zeros(runs.size + 1, dtype=np.int64)
+        bounds[1:-1:2], bounds[2:-1:2], bounds[-1] = self._starts, self._ends, self._ids.size
+        return np.repeat(runs, np.diff(bounds)).reshape(self._ids.shape)
 
-    A sequence is a run of equal document ids inside one row, padding included, so that the bounds cover every token.
+    @cached_property
+    def cu_seqlens(self) -> NDArray[np.int32]:
+        """(S + 1,) int32, from 0 to R * L, bounds of sequences in rows laid one after the other.
 
-    Args:
-        document_ids: (R, L).
+        As FlashAttention's varlen kernels take them. A sequence is a segment, or the padding between two of them inside
+        one row, so that the bounds cover every token.
+        """
+        rows, window_tokens = self._ids.shape
+        bounds = (np.arange(rows + 1) * window_tokens, self._starts, self._ends)
+        return np.unique(np.concatenate(bounds)).astype(np.int32)
 
-    Returns:
-        cu_seqlens, (S + 1,) int32, from 0 to R * L; and the tokens of the longest sequence.
-    """
-    rows, window_tokens = document_ids.shape
-    begins = np.ones((rows, window_tokens), dtype=np.bool_)
-    begins[:, 1:] = document_ids[:, 1:] != document_ids[:, :-1]
-    bounds = np.append(np.flatnonzero(begins), rows * window_tokens).astype(np.int32)
-    return bounds, int(np.diff(bounds).max(initial=0))
+    @property
+    def max_seqlen(self) -> int:
+        """Tokens of the longest sequence."""
+        return int(np.diff(self.cu_seqlens).max(initial=0))
+
+    def _padded(self, flat: Int64Array, value: int) -> Int64Array:
+        """Set what is in no segment, and give an array its rows."""
+        starts, ends = np.insert(self._ends, 0, 0), np.append(self._starts, flat.size)
+        padding = np.flatnonzero(starts < ends)
+        for start, end in zip(starts[padding].tolist(), ends[padding].tolist(), strict=True):
+            flat[start:end] = value
+        return flat.reshape(self._ids.shape)

@@ -74,8 +74,8 @@ def test_a_message_holds_the_rows_that_were_resolved(
         if first == end:
             continue
         framed = chunk.message(first, 7 + first, end - first, names, (WINDOW_TOKENS, 2))
-        batch = decode(framed.message.join())
-        assert encode(batch) == framed.message.join()
+        batch = decode(framed.message)
+        assert encode(batch) == framed.message
         assert (batch.offset, batch.rows) == (7 + first, end - first)
         np.testing.assert_array_equal(batch.sources, source[first:end])
         np.testing.assert_array_equal(batch.epochs, resolved.epoch[first:end])
@@ -130,7 +130,7 @@ def test_a_chunk_takes_over_the_blocks_of_the_one_before() -> None:
     alone = chunk_of(2, FakeReader(0, 0))
     after.adopt(before)
     first, second = (chunk.message(0, 0, rows, names, (WINDOW_TOKENS, 2)) for chunk in (after, alone))
-    assert first.message.join() == second.message.join()
+    assert first.message == second.message
     assert sorted(shared.pinned) == list(range(6))
 
 

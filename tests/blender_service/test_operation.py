@@ -57,7 +57,7 @@ def wait_for(condition: Callable[[], Any], seconds: float = 10) -> Any:
 
 def test_streams_are_limited_and_a_stream_that_ends_makes_room(serve: Serve, prose: PackedFixture) -> None:
     """One more stream than allowed is RESOURCE_EXHAUSTED with the numbers; short calls still go through."""
-    blends, rows = connect(serve(operation=OperationConfig(max_streams=2)))
+    blends, rows = connect(serve(operation=OperationConfig(max_streams=2, max_streams_per_principal=3)))
     create(blends, prose)
     request = rows_pb2.ReadBlendRequest(blend="endless", max_batch_rows=1)
     streams = [rows.ReadBlend(request) for _ in range(2)]
@@ -284,7 +284,15 @@ def test_a_run_that_names_itself_can_be_asked_for(
         CliRunner().invoke(blend_command, ["runs", "other"], catch_exceptions=False)
 
 
-@pytest.mark.parametrize("name", ["../names/x", "a/b", "", "x" * 200, ".hidden"])
+def test_a_run_that_was_named_as_the_list_is_hides_no_other(lake: Catalog) -> None:
+    """What a server wrote before it refused the name `names` does not keep `blend runs` from listing the others."""
+    register = RunRegister(open_objects(lake))
+    for run in ("llm-1", "names"):
+        register.write(run, "20261122T180322000001-0123abcd.began", {"blend": "ab" * 32})
+    assert register.names() == ["llm-1"]
+
+
+@pytest.mark.parametrize("name", ["../names/x", "a/b", "", "x" * 200, ".hidden", "names"])
 def test_a_hostile_name_of_a_run_is_refused(serve: Serve, prose: PackedFixture, name: str) -> None:
     """What could leave its folder is INVALID_ARGUMENT with the form, before anything is read."""
     blends, _ = connect(server := serve())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog
 
 from blender_service.block_cache import BlockCache
+from blender_service.block_decoding import decode_blocks
 from blender_service.blocks import BlockReader
 from blender_service.config import BlendConfig
 from blender_service.exceptions import (
@@ -225,6 +227,53 @@ def test_a_missing_file_is_named(lake: Catalog, prose: PackedFixture) -> None:
     Path(path.removeprefix("file://")).unlink()
     with pytest.raises(PackedTableError, match=r"\.parquet cannot be read"):
         list(Blender(lake).open(config.blend_id).read(0))
+
+
+def test_no_bit_that_flips_in_a_data_file_changes_a_row(
+    lake: Catalog, prose: PackedFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In pages, their headers and the footer: what is read is right, or an error that names the file."""
+    monkeypatch.setattr("blender_service.block_decoding.RETRY_SECONDS", 0)
+    path = next(iter(prose.table.scan().plan_files())).file.file_path.removeprefix("file://")
+    pq.write_table(pq.ParquetFile(path).read(), path, write_page_checksum=True, row_group_size=40, store_schema=False)
+    blender = Blender(lake)
+    reader = blender.open(blend_of(lake, SourceSpec(prose.identifier)).blend_id)._pinned[0]
+    table, run = reader.table, reader.table.runs[0]
+
+    def decoded() -> list[list[object]]:
+        ((_, block),) = decode_blocks(table, run, [(run.start, run.end)])
+        return [getattr(block, field.name).tolist() for field in dataclasses.fields(block)[1:]]
+
+    expected, whole = decoded(), Path(path).read_bytes()
+    random, found = np.random.default_rng(11), 0
+    for bits in (1, 1, 1, 3):
+        for start in range(0, 8 * len(whole), 1100):
+            damaged = bytearray(whole)
+            for bit in random.integers(start, min(8 * len(whole), start + 1100), bits).tolist():
+                damaged[bit // 8] ^= 1 << bit % 8
+            Path(path).write_bytes(damaged)
+            try:
+                assert decoded() == expected
+            except PackedTableError as error:
+                assert path in str(error)
+                found += 1
+    assert found > 100
+
+
+def test_a_blend_of_files_without_page_checksums_says_so(
+    lake: Catalog, prose: PackedFixture, caplog: pytest.LogCaptureFixture
+) -> None:
+    """When it is made and when a server first opens it; a table with checksums is not spoken of."""
+    path = next(iter(prose.table.scan().plan_files())).file.file_path.removeprefix("file://")
+    config = blend_of(lake, SourceSpec(prose.identifier))
+    assert "main.packed_prose_16 has files whose Parquet pages have no checksums" in caplog.text
+    caplog.clear()
+    Blender(lake).open(config.blend_id)
+    assert "no checksums" in caplog.text
+    caplog.clear()
+    pq.write_table(pq.ParquetFile(path).read(), path, write_page_checksum=True)
+    Blender(lake).open(config.blend_id)
+    assert "no checksums" not in caplog.text
 
 
 def test_offsets_outside_the_blend_are_refused(lake: Catalog, prose: PackedFixture) -> None:

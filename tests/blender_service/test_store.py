@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import fs
+from pyiceberg.catalog import Catalog
 
 from blender_service.config import BlendConfig, Source, WindowFacts, load_config
-from blender_service.exceptions import BlendNameTakenError, BlendNotFoundError, InvalidBlendError, StoredBlendError
-from blender_service.store import HEADS, BlendStore, LocalStore, ObjectStore, RemoteStore, check_name
+from blender_service.exceptions import (
+    BlendNameTakenError,
+    BlendNotFoundError,
+    CatalogueError,
+    InvalidBlendError,
+    StoredBlendError,
+)
+from blender_service.store import HEADS, BlendStore, LocalStore, ObjectStore, RemoteStore, check_name, open_store
+from tests.blender_service.s3_stand_in import S3StandIn
 
 WINDOW = WindowFacts(
     window_tokens=16, tokenizer_sha256="ab" * 32, vocabulary_size=300, end_of_document_id=1, padding_id=0
@@ -120,21 +130,57 @@ def test_names_that_are_paths_or_ids_are_refused(name: str, tmp_path: Path) -> N
         check_name(name)
 
 
-def test_one_of_many_writers_wins(tmp_path: Path) -> None:
-    """Sixteen threads that bind one name: exactly one succeeds, and the file is whole."""
-    store = LocalStore(tmp_path)
+def winners(stores: Sequence[ObjectStore], path: str) -> list[int]:
+    """Write one object through every store at once; give the numbers of those that succeeded."""
     won: list[int] = []
-    barrier = threading.Barrier(16)
+    barrier = threading.Barrier(len(stores))
 
     def put(number: int) -> None:
         barrier.wait()
-        if store.put_if_absent("names/x", str(number).encode() * 1000):
+        if stores[number].put_if_absent(path, str(number).encode() * 1000):
             won.append(number)
 
-    threads = [threading.Thread(target=put, args=(number,)) for number in range(16)]
+    threads = [threading.Thread(target=put, args=(number,)) for number in range(len(stores))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(won) == 1
-    assert store.read("names/x") == str(won[0]).encode() * 1000
+    return won
+
+
+def test_one_of_many_writers_wins(tmp_path: Path) -> None:
+    """Sixteen threads that bind one name: exactly one succeeds, and the file is whole."""
+    store = LocalStore(tmp_path)
+    (won,) = winners([store] * 16, "names/x")
+    assert store.read("names/x") == str(won).encode() * 1000
+
+
+@pytest.fixture
+def s3(tmp_path: Path) -> Iterator[Catalog]:
+    """A catalogue whose warehouse is in a stand-in for S3."""
+    with S3StandIn() as store:
+        yield store.catalogue(tmp_path)
+
+
+def test_a_name_in_s3_is_bound_once(s3: Catalog) -> None:
+    """Two writers that bind one name in the same moment, forty times: one of them succeeds, and its blend is found."""
+    stores = [open_store(s3) for _ in range(2)]
+    for turn in range(40):
+        path = f"names/nightly-{turn}"
+        (won,) = winners([store.objects for store in stores], path)
+        assert stores[0].objects.read(path) == str(won).encode() * 1000
+    ids = [store.put(make_config(seed)) for seed, store in enumerate(stores)]
+    stores[0].bind("weekly", ids[0])
+    stores[1].bind("weekly", ids[0])
+    with pytest.raises(BlendNameTakenError, match="weekly"):
+        stores[1].bind("weekly", ids[1])
+    assert stores[1].resolve("weekly") == ids[0]
+
+
+def test_without_boto3_a_blend_in_s3_is_not_written(s3: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message names the extra; what is there can be read all the same."""
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    store = open_store(s3)
+    with pytest.raises(CatalogueError, match=r"headrace\[s3\]"):
+        store.put(make_config())
+    assert store.list_ids() == []

@@ -20,7 +20,6 @@ from pyiceberg.catalog import Catalog
 
 from blender_service import server as server_module
 from blender_service.client import BlenderClient, connect
-from blender_service.direct.call import DirectReads
 from blender_service.exceptions import MalformedMessageError, ServerUnavailableError
 from blender_service.patience import InputClock
 from blender_service.server import RunningServer
@@ -96,34 +95,6 @@ def test_a_stream_that_falls_silent_once_is_read_on(batches: list[RowBatch]) -> 
         assert [batch.offset for batch in client.read("x", 0, 100)] == list(range(0, 100, 10))
         released.set()
     assert calls == [0, 1]
-
-
-def test_rows_are_the_same_through_grpc(
-    serve: Serve, code: PackedFixture, prose: PackedFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Over a connection of its own, over gRPC's channel because it is wanted, and because there is a proxy."""
-    address = serve().address
-    opened: list[bytes] = []
-    call = DirectReads.__call__
-
-    def counted(self: DirectReads, request: bytes) -> Any:
-        opened.append(request)
-        return call(self, request)
-
-    monkeypatch.setattr(DirectReads, "__call__", counted)
-
-    def rows(**options: Any) -> bytes:
-        with connect(address, **options) as client:
-            blend = client.create_blend([SourceSpec(code.identifier, "2"), SourceSpec(prose.identifier)]).blend_id
-            return encode(concatenate([batch for batch in client.read(blend, 5) if batch.rows]))
-
-    own = rows()
-    assert len(opened) == 1
-    assert rows(direct=False) == own
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    assert rows() == own
-    assert len(opened) == 1
 
 
 @pytest.mark.parametrize("wrong", [3, 5])

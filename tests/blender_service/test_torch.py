@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
@@ -35,7 +36,7 @@ from blender_service.server import RunningServer
 from blender_service.serving import Blender
 from blender_service.specification import BlendSpec, SourceChange, SourceSpec
 from blender_service.window import ExpectedWindow
-from blender_service.window_layout import lay_out
+from blender_service.window_layout import WindowLayout
 from tests.blender_service.packed_tables import PADDING, WINDOW_TOKENS, PackedFixture, create_packed, random_rows
 from tests.blender_service.test_reading import rows_of
 
@@ -43,6 +44,7 @@ torch = pytest.importorskip("torch", reason="torch is in the extra torch")
 from torch.nn.attention.flex_attention import flex_attention  # noqa: E402
 
 from blender_service.torch import Batch, BlendDataset, BlendState, block_mask, to_tensors  # noqa: E402 (needs torch)
+from tests.blender_service.ddp_rank import train_rank  # noqa: E402 (needs torch)
 
 Serve = Callable[..., RunningServer]
 
@@ -66,7 +68,7 @@ def test_layout_equals_brute_force(lake: Catalog, code: PackedFixture) -> None:
     """Labels, positions and documents of every token equal a loop over segments and tokens."""
     config = Blender(lake).create(BlendSpec((SourceSpec(code.identifier),)))
     batch = Blender(lake).open(config.blend_id).gather(0, 200)
-    layout = lay_out(batch)
+    layout = WindowLayout(batch)
     for i, row in enumerate(rows_of(batch)):
         labels, positions, documents = [-100] * WINDOW_TOKENS, [0] * WINDOW_TOKENS, [-1] * WINDOW_TOKENS
         for number, (_, _, count, start) in enumerate(row.segments):
@@ -126,6 +128,43 @@ def test_attention_by_bounds_and_by_block_mask_is_the_dense_one(lake: Catalog, c
     ]
     by_bounds = torch.cat(pieces).reshape(rows, WINDOW_TOKENS, 2, 8).transpose(1, 2)
     assert torch.allclose(by_bounds, dense, atol=1e-5)
+
+
+@pytest.mark.parametrize("device", [None, "cpu"])
+@pytest.mark.parametrize("tensors", [("input_ids",), ("labels", "cu_seqlens"), ("document_ids", "position_ids")])
+def test_what_is_not_asked_for_is_not_made(
+    address: str, tensors: tuple[str, ...], device: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch has the tensors that were named, as they are with all the others, and nothing else is computed."""
+    whole = next(iter(BlendDataset(address, "code", 20)))
+    for name in {"input_ids", "labels", "position_ids", "document_ids", "cu_seqlens"} - {*tensors}:
+        monkeypatch.setattr(WindowLayout, name, property(lambda _, name=name: pytest.fail(f"{name} is made")))
+    for batch in BlendDataset(address, "code", 20, tensors=tensors, prefetch_batches=1, device=device):
+        assert batch.keys() == {"offset", *tensors, *(["max_seqlen"] if "cu_seqlens" in tensors else [])}
+        if batch["offset"] == 0:
+            assert all(torch.equal(torch.as_tensor(one), torch.as_tensor(whole[name])) for name, one in batch.items())
+    with pytest.raises(InvalidReadError, match="'input_id'; choose from input_ids, labels"):
+        BlendDataset(address, "code", 20, tensors=("input_id",))
+
+
+def test_padding_between_segments_is_laid_out_too(lake: Catalog, code: PackedFixture) -> None:
+    """Wherever it stands: before the first segment, between two, at the end, or in a whole row without any."""
+    config = Blender(lake).create(BlendSpec((SourceSpec(code.identifier),)))
+    batch = replace(
+        Blender(lake).open(config.blend_id).gather(0, 3),
+        segment_counts=np.array([2, 0, 1], dtype=np.int32),
+        window_starts=np.array([2, 7, 0], dtype=np.int32),
+        segment_token_counts=np.array([3, 2, WINDOW_TOKENS], dtype=np.int32),
+    )
+    layout = WindowLayout(batch)
+    rest = WINDOW_TOKENS - 9
+    assert layout.document_ids[0].tolist() == [-1, -1, 0, 0, 0, -1, -1, 1, 1] + [-1] * rest
+    assert layout.position_ids[0].tolist() == [0, 0, 0, 1, 2, 0, 0, 0, 1] + [0] * rest
+    ids = batch.input_ids[0].tolist()
+    assert layout.labels[0].tolist() == [-100, -100, ids[3], ids[4], -100, -100, -100, ids[8], -100] + [-100] * rest
+    assert {*layout.document_ids[1].tolist()} == {-1}
+    assert layout.position_ids[2].tolist() == list(range(WINDOW_TOKENS))
+    assert layout.cu_seqlens.tolist() == [0, 2, 5, 7, 9, *(WINDOW_TOKENS * row for row in (1, 2, 3))]
 
 
 def test_a_ring_of_buffers_changes_nothing(address: str) -> None:
@@ -302,9 +341,93 @@ def test_loss_scale_makes_uneven_parts_fair(address: str) -> None:
 
 
 def test_a_data_loader_takes_the_dataset(address: str) -> None:
-    """DataLoader with batch_size=None gives the same batches; several workers are refused."""
+    """DataLoader with batch_size=None gives the same batches, and as many as its length says."""
     loader = torch.utils.data.DataLoader(BlendDataset(address, "code", 50), batch_size=None)
+    assert len(loader) == 14
     assert [row.tolist() for batch in loader for row in batch["input_ids"]] == blend_rows(address)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_workers_are_refused(address: str, workers: int) -> None:
+    """A worker's copy would move on while the state of the training process stays at 0."""
+    loader = torch.utils.data.DataLoader(BlendDataset(address, "code", 50), batch_size=None, num_workers=workers)
+    with pytest.raises(InvalidReadError, match="use num_workers=0"):
+        next(iter(loader))
+
+
+@pytest.mark.parametrize("fetch", [True, False])
+def test_an_iteration_that_the_state_does_not_count_gives_nothing(address: str, fetch: bool) -> None:
+    """A state that is loaded, or a second iteration, ends the first, which says so; the state holds for the new one."""
+    dataset = BlendDataset(address, "code", 50, fetch=fetch)
+    first = iter(dataset)
+    next(first)
+    dataset.load_state_dict(BlendState(blend=dataset.blend.blend_id, offset=200))
+    with pytest.raises(StateError, match="a state was loaded"):
+        next(first)
+    second = iter(dataset)
+    next(second)
+    third = iter(dataset)
+    next(third)
+    with pytest.raises(StateError, match="another iteration has begun"):
+        next(second)
+    assert dataset.state_dict()["offset"] == 300
+    third.close()  # type: ignore[attr-defined]
+
+
+def test_a_second_loop_goes_on_and_after_the_end_is_refused(address: str) -> None:
+    """After a break nothing is lost or repeated; after the end there is no empty pass that nobody notices."""
+    dataset = BlendDataset(address, "code", 50)
+    got: list[list[int]] = []
+    for batch in dataset:
+        got += batch["input_ids"].tolist()
+        if len(got) == 150:
+            break
+    for batch in dataset:
+        got += batch["input_ids"].tolist()
+    assert got == blend_rows(address)
+    with pytest.raises(StateError, match=r"ended at offset 700.*max_epochs"):
+        iter(dataset)
+    dataset.load_state_dict(BlendState(blend=dataset.blend.blend_id, offset=650))
+    assert [batch["input_ids"].tolist() for batch in dataset] == [blend_rows(address, 650, 50)]
+    finished = BlendDataset(address, "code", 50, offset=700)  # a run that is started once more after its end
+    assert list(finished) == []
+
+
+def test_the_length_is_that_of_the_iteration(address: str) -> None:
+    """What a progress bar counts: all steps, or those from a loaded state on, the same while they are taken."""
+    dataset = BlendDataset(address, "code", 33)
+    assert len(dataset) == 21
+    for _ in dataset:
+        assert len(dataset) == 21
+    dataset.load_state_dict(BlendState(blend=dataset.blend.blend_id, offset=660))
+    assert len(dataset) == 1
+    with connect(address) as client:
+        endless = client.create_blend([SourceSpec("main.packed_code_16", max_epochs=0)]).blend_id
+    with pytest.raises(TypeError, match="has no end"):
+        len(BlendDataset(address, endless, 33))
+    assert BlendDataset(address, endless, 33)
+
+
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata 0.11 calls it
+@pytest.mark.parametrize("taken", [0, 1, 5])
+def test_a_stateful_data_loader_goes_on_at_the_next_batch(address: str, taken: int) -> None:
+    """Torchdata's loader saves the dataset's state with its own, and a new loader goes on where it stood."""
+    stateful = pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is not installed")
+    loader = stateful.StatefulDataLoader(BlendDataset(address, "code", 50), batch_size=None)
+    batches = iter(loader)
+    got = [row for _ in range(taken) for row in next(batches)["input_ids"].tolist()]
+    again = stateful.StatefulDataLoader(BlendDataset(address, "code", 50), batch_size=None)
+    again.load_state_dict(loader.state_dict())
+    got += [row for batch in again for row in batch["input_ids"].tolist()]
+    assert got == blend_rows(address)
+
+
+def test_ranks_of_distributed_data_parallel_share_every_row(address: str, tmp_path: Path) -> None:
+    """Two processes over gloo read each row of each step once, also after they went on from one rank's state."""
+    torch.multiprocessing.spawn(train_rank, (address, tmp_path, 3), nprocs=2)
+    parts = [json.loads((tmp_path / f"rows-{rank}.json").read_text()) for rank in range(2)]
+    together = [row for at in range(0, 350, 50) for part in parts for row in part[at : at + 50]]
+    assert together == blend_rows(address)
 
 
 @pytest.fixture

@@ -18,7 +18,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 )
 
@@ -49,7 +48,6 @@ func main() {
 	defer connection.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	ctx = metadata.AppendToOutgoingContext(ctx, "own-text", "a b", "own-raw-bin", "\x00\xff")
 	description := grpc.StreamDesc{ServerStreams: true, ClientStreams: kind == "stream"}
 	stream, err := connection.NewStream(ctx, &description, method)
 	check(err)

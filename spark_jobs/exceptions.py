@@ -90,7 +90,12 @@ class StepRunError(SparkJobsError):
 def did_you_mean(given: str, known: Iterable[str]) -> str:
     """The end of a message about a name that nobody knows: the one most like it, and all there are (at most twenty)."""
     names = list(known)
-    nearest = get_close_matches(given, names, n=1, cutoff=0.5)
-    question = f"; did you mean {nearest[0]!r}?" if nearest else ""
+    question = nearest(given, names)
     more = ", .." if len(names) > 20 else ""
     return f"{question} (there are {', '.join(names[:20])}{more})" if names else question
+
+
+def nearest(given: str, known: Iterable[str]) -> str:
+    """The same where there are too many to list: the one most like it, if any is."""
+    found = get_close_matches(given, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {found[0]!r}?" if found else ""

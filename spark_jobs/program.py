@@ -18,8 +18,9 @@ from spark_jobs.lake.catalogue import load_table, open_catalogue, spark_identifi
 from spark_jobs.lake.failures import failure_line
 from spark_jobs.lake.ledger import Ledger
 from spark_jobs.lake.materialize import Lake, materialize
+from spark_jobs.lake.partitions import follow_input
 from spark_jobs.lake.place import Place
-from spark_jobs.lake.reads import is_path
+from spark_jobs.lake.reads import files_size, is_path
 from spark_jobs.lake.session import start_session
 from spark_jobs.lake.settings import LakeSettings, load_settings
 from spark_jobs.lake.spark_types import spark_schema
@@ -124,6 +125,9 @@ def _to_parquet(
         raise ConfigError(f"{step.name}: input {missing[0]} is missing; give --input {missing[0]}=TABLE_OR_PARQUET")
     _require_there(settings, sources)
     spark = start_session(settings)
+    given = [one for source in sources.values() for one in ((source,) if isinstance(source, str) else source)]
+    if all(_is_local(one) for one in given):
+        follow_input(spark, map(files_size, given))
     frames = {name: _read(spark, source) for name, source in sources.items()}
     for own in step.own_history:
         if own.name not in frames:
@@ -191,7 +195,7 @@ def _write(spark: SparkSession, table: Table, frame: DataFrame, target: Path, ev
         checks = (*audit_frame(landed, table, place), *proof_results(table, landed, evidence))
         failed = [check for check in checks if not check.passed]
         if failed:
-            reasons = "; ".join(f"{check.name}: {check.bad_row_count} rows" for check in failed)
+            reasons = "; ".join(map(str, failed))
             raise AuditError(f"{target}: audit failed, nothing was written: {reasons}", str(target), checks)
         if target.exists():
             shutil.rmtree(target)

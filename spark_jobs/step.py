@@ -44,7 +44,7 @@ SPECIAL_PARAMETERS = frozenset({"context", "spark", "config", "increment", "base
 
 
 class Scope(enum.Enum):
-    """Which increments of its inputs an increment of the output depends on (DESIGN.md section 2)."""
+    """Which increments of its inputs an increment of the output depends on (docs/architecture.md, Increments)."""
 
     INCREMENT = "increment"
     HISTORY = "history"

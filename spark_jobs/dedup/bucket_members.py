@@ -1,18 +1,36 @@
 """Members of buckets: which pairs of them become candidates, batch by batch of lists.
 
 A candidate is two places (first, second); a bucket's members in order are its earlier ones and then its new ones, and
-two earlier ones are never a candidate. Everything here is a function of batches, for `mapInArrow`.
+two earlier ones are never a candidate. What works on members is a function of batches, for `mapInArrow`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from pydantic import Field
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 CANDIDATES_DDL = "first bigint, second bigint"
+DEFAULT_MAX_BUCKET_PAIRS = 131_072
+MaxBucketPairs = Annotated[
+    int,
+    Field(ge=1, description="pairs of a bucket up to which all are compared at once; 131,072 are 512 documents"),
+]
+
+
+def with_pair_count(buckets: DataFrame) -> DataFrame:
+    """Add `pair_count`, the candidates that all pairs of a bucket would be, to rows with members and earlier."""
+    from pyspark.sql import functions as F
+
+    fresh, old = F.size("members").cast("long"), F.size("earlier").cast("long")
+    return buckets.withColumn("pair_count", fresh * (fresh - 1) / 2 + fresh * old)
 
 
 def list_offsets(column: pa.ListArray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

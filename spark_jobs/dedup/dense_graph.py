@@ -16,6 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
+from spark_jobs.lake.cluster import is_local
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -105,9 +107,13 @@ def from_driver(spark: SparkSession, rows: pa.Table, ddl: str) -> DataFrame:
 def cut(frame: DataFrame) -> DataFrame:
     """Compute a frame now and forget how: the plan of the next round starts here, else it doubles with every round.
 
-    With `spark.checkpoint.dir` set, the rows are kept there and outlive executors. Without it they lie in the
-    executors' memory and disks: the loss of one fails the step, which is then run again as a whole.
+    With `spark.checkpoint.dir` set, the rows are kept there and outlive executors. Without it they lie in memory and on
+    disk, on a cluster of two executors each: one may be lost at a time.
     """
-    if frame.sparkSession.conf.get("spark.checkpoint.dir", ""):
+    from pyspark import StorageLevel
+
+    conf = frame.sparkSession.conf
+    if conf.get("spark.checkpoint.dir", ""):
         return frame.checkpoint()
-    return frame.localCheckpoint()
+    here = is_local(conf.get("spark.master") or "")
+    return frame.localCheckpoint(storageLevel=StorageLevel.MEMORY_AND_DISK if here else StorageLevel.MEMORY_AND_DISK_2)

@@ -110,6 +110,7 @@ MEMBERS = Table(
     kernels=(
         *(f"spark_jobs.dedup.{name}" for name in ("places", "repository_facts", "standings")),
         "spark_jobs.sources.revisions",
+        "spark_jobs.sources.source_config",
     ),
 )
 def members(

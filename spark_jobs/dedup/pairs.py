@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from spark_jobs.dedup.bucket_members import CANDIDATES_DDL, all_pairs
+from spark_jobs.dedup.bucket_members import (
+    CANDIDATES_DDL,
+    DEFAULT_MAX_BUCKET_PAIRS,
+    MaxBucketPairs,
+    all_pairs,
+    with_pair_count,
+)
 from spark_jobs.dedup.dense_graph import DEFAULT_DRIVER_EDGES, DriverEdges
 from spark_jobs.dedup.large_buckets import LARGE_BUCKETS, BucketCounts, compare_large, large_bucket_rows
 from spark_jobs.dedup.pictures import draw_pair_similarities
@@ -33,9 +39,7 @@ class PairsConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     thresholds: Thresholds = Field(DEFAULT_THRESHOLDS)
-    max_bucket_pairs: int = Field(
-        131_072, ge=1, description="pairs of a bucket up to which all are compared at once; 131,072 are 512 documents"
-    )
+    max_bucket_pairs: MaxBucketPairs = DEFAULT_MAX_BUCKET_PAIRS
     driver_edges: DriverEdges = DEFAULT_DRIVER_EDGES
     driver_candidates: int = Field(
         32_768,
@@ -127,14 +131,13 @@ def pairs(
     from pyspark.sql import functions as F
 
     here = buckets.where(F.col("increment") == increment).select("members", "earlier")
-    fresh, old = F.size("members").cast("long"), F.size("earlier").cast("long")
-    sized = here.withColumn("pair_count", fresh * (fresh - 1) / 2 + fresh * old)
+    sized = with_pair_count(here)
     small = sized.where(F.col("pair_count") <= config.max_bucket_pairs)
     is_large = F.col("pair_count") > config.max_bucket_pairs
     sums = sized.agg(
         F.sum(F.when(~is_large, F.col("pair_count"))).alias("small_pairs"),
         F.count_if(is_large).alias("large"),
-        F.sum(F.when(is_large, fresh + old)).alias("large_members"),
+        F.sum(F.when(is_large, F.size("members").cast("long") + F.size("earlier"))).alias("large_members"),
     ).collect()[0]
     counts = BucketCounts(int(sums["small_pairs"] or 0), sums["large"], sums["large_members"] or 0)
     index = Index(signatures, bags, config.driver_candidates)

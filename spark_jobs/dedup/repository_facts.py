@@ -47,7 +47,7 @@ def repository_files(members: DataFrame) -> DataFrame:
         members: rows of `members` with the column `increment`.
 
     Returns:
-        Rows (repository_id, first_increment, dataset, repository, doc_id, path, byte_count).
+        Rows (repository_id, first_increment, dataset, repository, doc_id, place, path, byte_count).
     """
     from pyspark.sql import functions as F
 
@@ -57,6 +57,7 @@ def repository_files(members: DataFrame) -> DataFrame:
         "dataset",
         "repository",
         "doc_id",
+        "place",
         "path",
         "byte_count",
     )

@@ -9,11 +9,14 @@ where both ends lie in one piece of a component (`repository_components`: all of
 an earlier increment kept is never retracted, and what it removed is nobody's witness.
 
 Its files leave with a removed repository, but only those that something kept says too: `removals` decides about them,
-each with a witness of its own, and what it alone has stays. One kind does not leave: a file that is the exact witness
-of another one of the same increment whose repository does not go. It stays in the other's name.
+each with a witness of its own, and what it alone has stays. Two kinds of files do not leave, but are judged like all
+others: the exact witness of another file of the same increment whose repository does not go, which stays in the other's
+name, and members of large buckets (see `large_buckets`). Of those not all pairs are stored, because who is kept among
+them was settled in the order without repositories. Were they put last, copies that were compared with one of them alone
+would stay beside each other.
 
-    repository  fork  = {a, b, c}  goes      d (no repository) has the same bytes as b, and b is its witness
-    leaving     a, c                         b does not leave: it is no worse than d is
+    repository  fork  = {a, b, c, l}  goes   d (no repository) has the same bytes as b, and b is its witness
+    leaving     a, c                         b does not leave: it is no worse than d is; l is the licence of 600 others
     removed     a, for a' of a kept one      c is like nothing that is kept, and stays
 
 A later increment may bring an exact duplicate of a file that went. It goes too, as a duplicate of something that is
@@ -28,6 +31,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
+from spark_jobs.dedup.bucket_members import DEFAULT_MAX_BUCKET_PAIRS, MaxBucketPairs, all_members, with_pair_count
 from spark_jobs.dedup.dense_graph import DEFAULT_DRIVER_EDGES, DriverEdges
 from spark_jobs.dedup.pictures import draw_witness_similarities
 from spark_jobs.dedup.removals import RemovalsConfig, removals
@@ -48,6 +52,7 @@ class RepositoryRemovalsConfig(BaseModel):
 
     threshold: float = Field(0.7, gt=0, le=1, description="as in repository_pairs")
     latest: tuple[str, ...] = Field((), description="datasets of which only the latest document of a path counts")
+    max_bucket_pairs: MaxBucketPairs = DEFAULT_MAX_BUCKET_PAIRS
     driver_edges: DriverEdges = DEFAULT_DRIVER_EDGES
 
 
@@ -173,15 +178,18 @@ def _draw(rows: pa.Table) -> bytes:
 
 
 @step(
-    version="2",
+    version="3",
     scope=Scope.HISTORY,
     tables=(REPOSITORY_REMOVALS, REPOSITORY_REMOVAL_FILES),
     kernels=tuple(
         f"spark_jobs.dedup.{name}"
         for name in (
+            "bucket_members",
+            "bucket_records",
             "dense_graph",
             "greedy_cover",
             "kept_set",
+            "key_filter",
             "places",
             "removals",
             "repository_facts",
@@ -196,6 +204,7 @@ def repository_removals(
     repository_components: DataFrame,
     members: DataFrame,
     exact_duplicates: DataFrame,
+    buckets: DataFrame,
     repository_removals: DataFrame,
     increment: int,
     config: RepositoryRemovalsConfig,
@@ -207,9 +216,10 @@ def repository_removals(
         repository_components: the same of `repository_components`.
         members: the same of `members`.
         exact_duplicates: the same of `exact_duplicates`.
+        buckets: the same of `buckets`.
         repository_removals: own rows of the increments before.
         increment: the increment whose repositories are decided.
-        config: the threshold.
+        config: the threshold, and from when on a bucket is large.
 
     Returns:
         Rows of `repository_removals` and of `repository_removal_files`.
@@ -230,6 +240,7 @@ def repository_removals(
     )
     removed = decided.drop("repository").withColumnsRenamed(ids).join(names, list(ids.values())).persist()
     leaving = _leaving(removed, members, exact_duplicates, increment)
+    leaving = leaving.join(_in_large(buckets, increment, config.max_bucket_pairs), "place", "left_anti").drop("place")
     rows = removed.select([column.name for column in REPOSITORY_REMOVALS.columns])
     return Output({"repository_removals": rows, "repository_removal_files": leaving}, {}, (removed,))
 
@@ -256,4 +267,12 @@ def _leaving(removed: DataFrame, members: DataFrame, exact_duplicates: DataFrame
     files = repository_files(members.where(now)).join(removed.select("repository_id"), "repository_id", "left_semi")
     staying = exact_duplicates.where(now).join(files.select("doc_id"), "doc_id", "left_anti")
     needed = staying.select(F.col("witness_doc_id").alias("doc_id")).distinct()
-    return files.join(needed, "doc_id", "left_anti").select("doc_id", "dataset", "repository")
+    return files.join(needed, "doc_id", "left_anti").select("doc_id", "dataset", "repository", "place")
+
+
+def _in_large(buckets: DataFrame, increment: int, most: int) -> DataFrame:
+    """Places of the members of the large buckets of an increment."""
+    from pyspark.sql import functions as F
+
+    large = with_pair_count(buckets.where(F.col("increment") == F.lit(increment))).where(F.col("pair_count") > most)
+    return large.mapInArrow(all_members, "place bigint").distinct()

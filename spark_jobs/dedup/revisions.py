@@ -72,7 +72,7 @@ REVISIONS = Table(
     version="1",
     scope=Scope.HISTORY,
     tables=(REVISIONS,),
-    kernels=("spark_jobs.dedup.standings", "spark_jobs.sources.revisions"),
+    kernels=("spark_jobs.dedup.standings", "spark_jobs.sources.revisions", "spark_jobs.sources.source_config"),
 )
 def revisions(
     documents: DataFrame,

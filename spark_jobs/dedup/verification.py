@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 # Candidates of a part: of two documents each at most, a signature of 0.3 KB and a bag of about 3 KB.
 _PART_SIGNATURES = 250_000
 _PART_BAGS = 50_000
+# Candidates whose documents are named to every task that reads the index, 40 to 120 bytes each: so the index is scanned
+# and not moved, which an increment of 1% would else wait for.
+_BROADCAST_CANDIDATES = 250_000
 _SIDES = ("left", "right")
 _ENDS_DDL = ", ".join(
     f"{side}_{name} {kind}"
@@ -88,16 +91,18 @@ def verified_pairs(
     parts = max(2, -(-candidate_count // _PART_SIGNATURES))
     signatures = index.signatures.select(*ENDS, *SIGNATURE)
     compare = partial(_agree, threshold=threshold)
-    agreeing = _brought(candidates, ("first", "second"), signatures, "place", parts).mapInArrow(compare, _ENDS_DDL)
-    agreeing = agreeing.persist()
+    few = candidate_count <= _BROADCAST_CANDIDATES
+    known = _brought(candidates, ("first", "second"), signatures, "place", parts, few)
+    agreeing = known.mapInArrow(compare, _ENDS_DDL).persist()
     bags = index.bags.select("doc_id", *BAG)
-    parts = max(2, -(-agreeing.count() // _PART_BAGS))
-    both = _brought(agreeing, ("left_doc_id", "right_doc_id"), bags, "doc_id", parts)
+    count = agreeing.count()
+    parts = max(2, -(-count // _PART_BAGS))
+    both = _brought(agreeing, ("left_doc_id", "right_doc_id"), bags, "doc_id", parts, count <= _BROADCAST_CANDIDATES)
     return both.mapInArrow(partial(_overlap, threshold=threshold), _PAIRS_DDL), (agreeing,)
 
 
 def _brought(
-    candidates: DataFrame, ends: tuple[str, str], documents: DataFrame, key: str, part_count: int
+    candidates: DataFrame, ends: tuple[str, str], documents: DataFrame, key: str, part_count: int, few: bool
 ) -> DataFrame:
     """Candidates and the documents at their ends in one DataFrame: what belongs together lies in one partition.
 
@@ -107,7 +112,7 @@ def _brought(
 
     dealt = candidates.withColumn("part", F.pmod(F.xxhash64(ends[1]), F.lit(part_count)).cast("int"))
     wanted = dealt.select("part", F.explode(F.array(*ends)).alias(key)).distinct()
-    brought = documents.join(wanted, key)
+    brought = documents.join(F.broadcast(wanted) if few else wanted, key)
     return dealt.unionByName(brought, allowMissingColumns=True).repartitionById(part_count, F.col("part"))
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -19,17 +19,26 @@ if TYPE_CHECKING:
 
 IN_PLACE = "rows_in_place"
 REQUIRED = "required_columns"
+UNIQUE = "unique_key"
 _ARROW_AUDIT_ROWS = 1_000_000
+_SHOWN_ROWS = 10
+_SHOWN_CHARACTERS = 80
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """Outcome of one blocking check."""
+    """Outcome of one blocking check; `bad_keys` says which rows are bad, up to ten of them."""
 
     name: str
     passed: bool
     bad_row_count: int
     description: str
+    bad_keys: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """What is wrong, with which rows."""
+        keys = f", such as {'; '.join(self.bad_keys)}" if self.bad_keys else ""
+        return f"{self.name}: {self.bad_row_count} rows ({self.description}){keys}"
 
 
 @dataclass(frozen=True)
@@ -48,14 +57,15 @@ def check_columns(declared: Table, place: Place) -> dict[str, Column]:
     def bad(predicate: str) -> Column:
         return F.count_if(~F.coalesce(F.expr(predicate), F.lit(False)))
 
-    checks: dict[str, Column] = {}
-    required = [column.name for column in declared.all_columns if column.required]
-    if required:
-        checks[REQUIRED] = bad(" AND ".join(f"`{name}` IS NOT NULL" for name in required))
-    if place.predicate != "true":
-        checks[IN_PLACE] = bad(place.predicate)
-    checks |= {check.name: bad(check.predicate) for check in declared.checks}
-    return checks
+    return {name: bad(predicate) for name, predicate in _predicates(declared, place).items()}
+
+
+def _predicates(declared: Table, place: Place) -> dict[str, str]:
+    """What must hold for every row, in SQL, by check."""
+    required = [f"`{column.name}` IS NOT NULL" for column in declared.all_columns if column.required]
+    first = {REQUIRED: " AND ".join(required), IN_PLACE: place.predicate}
+    wanted = {name: predicate for name, predicate in first.items() if predicate not in ("", "true")}
+    return wanted | {check.name: check.predicate for check in declared.checks}
 
 
 def check_names(declared: Table, placed: bool) -> dict[str, str]:
@@ -73,7 +83,7 @@ def check_names(declared: Table, placed: bool) -> dict[str, str]:
         names[IN_PLACE] = "every row belongs to the increment or partition that was computed"
     names |= {check.name: f"{check.description}: {check.predicate}" for check in declared.checks}
     if declared.key:
-        names["unique_key"] = f"no two rows of an increment or partition share {', '.join(declared.key)}"
+        names[UNIQUE] = f"no two rows of an increment or partition share {', '.join(declared.key)}"
     names |= {proof.name: proof.description for proof in declared.proofs}
     return names
 
@@ -87,7 +97,43 @@ def audit_frame(rows: DataFrame, declared: Table, place: Place) -> tuple[CheckRe
     """All blocking checks over rows that were written outside of the lake, in Spark jobs of their own."""
     counts = count_bad(rows, check_columns(declared, place))
     outcome = [check_result(name, count, declared) for name, count in counts.items()]
-    return (*outcome, *([_repeated_keys(rows, declared)] if declared.key else []))
+    outcome += [_repeated_keys(rows, declared)] if declared.key else []
+    return with_bad_keys(outcome, declared, place, rows, rows)
+
+
+def with_bad_keys(
+    checks: Iterable[CheckResult], declared: Table, place: Place, landed: DataFrame, written: DataFrame
+) -> tuple[CheckResult, ...]:
+    """Results of row checks and of the key, those that failed with the keys of bad rows, by a Spark job each.
+
+    Args:
+        checks: what was counted.
+        declared: the table.
+        place: what of it was written.
+        landed: rows that were written there.
+        written: all rows that were written, also those out of place.
+    """
+    predicates = _predicates(declared, place)
+
+    def bad(name: str) -> DataFrame:
+        if name == UNIQUE:
+            return landed.groupBy(*declared.key).count().where("count > 1")
+        return (written if name == IN_PLACE else landed).where(f"NOT coalesce({predicates[name]}, false)")
+
+    return tuple(
+        check if check.passed else replace(check, bad_keys=_keys(bad(check.name), declared)) for check in checks
+    )
+
+
+def _keys(rows: DataFrame, declared: Table) -> tuple[str, ...]:
+    """How to find some rows again: by the key, else the order, else the first columns; never by texts of documents."""
+    simple = [column.name for column in declared.all_columns if "<" not in column.type]
+    named = declared.key or declared.sort or simple[:3]
+    names = [name for name in named if name in rows.columns and name not in declared.sampled]
+    if not names:
+        return ()
+    found = rows.select(*names).orderBy(*names).limit(_SHOWN_ROWS).collect()
+    return tuple(", ".join(f"{name} {str(row[name])[:_SHOWN_CHARACTERS]}" for name in names) for row in found)
 
 
 def count_bad(rows: DataFrame, checks: Mapping[str, Column]) -> dict[str, int]:
@@ -102,7 +148,7 @@ def count_bad(rows: DataFrame, checks: Mapping[str, Column]) -> dict[str, int]:
 def _repeated_keys(rows: DataFrame, declared: Table) -> CheckResult:
     """Rows that share their key with another, by Spark."""
     repeated = rows.groupBy(*declared.key).count().where("count > 1").selectExpr("sum(count - 1) AS n").first()
-    return check_result("unique_key", int((repeated["n"] if repeated else 0) or 0), declared)
+    return check_result(UNIQUE, int((repeated["n"] if repeated else 0) or 0), declared)
 
 
 def key_check(
@@ -130,13 +176,15 @@ def key_check(
         chosen: BooleanExpression = EqualTo("increment", int(place.key)) if declared.has_increments else AlwaysTrue()
         rows: pa.Table = table.scan(chosen, tuple(keys), snapshot_id=snapshot_id).to_arrow()
         distinct = rows.group_by(keys).aggregate([]).num_rows
-        return [check_result("unique_key", rows.num_rows - distinct, declared)]
+        return [check_result(UNIQUE, rows.num_rows - distinct, declared)]
     return [_repeated_keys(landed(), declared)]
 
 
 def proof_results(declared: Table, landed: DataFrame, evidence: Evidence) -> tuple[CheckResult, ...]:
     """Count what breaks each proof of a table."""
-    given = (evidence.frames, evidence.increment, evidence.config)
-    return tuple(
-        check_result(proof.name, proof.violations(landed, *given).count(), declared) for proof in declared.proofs
-    )
+    results = []
+    for proof in declared.proofs:
+        bad = proof.violations(landed, evidence.frames, evidence.increment, evidence.config)
+        result = check_result(proof.name, bad.count(), declared)
+        results.append(result if result.passed else replace(result, bad_keys=_keys(bad, declared)))
+    return tuple(results)

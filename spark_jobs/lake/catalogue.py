@@ -5,10 +5,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     NamespaceAlreadyExistsError,
@@ -20,6 +24,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.update import TableRequirement, TableUpdate
+from sqlalchemy import event
 from sqlalchemy.exc import SQLAlchemyError
 
 from spark_jobs.exceptions import CatalogueError, LeaseError, TableMismatchError
@@ -40,6 +45,7 @@ _BASE_PROPERTIES = {
     "write.metadata.previous-versions-max": "50",
 }
 _COMMIT_TRIES = 20
+_RECONNECT_SECONDS, _RECONNECT_PAUSE_SECONDS = 60.0, 0.5
 SCOPE_PROPERTY = "headrace.scope"
 GENERATION_PROPERTY = "headrace.generation"
 COMMENT_PROPERTY = "comment"
@@ -54,7 +60,10 @@ def open_catalogue(settings: LakeSettings) -> Catalog:
     try:
         if settings.properties.get("uri", "").startswith("sqlite:"):
             _sqlite_path(settings.properties["uri"]).parent.mkdir(parents=True, exist_ok=True)
-        return _load(settings)
+        catalogue = _load(settings)
+        if isinstance(catalogue, SqlCatalog) and catalogue.engine.dialect.name != "sqlite":  # it was reached once
+            event.listen(catalogue.engine, "do_connect", _connect_again)
+        return catalogue
     except (SQLAlchemyError, OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         address = settings.properties.get("uri", "").split("@")[-1]
@@ -68,8 +77,37 @@ def _load(settings: LakeSettings) -> Catalog:
         return load_catalog(CATALOGUE, **settings.properties)
 
 
+def _connect_again(dialect: Any, record: object, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """A connection to the database, as soon as there is one: its server may be starting anew, which fails no run."""
+    deadline = time.monotonic() + _RECONNECT_SECONDS
+    while True:
+        try:
+            return dialect.connect(*arguments, **options)
+        except dialect.loaded_dbapi.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_RECONNECT_PAUSE_SECONDS)
+
+
 def _sqlite_path(uri: str) -> Path:
     return Path(uri.split("?")[0].removeprefix("sqlite:///"))
+
+
+def require_writable(settings: LakeSettings) -> None:
+    """Refuse an embedded lake that this user may not write, before any step starts.
+
+    Raises:
+        CatalogueError: names the file or folder.
+    """
+    uri = settings.properties.get("uri", "")
+    places = [Path(settings.warehouse)] if "://" not in settings.warehouse else []
+    places += [_sqlite_path(uri), _sqlite_path(uri).parent] if uri.startswith("sqlite:") else []
+    for place in places:
+        if place.exists() and not os.access(place, os.W_OK):
+            raise CatalogueError(
+                f"{place}: may not be written by this user; run as its owner, change its permissions (chmod), or name "
+                "another lake in PYICEBERG_CATALOG__LAKE__URI and PYICEBERG_CATALOG__LAKE__WAREHOUSE"
+            )
 
 
 @contextlib.contextmanager

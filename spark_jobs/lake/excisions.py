@@ -7,13 +7,15 @@ steps whose rows are numbered read their inputs without the documents that are l
     table is null         the document is out of every packed table, those to come included
     table is an identifier  out of that one alone
 
-The list is no input: it is in no step key, so what was computed before stays as it was excised and is not computed
-again. To let a document in again, delete its rows here.
+What was computed says in its ledger row, and in its step key, which documents it was computed without. A list that
+changes later has nothing computed again: the excision itself rewrote what was there. To let a document in again, delete
+its rows here; it is packed with the next increment or generation that is computed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import hashlib
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -99,27 +101,54 @@ def excisions_of(catalogue: Catalog, doc_id: str) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: str(row["recorded_at"]))
 
 
-def without_excised(ledger: Ledger, binding: Binding, reads: Reads) -> Reads:
+def excisions_read(ledger: Ledger, binding: Binding) -> dict[str, dict[str, Any]]:
+    """What the ledger records of the list as an input of a step: its snapshot, and a digest of the documents.
+
+    Args:
+        ledger: through which the list is seen, as it is now.
+        binding: the step and its table.
+
+    Returns:
+        The list by its name, as other inputs are recorded; nothing where the step's rows are not numbered or no
+        document is out of its table.
+    """
+    listed = ledger.table(EXCISIONS) if binding.step.numbered else None
+    snapshot = listed.current_snapshot() if listed is not None else None
+    if listed is None or snapshot is None:
+        return {}
+    out_of_it = Or(IsNull("table"), EqualTo("table", binding.tables[0]))
+    rows = listed.scan(out_of_it, selected_fields=(_DOC_ID,), snapshot_id=snapshot.snapshot_id).to_arrow()
+    doc_ids = sorted(set(rows[_DOC_ID].to_pylist()))
+    if not doc_ids:
+        return {}
+    digest = hashlib.sha256("\n".join(doc_ids).encode()).hexdigest()
+    return {EXCISIONS: {"snapshot_id": str(snapshot.snapshot_id), "versions": {"": digest}}}
+
+
+def excisions_in(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the inputs that a ledger row names, the list of excisions alone."""
+    return {name: facts for name, facts in inputs.items() if name == EXCISIONS}
+
+
+def without_excised(ledger: Ledger, binding: Binding, reads: Reads, excised: Mapping[str, Mapping[str, Any]]) -> Reads:
     """What a step reads, without the documents that are out of its table.
 
-    Only steps with numbered rows leave documents out, and only of inputs that have a `doc_id`. Files of Parquet are
-    given as they are.
+    Only inputs that have a `doc_id` are narrowed. Files of Parquet are given as they are.
 
     Args:
         ledger: through which tables are seen.
         binding: the step and its table.
         reads: what it would read.
+        excised: the list, as `excisions_read` gives it.
 
     Returns:
-        The same reads with a condition, pinned to the list as it is now.
+        The same reads with a condition, pinned to the snapshot of the list.
     """
-    listed = ledger.table(EXCISIONS) if binding.step.numbered else None
-    snapshot = listed.current_snapshot() if listed is not None else None
-    if snapshot is None:
+    if not excised:
         return reads
     condition = (
-        f"{_DOC_ID} NOT IN (SELECT {_DOC_ID} FROM {spark_identifier(EXCISIONS)} VERSION AS OF {snapshot.snapshot_id} "
-        f"WHERE `table` IS NULL OR `table` = '{binding.tables[0]}')"
+        f"{_DOC_ID} NOT IN (SELECT {_DOC_ID} FROM {spark_identifier(EXCISIONS)} "
+        f"VERSION AS OF {excised[EXCISIONS]['snapshot_id']} WHERE `table` IS NULL OR `table` = '{binding.tables[0]}')"
     )
     return {
         parameter: tuple(_narrowed(read, condition) if _names_documents(ledger, read) else read for read in parts)

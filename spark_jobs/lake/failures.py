@@ -6,7 +6,16 @@ import re
 
 _OWN_ERROR = re.compile(r"spark_jobs\.exceptions\.\w+Error: (?P<message>.+)")
 _PYTHON_ERROR = re.compile(r"(?!org\.|java\.|scala\.|py4j\.)[\w.]*(Error|Exception): ")
+_LOST_DATABASE = re.compile(
+    r"PSQLException: (FATAL: (terminating connection|the database system is)|Connection to \S+ refused|"
+    r"An I/O error|This connection has been closed)"
+)
 _FULL_DISK = ("No space left on device", "Disk quota exceeded")
+
+
+def lost_database(error: BaseException | None) -> bool:
+    """Whether Spark failed because the server of the catalogue's database ended its connections, or is starting."""
+    return _LOST_DATABASE.search(str(error)) is not None
 
 
 def failure_line(error: Exception) -> str:

@@ -189,7 +189,12 @@ class _Files:
         # Ids are smaller without a dictionary once compressed, and faster; names that repeat need it.
         strings = [field.name for field in rules.schema if pa.types.is_string(field.type)]
         writer = pq.ParquetWriter(
-            sink, rules.schema, compression=rules.compression, use_dictionary=strings, store_schema=False
+            sink,
+            rules.schema,
+            compression=rules.compression,
+            use_dictionary=strings,
+            store_schema=False,
+            write_page_checksum=True,
         )
         return _File(path, values, writer, sink)
 

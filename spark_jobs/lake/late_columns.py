@@ -138,7 +138,8 @@ class LateColumns:
             for part in _same_file(batch):
                 own = part.column(FILE)[0].as_py()
                 if file is None or own != path:
-                    file, path, number = pq.ParquetFile(open_input(own, self.properties)), own, -1
+                    opened = open_input(own, self.properties)
+                    file, path, number = pq.ParquetFile(opened, page_checksum_verification=True), own, -1
                     sizes = [file.metadata.row_group(n).num_rows for n in range(file.metadata.num_row_groups)]
                     firsts = np.cumsum([0, *sizes])[:-1]
                 places = part.column(ROW).to_numpy()

@@ -5,15 +5,18 @@ fails when the row is there. A holder renews it from a thread. Whoever finds a l
 when its process on this machine is gone (`kill -9` needs no patience), or when it has expired elsewhere.
 
 The lease only saves work: what makes two writers safe is the commit that publishes, which demands that main is where
-the writer found it. Catalogues without a database of their own (REST) rely on that alone.
+the writer found it. Catalogues without a database of their own (REST) rely on that alone: there two writers work side
+by side, each on a branch whose name says whose it is, and nobody removes the branch of one that may be alive.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 import os
 import platform
+import re
 import threading
 import time
 import uuid
@@ -32,6 +35,9 @@ _log = logging.getLogger(__name__)
 LEASE_SECONDS = 60
 WAIT_SECONDS = 600
 _POLL_SECONDS = 0.5
+_BRANCH_PREFIX = "audit_"
+_BRANCH = re.compile(rf"{_BRANCH_PREFIX}(?:([0-9a-f]{{8}})_(\d+)_(\d+)_(\d+)_)?[0-9a-f]{{12}}")
+_ABANDONED_SECONDS = 7 * 86_400
 
 _LEASES = Table(
     "headrace_leases",
@@ -68,6 +74,38 @@ def table_leases(catalogue: Catalog, tables: list[str], wait_seconds: float = WA
         held.callback(renewal.join)
         held.callback(stop.set)
         yield
+
+
+def writer_branch() -> str:
+    """A new name for a branch of this process: host, pid, start of the process, moment and a random part."""
+    pid = os.getpid()
+    facts = _host(), str(pid), str(_process_start(pid)), str(int(time.time())), uuid.uuid4().hex[:12]
+    return _BRANCH_PREFIX + "_".join(facts)
+
+
+def is_abandoned(catalogue: Catalog, name: str) -> bool:
+    """Whether a branch is that of a writer that is gone, so that it can be removed.
+
+    Under the lease of its table nobody else is alive. Where there are no leases the process is looked for, and one of
+    another host counts as gone after a week. Names that earlier versions of headrace made do not tell: they go.
+
+    Args:
+        catalogue: of the table, whose lease is held where it has leases.
+        name: of the branch.
+    """
+    found = _BRANCH.fullmatch(name)
+    if found is None:  # a user's
+        return False
+    host, pid, started, since = found.groups()
+    if isinstance(catalogue, SqlCatalog) or host is None:
+        return True
+    if host == _host() and started != "0":
+        return _process_start(int(pid)) != int(started)
+    return time.time() - int(since) > _ABANDONED_SECONDS
+
+
+def _host() -> str:
+    return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
 
 
 def _make_table(engine: Engine) -> None:

@@ -82,7 +82,7 @@ def read_wide_value(
 def _value_in(table: IcebergTable, path: str, column: str, doc_id: str) -> Any:
     """The value in one data file; None where the document is not in it."""
     with table.io.new_input(path).open() as stream:
-        file = pq.ParquetFile(stream, buffer_size=_BUFFER_BYTES)
+        file = pq.ParquetFile(stream, buffer_size=_BUFFER_BYTES, page_checksum_verification=True)
         for group in range(file.num_row_groups):
             ids = file.read_row_group(group, columns=["doc_id"]).column("doc_id")
             place = pc.index(ids, pa.scalar(doc_id, ids.type)).as_py()

@@ -28,14 +28,16 @@ from spark_jobs.lake.binding import Binding
 from spark_jobs.lake.catalogue import GENERATION_PROPERTY, SCOPE_PROPERTY, catalogue_errors, ensure_table
 from spark_jobs.lake.data_files import with_constant
 from spark_jobs.lake.digest import DataVersion
-from spark_jobs.lake.failures import failure_line
+from spark_jobs.lake.excisions import excisions_in
+from spark_jobs.lake.failures import failure_line, lost_database
 from spark_jobs.lake.keys import config_json
 from spark_jobs.lake.lease import WAIT_SECONDS, table_leases
 from spark_jobs.lake.ledger import Ledger
 from spark_jobs.lake.materialization import Materialization
+from spark_jobs.lake.partitions import follow_input, listed_size
 from spark_jobs.lake.plan import Task, other_settings, outgrown, tasks
 from spark_jobs.lake.provenance import git_commit
-from spark_jobs.lake.reads import frames, snapshots_of
+from spark_jobs.lake.reads import frames, sizes_of
 from spark_jobs.lake.write import (
     Target,
     Written,
@@ -117,10 +119,22 @@ def _materialize(lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
         checks: dict[str, tuple[CheckResult, ...]] = {}
         started = time.monotonic()
         for task in tasks(lake.ledger, binding):
-            for identifier, results in _compute(lake, binding, task).items():
+            for identifier, results in _compute_again(lake, binding, task).items():
                 checks[identifier] = _worst(checks.get(identifier, ()), results)
             computed.append(task.place.key)
         return _outcomes(lake, binding, computed, checks, time.monotonic() - started)
+
+
+def _compute_again(lake: Lake, binding: Binding, task: Task) -> dict[str, tuple[CheckResult, ...]]:
+    """`_compute`, once more where the catalogue's database went away: Spark waits for no server that starts anew."""
+    try:
+        return _compute(lake, binding, task)
+    except StepRunError as error:
+        if not lost_database(error.__cause__):
+            raise
+        _log.warning("%s; the step runs once more", error)
+    lake.ledger.refresh()  # which waits for the database
+    return _compute(lake, binding, task)
 
 
 def _compute(lake: Lake, binding: Binding, task: Task) -> dict[str, tuple[CheckResult, ...]]:
@@ -184,8 +198,12 @@ def _write(
 
 
 def _inputs(lake: Lake, binding: Binding, task: Task) -> dict[str, DataFrame]:
-    """What the step reads, by parameter."""
+    """What the step reads, by parameter; its shuffles are made for that."""
     spark = lake.session()
+    sizes = sizes_of(task.reads, lake.ledger)
+    if task.discovered is not None:  # of its own history such a step reads identities alone
+        sizes = [listed_size(task.discovered)]
+    follow_input(spark, sizes)
     given = frames(spark, binding, task.reads)
     if task.discovered is not None and binding.discovered is not None:
         given[binding.discovered] = spark.createDataFrame(task.discovered)
@@ -211,7 +229,7 @@ def _publish(
         data_version=one.version,
         code_version=binding.step.version,
         config=config_json(binding.config),
-        inputs=snapshots_of(task.reads),
+        inputs=task.inputs,
         snapshot_id=one.snapshot_id,
         sequence_number=one.sequence_number,
         table_uuid=one.table_uuid,
@@ -232,7 +250,7 @@ def _publish(
     # Inputs of history would grow with every increment. Those of an intake or a frozen table are few, and nothing else
     # tells what it took in, or whether it is to be computed anew.
     kept = binding.step.scope in (Scope.INTAKE, Scope.FROZEN)
-    stored = facts if kept else replace(facts, inputs={})
+    stored = facts if kept else replace(facts, inputs=excisions_in(facts.inputs))
     publish(lake.catalogue, one, stored, properties if one.identifier == binding.tables[0] else {})
     return facts
 
@@ -273,7 +291,7 @@ def _with_increment(frame: DataFrame, increment: int | None, wanted: bool) -> Da
 
 def _summary(lake: Lake, binding: Binding, task: Task) -> dict[str, str]:
     """What the snapshot's summary says; short, because readers load every summary with the table."""
-    snapshots = {table: facts["snapshot_id"] for table, facts in snapshots_of(task.reads).items()}
+    snapshots = {table: facts["snapshot_id"] for table, facts in task.inputs.items()}
     values = {
         "headrace.step": binding.step.name,
         "headrace.step-key": task.key,

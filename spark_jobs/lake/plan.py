@@ -13,14 +13,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
 
 import pyarrow as pa
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.binding import Binding
-from spark_jobs.lake.excisions import without_excised
+from spark_jobs.lake.excisions import excisions_in, excisions_read, without_excised
 from spark_jobs.lake.keys import config_json, step_key
 from spark_jobs.lake.ledger import Ledger
 from spark_jobs.lake.materialization import Materialization
@@ -31,13 +33,28 @@ from spark_jobs.step import Scope
 
 @dataclass(frozen=True)
 class Task:
-    """One increment (or partition) that has to be computed."""
+    """One increment (or partition) that has to be computed.
+
+    Attributes:
+        place: where its rows go.
+        increment: of the clock or the source; None for a table without increments.
+        key: its step key.
+        reads: what the step reads.
+        discovered: what the source has, for steps that look at one.
+        excised: the list of excised documents that the reads leave out, as `excisions_read` gives it.
+    """
 
     place: Place
     increment: int | None
     key: str
     reads: Reads
     discovered: pa.Table | None = None
+    excised: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def inputs(self) -> dict[str, Mapping[str, Any]]:
+        """What the ledger records as its inputs."""
+        return {**snapshots_of(self.reads), **self.excised}
 
 
 def tasks(ledger: Ledger, binding: Binding) -> Iterator[Task]:
@@ -121,19 +138,30 @@ def _key_before(ledger: Ledger, binding: Binding, increment: int) -> str:
 def _task(ledger: Ledger, binding: Binding, place: Place, increment: int | None, chained: str = "") -> Iterator[Task]:
     """The task of one place, unless its key is known."""
     reads = reads_of(binding, ledger, increment)
-    key = _key(binding, reads, place.key, chained)
+
+    def key(inputs: Mapping[str, Any]) -> str:
+        return _key(binding, reads, place.key, chained, excisions_in(inputs))
+
     rows = [ledger.places(table).get(place.key) for table in binding.tables]
-    if any(row is None or row.step_key != key for row in rows):
-        yield Task(place, increment, key, without_excised(ledger, binding, reads))
+    if any(row is None or row.step_key != key(row.inputs) for row in rows):
+        excised = excisions_read(ledger, binding)
+        narrowed = without_excised(ledger, binding, reads, excised)
+        yield Task(place, increment, key(excised), narrowed, excised=excised)
 
 
-def _key(binding: Binding, reads: Reads, place: str, chained: str = "") -> str:
-    """The step key of one place."""
+def _key(
+    binding: Binding,
+    reads: Reads,
+    place: str,
+    chained: str = "",
+    excised: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+) -> str:
+    """The step key of one place, computed without the excised documents."""
     return step_key(
         step=binding.step.name,
         version=binding.step.version,
         config=config_json(binding.config),
-        inputs=versions_of(reads),
+        inputs={**versions_of(reads), **{name: facts["versions"] for name, facts in excised.items()}},
         place=place,
         chained=chained,
     )
@@ -214,7 +242,8 @@ def _intake_task(ledger: Ledger, binding: Binding) -> Iterator[Task]:
 def _discovery_task(ledger: Ledger, binding: Binding) -> Iterator[Task]:
     """The next increment of a dataset, where its source has something new.
 
-    After a change of config or code every file is looked at again; what comes out the same is not landed twice.
+    After a change of config or code, and where a table lacks a column, every file is looked at again; what comes out
+    the same is not landed twice.
     """
     discover, seal = binding.step.discover, binding.tables[-1]
     if discover is None:
@@ -224,6 +253,12 @@ def _discovery_task(ledger: Ledger, binding: Binding) -> Iterator[Task]:
     iceberg = ledger.table(seal)
     last = sealed[max(sealed)] if sealed else None
     as_before = last is not None and (last.config, last.code_version) == (config, binding.step.version)
+    for declared, identifier in zip(binding.step.tables, binding.tables, strict=True):
+        table = ledger.table(identifier)
+        lacks = table is not None and {column.name for column in declared.all_columns} - set(
+            table.schema().column_names
+        )
+        as_before = as_before and not lacks
     nothing = binding.step.tables[-1].schema().as_arrow().empty_table()
     known = nothing if iceberg is None else _with_columns_of(nothing, iceberg.scan().to_arrow())
     listing = discover(binding.config, known, not as_before)
@@ -242,9 +277,9 @@ def _discovery_task(ledger: Ledger, binding: Binding) -> Iterator[Task]:
 
 def _with_columns_of(declared: pa.Table, rows: pa.Table) -> pa.Table:
     """Rows with nulls in the columns that a table made by an earlier version of headrace lacks."""
-    for field in declared.schema:
-        if field.name not in rows.column_names:
-            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+    for column in declared.schema:
+        if column.name not in rows.column_names:
+            rows = rows.append_column(column, pa.nulls(rows.num_rows, column.type))
     return rows
 
 

@@ -16,6 +16,7 @@ from spark_jobs.exceptions import InputError
 from spark_jobs.lake.binding import Binding
 from spark_jobs.lake.catalogue import SCOPE_PROPERTY, spark_identifier
 from spark_jobs.lake.ledger import Ledger
+from spark_jobs.lake.partitions import Size
 from spark_jobs.step import Scope
 
 if TYPE_CHECKING:
@@ -62,6 +63,19 @@ def snapshots_of(reads: Reads) -> dict[str, dict[str, object]]:
     for parts in reads.values():
         for read in parts:
             found[read.table] = {"snapshot_id": str(read.snapshot_id), "versions": dict(read.versions)}
+    return found
+
+
+def sizes_of(reads: Reads, ledger: Ledger) -> list[Size]:
+    """How much is read, by table and place."""
+    found: list[Size] = []
+    for read in (read for parts in reads.values() for read in parts):
+        if is_path(read.table):
+            found.append(files_size(read.table))
+            continue
+        places = ledger.places(read.table)
+        rows = [places[place] for place in read.versions if place in places]
+        found += [Size(row.byte_count, row.row_count) for row in rows]
     return found
 
 
@@ -112,9 +126,19 @@ def _files_version(path: str) -> str:
     root = Path(path)
     if not root.exists():
         raise InputError(f"{path}: no such file or folder; give --input NAME=TABLE_OR_PARQUET")
-    files = [root] if root.is_file() else sorted(root.rglob("*.parquet"))
-    facts = [(str(file.relative_to(root)), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    facts = [
+        (str(file.relative_to(root)), file.stat().st_size, file.stat().st_mtime_ns) for file in _parquet_files(root)
+    ]
     return f"files:{hashlib.sha256(repr(facts).encode()).hexdigest()}"
+
+
+def files_size(path: str) -> Size:
+    """Bytes of Parquet files on this machine; their rows are not counted."""
+    return Size(sum(file.stat().st_size for file in _parquet_files(Path(path))), 0)
+
+
+def _parquet_files(root: Path) -> list[Path]:
+    return [root] if root.is_file() else sorted(root.rglob("*.parquet"))
 
 
 def _read(binding: Binding, ledger: Ledger, table: str, increment: int | None, labelled: bool) -> Read | None:

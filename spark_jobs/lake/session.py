@@ -1,24 +1,29 @@
 """The Spark session of a lake: one place for every setting, derived from the catalogue's own.
 
-`HEADRACE_SPARK_MASTER` (default `local[*]`) moves the same code onto a cluster; `HEADRACE_SPARK_MEMORY` sets the memory
-of the driver, which in local mode does all work. Anything else goes through Spark's own `spark-defaults.conf` or
-`PYSPARK_SUBMIT_ARGS`, and wins over what is set here only where nothing is.
+    HEADRACE_SPARK_MASTER           default `local[*]`; `spark://host:7077` moves the same code onto a cluster
+    HEADRACE_SPARK_MEMORY           of the driver; default 3g in local mode, where it does all work, else Spark's, 1g
+    HEADRACE_SPARK_CORES            most cores of a cluster that the run takes; default all (spark.cores.max)
+    HEADRACE_SPARK_EXECUTOR_MEMORY  of an executor's JVM; default Spark's, 1g (spark.executor.memory)
+    HEADRACE_SPARK_PARTITIONS       of every shuffle; default: they follow the input of each step (`partitions`)
+
+Anything else goes through Spark's own `spark-defaults.conf` or `PYSPARK_SUBMIT_ARGS`, and wins over what is set here
+only where nothing is.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spark_jobs.exceptions import SetupError
+from spark_jobs.lake.cluster import is_local, join_cluster
 from spark_jobs.lake.jars import jar_paths
 from spark_jobs.lake.java import java_home
+from spark_jobs.lake.partitions import FOLLOW, SHUFFLE_PARTITIONS, default_count
 from spark_jobs.lake.settings import CATALOGUE, LakeSettings
 
 if TYPE_CHECKING:
@@ -26,6 +31,12 @@ if TYPE_CHECKING:
 
 _ARROW_RECORDS = 2_000
 _CATALOGUES = f"spark.sql.catalog.{CATALOGUE}"
+_FROM_ENVIRONMENT = {
+    "HEADRACE_SPARK_MEMORY": "spark.driver.memory",
+    "HEADRACE_SPARK_CORES": "spark.cores.max",
+    "HEADRACE_SPARK_EXECUTOR_MEMORY": "spark.executor.memory",
+    "HEADRACE_SPARK_PARTITIONS": SHUFFLE_PARTITIONS,
+}
 
 
 def spark_properties(settings: LakeSettings, master: str | None = None) -> dict[str, str]:
@@ -50,22 +61,19 @@ def spark_properties(settings: LakeSettings, master: str | None = None) -> dict[
         "spark.sql.iceberg.aggregate-push-down.enabled": "false",
         **settings.spark_properties(),
     }
-    if master.startswith("local"):
-        cores = os.cpu_count() or 1
+    if is_local(master):
         values |= {
-            "spark.driver.memory": os.environ.get("HEADRACE_SPARK_MEMORY", "3g"),
+            "spark.driver.memory": "3g",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.ui.enabled": "false",
-            # Here headrace is installed; elsewhere workers get it with their first task.
-            "spark.python.daemon.module": "spark_jobs.lake.python_workers",
-            # Adaptive execution merges small partitions; a few per core leave it room without 200 empty tasks.
-            "spark.sql.shuffle.partitions": str(max(4, 2 * cores)),
             # Short jobs on a laptop are over before the second compiler pays; long ones still reach it.
             "spark.driver.extraJavaOptions": "-Djava.net.preferIPv4Stack=true -XX:+UseParallelGC",
         }
-    elif not submitted:
-        values["spark.submit.pyFiles"] = str(_first_party_archive())
+    if not submitted:
+        # Found on the path of Python: installed here, and sent to executors before their first task.
+        values["spark.python.daemon.module"] = "spark_jobs.lake.python_workers"
+        values |= {key: os.environ[name] for name, key in _FROM_ENVIRONMENT.items() if os.environ.get(name)}
     return values
 
 
@@ -111,11 +119,12 @@ def start_session(
     log = settings.home / "logs" / "spark.log"
     try:
         if running is not None:
+            join_cluster(running)
             session = SparkSession(running).newSession()
             for key, value in values.items():
                 if (key.startswith("spark.sql.") and session.conf.isModifiable(key)) or key.startswith(_CATALOGUES):
                     session.conf.set(key, value)
-            return session
+            return _with_partitions(session, SHUFFLE_PARTITIONS in values)
         builder = SparkSession.builder
         for key, value in values.items():
             builder = builder.config(key, value)
@@ -124,6 +133,17 @@ def start_session(
     except (PySparkException, OSError) as error:
         raise SetupError(f"Spark did not start: {str(error).splitlines()[0]}; see {log}") from error
     session.sparkContext.setLogLevel("ERROR")
+    join_cluster(session.sparkContext)
+    return _with_partitions(session, given=False)
+
+
+def _with_partitions(session: SparkSession, given: bool) -> SparkSession:
+    """The session, its shuffles to follow the input unless their partitions were given, there or to Spark itself."""
+    context = session.sparkContext
+    given = given or context.getConf().contains(SHUFFLE_PARTITIONS)
+    session.conf.set(FOLLOW, str(not given).lower())
+    if not given:
+        session.conf.set(SHUFFLE_PARTITIONS, default_count(context.defaultParallelism))
     return session
 
 
@@ -143,11 +163,3 @@ def _jvm_log(path: Path) -> Iterator[None]:
         finally:
             os.dup2(saved, 2)
             os.close(saved)
-
-
-def _first_party_archive() -> Path:
-    """A zip of spark_jobs, so that executors need not have headrace installed."""
-    package = Path(__file__).resolve().parents[1]
-    folder = Path(tempfile.mkdtemp(prefix="headrace-"))
-    archive = shutil.make_archive(str(folder / "spark_jobs"), "zip", root_dir=package.parent, base_dir=package.name)
-    return Path(archive)

@@ -23,6 +23,8 @@ from spark_jobs.exceptions import CatalogueError
 
 CATALOGUE = "lake"
 _BUSY_SECONDS = 30
+# What Postgres says to connections that it ends when it stops: Iceberg then opens another one.
+_POSTGRES_STOPS = "57P01,57P02,57P03"
 # PyIceberg's names of what opens an object store, and those of Spark's catalogue for the same.
 FILE_PROPERTIES: Mapping[str, str] = {
     "s3.endpoint": "s3.endpoint",
@@ -104,6 +106,7 @@ class LakeSettings:
             "type": "jdbc",
             "jdbc.schema-version": "V1",
             "uri": f"jdbc:postgresql://{parts.hostname}{port}{parts.path}",
+            "retryable_status_codes": _POSTGRES_STOPS,
         }
         if parts.username:
             values["jdbc.user"] = unquote(parts.username)
@@ -140,6 +143,8 @@ def load_settings() -> LakeSettings:
     configured.setdefault("type", "rest" if configured["uri"].startswith("http") else "sql")
     if configured["uri"].startswith("sqlite:") and "timeout=" not in configured["uri"]:
         configured["uri"] += ("&" if "?" in configured["uri"] else "?") + f"timeout={_BUSY_SECONDS}"
+    if configured["uri"].startswith("postgresql"):  # a connection that the server ended is not used again
+        configured.setdefault("pool_pre_ping", "true")
     return LakeSettings(configured, embedded=False)
 
 

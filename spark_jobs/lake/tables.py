@@ -151,6 +151,25 @@ class Proof:
     violations: Callable[[DataFrame, Mapping[str, DataFrame], int | None, Any], DataFrame]
 
 
+@dataclass(frozen=True)
+class Notice:
+    """Rows that people are told of though they are published: a check that warns and never blocks.
+
+    Attributes:
+        name: as a check's.
+        rows: which rows, as a filter of PyIceberg's.
+        called: what they are, in a word.
+        by: column by whose values they are counted.
+        description: what holds where there are none.
+    """
+
+    name: str
+    rows: str
+    called: str
+    by: str
+    description: str
+
+
 INCREMENT = Column("increment!", "int", "increment that brought the row, from 0")
 
 
@@ -167,6 +186,7 @@ class Table:
         partition: identity columns or `days(column)`, in order.
         checks: blocking row checks, audited before publishing. Required columns and the key are checked besides.
         proofs: blocking checks over all rows written together, each a Spark job of its own.
+        notice: rows of the newest increment that people are told of; None where none are.
         properties: table properties set at creation.
         sampled: columns whose values are text of documents, hidden where the policy for samples is `ids`.
     """
@@ -179,6 +199,7 @@ class Table:
     partition: tuple[str, ...] = ()
     checks: tuple[Check, ...] = ()
     proofs: tuple[Proof, ...] = ()
+    notice: Notice | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     sampled: tuple[str, ...] = ()
 

@@ -12,7 +12,6 @@ A failed audit, an exception or a `kill -9` leaves main as it was. Branches of d
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -40,10 +39,12 @@ from spark_jobs.lake.audit import (
     count_bad,
     key_check,
     proof_results,
+    with_bad_keys,
 )
 from spark_jobs.lake.catalogue import commit, spark_identifier
 from spark_jobs.lake.data_files import file_rules, write_data_files
 from spark_jobs.lake.digest import DataVersion, digest, digest_columns, row_hash, version_of
+from spark_jobs.lake.lease import is_abandoned, writer_branch
 from spark_jobs.lake.ledger import LAST_PROPERTY
 from spark_jobs.lake.materialization import Materialization
 from spark_jobs.lake.place import Place
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _log = logging.getLogger(__name__)
-_BRANCH_PREFIX = "audit_"
 _BRANCH_SUMMARY = "headrace.branch"
 
 
@@ -138,7 +138,7 @@ def write_to_branch(
     """
     identifier, declared, place = target.identifier, target.declared, target.place
     rows = conform(frame, spark_schema(declared), identifier)
-    branch = f"{_BRANCH_PREFIX}{uuid.uuid4().hex[:12]}"
+    branch = writer_branch()
     base = base or table.current_snapshot()
     _start_branch(spark, catalogue, table, identifier, branch, base)
 
@@ -162,6 +162,9 @@ def write_to_branch(
         version, counts = _read_again(landed(), check_columns(declared, place), added)
     outcome = [check_result(name, bad, declared) for name, bad in counts.items()]
     outcome += key_check(table, snapshot.snapshot_id, declared, place, version.count, landed)
+    checks = tuple(outcome)
+    if not all(check.passed for check in outcome):
+        checks = with_bad_keys(outcome, declared, place, landed(), _added(spark, identifier, branch, base))
     return Written(
         identifier=identifier,
         branch=branch,
@@ -172,8 +175,17 @@ def write_to_branch(
         version=version,
         row_count=version.count,
         byte_count=int(facts.get("added-files-size", 0)),
-        checks=tuple(outcome),
+        checks=checks,
     )
+
+
+def _added(spark: SparkSession, identifier: str, branch: str, base: Snapshot | None) -> DataFrame:
+    """Rows of a branch in files that the snapshot before it has not."""
+    rows = spark.table(spark_identifier(identifier, branch)).select("*", "_file")
+    if base is None:
+        return rows
+    before = spark.read.option("versionAsOf", str(base.snapshot_id)).table(spark_identifier(identifier))
+    return rows.join(before.select("_file").distinct(), "_file", "left_anti")
 
 
 def _write_by_workers(
@@ -227,8 +239,8 @@ def prove(spark: SparkSession, written: Written, target: Target, evidence: Evide
 def _start_branch(
     spark: SparkSession, catalogue: Catalog, table: IcebergTable, identifier: str, branch: str, base: Snapshot | None
 ) -> None:
-    """Make a branch at a snapshot, and remove those of dead writers: under the lease nobody else's can be alive."""
-    stale = [name for name in table.refs() if name.startswith(_BRANCH_PREFIX)]
+    """Make a branch at a snapshot, and remove those of writers that are gone."""
+    stale = [name for name in table.refs() if is_abandoned(catalogue, name)]
     for name in stale:
         _log.info("%s: removing branch %s of a run that did not end", identifier, name)
     if base is None:  # a branch of an empty table needs an empty snapshot, which only Spark can make
@@ -305,11 +317,11 @@ def require_passed(written: Written) -> None:
     """Refuse to publish rows that failed a check.
 
     Raises:
-        AuditError: names the checks that failed, with how many rows.
+        AuditError: names the checks that failed, with how many rows and the keys of some.
     """
     failed = [check for check in written.checks if not check.passed]
     if failed:
-        reasons = "; ".join(f"{check.name}: {check.bad_row_count} rows ({check.description})" for check in failed)
+        reasons = "; ".join(map(str, failed))
         raise AuditError(
             f"{written.identifier}: audit failed, the table is as it was: {reasons}", written.identifier, written.checks
         )

@@ -40,7 +40,7 @@ from pyiceberg.table.update import (
 from spark_jobs.exceptions import InputError, StepRunError
 from spark_jobs.lake.catalogue import GENERATION_PROPERTY, catalogue_errors, commit, load_table, spark_identifier
 from spark_jobs.lake.digest import DataVersion, digest_columns, row_hash, version_of
-from spark_jobs.lake.excisions import record_excisions
+from spark_jobs.lake.excisions import excisions_in, record_excisions
 from spark_jobs.lake.failures import failure_line
 from spark_jobs.lake.lease import table_leases
 from spark_jobs.lake.materialization import Materialization
@@ -233,7 +233,7 @@ def _succeed(lake: Lake, identifier: str, holding: _Holding, count: int) -> Succ
             for number in before
             if number >= first
         ]
-        publish(lake.catalogue, written, replace(recorded[-1], inputs={}), changed)
+        publish(lake.catalogue, written, replace(recorded[-1], inputs=excisions_in(recorded[-1].inputs)), changed)
         lake.ledger.record(recorded)
     else:
         _publish_aside(lake.catalogue, written, head, changed)

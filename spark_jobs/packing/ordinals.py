@@ -103,7 +103,7 @@ def read_window(table: IcebergTable, run: OrdinalRun, ordinal: int, columns: lis
     """Some columns of one window, reading no more than up to its row in its row group."""
     place = ordinal - run.start
     with table.io.new_input(run.path).open() as stream:
-        file = pq.ParquetFile(stream, buffer_size=1 << 16, pre_buffer=False)
+        file = pq.ParquetFile(stream, buffer_size=1 << 16, pre_buffer=False, page_checksum_verification=True)
         group = 0
         while place >= file.metadata.row_group(group).num_rows:
             place -= file.metadata.row_group(group).num_rows
@@ -139,7 +139,7 @@ def find_windows(
     wanted = pa.array(sorted(doc_ids), pa.string())
     for run in ordinal_runs(identifier, table, snapshot_id, narrow):
         with table.io.new_input(run.path).open() as stream:
-            file = pq.ParquetFile(stream)
+            file = pq.ParquetFile(stream, page_checksum_verification=True)
             for batch in file.iter_batches(_SCAN_ROWS, columns=["ordinal", "segments"]):
                 segments = batch.column("segments")
                 hits = pc.is_in(pc.struct_field(segments.flatten(), "doc_id"), value_set=wanted)

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from pyiceberg.expressions import And, EqualTo, In, Or
 
 from spark_jobs.dedup.standings import paths_of, standings
+from spark_jobs.exceptions import InputError
 from spark_jobs.lake.catalogue import load_table, spark_identifier
 from spark_jobs.lake.excisions import excised_by, excised_documents, withdraw_excisions
 from spark_jobs.lake.lookups import read_columns
@@ -61,6 +62,7 @@ def excise_superseded(
         standing: `superseded`, `gone`: what leaves whatever the policies of the corpus say.
 
     Raises:
+        InputError: the corpus has no table of revisions yet, as one of an earlier version of headrace.
         SparkJobsError: as `excise`.
     """
     corpus = identifier.split(".")[0]
@@ -73,8 +75,13 @@ def excise_superseded(
         Or(leaving, In("standing", set(standing))) if standing else leaving,
     )
     told = read_columns(lake.catalogue, f"{corpus}.revisions", ("doc_id",), condition)
+    if told is None:
+        raise InputError(
+            f"{identifier}: {corpus}.revisions, which says what was replaced, has not been materialized; "
+            f"run `headrace run {corpus}` first"
+        )
     listed = excised_documents(lake.catalogue, identifier)
-    candidates = sorted(set(told["doc_id"].to_pylist() if told is not None else ()) - listed)
+    candidates = sorted(set(told["doc_id"].to_pylist()) - listed)
     if not candidates:
         return Superseded(Excised(identifier))
     leaving_ids, staying = _decided(lake, corpus, candidates, listed, threshold, standing)

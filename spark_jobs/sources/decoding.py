@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from spark_jobs.sources.refusals import Reason, Refusal
 
-_SNIFFED_BYTES = 8192
+_SNIFFED = 8192
 _BYTE_ORDER_MARKS: tuple[tuple[bytes, str], ...] = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16: its mark starts with that of UTF-16-LE
@@ -46,7 +46,7 @@ def decode(data: bytes, *, declares_encoding: bool = False) -> Decoded | Refusal
     marked = next((name for mark, name in _BYTE_ORDER_MARKS if data.startswith(mark)), None)
     if marked is not None:
         return _decode_as(data, marked)
-    if b"\0" in data[:_SNIFFED_BYTES]:
+    if b"\0" in data[:_SNIFFED]:
         return Refusal(Reason.BINARY, f"null byte at offset {data.index(0)}: not a text")
     if data.isascii():
         return Decoded(data.decode("ascii"), "utf-8")
@@ -72,4 +72,10 @@ def _decode_as(data: bytes, encoding: str) -> Decoded | Refusal:
         return Refusal(Reason.UNDECODABLE, f"{encoding}: {error}; save the file as UTF-8")
     if not lossless:
         return Refusal(Reason.UNDECODABLE, f"{encoding} does not give the same bytes back; save the file as UTF-8")
-    return Decoded(text, encoding)
+    return binary_refusal(text) or Decoded(text, encoding)
+
+
+def binary_refusal(text: str) -> Refusal | None:
+    """What is wrong with a text that has a null character near its start, as the bytes of a file are judged."""
+    place = text.find("\0", 0, _SNIFFED)
+    return None if place < 0 else Refusal(Reason.BINARY, f"null character at {place}: not a text")

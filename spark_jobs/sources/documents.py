@@ -14,7 +14,8 @@ says `gone`. So what is the latest at a path follows from both tables, by increm
     2           A again         -           returned, doc_id A
     3           no such file    -           gone, doc_id A
 
-Files must be visible to the executors under the same location as to the driver.
+Files must be visible to the executors under the same location as to the driver: where the driver can read one that an
+executor cannot, the step fails and names it.
 """
 
 from __future__ import annotations
@@ -25,8 +26,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from spark_jobs.lake.tables import Check, Column, Table
+from spark_jobs.exceptions import InputError
+from spark_jobs.lake.cluster import is_local
+from spark_jobs.lake.tables import Check, Column, Notice, Table
+from spark_jobs.sources.file_trees import is_readable
 from spark_jobs.sources.listing import list_new_or_changed
+from spark_jobs.sources.refusals import Reason
 from spark_jobs.sources.source_config import Source
 from spark_jobs.step import Output, Scope, step
 
@@ -160,8 +165,12 @@ ARRIVALS = Table(
         ),
         Check("rejected_has_reason", "status != 'rejected' OR reason IS NOT NULL", "a rejection names its reason"),
     ),
+    notice=Notice(
+        "nothing_rejected", "status = 'rejected'", "rejected", "reason", "every file and record could be used"
+    ),
 )
 
+_REFUSED_LOOKED_AT = 1000
 _FACT_TEXTS = ("revision", "version", "licence", "home_page", "fork_of")
 _FACT_LISTS = ("topics", "dependencies")
 _FACTS_TYPE = (
@@ -185,7 +194,7 @@ def discover(config: DocumentsConfig, arrivals: pa.Table, reread: bool = False) 
 
 
 @step(
-    version="2",
+    version="3",
     scope=Scope.HISTORY,
     tables=(DOCUMENTS, REPOSITORIES, ARRIVALS),
     discover=discover,
@@ -220,6 +229,9 @@ def documents(
 
     Returns:
         The three tables over one persisted pass; the caller unpersists it once they are written.
+
+    Raises:
+        InputError: an executor of a cluster cannot read a file that the driver can.
     """
     from pyspark import StorageLevel
     from pyspark.sql import functions as F
@@ -229,7 +241,8 @@ def documents(
     from spark_jobs.sources.revisions import reading_events
 
     rules = ReadingRules(config.dataset, config.shards, config.max_document_bytes, config.source)
-    task_count = int(files.sparkSession.conf.get("spark.sql.shuffle.partitions") or 200)
+    conf = files.sparkSession.conf
+    task_count = int(conf.get("spark.sql.shuffle.partitions") or 200)
     states_facts = F.coalesce(F.col("reader") == "repositories", F.lit(False))
     read = (
         files.where((~F.col("unchanged") & ~F.col("gone")) | states_facts)
@@ -239,6 +252,8 @@ def documents(
     )
     known = documents.select("doc_id", F.lit(True).alias("known"))
     read = read.join(known, "doc_id", "left").persist(StorageLevel.MEMORY_AND_DISK)
+    if not is_local(conf.get("spark.master") or ""):
+        _require_seen(read, config.dataset)
     landed = read.where(F.col("doc_id").isNotNull() & F.col("known").isNull())
     facts = files.select(F.col("repository_facts").alias("facts")).unionByName(read.select("facts"))
     documents_read = read.where(F.col("location").isNotNull())
@@ -251,6 +266,25 @@ def documents(
         },
         persisted=(read,),
     )
+
+
+def _require_seen(read: DataFrame, dataset: str) -> None:
+    """Refuse what was read if a file is missing from it because executors do not see what the driver does.
+
+    Raises:
+        InputError: names the file.
+    """
+    from pyspark.sql import functions as F
+
+    location = F.coalesce("location", "path").alias("location")
+    refused = read.where(F.col("reason") == Reason.UNREADABLE).select(location, "detail")
+    for row in refused.sort("location").limit(_REFUSED_LOOKED_AT).collect():
+        if is_readable(row["location"]):
+            read.unpersist()
+            raise InputError(
+                f"{dataset}.documents: {row['location']}: an executor cannot read it ({row['detail']}), the driver "
+                "can; put the source where all machines of the cluster see it under this path, or run without a cluster"
+            )
 
 
 def _repositories(facts: DataFrame) -> DataFrame:

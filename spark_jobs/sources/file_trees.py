@@ -2,7 +2,8 @@
 
 Hidden files and directories (a leading dot), `__pycache__` and `node_modules` are left out: version control and build
 tools keep their own there. A directory reached by a link is walked after all real ones and never twice, so a loop of
-links ends, and the real path of a file wins over a linked one. What cannot be read is a row with its reason.
+links ends, and the real path of a file wins over a linked one. What cannot be read, and a directory met a second time,
+is a row with its reason.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _LEFT_OUT = frozenset({"__pycache__", "node_modules"})
 class FoundFile(NamedTuple):
     """One file: where it is, its path below the root, its size in bytes and its time in microseconds since 1970 UTC.
 
-    A path that ends in a slash is a directory whose files could not be listed; it always has a refusal.
+    A path that ends in a slash is a directory whose files are not listed there; it always has a refusal.
     """
 
     location: str
@@ -59,6 +60,16 @@ def open_file(location: str) -> pa.NativeFile:
             raise OSError(str(error)) from error
         return file_system.open_input_file(path)
     return fs.LocalFileSystem().open_input_file(location)
+
+
+def is_readable(location: str) -> bool:
+    """Whether this process can open a file and read from it."""
+    try:
+        with open_file(location) as file:
+            file.read(1)
+    except OSError:
+        return False
+    return True
 
 
 def find_files(root: str) -> Iterator[FoundFile]:
@@ -107,7 +118,7 @@ def glob_pattern(glob: str) -> re.Pattern[str]:
 
 def _walk(root: str) -> Iterator[FoundFile]:
     """Real directories first, then linked ones; each directory once."""
-    seen: set[tuple[int, int]] = set()
+    seen: dict[tuple[int, int], str] = {}
     real, linked = [(root, "")], list[tuple[str, str]]()
     while real or linked:
         directory, below = real.pop() if real else linked.pop(0)
@@ -117,9 +128,11 @@ def _walk(root: str) -> Iterator[FoundFile]:
         except OSError as error:
             yield FoundFile(directory, below or "/", None, None, unreadable(error))
             continue
-        if (own.st_dev, own.st_ino) in seen:
+        earlier = seen.setdefault((own.st_dev, own.st_ino), directory)
+        if earlier != directory:
+            detail = f"leads to {earlier}, whose files are listed there"
+            yield FoundFile(directory, below, None, None, Refusal(Reason.LISTED_TWICE, detail))
             continue
-        seen.add((own.st_dev, own.st_ino))
         for entry in entries:
             path = below + entry.name
             if entry.name.startswith(".") or entry.name in _LEFT_OUT:

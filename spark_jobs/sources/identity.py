@@ -1,4 +1,4 @@
-"""Who a document is: its id, and the shard it lives in (DESIGN.md section 2, "Identity").
+"""Who a document is: its id, and the shard it lives in (docs/architecture.md, Identity).
 
 Both are functions of what the document says and where it stands, never of when or in which order it was read, so a
 rebuild on another machine gives the same ids. They are fixed for good: changing either makes every document a new one.

@@ -35,7 +35,14 @@ from spark_jobs.sources.repositories import (
     installed_repositories,
     stable_path,
 )
-from spark_jobs.sources.source_config import FACTS_FILE, FilesSource, PythonCodeSource, PythonDocsSource, Source
+from spark_jobs.sources.source_config import (
+    FACTS_FILE,
+    RECORD_READERS,
+    FilesSource,
+    PythonCodeSource,
+    PythonDocsSource,
+    Source,
+)
 from spark_jobs.sources.stated_facts import facts_json
 
 if TYPE_CHECKING:
@@ -51,7 +58,7 @@ LISTING = pa.schema(
         pa.field("kind", pa.string()),
         pa.field("language", pa.string()),
         pa.field("media_type", pa.string()),
-        pa.field("reader", pa.string()),  # text, docstring, description, parquet, jsonl, repositories, or null
+        pa.field("reader", pa.string()),  # text, docstring, description, repositories, one of RECORD_READERS, or null
         pa.field("byte_count", pa.int64()),
         pa.field("modified", pa.timestamp("us", "UTC")),
         pa.field("unchanged", pa.bool_(), nullable=False),
@@ -71,7 +78,14 @@ _PROSE = re.compile(
 )
 _DESCRIPTION = re.compile(r"(?:\.dist-info/METADATA|\.egg-info/PKG-INFO)$")
 _INFO_DIRECTORY = re.compile(r"^[^/]+\.(?:dist|egg)-info/")
-_RECORD_READERS = {".parquet": "parquet", ".pq": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+_RECORD_EXTENSIONS = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".csv": "csv",
+    ".tsv": "tsv",
+}
 _COMPRESSIONS = (".gz", ".zst", ".zstd")
 
 
@@ -132,11 +146,11 @@ def list_files(config: DocumentsConfig) -> list[_Listed]:
             "`allow_empty: true` if all of its files were deleted"
         )
     if isinstance(source, FilesSource) and source.text_column is None:
-        records = [file.path for file in by_location.values() if file.reader in ("parquet", "jsonl")]
+        records = [file.path for file in by_location.values() if file.reader in RECORD_READERS]
         if records:
             raise InputError(
                 f"dataset {config.dataset}: {len(records)} files of records (such as {min(records)}) "
-                "and no text_column; name the column that holds the text"
+                "and no text_column; name the column that holds the text, or leave such files out by `glob`"
             )
     return [by_location[location] for location in sorted(by_location)]
 
@@ -226,7 +240,7 @@ def _list_tree(source: FilesSource) -> Iterator[_Listed]:
         if wanted is not None and not wanted.fullmatch(file.path) and not file.path.endswith("/"):
             continue
         reader = _reader_of(file.path, source.format)
-        language = Language(source.record_kind, None, "") if reader in ("parquet", "jsonl") else language_of(file.path)
+        language = Language(source.record_kind, None, "") if reader in RECORD_READERS else language_of(file.path)
         if source.format == "markdown":
             language = Language("prose", None, "text/markdown")
         refusal = None
@@ -242,8 +256,9 @@ def _reader_of(path: str, stated: str) -> str | None:
     stem, extension = os.path.splitext(path.lower())
     if extension in _COMPRESSIONS:
         inner = os.path.splitext(stem)[1]
-        return "jsonl" if _RECORD_READERS.get(inner) == "jsonl" else None
-    return _RECORD_READERS.get(extension) or ("text" if language_of(path) else None)
+        reader = _RECORD_EXTENSIONS.get(inner)
+        return None if reader == "parquet" else reader
+    return _RECORD_EXTENSIONS.get(extension) or ("text" if language_of(path) else None)
 
 
 def _row(listed: _Listed, before: dict[str, Any] | None) -> dict[str, Any]:
@@ -280,7 +295,11 @@ def _gone_rows(files: Iterable[_Listed], earlier: dict[str, dict[str, Any]]) -> 
     """
     there = {listed.file.location for listed in files}
     paths = {(listed.facts and listed.facts.repository, listed.path) for listed in files}
-    hidden = tuple(listed.file.location.rstrip("/") + "/" for listed in files if listed.file.path.endswith("/"))
+    hidden = tuple(
+        listed.file.location.rstrip("/") + "/"
+        for listed in files
+        if listed.file.path.endswith("/") and listed.file.refusal and listed.file.refusal.reason != Reason.LISTED_TWICE
+    )
     rows = []
     for location, before in earlier.items():
         is_part = before["path"] is None or location.endswith(f"#record:{before['doc_id']}")

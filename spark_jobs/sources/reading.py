@@ -10,8 +10,10 @@ but that file.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
+import zlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -26,6 +28,9 @@ from spark_jobs.sources.modules import long_description, module_docstring
 from spark_jobs.sources.records import (
     Record,
     Refused,
+    Stream,
+    csv_columns,
+    csv_records,
     jsonl_columns,
     jsonl_records,
     parquet_columns,
@@ -33,7 +38,7 @@ from spark_jobs.sources.records import (
 )
 from spark_jobs.sources.refusals import Reason, Refusal
 from spark_jobs.sources.repositories import Facts
-from spark_jobs.sources.source_config import FilesSource, PythonCodeSource, Source
+from spark_jobs.sources.source_config import RECORD_READERS, FilesSource, PythonCodeSource, Source
 from spark_jobs.sources.stated_facts import facts_json, stated_facts, stated_lines
 
 Row = dict[str, Any]
@@ -41,7 +46,7 @@ Row = dict[str, Any]
 BATCH_BYTES = 16 << 20
 _BATCH_ROWS = 10_000
 _SHOWN_BYTES = 16 << 20  # longer lines are skipped when only their columns are asked for
-_COMPRESSIONS = {"gz": "gzip", "zst": "zstd", "zstd": "zstd"}
+_DELIMITERS = {"csv": ",", "tsv": "\t"}
 
 READ_ROWS = pa.schema(
     [
@@ -99,7 +104,7 @@ def read_file(file: Row, rules: ReadingRules) -> Iterator[Row]:
         yield from _read_facts(file)
     elif file["reason"] is not None:
         yield _arrival(file, Refusal(Reason(file["reason"]), file["detail"]))
-    elif file["reader"] in ("parquet", "jsonl"):
+    elif file["reader"] in RECORD_READERS:
         yield from _read_records(file, rules)
     else:
         yield from _read_text(file, rules)
@@ -194,7 +199,7 @@ def _read_facts(file: Row) -> Iterator[Row]:
     try:
         with open_file(file["location"]) as stream:
             source = _HashedFile(stream)
-            for found in stated_lines(_decompressed(pa.PythonFile(source, mode="r"), file["location"])):
+            for found in stated_lines(_decompressed(source, file["location"])):
                 if isinstance(found, Facts):
                     said = True
                     yield _facts_row(facts_json(found, stated=True, touches=touches), location)
@@ -206,6 +211,8 @@ def _read_facts(file: Row) -> Iterator[Row]:
     except OSError as error:
         fault, content_sha256 = unreadable(error), None
     if not touches:
+        if fault is not None:  # a row of no table, for whoever asks whether executors see what the driver does
+            yield _arrival({"location": None, "path": file["location"]}, fault)
         return
     if said and fault is not None:
         yield _arrival({"location": f"{file['location']}#rest"}, fault)
@@ -226,17 +233,38 @@ def _records(file: Row, source: _HashedFile, rules: ReadingRules) -> Iterator[Re
     if file["reader"] == "parquet":
         yield from parquet_records(source.file, mapping, limit)
         return
-    yield from jsonl_records(_decompressed(pa.PythonFile(source, mode="r"), file["location"]), mapping, limit)
+    stream = _decompressed(source, file["location"])
+    if file["reader"] == "jsonl":
+        yield from jsonl_records(stream, mapping, limit)
+    else:
+        yield from csv_records(stream, _DELIMITERS[file["reader"]], mapping, limit)
 
 
-def _decompressed(stream: pa.NativeFile, location: str) -> pa.NativeFile:
-    """The stream of a file, decompressed where its name says so."""
-    compression = _COMPRESSIONS.get(location.rpartition(".")[2].lower())
-    return stream if compression is None else pa.CompressedInputStream(stream, compression)
+class _Gunzipped(gzip.GzipFile):
+    """A gzip file that is read as far as it is whole: damage is told when all bytes before it have been given."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Some of the next bytes."""
+        try:
+            return self.read1(-1 if size is None else size)
+        except (EOFError, zlib.error) as error:
+            raise OSError(str(error)) from error
+
+
+def _decompressed(file: _HashedFile | pa.NativeFile, location: str) -> Stream:
+    """The stream of an open file, decompressed where its name says so."""
+    stream: Stream = file
+    extension = location.rpartition(".")[2].lower()
+    if extension == "gz":
+        stream = _Gunzipped(fileobj=file)
+    elif extension in ("zst", "zstd"):
+        native = file if isinstance(file, pa.NativeFile) else pa.PythonFile(file, mode="r")
+        stream = pa.CompressedInputStream(native, "zstd")
+    return stream
 
 
 def record_columns(location: str, reader: str) -> list[str]:
-    """Names of the columns of a file of records: all of Parquet, those of the first 1,000 records of JSONL.
+    """Names of the columns of a file of records: all of Parquet and CSV, those of the first 1,000 records of JSONL.
 
     Raises:
         OSError: it cannot be read.
@@ -244,7 +272,10 @@ def record_columns(location: str, reader: str) -> list[str]:
     with open_file(location) as file:
         if reader == "parquet":
             return parquet_columns(file)
-        return jsonl_columns(_decompressed(file, location), 1000, _SHOWN_BYTES)
+        stream = _decompressed(file, location)
+        if reader == "jsonl":
+            return jsonl_columns(stream, 1000, _SHOWN_BYTES)
+        return csv_columns(stream, _DELIMITERS[reader], _SHOWN_BYTES)
 
 
 def _record_row(file: Row, record: Record | Refused, seen: set[str], rules: ReadingRules) -> Row:

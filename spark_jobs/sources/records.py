@@ -1,4 +1,4 @@
-"""Records out of Parquet and JSONL files: one after the other, in bounded memory, each with its number in the file.
+"""Records out of Parquet, JSONL and CSV files: one by one, in bounded memory, each with its number in the file.
 
 A record that cannot be used is refused with its number, and the others go on. A fault of the file itself (damage, a
 missing column) ends the reading and is told with number None; what came before it stands.
@@ -6,16 +6,18 @@ missing column) ends the reading and is told with number None; what came before 
 
 from __future__ import annotations
 
+import csv
 import json
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spark_jobs.exceptions import did_you_mean
+from spark_jobs.sources.decoding import binary_refusal
 from spark_jobs.sources.refusals import Reason, Refusal
 from spark_jobs.sources.source_config import KINDS, FilesSource
 
@@ -46,14 +48,21 @@ class Refused(NamedTuple):
     refusal: Refusal
 
 
+class Stream(Protocol):
+    """Bytes of a file, decompressed."""
+
+    def read(self, size: int, /) -> bytes:
+        """At most `size` bytes; none at the end."""
+
+
 class Line(NamedTuple):
-    """A line of a file: its number from 1, and its bytes without white space around them."""
+    """A line of a file: its number from 1, and its bytes."""
 
     number: int
     data: bytes
 
 
-def jsonl_records(stream: pa.NativeFile, source: FilesSource, max_bytes: int) -> Iterator[Record | Refused]:
+def jsonl_records(stream: Stream, source: FilesSource, max_bytes: int) -> Iterator[Record | Refused]:
     """Records of a file with one JSON object on each line; blank lines are no records.
 
     Lines without the text column are held back until one has it: where none has, that is one fault of the file.
@@ -85,8 +94,17 @@ def jsonl_records(stream: pa.NativeFile, source: FilesSource, max_bytes: int) ->
         yield Refused(None, Refusal(Reason.MISSING_COLUMN, detail))
 
 
-def numbered_lines(stream: pa.NativeFile, max_bytes: int) -> Iterator[Line | Refused]:
-    """Lines that are not blank; one of more than `max_bytes` is refused, and so is the rest of a damaged stream."""
+def numbered_lines(stream: Stream, max_bytes: int) -> Iterator[Line | Refused]:
+    """Lines that are not blank, without white space around them; see `_all_lines`."""
+    for line in _all_lines(stream, max_bytes):
+        if isinstance(line, Refused):
+            yield line
+        elif data := line.data.strip():
+            yield Line(line.number, data)
+
+
+def _all_lines(stream: Stream, max_bytes: int) -> Iterator[Line | Refused]:
+    """Lines as they are; one of more than `max_bytes` is refused, and so is the rest of a damaged stream."""
     number, pieces, held, skipped = 1, list[bytes](), 0, False
     try:
         while chunk := stream.read(_CHUNK_BYTES):
@@ -94,20 +112,20 @@ def numbered_lines(stream: pa.NativeFile, max_bytes: int) -> Iterator[Line | Ref
             for piece in whole:
                 if skipped or held + len(piece) > max_bytes:
                     yield Refused(number, Refusal(Reason.TOO_LARGE, f"the line is longer than {max_bytes} bytes"))
-                elif line := b"".join([*pieces, piece]).strip():
-                    yield Line(number, line)
+                else:
+                    yield Line(number, b"".join([*pieces, piece]))
                 number, pieces, held, skipped = number + 1, [], 0, False
             held += len(rest)
             skipped = skipped or held > max_bytes
             pieces = [] if skipped else [*pieces, rest]
     except (OSError, pa.ArrowException) as error:
-        detail = f"damaged in or before line {number}: {_first_line(error)}"
+        detail = f"breaks off in line {number}: {_first_line(error)}; the lines before it are read"
         yield Refused(None, Refusal(Reason.CORRUPT_ARCHIVE, detail))
         return
     if skipped:
         yield Refused(number, Refusal(Reason.TOO_LARGE, f"the line is longer than {max_bytes} bytes"))
-    elif line := b"".join(pieces).strip():
-        yield Line(number, line)
+    elif pieces:
+        yield Line(number, b"".join(pieces))
 
 
 def json_object(line: bytes) -> dict[str, Any] | Refusal:
@@ -123,6 +141,75 @@ def json_object(line: bytes) -> dict[str, Any] | Refusal:
     return fields
 
 
+def csv_records(stream: Stream, delimiter: str, source: FilesSource, max_bytes: int) -> Iterator[Record | Refused]:
+    """Records of a file with a header and one record in each row, whose number is that of its first line.
+
+    Fields may stand in double quotes, and then hold delimiters, line ends and quotes that are written twice (RFC 4180).
+    An empty field says nothing, but for the text, which is empty then. Blank lines are no records.
+
+    Args:
+        stream: the file, decompressed.
+        delimiter: what stands between fields.
+        source: the column mapping; every column it names must be in the header.
+        max_bytes: as for `jsonl_records`.
+    """
+    names: list[str] = []
+    for row in _csv_rows(stream, delimiter, 2 * max_bytes + _LINE_SLACK_BYTES):
+        if isinstance(row, Refused):
+            yield row
+        elif not names:
+            names = row[1]
+            if refusal := _header_refusal(names, source):
+                yield Refused(None, refusal)
+                return
+        elif len(row[1]) != len(names):
+            yield Refused(row[0], Refusal(Reason.BAD_RECORD, f"{len(row[1])} fields, the header has {len(names)}"))
+        else:
+            fields = dict(zip(names, row[1], strict=True))
+            said = {name: value or None for name, value in fields.items()}
+            yield _usable(row[0], fields[source.text_column or ""], said, source, max_bytes)
+
+
+def _csv_rows(stream: Stream, delimiter: str, max_bytes: int) -> Iterator[tuple[int, list[str]] | Refused]:
+    """Rows that are not blank, each with the number of its first line; bytes that are not UTF-8 are lone surrogates."""
+    refused, numbers = list[Refused](), list[int]()
+
+    def lines() -> Iterator[str]:
+        for line in _all_lines(stream, max_bytes):
+            if isinstance(line, Refused):
+                refused.append(line)
+            else:
+                numbers.append(line.number)
+                data = line.data.removeprefix(b"\xef\xbb\xbf") if line.number == 1 else line.data
+                yield data.decode(errors="surrogateescape") + "\n"
+
+    csv.field_size_limit(max_bytes)
+    rows = csv.reader(lines(), delimiter=delimiter, strict=True)
+    row: list[str] | None = []
+    while row is not None:
+        try:
+            row = next(rows, None)
+        except csv.Error as error:
+            row = []
+            fault = "a quote is not closed" if str(error) == "unexpected end of data" else error
+            detail = f"not CSV in lines {numbers[0]} to {numbers[-1]}: {fault}"
+            refused.append(Refused(numbers[0], Refusal(Reason.BAD_RECORD, detail)))
+        if row and any(line.number is not None and line.number > numbers[0] for line in refused):
+            row = []  # a line inside of a quoted field was refused, and the row with it
+        yield from refused
+        if row and (len(row) > 1 or row[0].strip()):
+            yield numbers[0], row
+        refused.clear()
+        numbers.clear()
+
+
+def _header_refusal(names: list[str], source: FilesSource) -> Refusal | None:
+    """What in the header of a CSV file stands against the mapping."""
+    if any("\0" in name for name in names):
+        return Refusal(Reason.BINARY, "null byte in the header; save the file as UTF-8")
+    return _names_refusal(names, source, "header")
+
+
 def parquet_records(file: pa.NativeFile, source: FilesSource, max_bytes: int) -> Iterator[Record | Refused]:
     """Records of a Parquet file; only the mapped columns are read.
 
@@ -133,7 +220,7 @@ def parquet_records(file: pa.NativeFile, source: FilesSource, max_bytes: int) ->
     """
     number = 0
     try:
-        parquet = pq.ParquetFile(file, pre_buffer=False, buffer_size=_CHUNK_BYTES)
+        parquet = pq.ParquetFile(file, pre_buffer=False, buffer_size=_CHUNK_BYTES, page_checksum_verification=True)
         refusal = _schema_refusal(parquet.schema_arrow, source)
         if refusal is not None:
             yield Refused(None, refusal)
@@ -159,11 +246,16 @@ def parquet_columns(file: pa.NativeFile) -> list[str]:
     return names
 
 
-def jsonl_columns(stream: pa.NativeFile, record_count: int, max_bytes: int) -> list[str]:
+def jsonl_columns(stream: Stream, record_count: int, max_bytes: int) -> list[str]:
     """Names that occur in the first records of a file, in the order in which they do."""
     lines = (line for line in numbered_lines(stream, max_bytes) if isinstance(line, Line))
     objects = (json_object(line.data) for line in islice(lines, record_count))
     return list(dict.fromkeys(name for fields in objects if isinstance(fields, dict) for name in fields))
+
+
+def csv_columns(stream: Stream, delimiter: str, max_bytes: int) -> list[str]:
+    """Names in the header of a file; none where it has none."""
+    return next((row[1] for row in _csv_rows(stream, delimiter, max_bytes) if not isinstance(row, Refused)), [])
 
 
 def column_values(column: pa.Array) -> list[Any]:
@@ -188,15 +280,9 @@ def _text_or_bytes(value: bytes | None) -> str | bytes | None:
 
 def _usable(number: int, text: object, fields: dict[str, Any], source: FilesSource, max_bytes: int) -> Record | Refused:
     """The record, or what is wrong with its text."""
-    if isinstance(text, bytes):
-        text = _text_or_bytes(text)
-    if text is None:
-        return Refused(number, Refusal(Reason.NULL_TEXT, f"column {source.text_column!r} is null"))
-    if isinstance(text, bytes):
-        return Refused(number, Refusal(Reason.UNDECODABLE, f"column {source.text_column!r} is not UTF-8"))
-    if not isinstance(text, str):
-        detail = f"column {source.text_column!r} holds {type(text).__name__}, not text"
-        return Refused(number, Refusal(Reason.WRONG_TYPE, detail))
+    text = _text_or_refusal(text, source.text_column)
+    if isinstance(text, Refusal):
+        return Refused(number, text)
     identity = (source.id_column, source.repository_column, source.language_column, source.licence_column)
     try:
         record_id, repository, language, licence = (value_text(fields.get(name)) if name else None for name in identity)
@@ -208,7 +294,7 @@ def _usable(number: int, text: object, fields: dict[str, Any], source: FilesSour
         stated = map(value_text, facts.values())
         "".join(filter(None, (record_id, repository, language, licence, *metadata.values(), *stated))).encode()
     except UnicodeEncodeError as error:
-        return Refused(number, Refusal(Reason.UNDECODABLE, f"lone surrogate at character {error.start}"))
+        return Refused(number, Refusal(Reason.UNDECODABLE, f"no Unicode (UTF-8) at character {error.start}"))
     except RecursionError:
         return Refused(number, Refusal(Reason.BAD_RECORD, "a mapped column is nested too deeply"))
     if size > max_bytes:
@@ -219,6 +305,18 @@ def _usable(number: int, text: object, fields: dict[str, Any], source: FilesSour
         return Refused(number, Refusal(Reason.UNKNOWN_KIND, detail))
     kind = kind or source.record_kind
     return Record(number, text, record_id, repository, language, licence, kind, metadata, facts)
+
+
+def _text_or_refusal(value: object, column: str | None) -> str | Refusal:
+    """The text that a column holds, or why it is none."""
+    text = _text_or_bytes(value) if isinstance(value, bytes) else value
+    if text is None:
+        return Refusal(Reason.NULL_TEXT, f"column {column!r} is null")
+    if isinstance(text, bytes):
+        return Refusal(Reason.UNDECODABLE, f"column {column!r} is not UTF-8")
+    if not isinstance(text, str):
+        return Refusal(Reason.WRONG_TYPE, f"column {column!r} holds {type(text).__name__}, not text")
+    return binary_refusal(text) or text
 
 
 def value_text(value: object) -> str | None:
@@ -238,17 +336,24 @@ def _lacking(numbers: Iterable[int], source: FilesSource) -> Iterator[Refused]:
 
 def _schema_refusal(schema: pa.Schema, source: FilesSource) -> Refusal | None:
     """What in a Parquet schema stands against the mapping."""
-    for name in source.mapped_columns:
-        count = schema.names.count(name)
-        if count != 1:
-            what = "no column" if count == 0 else f"{count} columns are named"
-            return Refusal(Reason.MISSING_COLUMN, f"{what} {name!r} in the file; it has {_shown(schema.names)}")
+    if refusal := _names_refusal(schema.names, source, "file"):
+        return refusal
     kind = schema.field(source.text_column).type
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     texts = (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view())
     if kind in texts or pa.types.is_null(kind):
         return None
     return Refusal(Reason.WRONG_TYPE, f"column {source.text_column!r} is {kind}, not text; name the column of the text")
+
+
+def _names_refusal(names: list[str], source: FilesSource, place: str) -> Refusal | None:
+    """Which of the mapped columns is not there once."""
+    for name in source.mapped_columns:
+        count = names.count(name)
+        if count != 1:
+            what = "no column" if count == 0 else f"{count} columns are named"
+            return Refusal(Reason.MISSING_COLUMN, f"{what} {name!r} in the {place}; it has {_shown(names)}")
+    return None
 
 
 def _batch_rows(metadata: pq.FileMetaData) -> int:

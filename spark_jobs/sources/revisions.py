@@ -15,11 +15,12 @@ import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from spark_jobs.sources.source_config import RECORD_READERS
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 PATH = ("repository", "path")
-_RECORD_READERS = ("parquet", "jsonl")
 
 
 def landings_and_events(documents: DataFrame, arrivals: DataFrame | None) -> DataFrame:
@@ -86,7 +87,7 @@ def reading_events(files: DataFrame, read: DataFrame, documents: DataFrame, arri
     from pyspark.sql import functions as F
 
     at_hand = files.where("NOT unchanged AND path IS NOT NULL").select(
-        "location", *PATH, "gone", F.col("reader").isin(*_RECORD_READERS).alias("has_records"), _stem()
+        "location", *PATH, "gone", F.col("reader").isin(*RECORD_READERS).alias("has_records"), _stem()
     )
     stems = at_hand.select("stem").distinct()
     own = ("doc_id", "increment", *PATH)

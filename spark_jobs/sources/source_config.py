@@ -19,6 +19,7 @@ Kind = Literal["code", "prose", "markup", "data"]
 KINDS: tuple[str, ...] = get_args(Kind)
 RepositoryFact = Literal["revision", "version", "licence", "home_page", "fork_of", "stars", "topics", "dependencies"]
 FACTS_FILE = "repositories.jsonl"
+RECORD_READERS = ("parquet", "jsonl", "csv", "tsv")
 
 
 class _Described(BaseModel):
@@ -74,14 +75,14 @@ class PythonDocsSource(_Repositories):
 
 
 class FilesSource(_Described):
-    """Files of records (Parquet, JSONL) and of text under one path."""
+    """Files of records (Parquet, JSONL, CSV) and of text under one path."""
 
     kind: Literal["files"] = "files"
     path: str = Field(min_length=1, description="file or directory, or a URI that PyArrow opens (s3://bucket/folder)")
     glob: str | None = Field(
         None, min_length=1, description="only files whose path below `path` matches, e.g. *.jsonl.gz or 2026/**/part-*"
     )
-    format: Literal["auto", "parquet", "jsonl", "text", "markdown"] = Field(
+    format: Literal["auto", "parquet", "jsonl", "csv", "tsv", "text", "markdown"] = Field(
         "auto", description="format of every file; auto tells it from the extension"
     )
     text_column: str | None = Field(None, description="column of the text; required where there are files of records")

@@ -50,7 +50,10 @@ TABLES = {
 }
 THRESHOLD = Fraction(7, 10)
 PARTITIONS = 2  # as many as frames made of rows have in tests
-_MEMBERS = "increment int, dataset string, shard int, doc_id string, repository string, path string, byte_count bigint"
+_MEMBERS = (
+    "increment int, dataset string, shard int, doc_id string, place bigint, repository string, path string, "
+    "byte_count bigint"
+)
 _FACTS = (
     "increment int, dataset string, dataset_increment int, repository string, version string, licence string, "
     "fork_of string, topics array<string>, dependencies array<string>, metadata map<string,string>"
@@ -75,6 +78,11 @@ class File(NamedTuple):
         ]
 
     @property
+    def place(self) -> int:
+        """Place in the order, a hash as in production."""
+        return int(self.doc_id[:15], 16)
+
+    @property
     def repository_id(self) -> str:
         """Identity of what its increment brought of its repository."""
         return hashlib.sha256(f"{self.dataset}\n{self.increment}\n{self.repository}".encode()).hexdigest()[:32]
@@ -94,12 +102,13 @@ class Fact(NamedTuple):
 
 @dataclass(frozen=True)
 class Corpus:
-    """Files, which contents are near-duplicates since which increment, and facts."""
+    """Files, which contents are near-duplicates since which increment, facts, and who shares a bucket in which."""
 
     files: Sequence[File]
     links: Sequence[tuple[int, str, str]] = ()
     facts: Sequence[Fact] = ()
     config: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    buckets: Sequence[tuple[int, Sequence[File]]] = ()
 
     @property
     def increments(self) -> range:
@@ -128,7 +137,7 @@ class Corpus:
         """The tables of other levels, up to an increment."""
         here = [file for file in self.files if file.increment <= increment]
         witnesses = self.witnesses()
-        members = [(f.increment, f.dataset, 0, f.doc_id, f.repository, f.path, 100) for f in here]
+        members = [(f.increment, f.dataset, 0, f.doc_id, f.place, f.repository, f.path, 100) for f in here]
         exact = [(f.increment, f.doc_id, witnesses[f.doc_id]) for f in here if f.doc_id in witnesses]
         bags = [(f.increment, f.doc_id, f.weight) for f in here if f.doc_id not in witnesses and f.weight]
         linked: list[tuple[int, float, str, str]] = []
@@ -156,6 +165,11 @@ class Corpus:
             for fact in self.facts
             if fact.increment <= increment
         ]
+        buckets: list[Any] = [
+            (number, *([f.place for f in files if (f.increment == number) == new] for new in (True, False)))
+            for number, files in self.buckets
+            if number <= increment
+        ]
         frames = {
             "members": spark.createDataFrame(members, _MEMBERS),
             "exact_duplicates": spark.createDataFrame(exact, "increment int, doc_id string, witness_doc_id string"),
@@ -164,6 +178,7 @@ class Corpus:
                 linked, "increment int, threshold double, doc_id string, component string"
             ),
             "repositories": spark.createDataFrame(facts, _FACTS),
+            "buckets": spark.createDataFrame(buckets, "increment int, members array<bigint>, earlier array<bigint>"),
         }
         return {
             name: frame if partitions == PARTITIONS else frame.repartition(partitions) for name, frame in frames.items()

@@ -119,6 +119,7 @@ def test_only_pairs_inside_a_piece_remove(spark: SparkSession) -> None:
     """A pair across the cut is no reason to go."""
     frames = inputs(spark, [*linked(WEB, 99), *linked(SCIENCE, 99), (WEB[0], SCIENCE[0], 75)])
     exact = spark.createDataFrame([], "increment int, doc_id string, witness_doc_id string")
+    buckets = spark.createDataFrame([], "increment int, members array<bigint>, earlier array<bigint>")
     own = spark.createDataFrame([], "repository_id string, increment int")
     for cut, expected in ((), {*WEB[1:], SCIENCE[0], *SCIENCE[2:]}), (("http, tools",), {*WEB[1:], *SCIENCE[1:]}):
         run(spark, frames, RepositoryComponentsConfig(cut=cut))
@@ -128,6 +129,7 @@ def test_only_pairs_inside_a_piece_remove(spark: SparkSession) -> None:
             pieces,
             frames["members"],
             exact,
+            buckets,
             own,
             0,
             RepositoryRemovalsConfig(),

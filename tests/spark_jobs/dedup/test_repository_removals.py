@@ -73,8 +73,13 @@ FACTS = [
     Fact("my-flask", fork_of="flask", licence="MIT"),
     *(Fact(f"lib-{version}", version=version) for version in ("1.0", "1.1", "2.0")),
 ]
-KNOWN_GOOD = {"repository_bags": {"known_good": ("good-b", "good-c")}}
-WORLD = Corpus(FILES, LINKS, FACTS, KNOWN_GOOD)
+KNOWN_GOOD = {
+    "repository_bags": {"known_good": ("good-b", "good-c")},
+    "repository_removals": {"max_bucket_pairs": 3},
+}
+NEAR_MERGED = [file for file in FILES if file.repository == "near-merged"]
+IN_LARGE, IN_SMALL = NEAR_MERGED[:4], NEAR_MERGED[3:]
+WORLD = Corpus(FILES, LINKS, FACTS, KNOWN_GOOD, [(1, IN_LARGE), (1, IN_SMALL), (0, [*IN_SMALL, LOOSE])])
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +160,15 @@ def test_files_leave_with_their_repository_unless_others_need_them(world: dict[s
         if other not in of_removed and witnesses.get(other.doc_id) == file.doc_id and other.increment == file.increment
     }
     assert needed
-    assert leaving(world) == {file.doc_id for file in of_removed} - needed
+    large = {file.doc_id for file in IN_LARGE}
+    assert leaving(world) == {file.doc_id for file in of_removed} - needed - large
+
+
+def test_members_of_large_buckets_do_not_leave(world: dict[str, DataFrame]) -> None:
+    """Not all their pairs are stored, so that the order among them must stay; those of small buckets leave."""
+    assert "near-merged" in removed(world)
+    found = leaving(world)
+    assert [file.doc_id in found for file in NEAR_MERGED] == [False] * 4 + [True] * 2
 
 
 def test_documents_without_a_repository_never_leave(world: dict[str, DataFrame]) -> None:

@@ -158,6 +158,22 @@ def test_files_lie_by_partition_with_statistics_and_row_groups(lake: Lake) -> No
     assert lake.session().table("lake.demo.lists").where("n > 2 and name = 'a/b c'").count() == 2
 
 
+@pytest.mark.parametrize("sort", [(), ("n",)], ids=["workers", "Spark"])
+def test_a_bit_that_flips_in_a_data_file_is_found(lake: Lake, sort: tuple[str, ...]) -> None:
+    """Whoever wrote a file, its pages have checksums."""
+    materialize(lake, bind(dataclasses.replace(lists, tables=(dataclasses.replace(LISTS, sort=sort),))))
+    table = lake.catalogue.load_table("demo.lists")
+    assert is_ours(table) is (not sort)
+    for path in data_files(table):
+        file = Path(path.removeprefix("file://"))
+        damaged = bytearray(file.read_bytes())
+        column = pq.ParquetFile(file).metadata.row_group(0).column(1)
+        damaged[(column.dictionary_page_offset or column.data_page_offset) + column.total_compressed_size - 1] ^= 1
+        file.write_bytes(damaged)
+        with pytest.raises(OSError, match="CRC"):
+            pq.ParquetFile(file, page_checksum_verification=True).read()
+
+
 @pytest.mark.parametrize(
     ("factor", "message"), [(-1, "starts_with_n: 1 rows"), (100, "required_columns: 1 rows")], ids=["check", "null"]
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError
 from pyiceberg.catalog import Catalog
 
 from spark_jobs.exceptions import LeaseError, StepRunError, TableMismatchError
@@ -342,6 +344,30 @@ def test_a_full_disk_is_one_line(lake: Lake) -> None:
 
     with pytest.raises(StepRunError, match=r"^demo\.doubles: the disk is full; free some space and run again"):
         materialize(lake, bind(dataclasses.replace(doubles, function=compute)))
+
+
+@pytest.mark.parametrize(
+    ("said", "calls"),
+    [
+        ("org.postgresql.util.PSQLException: FATAL: terminating connection due to administrator command", 2),
+        ("org.postgresql.util.PSQLException: Connection to 10.0.0.7:5432 refused. Check that the host", 2),
+        ("org.postgresql.util.PSQLException: ERROR: permission denied for table iceberg_tables", 1),
+    ],
+)
+def test_a_step_outlives_a_restart_of_the_catalogues_database(lake: Lake, said: str, calls: int) -> None:
+    """Spark does not wait for a server that starts anew, so the step runs once more; for nothing else does it."""
+    called: list[int] = []
+
+    def compute(numbers, config: FactorConfig):  # type: ignore[no-untyped-def]
+        called.append(1)
+        if len(called) == 1:
+            raise Py4JError(f"An error occurred while calling o7.table\n: {said}")
+        return numbers.selectExpr("2 * n AS n")
+
+    with pytest.raises(StepRunError, match="permission denied") if calls == 1 else contextlib.nullcontext():
+        materialize(lake, bind(dataclasses.replace(doubles, function=compute)))
+    assert len(called) == calls
+    assert rows(lake, "demo.doubles", "n") == ([] if calls == 1 else [(2,), (4,), (6,), (24,)])
 
 
 def test_the_ledger_is_one_commit_a_step(lake: Lake) -> None:

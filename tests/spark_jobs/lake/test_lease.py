@@ -176,3 +176,27 @@ def test_two_processes_may_make_the_lake_at_once(tmp_path: Path) -> None:
     for process in processes:
         output, _ = process.communicate(timeout=60)
         assert (process.returncode, output) == (0, "held\n")
+
+
+def branches(catalogue: object) -> dict[str, bool]:
+    """Names of branches, and whether their writers count as gone."""
+    gone = subprocess.run(
+        [sys.executable, "-c", "from spark_jobs.lake.lease import writer_branch; print(writer_branch())"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    prefix, host, _, _, since, number = gone.split("_")
+    elsewhere = [f"{prefix}_{'0' * len(host)}_1_7_{moment}_{number}" for moment in (since, int(since) - 8 * 86_400)]
+    names = {"mine": lease.writer_branch(), "gone": gone, "elsewhere": elsewhere[0], "long ago": elsewhere[1]}
+    names |= {"earlier version": "audit_0123456789ab", "a user's": "experiment"}
+    names |= {"a user's audit": "audit_of_2026", "a user's year": "audit_eu_2026_1_q_final"}
+    return {name: lease.is_abandoned(catalogue, branch) for name, branch in names.items()}  # type: ignore[arg-type]
+
+
+def test_without_leases_only_branches_of_dead_writers_are_removed(catalogue: SqlCatalog) -> None:
+    """A REST catalogue has no leases, so a live writer works beside another; under a lease nobody else is alive."""
+    users = ["a user's", "a user's audit", "a user's year"]
+    kept = [name for name, is_gone in branches(object()).items() if not is_gone]
+    assert kept == ["mine", "elsewhere", *users]
+    assert [name for name, is_gone in branches(catalogue).items() if not is_gone] == users

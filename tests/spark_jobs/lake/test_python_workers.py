@@ -47,8 +47,8 @@ def test_workers_import_pyspark_from_where_it_is_installed(spark: SparkSession) 
     assert rows[0]["path"] == without_archives(rows[0]["path"])
 
 
-@pytest.mark.parametrize(("master", "here"), [("local[2]", True), ("spark://host:7077", False)])
-def test_only_local_workers_are_started_so(tmp_path: Path, master: str, here: bool) -> None:
-    """On a cluster the module may not be installed when a worker starts."""
+@pytest.mark.parametrize("master", ["local[2]", "spark://host:7077"])
+def test_workers_are_started_so_everywhere(tmp_path: Path, master: str) -> None:
+    """On a cluster the module comes with the session's code, before the first task."""
     values = spark_properties(settings_at(tmp_path), master)
-    assert ("spark.python.daemon.module" in values) == here
+    assert values["spark.python.daemon.module"] == "spark_jobs.lake.python_workers"

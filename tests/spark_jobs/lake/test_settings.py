@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
 import pytest
 
 from spark_jobs.exceptions import CatalogueError
+from spark_jobs.lake import catalogue
 from spark_jobs.lake.catalogue import open_catalogue
 from spark_jobs.lake.settings import LakeSettings, load_settings, settings_at
 
@@ -72,6 +74,27 @@ def test_postgres(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert spark["uri"] == "jdbc:postgresql://db.local:5433/iceberg"
     assert (spark["jdbc.user"], spark["jdbc.password"]) == ("lake", "p@ss")
     assert settings.jar_purposes() == {"core", "postgres"}
+    assert settings.properties["pool_pre_ping"] == "true" and "57P01" in spark["retryable_status_codes"]
+
+
+def test_a_server_that_starts_anew_fails_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database that was reached once is asked again for a minute; an error that stays is raised as it is."""
+
+    class Dialect:
+        loaded_dbapi = sqlite3
+        refusals = 2
+
+        def connect(self, address: str) -> str:
+            self.refusals -= 1
+            if self.refusals >= 0:
+                raise sqlite3.OperationalError("the database system is starting up")
+            return f"connected to {address}"
+
+    monkeypatch.setattr(catalogue, "_RECONNECT_PAUSE_SECONDS", 0)
+    assert catalogue._connect_again(Dialect(), None, ("here",), {}) == "connected to here"
+    monkeypatch.setattr(catalogue, "_RECONNECT_SECONDS", -1)
+    with pytest.raises(sqlite3.OperationalError, match="starting up"):
+        catalogue._connect_again(Dialect(), None, ("here",), {})
 
 
 def test_rest(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:

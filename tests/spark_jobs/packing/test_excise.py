@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -245,6 +246,16 @@ def test_what_is_packed_later_leaves_excised_documents_out(lake_at: LakeAt, tmp_
     late = min(more)
     record_excisions(lake.catalogue, None, [late], "test")
     assert pack_in_lake(lake, L, seed=1) == _without(own | more, here, everywhere, late), "packed anew, and appended to"
+    computed = [lake.ledger.increments(f"main.packed_code_{length}")[0] for length in (L, 2 * L)]
+    lists = [row.inputs[EXCISIONS]["versions"] for row in computed]
+    assert lists[0] != lists[1], "what a row was computed without is part of what it depends on"
+    pack_in_lake(lake, 2 * L)
+    after = [row.inputs[EXCISIONS]["versions"] for row in lake.ledger.increments(computed[1].table).values()]
+    assert after == [lists[1], {"": _digest(everywhere, late, unknown)}], "0 was left, 1 is without all three"
+
+
+def _digest(*doc_ids: str) -> str:
+    return hashlib.sha256("\n".join(sorted(doc_ids)).encode()).hexdigest()
 
 
 def _landed(lake: Lake, folder: Path, increment: int) -> dict[str, list[int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -13,12 +14,14 @@ from spark_jobs.dedup.exact_duplicates import EXACT_DUPLICATES
 from spark_jobs.dedup.members import MEMBERS
 from spark_jobs.dedup.removals import REMOVALS
 from spark_jobs.dedup.revisions import REVISIONS
+from spark_jobs.exceptions import InputError
 from spark_jobs.lake.catalogue import ensure_table, open_catalogue
 from spark_jobs.lake.excisions import excised_documents, record_excisions
 from spark_jobs.lake.ledger import Ledger
 from spark_jobs.lake.materialize import Lake
 from spark_jobs.lake.settings import settings_at
 from spark_jobs.lake.tables import Table
+from spark_jobs.packing.packed import packed_step
 from spark_jobs.packing.supersede import RUN_PREFIX, Superseded, _decided, excise_superseded, reinstate
 
 if TYPE_CHECKING:
@@ -78,6 +81,17 @@ def test_a_table_that_is_not_there_loses_nothing(tmp_path: Path) -> None:
     found = excise_superseded(lake, PACKED, 0.8)
     assert isinstance(found, Superseded) and found.excised.new_snapshot_id is None
     reinstate(lake, PACKED)
+
+
+def test_a_corpus_without_revisions_says_what_to_run(tmp_path: Path) -> None:
+    """A lake of an earlier version has packed tables and nothing that tells what was replaced: that is not nothing."""
+    catalogue = open_catalogue(settings_at(tmp_path))
+    packed = replace(packed_step("notes", 64).table, properties={"headrace.window-tokens": "64"})
+    fill(catalogue, packed, [{"ordinal": 0, "input_ids": [0], "segments": []}])
+    with pytest.raises(
+        InputError, match=r"main\.revisions, .* has not been materialized; run `headrace run main` first"
+    ):
+        excise_superseded(Lake(catalogue, Ledger(catalogue), no_spark), PACKED, 0.8)
 
 
 @pytest.mark.parametrize("run_prefix", [RUN_PREFIX, ""])

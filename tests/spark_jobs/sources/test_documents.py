@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
+from spark_jobs.exceptions import InputError
 from spark_jobs.sources import documents as module
 from spark_jobs.sources.documents import ARRIVALS, DOCUMENTS, REPOSITORIES, DocumentsConfig, discover
 from spark_jobs.step import Output
@@ -341,3 +342,16 @@ def test_documents_that_return_or_go_are_told_once_and_not_landed_again(
         {"f.txt": "returned"},
     )
     assert len({row["doc_id"] for row in documents}) == len(documents)
+
+
+def test_a_file_that_the_driver_can_read_and_an_executor_cannot_is_an_error(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """It names the file; one that is gone for the driver too is a rejected file like any other."""
+    seen, gone = tmp_path / "seen.txt", tmp_path / "gone.txt"
+    seen.write_text("x")
+    ddl = "location string, path string, reason string, detail string"
+    rows = [(str(gone), "gone.txt", "unreadable", "No such file"), (None, str(seen), "unreadable", "No such file")]
+    module._require_seen(spark.createDataFrame(rows[:1], ddl), "notes")
+    with pytest.raises(InputError, match=rf"notes.documents: {seen}: an executor cannot read it \(No such file\)"):
+        module._require_seen(spark.createDataFrame(rows, ddl), "notes")

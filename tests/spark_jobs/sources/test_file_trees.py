@@ -37,7 +37,7 @@ def test_hidden_files_and_tool_directories_are_left_out(tmp_path: Path) -> None:
 
 
 def test_loops_of_links_end_and_each_directory_is_walked_once(tmp_path: Path) -> None:
-    """Real paths win over linked ones; a link to elsewhere is followed; a link to itself is told."""
+    """Real paths win over linked ones, which are told; a link to elsewhere is followed; a link to itself is told."""
     root, outside = tmp_path / "root", tmp_path / "outside"
     (root / "z").mkdir(parents=True)
     outside.mkdir()
@@ -49,7 +49,12 @@ def test_loops_of_links_end_and_each_directory_is_walked_once(tmp_path: Path) ->
     (root / "self.txt").symlink_to(root / "self.txt")
     (root / "gone.txt").symlink_to(root / "nowhere.txt")
     found = {file.path: file for file in find_files(str(root))}
-    assert sorted(found) == ["gone.txt", "other/linked.txt", "self.txt", "z/real.txt"]
+    assert sorted(found) == ["a/", "gone.txt", "other/linked.txt", "self.txt", "z/real.txt", "z/up/"]
+    again = {path: str(found[path].refusal and found[path].refusal.detail) for path in ("a/", "z/up/")}
+    assert again == {
+        "a/": f"leads to {root / 'z'}, whose files are listed there",
+        "z/up/": f"leads to {root}, whose files are listed there",
+    }
     for name in ("self.txt", "gone.txt"):
         refusal = found[name].refusal
         assert refusal is not None and refusal.reason == Reason.UNREADABLE and found[name].byte_count is None

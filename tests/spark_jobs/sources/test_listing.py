@@ -293,6 +293,42 @@ def test_what_cannot_be_listed_is_not_gone(files_config: Configs, data: Path, la
         discover(meant, arrivals)
 
 
+def test_a_directory_that_is_met_again_is_told(files_config: Configs, data: Path, landing: Any) -> None:
+    """A link to an ancestor or to another directory has a row that says where its files are; none lands twice."""
+    (data / "below").mkdir()
+    (data / "below" / "a.md").write_text("a")
+    (data / "below" / "up").symlink_to(data)
+    (data / "aside").symlink_to(data / "below")
+    documents, arrivals = landing.land(files_config(glob="*.md"))
+    assert [row["path"] for row in documents] == ["below/a.md"]
+    assert statuses(arrivals, data) == {
+        "aside": "rejected listed_twice",
+        "below/a.md": "landed",
+        "below/up": "rejected listed_twice",
+    }
+    assert {row["detail"] for row in arrivals if row["reason"]} == {
+        f"leads to {data}, whose files are listed there",
+        f"leads to {data}/below, whose files are listed there",
+    }
+    assert landing.land(files_config(glob="*.md")) is None
+
+
+def test_files_below_a_directory_that_became_a_link_are_gone(files_config: Configs, data: Path, landing: Any) -> None:
+    """The link hides nothing: what lay there before is told as gone, unless another location has its path."""
+    for name in ("kept", "left"):
+        (data / name).mkdir()
+        (data / name / f"{name}.md").write_text(name)
+    landing.land(files_config())
+    shutil.rmtree(data / "left")
+    (data / "left").symlink_to("kept")
+    _, arrivals = landing.land(files_config())
+    assert statuses(arrivals, data) == {
+        "kept/kept.md": "unchanged",
+        "left": "rejected listed_twice",
+        "left/left.md": "gone",
+    }
+
+
 def test_a_moved_source_loses_no_document(files_config: Configs, data: Path, landing: Any, tmp_path: Path) -> None:
     """Other locations with the same paths: the old ones are gone, but no document went with them."""
     for name in ("a.txt", "b.txt"):

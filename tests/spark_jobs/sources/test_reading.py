@@ -70,6 +70,8 @@ def test_every_bad_file_is_told_and_the_good_ones_land(files_config: Configs, da
     (data / "good.jsonl.gz").write_bytes(gzip.compress(LINES) + gzip.compress(b'{"body": "three"}'))
     (data / "good.jsonl.zst").write_bytes(zstandard.compress(LINES))
     pq.write_table(pa.table({"body": ["p", "q", "r"], "id": ["1", "2", "3"]}), data / "good.parquet", row_group_size=1)
+    (data / "good.csv").write_text('id,body\n1,"a, b"\n')
+    (data / "good.tsv.gz").write_bytes(gzip.compress(b"id\tbody\n2\tc\n3\n"))
     (data / "latin1.txt").write_bytes(b"caf\xe9")
     (data / "binary.txt").write_bytes(b"\0\1\2")
     (data / "large.txt").write_bytes(b"x" * 2000)
@@ -87,19 +89,25 @@ def test_every_bad_file_is_told_and_the_good_ones_land(files_config: Configs, da
     documents, arrivals = landing.land(files_config(text_column="body", id_column="id", max_document_bytes=1000))
     good = sorted(row["path"] for row in documents)
     assert good == [
+        "cut.jsonl.gz#1",
+        "good.csv#1",
         *(f"good.jsonl#{n}" for n in "12"),
         *(f"good.jsonl.gz#{n}" for n in ("1", "2", sha256_hex(b"three")[:16])),
         *(f"good.jsonl.zst#{n}" for n in "12"),
         *(f"good.parquet#{n}" for n in "123"),
+        "good.tsv.gz#2",
         "good.txt",
     ]
     assert by_name(arrivals) == {
         **dict.fromkeys(["good.txt", "good.jsonl", "good.jsonl.gz", "good.jsonl.zst", "good.parquet"], "landed"),
+        **dict.fromkeys(["good.csv", "good.tsv.gz"], "landed"),
+        "good.tsv.gz#line:3": "rejected bad_record",
         "latin1.txt": "rejected undecodable",
         "binary.txt": "rejected binary",
         "large.txt": "rejected too_large",
         "broken.parquet": "rejected corrupt_file",
-        "cut.jsonl.gz": "rejected corrupt_archive",
+        "cut.jsonl.gz": "landed",
+        "cut.jsonl.gz#rest": "rejected corrupt_archive",
         "no_archive.jsonl.zst": "rejected corrupt_archive",
         "empty.jsonl": "rejected empty",
         "useless.jsonl": "rejected no_usable_record",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import io
 import json
+import zlib
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,7 +15,17 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.sources.records import Line, Record, Refused, jsonl_records, numbered_lines, parquet_records
+from spark_jobs.sources.decoding import Decoded, decode
+from spark_jobs.sources.reading import _Gunzipped
+from spark_jobs.sources.records import (
+    Line,
+    Record,
+    Refused,
+    csv_records,
+    jsonl_records,
+    numbered_lines,
+    parquet_records,
+)
 from spark_jobs.sources.refusals import Reason
 from spark_jobs.sources.source_config import FilesSource
 
@@ -39,6 +51,11 @@ def read_parquet(table: pa.Table, mapping: FilesSource = TEXT_ONLY, **options: o
     sink = io.BytesIO()
     pq.write_table(table, sink, **options)
     return list(parquet_records(pa.BufferReader(sink.getvalue()), mapping, 1000))
+
+
+def read_csv(data: bytes, mapping: FilesSource = TEXT_ONLY, delimiter: str = ",") -> list[Record | Refused]:
+    """Records of a CSV file in memory."""
+    return list(csv_records(pa.BufferReader(data), delimiter, mapping, 1000))
 
 
 def reasons(records: list[Record | Refused]) -> list[tuple[int | None, str]]:
@@ -161,6 +178,99 @@ def test_a_damaged_archive_lands_what_comes_before_the_damage(compression: str) 
     landed = texts(records)
     assert landed == [str(number) for number in range(len(landed))]
     assert (1000 < len(landed) < 99_000 or compression == "zstd") and reasons(records) == [(None, "corrupt_archive")]
+
+
+@pytest.mark.parametrize("cut", range(1, 60, 7))
+def test_a_truncated_gzip_gives_every_whole_line(cut: int) -> None:
+    """However short the file: what zlib can still tell is read up to the last line end, and the break is told."""
+    data = b"".join(b'{"body": "%d"}\n' % number for number in range(20))
+    packed = gzip.compress(data)[:-cut]
+    whole = zlib.decompressobj(31).decompress(packed).count(b"\n")
+    records = list(jsonl_records(_Gunzipped(fileobj=io.BytesIO(packed)), TEXT_ONLY, 1000))
+    assert texts(records) == [str(number) for number in range(whole)]
+    (told,) = (record for record in records if isinstance(record, Refused))
+    assert told.number is None and told.refusal.reason == "corrupt_archive"
+    assert told.refusal.detail.startswith(f"breaks off in line {whole + 1}: ")
+
+
+def test_csv_has_a_header_and_one_record_a_row() -> None:
+    """Quoted fields hold delimiters, line ends and quotes; an empty field says nothing, an empty text is one."""
+    rows = b'\xef\xbb\xbfbody,id,stars\r\n"a,\r\n ""b"" ",1,3\r\n\r\nplain,,\r\n,3,""'
+    mapping = FilesSource(path="x", text_column="body", id_column="id", metadata_columns=("stars",))
+    assert read_csv(rows, mapping) == [
+        Record(2, 'a,\r\n "b" ', "1", None, None, None, "prose", {"stars": "3"}, {}),
+        Record(5, "plain", None, None, None, None, "prose", {}, {}),
+        Record(6, "", "3", None, None, None, "prose", {}, {}),
+    ]
+    assert texts(read_csv(b"id\tbody\n1\ta, b\n", mapping=TEXT_ONLY, delimiter="\t")) == ["a, b"]
+    assert texts(read_csv(b"body\n\none column\n \n")) == ["one column"]
+    assert read_csv(b"") == read_csv(b"body,id\n") == []
+
+
+@given(st.lists(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")), min_size=2)))
+def test_csv_that_python_writes_is_read_as_it_was(rows: list[list[str]]) -> None:
+    """Whatever the texts hold, those of the named column come back."""
+    written = io.StringIO()
+    csv.writer(written, quoting=csv.QUOTE_ALL).writerows([["body", "other"], *(row[:2] for row in rows)])
+    assert texts(read_csv(written.getvalue().encode())) == [row[0] for row in rows]
+
+
+def test_bad_rows_of_csv_are_refused_with_their_line() -> None:
+    """Another number of fields, text after a quote, bytes that are no UTF-8, a quote that nobody closes."""
+    bad = [b"2", b"3,a,b", b'4,"x"y', b"5,\xff", b"6," + b"x" * 1001]
+    records = read_csv(b"\n".join([b"id,body", b"1,one", *bad, b"7,good", b'8,"open', b"9,z"]))
+    assert texts(records) == ["one", "good"]
+    assert reasons(records) == [
+        (3, "bad_record"),
+        (4, "bad_record"),
+        (5, "bad_record"),
+        (6, "undecodable"),
+        (7, "too_large"),
+        (9, "bad_record"),
+    ]
+    assert records[-1].refusal.detail == "not CSV in lines 9 to 10: a quote is not closed"  # type: ignore[union-attr]
+
+
+def test_a_row_of_csv_goes_with_a_line_of_it_that_is_too_long() -> None:
+    """Without the line that is too long to be held, its text would be another one."""
+    long = b"x" * (2 * 1000 + (1 << 20) + 1)
+    records = read_csv(b'id,body\n1,"first\n' + long + b'\nlast"\n2,after\n' + long + b"\n3,end\n")
+    assert texts(records) == ["after", "end"]
+    assert reasons(records) == [(3, "too_large"), (6, "too_large")]
+
+
+@pytest.mark.parametrize(
+    ("data", "reason", "told"),
+    [
+        (b"id;body\n1;2\n", Reason.MISSING_COLUMN, "no column 'body' in the header; it has 'id;body'"),
+        (b"body,body\n1,2\n", Reason.MISSING_COLUMN, "2 columns are named 'body' in the header"),
+        ("id,body\n1,2\n".encode("utf-16-le"), Reason.BINARY, "save the file as UTF-8"),
+    ],
+)
+def test_a_header_against_the_mapping_is_one_fault_of_the_file(data: bytes, reason: Reason, told: str) -> None:
+    """Nothing is read, and the detail says what the header has."""
+    (fault,) = read_csv(data)
+    assert isinstance(fault, Refused) and fault.number is None
+    assert fault.refusal.reason == reason and told in fault.refusal.detail
+
+
+def test_a_null_character_near_the_start_is_refused_in_every_format() -> None:
+    """As the bytes of a file are judged: within the first 8,192 of the text, and no further."""
+    for text, lands in (("a\0", False), ("x" * 8191 + "\0", False), ("x" * 8192 + "\0", True)):
+        found = {
+            "text": isinstance(decode(text.encode()), Decoded),
+            "utf-16": isinstance(decode(text.encode("utf-16")), Decoded),
+        }
+        sources = {
+            "jsonl": jsonl_records(pa.BufferReader(json.dumps({"body": text}).encode()), TEXT_ONLY, 10_000),
+            "csv": csv_records(pa.BufferReader(b"body\n" + text.encode()), ",", TEXT_ONLY, 10_000),
+        }
+        sink = io.BytesIO()
+        pq.write_table(pa.table({"body": [text]}), sink)
+        sources["parquet"] = parquet_records(pa.BufferReader(sink.getvalue()), TEXT_ONLY, 10_000)
+        for name, (record,) in sources.items():
+            found[name] = isinstance(record, Record) or record.refusal.reason != "binary"
+        assert found == dict.fromkeys(found, lands)
 
 
 def test_row_groups_are_one_run_of_rows() -> None:

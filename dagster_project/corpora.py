@@ -17,6 +17,7 @@ from dagster_project.table_asset import Presentation, Upkeep, step_asset
 from spark_jobs.code.ordered import ordered
 from spark_jobs.dedup.members import members
 from spark_jobs.dedup.revisions import revisions
+from spark_jobs.exceptions import did_you_mean
 from spark_jobs.lake.increments import increments
 from spark_jobs.lake.materialize import Lake
 from spark_jobs.packing.packed import packed_step
@@ -96,7 +97,7 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
             {"latest": latest, "superseded": declared.superseded, "on_delete": declared.on_delete},
             "dedup",
         ),
-        *deduplication_chain(declared.deduplication, own, each, latest),
+        *deduplication_chain(declared.deduplication, own, each, latest, declared.steps.get("pairs", {})),
         (
             ordered,
             {"survivors": own("survivors"), "members": own("members"), "dependencies": each("dependencies")},
@@ -168,4 +169,6 @@ def _tokenizer_config(declared: CorpusDeclaration) -> dict[str, Any]:
 def _refuse_unknown(declared: CorpusDeclaration, known: set[str]) -> None:
     unknown = set(declared.steps) - known
     if unknown:
-        raise DefinitionError(f"corpus {declared.name}: steps names {sorted(unknown)}, its steps are {sorted(known)}")
+        first = min(unknown)
+        near = did_you_mean(first, sorted(known))
+        raise DefinitionError(f"corpus {declared.name}: steps: there is no step {first!r}{near}")

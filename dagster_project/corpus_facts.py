@@ -13,6 +13,7 @@ from typing import Any
 from pyiceberg.catalog import Catalog
 
 from dagster_project.exceptions import CommandError
+from spark_jobs.exceptions import nearest
 from spark_jobs.lake.ledger import Ledger
 
 
@@ -61,7 +62,8 @@ def find_corpus(catalogue: Catalog, name: str) -> CorpusFacts:
     known = namespaces_with(catalogue, "members")
     if name not in known:
         there = f"there are {', '.join(known)}" if known else "there is none yet"
-        raise CommandError(f"corpus {name} is not in the lake, {there}; fill it: headrace run {name}")
+        near = nearest(name, known)
+        raise CommandError(f"corpus {name} is not in the lake{near}, {there}; fill it: headrace run {name}")
     ledger = Ledger(catalogue)
     ledger.refresh()
     return _facts(catalogue, ledger, name)

@@ -13,6 +13,7 @@ from dagster_project.metadata import Samples
 from dagster_project.run_config import bind_config
 from dagster_project.table_asset import Presentation, step_asset
 from spark_jobs.code.dependencies import dependencies
+from spark_jobs.exceptions import did_you_mean
 from spark_jobs.lake.binding import Source
 from spark_jobs.sources.documents import documents
 from spark_jobs.step import Step
@@ -71,8 +72,9 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
     ]
     unknown = set(declared.steps) - {made.name for made, *_ in chain}
     if unknown:
-        known = ", ".join(made.name for made, *_ in chain if made is not documents)
-        raise DefinitionError(f"dataset {name}: steps names {sorted(unknown)}, its steps are {known}")
+        known = [made.name for made, *_ in chain if made is not documents]
+        first = min(unknown)
+        raise DefinitionError(f"dataset {name}: steps: there is no step {first!r}{did_you_mean(first, known)}")
     return [
         step_asset(
             made,

@@ -86,7 +86,11 @@ class Deduplication(BaseModel):
 
 
 def deduplication_chain(
-    declared: Deduplication, own: Callable[[str], str], each: Callable[[str], tuple[str, ...]], latest: Sequence[str]
+    declared: Deduplication,
+    own: Callable[[str], str],
+    each: Callable[[str], tuple[str, ...]],
+    latest: Sequence[str],
+    pairs_config: Mapping[str, Any],
 ) -> list[Link]:
     """Steps from `exact_duplicates` to `survivors`, each with its inputs and config.
 
@@ -95,6 +99,7 @@ def deduplication_chain(
         own: identifier of a table of the corpus.
         each: identifiers of a table of all its datasets.
         latest: datasets of which only the latest document of a path counts.
+        pairs_config: what the user sets of the config of `pairs`, of which another step has to know the large buckets.
     """
     revised: dict[str, Source] = {"members": own("members"), "revisions": own("revisions")}
     chain: list[Link] = [(exact_duplicates, revised, {}, _DOMAIN)]
@@ -103,7 +108,8 @@ def deduplication_chain(
         chain += _near(declared, own, {**gone, "texts": each("texts")})
         leaving: dict[str, Source] = {}
         if "repository" in declared.levels:
-            chain += _repository(declared, own, each("repositories"), latest)
+            large = {name: value for name, value in pairs_config.items() if name == "max_bucket_pairs"}
+            chain += _repository(declared, own, each("repositories"), {"latest": list(latest), **large})
             leaving["leaving"] = own("repository_removal_files")
         chain += _removed(declared, own, leaving)
         gone["removals"] = own("removals")
@@ -132,7 +138,7 @@ def _near(declared: Deduplication, own: Callable[[str], str], read: Mapping[str,
 
 
 def _repository(
-    declared: Deduplication, own: Callable[[str], str], facts: tuple[str, ...], latest: Sequence[str]
+    declared: Deduplication, own: Callable[[str], str], facts: tuple[str, ...], removing: Mapping[str, Any]
 ) -> list[Link]:
     """Steps of the level `repository`, before documents are decided: files of a removed repository leave with it."""
     least = {"threshold": declared.repository_threshold}
@@ -159,8 +165,8 @@ def _repository(
         (repository_components, {**about, **table("repository_pairs", "repository_bags")}, least, _DOMAIN),
         (
             repository_removals,
-            table("repository_pairs", "repository_components", "members", "exact_duplicates"),
-            {**least, "latest": list(latest)},
+            table("repository_pairs", "repository_components", "members", "exact_duplicates", "buckets"),
+            {**least, **removing},
             _DOMAIN,
         ),
     ]

@@ -107,8 +107,8 @@ def _shards(table: IcebergTable, identifier: str, window_tokens: int, shard_rows
     held = 0
     for run in ordinal_runs(identifier, table):
         with table.io.new_input(run.path).open() as stream:
-            batches = pq.ParquetFile(stream).iter_batches(max(1, _BATCH_TOKENS // window_tokens), columns=_COLUMNS)
-            for batch in batches:
+            file = pq.ParquetFile(stream, page_checksum_verification=True)
+            for batch in file.iter_batches(max(1, _BATCH_TOKENS // window_tokens), columns=_COLUMNS):
                 rows = pa.Table.from_batches([batch])
                 while held + rows.num_rows >= shard_rows:
                     part = rows.slice(0, shard_rows - held)
@@ -131,7 +131,8 @@ def _ids(windows: pa.Table, window_tokens: int) -> np.ndarray[Any, np.dtype[np.i
 
 def _parquet(windows: pa.Table, file: Path, window_tokens: int) -> None:
     plain = windows.replace_schema_metadata(None)
-    pq.write_table(plain, file, compression="zstd", row_group_size=max(1, _BATCH_TOKENS // window_tokens))
+    group_rows = max(1, _BATCH_TOKENS // window_tokens)
+    pq.write_table(plain, file, compression="zstd", row_group_size=group_rows, write_page_checksum=True)
 
 
 def _webdataset(windows: pa.Table, file: Path, window_tokens: int) -> None:

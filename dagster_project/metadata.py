@@ -6,21 +6,25 @@ import base64
 import enum
 import inspect
 import warnings
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 import dagster as dg
 import pyarrow as pa
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression, EqualTo
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo
+from pyiceberg.expressions.parser import parse
 from pyiceberg.table import Table as IcebergTable
 
+from spark_jobs.lake.materialization import Materialization
 from spark_jobs.lake.materialize import TableOutcome
-from spark_jobs.lake.tables import Table
+from spark_jobs.lake.tables import Notice, Table
 from spark_jobs.step import Plot, Step
 
 _SAMPLE_ROWS = 5
 _SAMPLE_CHARACTERS = 60
 _PLOT_ROWS = 1_000_000
+_SHOWN_COUNTS = 5
 _KEPT = ("sample", "plot")
 
 
@@ -32,8 +36,8 @@ class Samples(enum.Enum):
     TEXT = "text"
 
 
-def definition_metadata(identifier: str, table: Table, step: Step) -> dict[str, Any]:
-    """What is known before anything runs: columns with descriptions, the table's name, where its code is."""
+def definition_metadata(identifier: str, table: Table, step: Step, samples: Samples) -> dict[str, Any]:
+    """What is known before anything runs: columns with descriptions, which may be shown, where the code is."""
     columns = [
         dg.TableColumn(
             column.name,
@@ -49,6 +53,8 @@ def definition_metadata(identifier: str, table: Table, step: Step) -> dict[str, 
         "dagster/table_name": identifier,
         "dagster/code_references": _code_reference(str(file), line, step.name),
         "scope": step.scope.value,
+        "samples": samples.value,
+        "texts": list(table.sampled),
     }
 
 
@@ -75,7 +81,7 @@ def materialization_metadata(
         "data_version": str(outcome.version),
         "increments_computed": ", ".join(outcome.computed) or "none" if outcome.computed != ("",) else "all",
         "increments_left": len(outcome.unchanged),
-        "seconds": outcome.seconds,
+        "seconds": outcome.seconds if outcome.computed or latest is None else latest.seconds,
         "skipped": not outcome.computed,
     }
     if outcome.note:
@@ -94,6 +100,34 @@ def materialization_metadata(
         if plot is not None:
             values["plot"] = dg.MetadataValue.md(plot_markdown(iceberg, plot))
     return values
+
+
+def notice_counts(declared: Table, iceberg: IcebergTable | None, latest: Materialization | None) -> dict[str, int]:
+    """Rows of the newest increment that a table's notice tells of, by the column that it names, most first."""
+    if declared.notice is None or iceberg is None or latest is None:
+        return {}
+    rows = And(parse(declared.notice.rows), shown_rows(declared, (latest.place,)))
+    values = iceberg.scan(rows, (declared.notice.by,)).to_arrow()[declared.notice.by].to_pylist()
+    return dict(Counter(map(str, sorted(values))).most_common())
+
+
+def notice_metadata(notice: Notice, identifier: str, counts: Mapping[str, int], used_count: int) -> dict[str, Any]:
+    """The counts of a notice, and one line with the command that shows the rows; nothing where there are none.
+
+    Args:
+        notice: the table's.
+        identifier: the table.
+        counts: rows that it tells of, by reason.
+        used_count: rows of the step's main table, which are those that it does not tell of.
+    """
+    if not counts:
+        return {}
+    count = sum(counts.values())
+    first = ", ".join(f"{name} {number:,}" for name, number in list(counts.items())[:_SHOWN_COUNTS])
+    more = " .." if len(counts) > _SHOWN_COUNTS else ""
+    shown = f'headrace table show {identifier} --rows 20 --where "{notice.rows}"'
+    line = f"{count:,} of {count + used_count:,} {notice.called}: {first}{more}; look: {shown}"
+    return {notice.called: dict(counts), "notice": line}
 
 
 def kept_metadata(previous: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, TypeVar
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar, get_args
 
 import dagster as dg
 from pydantic import BaseModel, ValidationError
 
 from dagster_project.exceptions import DefinitionError
+from spark_jobs.exceptions import did_you_mean
 
+_KIND = "kind"  # tells the models of a union apart
+_UNION_BRANCH = re.compile(r"\.\w+\[[\w, |'\[\]]+\]")  # Dagster makes every field a union with a template
 Model = TypeVar("Model", bound=BaseModel)
 _SCALARS: Mapping[type, Any] = {bool: dg.Bool, int: dg.Int, float: dg.Float, str: dg.String}
 
@@ -42,8 +46,65 @@ def bind_config(model: type[Model], asset: str, given: Mapping[str, Any]) -> Mod
     try:
         return model.model_validate(present)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise DefinitionError(
-            f"{asset}: config {place}: {first['msg']} (got {first.get('input')!r}); mend it in YAML or run config"
-        ) from error
+        raise DefinitionError(f"{asset}: config {refusal(error, model)}; mend it in YAML or run config") from error
+
+
+def refusal(error: ValidationError, model: type[BaseModel] | None) -> str:
+    """The first value that a model refuses: field, reason, and the nearest name where one is unknown.
+
+    Args:
+        error: what the model raised; of a name that is wrong and one that is missing, the wrong one is told.
+        model: the model, where it is known.
+    """
+    errors: list[Any] = sorted(error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden")
+    first, kind, given, context = errors[0], errors[0]["type"], errors[0].get("input"), errors[0].get("ctx", {})
+    # Dagster's own errors name their place in the file, `attributes.name at FILE:LINE`, and branches of its unions.
+    said = _UNION_BRANCH.sub("", ".".join(str(part) for part in first["loc"]).partition(" at ")[0])
+    parts = said.removeprefix("attributes.").split(".")
+    within, above = _models_at(model, parts[:-1])
+    place = ".".join((*above, parts[-1]))
+    if kind == "extra_forbidden":
+        fields = [name for one in within for name in one.model_fields]
+        return f"{place}: there is no such field{did_you_mean(parts[-1], fields)}"
+    if kind == "missing":
+        return f"{place} is missing; write it"
+    if kind in ("literal_error", "union_tag_invalid"):
+        expected = re.findall(r"'([^']*)'", context.get("expected") or context["expected_tags"])
+        field, value = (place, given) if kind == "literal_error" else (f"{place}.{_KIND}", context["tag"])
+        return f"{field}: {value!r} is not known{did_you_mean(str(value), expected)}"
+    if kind == "union_tag_not_found":
+        return f"{place}.{_KIND} is missing; write one of {', '.join(_tagged(_models_at(model, parts)[0]))}"
+    if kind == "value_error":
+        return f"{place}: {context['error']}".removeprefix(": ")
+    return f"{place}: {first['msg']} (got {given!r})"
+
+
+def _models_at(model: type[BaseModel] | None, parts: Sequence[str]) -> tuple[list[type[BaseModel]], list[str]]:
+    """The models at a place of a model, and the place without the tags that pydantic puts after unions."""
+    found: list[type[BaseModel]] = [] if model is None else [model]
+    place = []
+    for part in parts:
+        if part in (tagged := _tagged(found)):
+            found = [tagged[part]]
+            continue
+        place.append(part)
+        if not part.isdigit():
+            found = [inner for one in found if part in one.model_fields for inner in _models_of(one, part)]
+    return found, place
+
+
+def _tagged(models: Sequence[type[BaseModel]]) -> dict[str, type[BaseModel]]:
+    """The models of a union by their tags; none where it is no union."""
+    tags = {str(one.model_fields[_KIND].default): one for one in models if _KIND in one.model_fields}
+    return tags if len(models) > 1 else {}
+
+
+def _models_of(model: type[BaseModel], field: str) -> list[type[BaseModel]]:
+    """The models in the type of a field."""
+    waiting, found = [model.model_fields[field].annotation], list[type[BaseModel]]()
+    while waiting:
+        kind = waiting.pop(0)
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            found.append(kind)
+        waiting += get_args(kind)
+    return found

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,13 +33,22 @@ import dagster as dg
 from pydantic import BaseModel, ValidationError
 
 from dagster_project.exceptions import DagsterProjectError, DefinitionError
-from dagster_project.metadata import Samples, definition_metadata, kept_metadata, materialization_metadata, shown_rows
+from dagster_project.metadata import (
+    Samples,
+    definition_metadata,
+    kept_metadata,
+    materialization_metadata,
+    notice_counts,
+    notice_metadata,
+    shown_rows,
+)
 from dagster_project.partitions import place_of, rows_of
 from dagster_project.run_config import bind_config, config_fields
-from spark_jobs.exceptions import AuditError, DeclarationError, SparkJobsError
+from spark_jobs.exceptions import AuditError, DeclarationError, SparkJobsError, StepRunError, nearest
 from spark_jobs.lake.audit import check_names
 from spark_jobs.lake.binding import Binding, Source
 from spark_jobs.lake.catalogue import catalogue_errors, load_table
+from spark_jobs.lake.ledger import Ledger
 from spark_jobs.lake.materialize import Lake, TableOutcome, materialize
 from spark_jobs.lake.tables import Table, check_identifier
 from spark_jobs.step import Plot, Scope, Step, step
@@ -254,7 +264,7 @@ class _Asset:
             identifier.split("."),
             deps=[dg.AssetDep(dg.AssetKey(name.split("."))) for name in self._upstream()],
             description=text,
-            metadata=definition_metadata(identifier, table, self.step),
+            metadata=definition_metadata(identifier, table, self.step, self.shown.samples),
             group_name=self.shown.group or self.namespace,
             code_version=self.step.version,
             owners=list(self.shown.owners),
@@ -277,6 +287,10 @@ class _Asset:
             placed = table.has_increments or self.partitions_def is not None
             for name, text in check_names(table, placed).items():
                 yield dg.AssetCheckSpec(name, asset=identifier.split("."), description=text, blocking=True)
+            if table.notice is not None:
+                yield dg.AssetCheckSpec(
+                    table.notice.name, asset=identifier.split("."), description=table.notice.description
+                )
 
     def _run(self, context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
         """Materialize, and tell Dagster; a failed audit shows its checks and no materialization."""
@@ -289,13 +303,14 @@ class _Asset:
                     passed=check.passed,
                     asset_key=dg.AssetKey(error.table.split(".")),
                     check_name=check.name,
-                    metadata={"bad_rows": check.bad_row_count},
+                    metadata={"bad_rows": check.bad_row_count, "bad_keys": "\n".join(check.bad_keys)},
                 )
             raise dg.Failure(str(error), allow_retries=False) from error
         except (DagsterProjectError, SparkJobsError) as error:
-            raise dg.Failure(str(error), allow_retries=False) from error
+            older = older_input(lake.ledger, self._upstream(), error) if isinstance(error, StepRunError) else ""
+            raise dg.Failure(f"{self.tables[0]}: {older}" if older else str(error), allow_retries=False) from error
         for table, outcome in zip(self.step.tables, outcomes, strict=True):
-            yield self._result(context, lake, table, outcome)
+            yield self._result(context, lake, table, outcome, outcomes[0])
 
     def _materialize(self, lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
         """Bring the tables up to date, with the upkeep around it."""
@@ -337,12 +352,12 @@ class _Asset:
         )
 
     def _result(
-        self, context: dg.AssetExecutionContext, lake: Lake, table: Table, outcome: TableOutcome
+        self, context: dg.AssetExecutionContext, lake: Lake, table: Table, outcome: TableOutcome, main: TableOutcome
     ) -> dg.MaterializeResult[Any]:
         key = dg.AssetKey(outcome.identifier.split("."))
         drawn = self.step.plot
         plot = drawn if drawn is not None and (drawn.table or self.step.table.name) == table.name else None
-        iceberg = load_table(lake.catalogue, outcome.identifier) if outcome.computed else None
+        iceberg = load_table(lake.catalogue, outcome.identifier) if outcome.computed or table.notice else None
         partition = context.partition_key if self.partitions_def is not None else None
         shown = shown_rows(table, outcome.computed)
         if self.partitions_def is not None and partition is not None:
@@ -364,8 +379,37 @@ class _Asset:
             )
             for name in check_names(table, placed)
         ]
+        if table.notice is not None:
+            counts = notice_counts(table, iceberg, outcome.latest)
+            values |= notice_metadata(table.notice, outcome.identifier, counts, main.version.count)
+            severity = dg.AssetCheckSeverity.WARN
+            warning = dg.AssetCheckResult(
+                passed=not counts, asset_key=key, check_name=table.notice.name, severity=severity, metadata=dict(counts)
+            )
+            checks.append(warning)
         version = dg.DataVersion(str(outcome.version))
         return dg.MaterializeResult(asset_key=key, metadata=values, data_version=version, check_results=checks)
+
+
+def older_input(ledger: Ledger, inputs: Iterable[str], error: Exception) -> str:
+    """Which input lacks a column that its declaration has, and what to run; nothing where the error names none such.
+
+    A step that asks for the column fails inside Spark, which says neither whose it is nor what to do.
+    """
+    for name in inputs:
+        bound, table = _BINDINGS.get(name), ledger.table(name)
+        if bound is None or table is None:
+            continue
+        declared = bound.step.tables[bound.tables.index(name)]
+        there = table.schema().column_names
+        lacking = [column.name for column in declared.all_columns if column.name not in there]
+        lacking = [name for name in lacking if re.search(rf"\b{name}\b", str(error))]
+        if lacking:
+            mend = f"headrace run {bound.namespace}"
+            if bound.step.discover is None:  # only tables of a source grow
+                mend = f"headrace table drop {name}, then {mend}"
+            return f"{name}, of an earlier version of headrace, has no column {lacking[0]}; run first: {mend}"
+    return ""
 
 
 def require_inputs(definitions: dg.Definitions) -> None:
@@ -376,16 +420,18 @@ def require_inputs(definitions: dg.Definitions) -> None:
     """
     specs = list(definitions.resolve_all_asset_specs())
     defined = {spec.key for spec in specs if _STUB not in spec.metadata}
+    tables = {".".join(key.path) for key in defined}
     wanted = sorted(
-        f"{spec.key.to_user_string()} reads {dep.asset_key.to_user_string()}"
+        f"{'.'.join(spec.key.path)} reads {name}"
         for spec in specs
         for dep in spec.deps
-        if dep.asset_key not in defined
+        if (name := ".".join(dep.asset_key.path)) not in tables
     )
     if wanted:
         more = f" and {len(wanted) - _SHOWN_INPUTS} more" if len(wanted) > _SHOWN_INPUTS else ""
+        near = nearest(wanted[0].rpartition(" ")[2], tables)
         raise DefinitionError(
-            f"{'; '.join(wanted[:_SHOWN_INPUTS])}{more}: no asset defines it; declare it, or correct inputs={{...}}"
+            f"{'; '.join(wanted[:_SHOWN_INPUTS])}{more}: no asset defines it{near}; declare it, or correct the name"
         )
 
 

@@ -1,4 +1,6 @@
-"""The guard of code versions: code that decides rows does not change under a version that stays (DESIGN.md, Versions).
+"""The guard of code versions: code that decides rows does not change under a version that stays.
+
+See docs/architecture.md, Versions.
 
 `code_versions.json` holds, for every step, its version and a digest of the code behind it: its own module and its
 kernels, as syntax trees without docstrings and comments. After a change of the code, one of two things is true:

@@ -111,6 +111,7 @@ def test_own_data_and_an_own_table_work_as_written(checkout: Checkout) -> None:
     assert 0 < steps["notes.long_texts"]["rows"] < 60
     assert steps["mine.packed_notes_2048"]["rows"] > 0
     assert "notes" in checkout.run(listing)
+    assert "bad_record" in checkout.run(blocks("console")[1].strip())
     assert_explains(checkout)
 
     (source / "b.jsonl").write_text(

@@ -38,10 +38,12 @@ class _LazyGroup(click.Group):
         """Names in the order people need them."""
         return list(_COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import one command."""
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
+        """Import one command; of one that is not there the nearest is named."""
         if cmd_name not in _COMMANDS:
-            return None
+            from spark_jobs.exceptions import nearest
+
+            raise click.UsageError(f"No such command {cmd_name!r}{nearest(cmd_name, _COMMANDS)}", ctx)
         module, attribute, _ = _COMMANDS[cmd_name]
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command

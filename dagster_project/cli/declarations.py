@@ -12,7 +12,7 @@ from dagster_project.cli.diagnosis import read_yaml, shown
 from dagster_project.cli.output import print_table
 from dagster_project.cli.project import DEFS
 from dagster_project.exceptions import CommandError
-from spark_jobs.exceptions import did_you_mean
+from spark_jobs.exceptions import did_you_mean, nearest
 from spark_jobs.lake.catalogue import open_catalogue
 from spark_jobs.lake.ledger import Ledger
 from spark_jobs.lake.settings import load_settings
@@ -39,7 +39,7 @@ def corpus() -> None:
 @dataset.command("add")
 @click.argument("name")
 @click.option("--from", "path", required=True, help="file or directory; s3://bucket/folder too")
-@click.option("--text-column", help="column of the text, for Parquet and JSONL")
+@click.option("--text-column", help="column of the text, for Parquet, JSONL and CSV")
 @click.option("--id-column", help="column of the record's id; without it the hash of the text")
 @click.option("--repository-column", help="column of the repository that a record belongs to")
 @click.option("--language-column", help="column of the language")
@@ -151,8 +151,9 @@ def refreeze(name: str, yes: bool) -> None:
     from spark_jobs.lake.refreeze import refreeze as forget
     from spark_jobs.lake.session import start_session
 
-    if name not in [declared["name"] for _, declared in declarations(_CORPUS)]:
-        raise CommandError(f"corpus {name} is not declared; `headrace corpus list` shows those that are")
+    if name not in (known := [declared["name"] for _, declared in declarations(_CORPUS)]):
+        near = nearest(name, known)
+        raise CommandError(f"corpus {name} is not declared{near}; `headrace corpus list` shows those that are")
     settings = load_settings()
     catalogue = open_catalogue(settings)
     lake = Lake(catalogue, Ledger(catalogue), lambda: start_session(settings))
@@ -271,11 +272,11 @@ def _require_columns(source: Source, listing: pa.Table | None) -> None:
     import pyarrow.compute as pc
 
     from spark_jobs.sources.reading import record_columns
-    from spark_jobs.sources.source_config import FilesSource
+    from spark_jobs.sources.source_config import RECORD_READERS, FilesSource
 
     if listing is None or not isinstance(source, FilesSource):
         return
-    records = listing.filter(pc.field("reader").isin(["parquet", "jsonl"])).slice(0, 1).to_pylist()
+    records = listing.filter(pc.field("reader").isin(RECORD_READERS)).slice(0, 1).to_pylist()
     if not records:
         return
     first = records[0]

@@ -9,28 +9,68 @@ from __future__ import annotations
 import importlib
 import re
 import traceback
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagster_project.exceptions import CommandError, DagsterProjectError
-from spark_jobs.exceptions import SparkJobsError
+from spark_jobs.exceptions import SparkJobsError, did_you_mean, nearest
 
 if TYPE_CHECKING:
-    from pydantic import ValidationError
+    from pydantic import BaseModel
 
 COMPONENTS = tuple(f"dagster_project.components.{name}" for name in ("Dataset", "Corpus", "Blend"))
+_FIELDS = ("type", "attributes", "template_vars_module", "requirements", "post_processing")  # of a file, by Dagster
 _COMPONENT = re.compile(r"(?:component|definitions for) (?P<folder>[^\s\[]+)\[\d+\]")
-_UNION_BRANCH = re.compile(r"\.\w+\[[\w, |\[\]]+\]")  # Dagster makes every field a union with a template
 
 
 def explain(error: Exception, defs: Path) -> str:
     """One line for an error of loading `defs`: where, what, and how to mend."""
     chain = _chain(error)
-    faults = [fault for file in sorted(defs.glob("**/defs.yaml")) if (fault := fault_of(file))]
+    files = sorted(defs.glob("**/defs.yaml"))
+    faults = [fault for file in files if (fault := fault_of(file))]
     if faults:
         return faults[0]
-    place = _component_file(chain, defs) or _python_line(chain, defs)
-    return f"{place}: {_cause(chain)}" if place else _cause(chain)
+    if unknown := _unknown_dataset(_cause(chain, None), files):
+        return unknown
+    file = _component_file(chain, defs)
+    component = None if file is None else _component(read_yaml(file)["type"])
+    model = component if hasattr(component, "model_fields") else None  # other components are plain classes
+    place = shown(file) if file is not None else _python_line(chain, defs)
+    return f"{place}: {_cause(chain, model)}" if place else _cause(chain, None)
+
+
+def repeated_name(defs: Path) -> str | None:
+    """Which name two datasets or corpora share, and where: Dagster tells neither, where it sees that at all."""
+    first: dict[str, Path] = {}
+    for file, name in _named(sorted(defs.glob("**/defs.yaml")), COMPONENTS[:2]):
+        if (before := first.setdefault(name, file)) != file:
+            return f"{shown(file)}: name: {name} is the name of {shown(before)} already; choose another"
+    return None
+
+
+def _named(files: Iterable[Path], kinds: Sequence[str]) -> Iterator[tuple[Path, str]]:
+    """The name that each file declares, of those that can be read."""
+    for file in files:
+        try:
+            content = read_yaml(file)
+        except CommandError:
+            continue
+        attributes = content.get("attributes") if isinstance(content, dict) and content.get("type") in kinds else None
+        if isinstance(attributes, dict) and isinstance(attributes.get("name"), str):
+            yield file, attributes["name"]
+
+
+def _unknown_dataset(cause: str, files: Sequence[Path]) -> str | None:
+    """The corpus that names a dataset which the error says is not there."""
+    known = [name for _, name in _named(files, COMPONENTS[:1])]
+    for file, _ in _named(files, COMPONENTS[1:2]):
+        named = read_yaml(file)["attributes"].get("datasets")
+        for name in named if isinstance(named, list) else []:
+            if name not in known and f" reads {name}." in cause:
+                near = did_you_mean(str(name), known)
+                return f"{shown(file)}: datasets: there is no dataset {name!r}{near}; correct it, or declare it"
+    return None
 
 
 def fault_of(file: Path) -> str | None:
@@ -42,8 +82,16 @@ def fault_of(file: Path) -> str | None:
         return str(error)
     if not isinstance(content, dict) or not isinstance(content.get("type"), str):
         return f"{shown(file)}: type is missing; write type: {kinds}"
-    if not _is_there(content["type"]):
-        return f"{shown(file)}: type {content['type']}: there is no such component; write {kinds}"
+    try:
+        component = _component(content["type"])
+    except CommandError as error:
+        return f"{shown(file)}: {error}"
+    if component is None:
+        near = nearest(content["type"], COMPONENTS)
+        return f"{shown(file)}: type {content['type']}: there is no such component{near}; write {kinds}"
+    unknown = [str(field) for field in content if field not in _FIELDS]
+    if unknown:
+        return f"{shown(file)}: {unknown[0]}: there is no such field{did_you_mean(unknown[0], _FIELDS)}"
     return None
 
 
@@ -72,15 +120,6 @@ def shown(file: Path) -> str:
     return str(file.relative_to(here)) if file.is_relative_to(here) else str(file)
 
 
-def refusal(error: ValidationError) -> str:
-    """The first value that a model refuses: field, reason, value."""
-    first: Any = error.errors(include_url=False)[0]
-    # Dagster's own errors name their place in the file: `attributes.name at FILE:LINE`.
-    field = _UNION_BRANCH.sub("", ".".join(str(part) for part in first["loc"]).partition(" at ")[0])
-    got = "" if first["type"] == "missing" else f" (got {first['input']!r})"
-    return f"{field.removeprefix('attributes.')}: {first['msg']}{got}"
-
-
 def _chain(error: BaseException) -> list[BaseException]:
     """An error and all that it was raised from, outermost first."""
     chain = [error]
@@ -89,16 +128,18 @@ def _chain(error: BaseException) -> list[BaseException]:
     return chain
 
 
-def _cause(chain: list[BaseException]) -> str:
-    """What was said on purpose; else the refused value; else the innermost error."""
+def _cause(chain: list[BaseException], model: type[BaseModel] | None) -> str:
+    """What was said on purpose; else the value that the component's model refused; else the innermost error."""
     from pydantic import ValidationError
+
+    from dagster_project.run_config import refusal
 
     for error in chain:
         if isinstance(error, DagsterProjectError | SparkJobsError):
             return _one_line(error)
     for error in chain:
         if isinstance(error, ValidationError):
-            return refusal(error)
+            return refusal(error, model)
     last = chain[-1]
     named = f"{type(last).__name__}: " if not type(last).__module__.startswith("dagster") else ""
     return f"{named}{_one_line(last)}"
@@ -108,12 +149,12 @@ def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:600]
 
 
-def _component_file(chain: list[BaseException], defs: Path) -> str | None:
+def _component_file(chain: list[BaseException], defs: Path) -> Path | None:
     """The file of the component that Dagster was at."""
     for error in chain:
         found = _COMPONENT.search(str(error))
         if found and (file := defs / found["folder"] / "defs.yaml").is_file():
-            return shown(file)
+            return file
     return None
 
 
@@ -128,10 +169,16 @@ def _python_line(chain: list[BaseException], defs: Path) -> str | None:
     return None
 
 
-def _is_there(symbol: str) -> bool:
-    """Whether a dotted name can be imported."""
+def _component(symbol: str) -> Any:
+    """What a dotted name stands for; None where it cannot be imported.
+
+    Raises:
+        CommandError: the module raises something of its own.
+    """
     module, _, name = symbol.rpartition(".")
     try:
-        return hasattr(importlib.import_module(module), name)
+        return getattr(importlib.import_module(module), name, None)
     except (ImportError, ValueError):
-        return False
+        return None
+    except Exception as error:
+        raise CommandError(f"type {symbol}: {type(error).__name__}: {_one_line(error)}") from error

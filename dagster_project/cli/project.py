@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dagster_project.exceptions import CommandError, DagsterProjectError, DefinitionError
+from dagster_project.exceptions import CommandError, DefinitionError
+from spark_jobs.exceptions import did_you_mean
 from spark_jobs.lake.settings import load_settings
 
 if TYPE_CHECKING:
@@ -28,11 +31,17 @@ concurrency:
 
 
 def dagster_home() -> Path:
-    """Folder of the Dagster instance, `DAGSTER_HOME` or beside the lake; made where it is missing."""
+    """Folder of the Dagster instance, `DAGSTER_HOME` or beside the lake; made where it is missing.
+
+    Raises:
+        CommandError: it may not be written.
+    """
     given = os.environ.get("DAGSTER_HOME")
     home = Path(given) if given else load_settings().home / "dagster"
     home = home.absolute()
     home.mkdir(parents=True, exist_ok=True)
+    if not os.access(home, os.W_OK):
+        raise CommandError(f"{home}: may not be written by this user; set DAGSTER_HOME to a folder of your own")
     settings = home / "dagster.yaml"
     if not settings.exists():
         settings.write_text(_INSTANCE)
@@ -46,15 +55,14 @@ def load_definitions() -> dg.Definitions:
     Raises:
         DefinitionError: YAML or code below `defs` cannot be loaded; one line that says where.
     """
+    from dagster_project.cli.diagnosis import explain, repeated_name
     from dagster_project.definitions import definitions
 
+    if repeated := repeated_name(DEFS):
+        raise DefinitionError(repeated)
     try:
         loaded: dg.Definitions = definitions.load_fn()  # type: ignore[attr-defined]
-    except DagsterProjectError:
-        raise
     except Exception as error:  # whatever a user's YAML or module raises; `--debug` shows the trace
-        from dagster_project.cli.diagnosis import explain
-
         raise DefinitionError(explain(error, DEFS)) from error
     return loaded
 
@@ -62,8 +70,10 @@ def load_definitions() -> dg.Definitions:
 def select(definitions: dg.Definitions, words: Iterable[str]) -> list[dg.AssetKey]:
     """Asset keys of a selection: nothing (all), names of datasets or corpora, tables, or Dagster's own syntax.
 
+    A step that writes several tables writes all of them, so that one of them selects the others.
+
     Raises:
-        CommandError: a word selects nothing; the message lists what there is.
+        CommandError: a word selects nothing; the message names the nearest of what there is.
     """
     import dagster as dg
 
@@ -78,20 +88,26 @@ def select(definitions: dg.Definitions, words: Iterable[str]) -> list[dg.AssetKe
             chosen |= {key for key in keys if key.path[0] == word}
         else:
             chosen |= _by_syntax(definitions, word, keys)
-    wanted = chosen if chosen else keys
+    wanted = {key for one in chosen for key in graph.get(one).execution_set_asset_keys} if chosen else keys
     return [key for level in graph.toposorted_asset_keys_by_level for key in sorted(level) if key in wanted]
 
 
 def _by_syntax(definitions: dg.Definitions, word: str, keys: set[dg.AssetKey]) -> set[dg.AssetKey]:
     import dagster as dg
 
-    there = sorted({key.path[0] for key in keys})
     try:
-        found = dg.AssetSelection.from_string(word).resolve(definitions.resolve_asset_graph())
-    except (dg.DagsterError, ValueError) as error:
-        raise CommandError(
-            f"selection {word!r} is not understood; name one of {', '.join(there)}, or a table"
-        ) from error
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", dg.BetaWarning)  # of `group:`, which the version that is pinned has
+            found = set(dg.AssetSelection.from_string(word).resolve(definitions.resolve_asset_graph())) & keys
+    except (dg.DagsterError, ValueError):
+        found = set()
     if not found:
-        raise CommandError(f"selection {word!r} names nothing; there are {', '.join(there)}")
-    return set(found) & keys
+        space, _, table = re.sub(r"^\w+:", "", word).replace("/", ".").partition(".")
+        tables = sorted(".".join(key.path) for key in keys if table and key.path[0] == space)
+        nearest = (
+            did_you_mean(f"{space}.{table}", tables)
+            if tables
+            else did_you_mean(space, sorted({key.path[0] for key in keys}))
+        )
+        raise CommandError(f"selection {word!r} names no dataset, corpus or table{nearest}")
+    return found

@@ -19,7 +19,7 @@ import click
 from dagster_project.cli.output import kept_terminal, print_styled
 from dagster_project.cli.project import dagster_home, load_definitions, select
 from dagster_project.exceptions import CommandError, RunFailedError
-from spark_jobs.lake.catalogue import open_catalogue
+from spark_jobs.lake.catalogue import open_catalogue, require_writable
 from spark_jobs.lake.settings import load_settings
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class StepLine:
         seconds: wall-clock time of the step.
         status: computed, unchanged, frozen (unchanged under other settings), failed.
         detail: increments computed, what is frozen, or why it failed.
+        notice: what of the rows people are to be told, such as how many files were rejected, and how to see them.
     """
 
     table: str
@@ -46,6 +47,7 @@ class StepLine:
     seconds: float
     status: str
     detail: str
+    notice: str = ""
 
 
 @click.command()
@@ -61,6 +63,9 @@ def run(selection: tuple[str, ...], partition: str | None, as_json: bool) -> Non
     lines = execute(selection, partition, show, (lambda text: None) if as_json else click.echo)
     if as_json:
         click.echo(json.dumps([asdict(line) for line in lines], indent=2))
+    else:
+        for line in (line for line in lines if line.notice and line.status == "computed"):
+            click.echo(f"{line.table}: {line.notice}")
     failed = [line for line in lines if line.status == "failed"]
     if failed:
         raise RunFailedError(f"{len(failed)} of {len(lines)} steps failed; first {failed[0].table}: {failed[0].detail}")
@@ -93,11 +98,13 @@ def execute(
         tell: is given, before anything is computed, what of the tables that are there the run is going to change.
 
     Raises:
-        CatalogueError: the lake cannot be opened.
+        CatalogueError: the lake cannot be opened, or not be written.
         CommandError: the selection or the partition is not there.
         DefinitionError: the project cannot be loaded.
     """
-    catalogue = open_catalogue(load_settings())
+    settings = load_settings()
+    catalogue = open_catalogue(settings)
+    require_writable(settings)
     dagster_home()
     import dagster as dg
 
@@ -220,13 +227,14 @@ def _lines(events: Iterator[dg.DagsterEvent]) -> Iterator[StepLine]:
         if event.event_type_value == "ASSET_MATERIALIZATION":
             values: dict[str, Any] = {name: value.value for name, value in event.materialization.metadata.items()}
             detail = values.get("detail") or f"increments {values.get('increments_computed')}"
-            note = values.get("note", "")
+            note, skipped = values.get("note", ""), values.get("skipped")
             yield StepLine(
                 table=".".join(event.asset_key.path) if event.asset_key else "",
                 rows=values.get("dagster/row_count", 0),
-                seconds=values.get("seconds", 0.0),
-                status="computed" if not values.get("skipped") else "frozen" if note else "unchanged",
-                detail=note if values.get("skipped") else detail,
+                seconds=0.0 if skipped else values.get("seconds", 0.0),
+                status="computed" if not skipped else "frozen" if note else "unchanged",
+                detail=note if skipped else detail,
+                notice=values.get("notice", ""),
             )
         elif event.is_step_failure:
             yield StepLine((event.step_key or "").replace("__", ".", 1), 0, 0.0, "failed", failure_text(event))

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dagster_project.cli.output import print_table
+from dagster_project.cli.project import load_definitions
 from dagster_project.exceptions import CommandError
+from spark_jobs.exceptions import did_you_mean, nearest
 from spark_jobs.lake.catalogue import load_table, open_catalogue
 from spark_jobs.lake.ledger import Ledger
 from spark_jobs.lake.settings import load_settings
+
+if TYPE_CHECKING:
+    from pyiceberg.expressions import BooleanExpression
+    from pyiceberg.table import Table
+
+_SYSTEM = "system"
+_SHOWN_ROWS = 20
 
 
 @click.group()
@@ -32,20 +42,18 @@ def list_tables(namespace: str | None, as_json: bool) -> None:
     spaces = sorted(catalogue.list_namespaces())
     if namespace is not None and (namespace,) not in spaces:
         there = ", ".join(space[0] for space in spaces) or "none yet"
-        raise CommandError(f"namespace {namespace} is not in the lake; there are {there}")
+        near = nearest(namespace, (space[0] for space in spaces))
+        raise CommandError(f"namespace {namespace} is not in the lake{near}; there are {there}")
     for space in spaces:
         if namespace is not None and space[0] != namespace:
             continue
         for identifier in sorted(".".join(name) for name in catalogue.list_tables(space)):
-            places = ledger.places(identifier) if space[0] != "system" else {}
-            rows.append(
-                {
-                    "table": identifier,
-                    "increments": len(places),
-                    "rows": sum(row.row_count for row in places.values()),
-                    "bytes": sum(row.byte_count for row in places.values()),
-                }
-            )
+            places = ledger.places(identifier) if space[0] != _SYSTEM else {}
+            row_count = sum(row.row_count for row in places.values())
+            byte_count = sum(row.byte_count for row in places.values())
+            if space[0] == _SYSTEM:
+                row_count, byte_count = _size(catalogue.load_table(identifier))
+            rows.append({"table": identifier, "increments": len(places), "rows": row_count, "bytes": byte_count})
     if as_json:
         click.echo(json.dumps(rows, indent=2))
     elif rows:
@@ -56,11 +64,19 @@ def list_tables(namespace: str | None, as_json: bool) -> None:
 
 @table.command("show")
 @click.argument("identifier")
+@click.option("--rows", "row_count", type=click.IntRange(min=1), help="show so many rows instead")
+@click.option("--where", help="show rows (20) that meet a condition, e.g. \"status = 'rejected' and byte_count > 100\"")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
-def show_table(identifier: str, as_json: bool) -> None:
-    """Show one table: columns, properties, and how each increment was computed."""
+def show_table(identifier: str, row_count: int | None, where: str | None, as_json: bool) -> None:
+    """Show one table: columns, properties, and how each increment was computed; or some of its rows.
+
+    Columns that hold texts of documents are shown where the dataset says `samples: text`.
+    """
     catalogue = open_catalogue(load_settings())
     iceberg = _require(catalogue, identifier)
+    if row_count is not None or where is not None:
+        _show_rows(identifier, iceberg, row_count or _SHOWN_ROWS, where, as_json)
+        return
     ledger = Ledger(catalogue)
     ledger.refresh()
     columns = [
@@ -77,7 +93,7 @@ def show_table(identifier: str, as_json: bool) -> None:
             "step_key": row.step_key[:12],
             "snapshot": str(row.snapshot_id),
         }
-        for row in ledger.places(identifier).values()
+        for row in (ledger.places(identifier) if not identifier.startswith(f"{_SYSTEM}.") else {}).values()
     ]
     properties = {
         key: value
@@ -154,5 +170,81 @@ def _require(catalogue: Any, identifier: str) -> Any:
     """
     found = load_table(catalogue, identifier) if identifier.count(".") == 1 else None
     if found is None:
-        raise CommandError(f"table {identifier} is not in the lake; `headrace table list` shows those that are")
+        spaces = catalogue.list_namespaces()
+        near = nearest(identifier, (".".join(name) for space in spaces for name in catalogue.list_tables(space)))
+        raise CommandError(f"table {identifier} is not in the lake{near}; `headrace table list` shows those that are")
     return found
+
+
+def _size(iceberg: Table) -> tuple[int, int]:
+    """Rows and bytes of a table that no step computes."""
+    snapshot = iceberg.current_snapshot()
+    facts = snapshot.summary.additional_properties if snapshot is not None and snapshot.summary is not None else {}
+    return int(facts.get("total-records", 0)), int(facts.get("total-files-size", 0))
+
+
+def _show_rows(identifier: str, iceberg: Table, row_count: int, where: str | None, as_json: bool) -> None:
+    """Print some rows, without the columns that hold texts unless the policy for samples shows them."""
+    hidden = _hidden_columns(identifier)
+    names = [field.name for field in iceberg.schema().fields if field.name not in hidden]
+    rows = iceberg.scan(_condition(iceberg, where, hidden), tuple(names), limit=row_count).to_arrow().to_pylist()
+    if as_json:
+        click.echo(json.dumps(rows, indent=2, default=str))
+        return
+    width = max(map(len, names))
+    for row in rows:
+        lines = (f"{name:<{width}}  {' '.join(str(row[name]).split())}" for name in names if row[name] is not None)
+        click.echo("\n".join(lines) + "\n")
+    if not rows:
+        click.echo(f"{identifier} has no {'such ' if where else ''}row")
+    if hidden:
+        click.echo(f"{', '.join(hidden)}: texts, shown where the declaration of {identifier} says `samples: text`")
+
+
+def _hidden_columns(identifier: str) -> list[str]:
+    """Columns that hold texts of documents where they may not be shown, by the declaration of the table.
+
+    Raises:
+        CommandError: no row may be shown, or nobody declares the table.
+    """
+    import dagster as dg
+
+    if identifier.startswith(f"{_SYSTEM}."):
+        return []
+    graph, key = load_definitions().resolve_asset_graph(), dg.AssetKey(identifier.split("."))
+    if not graph.has(key):
+        raise CommandError(f"{identifier}: nothing declares it any more, so which columns hold texts is not known")
+    metadata = graph.get(key).metadata
+    if metadata["samples"] == "none":
+        raise CommandError(f"{identifier}: its declaration says `samples: none`, so no row is shown; change it to ids")
+    return list(metadata["texts"]) if metadata["samples"] == "ids" else []
+
+
+def _condition(iceberg: Table, where: str | None, hidden: list[str]) -> BooleanExpression:
+    """The filter that a user wrote.
+
+    Raises:
+        CommandError: it cannot be read, or asks for a column that is not there or may not be shown.
+    """
+    from pyiceberg.expressions import AlwaysTrue
+    from pyiceberg.expressions.parser import parse
+    from pyiceberg.expressions.visitors import bind, extract_field_ids
+    from pyparsing import ParseBaseException
+
+    if where is None:
+        return AlwaysTrue()
+    schema = iceberg.schema()
+    try:
+        condition = parse(where)
+        asked = {schema.find_column_name(number) or "" for number in extract_field_ids(bind(schema, condition, True))}
+    except ParseBaseException as error:
+        example = "status = 'rejected' and byte_count > 100"
+        raise CommandError(f'--where {where}: not a condition; write e.g. --where "{example}"') from error
+    except (ValueError, TypeError) as error:
+        unknown = re.search(r"with name (\w+)", str(error))
+        names = [field.name for field in schema.fields]
+        what = f"no column {unknown[1]}{did_you_mean(unknown[1], names)}" if unknown else error
+        raise CommandError(f"--where {where}: {what}") from error
+    if refused := sorted(asked & set(hidden)):
+        raise CommandError(f"--where {where}: {refused[0]} holds texts, which the declaration of the table hides")
+    return condition

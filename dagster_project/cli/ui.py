@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import FrameType
 
 import click
 
@@ -27,9 +31,44 @@ def ui(host: str, port: int) -> None:
     command = [sys.executable, "-m", "dagster", "dev", "-w", str(workspace), "-h", host, "-p", str(port)]
     # Dagster warns of `dagster dev` itself, in favour of a command that reads no workspace.yaml.
     environment = {**os.environ, "DAGSTER_HOME": str(home), "PYTHONWARNINGS": "ignore"}
-    status = subprocess.run(command, check=False, env=environment).returncode
+    status = run_until_stopped(command, environment)
     if status not in (0, 130, -2):
         raise CommandError(f"dagster dev ended with status {status}; its own lines above say why")
+
+
+def run_until_stopped(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Run a program to its end, or until this process is told to end; gives its exit status, 0 where it was stopped.
+
+    The program is interrupted as by Ctrl-C then, and killed at the second signal, so that it ends what it has started;
+    all of its processes that are left after it are killed. They have a process group of their own: a signal to this
+    process alone is enough. Handlers are there before the program starts: it would inherit that a signal is ignored,
+    as in the background of a script. That a hang-up is ignored (`nohup`) stays so.
+    """
+    running: list[subprocess.Popen[bytes]] = []
+    stopped: list[int] = []
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        stopped.append(number)
+        for program in running:
+            program.send_signal(signal.SIGINT if len(stopped) == 1 else signal.SIGKILL)
+
+    heard = [signal.SIGINT, signal.SIGTERM]
+    heard += [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN else []
+    before = {sign: signal.signal(sign, stop) for sign in heard}
+    try:
+        with subprocess.Popen(command, env=environment, start_new_session=True) as program:
+            running.append(program)
+            if stopped:
+                program.send_signal(signal.SIGINT)
+            try:
+                status = program.wait()
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(program.pid, signal.SIGKILL)
+    finally:
+        for sign, handler in before.items():
+            signal.signal(sign, handler)
+    return 0 if stopped else status
 
 
 def require_free(host: str, port: int) -> None:

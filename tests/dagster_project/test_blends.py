@@ -148,7 +148,10 @@ def test_yaml_becomes_an_asset_downstream_of_its_tables(
             declared(sources=[{"table": "a.b", "weight": "many"}]),
             "config sources.0.weight: String should",
         ),
-        (declared(sources=[{"table": "a.b", "epochs": 2}]), "config sources.0.epochs: Extra inputs"),
+        (
+            declared(sources=[{"table": "a.b", "epochs": 2}]),
+            "config sources.0.epochs: there is no such field; did you mean 'max_epochs'",
+        ),
         (
             declared(schedule=[{"from_offset": -1}]),
             "config schedule.0.from_offset: Input should",

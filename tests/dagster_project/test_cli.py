@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -15,6 +17,7 @@ import pytest
 
 from dagster_project.cli import run_command
 from dagster_project.cli.output import kept_terminal, print_styled
+from dagster_project.cli.ui import run_until_stopped
 from spark_jobs.lake.settings import settings_at
 from tests.dagster_project.conftest import WriteDefs
 
@@ -110,6 +113,8 @@ def test_an_unknown_command_or_option_is_told_by_click(capfd: Said) -> None:
     for arguments in (["nothing"], ["run", "--nothing"], ["dataset", "add"], ["blend", "create"]):
         assert run_command(arguments) == 2
         assert "Error: " in capfd.readouterr().err
+    assert run_command(["tabel", "list"]) == 2
+    assert "No such command 'tabel'; did you mean 'table'?" in capfd.readouterr().err
 
 
 def test_adding_a_dataset_writes_what_loads(defs: Path, lake_env: Path, notes: Path, capfd: Said) -> None:
@@ -254,10 +259,15 @@ def test_an_empty_project_says_how_to_begin(defs: Path, lake_env: Path, capfd: S
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["run", "nothing"], "selection 'nothing' is not understood; name one of older"),
-        (["run", "older.nothing"], "selection 'older.nothing'"),
-        (["run", "group:nothing"], "selection 'group:nothing' names nothing; there are older"),
-        (["run", "group:"], "selection 'group:' is not understood; name one of older"),
+        (["run", "nothing"], "selection 'nothing' names no dataset, corpus or table (there are older)"),
+        (["run", "oldr"], "selection 'oldr' names no dataset, corpus or table; did you mean 'older'?"),
+        (
+            ["run", "older.txts"],
+            "selection 'older.txts' names no dataset, corpus or table; did you mean 'older.texts'?",
+        ),
+        (["run", "oldr/texts"], "selection 'oldr/texts' names no dataset, corpus or table; did you mean 'older'?"),
+        (["run", "group:oldr"], "selection 'group:oldr' names no dataset, corpus or table; did you mean 'older'?"),
+        (["run", "group:"], "selection 'group:' names no dataset, corpus or table (there are older)"),
         (
             ["run", "older", "--partition", "2024-01-01"],
             "--partition 2024-01-01: no table of the selection has partitions",
@@ -289,6 +299,35 @@ def test_a_taken_port_is_one_line(defs: Path, lake_env: Path, capfd: Said) -> No
     assert line == f"port {port} on 127.0.0.1: Address already in use; choose another with --port"
 
 
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("deaf", [False, True], ids=["ends", "deaf"])
+def test_the_interface_leaves_no_process_behind(sign: signal.Signals, deaf: bool) -> None:
+    """A signal to the command alone ends what it started, and what that started, even where that does not listen."""
+    deafness = "signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.signal(signal.SIGINT, signal.SIG_IGN);"
+    below = f"import signal, time; {deafness if deaf else ''} print('up', flush=True); time.sleep(600)"
+    program = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {below!r}]).wait()"
+    command = (  # as from the background of a script, where interrupts are ignored, but not under nohup
+        "import os, signal, sys; from dagster_project.cli.ui import run_until_stopped;"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN); signal.signal(signal.SIGHUP, signal.SIG_DFL);"
+        f"sys.exit(run_until_stopped([sys.executable, '-c', {program!r}], os.environ))"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as started:
+        assert started.stdout is not None and started.stdout.readline() == "up\n"
+        started.send_signal(sign)
+        try:
+            rest, _ = started.communicate(timeout=60)  # ends when nobody holds the pipe any more
+        finally:
+            started.kill()
+    assert (rest, started.returncode) == ("", 0)
+
+
+def test_the_status_of_a_program_that_ends_by_itself_is_given() -> None:
+    """Not taken for a stop."""
+    assert run_until_stopped([sys.executable, "-c", "raise SystemExit(7)"], os.environ) == 7
+
+
 @pytest.mark.parametrize("host", ["nowhere.invalid", "203.0.113.1"])
 def test_a_host_that_is_not_here_is_one_line(defs: Path, lake_env: Path, capfd: Said, host: str) -> None:
     """Names that do not resolve, and addresses of other machines."""
@@ -313,6 +352,20 @@ def test_a_catalogue_that_cannot_be_reached_is_one_line(
     monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", "sqlite:////proc/nowhere/catalog.db")
     monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE", str(lake_env))
     assert refused(command, capfd).startswith("catalogue lake")
+
+
+@pytest.mark.parametrize("place", ["", "catalog.db", "dagster"])
+def test_a_lake_that_may_not_be_written_is_one_line(
+    declare: WriteDefs, lake_env: Path, capfd: Said, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Before any step starts, simulated as the tests may run as root; what only reads goes on."""
+    declare("older", OLDER)
+    printed(["table", "list"], capfd)
+    (lake_env / "dagster").mkdir()
+    refusing = str(lake_env / place)
+    monkeypatch.setattr(os, "access", lambda path, mode: not (str(path) == refusing and mode == os.W_OK))
+    assert refused(["run", "older"], capfd).startswith(f"{refusing}: may not be written by this user; ")
+    printed(["table", "list"], capfd)
 
 
 def test_debug_shows_the_whole_trace(defs: Path, lake_env: Path, capfd: Said) -> None:
@@ -345,9 +398,11 @@ def test_a_dataset_runs_and_its_tables_are_shown(
     spark: object, defs: Path, lake_env: Path, notes: Path, capfd: Said
 ) -> None:
     """From `dataset add` over `run` to the lists: one line a table, then `unchanged`, then what each table holds."""
+    (notes / "odd.csv").write_text('body\n"never closed')
+    (notes / "binary.md").write_bytes(b"\0")
     printed(["dataset", "add", "notes", "--from", str(notes), "--text-column", "body", "--corpus", "small"], capfd)
     lines = printed(["run", "notes"], capfd).splitlines()
-    order = [line.split()[0] for line in lines[:-1]]
+    order = [line.split()[0] for line in lines[:-2]]
     tables = (
         "arrivals",
         "dependencies",
@@ -360,12 +415,26 @@ def test_a_dataset_runs_and_its_tables_are_shown(
     )
     assert sorted(order) == [f"notes.{table}" for table in tables]
     assert order.index("notes.texts") < order.index("notes.signals") < order.index("notes.verdicts")
-    assert all(" computed " in line and line.endswith("increments 0") for line in lines[:-1])
+    assert all(" computed " in line and line.endswith("increments 0") for line in lines[:-2])
     assert lines[-1] == "8 tables: 8 computed, 0 unchanged. Look: headrace ui"
+    told, _, shows = lines[-2].partition("; look: headrace ")
+    assert told == "notes.arrivals: 3 of 7 rejected: bad_record 1, binary 1, no_usable_record 1"
+    rejected = from_json(shlex.split(shows), capfd)
+    assert {row["location"].rpartition("/")[2]: row["reason"] for row in rejected} == {
+        "binary.md": "binary",
+        "odd.csv": "no_usable_record",
+        "odd.csv#line:2": "bad_record",
+    }
+    _what_rows_show(capfd)
 
-    again = from_json(["run", "notes"], capfd)
+    again = from_json(["run", "notes.documents", "notes.texts"], capfd)
     assert {row["status"] for row in again} == {"unchanged"}
+    assert [row["table"] for row in again] == [
+        *("notes.documents", "notes.repositories", "notes.arrivals"),
+        "notes.texts",
+    ], "a table selects all that its step writes"
     assert {row["table"]: row["rows"] for row in again}["notes.documents"] == 4
+    _what_the_page_of_an_asset_says()
 
     (row,) = from_json(["dataset", "list"], capfd)
     assert (row["dataset"], row["source"], row["increments"], row["documents"]) == ("notes", "files", 1, 4)
@@ -386,6 +455,46 @@ def test_a_dataset_runs_and_its_tables_are_shown(
     assert "dropped notes.verdicts" in printed(["table", "drop", "notes.verdicts", "--yes"], capfd)
     last = from_json(["run", "notes.verdicts"], capfd)
     assert [(row["table"], row["status"], row["rows"]) for row in last] == [("notes.verdicts", "computed", 4)]
+
+
+def _what_rows_show(capfd: Said) -> None:
+    """Rows by the policy for samples: ids show all but the texts, in conditions too; the ledger is a table as well."""
+    text = printed(["table", "show", "notes.documents", "--rows", "1", "--where", "path = 'one.md'"], capfd)
+    assert "path            one.md" in text and "A first note" not in text
+    assert text.endswith("content: texts, shown where the declaration of notes.documents says `samples: text`\n")
+    for condition, said in {
+        "content = 'x'": "content holds texts, which the declaration of the table hides",
+        "pth = 'x'": "no column pth; did you mean 'path'?",
+        "of no form": "not a condition; write e.g. --where",
+        "byte_count = 'x'": "Could not convert x into a long",
+    }.items():
+        assert said in refused(["table", "show", "notes.documents", "--where", condition], capfd)
+    assert printed(["table", "show", "notes.documents", "--where", "path = 'x'"], capfd).startswith(
+        "notes.documents has no such row"
+    )
+    assert "did you mean 'notes.texts'?" in refused(["table", "show", "notes.text"], capfd)
+    assert "table_uuid" in printed(["table", "show", "system.materializations"], capfd)
+    assert len(from_json(["table", "show", "system.materializations", "--rows", "3"], capfd)) == 3
+    ledger = {row["table"]: row["rows"] for row in from_json(["table", "list", "system"], capfd)}
+    assert ledger["system.materializations"] == 8
+
+
+def _what_the_page_of_an_asset_says() -> None:
+    """After a run that changed nothing: seconds as they were computed, rejections by reason, and the warning."""
+    import dagster as dg
+
+    with dg.DagsterInstance.get() as instance:
+        asset = dg.AssetKey(["notes", "arrivals"])
+        event = instance.get_latest_materialization_event(asset)
+        assert event is not None and event.asset_materialization is not None
+        values = {name: value.value for name, value in event.asset_materialization.metadata.items()}
+        (records,) = instance.event_log_storage.get_latest_asset_check_execution_by_key(
+            [dg.AssetCheckKey(asset, "nothing_rejected")]
+        ).values()
+    assert values["skipped"] is True and values["seconds"] > 0 and values["dagster/row_count"] == 6
+    assert values["rejected"] == {"bad_record": 1, "binary": 1, "no_usable_record": 1}
+    evaluation = records.event.dagster_event.asset_check_evaluation_data
+    assert (evaluation.passed, evaluation.severity) == (False, dg.AssetCheckSeverity.WARN)
 
 
 def test_a_failed_step_is_told_and_ends_with_status_one(

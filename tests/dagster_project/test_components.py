@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,16 @@ import pytest
 
 from dagster_project.cli import run_command
 from dagster_project.cli.project import load_definitions
+from dagster_project.datasets import DatasetDeclaration, dataset_assets
 from dagster_project.exceptions import DefinitionError
+from dagster_project.table_asset import older_input
+from spark_jobs.exceptions import StepRunError
+from spark_jobs.lake.catalogue import ensure_table, open_catalogue
+from spark_jobs.lake.ledger import Ledger
+from spark_jobs.lake.settings import settings_at
+from spark_jobs.lake.tables import Table
+from spark_jobs.sources.documents import ARRIVALS, DOCUMENTS
+from spark_jobs.text.texts import TEXTS
 from tests.dagster_project.conftest import WriteDefs
 from tests.dagster_project.project import key
 
@@ -122,17 +132,46 @@ def test_the_level_repository_leads_into_removals(declare: WriteDefs, tmp_path: 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        pytest.param(dataset("sauce: 3"), "sauce: Extra inputs are not permitted (got 3)", id="unknown attribute"),
+        pytest.param(
+            dataset("sauce: 3"), "sauce: there is no such field; did you mean 'source'?", id="unknown attribute"
+        ),
         pytest.param(dataset("shards: many"), "shards: Input should be a valid integer", id="wrong type"),
         pytest.param(dataset("shards: 3"), "3 is no power of two", id="not a power of two"),
         pytest.param(
-            dataset("samples: all"), "samples: Input should be 'none', 'ids' or 'text' (got 'all')", id="samples"
+            dataset("samples: txt"),
+            "samples: 'txt' is not known; did you mean 'text'? (there are none, ids",
+            id="samples",
         ),
         pytest.param(dataset("owners: [me]"), "Invalid owner 'me'", id="owner"),
-        pytest.param(dataset("", "{kind: ftp}"), "Input tag 'ftp'", id="unknown source kind"),
-        pytest.param(dataset("", "{kind: files}"), "source.files.path: Field required", id="source without path"),
-        pytest.param(dataset("steps: {txts: {a: 1}}"), "steps names ['txts'], its steps are", id="unknown step"),
-        pytest.param(dataset("steps: {texts: {a: 1}}"), "notes/texts: config a: Extra inputs", id="unknown step field"),
+        pytest.param(
+            dataset("", "{kind: ftp}"),
+            "source.kind: 'ftp' is not known (there are python_code, ",
+            id="unknown source kind",
+        ),
+        pytest.param(dataset("", "{path: x}"), "source.kind is missing; write one of python_code, ", id="no kind"),
+        pytest.param(dataset("", "{kind: files}"), "source.path is missing; write it", id="source without path"),
+        pytest.param(dataset("", "{kind: files, pth: x}"), "source.pth: there is no such field; did", id="source path"),
+        pytest.param(dataset("shard: 2"), "shard: there is no such field; did you mean 'shards'?", id="field"),
+        pytest.param(
+            dataset("").replace("attributes", "atributes"),
+            "atributes: there is no such field; did you mean 'attributes'?",
+            id="attributes",
+        ),
+        pytest.param(dataset("steps: {txts: {a: 1}}"), "no step 'txts'; did you mean 'texts'?", id="unknown step"),
+        pytest.param(dataset("steps: {texts: {a: 1}}"), "notes/texts: config a: there is no such", id="step field"),
+        pytest.param(
+            dataset("steps: {verdicts: {prose: {min_wrds: 1}}}"),
+            "config prose.min_wrds: there is no such field; did you mean 'min_words'?",
+            id="inner step field",
+        ),
+        pytest.param(
+            corpus("windw_tokens: [512]"),
+            "windw_tokens: there is no such field; did you mean 'window_tokens'?",
+            id="window_tokens",
+        ),
+        pytest.param(
+            corpus("revisions: {notes: newest}"), "revisions.notes: 'newest' is not known; did", id="revisions"
+        ),
         pytest.param(dataset("").replace("notes", "My-Notes"), "name: String should match pattern", id="bad name"),
         pytest.param(dataset("").replace("notes", "system"), "the namespace 'system' is reserved", id="reserved name"),
         pytest.param(corpus("window_tokens: [many]"), "window_tokens.0: Input should be a valid integer", id="window"),
@@ -141,20 +180,28 @@ def test_the_level_repository_leads_into_removals(declare: WriteDefs, tmp_path: 
         ),
         pytest.param(corpus("deduplication: {levels: [near]}"), "levels ['near'] are not a beginning of", id="levels"),
         pytest.param(corpus("deduplication: {apply: 0.75}"), "apply 0.75 is not one of thresholds", id="apply"),
-        pytest.param(corpus("deduplication: {level: [exact]}"), "config level: Extra inputs", id="level field"),
+        pytest.param(
+            corpus("deduplication: {level: [exact]}"),
+            "config level: there is no such field; did you mean 'levels'?",
+            id="level field",
+        ),
         pytest.param(
             corpus("deduplication: {features: {prose: words_and_structure}}"),
-            "features.prose: Input should be 'words' or 'word_pairs' (got 'words_and_structure')",
+            "features.prose: 'words_and_structure' is not known (there are words, word_pairs)",
             id="structure of prose",
         ),
-        pytest.param(corpus("tokenizer: {train: {size: 3}}"), "config size: Extra inputs", id="tokenizer field"),
+        pytest.param(
+            corpus("tokenizer: {train: {size: 3}}"), "config size: there is no such field", id="tokenizer field"
+        ),
         pytest.param(corpus("tokenizer: {train: 3}"), "train is 3; write {vocabulary_size: ..}", id="tokenizer type"),
-        pytest.param(corpus("steps: {txts: {a: 1}}"), "steps names ['txts'], its steps are", id="unknown corpus step"),
+        pytest.param(
+            corpus("steps: {tokns: {a: 1}}"), "no step 'tokns'; did you mean 'tokens'?", id="unknown corpus step"
+        ),
         pytest.param(corpus("").replace("[notes]", "[]"), "datasets is empty; name at least one", id="no dataset"),
         pytest.param("attributes:\n  name: notes\n", "type is missing; write type: dagster_project", id="no type"),
         pytest.param("", "type is missing; write type: dagster_project", id="empty file"),
         pytest.param("type: dagster_project.components.Datset\n", "there is no such component", id="unknown type"),
-        pytest.param("type: dagster_project.components.Dataset\n", "name: Field required", id="no attributes"),
+        pytest.param("type: dagster_project.components.Dataset\n", "name is missing; write it", id="no attributes"),
         pytest.param("type: [a\nb: {\n", ", line 2: expected ',' or ']'", id="broken YAML"),
     ],
 )
@@ -170,9 +217,77 @@ def test_a_mistake_is_one_line_that_names_file_and_field(
 
 
 def test_a_dataset_that_nobody_declares_is_named(declare: WriteDefs) -> None:
-    """A corpus over a misspelt dataset does not load, and says which of its tables wants what."""
+    """A corpus over a misspelt dataset does not load: file, field and the nearest name."""
     declare("small", CORPUS)
-    with pytest.raises(DefinitionError, match=r"^small/\w+ reads notes/\w+; .* and \d+ more: no asset defines it"):
+    declare("near", dataset("").replace("notes", "nites"))
+    said = r"^defs/small/defs.yaml: datasets: there is no dataset 'notes'; did you mean 'nites'\? .*; correct it, or"
+    with pytest.raises(DefinitionError, match=said):
+        load_definitions()
+
+
+def test_a_table_that_no_asset_defines_is_named_with_the_nearest(declare: WriteDefs) -> None:
+    """Of a blend, and of any other asset that reads what is not there."""
+    source = "{table: small.packed_notes_62, weight: 1}"
+    text = f"type: dagster_project.components.Blend\nattributes: {{name: mix, sources: [{source}]}}\n"
+    for name, content in (("small", CORPUS), ("notes", dataset("")), ("mix", text)):
+        declare(name, content)
+    said = r"^blends.mix reads small.packed_notes_62: no asset defines it; did you mean 'small.packed_notes_64'\?"
+    with pytest.raises(DefinitionError, match=said):
+        load_definitions()
+
+
+@pytest.mark.parametrize("other", [dataset(""), corpus("").replace("small", "notes")], ids=["dataset", "corpus"])
+def test_two_of_one_name_are_refused_with_both_files(declare: WriteDefs, other: str) -> None:
+    """Datasets and corpora share one pool of names; Dagster sees the clash of two datasets alone, and names no file."""
+    declare("first", dataset(""))
+    declare("second", other)
+    with pytest.raises(
+        DefinitionError, match=r"^defs/second/defs.yaml: name: notes is the name of defs/first/defs.yaml"
+    ):
+        load_definitions()
+
+
+def test_an_input_of_an_earlier_version_says_what_to_run(tmp_path: Path) -> None:
+    """Its table lacks a column: one of a source grows when its dataset runs, another one is made anew."""
+    dataset_assets(DatasetDeclaration("notes", {"kind": "files", "path": "/nowhere"}))
+    catalogue = open_catalogue(settings_at(tmp_path))
+
+    def without(table: Table, name: str) -> Table:
+        return replace(table, columns=tuple(column for column in table.columns if column.name != name))
+
+    inputs = {"arrivals": (ARRIVALS, "doc_id"), "texts": (TEXTS, "language"), "documents": (DOCUMENTS, "")}
+    for name, (table, column) in inputs.items():
+        ensure_table(catalogue, f"notes.{name}", without(table, column), {})
+    older = "of an earlier version of headrace, has no column"
+    ledger = Ledger(catalogue)
+    unresolved = StepRunError("a column with name `doc_id` cannot be resolved, nor one with name `a`.`language`")
+    said = [older_input(ledger, [f"notes.{name}", "notes.nothing"], unresolved) for name in inputs]
+    assert said == [
+        f"notes.arrivals, {older} doc_id; run first: headrace run notes",
+        f"notes.texts, {older} language; run first: headrace table drop notes.texts, then headrace run notes",
+        "",
+    ]
+    assert older_input(ledger, [f"notes.{name}" for name in inputs], StepRunError("the disk is full")) == ""
+
+
+def test_a_fault_in_a_users_component_is_named_with_its_file(
+    declare: WriteDefs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Code that does not load, and a field that a component which is no model of pydantic's does not have."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "broken_component.py").write_text("value = undefined\n")
+    (tmp_path / "plain_component.py").write_text(
+        "from dataclasses import dataclass\n\nimport dagster as dg\n\n\n@dataclass\n"
+        "class Plain(dg.Component, dg.Resolvable):\n    number: int\n\n"
+        "    def build_defs(self, context):\n        return dg.Definitions()\n"
+    )
+    declare("own", "type: broken_component.Own\n")
+    with pytest.raises(DefinitionError) as caught:
+        load_definitions()
+    said = "type broken_component.Own: NameError: name 'undefined' is not defined"
+    assert str(caught.value) == f"defs/own/defs.yaml: {said}"
+    declare("own", "type: plain_component.Plain\nattributes: {nomber: 1}\n")
+    with pytest.raises(DefinitionError, match=r"^defs/own/defs.yaml: nomber: there is no such field$"):
         load_definitions()
 
 

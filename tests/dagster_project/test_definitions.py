@@ -74,7 +74,8 @@ def test_every_table_has_blocking_checks(loaded: dg.Definitions) -> None:
     for table in TABLES:
         checks = graph.get(key(table)).check_keys
         assert checks, table
-        assert all(graph.get(check).blocking for check in checks), table
+        warnings = {check.name for check in checks if not graph.get(check).blocking}
+        assert warnings == ({"nothing_rejected"} if table.endswith(".arrivals") else set()), table
 
 
 def test_the_job_everything_holds_every_asset(loaded: dg.Definitions) -> None:

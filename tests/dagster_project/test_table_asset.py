@@ -121,6 +121,7 @@ def test_an_unchanged_run_repeats_what_was_shown_and_needs_no_spark(chain: Proje
         facts = again.facts(table)
         assert facts["skipped"] is True and facts["increments_computed"] == "none"
         kept = ("version", "iceberg/snapshot_id", "dagster/row_count", "sample", "plot", "bytes", "step_key")
+        assert 0 < facts["seconds"] <= before[table]["seconds"]
         assert {k: facts.get(k) for k in kept} == {k: before[table].get(k) for k in kept}
         assert again.stale_status(table) == "FRESH"
 
@@ -174,6 +175,8 @@ def test_a_failed_audit_shows_in_red_and_changes_nothing(spark: object, tmp_path
     assert "audit failed" in line and "small: 2 rows" in line and "\n" not in line
     checks = {e.check_name: (e.passed, e.metadata["bad_rows"].value) for e in result.get_asset_check_evaluations()}
     assert checks == {"required_columns": (True, 0), "small": (False, 2), "unique_key": (True, 0)}
+    (small,) = (e for e in result.get_asset_check_evaluations() if not e.passed)
+    assert small.metadata["bad_keys"].value == "n 1800\nn 2700" and line.endswith("such as n 1800; n 2700")
     assert events(result, "ASSET_MATERIALIZATION") == []
     assert not [e for e in result.all_events if e.is_step_start and e.step_key == "demo__total"]
     assert project.rows("demo.doubles", "n") == [(0,), (2,), (4,), (6,)]
@@ -225,7 +228,9 @@ def test_inputs_come_from_anywhere_and_several_tables_are_one(spark: object, tmp
 
 def test_an_input_that_no_asset_defines_fails_at_load() -> None:
     """Dagster alone would make it a silent external asset."""
-    with pytest.raises(DefinitionError, match=r"demo/doubles reads demo/numbers: no asset defines it; declare it"):
+    with pytest.raises(
+        DefinitionError, match=r"demo.doubles reads demo.numbers: no asset defines it; did you mean 'demo.doubles'"
+    ):
         build(dg.Definitions(assets=[doubles_asset()]))
 
 

@@ -9,7 +9,7 @@ COPY pyproject.toml requirements.lock README.md LICENSE ./
 COPY setup setup
 COPY spark_jobs spark_jobs
 RUN setup/install.sh \
-    && python -m spark_jobs.lake.jars core postgres s3 \
+    && python -m spark_jobs.lake.session.jars core postgres s3 \
     && rm -rf .uv /root/.cache \
     && mkdir -p /var/lib/dagster \
     && touch /var/lib/dagster/dagster.yaml

@@ -20,13 +20,14 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, ListType, LongType, NestedField, StringType, StructType
 
+from blender_service.blend.config import BlendConfig, Source
+from blender_service.blend.requests import SourceSpec
+from blender_service.blend.store import HEADS, BlendStore, LocalStore
 from blender_service.client import connect
-from blender_service.config import BlendConfig, Source, WindowFacts
-from blender_service.cycle import build_cycle
-from blender_service.order import BlendOrder
-from blender_service.segments import Pin, SourceOrder, resolve_segments
-from blender_service.specification import SourceSpec
-from blender_service.store import HEADS, BlendStore, LocalStore
+from blender_service.order.interleave import build_cycle
+from blender_service.order.resolve import BlendOrder
+from blender_service.order.segments import Pin, SourceOrder, resolve_segments
+from blender_service.tables.packed_table import WindowFacts
 
 WINDOW_TOKENS = 2048
 SHORT_WINDOW_TOKENS = 128

@@ -35,8 +35,8 @@ from dedup_corpora import (
 from dedup_lake import NEAR_STEPS, DedupLake
 from numba import njit, prange
 
-from spark_jobs.dedup.bands import solve_bands
-from spark_jobs.dedup.buckets import DEFAULT_DOCUMENT_BYTES
+from spark_jobs.dedup.near.bands import solve_bands
+from spark_jobs.dedup.near.buckets import DEFAULT_DOCUMENT_BYTES
 
 CORES = 2
 _MOST_PAIRS = 1000
@@ -263,8 +263,8 @@ def chain(folder: str, edges: int = 1_000_000) -> Iterator[str]:
     """A chain of a million edges, components and kept set, on Spark alone and with the driver."""
     from pyspark.sql import functions as F
 
-    from spark_jobs.dedup.connected_components import connected_components
-    from spark_jobs.dedup.kept_set import removed_vertices
+    from spark_jobs.dedup.graph.connected_components import connected_components
+    from spark_jobs.dedup.graph.kept_set import removed_vertices
 
     spark = lake(folder, "chain").lake.session()
 

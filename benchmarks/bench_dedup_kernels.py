@@ -29,16 +29,16 @@ from numba import njit
 from benchmarks.dedup_corpora import REAL_DATA, python_files, rfc_pieces
 from benchmarks.dedup_peers import Pairs, memory_megabytes, print_peers
 from benchmarks.lexed_features import counted, lexed, runs_of, words
-from spark_jobs.dedup.bag_arrays import Bags, token_weights, total_weights
-from spark_jobs.dedup.bands import band_keys, solve_bands
-from spark_jobs.dedup.bucket_records import pairs_within, runs
-from spark_jobs.dedup.features import Features, token_rules
-from spark_jobs.dedup.greedy_cover import REMOVED, decide
-from spark_jobs.dedup.lexers import lexer_of
-from spark_jobs.dedup.similarity import agreement_counts, background_counts, least_agreement, overlaps
-from spark_jobs.dedup.token_counts import TokenCounts, count_tokens
-from spark_jobs.dedup.token_table import UnitTable
-from spark_jobs.dedup.weighted_minhash import Darts, make_darts, signatures
+from spark_jobs.dedup.bags.bag_arrays import Bags, token_weights, total_weights
+from spark_jobs.dedup.bags.features import Features, token_rules
+from spark_jobs.dedup.bags.token_counts import TokenCounts, count_tokens
+from spark_jobs.dedup.bags.token_table import UnitTable
+from spark_jobs.dedup.graph.in_memory import REMOVED, decide
+from spark_jobs.dedup.near.bands import band_keys, solve_bands
+from spark_jobs.dedup.near.bucket_records import pairs_within, runs
+from spark_jobs.dedup.near.similarity import agreement_counts, background_counts, least_agreement, overlaps
+from spark_jobs.dedup.near.weighted_minhash import Darts, make_darts, signatures
+from spark_jobs.lexing.lexers import lexer_of
 
 Int64Array = npt.NDArray[np.int64]
 UInt64Array = npt.NDArray[np.uint64]

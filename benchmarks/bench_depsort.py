@@ -32,11 +32,11 @@ from depsort_truth import (
     python_truth,
 )
 
-from spark_jobs.code.dependency import KINDS, Dependency, Repository
-from spark_jobs.code.graph import strong_components
-from spark_jobs.code.order import Edges, order_files
+from spark_jobs.code.imports.dependency import KINDS, Dependency, Repository
+from spark_jobs.code.imports.resolvers import RESOLVERS
+from spark_jobs.code.order.dependency_order import Edges, order_files
+from spark_jobs.code.order.file_graph import strong_components
 from spark_jobs.code.repository_edges import merged
-from spark_jobs.code.resolvers import RESOLVERS
 
 SETS: dict[str, tuple[Callable[[str, Path], Truth], Sequence[str]]] = {
     "Python": (python_truth, tuple(PYTHON)),

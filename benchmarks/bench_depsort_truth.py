@@ -30,15 +30,15 @@ from typing import Any
 import numpy as np
 from depsort_orders import Nodes, arrays_of, order_shares
 
-from spark_jobs.code.dependency import Dependency, Repository, Resolver
-from spark_jobs.code.go_imports import go_imports
-from spark_jobs.code.graph import strong_components
-from spark_jobs.code.java_names import java_names
-from spark_jobs.code.order import order_files
-from spark_jobs.code.policy import Policy
-from spark_jobs.code.rust_uses import rust_uses
-from spark_jobs.code.symbols import symbol_edges
-from spark_jobs.code.syntax_child import SyntaxLimits, shared_child
+from spark_jobs.code.imports.dependency import Dependency, Repository, Resolver
+from spark_jobs.code.imports.go_imports import go_imports
+from spark_jobs.code.imports.java_names import java_names
+from spark_jobs.code.imports.rust_uses import rust_uses
+from spark_jobs.code.order.dependency_order import order_files
+from spark_jobs.code.order.file_graph import strong_components
+from spark_jobs.code.order.policy import Policy
+from spark_jobs.code.syntax.symbols import symbol_edges
+from spark_jobs.code.syntax.syntax_child import SyntaxLimits, shared_child
 from spark_jobs.sources.languages import language_of
 
 Pairs = set[tuple[int, int]]

@@ -20,17 +20,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from spark_jobs.lake import ledger as ledger_module
-from spark_jobs.lake import materialize as engine
-from spark_jobs.lake import write
-from spark_jobs.lake.binding import Binding
-from spark_jobs.lake.catalogue import open_catalogue
-from spark_jobs.lake.ledger import Ledger
-from spark_jobs.lake.materialize import Lake, materialize
-from spark_jobs.lake.session import start_session
-from spark_jobs.lake.settings import settings_at
-from spark_jobs.lake.tables import Column, Table
-from spark_jobs.step import NoConfig, Scope, step
+from spark_jobs.lake.declare.step import NoConfig, Scope, step
+from spark_jobs.lake.declare.tables import Column, Table
+from spark_jobs.lake.files import write
+from spark_jobs.lake.ledger import ledger as ledger_module
+from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.run import materialize as engine
+from spark_jobs.lake.run.binding import Binding
+from spark_jobs.lake.run.materialize import Lake, materialize
+from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.session import start_session
+from spark_jobs.lake.session.settings import settings_at
 
 ROWS = Table(
     name="rows",

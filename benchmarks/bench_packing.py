@@ -29,14 +29,21 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spark_jobs.packing.affinity import choose_plan
-from spark_jobs.packing.byte_pairs import Encoder
-from spark_jobs.packing.histogram_plan import plan_slots
-from spark_jobs.packing.line_cuts import line_end_tokens, soft_line_cuts
 from spark_jobs.packing.packed_config import PackedConfig
-from spark_jobs.packing.placement import take_slots
-from spark_jobs.packing.runs import ALONE, EVERY_RUN, THETA_PERCENTS, greedy_starts, join_runs, unit_lengths
-from spark_jobs.packing.units import Pieces, cut_documents
+from spark_jobs.packing.plan.affinity import choose_plan
+from spark_jobs.packing.plan.best_fit import plan_slots
+from spark_jobs.packing.plan.line_cuts import line_end_tokens, soft_line_cuts
+from spark_jobs.packing.plan.placement import take_slots
+from spark_jobs.packing.plan.repository_runs import (
+    ALONE,
+    EVERY_RUN,
+    THETA_PERCENTS,
+    greedy_starts,
+    join_runs,
+    unit_lengths,
+)
+from spark_jobs.packing.plan.units import Pieces, cut_documents
+from spark_jobs.tokens.hf_tokenizer import Encoder
 
 Int64Array = npt.NDArray[np.int64]
 WINDOWS = (1024, 2048, 8192, 32768, 131072)
@@ -299,15 +306,15 @@ def histogram(lengths: Int64Array) -> dict[int, int]:
 
 def print_spark(arguments: argparse.Namespace) -> None:
     """Time `tokens` and the packed tables on two sizes, on one core; an increment before them warms everything up."""
-    from spark_jobs.lake.binding import Binding
-    from spark_jobs.lake.catalogue import open_catalogue
-    from spark_jobs.lake.ledger import Ledger
-    from spark_jobs.lake.materialize import Lake, materialize
-    from spark_jobs.lake.session import start_session
-    from spark_jobs.lake.settings import settings_at
+    from spark_jobs.lake.ledger.ledger import Ledger
+    from spark_jobs.lake.run.binding import Binding
+    from spark_jobs.lake.run.materialize import Lake, materialize
+    from spark_jobs.lake.session.catalogue import open_catalogue
+    from spark_jobs.lake.session.session import start_session
+    from spark_jobs.lake.session.settings import settings_at
     from spark_jobs.packing.packed import packed_step
-    from spark_jobs.packing.tokenizer import TokenizerConfig, tokenizer
-    from spark_jobs.packing.tokens import TokensConfig, tokens
+    from spark_jobs.tokens.tokenizer import TokenizerConfig, tokenizer
+    from spark_jobs.tokens.tokens import TokensConfig, tokens
 
     sizes = [int(size) << 20 for size in arguments.spark_megabytes.split(",")]
     sizes = [sizes[0], *sizes]

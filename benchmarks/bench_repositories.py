@@ -26,16 +26,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from spark_jobs.dedup.bag_arrays import Bags, total_weights
-from spark_jobs.dedup.bands import band_keys, solve_bands
-from spark_jobs.dedup.bucket_records import pairs_within, runs
-from spark_jobs.dedup.kinds import kind_salt
-from spark_jobs.dedup.lexers import lexer_of
-from spark_jobs.dedup.repository_items import MOST_UNIT, WEIGHT_STEP
-from spark_jobs.dedup.similarity import agreement_counts, overlaps
-from spark_jobs.dedup.token_counts import count_tokens
-from spark_jobs.dedup.union_find import least_linked
-from spark_jobs.dedup.weighted_minhash import make_darts, signatures
+from spark_jobs.dedup.bags.bag_arrays import Bags, total_weights
+from spark_jobs.dedup.bags.features import kind_salt
+from spark_jobs.dedup.bags.token_counts import count_tokens
+from spark_jobs.dedup.graph.in_memory import least_linked
+from spark_jobs.dedup.near.bands import band_keys, solve_bands
+from spark_jobs.dedup.near.bucket_records import pairs_within, runs
+from spark_jobs.dedup.near.similarity import agreement_counts, overlaps
+from spark_jobs.dedup.near.weighted_minhash import make_darts, signatures
+from spark_jobs.dedup.repository.bags import MOST_UNIT, WEIGHT_STEP
+from spark_jobs.lexing.lexers import lexer_of
 
 RELEASES = """
 requests 2.19.1 2.25.1 2.31.0 2.32.3    urllib3 1.26.18 2.0.7 2.2.2    click 7.1.2 8.0.4 8.1.7

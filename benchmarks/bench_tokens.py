@@ -39,11 +39,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spark_jobs.packing.byte_pairs import Encoder, train_byte_pairs
-from spark_jobs.packing.certificate import Certificate, certify
-from spark_jobs.packing.document_encoder import DocumentColumn, DocumentEncoder
-from spark_jobs.packing.fast_encoder import FastEncoder, LibraryEncoder
-from spark_jobs.packing.pre_tokenization import SPLIT_PATTERNS, token_bytes
+from spark_jobs.tokens.certificate import Certificate, certify
+from spark_jobs.tokens.document_encoder import DocumentColumn, DocumentEncoder
+from spark_jobs.tokens.fast_encoder import FastEncoder, LibraryEncoder
+from spark_jobs.tokens.hf_tokenizer import Encoder, train_byte_pairs
+from spark_jobs.tokens.pre_tokenization import SPLIT_PATTERNS, token_bytes
 
 _COLD_BYTES = 8_000_000
 _REFERENCE_SECONDS = 8.0
@@ -52,9 +52,9 @@ _GPT2_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(
 _LONG = """
 import resource, sys, time
 import pyarrow as pa
-from spark_jobs.packing.certificate import Certificate
-from spark_jobs.packing.document_encoder import DocumentColumn, DocumentEncoder
-from spark_jobs.packing.fast_encoder import encoder_version, reference_version
+from spark_jobs.tokens.certificate import Certificate
+from spark_jobs.tokens.document_encoder import DocumentColumn, DocumentEncoder
+from spark_jobs.tokens.fast_encoder import encoder_version, reference_version
 certificate = Certificate("", reference_version(), encoder_version(), None, (), 0)
 data = open(sys.argv[2], "rb").read()
 text = (data * (100_000_000 // len(data) + 1))[:100_000_000].decode(errors="ignore")

@@ -18,8 +18,8 @@ from pathlib import Path
 import grpc
 from pyiceberg.catalog import load_catalog
 
-from blender_service.operation import OperationConfig
-from blender_service.server import start, use_one_heap
+from blender_service.server.server import start, use_one_heap
+from blender_service.server.settings import OperationConfig
 
 
 def serve_blends(warehouse: str, folder: str) -> None:

@@ -16,8 +16,8 @@ import numpy as np
 import psutil
 
 from blender_service.client import BlenderClient
-from blender_service.limits import MOST_MESSAGE_BYTES
-from blender_service.slices import Slice
+from blender_service.server.limits import MOST_MESSAGE_BYTES
+from blender_service.wire.rank_slice import Slice
 
 SERVERS = Path(__file__).parent / "blender_servers.py"
 ROUNDS = 5

@@ -11,15 +11,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict
 
-from spark_jobs.lake.binding import Binding
-from spark_jobs.lake.catalogue import open_catalogue
-from spark_jobs.lake.ledger import Ledger
-from spark_jobs.lake.materialize import Lake, materialize
-from spark_jobs.lake.session import start_session
-from spark_jobs.lake.settings import settings_at
-from spark_jobs.lake.tables import Column, Table
+from spark_jobs.lake.declare.step import Output, Scope, step
+from spark_jobs.lake.declare.tables import Column, Table
+from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.run.binding import Binding
+from spark_jobs.lake.run.materialize import Lake, materialize
+from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.session import start_session
+from spark_jobs.lake.session.settings import settings_at
 from spark_jobs.registry import config_model, find_step
-from spark_jobs.step import Output, Scope, step
 
 NEAR_STEPS = ("vocabulary", "bags", "background", "signatures", "buckets", "pairs", "components", "removals")
 _IDENTITY = (

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from spark_jobs.code.dependency import KINDS, Dependency, Repository
-from spark_jobs.code.graph import strong_components
-from spark_jobs.code.order import Edges, order_files
-from spark_jobs.code.policy import Policy
+from spark_jobs.code.imports.dependency import KINDS, Dependency, Repository
+from spark_jobs.code.order.dependency_order import Edges, order_files
+from spark_jobs.code.order.file_graph import strong_components
+from spark_jobs.code.order.policy import Policy
 from spark_jobs.code.repository_edges import merged
-from spark_jobs.code.symbols import symbol_edges
-from spark_jobs.code.syntax_child import SyntaxChild, SyntaxLimits
+from spark_jobs.code.syntax.symbols import symbol_edges
+from spark_jobs.code.syntax.syntax_child import SyntaxChild, SyntaxLimits
 
 Int64Array = npt.NDArray[np.int64]
 Pairs = Iterable[tuple[int, int]]

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from spark_jobs.code.dependency import Repository
+from spark_jobs.code.imports.dependency import Repository
 from spark_jobs.sources.languages import language_of
 
 PYTHON = {

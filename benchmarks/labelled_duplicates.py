@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.dedup_corpora import REAL_DATA, python_files, rfc_pieces
-from spark_jobs.dedup.language_syntax import SYNTAXES
+from spark_jobs.lexing.language_syntax import SYNTAXES
 
 SEED = 12
 TEMPLATE = "strangers, one template"

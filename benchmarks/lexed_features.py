@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from spark_jobs.dedup.lexer_memory import KEYWORD, TEXT, Block
-from spark_jobs.dedup.lexers import syntax_tables
-from spark_jobs.dedup.token_counting import lex_text
-from spark_jobs.dedup.token_counts import TokenCounts
-from spark_jobs.dedup.word_characters import word_tables
+from spark_jobs.dedup.bags.token_counting import lex_text
+from spark_jobs.dedup.bags.token_counts import TokenCounts
+from spark_jobs.lexing.lexers import syntax_tables
+from spark_jobs.lexing.machine import KEYWORD, TEXT, Block
+from spark_jobs.lexing.word_characters import word_tables
 
 UInt64Array = npt.NDArray[np.uint64]
 

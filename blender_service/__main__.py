@@ -11,11 +11,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from blender_service.block_cache import DEFAULT_CACHE_BYTES
 from blender_service.exceptions import BlenderError, ServerStartError
-from blender_service.operation import OperationConfig
-from blender_service.processes import serve_processes, set_up_logging
-from blender_service.server import DEFAULT_PORT, serve
+from blender_service.server.processes import serve_processes, set_up_logging
+from blender_service.server.server import DEFAULT_PORT, serve
+from blender_service.server.settings import OperationConfig
+from blender_service.tables.block_cache import DEFAULT_CACHE_BYTES
 
 
 def main(arguments: Sequence[str] | None = None, program: str = "python -m blender_service") -> int:

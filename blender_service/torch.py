@@ -29,15 +29,15 @@ from numpy.typing import NDArray
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 from torch.utils.data import IterableDataset, get_worker_info
 
-from blender_service.channel import DEFAULT_IDENTITY, Identity
 from blender_service.client import LIVE_WAIT_SECONDS, Blend, BlenderClient
+from blender_service.client.channel import DEFAULT_IDENTITY, Identity
+from blender_service.client.prefetch import Prefetcher
+from blender_service.client.retry import InputClock
+from blender_service.client.window_layout import WindowLayout
 from blender_service.exceptions import InvalidReadError, StateError
-from blender_service.patience import InputClock
-from blender_service.prefetch import Prefetcher
-from blender_service.slices import Slice
-from blender_service.window import ExpectedWindow
-from blender_service.window_layout import WindowLayout
-from blender_service.wire import RowBatch, concatenate
+from blender_service.wire.expected_window import ExpectedWindow
+from blender_service.wire.rank_slice import Slice
+from blender_service.wire.row_batch import RowBatch, concatenate
 
 DENSE: Final = ("input_ids", "labels", "position_ids", "document_ids")
 TENSORS: Final = ("input_ids", "labels", "position_ids", "document_ids", "cu_seqlens")

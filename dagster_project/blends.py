@@ -19,10 +19,10 @@ from dagster_project.exceptions import DefinitionError
 from dagster_project.run_config import bind_config
 
 if TYPE_CHECKING:
-    from blender_service.config import BlendConfig
-    from blender_service.description import BlendDescription
-    from blender_service.serving import Blender
-    from blender_service.specification import BlendSpec, Stage, UpdateSpec
+    from blender_service.blend.config import BlendConfig
+    from blender_service.blend.describe import BlendDescription
+    from blender_service.blend.requests import BlendSpec, Stage, UpdateSpec
+    from blender_service.server.blender import Blender
 
 BLENDS = "blends"
 
@@ -117,7 +117,7 @@ def blend_asset(declared: BlendDeclaration, owners: Sequence[str] = ()) -> dg.As
 
     def compute(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any]]:
         from blender_service.exceptions import BlenderError
-        from blender_service.serving import Blender
+        from blender_service.server.blender import Blender
 
         started = time.monotonic()
         try:
@@ -188,7 +188,7 @@ def _is_numbered(name: str, stem: str) -> bool:
 
 def _spec(declared: BlendDeclaration) -> BlendSpec | UpdateSpec:
     """Give a declaration Blender's form."""
-    from blender_service.specification import BlendSpec, SourceSpec, UpdateSpec
+    from blender_service.blend.requests import BlendSpec, SourceSpec, UpdateSpec
 
     stages = tuple(_stage(stage) for stage in declared.schedule)
     if declared.parent:
@@ -204,7 +204,7 @@ def _spec(declared: BlendDeclaration) -> BlendSpec | UpdateSpec:
 
 
 def _stage(stage: StageDeclaration) -> Stage:
-    from blender_service.specification import SourceChange, Stage
+    from blender_service.blend.requests import SourceChange, Stage
 
     weights = [SourceChange(name, weight=weight) for name, weight in stage.weights.items()]
     others = [SourceChange(**{**change.model_dump(), "weight": change.weight or ""}) for change in stage.changes]

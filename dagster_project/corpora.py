@@ -15,16 +15,16 @@ from dagster_project.metadata import Samples
 from dagster_project.run_config import bind_config
 from dagster_project.table_asset import Presentation, Upkeep, step_asset
 from spark_jobs.code.ordered import ordered
-from spark_jobs.dedup.members import members
-from spark_jobs.dedup.revisions import revisions
+from spark_jobs.dedup.membership.members import members
+from spark_jobs.dedup.membership.revisions import revisions
 from spark_jobs.exceptions import did_you_mean
-from spark_jobs.lake.increments import increments
-from spark_jobs.lake.materialize import Lake
+from spark_jobs.lake.run.increments import increments
+from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.packing.packed import packed_step
 from spark_jobs.packing.supersede import excise_superseded, reinstate
-from spark_jobs.packing.token_statistics import token_statistics
-from spark_jobs.packing.tokenizer import tokenizer
-from spark_jobs.packing.tokens import tokens
+from spark_jobs.tokens.token_statistics import token_statistics
+from spark_jobs.tokens.tokenizer import tokenizer
+from spark_jobs.tokens.tokens import tokens
 
 CLOCK = "increments"
 

@@ -14,9 +14,9 @@ from dagster_project.run_config import bind_config
 from dagster_project.table_asset import Presentation, step_asset
 from spark_jobs.code.dependencies import dependencies
 from spark_jobs.exceptions import did_you_mean
-from spark_jobs.lake.binding import Source
+from spark_jobs.lake.declare.step import Step
+from spark_jobs.lake.run.binding import Source
 from spark_jobs.sources.documents import documents
-from spark_jobs.step import Step
 from spark_jobs.text.signals import signals
 from spark_jobs.text.texts import texts
 from spark_jobs.text.verdicts import verdicts

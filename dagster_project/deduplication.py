@@ -12,27 +12,27 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from spark_jobs.dedup.background import background
-from spark_jobs.dedup.bags import bags
-from spark_jobs.dedup.buckets import buckets
-from spark_jobs.dedup.components import components
-from spark_jobs.dedup.exact_duplicates import exact_duplicates
-from spark_jobs.dedup.features import Features
-from spark_jobs.dedup.members import Criterion
-from spark_jobs.dedup.pairs import pairs
-from spark_jobs.dedup.removals import removals
-from spark_jobs.dedup.repository_bags import repository_bags
-from spark_jobs.dedup.repository_components import repository_components
-from spark_jobs.dedup.repository_containments import repository_containments
-from spark_jobs.dedup.repository_pairs import repository_pairs
-from spark_jobs.dedup.repository_removals import repository_removals
-from spark_jobs.dedup.signatures import signatures
-from spark_jobs.dedup.survivors import survivors
-from spark_jobs.dedup.threshold_pairs import DEFAULT_THRESHOLDS, Thresholds
-from spark_jobs.dedup.thresholds import thresholds
-from spark_jobs.dedup.vocabulary import vocabulary
-from spark_jobs.lake.binding import Source
-from spark_jobs.step import Step
+from spark_jobs.dedup.bags.bags import bags
+from spark_jobs.dedup.bags.features import Features
+from spark_jobs.dedup.bags.vocabulary import vocabulary
+from spark_jobs.dedup.graph.components import components
+from spark_jobs.dedup.graph.threshold_pairs import DEFAULT_THRESHOLDS, Thresholds
+from spark_jobs.dedup.membership.exact_duplicates import exact_duplicates
+from spark_jobs.dedup.membership.members import Criterion
+from spark_jobs.dedup.near.background import background
+from spark_jobs.dedup.near.buckets import buckets
+from spark_jobs.dedup.near.pairs import pairs
+from spark_jobs.dedup.near.signatures import signatures
+from spark_jobs.dedup.removal.removals import removals
+from spark_jobs.dedup.removal.survivors import survivors
+from spark_jobs.dedup.removal.thresholds import thresholds
+from spark_jobs.dedup.repository.bags import repository_bags
+from spark_jobs.dedup.repository.components import repository_components
+from spark_jobs.dedup.repository.containments import repository_containments
+from spark_jobs.dedup.repository.pairs import repository_pairs
+from spark_jobs.dedup.repository.removals import repository_removals
+from spark_jobs.lake.declare.step import Step
+from spark_jobs.lake.run.binding import Source
 
 Level = Literal["exact", "near", "repository"]
 Link = tuple[Step, Mapping[str, Source], Mapping[str, Any], str]

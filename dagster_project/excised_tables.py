@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
 
-from dagster_project.standing_blends import StandingBlend, pinned_snapshots, standing_blends
+from dagster_project.inspect.standing_blends import StandingBlend, pinned_snapshots, standing_blends
 
 if TYPE_CHECKING:
-    from spark_jobs.lake.materialize import Lake
+    from spark_jobs.lake.run.materialize import Lake
     from spark_jobs.packing.excise import Excised
 
 _SHOWN = 20
@@ -34,8 +34,8 @@ class TableExcision:
 
 def known_duplicates(catalogue: Catalog, doc_ids: Collection[str]) -> dict[str, dict[str, str | None]]:
     """What corpora take for duplicates of some documents: by doc_id, the level that removed it in each corpus."""
-    from dagster_project.corpus_facts import corpora
-    from dagster_project.neighbours import duplicates_of
+    from dagster_project.inspect.corpus_facts import corpora
+    from dagster_project.inspect.neighbours import duplicates_of
 
     found: dict[str, dict[str, str | None]] = {}
     for corpus in corpora(catalogue):
@@ -68,7 +68,7 @@ def excise_documents(lake: Lake, tables: Collection[str], doc_ids: Collection[st
         tables: the packed tables; none for all of the lake.
         doc_ids: the documents.
     """
-    from dagster_project.document_windows import packed_tables
+    from dagster_project.inspect.document_windows import packed_tables
     from spark_jobs.exceptions import SparkJobsError
     from spark_jobs.packing.excise import Excised, excise
 

@@ -16,10 +16,10 @@ from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo
 from pyiceberg.expressions.parser import parse
 from pyiceberg.table import Table as IcebergTable
 
-from spark_jobs.lake.materialization import Materialization
-from spark_jobs.lake.materialize import TableOutcome
-from spark_jobs.lake.tables import Notice, Table
-from spark_jobs.step import Plot, Step
+from spark_jobs.lake.declare.step import Plot, Step
+from spark_jobs.lake.declare.tables import Notice, Table
+from spark_jobs.lake.ledger.materialization import Materialization
+from spark_jobs.lake.run.materialize import TableOutcome
 
 _SAMPLE_ROWS = 5
 _SAMPLE_CHARACTERS = 60

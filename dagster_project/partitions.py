@@ -12,8 +12,8 @@ from datetime import UTC
 import dagster as dg
 from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOrEqual, LessThan
 
-from spark_jobs.lake.place import Place
-from spark_jobs.lake.tables import Table, partition_column
+from spark_jobs.lake.declare.tables import Table, partition_column
+from spark_jobs.lake.ledger.partition import Place
 
 # Spark's names of the types that a window can be compared with; its own `timestamp` has a zone.
 _WINDOWED = {"date": "date", "timestamp": "timestamp_ntz", "timestamptz": "timestamp"}

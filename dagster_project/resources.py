@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 
-from spark_jobs.lake.catalogue import open_catalogue
-from spark_jobs.lake.ledger import Ledger
-from spark_jobs.lake.materialize import Lake
-from spark_jobs.lake.settings import LakeSettings, load_settings
+from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.run.materialize import Lake
+from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.settings import LakeSettings, load_settings
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -39,7 +39,7 @@ class LakeResource(LazyPySparkResource):
 
 def start(extra: dict[str, Any]) -> SparkSession:
     """Start the session of this process, with further settings on top of the lake's."""
-    from spark_jobs.lake.session import start_session
+    from spark_jobs.lake.session.session import start_session
 
     return start_session(load_settings(), extra={key: str(value) for key, value in extra.items()})
 

@@ -45,13 +45,13 @@ from dagster_project.metadata import (
 from dagster_project.partitions import place_of, rows_of
 from dagster_project.run_config import bind_config, config_fields
 from spark_jobs.exceptions import AuditError, DeclarationError, SparkJobsError, StepRunError, nearest
-from spark_jobs.lake.audit import check_names
-from spark_jobs.lake.binding import Binding, Source
-from spark_jobs.lake.catalogue import catalogue_errors, load_table
-from spark_jobs.lake.ledger import Ledger
-from spark_jobs.lake.materialize import Lake, TableOutcome, materialize
-from spark_jobs.lake.tables import Table, check_identifier
-from spark_jobs.step import Plot, Scope, Step, step
+from spark_jobs.lake.declare.step import Plot, Scope, Step, step
+from spark_jobs.lake.declare.tables import Table, check_identifier
+from spark_jobs.lake.files.audit import check_names
+from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.run.binding import Binding, Source
+from spark_jobs.lake.run.materialize import Lake, TableOutcome, materialize
+from spark_jobs.lake.session.catalogue import catalogue_errors, load_table
 
 POOL_PREFIX = "lake_"
 _SHOWN_INPUTS = 3

@@ -4,7 +4,7 @@
 # Needs Python 3.11+ alone: uv comes from the PATH, else from the pinned wheel in setup/uv.lock. Running it again is
 # free while nothing changed; killing it at any moment is harmless, the next run goes on. On failure it says in one
 # line what is missing and how to get it, and exits with status 2. Indexes and mirrors are those of pip's and uv's own
-# settings; HEADRACE_PYTHON names another Python, HEADRACE_JARS and HEADRACE_IVY_SETTINGS see spark_jobs/lake/jars.py.
+# settings; HEADRACE_PYTHON names another Python, HEADRACE_JARS and HEADRACE_IVY_SETTINGS see spark_jobs/lake/session/jars.py.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -15,7 +15,7 @@ readonly VENV=.venv TOOLS=.uv STAMP=.venv/headrace-set-up UNFINISHED=.venv/headr
 say() { echo "set-up: $*"; }
 fail() { echo "set-up: $*" >&2; exit 2; }
 
-fingerprint() { cat pyproject.toml requirements.lock setup/install.sh setup/uv.lock spark_jobs/lake/jars.lock | sha256sum; }
+fingerprint() { cat pyproject.toml requirements.lock setup/install.sh setup/uv.lock spark_jobs/lake/session/jars.lock | sha256sum; }
 
 up_to_date() { [ -x "$VENV/bin/python" ] && [ "$(cat "$STAMP" 2>/dev/null)" = "$(fingerprint)" ]; }
 
@@ -139,8 +139,8 @@ adopt_network_settings
 find_uv
 say "$("$python" --version), $("$uv" --version | cut -d' ' -f1,2)"
 install_packages
-"$VENV/bin/python" -m spark_jobs.lake.java || exit 2
-"$VENV/bin/python" -m spark_jobs.lake.jars || exit 2
+"$VENV/bin/python" -m spark_jobs.lake.session.java || exit 2
+"$VENV/bin/python" -m spark_jobs.lake.session.jars || exit 2
 say "compiling kernels, about a minute"
 quietly "compiling kernels" "$VENV/bin/python" -m spark_jobs.dedup.rehearsal
 fingerprint >"$STAMP.new"

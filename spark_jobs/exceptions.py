@@ -18,11 +18,8 @@ SparkJobsError              catch this one: every message says what, where and h
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from spark_jobs.lake.audit import CheckResult
 
 
 class SparkJobsError(Exception):
@@ -49,6 +46,22 @@ class ConfigError(SparkJobsError):
     """A value that a user gave cannot be used."""
 
 
+@dataclass(frozen=True)
+class CheckResult:
+    """Outcome of one blocking check; `bad_keys` says which rows are bad, up to ten of them."""
+
+    name: str
+    passed: bool
+    bad_row_count: int
+    description: str
+    bad_keys: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """What is wrong, with which rows."""
+        keys = f", such as {'; '.join(self.bad_keys)}" if self.bad_keys else ""
+        return f"{self.name}: {self.bad_row_count} rows ({self.description}){keys}"
+
+
 class CatalogueError(SparkJobsError):
     """The catalogue cannot be reached or its settings make no sense."""
 
@@ -62,7 +75,7 @@ class AuditError(SparkJobsError):
 
     Attributes:
         table: identifier of the table.
-        checks: results of all its checks (`spark_jobs.lake.audit.CheckResult`).
+        checks: results of all its checks.
     """
 
     def __init__(self, message: str, table: str, checks: tuple[CheckResult, ...]) -> None:

@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel
 
 from spark_jobs.exceptions import AuditError, ConfigError, InputError, StepRunError
-from spark_jobs.lake.audit import Evidence, audit_frame, proof_results
-from spark_jobs.lake.binding import Binding, Source
-from spark_jobs.lake.catalogue import load_table, open_catalogue, spark_identifier
-from spark_jobs.lake.failures import failure_line
-from spark_jobs.lake.ledger import Ledger
-from spark_jobs.lake.materialize import Lake, materialize
-from spark_jobs.lake.partitions import follow_input
-from spark_jobs.lake.place import Place
-from spark_jobs.lake.reads import files_size, is_path
-from spark_jobs.lake.session import start_session
-from spark_jobs.lake.settings import LakeSettings, load_settings
-from spark_jobs.lake.spark_types import spark_schema
-from spark_jobs.lake.tables import Table, check_identifier
-from spark_jobs.lake.write import conform
-from spark_jobs.step import Step
+from spark_jobs.lake.declare.spark_types import spark_schema
+from spark_jobs.lake.declare.step import Step
+from spark_jobs.lake.declare.tables import Table, check_identifier
+from spark_jobs.lake.files.audit import Evidence, audit_frame, proof_results
+from spark_jobs.lake.files.write import conform
+from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.ledger.partition import Place
+from spark_jobs.lake.run.binding import Binding, Source
+from spark_jobs.lake.run.materialize import Lake, materialize
+from spark_jobs.lake.run.reads import files_size, is_path
+from spark_jobs.lake.session.catalogue import load_table, open_catalogue, spark_identifier
+from spark_jobs.lake.session.session import start_session
+from spark_jobs.lake.session.settings import LakeSettings, load_settings
+from spark_jobs.lake.session.shuffle_partitions import follow_input
+from spark_jobs.lake.session.spark_errors import failure_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings as hypothesis_settings
 
-from spark_jobs.lake.catalogue import open_catalogue
-from spark_jobs.lake.ledger import Ledger
-from spark_jobs.lake.materialize import Lake
-from spark_jobs.lake.settings import settings_at
+from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.run.materialize import Lake
+from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.settings import settings_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one JVM of the run, with a session of a lake that nobody uses."""
     os.environ.setdefault("HEADRACE_SPARK_MEMORY", "2g")
-    from spark_jobs.lake.session import start_session
+    from spark_jobs.lake.session.session import start_session
 
     session = start_session(settings_at(tmp_path_factory.mktemp("spark")), "local[2]", _FAST)
     yield session
@@ -51,7 +51,7 @@ _FAST = {
 @pytest.fixture
 def lake_at(spark: SparkSession) -> LakeAt:
     """Opens a lake in a folder, with Spark settings on top."""
-    from spark_jobs.lake.session import start_session
+    from spark_jobs.lake.session.session import start_session
 
     def open_lake(root: Path, extra: dict[str, str] | None = None, wait_seconds: float = 5.0) -> Lake:
         settings = settings_at(root)

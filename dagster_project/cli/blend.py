@@ -17,11 +17,11 @@ from dagster_project.cli.blend_syntax import parse_change, parse_source, parse_s
 from dagster_project.exceptions import CommandError
 
 if TYPE_CHECKING:
-    from blender_service.config import BlendConfig
-    from blender_service.description import BlendDescription
-    from blender_service.runs import RunRegister
-    from blender_service.serving import Blender
-    from blender_service.specification import BlendSpec, Stage, UpdateSpec
+    from blender_service.blend.config import BlendConfig
+    from blender_service.blend.describe import BlendDescription
+    from blender_service.blend.requests import BlendSpec, Stage, UpdateSpec
+    from blender_service.server.blender import Blender
+    from blender_service.server.run_register import RunRegister
 
 Command = TypeVar("Command", bound=Callable[..., None])
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -148,7 +148,7 @@ def plan(
     changed = {key: given[key] for key in ("at", "changes", "removed", "align")}
     if bool(reference) == bool(new["sources"]):
         raise CommandError("plan: name a blend, or give --source for each table of a new one")
-    from blender_service.description import describe
+    from blender_service.blend.describe import describe
 
     blender = _open_blender()
     if not reference:
@@ -249,9 +249,9 @@ def serve(arguments: tuple[str, ...]) -> None:
 
 
 def _open_register() -> RunRegister:
+    from blender_service.blend.store import open_objects
     from blender_service.catalogue import open_catalogue
-    from blender_service.runs import RunRegister
-    from blender_service.store import open_objects
+    from blender_service.server.run_register import RunRegister
 
     return RunRegister(open_objects(open_catalogue()))
 
@@ -259,7 +259,7 @@ def _open_register() -> RunRegister:
 def _open_blender() -> Blender:
     """Open the lake of this directory or of PyIceberg's settings."""
     from blender_service.catalogue import open_catalogue
-    from blender_service.serving import Blender
+    from blender_service.server.blender import Blender
 
     return Blender(open_catalogue())
 
@@ -268,7 +268,7 @@ def _blend_spec(
     name: str, stages: Sequence[str], allow_repeat: bool, *, sources: Sequence[str], seed: int,
     max_epochs: int | None, on_exhausted: str | None,
 ) -> BlendSpec:  # fmt: skip
-    from blender_service.specification import BlendSpec
+    from blender_service.blend.requests import BlendSpec
 
     return BlendSpec(
         tuple(parse_source(text, max_epochs, on_exhausted.upper() if on_exhausted else None) for text in sources),
@@ -283,7 +283,7 @@ def _update_spec(
     parent: str, name: str, stages: Sequence[str], allow_repeat: bool, *, at: int | None, changes: Sequence[str],
     removed: Sequence[str], align: bool,
 ) -> UpdateSpec:  # fmt: skip
-    from blender_service.specification import SourceChange, Stage, UpdateSpec
+    from blender_service.blend.requests import SourceChange, Stage, UpdateSpec
 
     first: tuple[Stage, ...] = ()
     if at is not None:

@@ -21,8 +21,8 @@ def inspect(reference: str, offset: int, rows: int, characters: int, as_json: bo
     A step of B rows that began at OFFSET is --rows B. No server is needed.
     """
     from blender_service.catalogue import open_catalogue
-    from blender_service.serving import Blender
-    from dagster_project.blend_rows import inspect_rows
+    from blender_service.server.blender import Blender
+    from dagster_project.inspect.blend_rows import inspect_rows
 
     catalogue = open_catalogue()
     blender = Blender(catalogue)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dagster_project.exceptions import CommandError
 
 if TYPE_CHECKING:
-    from blender_service.specification import SourceChange, SourceSpec, Stage
+    from blender_service.blend.requests import SourceChange, SourceSpec, Stage
 
 _SETTINGS = ("name", "table", "snapshot", "max_epochs", "on_exhausted")
 
@@ -30,7 +30,7 @@ def parse_source(text: str, max_epochs: int | None = None, on_exhausted: str | N
     Raises:
         CommandError: a setting is not known, or no number where one is needed.
     """
-    from blender_service.specification import SourceSpec
+    from blender_service.blend.requests import SourceSpec
 
     table, weight, settings = _split(
         text, "TABLE[=WEIGHT][,name=..][,snapshot=..][,max_epochs=..][,on_exhausted=..][,live]"
@@ -49,7 +49,7 @@ def parse_change(text: str) -> SourceChange:
     Raises:
         CommandError: a setting is not known, or no number where one is needed.
     """
-    from blender_service.specification import SourceChange
+    from blender_service.blend.requests import SourceChange
 
     if text.startswith("-"):
         return SourceChange(text[1:], remove=True)
@@ -66,7 +66,7 @@ def parse_stage(text: str) -> Stage:
     Raises:
         CommandError: there is no offset, or a change cannot be read.
     """
-    from blender_service.specification import Stage
+    from blender_service.blend.requests import Stage
 
     offset, colon, changes = text.partition(":")
     if not colon or not offset.strip().replace("_", "").isdecimal():

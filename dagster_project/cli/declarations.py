@@ -13,9 +13,9 @@ from dagster_project.cli.output import print_table
 from dagster_project.cli.project import DEFS
 from dagster_project.exceptions import CommandError
 from spark_jobs.exceptions import did_you_mean, nearest
-from spark_jobs.lake.catalogue import open_catalogue
-from spark_jobs.lake.ledger import Ledger
-from spark_jobs.lake.settings import load_settings
+from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.settings import load_settings
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -144,12 +144,12 @@ def refreeze(name: str, yes: bool) -> None:
 
     The next run takes everything in anew, as one increment. What blends have pinned is served as before.
     """
-    from dagster_project.document_windows import packed_tables
-    from dagster_project.standing_blends import say_standing, standing_blends
-    from spark_jobs.lake.materialize import Lake
-    from spark_jobs.lake.refreeze import corpus_tables, refrozen_tables
-    from spark_jobs.lake.refreeze import refreeze as forget
-    from spark_jobs.lake.session import start_session
+    from dagster_project.inspect.document_windows import packed_tables
+    from dagster_project.inspect.standing_blends import say_standing, standing_blends
+    from spark_jobs.lake.run.materialize import Lake
+    from spark_jobs.lake.run.refreeze import corpus_tables, refrozen_tables
+    from spark_jobs.lake.run.refreeze import refreeze as forget
+    from spark_jobs.lake.session.session import start_session
 
     if name not in (known := [declared["name"] for _, declared in declarations(_CORPUS)]):
         near = nearest(name, known)
@@ -176,10 +176,10 @@ def refreeze(name: str, yes: bool) -> None:
 @click.confirmation_option(prompt="Superseded documents go from packed tables for good. Go on?")
 def supersede(name: str, deleted: bool, as_json: bool) -> None:
     """Excise packed documents that a newer revision has replaced, whatever the corpus's policy is."""
-    from dagster_project.corpus_facts import find_corpus
-    from dagster_project.document_windows import packed_tables
-    from spark_jobs.lake.materialize import Lake
-    from spark_jobs.lake.session import start_session
+    from dagster_project.inspect.corpus_facts import find_corpus
+    from dagster_project.inspect.document_windows import packed_tables
+    from spark_jobs.lake.run.materialize import Lake
+    from spark_jobs.lake.session.session import start_session
     from spark_jobs.packing.supersede import excise_superseded
 
     settings = load_settings()
@@ -247,7 +247,7 @@ def _facts(given: tuple[str, ...]) -> dict[str, str]:
 def _require_usable(name: str, source: dict[str, Any], corpora: tuple[str, ...]) -> None:
     """Check a declaration as the project would, and that its source has files, before anything is written."""
     from dagster_project.run_config import bind_config
-    from spark_jobs.lake.tables import check_identifier
+    from spark_jobs.lake.declare.tables import check_identifier
     from spark_jobs.sources.documents import ARRIVALS, DocumentsConfig, discover
     from spark_jobs.sources.source_config import KINDS
 

@@ -10,12 +10,12 @@ import click
 
 from dagster_project.cli.output import print_table
 from dagster_project.exceptions import CommandError
-from spark_jobs.lake.catalogue import open_catalogue
-from spark_jobs.lake.settings import load_settings
+from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.settings import load_settings
 
 if TYPE_CHECKING:
-    from dagster_project.evaluation import Evaluation
-    from spark_jobs.dedup.evaluation import Score
+    from dagster_project.inspect.evaluation import Evaluation
+    from spark_jobs.dedup.evaluate.scores import Score
 
 _EXAMPLES = 5
 
@@ -38,8 +38,8 @@ def evaluate(name: str, truth: Path, threshold: float | None, as_json: bool) -> 
     column counts known pairs that were missed although one kept document stands for both.
     """
     from dagster_project.cli.doc import require_compared
-    from dagster_project.corpus_facts import find_corpus
-    from dagster_project.evaluation import evaluate as evaluate_corpus
+    from dagster_project.inspect.corpus_facts import find_corpus
+    from dagster_project.inspect.evaluation import evaluate as evaluate_corpus
 
     catalogue = open_catalogue(load_settings())
     corpus = find_corpus(catalogue, name)
@@ -65,8 +65,8 @@ def evaluate(name: str, truth: Path, threshold: float | None, as_json: bool) -> 
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 def thresholds(name: str, as_json: bool) -> None:
     """Show what each threshold of CORPUS keeps: documents, bytes, components, over all increments."""
-    from dagster_project.corpus_facts import find_corpus
-    from dagster_project.kept_at_thresholds import kept_at_thresholds
+    from dagster_project.inspect.corpus_facts import find_corpus
+    from dagster_project.inspect.kept_at_thresholds import kept_at_thresholds
 
     catalogue = open_catalogue(load_settings())
     corpus = find_corpus(catalogue, name)

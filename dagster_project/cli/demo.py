@@ -79,9 +79,9 @@ def demo(steps: int, as_json: bool) -> None:
 
 
 def _create_blend() -> str:
+    from blender_service.blend.requests import BlendSpec, SourceSpec
     from blender_service.catalogue import open_catalogue
-    from blender_service.serving import Blender
-    from blender_service.specification import BlendSpec, SourceSpec
+    from blender_service.server.blender import Blender
 
     sources = tuple(SourceSpec(table=table, weight=weight, max_epochs=0) for table, weight in _SOURCES.items())
     blend_id: str = Blender(open_catalogue()).create(BlendSpec(sources, seed=17)).blend_id
@@ -138,8 +138,8 @@ def _train(address: str, blend_id: str, steps: int, tell: Any) -> Training:
 
 def _utilisation() -> dict[str, float]:
     """Share of each packed table's places that hold a token."""
-    from spark_jobs.lake.catalogue import open_catalogue
-    from spark_jobs.lake.settings import load_settings
+    from spark_jobs.lake.session.catalogue import open_catalogue
+    from spark_jobs.lake.session.settings import load_settings
     from spark_jobs.packing.utilisation import utilisation
 
     catalogue = open_catalogue(load_settings())

@@ -10,16 +10,16 @@ import click
 
 from dagster_project.cli.output import print_table
 from dagster_project.exceptions import CommandError
-from spark_jobs.lake.catalogue import open_catalogue
-from spark_jobs.lake.settings import load_settings
+from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.settings import load_settings
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-    from dagster_project.corpus_facts import CorpusFacts
-    from dagster_project.document_lookup import FoundDocument
-    from dagster_project.document_story import Finding, Witness
-    from dagster_project.neighbours import Neighbour
+    from dagster_project.inspect.corpus_facts import CorpusFacts
+    from dagster_project.inspect.document_lookup import FoundDocument
+    from dagster_project.inspect.document_story import Finding, Witness
+    from dagster_project.inspect.neighbours import Neighbour
 
 _MARK_STYLES = {"|": "yellow", "<": "red", ">": "green", "~": "dim"}
 
@@ -36,8 +36,8 @@ def doc() -> None:
 @click.option("--json", "as_json", is_flag=True, help="print JSON, without texts")
 def why(given: str, name: str | None, full: bool, as_json: bool) -> None:
     """Show what every step said about DOC, and for a removal the text that stays, side by side."""
-    from dagster_project.document_lookup import find_document
-    from dagster_project.document_story import corpus_findings, dataset_findings, excision_findings
+    from dagster_project.inspect.document_lookup import find_document
+    from dagster_project.inspect.document_story import corpus_findings, dataset_findings, excision_findings
 
     catalogue = open_catalogue(load_settings())
     document = find_document(catalogue, given)
@@ -65,8 +65,8 @@ def why(given: str, name: str | None, full: bool, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 def duplicates(given: str, name: str | None, threshold: float | None, limit: int, as_json: bool) -> None:
     """List who is like DOC: exact duplicates first, then pairs by weighted Jaccard similarity J."""
-    from dagster_project.document_lookup import find_document, members_named
-    from dagster_project.neighbours import find_neighbours, removed_of, standing_for
+    from dagster_project.inspect.document_lookup import find_document, members_named
+    from dagster_project.inspect.neighbours import find_neighbours, removed_of, standing_for
 
     catalogue = open_catalogue(load_settings())
     document = find_document(catalogue, given)
@@ -113,8 +113,8 @@ def duplicates(given: str, name: str | None, threshold: float | None, limit: int
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 def windows(given: str, as_json: bool) -> None:
     """List the windows of packed tables that hold DOC, part by part."""
-    from dagster_project.document_lookup import find_document
-    from dagster_project.document_windows import windows_of
+    from dagster_project.inspect.document_lookup import find_document
+    from dagster_project.inspect.document_windows import windows_of
 
     catalogue = open_catalogue(load_settings())
     document = find_document(catalogue, given)
@@ -145,7 +145,7 @@ def require_compared(corpus: CorpusFacts, threshold: float | None) -> None:
 
 def _corpora_of(catalogue: Catalog, document: FoundDocument, name: str | None) -> list[CorpusFacts]:
     """The corpus that was named, or all that are made of the document's dataset."""
-    from dagster_project.corpus_facts import corpora, find_corpus
+    from dagster_project.inspect.corpus_facts import corpora, find_corpus
 
     if name is None:
         return [corpus for corpus in corpora(catalogue) if document.dataset in corpus.datasets]
@@ -182,8 +182,8 @@ def _print_witness(catalogue: Catalog, document: FoundDocument, group: Sequence[
     from rich.table import Table
     from rich.text import Text
 
-    from dagster_project.document_lookup import find_document, read_text
-    from dagster_project.side_by_side import compare, printable
+    from dagster_project.inspect.document_lookup import find_document, read_text
+    from dagster_project.inspect.side_by_side import compare, printable
 
     witness = find_document(catalogue, group[0].doc_id)
     first = group[0]

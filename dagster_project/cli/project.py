@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from dagster_project.exceptions import CommandError, DefinitionError
 from spark_jobs.exceptions import did_you_mean
-from spark_jobs.lake.settings import load_settings
+from spark_jobs.lake.session.settings import load_settings
 
 if TYPE_CHECKING:
     import dagster as dg

@@ -19,8 +19,8 @@ import click
 from dagster_project.cli.output import kept_terminal, print_styled
 from dagster_project.cli.project import dagster_home, load_definitions, select
 from dagster_project.exceptions import CommandError, RunFailedError
-from spark_jobs.lake.catalogue import open_catalogue, require_writable
-from spark_jobs.lake.settings import load_settings
+from spark_jobs.lake.session.catalogue import open_catalogue, require_writable
+from spark_jobs.lake.session.settings import load_settings
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -128,10 +128,10 @@ def execute(
 
 def _foreseen(catalogue: Catalog, tables: list[str]) -> Iterator[str]:
     """What a run changes besides adding increments, a line each."""
-    from dagster_project.standing_blends import say_standing, standing_blends
+    from dagster_project.inspect.standing_blends import say_standing, standing_blends
     from dagster_project.table_asset import declared_bindings
-    from spark_jobs.lake.foresight import foresee, other_columns
-    from spark_jobs.lake.ledger import Ledger
+    from spark_jobs.lake.ledger.ledger import Ledger
+    from spark_jobs.lake.run.foresight import foresee, other_columns
 
     ledger = Ledger(catalogue)
     ledger.refresh()

@@ -13,9 +13,9 @@ from dagster_project.cli.output import print_table
 from dagster_project.cli.project import load_definitions
 from dagster_project.exceptions import CommandError
 from spark_jobs.exceptions import did_you_mean, nearest
-from spark_jobs.lake.catalogue import load_table, open_catalogue
-from spark_jobs.lake.ledger import Ledger
-from spark_jobs.lake.settings import load_settings
+from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.session.catalogue import load_table, open_catalogue
+from spark_jobs.lake.session.settings import load_settings
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
@@ -118,8 +118,8 @@ def show_table(identifier: str, row_count: int | None, where: str | None, as_jso
 @click.argument("identifiers", nargs=-1, required=True)
 def compact_tables(identifiers: tuple[str, ...]) -> None:
     """Merge small data files; rows, digests and ordinals stay as they are."""
-    from spark_jobs.lake.maintenance import compact
-    from spark_jobs.lake.session import start_session
+    from spark_jobs.lake.files.maintenance import compact
+    from spark_jobs.lake.session.session import start_session
 
     settings = load_settings()
     catalogue = open_catalogue(settings)
@@ -136,8 +136,8 @@ def compact_tables(identifiers: tuple[str, ...]) -> None:
 @click.option("--days", default=7.0, show_default=True, type=click.FloatRange(min=0), help="keep younger snapshots")
 def expire_tables(identifiers: tuple[str, ...], days: float) -> None:
     """Remove old snapshots and the files that only they used; what blends have pinned stays."""
-    from spark_jobs.lake.maintenance import expire
-    from spark_jobs.lake.session import start_session
+    from spark_jobs.lake.files.maintenance import expire
+    from spark_jobs.lake.session.session import start_session
 
     settings = load_settings()
     catalogue = open_catalogue(settings)

@@ -12,8 +12,8 @@ import click
 
 from dagster_project.cli.output import print_table
 from dagster_project.exceptions import CommandError
-from spark_jobs.lake.catalogue import open_catalogue
-from spark_jobs.lake.settings import load_settings
+from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.settings import load_settings
 
 _TEXT_BYTES = 60
 
@@ -25,7 +25,7 @@ _TEXT_BYTES = 60
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 def trace(table: str, ordinal: int, position: int, as_json: bool) -> None:
     """Trace the token at POSITION of row ORDINAL of a packed TABLE back to the file it came from."""
-    from dagster_project.trace import Tracer
+    from dagster_project.inspect.trace import Tracer
 
     found = Tracer(open_catalogue(load_settings()), table).trace(ordinal, position)
     if as_json:
@@ -69,10 +69,10 @@ def excise(
     of packed tables to come as well. Duplicates of them are named; --with-duplicates takes them too.
     """
     from dagster_project.excised_tables import excise_documents, known_duplicates, say_duplicates, say_excised
-    from spark_jobs.lake.excisions import record_excisions
-    from spark_jobs.lake.ledger import Ledger
-    from spark_jobs.lake.materialize import Lake
-    from spark_jobs.lake.session import start_session
+    from spark_jobs.lake.ledger.ledger import Ledger
+    from spark_jobs.lake.run.excisions import record_excisions
+    from spark_jobs.lake.run.materialize import Lake
+    from spark_jobs.lake.session.session import start_session
 
     wanted = {*doc_ids, *(Path(listed).read_text().split() if listed else ())}
     wrong = sorted(one for one in wanted if len(one) != 32 or not set(one) <= set("0123456789abcdef"))
@@ -135,7 +135,7 @@ def _user() -> str:
 @click.option("--shard-rows", type=click.IntRange(min=1), help="windows in a shard; by default 2^26 tokens' worth")
 def export(table: str, folder: Path, kind: str, shard_rows: int | None) -> None:
     """Write a packed TABLE as shards of plain files into DIR, with a manifest of their checksums."""
-    from dagster_project.exports import export_table
+    from dagster_project.inspect.exports import export_table
 
     manifest = export_table(open_catalogue(load_settings()), table, folder, kind, shard_rows)
     click.echo(f"{table}: {manifest['rows']:,} windows in {len(manifest['shards'])} shards and {folder}/manifest.json")

@@ -2,5 +2,3 @@
 
 `dependencies` (per dataset) -> `ordered` (per corpus); each is a step, the other modules here are their kernels.
 """
-
-__all__: list[str] = []

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from spark_jobs.code.dependency import KINDS
-from spark_jobs.code.syntax_child import SyntaxLimits
-from spark_jobs.lake.tables import Check, Column, Table
+from spark_jobs.code.imports.dependency import KINDS
+from spark_jobs.code.syntax.syntax_child import SyntaxLimits
+from spark_jobs.lake.declare.step import Output, Scope, step
+from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.sources.languages import MANIFEST
-from spark_jobs.step import Output, Scope, step
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -97,47 +97,8 @@ DEPENDENCY_METHODS = Table(
     ),
 )
 
-_KERNELS = (
-    *(
-        f"spark_jobs.code.{name}"
-        for name in (
-            "blanking",
-            "c_commands",
-            "c_directives",
-            "c_includes",
-            "definitions",
-            "dependency",
-            "go_imports",
-            "java_names",
-            "javascript_imports",
-            "javascript_packages",
-            "javascript_statements",
-            "kotlin_names",
-            "nearest",
-            "python_imports",
-            "python_packages",
-            "python_standard_library",
-            "python_statements",
-            "repository_edges",
-            "resolvers",
-            "runs",
-            "rust_source",
-            "rust_uses",
-            "source_names",
-            "symbols",
-            "syntax_child",
-            "syntax_worker",
-        )
-    ),
-    "spark_jobs.sources.languages",
-    *(
-        f"spark_jobs.dedup.{name}"
-        for name in ("language_syntax", "lexer_memory", "lexers", "regions", "word_characters", "words")
-    ),
-)
 
-
-@step(version="3", scope=Scope.INCREMENT, tables=(DEPENDENCIES, DEPENDENCY_METHODS), kernels=_KERNELS)
+@step(version="3", scope=Scope.INCREMENT, tables=(DEPENDENCIES, DEPENDENCY_METHODS))
 def dependencies(documents: DataFrame, texts: DataFrame, config: DependenciesConfig) -> Output:
     """Find what the files of each repository need of each other; all its files are in one task.
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from spark_jobs.code.policy import Policy
-from spark_jobs.lake.tables import Check, Column, Table
-from spark_jobs.step import Scope, step
+from spark_jobs.code.order.policy import Policy
+from spark_jobs.lake.declare.step import Scope, step
+from spark_jobs.lake.declare.tables import Check, Column, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -56,13 +56,7 @@ ORDERED = Table(
 )
 
 
-_KERNELS = tuple(
-    f"spark_jobs.code.{name}"
-    for name in ("arrangement", "dependency", "graph", "late_files", "order", "policy", "repository_order", "runs")
-)
-
-
-@step(version="3", scope=Scope.INCREMENT, tables=(ORDERED,), kernels=_KERNELS)
+@step(version="3", scope=Scope.INCREMENT, tables=(ORDERED,))
 def ordered(
     survivors: DataFrame, members: DataFrame, config: OrderedConfig, dependencies: DataFrame | None = None
 ) -> DataFrame:
@@ -111,7 +105,7 @@ def _ranked_by_dependencies(found: DataFrame, dependencies: DataFrame, config: O
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    from spark_jobs.code.repository_order import RANKED, OrderRules, ranked_batches
+    from spark_jobs.code.order.repository_order import RANKED, OrderRules, ranked_batches
 
     names = ["dataset", "repository", "shard", "doc_id", "path", "language", "needed_doc_id", "needed_path", "kind"]
     edges = dependencies.select(

@@ -17,11 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_jobs.code.dependency import Dependency, Repository, Resolver
-from spark_jobs.code.resolvers import RESOLVERS
-from spark_jobs.code.runs import runs_of
-from spark_jobs.code.symbols import symbol_edges
-from spark_jobs.code.syntax_child import SyntaxLimits, shared_child
+from spark_jobs.code.grouped_rows import runs_of
+from spark_jobs.code.imports.dependency import Dependency, Repository, Resolver
+from spark_jobs.code.imports.resolvers import RESOLVERS
+from spark_jobs.code.syntax.symbols import symbol_edges
+from spark_jobs.code.syntax.syntax_child import SyntaxLimits, shared_child
 
 REPOSITORY_FULL = "repository_full"
 _RECORDS = r"^.*?\.(?:jsonl|ndjson|parquet|pq)(?:\.gz|\.zstd?)?#"

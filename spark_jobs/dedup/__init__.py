@@ -1,3 +1,1 @@
 """Deduplication: which documents are members of a corpus, which of them repeat another, and which survive."""
-
-__all__ = ["exact_duplicates", "members", "survivors"]

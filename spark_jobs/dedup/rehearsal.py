@@ -61,16 +61,16 @@ def _texts() -> pa.RecordBatch:
 
 def _words() -> pa.Table:
     """The vocabulary of the texts."""
-    from spark_jobs.dedup.features import Features
-    from spark_jobs.dedup.vocabulary import _count_partition
+    from spark_jobs.dedup.bags.features import Features
+    from spark_jobs.dedup.bags.vocabulary import _count_partition
 
     return pa.Table.from_batches(_count_partition(iter([_texts()]), Features()))
 
 
 def _bags(words: pa.Table) -> pa.RecordBatch:
-    from spark_jobs.dedup.bags import BagsConfig, Units, _bag_batches
-    from spark_jobs.dedup.features import Features
-    from spark_jobs.dedup.token_counts import token_version
+    from spark_jobs.dedup.bags.bags import BagsConfig, Units, _bag_batches
+    from spark_jobs.dedup.bags.features import Features
+    from spark_jobs.dedup.bags.token_counts import token_version
 
     hashes = np.sort(words.column("token_hash").to_numpy().view(np.uint64))
     units = Units(hashes, np.full(len(hashes), 9, np.uint8), {"prose": 20}, token_version(Features()))
@@ -84,8 +84,8 @@ def _frozen(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _signatures(bags: pa.RecordBatch, words: pa.Table) -> pa.RecordBatch:
-    from spark_jobs.dedup.background import _histograms
-    from spark_jobs.dedup.signatures import SignaturesConfig, _sign
+    from spark_jobs.dedup.near.background import _histograms
+    from spark_jobs.dedup.near.signatures import SignaturesConfig, _sign
 
     list(_histograms(iter([bags])))
     hashes = words.column("token_hash").to_numpy().tobytes()
@@ -95,10 +95,10 @@ def _signatures(bags: pa.RecordBatch, words: pa.Table) -> pa.RecordBatch:
 
 
 def _candidates(signatures: pa.RecordBatch) -> pa.RecordBatch:
-    from spark_jobs.dedup.bands import solve_bands
-    from spark_jobs.dedup.bucket_members import all_pairs
-    from spark_jobs.dedup.buckets import _keys, band_records, bucket_lists
-    from spark_jobs.dedup.key_filter import fill, filter_bytes
+    from spark_jobs.dedup.near.bands import solve_bands
+    from spark_jobs.dedup.near.bucket_members import all_pairs
+    from spark_jobs.dedup.near.buckets import _keys, band_records, bucket_lists
+    from spark_jobs.dedup.near.key_filter import fill, filter_bytes
 
     scheme = solve_bands(np.array([10, 0], np.int64), signatures.num_rows, 0.5, 0.9)
     filled = next(fill(iter([signatures]), partial(_keys, scheme=scheme), filter_bytes(8))).column("filled")[0].as_py()
@@ -110,9 +110,9 @@ def _candidates(signatures: pa.RecordBatch) -> pa.RecordBatch:
 
 def _joined(bags: pa.RecordBatch) -> None:
     """The exact joins, of a pool and of a sample."""
-    from spark_jobs.dedup.large_buckets import _count, list_candidates, prefix_records
-    from spark_jobs.dedup.memory_verification import BAG
-    from spark_jobs.dedup.thresholds import _indexed, _similar_documents
+    from spark_jobs.dedup.near.large_buckets import _count, list_candidates, prefix_records
+    from spark_jobs.dedup.near.verification import BAG
+    from spark_jobs.dedup.removal.thresholds import _indexed, _similar_documents
 
     counters = next(_count(iter([bags]))).column("counters")[0].as_py()
     flags = {"groups": pa.array([1] * bags.num_rows, pa.int32()), "earlier": pa.array([False] * bags.num_rows)}
@@ -127,9 +127,9 @@ def _joined(bags: pa.RecordBatch) -> None:
 
 
 def _verified(bags: pa.RecordBatch, signatures: pa.RecordBatch, candidates: pa.RecordBatch) -> int:
-    from spark_jobs.dedup.connected_components import components_table
-    from spark_jobs.dedup.kept_set import removed_table
-    from spark_jobs.dedup.memory_verification import agreeing_ends, similar
+    from spark_jobs.dedup.graph.connected_components import components_table
+    from spark_jobs.dedup.graph.kept_set import removed_table
+    from spark_jobs.dedup.near.verification import agreeing_ends, similar
 
     known = pa.Table.from_batches([signatures]).append_column(
         "increment", pa.array([0] * signatures.num_rows, pa.int32())

@@ -1,6 +1,4 @@
-"""From surviving texts to windows: one tokenizer for a corpus, the ids of every document, and packed tables.
+"""Packed tables: the tokens of surviving documents in windows of one length, and documents that leave them for good.
 
-`tokenizer` -> `tokens` -> `packed_<dataset>_<L>`; each is a step, the other modules here are their kernels.
+`plan` decides which pieces share a window, `windows` assembles them; `packed` is the step that does both.
 """
-
-__all__: list[str] = []

@@ -38,18 +38,23 @@ from pyiceberg.table.update import (
 )
 
 from spark_jobs.exceptions import InputError, StepRunError
-from spark_jobs.lake.catalogue import GENERATION_PROPERTY, catalogue_errors, commit, load_table, spark_identifier
-from spark_jobs.lake.digest import DataVersion, digest_columns, row_hash, version_of
-from spark_jobs.lake.excisions import excisions_in, record_excisions
-from spark_jobs.lake.failures import failure_line
-from spark_jobs.lake.lease import table_leases
-from spark_jobs.lake.materialization import Materialization
-from spark_jobs.lake.materialize import Lake
-from spark_jobs.lake.place import Place
-from spark_jobs.lake.spark_types import spark_schema
-from spark_jobs.lake.tables import Check, Table
-from spark_jobs.lake.write import Target, Written, discard, publish, require_passed, write_to_branch
-from spark_jobs.packing.excision import excise_windows
+from spark_jobs.lake.declare.spark_types import spark_schema
+from spark_jobs.lake.declare.tables import Check, Table
+from spark_jobs.lake.files.write import Target, Written, discard, publish, require_passed, write_to_branch
+from spark_jobs.lake.ledger.data_version import DataVersion, digest_columns, row_hash, version_of
+from spark_jobs.lake.ledger.lease import table_leases
+from spark_jobs.lake.ledger.materialization import Materialization
+from spark_jobs.lake.ledger.partition import Place
+from spark_jobs.lake.run.excisions import excisions_in, record_excisions
+from spark_jobs.lake.run.materialize import Lake
+from spark_jobs.lake.session.catalogue import (
+    GENERATION_PROPERTY,
+    catalogue_errors,
+    commit,
+    load_table,
+    spark_identifier,
+)
+from spark_jobs.lake.session.spark_errors import failure_line
 from spark_jobs.packing.generations import (
     EXCISES,
     SUCCESSORS_PROPERTY,
@@ -62,6 +67,7 @@ from spark_jobs.packing.generations import (
 )
 from spark_jobs.packing.ordinals import OrdinalRun, find_windows, ordinal_runs, packed_facts
 from spark_jobs.packing.packed_table import packed_table
+from spark_jobs.packing.windows.close_up import excise_windows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

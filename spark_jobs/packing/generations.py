@@ -19,7 +19,7 @@ from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot
 
-from spark_jobs.lake.catalogue import GENERATION_PROPERTY
+from spark_jobs.lake.session.catalogue import GENERATION_PROPERTY
 
 SUCCESSORS_PROPERTY = "headrace.successors"
 EXCISES = "headrace.excises"  # in a summary: the snapshot that documents were excised from

@@ -26,52 +26,31 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from spark_jobs.exceptions import ConfigError, InputError
-from spark_jobs.lake.late_columns import FILE, ROW, LateColumns, file_properties, located, map_rows
-from spark_jobs.packing.affinity import Chosen, choose_plan, plan_shards
-from spark_jobs.packing.cutting import cut_pieces
-from spark_jobs.packing.line_cuts import cut_batches, line_end_tokens
+from spark_jobs.lake.declare.step import ArrowRows, Output, Plot, Scope, Step, step
+from spark_jobs.lake.files.late_columns import FILE, ROW, LateColumns, file_properties, located, map_rows
 from spark_jobs.packing.packed_config import PackedConfig
 from spark_jobs.packing.packed_table import packed_table, window_facts
-from spark_jobs.packing.permutation import permutation_key
-from spark_jobs.packing.placement import EMPTY_DOCUMENTS, Placer, UnitRules, WindowOrder, count_batches
-from spark_jobs.packing.runs import ALONE, EVERY_RUN, THETA_PERCENTS
-from spark_jobs.packing.sequences import SEQUENCE_PIECES, SEQUENCE_TOKENS, SequencePlacer, count_windows
-from spark_jobs.packing.units import UnitCounts
+from spark_jobs.packing.plan.affinity import Chosen, choose_plan, plan_shards
+from spark_jobs.packing.plan.baselines import SEQUENCE_PIECES, SEQUENCE_TOKENS, SequencePlacer, count_windows
+from spark_jobs.packing.plan.line_cuts import cut_batches, line_end_tokens
+from spark_jobs.packing.plan.placement import EMPTY_DOCUMENTS, Placer, UnitRules, WindowOrder, count_batches
+from spark_jobs.packing.plan.repository_runs import ALONE, EVERY_RUN, THETA_PERCENTS
+from spark_jobs.packing.plan.shuffle_at_rest import permutation_key
+from spark_jobs.packing.plan.units import UnitCounts
 from spark_jobs.packing.utilisation import draw_fill
-from spark_jobs.packing.windows import WindowFacts, assemble_windows
-from spark_jobs.step import ArrowRows, Output, Plot, Scope, Step, step
+from spark_jobs.packing.windows.assemble import WindowFacts, assemble_windows
+from spark_jobs.packing.windows.cut import cut_pieces
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame
 
 logger = logging.getLogger(__name__)
-Int64Array = npt.NDArray[np.int64]
 Batches = Iterable[pa.RecordBatch]
 
-KERNELS = tuple(
-    f"spark_jobs.packing.{module}"
-    for module in (
-        "affinity",
-        "conservation",
-        "cutting",
-        "histogram_plan",
-        "line_cuts",
-        "packed_config",
-        "packed_table",
-        "permutation",
-        "placement",
-        "runs",
-        "sequences",
-        "token_loops",
-        "units",
-        "windows",
-    )
-)
 _FILE_ROWS = 1 << 14  # rows of a data file that one task cuts: more than a row group holds, so few are read twice
 _KEYS = ["shard", "doc_id"]
 _COUNTS_DDL = "theta int, bucket int, length int, units bigint"
@@ -98,7 +77,6 @@ def packed_step(dataset: str, window_tokens: int) -> Step:
         scope=Scope.INCREMENT,
         tables=(table,),
         name=table.name,
-        kernels=KERNELS,
         numbered=True,
         plot=Plot("Fill of the windows", ("token_count",), functools.partial(draw_fill, window_tokens=window_tokens)),
     )

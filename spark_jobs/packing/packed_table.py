@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from spark_jobs.exceptions import ConfigError
-from spark_jobs.lake.late_columns import map_rows
-from spark_jobs.lake.tables import Check, Column, Proof, Table
-from spark_jobs.packing.conservation import digest_documents, digest_windows
+from spark_jobs.lake.declare.tables import Check, Column, Proof, Table
+from spark_jobs.lake.files.late_columns import map_rows
 from spark_jobs.packing.packed_config import PackedConfig
-from spark_jobs.packing.windows import WindowFacts, has_exact_length, is_filled, segments_fill
+from spark_jobs.packing.windows.assemble import WindowFacts, has_exact_length, is_filled, segments_fill
+from spark_jobs.packing.windows.token_digest import digest_documents, digest_windows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

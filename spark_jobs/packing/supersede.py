@@ -1,4 +1,4 @@
-"""Supersede: packed documents leave when their source has replaced or lost them (`spark_jobs.dedup.revisions`).
+"""Supersede: packed documents leave when their source has replaced or lost them (the step `revisions` says which).
 
     which     members that leave by the corpus's policies, or stand as what the caller names; excised once each
     but not   a member that a current document was removed as a duplicate of, directly or through another one: the text
@@ -20,12 +20,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import And, EqualTo, In, Or
 
-from spark_jobs.dedup.standings import paths_of, standings
+from spark_jobs.dedup.membership.standings import paths_of, standings
 from spark_jobs.exceptions import InputError
-from spark_jobs.lake.catalogue import load_table, spark_identifier
-from spark_jobs.lake.excisions import excised_by, excised_documents, withdraw_excisions
-from spark_jobs.lake.lookups import read_columns
-from spark_jobs.lake.materialize import Lake
+from spark_jobs.lake.files.lookups import read_columns
+from spark_jobs.lake.run.excisions import excised_by, excised_documents, withdraw_excisions
+from spark_jobs.lake.run.materialize import Lake
+from spark_jobs.lake.session.catalogue import load_table, spark_identifier
 from spark_jobs.packing.excise import Excised, excise
 from spark_jobs.packing.ordinals import packed_facts
 

@@ -7,5 +7,3 @@ reading.py        the bytes of listed files as rows; on decoding.py, modules.py 
 revisions.py      which document is the latest at its path: what returned, what is gone
 identity.py       doc_id and shard
 """
-
-__all__: list[str] = []

@@ -27,13 +27,13 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from spark_jobs.exceptions import InputError
-from spark_jobs.lake.cluster import is_local
-from spark_jobs.lake.tables import Check, Column, Notice, Table
+from spark_jobs.lake.declare.step import Output, Scope, step
+from spark_jobs.lake.declare.tables import Check, Column, Notice, Table
+from spark_jobs.lake.session.cluster import is_local
 from spark_jobs.sources.file_trees import is_readable
 from spark_jobs.sources.listing import list_new_or_changed
 from spark_jobs.sources.refusals import Reason
 from spark_jobs.sources.source_config import Source
-from spark_jobs.step import Output, Scope, step
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -198,22 +198,6 @@ def discover(config: DocumentsConfig, arrivals: pa.Table, reread: bool = False) 
     scope=Scope.HISTORY,
     tables=(DOCUMENTS, REPOSITORIES, ARRIVALS),
     discover=discover,
-    kernels=(
-        "spark_jobs.sources.decoding",
-        "spark_jobs.sources.file_trees",
-        "spark_jobs.sources.identity",
-        "spark_jobs.sources.languages",
-        "spark_jobs.sources.licences",
-        "spark_jobs.sources.listing",
-        "spark_jobs.sources.modules",
-        "spark_jobs.sources.reading",
-        "spark_jobs.sources.records",
-        "spark_jobs.sources.refusals",
-        "spark_jobs.sources.repositories",
-        "spark_jobs.sources.revisions",
-        "spark_jobs.sources.source_config",
-        "spark_jobs.sources.stated_facts",
-    ),
 )
 def documents(
     files: DataFrame, documents: DataFrame, arrivals: DataFrame, increment: int, config: DocumentsConfig

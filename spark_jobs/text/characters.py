@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from spark_jobs.dedup.word_characters import SCRIPTS
+from spark_jobs.lexing.word_characters import SCRIPTS
 
 OTHER: Final = 0
 """Punctuation, symbols, controls, private use, unassigned: P*, S*, C* that are no white space."""

@@ -32,6 +32,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_jobs.arrays import Int64Array
 from spark_jobs.text.characters import (
     ALPHABETIC,
     DECIMAL,
@@ -46,7 +47,6 @@ from spark_jobs.text.characters import (
 )
 from spark_jobs.text.text_columns import utf8_buffer
 
-Int64Array = npt.NDArray[np.int64]
 Measures = dict[str, npt.NDArray[np.int64] | npt.NDArray[np.float64]]
 
 COUNTS: Final = ("character_count", "word_count", "line_count", "max_line_length")

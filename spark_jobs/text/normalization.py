@@ -31,9 +31,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from spark_jobs.arrays import Int64Array
 from spark_jobs.text.characters import code_points
-
-Int64Array = npt.NDArray[np.int64]
 
 RULES: Final = ("line_ends", "nfc")
 _LINE_ENDS, _NFC = range(len(RULES))

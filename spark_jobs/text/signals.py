@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from spark_jobs.lake.tables import Check, Column, Table
-from spark_jobs.step import Scope, step
+from spark_jobs.lake.declare.step import Scope, step
+from spark_jobs.lake.declare.tables import Check, Column, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -93,22 +93,11 @@ SIGNALS = Table(
     ),
 )
 
-_KERNELS = tuple(
-    f"spark_jobs.{name}"
-    for name in (
-        "dedup.word_characters",
-        "text.characters",
-        "text.letters",
-        "text.measures",
-        "text.normalization",
-        "text.text_columns",
-    )
-)
 _SPARK_TYPES = {"int": "int", "long": "bigint", "double": "double", "string": "string"}
 _DDL = ", ".join(f"{column.name} {_SPARK_TYPES[column.type]}" for column in SIGNALS.columns)
 
 
-@step(version="2", scope=Scope.INCREMENT, tables=(SIGNALS,), kernels=_KERNELS)
+@step(version="2", scope=Scope.INCREMENT, tables=(SIGNALS,))
 def signals(texts: DataFrame, config: SignalsConfig) -> DataFrame:
     """Measure every text; one row per text, all signals for all kinds.
 

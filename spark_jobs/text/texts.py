@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from spark_jobs.lake.tables import Check, Column, Table
-from spark_jobs.step import Scope, step
+from spark_jobs.lake.declare.step import Scope, step
+from spark_jobs.lake.declare.tables import Check, Column, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -61,17 +61,13 @@ TEXTS = Table(
     sampled=("content",),
 )
 
-_KERNELS = (
-    "spark_jobs.dedup.word_characters",
-    *(f"spark_jobs.text.{name}" for name in ("text_columns", "normalization", "letters", "characters")),
-)
 _DDL = (
     "shard int, doc_id string, kind string, language string, content string, letters_sha256 string, "
     "edits array<struct<rule: string, start: bigint, end: bigint, replacement_length: bigint>>"
 )
 
 
-@step(version="1", scope=Scope.INCREMENT, tables=(TEXTS,), kernels=_KERNELS)
+@step(version="1", scope=Scope.INCREMENT, tables=(TEXTS,))
 def texts(documents: DataFrame, config: TextsConfig) -> DataFrame:
     """Normalize the content of every document; one row per document.
 

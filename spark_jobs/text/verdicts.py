@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from spark_jobs.lake.tables import Check, Column, Table
+from spark_jobs.lake.declare.step import Plot, Scope, step
+from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.sources.languages import EVIDENCE, MANIFEST
-from spark_jobs.step import Plot, Scope, step
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -152,7 +152,6 @@ class _Rule(NamedTuple):
     version="2",
     scope=Scope.INCREMENT,
     tables=(VERDICTS,),
-    kernels=("spark_jobs.sources.languages",),
     plot=Plot("Documents by failed rule", ("failed",), _draw_failed_rules),
 )
 def verdicts(signals: DataFrame, config: VerdictsConfig, documents: DataFrame | None = None) -> DataFrame:

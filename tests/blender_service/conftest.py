@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 from blender_service.client import BlenderClient
-from blender_service.server import RunningServer, start
+from blender_service.server.server import RunningServer, start
 from tests.blender_service.packed_tables import PackedFixture, create_packed, open_lake
 
 

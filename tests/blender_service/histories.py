@@ -16,10 +16,10 @@ from dataclasses import replace
 import numpy as np
 
 from blender_service.exceptions import ExhaustedSourceError, ShrunkSourceError
-from blender_service.heads import Head, Update, decode_head, encode_head
-from blender_service.order import BlendOrder
-from blender_service.segments import Pin, Segment, SourceOrder, cut_segments, resolve_segments
-from blender_service.slices import Slice
+from blender_service.order.resolve import BlendOrder
+from blender_service.order.resolved_blend import Head, Update, decode_head, encode_head
+from blender_service.order.segments import Pin, Segment, SourceOrder, cut_segments, resolve_segments
+from blender_service.wire.rank_slice import Slice
 from tests.blender_service.chain_simulator import (
     ChainConfig,
     ChainSource,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from blender_service.block_file import Block, BlockKey
+from blender_service.tables.block_file import Block, BlockKey
 
 
 def random_block(key: BlockKey, seed: int) -> Block:

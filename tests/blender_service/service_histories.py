@@ -19,16 +19,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from blender_service.blend.requests import SourceChange, SourceSpec
 from blender_service.client import BlenderClient
 from blender_service.exceptions import ExhaustedSourceError, InvalidBlendError, OffsetOutOfRangeError, StateError
-from blender_service.server import RunningServer, start
-from blender_service.slices import Slice
-from blender_service.specification import SourceChange, SourceSpec
-from blender_service.wire import RowBatch
+from blender_service.server.server import RunningServer, start
+from blender_service.wire.rank_slice import Slice
+from blender_service.wire.row_batch import RowBatch
 from tests.blender_service.chain_simulator import ChainConfig, ChainSource, RefusedError, Walk, path_of, walk
 from tests.blender_service.histories import HistoryError
 from tests.blender_service.packed_tables import PackedFixture, Row, create_packed, open_lake
-from tests.blender_service.test_reading import rows_of
+from tests.blender_service.rows.test_blend_reader import rows_of
 
 WORLDS = (1, 2, 3, 5, 7, 13, 31)
 LARGE_WORLDS = (127, 509, 1021, 1024)

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from blender_service import legs, segments
-from blender_service.cycle import Cycle
 from blender_service.exceptions import ExhaustedSourceError, ShrunkSourceError
-from blender_service.legs import Leg, continue_legs, fresh_legs
-from blender_service.order import BlendOrder
-from blender_service.segments import Pin, Segment, SourceOrder, cut_segments, resolve_segments
+from blender_service.order import epochs, segments
+from blender_service.order.epochs import Leg, Legs, continue_legs, fresh_legs
+from blender_service.order.interleave import Cycle
+from blender_service.order.resolve import BlendOrder
+from blender_service.order.segments import Pin, Segment, SourceOrder, cut_segments, resolve_segments
 from tests.blender_service.histories import HistoryError, rows_of, run_histories
 
 GOLDEN = Path(__file__).with_name("chain_golden.json")
@@ -56,19 +56,19 @@ def test_random_histories_equal_the_simulator(part: int) -> None:
     assert counts["rewound"] > 0
 
 
-def _extent_is_a_new_epoch(before: legs.Legs, consumed: int, old_rows: int | None, new_rows: int | None) -> legs.Legs:
+def _extent_is_a_new_epoch(before: Legs, consumed: int, old_rows: int | None, new_rows: int | None) -> Legs:
     return tuple(
         leg._replace(epoch=leg.epoch + 1) if leg.base else leg
         for leg in continue_legs(before, consumed, old_rows, new_rows)
     )
 
 
-def _divide_by_the_new_size(before: legs.Legs, consumed: int, old_rows: int | None, new_rows: int | None) -> legs.Legs:
+def _divide_by_the_new_size(before: Legs, consumed: int, old_rows: int | None, new_rows: int | None) -> Legs:
     return fresh_legs(new_rows)
 
 
-def _exhausted_one_epoch_early(before: legs.Legs, max_epochs: int) -> int | None:
-    return legs.row_limit(before, max_epochs - 1) if max_epochs > 1 else legs.row_limit(before, max_epochs)
+def _exhausted_one_epoch_early(before: Legs, max_epochs: int) -> int | None:
+    return epochs.row_limit(before, max_epochs - 1) if max_epochs > 1 else epochs.row_limit(before, max_epochs)
 
 
 def _forget_removed_sources(kept: list[Segment]) -> dict[str, segments.Progress]:
@@ -148,7 +148,7 @@ def test_legs_stay_few_however_long_the_chain() -> None:
     resolved = resolve_segments([source("a", 1, 10), source("b", 2, 7)])
     for step in range(1, 1001):
         resolved = update(resolved, step * 9, source("a", 1 + step % 3, 10 + step // 4), source("b", 2, 7 + step // 5))
-    assert max(len(part.legs) for segment in resolved for part in segment.parts) < 60
+    assert max(len(part.epochs) for segment in resolved for part in segment.parts) < 60
     assert len(rows_of(order_of(resolved), np.arange(9000))) == 9000
 
 

@@ -147,7 +147,7 @@ def test_client_needs_neither_lake_nor_compiler() -> None:
     heavy = ["pyiceberg", "pyarrow", "pydantic", "numba", "pyspark", "dagster", "torch"]
     script = (
         f"import sys; sys.path[:0] = [{str(root)!r}, {str(root / 'protos')!r}]\n"
-        "import blender_service.client, blender_service.window_layout\n"
+        "import blender_service.client, blender_service.client.window_layout\n"
         f"print([name for name in {heavy!r} if name in sys.modules])"
     )
     output = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
@@ -211,7 +211,7 @@ class Only(importlib.abc.MetaPathFinder):
 sys.meta_path.insert(0, Only())
 from blender_service.client import connect
 from blender_service.exceptions import ServerUnavailableError
-import blender_service.window_layout
+import blender_service.client.window_layout
 try:
     next(connect("127.0.0.1:1", retry_seconds=0).read("x", 0))
 except ServerUnavailableError:

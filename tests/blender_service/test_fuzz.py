@@ -19,8 +19,8 @@ from google.protobuf.message import Message
 from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2, rows_pb2_grpc
 from pyiceberg.catalog import Catalog
 
-from blender_service.operation import OperationConfig
-from blender_service.server import RunningServer
+from blender_service.server.server import RunningServer
+from blender_service.server.settings import OperationConfig
 from tests.blender_service.packed_tables import PackedFixture, create_packed
 
 REQUESTS = int(os.environ.get("HEADRACE_FUZZ_REQUESTS", "300"))

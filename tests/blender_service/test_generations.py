@@ -8,11 +8,11 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from blender_service.config import BlendConfig
+from blender_service.blend.config import BlendConfig
+from blender_service.blend.requests import BlendSpec, SourceChange, SourceSpec, Stage, UpdateSpec
 from blender_service.exceptions import InvalidBlendError, SourceChangedError
-from blender_service.serving import Blender
-from blender_service.specification import BlendSpec, SourceChange, SourceSpec, Stage, UpdateSpec
-from blender_service.wire import concatenate, encode
+from blender_service.server.blender import Blender
+from blender_service.wire.row_batch import concatenate, encode
 from tests.blender_service.packed_tables import PackedFixture, create_packed, to_arrow
 
 OTHER_TOKENIZER = "7" * 64

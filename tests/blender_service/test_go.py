@@ -17,10 +17,10 @@ from grpc_reflection.v1alpha import reflection_pb2
 from headrace.blender.v1 import blends_pb2, rows_pb2
 from pyiceberg.catalog import Catalog
 
-from blender_service.operation import OperationConfig
-from blender_service.server import start
-from blender_service.serving import Blender
-from blender_service.specification import BlendSpec, SourceSpec
+from blender_service.blend.requests import BlendSpec, SourceSpec
+from blender_service.server.blender import Blender
+from blender_service.server.server import start
+from blender_service.server.settings import OperationConfig
 from tests.blender_service.certificates import Authority
 from tests.blender_service.packed_tables import PackedFixture
 

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog import Catalog
 
-from blender_service.channel import TOKEN_VARIABLE
+from blender_service.blend.requests import SourceSpec
+from blender_service.blend.store import open_objects
 from blender_service.client import Identity, connect
+from blender_service.client.channel import TOKEN_VARIABLE
 from blender_service.exceptions import BlendNotFoundError, ServerUnavailableError, UnauthenticatedError
-from blender_service.operation import OperationConfig
-from blender_service.runs import RunRegister
-from blender_service.server import RunningServer
-from blender_service.specification import SourceSpec
-from blender_service.store import open_objects
+from blender_service.server.run_register import RunRegister
+from blender_service.server.server import RunningServer
+from blender_service.server.settings import OperationConfig
+from tests.blender_service.auth.test_access import RULES
 from tests.blender_service.certificates import Authority
 from tests.blender_service.packed_tables import PackedFixture, create_packed
-from tests.blender_service.test_access import RULES
 
 Serve = Callable[..., RunningServer]
 TRAINER, OWNER = "the-token-of-the-trainer", "the-token-of-the-owner"

@@ -12,11 +12,11 @@ import pytest
 from pyiceberg.catalog import Catalog
 from sqlalchemy.exc import DatabaseError, DBAPIError, OperationalError
 
+from blender_service.blend.requests import SourceSpec
 from blender_service.catalogue import is_outage
 from blender_service.client import BlenderClient
 from blender_service.exceptions import ServerUnavailableError
-from blender_service.server import RunningServer, start
-from blender_service.specification import SourceSpec
+from blender_service.server.server import RunningServer, start
 from tests.blender_service.packed_tables import PackedFixture, create_packed
 from tests.blender_service.s3_stand_in import S3StandIn
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from blender_service import row_stream
-from blender_service.wire import RowBatch
+from blender_service.client import row_stream
+from blender_service.wire.row_batch import RowBatch
 from tests.blender_service.histories import HistoryError
 from tests.blender_service.service_histories import run_served_histories
 

@@ -18,16 +18,16 @@ import grpc
 import pytest
 from pyiceberg.catalog import Catalog
 
-from blender_service import server as server_module
+from blender_service.blend.requests import BlendSpec, SourceSpec
 from blender_service.client import BlenderClient, connect
+from blender_service.client.retry import InputClock
 from blender_service.exceptions import MalformedMessageError, ServerUnavailableError
-from blender_service.patience import InputClock
-from blender_service.server import RunningServer
-from blender_service.service import RowServicer
-from blender_service.serving import Blender
-from blender_service.slices import Slice
-from blender_service.specification import BlendSpec, SourceSpec
-from blender_service.wire import RowBatch, concatenate, encode
+from blender_service.server import server as server_module
+from blender_service.server.blender import Blender
+from blender_service.server.server import RunningServer
+from blender_service.server.servicers import RowServicer
+from blender_service.wire.rank_slice import Slice
+from blender_service.wire.row_batch import RowBatch, concatenate, encode
 from tests.blender_service.packed_tables import PackedFixture, create_packed
 
 Serve = Callable[..., RunningServer]

@@ -24,7 +24,9 @@ from hypothesis import example as always
 from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog
 
+from blender_service.blend.requests import BlendSpec, SourceChange, SourceSpec
 from blender_service.client import Blend, connect
+from blender_service.client.window_layout import WindowLayout
 from blender_service.exceptions import (
     BlendNotFoundError,
     InvalidReadError,
@@ -32,13 +34,11 @@ from blender_service.exceptions import (
     StateError,
     WindowMismatchError,
 )
-from blender_service.server import RunningServer
-from blender_service.serving import Blender
-from blender_service.specification import BlendSpec, SourceChange, SourceSpec
-from blender_service.window import ExpectedWindow
-from blender_service.window_layout import WindowLayout
+from blender_service.server.blender import Blender
+from blender_service.server.server import RunningServer
+from blender_service.wire.expected_window import ExpectedWindow
 from tests.blender_service.packed_tables import PADDING, WINDOW_TOKENS, PackedFixture, create_packed, random_rows
-from tests.blender_service.test_reading import rows_of
+from tests.blender_service.rows.test_blend_reader import rows_of
 
 torch = pytest.importorskip("torch", reason="torch is in the extra torch")
 from torch.nn.attention.flex_attention import flex_attention  # noqa: E402

@@ -18,17 +18,17 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2, rows_pb2_grpc
 
+from blender_service.blend.requests import SourceSpec
 from blender_service.client import connect
 from blender_service.exceptions import BlendNotFoundError, InvalidReadError
-from blender_service.limits import IN_FLIGHT_BYTES, LEAST_MESSAGE_BYTES, MOST_MESSAGE_BYTES, StreamLimits
-from blender_service.operation import OperationConfig
-from blender_service.server import MOST_HEADER_BYTES, RunningServer
-from blender_service.slices import Slice
-from blender_service.specification import SourceSpec
-from blender_service.status import error_of
+from blender_service.server.limits import IN_FLIGHT_BYTES, LEAST_MESSAGE_BYTES, MOST_MESSAGE_BYTES, StreamLimits
+from blender_service.server.server import MOST_HEADER_BYTES, RunningServer
+from blender_service.server.settings import OperationConfig
+from blender_service.wire.rank_slice import Slice
+from blender_service.wire.status import error_of
 from tests.blender_service.certificates import Authority
 from tests.blender_service.packed_tables import PackedFixture
-from tests.blender_service.test_operation import health_of, wait_for
+from tests.blender_service.server.test_settings import health_of, wait_for
 from tests.blender_service.test_streaming import MIB, held_bytes
 
 Serve = Callable[..., RunningServer]

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from pyiceberg.catalog import Catalog
 
-from blender_service.config import BlendConfig
-from blender_service.creation import aligned
+from blender_service.blend.config import BlendConfig
+from blender_service.blend.create import aligned
+from blender_service.blend.requests import BlendSpec, SourceChange, SourceSpec, Stage, UpdateSpec
+from blender_service.blend.store import HEADS, BlendStore, open_store
 from blender_service.exceptions import InvalidBlendError, UpdateRefusedError
-from blender_service.heads import Head
-from blender_service.order import ResolvedRows
-from blender_service.serving import Blender
-from blender_service.specification import BlendSpec, SourceChange, SourceSpec, Stage, UpdateSpec
-from blender_service.store import HEADS, BlendStore, open_store
+from blender_service.order.resolve import ResolvedRows
+from blender_service.order.resolved_blend import Head
+from blender_service.server.blender import Blender
 from tests.blender_service.packed_tables import PackedFixture, create_packed
 
 

@@ -13,8 +13,8 @@ from pydantic import BaseModel, Field
 
 from dagster_project.metadata import Samples
 from dagster_project.table_asset import Presentation, table_asset
-from spark_jobs.lake.tables import Check, Column, Table
-from spark_jobs.step import Plot, Scope
+from spark_jobs.lake.declare.step import Plot, Scope
+from spark_jobs.lake.declare.tables import Check, Column, Table
 
 NUMBERS = Table(
     name="numbers",

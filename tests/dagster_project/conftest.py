@@ -9,7 +9,7 @@ import pytest
 
 import dagster_project.defs
 from dagster_project.cli import declarations, project
-from spark_jobs.lake.settings import settings_at
+from spark_jobs.lake.session.settings import settings_at
 
 WriteDefs = Callable[[str, str], Path]
 

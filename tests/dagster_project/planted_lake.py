@@ -24,7 +24,7 @@ from dagster_project.corpora import CorpusDeclaration, corpus_assets
 from dagster_project.datasets import DatasetDeclaration, dataset_assets
 from dagster_project.definitions import build
 from dagster_project.resources import LakeResource
-from spark_jobs.lake.settings import settings_at
+from spark_jobs.lake.session.settings import settings_at
 
 WORDS = [
     f"{first}{second}{third}"

@@ -10,13 +10,13 @@ import dagster as dg
 import pytest
 from pyiceberg.catalog import Catalog
 
-from blender_service.serving import Blender
+from blender_service.server.blender import Blender
 from dagster_project.blends import blend_asset, declare_blend
 from dagster_project.cli import run_command
 from dagster_project.cli.project import load_definitions
 from dagster_project.exceptions import DefinitionError
-from spark_jobs.lake.catalogue import open_catalogue
-from spark_jobs.lake.settings import settings_at
+from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.settings import settings_at
 from tests.blender_service.packed_tables import PackedFixture, create_packed
 from tests.dagster_project.conftest import WriteDefs
 from tests.dagster_project.project import Project, key

@@ -18,7 +18,7 @@ import pytest
 from dagster_project.cli import run_command
 from dagster_project.cli.output import kept_terminal, print_styled
 from dagster_project.cli.ui import run_until_stopped
-from spark_jobs.lake.settings import settings_at
+from spark_jobs.lake.session.settings import settings_at
 from tests.dagster_project.conftest import WriteDefs
 
 CORPUS = """\

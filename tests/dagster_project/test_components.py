@@ -14,10 +14,10 @@ from dagster_project.datasets import DatasetDeclaration, dataset_assets
 from dagster_project.exceptions import DefinitionError
 from dagster_project.table_asset import older_input
 from spark_jobs.exceptions import StepRunError
-from spark_jobs.lake.catalogue import ensure_table, open_catalogue
-from spark_jobs.lake.ledger import Ledger
-from spark_jobs.lake.settings import settings_at
-from spark_jobs.lake.tables import Table
+from spark_jobs.lake.declare.tables import Table
+from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
+from spark_jobs.lake.session.settings import settings_at
 from spark_jobs.sources.documents import ARRIVALS, DOCUMENTS
 from spark_jobs.text.texts import TEXTS
 from tests.dagster_project.conftest import WriteDefs

@@ -15,14 +15,14 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 from dagster_project.cli import run_command
-from dagster_project.corpus_facts import CorpusFacts, find_corpus
-from dagster_project.document_lookup import find_document
-from dagster_project.document_story import corpus_findings
-from dagster_project.evaluation import evaluate
-from dagster_project.trace import Tracer
-from spark_jobs.lake.catalogue import open_catalogue
-from spark_jobs.lake.excisions import excised_documents
-from spark_jobs.lake.settings import settings_at
+from dagster_project.inspect.corpus_facts import CorpusFacts, find_corpus
+from dagster_project.inspect.document_lookup import find_document
+from dagster_project.inspect.document_story import corpus_findings
+from dagster_project.inspect.evaluation import evaluate
+from dagster_project.inspect.trace import Tracer
+from spark_jobs.lake.run.excisions import excised_documents
+from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.settings import settings_at
 from tests.dagster_project.planted_lake import ALONE, EDITS, PlantedLake, make
 
 pytestmark = pytest.mark.slow

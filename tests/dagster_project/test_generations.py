@@ -9,19 +9,19 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 
-from blender_service.serving import Blender
-from blender_service.specification import BlendSpec, SourceSpec
+from blender_service.blend.requests import BlendSpec, SourceSpec
+from blender_service.server.blender import Blender
 from dagster_project.cli import run_command
 from dagster_project.cli.run import _foreseen
 from dagster_project.table_asset import step_asset
-from spark_jobs.lake.catalogue import GENERATION_PROPERTY, SCOPE_PROPERTY, ensure_table, open_catalogue
-from spark_jobs.lake.digest import DataVersion
-from spark_jobs.lake.increments import INCREMENTS
-from spark_jobs.lake.ledger import Ledger
-from spark_jobs.lake.materialization import Materialization
-from spark_jobs.lake.settings import load_settings
-from spark_jobs.lake.tables import Column, Table
-from spark_jobs.step import Scope
+from spark_jobs.lake.declare.step import Scope
+from spark_jobs.lake.declare.tables import Column, Table
+from spark_jobs.lake.ledger.data_version import DataVersion
+from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.ledger.materialization import Materialization
+from spark_jobs.lake.run.increments import INCREMENTS
+from spark_jobs.lake.session.catalogue import GENERATION_PROPERTY, SCOPE_PROPERTY, ensure_table, open_catalogue
+from spark_jobs.lake.session.settings import load_settings
 from tests.blender_service.packed_tables import create_packed
 from tests.dagster_project.conftest import WriteDefs
 from tests.spark_jobs.lake.steps import FROZEN, FactorConfig, frozen

@@ -10,21 +10,21 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
-from dagster_project.corpus_facts import CorpusFacts
-from dagster_project.document_lookup import FoundDocument
-from dagster_project.document_story import corpus_findings
-from dagster_project.kept_at_thresholds import kept_at_thresholds
-from dagster_project.neighbours import removed_of
-from spark_jobs.dedup.exact_duplicates import EXACT_DUPLICATES
-from spark_jobs.dedup.members import MEMBERS
-from spark_jobs.dedup.removals import REMOVALS
-from spark_jobs.dedup.repository_containments import REPOSITORY_CONTAINMENTS
-from spark_jobs.dedup.repository_removals import REPOSITORY_REMOVAL_FILES, REPOSITORY_REMOVALS
-from spark_jobs.dedup.survivors import SURVIVORS
-from spark_jobs.dedup.thresholds import THRESHOLDS
-from spark_jobs.lake.catalogue import ensure_table, open_catalogue
-from spark_jobs.lake.settings import settings_at
-from spark_jobs.lake.tables import Table
+from dagster_project.inspect.corpus_facts import CorpusFacts
+from dagster_project.inspect.document_lookup import FoundDocument
+from dagster_project.inspect.document_story import corpus_findings
+from dagster_project.inspect.kept_at_thresholds import kept_at_thresholds
+from dagster_project.inspect.neighbours import removed_of
+from spark_jobs.dedup.membership.exact_duplicates import EXACT_DUPLICATES
+from spark_jobs.dedup.membership.members import MEMBERS
+from spark_jobs.dedup.removal.removals import REMOVALS
+from spark_jobs.dedup.removal.survivors import SURVIVORS
+from spark_jobs.dedup.removal.thresholds import THRESHOLDS
+from spark_jobs.dedup.repository.containments import REPOSITORY_CONTAINMENTS
+from spark_jobs.dedup.repository.removals import REPOSITORY_REMOVAL_FILES, REPOSITORY_REMOVALS
+from spark_jobs.lake.declare.tables import Table
+from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
+from spark_jobs.lake.session.settings import settings_at
 
 FORKED, OWN, KEPT = "a" * 32, "b" * 32, "c" * 32
 WEIGHTS = {"shared_weight": 75, "united_weight": 100, "similarity": 0.75}

@@ -14,8 +14,8 @@ from dagster_project.cli import run_command
 from dagster_project.corpora import CorpusDeclaration
 from dagster_project.datasets import DatasetDeclaration
 from dagster_project.deduplication import Deduplication
-from spark_jobs.lake.catalogue import open_catalogue
-from spark_jobs.lake.settings import settings_at
+from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.settings import settings_at
 from tests.dagster_project.planted_lake import draw, edited, run_declared
 
 pytestmark = pytest.mark.slow

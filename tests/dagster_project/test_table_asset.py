@@ -18,7 +18,7 @@ from dagster_project.definitions import build
 from dagster_project.exceptions import DefinitionError
 from dagster_project.metadata import Samples
 from dagster_project.table_asset import table_asset
-from spark_jobs.lake.tables import Column, Table
+from spark_jobs.lake.declare.tables import Column, Table
 from tests.dagster_project.assets import (
     DOUBLES,
     NUMBERS,

@@ -11,20 +11,20 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
-from spark_jobs.lake.catalogue import ensure_table, open_catalogue
-from spark_jobs.lake.increments import INCREMENTS
-from spark_jobs.lake.settings import settings_at
-from spark_jobs.lake.tables import Table
-from spark_jobs.packing.byte_pairs import Encoder, train_byte_pairs
-from spark_jobs.packing.histogram_plan import plan_slots
+from spark_jobs.lake.declare.tables import Table
+from spark_jobs.lake.run.increments import INCREMENTS
+from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
+from spark_jobs.lake.session.settings import settings_at
 from spark_jobs.packing.packed_table import packed_table
-from spark_jobs.packing.tokenizer import TOKENIZER
-from spark_jobs.packing.tokens import TOKENS
-from spark_jobs.packing.units import cut_documents
-from spark_jobs.packing.windows import PARTS_SCHEMA, WindowFacts, assemble_windows
+from spark_jobs.packing.plan.best_fit import plan_slots
+from spark_jobs.packing.plan.units import cut_documents
+from spark_jobs.packing.windows.assemble import PARTS_SCHEMA, WindowFacts, assemble_windows
 from spark_jobs.sources.documents import DOCUMENTS
 from spark_jobs.text.normalization import RULES, normalize
 from spark_jobs.text.texts import TEXTS
+from spark_jobs.tokens.hf_tokenizer import Encoder, train_byte_pairs
+from spark_jobs.tokens.tokenizer import TOKENIZER
+from spark_jobs.tokens.tokens import TOKENS
 
 SIZE = 16
 PACKED = f"main.packed_code_{SIZE}"

@@ -24,7 +24,7 @@ from pathlib import Path
 import psutil
 import pyspark
 
-from spark_jobs.lake.java import java_home
+from spark_jobs.lake.session.java import java_home
 
 _START_SECONDS = 120
 

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from dagster_project.table_asset import table_asset
 from own_words import is_stop_word
-from spark_jobs.lake.tables import Column, Table
+from spark_jobs.lake.declare.tables import Column, Table
 
 COLUMNS = "doc_id string, words bigint, blanked string, sources string, kept string"
 COUNTED = Table(
@@ -45,8 +45,8 @@ def counted(documents):
 
 
 def count(batches):
-    from spark_jobs.code import blanking
-    from spark_jobs.dedup import token_counting
+    from spark_jobs.lexing import blank as blanking
+    from spark_jobs.dedup.bags.bags import token_counting
 
     for batch in batches:
         texts = batch["content"].to_pylist()
@@ -78,12 +78,12 @@ from pathlib import Path
 import own_tables
 from dagster_project.table_asset import declared_bindings
 from spark_jobs.exceptions import SparkJobsError
-from spark_jobs.lake.binding import Binding
-from spark_jobs.lake.catalogue import open_catalogue
-from spark_jobs.lake.ledger import Ledger
-from spark_jobs.lake.materialize import Lake, materialize
-from spark_jobs.lake.session import start_session
-from spark_jobs.lake.settings import settings_at
+from spark_jobs.lake.run.binding import Binding
+from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.run.materialize import Lake, materialize
+from spark_jobs.lake.session.session import start_session
+from spark_jobs.lake.session.settings import settings_at
 from spark_jobs.sources.documents import DocumentsConfig, documents
 
 settings = settings_at(Path(sys.argv[1]))

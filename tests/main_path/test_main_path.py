@@ -16,15 +16,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from blender_service.blend.requests import SourceSpec
 from blender_service.client import BlenderClient
-from blender_service.server import start
-from blender_service.specification import SourceSpec
-from spark_jobs.lake.catalogue import open_catalogue
-from spark_jobs.lake.digest import DataVersion, digest
-from spark_jobs.lake.ledger import LEDGER, Ledger
-from spark_jobs.lake.maintenance import compact, expire
-from spark_jobs.lake.session import start_session
-from spark_jobs.lake.settings import settings_at
+from blender_service.server.server import start
+from spark_jobs.lake.files.maintenance import compact, expire
+from spark_jobs.lake.ledger.data_version import DataVersion, digest
+from spark_jobs.lake.ledger.ledger import LEDGER, Ledger
+from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.session import start_session
+from spark_jobs.lake.session.settings import settings_at
 from tests.main_path.project import Outcome, point_at, run, write_first, write_second
 
 pytestmark = pytest.mark.slow

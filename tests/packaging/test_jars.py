@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.exceptions import SetupError
-from spark_jobs.lake import jars
+from spark_jobs.lake.session import jars
 
 CONTENT = b"not really a jar"
 FAKE = jars.Jar("org.example", "fake", "1.0", hashlib.sha256(CONTENT).hexdigest(), "core")
@@ -72,7 +72,7 @@ def test_tampered_jar_is_refused_at_every_session_start(monkeypatch: pytest.Monk
 
 def test_missing_jar_names_the_command_that_fetches_it(directory: Path) -> None:
     """A session never downloads by itself; it says what to run."""
-    with pytest.raises(SetupError, match=r"fake-1.0.jar is not in .*-m spark_jobs.lake.jars core"):
+    with pytest.raises(SetupError, match=r"fake-1.0.jar is not in .*-m spark_jobs.lake.session.jars core"):
         jars.jar_paths()
 
 

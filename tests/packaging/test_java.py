@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.exceptions import SetupError
-from spark_jobs.lake import java
+from spark_jobs.lake.session import java
 
 
 def _make_home(home: Path, version: str, *, release: bool = True) -> Path:

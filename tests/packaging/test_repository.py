@@ -120,7 +120,7 @@ def test_environment_of_compose_is_a_lake(
     compose: dict[str, dict[str, dict[str, object]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the containers are told is understood as Postgres and S3, by PyIceberg and for Spark."""
-    from spark_jobs.lake.settings import load_settings
+    from spark_jobs.lake.session.settings import load_settings
 
     for key, value in compose["services"]["blender"]["environment"].items():
         monkeypatch.setenv(key, re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", value))

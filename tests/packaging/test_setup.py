@@ -13,7 +13,7 @@ TOOLS = (
     *("awk", "bash", "cat", "chmod", "cut", "date", "df", "dirname", "env", "flock", "grep", "head", "mkdir", "mv"),
     *("rm", "sed", "sha256sum", "sort", "tail", "touch", "tr"),
 )
-COPIED = ("setup", "pyproject.toml", "requirements.lock", "spark_jobs/lake/jars.lock")
+COPIED = ("setup", "pyproject.toml", "requirements.lock", "spark_jobs/lake/session/jars.lock")
 
 # Stands for uv: makes a .venv whose Python only pretends, and does to the installation what FAKE_UV says.
 FAKE_UV = """#!/bin/sh
@@ -131,8 +131,8 @@ def test_set_up_runs_once_and_again_when_a_lock_changes(with_python: Machine) ->
     first = with_python.set_up()
     assert first.returncode == 0, first.stderr
     assert [line for line in first.stdout.splitlines() if "spark_jobs" in line] == [
-        "set-up: spark_jobs.lake.java",
-        "set-up: spark_jobs.lake.jars",
+        "set-up: spark_jobs.lake.session.java",
+        "set-up: spark_jobs.lake.session.jars",
     ]
     calls = (with_python.checkout / "uv-calls").read_text("utf-8")
     assert "--require-hashes -r requirements.lock" in calls
@@ -140,7 +140,7 @@ def test_set_up_runs_once_and_again_when_a_lock_changes(with_python: Machine) ->
     second = with_python.set_up()
     assert (second.returncode, second.stdout, second.stderr) == (0, "", "")
 
-    for name in ("requirements.lock", "spark_jobs/lake/jars.lock", "pyproject.toml"):
+    for name in ("requirements.lock", "spark_jobs/lake/session/jars.lock", "pyproject.toml"):
         with (with_python.checkout / name).open("a", encoding="utf-8") as stream:
             stream.write("# changed\n")
         again = with_python.set_up()

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.lake.java import java_home
-from spark_jobs.lake.trust import TRUST_STORE_PASSWORD, java_key_store, system_trust_store
+from spark_jobs.lake.session.java import TRUST_STORE_PASSWORD, java_home, java_key_store, system_trust_store
 
 
 def test_keytool_reads_every_certificate_back(tmp_path: Path) -> None:

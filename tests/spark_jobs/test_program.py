@@ -217,7 +217,7 @@ def test_a_failed_check_leaves_the_older_output(here: Path, capsys: pytest.Captu
 @pytest.mark.slow
 def test_a_step_runs_under_spark_submit(tmp_path: Path) -> None:
     """Spark's own launcher starts the same program."""
-    from spark_jobs.lake.java import java_home
+    from spark_jobs.lake.session.java import java_home
 
     write_documents(tmp_path / "documents.parquet", ["one", "two"])
     submit = Path(sys.executable).with_name("spark-submit")

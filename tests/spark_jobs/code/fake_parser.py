@@ -6,7 +6,7 @@ import os
 import signal
 import time
 
-from spark_jobs.code.definitions import Definitions
+from spark_jobs.code.syntax.definitions import Definitions
 
 
 def parse(language: str, source: bytes) -> Definitions:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from spark_jobs.code.dependency import Dependency, Repository, Resolver
+from spark_jobs.code.imports.dependency import Dependency, Repository, Resolver
 from spark_jobs.sources.languages import language_of
 
 

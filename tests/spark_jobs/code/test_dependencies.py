@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from spark_jobs.code.dependencies import DEPENDENCIES, DEPENDENCY_METHODS, DependenciesConfig, dependencies
-from spark_jobs.code.dependency import Dependency, Repository
+from spark_jobs.code.grouped_rows import runs_of
+from spark_jobs.code.imports.dependency import Dependency, Repository
+from spark_jobs.code.imports.resolvers import RESOLVERS
 from spark_jobs.code.repository_edges import found_batches, merged, method_of
-from spark_jobs.code.resolvers import RESOLVERS
-from spark_jobs.code.runs import runs_of
-from spark_jobs.code.syntax_child import SyntaxLimits
+from spark_jobs.code.syntax.syntax_child import SyntaxLimits
 from tests.spark_jobs.code.made_repository import repository_of
 
 if TYPE_CHECKING:

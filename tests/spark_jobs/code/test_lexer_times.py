@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from spark_jobs.code.definitions import Definitions
-from spark_jobs.code.resolvers import RESOLVERS
-from spark_jobs.code.symbols import read_uses
+from spark_jobs.code.imports.resolvers import RESOLVERS
+from spark_jobs.code.syntax.definitions import Definitions
+from spark_jobs.code.syntax.symbols import read_uses
 from tests.spark_jobs.code.made_repository import check, repository_of
 
 SIZE = 500_000

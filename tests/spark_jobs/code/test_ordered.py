@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from spark_jobs.code.order.repository_order import OrderRules, ranked_batches
 from spark_jobs.code.ordered import ORDERED, OrderedConfig, ordered
-from spark_jobs.code.repository_order import OrderRules, ranked_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

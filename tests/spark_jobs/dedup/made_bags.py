@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 
-from spark_jobs.dedup.bag_arrays import Bags
+from spark_jobs.dedup.bags.bag_arrays import Bags
 
 Bag = dict[int, tuple[int, int]]
 """Unit and level by token hash."""

@@ -15,15 +15,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from spark_jobs.dedup.background import BackgroundConfig, background
-from spark_jobs.dedup.bags import BagsConfig, bags
-from spark_jobs.dedup.buckets import BucketsConfig, buckets
-from spark_jobs.dedup.pairs import PAIRS, PairsConfig, pairs
-from spark_jobs.dedup.removals import REMOVALS, RemovalsConfig, removals
-from spark_jobs.dedup.signatures import SignaturesConfig, signatures
-from spark_jobs.dedup.vocabulary import VocabularyConfig, vocabulary
-from spark_jobs.lake.spark_types import spark_schema
-from spark_jobs.step import Output
+from spark_jobs.dedup.bags.bags import BagsConfig, bags
+from spark_jobs.dedup.bags.vocabulary import VocabularyConfig, vocabulary
+from spark_jobs.dedup.near.background import BackgroundConfig, background
+from spark_jobs.dedup.near.buckets import BucketsConfig, buckets
+from spark_jobs.dedup.near.pairs import PAIRS, PairsConfig, pairs
+from spark_jobs.dedup.near.signatures import SignaturesConfig, signatures
+from spark_jobs.dedup.removal.removals import REMOVALS, RemovalsConfig, removals
+from spark_jobs.lake.declare.spark_types import spark_schema
+from spark_jobs.lake.declare.step import Output
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,26 +13,26 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from spark_jobs.dedup.repository_bags import REPOSITORY_BAGS, RepositoryBagsConfig, repository_bags
-from spark_jobs.dedup.repository_components import (
+from spark_jobs.dedup.repository.bags import REPOSITORY_BAGS, RepositoryBagsConfig, repository_bags
+from spark_jobs.dedup.repository.components import (
     REPOSITORY_COMPONENTS,
     RepositoryComponentsConfig,
     repository_components,
 )
-from spark_jobs.dedup.repository_containments import (
+from spark_jobs.dedup.repository.containments import (
     REPOSITORY_CONTAINMENTS,
     RepositoryContainmentsConfig,
     repository_containments,
 )
-from spark_jobs.dedup.repository_pairs import REPOSITORY_PAIRS, RepositoryPairsConfig, repository_pairs
-from spark_jobs.dedup.repository_removals import (
+from spark_jobs.dedup.repository.pairs import REPOSITORY_PAIRS, RepositoryPairsConfig, repository_pairs
+from spark_jobs.dedup.repository.removals import (
     REPOSITORY_REMOVAL_FILES,
     REPOSITORY_REMOVALS,
     RepositoryRemovalsConfig,
     repository_removals,
 )
-from spark_jobs.lake.spark_types import spark_schema
-from spark_jobs.step import Output
+from spark_jobs.lake.declare.spark_types import spark_schema
+from spark_jobs.lake.declare.step import Output
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

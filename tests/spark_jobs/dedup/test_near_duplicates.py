@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_jobs.dedup.thresholds import ThresholdsConfig, thresholds
+from spark_jobs.dedup.removal.thresholds import ThresholdsConfig, thresholds
 from tests.spark_jobs.dedup.near_corpus import (
     Document,
     boilerplate,

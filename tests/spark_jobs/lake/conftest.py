@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.lake.materialize import Lake, materialize
+from spark_jobs.lake.run.materialize import Lake, materialize
 from tests.conftest import LakeAt
 from tests.spark_jobs.lake.steps import FolderConfig, bind, land, numbers
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
-from spark_jobs.lake.binding import Binding
-from spark_jobs.lake.materialize import Lake, TableOutcome
-from spark_jobs.lake.tables import Check, Column, Table
-from spark_jobs.step import NoConfig, Output, Scope, Step, step
+from spark_jobs.lake.declare.step import NoConfig, Output, Scope, Step, step
+from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.lake.run.binding import Binding
+from spark_jobs.lake.run.materialize import Lake, TableOutcome
 
 NUMBERS = Table(
     name="numbers",

@@ -14,14 +14,14 @@ from py4j.protocol import Py4JError
 from pyiceberg.catalog import Catalog
 
 from spark_jobs.exceptions import LeaseError, StepRunError, TableMismatchError
-from spark_jobs.lake.catalogue import GENERATION_PROPERTY
-from spark_jobs.lake.digest import digest
-from spark_jobs.lake.increments import increments
-from spark_jobs.lake.ledger import LEDGER, Ledger
-from spark_jobs.lake.maintenance import compact, expire
-from spark_jobs.lake.materialize import Lake, materialize
-from spark_jobs.lake.reads import taken_increments
-from spark_jobs.step import NoConfig
+from spark_jobs.lake.declare.step import NoConfig
+from spark_jobs.lake.files.maintenance import compact, expire
+from spark_jobs.lake.ledger.data_version import digest
+from spark_jobs.lake.ledger.ledger import LEDGER, Ledger
+from spark_jobs.lake.run.increments import increments
+from spark_jobs.lake.run.materialize import Lake, materialize
+from spark_jobs.lake.run.reads import taken_increments
+from spark_jobs.lake.session.catalogue import GENERATION_PROPERTY
 from tests.conftest import LakeAt
 from tests.spark_jobs.lake.steps import (
     FactorConfig,
@@ -114,7 +114,7 @@ def test_a_kill_between_any_two_commits_changes_nothing_in_the_end(
 
 def sum_of(lake: Lake, table: str) -> object:
     """A table's version as the ledger adds it up."""
-    from spark_jobs.lake.digest import DataVersion
+    from spark_jobs.lake.ledger.data_version import DataVersion
 
     return sum((row.data_version for row in lake.ledger.places(table).values()), DataVersion())
 
@@ -272,7 +272,7 @@ def test_facts_that_came_between_two_looks_are_complete(lake: Lake, folder: Path
 
 def test_whoever_finds_main_moved_publishes_nothing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a lease (a REST catalogue) the commit itself decides: the second writer fails with one line."""
-    from spark_jobs.lake import materialize as engine
+    from spark_jobs.lake.run import materialize as engine
 
     materialize(lake, bind(doubles))
     publish = engine.publish

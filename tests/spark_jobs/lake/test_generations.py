@@ -20,18 +20,18 @@ from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
 from spark_jobs.exceptions import InputError
-from spark_jobs.lake.binding import Binding
-from spark_jobs.lake.catalogue import GENERATION_PROPERTY, SCOPE_PROPERTY
-from spark_jobs.lake.digest import DataVersion
-from spark_jobs.lake.foresight import Foreseen, foresee
-from spark_jobs.lake.keys import config_json
-from spark_jobs.lake.ledger import Ledger
-from spark_jobs.lake.materialization import Materialization
-from spark_jobs.lake.plan import Task, other_settings, outgrown, tasks
-from spark_jobs.lake.reads import snapshots_of, taken_increments
-from spark_jobs.lake.refreeze import refrozen_tables
-from spark_jobs.lake.tables import Column, Table
-from spark_jobs.step import NoConfig, Scope, Step, step
+from spark_jobs.lake.declare.step import NoConfig, Scope, Step, step
+from spark_jobs.lake.declare.tables import Column, Table
+from spark_jobs.lake.ledger.data_version import DataVersion
+from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.ledger.materialization import Materialization
+from spark_jobs.lake.ledger.step_key import config_json
+from spark_jobs.lake.run.binding import Binding
+from spark_jobs.lake.run.foresight import Foreseen, foresee
+from spark_jobs.lake.run.plan import Task, other_settings, outgrown, tasks
+from spark_jobs.lake.run.reads import snapshots_of, taken_increments
+from spark_jobs.lake.run.refreeze import refrozen_tables
+from spark_jobs.lake.session.catalogue import GENERATION_PROPERTY, SCOPE_PROPERTY
 
 Rows = list[tuple[int, ...]]
 

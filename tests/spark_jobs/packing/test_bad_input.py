@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.exceptions import SparkJobsError, TableMismatchError
-from spark_jobs.lake.binding import Binding
-from spark_jobs.lake.materialize import Lake, materialize
+from spark_jobs.lake.run.binding import Binding
+from spark_jobs.lake.run.materialize import Lake, materialize
 from spark_jobs.packing.packed import packed_step
 from spark_jobs.packing.packed_config import PackedConfig
 from tests.conftest import LakeAt

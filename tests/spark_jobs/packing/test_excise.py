@@ -15,28 +15,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog
 
-from blender_service import packed_table as blender
-from blender_service.serving import Blender
-from blender_service.specification import BlendSpec, SourceSpec
+from blender_service.blend.requests import BlendSpec, SourceSpec
+from blender_service.server.blender import Blender
+from blender_service.tables import packed_table as blender
 from spark_jobs.code.ordered import ORDERED
 from spark_jobs.exceptions import ConfigError, InputError
-from spark_jobs.lake.binding import Binding
-from spark_jobs.lake.digest import digest
-from spark_jobs.lake.excisions import EXCISIONS, excised_documents, record_excisions
-from spark_jobs.lake.ledger import Ledger
-from spark_jobs.lake.maintenance import expire
-from spark_jobs.lake.materialize import Lake, materialize
-from spark_jobs.lake.tables import Table
+from spark_jobs.lake.declare.step import NoConfig, Scope, step
+from spark_jobs.lake.declare.tables import Table
+from spark_jobs.lake.files.maintenance import expire
+from spark_jobs.lake.ledger.data_version import digest
+from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.run.binding import Binding
+from spark_jobs.lake.run.excisions import EXCISIONS, excised_documents, record_excisions
+from spark_jobs.lake.run.materialize import Lake, materialize
 from spark_jobs.packing.excise import excise
-from spark_jobs.packing.excision import excise_windows
 from spark_jobs.packing.generations import successors
 from spark_jobs.packing.ordinals import find_windows, ordinal_runs
 from spark_jobs.packing.packed import packed_step
 from spark_jobs.packing.packed_config import PackedConfig
-from spark_jobs.packing.tokenizer import TOKENIZER
-from spark_jobs.packing.tokens import TOKENS
-from spark_jobs.packing.windows import WINDOWS_SCHEMA
-from spark_jobs.step import NoConfig, Scope, step
+from spark_jobs.packing.windows.assemble import WINDOWS_SCHEMA
+from spark_jobs.packing.windows.close_up import excise_windows
+from spark_jobs.tokens.tokenizer import TOKENIZER
+from spark_jobs.tokens.tokens import TOKENS
 from tests.conftest import LakeAt
 from tests.spark_jobs.packing.test_packed import (
     END,

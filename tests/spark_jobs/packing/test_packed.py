@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_jobs.exceptions import ConfigError, InputError
+from spark_jobs.lake.declare.step import Output
 from spark_jobs.packing.packed import packed_step
 from spark_jobs.packing.packed_config import PackedConfig
 from spark_jobs.packing.packed_table import lost_tokens, packed_table
-from spark_jobs.packing.windows import WINDOWS_SCHEMA
-from spark_jobs.step import Output
+from spark_jobs.packing.windows.assemble import WINDOWS_SCHEMA
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

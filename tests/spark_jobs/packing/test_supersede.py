@@ -10,17 +10,17 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 
-from spark_jobs.dedup.exact_duplicates import EXACT_DUPLICATES
-from spark_jobs.dedup.members import MEMBERS
-from spark_jobs.dedup.removals import REMOVALS
-from spark_jobs.dedup.revisions import REVISIONS
+from spark_jobs.dedup.membership.exact_duplicates import EXACT_DUPLICATES
+from spark_jobs.dedup.membership.members import MEMBERS
+from spark_jobs.dedup.membership.revisions import REVISIONS
+from spark_jobs.dedup.removal.removals import REMOVALS
 from spark_jobs.exceptions import InputError
-from spark_jobs.lake.catalogue import ensure_table, open_catalogue
-from spark_jobs.lake.excisions import excised_documents, record_excisions
-from spark_jobs.lake.ledger import Ledger
-from spark_jobs.lake.materialize import Lake
-from spark_jobs.lake.settings import settings_at
-from spark_jobs.lake.tables import Table
+from spark_jobs.lake.declare.tables import Table
+from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.run.excisions import excised_documents, record_excisions
+from spark_jobs.lake.run.materialize import Lake
+from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
+from spark_jobs.lake.session.settings import settings_at
 from spark_jobs.packing.packed import packed_step
 from spark_jobs.packing.supersede import RUN_PREFIX, Superseded, _decided, excise_superseded, reinstate
 

@@ -1,0 +1,155 @@
+"""Who calls, and what they may read: tokens, client certificates and namespace rules together.
+
+Which datasets a corpus was made of: its table `increments` names them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchIdentifierError, NoSuchTableError
+
+from blender_service.auth.bearer_tokens import TOKENS_VARIABLE, Principals, bearer_of, digest_of, parse_tokens
+from blender_service.auth.namespace_rules import NamespaceRules, parse_rules
+from blender_service.auth.reloading_file import WatchedFile
+from blender_service.auth.visible_lake import MayRead
+from blender_service.exceptions import UnauthenticatedError
+
+ANONYMOUS: Final = "anonymous"
+AUTHORIZATION: Final = "authorization"
+
+logger = logging.getLogger(__name__)
+
+
+class Access:
+    """Answers both questions, from files that may change while it is asked."""
+
+    def __init__(
+        self,
+        catalogue: Catalog,
+        tokens: Path | None = None,
+        rules: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Read tokens and rules.
+
+        Args:
+            catalogue: of the lake, which knows the datasets of a corpus.
+            tokens: file of tokens.
+            rules: file of namespace rules.
+            environment: where `HEADRACE_TOKENS` is looked up; the process's own if None.
+
+        Raises:
+            AccessConfigError: a file or the variable is wrong.
+        """
+        given = (os.environ if environment is None else environment).get(TOKENS_VARIABLE)
+        self._fixed: Principals | None = None if given is None else parse_tokens(TOKENS_VARIABLE, given)
+        self._tokens = WatchedFile(tokens, parse_tokens) if tokens is not None else None
+        self._rules = WatchedFile(rules, parse_rules) if rules is not None else None
+        self._datasets = CorpusDatasets(catalogue)
+
+    @property
+    def asks_for_tokens(self) -> bool:
+        """Whether a call needs a token."""
+        return self._fixed is not None or self._tokens is not None
+
+    @property
+    def generation(self) -> tuple[int, int]:
+        """Changes whenever tokens or rules have; looks at the files at most once a second."""
+        if self._tokens is not None:
+            self._tokens.get()
+        if self._rules is not None:
+            self._rules.get()
+        return (
+            self._tokens.generation if self._tokens is not None else 0,
+            self._rules.generation if self._rules is not None else 0,
+        )
+
+    def principal_of(self, context: grpc.ServicerContext) -> str:
+        """Say who calls: by the token if there are tokens, else by the name in the client's certificate.
+
+        Raises:
+            UnauthenticatedError: there is no token, or nobody has it.
+        """
+        if not self.asks_for_tokens:
+            names: Any = context.auth_context().get("x509_common_name")  # a list of bytes; the stubs say otherwise
+            return next(iter(names)).decode(errors="replace") if names else ANONYMOUS
+        values = [value for key, value in context.invocation_metadata() or () if key == AUTHORIZATION]
+        token = bearer_of(values[0]) if len(values) == 1 and isinstance(values[0], str) else ""
+        if not token:
+            raise UnauthenticatedError(
+                f"metadata {AUTHORIZATION}: {len(values)} given, none a bearer token; send one `Bearer TOKEN`"
+            )
+        digest = digest_of(token)
+        for principals in (self._tokens.get() if self._tokens is not None else {}, self._fixed or {}):
+            if digest in principals:
+                return principals[digest]
+        raise UnauthenticatedError(f"metadata {AUTHORIZATION}: nobody has that token; ask whoever runs the server")
+
+    def reader(self, principal: str) -> MayRead | None:
+        """Give the test of which tables a principal may read, as the rules are now; None for all.
+
+        A table takes the namespace it is in and, where that is a corpus, all the corpus's datasets.
+        """
+        rules = self._rules.get() if self._rules is not None else NamespaceRules()
+        if not rules.rule:
+            return None
+
+        def may_read(table: str) -> bool:
+            namespace = table.partition(".")[0]
+            if not rules.allow(principal, namespace):
+                return False
+            datasets = self._datasets.of(namespace)
+            return datasets is not None and all(rules.allow(principal, dataset) for dataset in datasets)
+
+        return may_read
+
+
+KEPT_SECONDS: Final = 30.0
+
+logger = logging.getLogger(__name__)
+
+
+class CorpusDatasets:
+    """Looks up the datasets of a namespace; an answer is kept for half a minute."""
+
+    def __init__(self, catalogue: Catalog, clock: Callable[[], float] = time.monotonic) -> None:
+        """Look in `catalogue`; `clock` gives seconds."""
+        self._catalogue = catalogue
+        self._clock = clock
+        self._known: dict[str, tuple[float, frozenset[str] | None]] = {}
+        self._lock = threading.Lock()
+
+    def of(self, namespace: str) -> frozenset[str] | None:
+        """Give the datasets of a corpus, none of them for another namespace; None if the lake cannot be asked now."""
+        with self._lock:
+            asked, datasets = self._known.get(namespace, (float("-inf"), None))
+        if self._clock() - asked < KEPT_SECONDS:
+            return datasets
+        datasets = self._look(namespace)
+        with self._lock:
+            self._known[namespace] = (self._clock(), datasets)
+        return datasets
+
+    def _look(self, namespace: str) -> frozenset[str] | None:
+        try:
+            table = self._catalogue.load_table(f"{namespace}.increments")
+            if "dataset" not in table.schema().column_names:
+                return frozenset()
+            names = table.scan(selected_fields=("dataset",)).to_arrow()["dataset"]
+            return frozenset(pc.unique(names).drop_null().to_pylist())
+        except (NoSuchTableError, NoSuchIdentifierError):
+            return frozenset()
+        except (OSError, ValueError, pa.ArrowException) as error:
+            logger.error("namespace %s: its datasets cannot be read, so nobody may for now: %s", namespace, error)
+            return None

@@ -1,0 +1,108 @@
+"""The lake as one caller sees it: tables and blends that the caller may not read do not exist.
+
+Rules are not checked request by request but in what requests are answered from, so that every message about a forbidden
+table or blend is, letter for letter, the one about a table or blend that is not there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, MutableMapping
+from typing import Any, cast
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table
+
+from blender_service.blend.config import BlendConfig
+from blender_service.blend.store import BlendStore, not_found
+from blender_service.exceptions import BlendNameTakenError, BlendNotFoundError, StoredBlendError
+from blender_service.order.resolved_blend import Head
+
+MayRead = Callable[[str], bool]
+
+logger = logging.getLogger(__name__)
+
+
+def visible_catalogue(catalogue: Catalog, may_read: MayRead) -> Catalog:
+    """Give a catalogue in which the tables that may not be read do not exist; it can load tables, nothing else."""
+    return cast(Catalog, _VisibleTables(catalogue, may_read))
+
+
+class _VisibleTables:
+    def __init__(self, catalogue: Catalog, may_read: MayRead) -> None:
+        self._catalogue = catalogue
+        self._may_read = may_read
+
+    def load_table(self, identifier: str) -> Table:
+        """Load a table that may be read."""
+        if not self._may_read(identifier):
+            raise NoSuchTableError(f"Table does not exist: {identifier}")
+        return self._catalogue.load_table(identifier)
+
+    def __getattr__(self, name: str) -> Any:
+        raise NotImplementedError(f"catalogue.{name}: only load_table honours namespace rules; extend visibility.py")
+
+
+class VisibleBlends(BlendStore):
+    """The blends whose tables may all be read, those of the parts that ancestors decided included."""
+
+    def __init__(self, whole: BlendStore, may_read: MayRead, tables_of: MutableMapping[str, frozenset[str]]) -> None:
+        """Show a part of a store.
+
+        Args:
+            whole: all blends.
+            may_read: whether a table may be read.
+            tables_of: blend id to its tables; filled here, shared by all callers, since blends never change.
+        """
+        super().__init__(whole.objects)
+        self._whole = whole
+        self._may_read = may_read
+        self._tables_of = tables_of
+
+    def get(self, blend_id: str) -> BlendConfig:
+        """Read a config by its full id; see `BlendStore.get`."""
+        if not self.shows(blend_id):
+            raise not_found(blend_id)
+        return self._whole.get(blend_id)
+
+    def head(self, config: BlendConfig) -> Head:
+        """Give what a blend resolves to; ancestors may be read for it that are not shown."""
+        return self._whole.head(config)
+
+    def bind(self, name: str, blend_id: str) -> None:
+        """Let a name stand for an id; a name that a hidden blend has is taken, and no more is said of it."""
+        try:
+            self._whole.bind(name, blend_id)
+        except BlendNameTakenError:
+            if self._bound(name) is None:
+                raise BlendNameTakenError(f"blend name {name}: is taken; choose another name") from None
+            raise
+
+    def list_ids(self) -> list[str]:
+        """List the ids that are shown, ascending."""
+        return [blend_id for blend_id in self._whole.list_ids() if self.shows(blend_id)]
+
+    def names(self) -> dict[str, list[str]]:
+        """List the names of each id that is shown."""
+        return {blend_id: names for blend_id, names in self._whole.names().items() if self.shows(blend_id)}
+
+    def shows(self, blend_id: str) -> bool:
+        """Whether a blend exists for this caller; one that cannot be read exists for nobody that rules speak of."""
+        tables = self._tables_of.get(blend_id)
+        if tables is None:
+            try:
+                config = self._whole.get(blend_id)
+                pins = self._whole.head(config).pins().values()
+            except (BlendNotFoundError, StoredBlendError) as error:
+                if isinstance(error, StoredBlendError):
+                    logger.error("%s", error)
+                return False
+            tables = frozenset((*(pin.table for pin in pins), *(source.table for source in config.sources)))
+            self._tables_of[blend_id] = tables
+        return all(self._may_read(table) for table in tables)
+
+    def _bound(self, name: str) -> str | None:
+        """Give the id that a name stands for, None if it is not shown."""
+        bound = self._whole._bound(name)
+        return bound if bound is not None and self.shows(bound) else None

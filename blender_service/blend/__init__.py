@@ -1,0 +1,1 @@
+"""What a blend is: requests, their validation, the stored config, its description."""

@@ -1,0 +1,149 @@
+"""What a blend is: an immutable value, named by the hash of its canonical JSON.
+
+Canonical means: keys sorted, no white space, UTF-8, no floats, 64-bit ids and the seed as decimal strings, fields that
+are not set left out (so a field added later changes no id that exists). Two requests for the same sources, whole
+weights in the same proportions and the same seed give the same bytes, hence the same id, on every machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from blender_service.exceptions import StoredBlendError
+from blender_service.order.interleave import MAX_CYCLE_ROWS
+from blender_service.order.resolve import BlendOrder
+from blender_service.order.resolved_blend import Head, Update
+from blender_service.order.segments import Pin, SourceOrder, cut_segments, resolve_segments
+from blender_service.tables.packed_table import WindowFacts
+
+ORDER_VERSION: Final = 1
+MAX_SOURCES: Final = 256
+NAME_PATTERN: Final = r"^[a-z][a-z0-9_.-]{0,127}$"
+BLEND_ID: Final = re.compile(r"[0-9a-f]{64}")
+
+Uint64Text = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,19})$")]
+
+
+class _Frozen(BaseModel):
+    """A value: never changed, no unknown fields, no guessing of types."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Source(_Frozen):
+    """A packed table, at one snapshot or live, with its part in the blend."""
+
+    name: str = Field(pattern=NAME_PATTERN, description="identity of the source inside the blend")
+    table: str = Field(description="identifier in the catalogue, namespace.table")
+    table_uuid: str = Field(description="UUID of the table; notices that it was dropped and made again")
+    snapshot_id: Uint64Text | None = Field(None, description="pinned snapshot; none for a live source")
+    rows: int | None = Field(None, ge=1, lt=1 << 62, description="rows N of that snapshot; none for a live source")
+    generation: str = Field(description="headrace.generation of the packing")
+    weight: int = Field(ge=1, le=MAX_CYCLE_ROWS, description="rows in one cycle of the blend")
+    live: Literal[True] | None = Field(None, description="follows the table as it grows, in the order of its ordinals")
+    max_epochs: int | None = Field(None, ge=0, lt=1 << 31, description="passes over a pinned source; 0 without end")
+    on_exhausted: Literal["END", "CONTINUE"] | None = Field(
+        None, description="what happens at the first slot that a pinned source cannot fill"
+    )
+
+    @model_validator(mode="after")
+    def _is_pinned_or_live(self) -> Source:
+        pinned = (self.snapshot_id, self.rows, self.max_epochs, self.on_exhausted)
+        if self.live and any(value is not None for value in pinned):
+            raise ValueError("a live source has no snapshot, rows, max_epochs or on_exhausted")
+        if not self.live and any(value is None for value in pinned):
+            raise ValueError("a pinned source has snapshot_id, rows, max_epochs and on_exhausted")
+        return self
+
+    @property
+    def pin(self) -> Pin:
+        """What the source is in the lake."""
+        return Pin(self.table, self.table_uuid, self.snapshot_id, self.rows, self.generation)
+
+    @property
+    def order(self) -> SourceOrder:
+        """What the order must know of it."""
+        return SourceOrder(self.name, self.weight, self.pin, self.max_epochs or 0, self.on_exhausted == "END")
+
+
+class BlendConfig(_Frozen):
+    """A blend: its sources, their weights and everything that the order of its rows depends on."""
+
+    order_version: Literal[1] = Field(ORDER_VERSION, description="version of the order's algorithm")
+    seed: Uint64Text = Field(description="of every permutation, 0 <= seed < 2**64")
+    block_rows: int = Field(2048, ge=1, le=1 << 20, description="consecutive ordinals that are read together")
+    group_blocks: int = Field(16, ge=1, le=1 << 10, description="blocks whose rows are shuffled together")
+    window: WindowFacts
+    sources: tuple[Source, ...] = Field(min_length=1, max_length=MAX_SOURCES, description="ascending by name")
+    parent: str | None = Field(None, pattern=r"^[0-9a-f]{64}$", description="blend that this one goes on from")
+    from_offset: Uint64Text | None = Field(None, description="first offset that the sources decide, with a parent")
+
+    @model_validator(mode="after")
+    def _sources_are_canonical(self) -> BlendConfig:
+        names = [source.name for source in self.sources]
+        if names != sorted(set(names)):
+            raise ValueError("sources must be ascending by name, each name once")
+        if sum(source.weight for source in self.sources) > MAX_CYCLE_ROWS:
+            raise ValueError(f"weights must sum to at most {MAX_CYCLE_ROWS}")
+        if (self.parent is None) != (self.from_offset is None):
+            raise ValueError("parent and from_offset belong together")
+        return self
+
+    def canonical_json(self) -> bytes:
+        """Give the bytes that the id is the hash of."""
+        return json.dumps(
+            self.model_dump(mode="json", exclude_none=True), sort_keys=True, separators=(",", ":"), ensure_ascii=False
+        ).encode()
+
+    @property
+    def blend_id(self) -> str:
+        """SHA-256 of the canonical JSON, 64 hex digits."""
+        return hashlib.sha256(self.canonical_json()).hexdigest()
+
+    def resolve(self, parent: Head | None = None) -> Head:
+        """Resolve the order of the rows; pure arithmetic, reads nothing.
+
+        Args:
+            parent: the head of the blend's parent, for a blend that has one.
+
+        Raises:
+            ExhaustedSourceError: a source that ends the blend has no row left at `from_offset`.
+        """
+        if (parent.blend_id if parent else None) != self.parent:
+            raise ValueError(f"blend {self.blend_id}: its parent is {self.parent}, not the blend of the head given")
+        from_offset = int(self.from_offset or 0)
+        kept = cut_segments(parent.segments, from_offset) if parent else []
+        segments = resolve_segments([source.order for source in self.sources], kept, from_offset)
+        lineage = parent.lineage if parent else ()
+        return Head(tuple(segments), (*lineage, Update(self.blend_id, from_offset)))
+
+    def order(self, head: Head | None = None) -> BlendOrder:
+        """Give the order of the rows.
+
+        Args:
+            head: what the blend resolves to; may be left out for a blend without parent.
+        """
+        return BlendOrder(int(self.seed), (head or self.resolve()).segments, self.block_rows, self.group_blocks)
+
+
+def load_config(blend_id: str, content: bytes) -> BlendConfig:
+    """Read a stored config and check that it is the one its id names.
+
+    Raises:
+        StoredBlendError: the bytes are damaged, or a newer version wrote them.
+    """
+    if hashlib.sha256(content).hexdigest() != blend_id:
+        raise StoredBlendError(f"blend {blend_id}: the stored config does not have that SHA-256; restore the file")
+    try:
+        return BlendConfig.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise StoredBlendError(
+            f"blend {blend_id}: {where}: {first['msg']}; serve it with the version of headrace that created it"
+        ) from error

@@ -1,0 +1,317 @@
+"""Creates and updates blends: checks every source, pins its snapshot with a tag, stores the config.
+
+A request becomes drafts first, one for every blend of the chain it asks for, and all mistakes are reported at once.
+Drafts can be looked at (`headrace blend plan`) or stored. The tags come first, so a stored config never names a
+snapshot that maintenance may drop; a crash in between leaves a tag that nothing needs, which is harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pyiceberg.catalog import Catalog
+
+from blender_service.blend.config import MAX_SOURCES, BlendConfig, Source
+from blender_service.blend.lake_sources import LakeSource, LakeSources, pin_snapshot
+from blender_service.blend.requests import BlendSpec, Stage, UpdateSpec
+from blender_service.blend.store import BlendStore
+from blender_service.blend.validation import (
+    Findings,
+    check_blend,
+    check_blend_name,
+    check_stages,
+    schedule_fields,
+    settle_weights,
+)
+from blender_service.blend.wanted_sources import WantedSource, apply_changes, wanted_of
+from blender_service.exceptions import ExhaustedSourceError
+from blender_service.order.epochs import covered_rows
+from blender_service.order.resolved_blend import Head
+from blender_service.order.segments import Progress, consumed, cut_segments
+from blender_service.tables.packed_table import PROPERTY_OF_FACT, WindowFacts
+
+
+class Draft(NamedTuple):
+    """A blend that was checked and not stored.
+
+    Attributes:
+        config: of the blend.
+        head: what it resolves to.
+        sources: its sources in the lake, in the order of the config.
+    """
+
+    config: BlendConfig
+    head: Head
+    sources: tuple[LakeSource, ...]
+
+
+def create_blend(catalogue: Catalog, store: BlendStore, spec: BlendSpec) -> BlendConfig:
+    """Create a blend, or find the one that is already the same.
+
+    Args:
+        catalogue: of the lake.
+        store: where the config goes.
+        spec: what is wanted; with a schedule, a chain of blends is made and the last one is given.
+
+    Raises:
+        InvalidBlendError: with every mistake of the request.
+        UpdateRefusedError: a stage of the schedule cannot be.
+        BlendNameTakenError: the name stands for another blend.
+    """
+    return store_drafts(store, draft_blend(catalogue, spec), spec.name)
+
+
+def update_blend(catalogue: Catalog, store: BlendStore, spec: UpdateSpec) -> BlendConfig:
+    """Create a blend that is row for row its parent up to an offset, and goes on otherwise from there.
+
+    Args:
+        catalogue: of the lake.
+        store: where parent and child are.
+        spec: what changes.
+
+    Raises:
+        BlendNotFoundError: there is no such parent.
+        InvalidBlendError: with every mistake of the request.
+        UpdateRefusedError: the update cannot be exact; the message says the ways out.
+        BlendNameTakenError: the name stands for another blend.
+    """
+    return store_drafts(store, draft_update(catalogue, store, spec), spec.name)
+
+
+def draft_blend(catalogue: Catalog, spec: BlendSpec) -> list[Draft]:
+    """Check a new blend and its schedule; give every blend of the chain, the last one last."""
+    findings, lake = Findings(), LakeSources(catalogue)
+    check_blend(spec, findings)
+    wanted = wanted_of(spec)
+    found = _find_all(lake, wanted, findings)
+    _check_windows(wanted, found, None, findings)
+    if not spec.allow_repeat:
+        _check_repeats(wanted, found, {}, findings)
+    weights = _settle_weights(wanted, findings)
+    findings.raise_any()
+    config = BlendConfig(
+        order_version=1,
+        seed=str(spec.seed),
+        block_rows=spec.block_rows,
+        group_blocks=spec.group_blocks,
+        window=found[wanted[0].name].window,
+        sources=_sources(wanted, found, weights),
+    )
+    first = Draft(config, config.resolve(), tuple(found[source.name] for source in config.sources))
+    return _draft_stages(lake, first, spec.schedule, schedule_fields(len(spec.schedule)), spec.allow_repeat, findings)
+
+
+def draft_update(catalogue: Catalog, store: BlendStore, spec: UpdateSpec) -> list[Draft]:
+    """Check an update; give the blend of every stage, the last one last."""
+    findings = Findings()
+    if not spec.stages:
+        findings.mistake("changes", "no update is given; say from_offset and what changes there")
+    check_blend_name(spec.name, findings)
+    parent = store.get(store.resolve(spec.parent))
+    fields = ["", *schedule_fields(len(spec.stages) - 1)]
+    check_stages(spec.stages, fields[: len(spec.stages)], findings)
+    first = Draft(parent, store.head(parent), ())
+    drafts = _draft_stages(LakeSources(catalogue), first, spec.stages, fields, spec.allow_repeat, findings)
+    findings.raise_any()
+    return drafts[1:]
+
+
+def store_drafts(store: BlendStore, drafts: Sequence[Draft], name: str = "") -> BlendConfig:
+    """Pin the snapshots of drafts, store their configs, let a name stand for the last one, and give that.
+
+    Raises:
+        BlendNameTakenError: the name stands for another blend.
+        SourceChangedError: a snapshot expired in the meantime.
+    """
+    for draft in drafts:
+        for source in draft.sources:
+            if source.pin.snapshot_id is not None:
+                pin_snapshot(source.table, int(source.pin.snapshot_id))
+    for draft in drafts:
+        store.put(draft.config, draft.head)
+    if name:
+        store.bind(name, drafts[-1].config.blend_id)
+    return drafts[-1].config
+
+
+def _draft_stages(
+    lake: LakeSources,
+    first: Draft,
+    stages: Sequence[Stage],
+    fields: Sequence[str],
+    allow_repeat: bool,
+    findings: Findings,
+) -> list[Draft]:
+    """Make one update after the other; mistakes stop at the stage that has them."""
+    drafts = [first]
+    for index, (stage, where) in enumerate(zip(stages, fields, strict=False)):
+        made = _draft_stage(lake, drafts[-1], stage, where, allow_repeat, findings)
+        if index and int(made.config.from_offset or 0) <= int(drafts[-1].config.from_offset or 0):
+            before = drafts[-1].config.from_offset
+            findings.mistake(
+                f"{where}from_offset", f"is {stage.from_offset}, the stage before it was aligned to {before}; give more"
+            )
+            findings.raise_any()
+        drafts.append(made)
+    return drafts
+
+
+def _draft_stage(
+    lake: LakeSources, parent: Draft, stage: Stage, where: str, allow_repeat: bool, findings: Findings
+) -> Draft:
+    """Check one update against its parent and the lake."""
+    end = parent.head.end
+    if end is not None and stage.from_offset > end:
+        findings.mistake(f"{where}from_offset", f"is {stage.from_offset}, its parent ends at {end}; give 0 to {end}")
+    from_offset = min(max(0, stage.from_offset), end if end is not None else stage.from_offset)
+    if stage.align:
+        from_offset = aligned(parent.head, from_offset)
+    kept = cut_segments(parent.head.segments, from_offset)
+    taking_part = consumed(kept)
+    before = {name: progress for name, progress in taking_part.items() if progress.rows}
+    wanted = apply_changes(parent.config, before, stage.changes, where, findings)
+    found = _find_all(lake, wanted, findings)
+    _check_windows(wanted, found, parent.config.window, findings)
+    _check_goes_on(wanted, found, before, findings)
+    if not allow_repeat:
+        _check_repeats(wanted, found, before, findings)
+    if len(taking_part.keys() | {source.name for source in wanted}) > MAX_SOURCES:
+        findings.mistake(f"{where}changes", f"more than {MAX_SOURCES} names in the whole chain; create a new blend")
+    weights = _settle_weights(wanted, findings)
+    findings.raise_any()
+    config = parent.config.model_copy(
+        update={
+            "sources": _sources(wanted, found, weights),
+            "parent": parent.config.blend_id,
+            "from_offset": str(from_offset),
+        }
+    )
+    try:
+        head = config.resolve(parent.head)
+    except ExhaustedSourceError as error:
+        findings.conflict(f"{where}from_offset", str(error))
+        findings.raise_any()
+        raise
+    return Draft(config, head, tuple(found[source.name] for source in config.sources))
+
+
+def aligned(head: Head, offset: int) -> int:
+    """Round an offset up to the next end of a cycle, or to where the segment ends."""
+    segment = next((segment for segment in reversed(head.segments) if segment.start <= offset), None)
+    if segment is None or offset == segment.start:
+        return offset
+    up = segment.origin - (segment.origin - offset) // segment.cycle_rows * segment.cycle_rows
+    return up if segment.end is None else min(up, segment.end)
+
+
+def _find_all(lake: LakeSources, wanted: Sequence[WantedSource], findings: Findings) -> dict[str, LakeSource]:
+    """Look every source up."""
+    found: dict[str, LakeSource] = {}
+    for source in wanted:
+        one = lake.find(source.table, source.snapshot, source.live, source.field, findings)
+        if one is not None:
+            found[source.name] = one
+    return found
+
+
+def _check_windows(
+    wanted: Sequence[WantedSource], found: dict[str, LakeSource], window: WindowFacts | None, findings: Findings
+) -> None:
+    """Check that the sources agree on what a row is, with each other and with the parent."""
+    present = [source for source in wanted if source.name in found]
+    for source in present:
+        own = found[source.name].window
+        other = window or found[present[0].name].window
+        by = "the blend" if window else present[0].table
+        for fact, name in PROPERTY_OF_FACT.items():
+            if getattr(own, fact) != getattr(other, fact):
+                findings.mistake(
+                    f"sources.{source.name}.table",
+                    f"{name} is {getattr(own, fact)}, {by} has {getattr(other, fact)}; blend tables packed alike",
+                )
+
+
+def _check_goes_on(
+    wanted: Sequence[WantedSource], found: dict[str, LakeSource], before: dict[str, Progress], findings: Findings
+) -> None:
+    """Check that every source that was read is still what was read, and has not shrunk."""
+    for source in wanted:
+        if source.name not in found or source.name not in before:
+            continue
+        pin, then = found[source.name].pin, before[source.name].pin
+        covered = covered_rows(before[source.name].legs, before[source.name].rows)
+        way_out = f"remove {source.name} and add the table under a new name, where it starts at row 0"
+        if pin.table_uuid != then.table_uuid:
+            findings.conflict(
+                f"{source.field}.table",
+                f"{pin.table} has UUID {pin.table_uuid}, the blend has read {then.table_uuid}: it was dropped and made "
+                f"again, or is another table; {way_out}",
+            )
+        elif pin.generation != then.generation:
+            findings.conflict(
+                f"{source.field}.snapshot",
+                f"{pin.table} is generation {pin.generation}, the blend has read {then.generation}: it was packed "
+                f"again, so an ordinal means another row; {way_out}, with allow_repeat: documents may come again",
+            )
+        elif pin.rows is not None and pin.rows < covered:
+            findings.conflict(
+                f"{source.field}.snapshot",
+                f"{pin.table} has {pin.rows} rows at snapshot {pin.snapshot_id}, the epoch that the blend is in covers "
+                f"{covered}; pin a snapshot with at least as many, or {way_out}, with allow_repeat",
+            )
+
+
+def _check_repeats(
+    wanted: Sequence[WantedSource], found: dict[str, LakeSource], before: dict[str, Progress], findings: Findings
+) -> None:
+    """Check that no table comes under two names, now or earlier in the chain."""
+    name_of = {progress.pin.table_uuid: name for name, progress in before.items()}
+    for source in wanted:
+        if source.name not in found:
+            continue
+        other = name_of.setdefault(found[source.name].pin.table_uuid, source.name)
+        if other != source.name:
+            findings.mistake(
+                f"sources.{source.name}.table",
+                f"{source.table} is also {other}, its rows would come twice; raise its weight or max_epochs instead, "
+                "or set allow_repeat",
+            )
+
+
+def _settle_weights(wanted: Sequence[WantedSource], findings: Findings) -> tuple[int, ...]:
+    """Give whole weights: those of the parent, or new ones, which must be given for all."""
+    if all(not source.weight and source.kept_weight is not None for source in wanted):
+        texts = [str(source.kept_weight) for source in wanted]
+    else:
+        missing = [source for source in wanted if not source.weight]
+        for source in missing:
+            now = ", ".join(f"{s.name}={s.kept_weight}" for s in wanted if s.kept_weight is not None)
+            findings.mistake(
+                f"{source.field}.weight",
+                f"{source.name} has no weight and others have; weights mean something only together, so give all of "
+                f"them (now {now or 'none'})",
+            )
+        if missing:
+            return ()
+        texts = [source.weight for source in wanted]
+    fields = [f"{source.field}.weight" for source in wanted]
+    return settle_weights([source.name for source in wanted], texts, fields, findings)
+
+
+def _sources(
+    wanted: Sequence[WantedSource], found: dict[str, LakeSource], weights: Sequence[int]
+) -> tuple[Source, ...]:
+    """Put what was found into its canonical form."""
+    sources = [
+        Source(
+            name=source.name,
+            weight=weight,
+            live=True if source.live else None,
+            max_epochs=None if source.live else source.max_epochs,
+            on_exhausted=None if source.live else source.on_exhausted,
+            **found[source.name].pin._asdict(),
+        )
+        for source, weight in zip(wanted, weights, strict=True)
+    ]
+    return tuple(sorted(sources, key=lambda source: source.name))

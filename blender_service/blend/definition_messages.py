@@ -1,0 +1,292 @@
+"""What a client sends and receives besides rows: requests that define blends, blends, what describes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from headrace.blender.v1 import blends_pb2
+
+from blender_service.blend.requests import OnExhausted, SourceChange, SourceSpec, Stage
+
+ON_EXHAUSTED: Final[Mapping[blends_pb2.OnExhausted, OnExhausted]] = {
+    blends_pb2.ON_EXHAUSTED_END: "END",
+    blends_pb2.ON_EXHAUSTED_CONTINUE: "CONTINUE",
+}
+
+
+@dataclass(frozen=True)
+class BlendSource:
+    """One source of a blend, as the server tells it."""
+
+    name: str
+    table: str
+    table_uuid: str
+    snapshot_id: int
+    rows: int
+    weight: int
+    max_epochs: int
+    on_exhausted: str
+    live: bool = False
+
+
+@dataclass(frozen=True)
+class Blend:
+    """A blend, as the server tells it.
+
+    Attributes:
+        blend_id: SHA-256 of config_json.
+        names: under which it is known besides.
+        config_json: everything that the order of its rows depends on.
+        window_tokens: length of a row.
+        tokenizer_sha256: SHA-256 of the tokenizer's file.
+        vocabulary_size: number of token ids.
+        end_of_document_id: token that ends a document.
+        padding_id: token that fills the end of a window.
+        sources: ascending by name.
+        seed: of every permutation.
+        end: number of its rows, None without end.
+        parent: id of the blend that it goes on from, empty if there is none.
+        from_offset: first row that its own sources decide.
+    """
+
+    blend_id: str
+    names: tuple[str, ...]
+    config_json: str
+    window_tokens: int
+    tokenizer_sha256: str
+    vocabulary_size: int
+    end_of_document_id: int
+    padding_id: int
+    sources: tuple[BlendSource, ...]
+    seed: int
+    end: int | None
+    parent: str = ""
+    from_offset: int = 0
+
+    @property
+    def token_bytes(self) -> int:
+        """Width of a token id: 2 up to a vocabulary of 65,536, else 4."""
+        return 2 if self.vocabulary_size <= 1 << 16 else 4
+
+
+class Continuation(NamedTuple):
+    """The server's proof that a run may go on with another blend.
+
+    Attributes:
+        from_id: full id of the blend that was read so far.
+        to_id: full id of the blend to go on with.
+        offset: first row that the run has not read; below it both blends hold the same rows.
+        differs_from: first offset where they may differ, None if nowhere.
+    """
+
+    from_id: str
+    to_id: str
+    offset: int
+    differs_from: int | None
+
+
+@dataclass(frozen=True)
+class SourceDescription:
+    """A source of a blend at an offset, as the server tells it.
+
+    Attributes:
+        name: its identity.
+        table: identifier in the catalogue.
+        rows: rows read of it.
+        tokens: tokens of those rows, padding included.
+        expected_rows: rows that its weights promise.
+        share: of all rows read.
+        expected_share: of all rows, as the weights promise.
+        epochs: passes done, as a fraction; None for a live source.
+        runs_out_at: first offset with a slot that it cannot fill, None if there is none.
+        active: whether it takes part where the blend goes on from the offset.
+        live: whether it is followed as it grows.
+        excised_documents: documents taken out of its table, None if that is not known.
+    """
+
+    name: str
+    table: str
+    rows: int
+    tokens: int
+    expected_rows: float
+    share: float
+    expected_share: float
+    epochs: float | None
+    runs_out_at: int | None
+    active: bool
+    live: bool
+    excised_documents: int | None
+
+
+@dataclass(frozen=True)
+class SegmentDescription:
+    """Offsets [start, end) with constant weights; end None: without end."""
+
+    start: int
+    end: int | None
+    weights: dict[str, int]
+
+
+@dataclass(frozen=True)
+class BlendDescription:
+    """The rows [0, offset) of a blend, as the server tells it: per source, and the segments of the whole blend."""
+
+    blend: Blend
+    offset: int
+    tokens: int
+    sources: tuple[SourceDescription, ...]
+    segments: tuple[SegmentDescription, ...]
+
+
+def create_request(
+    sources: Sequence[SourceSpec],
+    seed: int,
+    name: str,
+    block_rows: int,
+    group_blocks: int,
+    schedule: Sequence[Stage],
+    allow_repeat: bool,
+) -> blends_pb2.CreateBlendRequest:  # one parameter per field of the message
+    """Write the request that creates a blend."""
+    return blends_pb2.CreateBlendRequest(
+        sources=[source_message(source) for source in sources],
+        seed=seed,
+        name=name,
+        block_rows=block_rows,
+        group_blocks=group_blocks,
+        schedule=[stage_message(stage) for stage in schedule],
+        allow_repeat=allow_repeat,
+    )
+
+
+def update_request(
+    parent: str, first: Stage, name: str, allow_repeat: bool, schedule: Sequence[Stage]
+) -> blends_pb2.UpdateBlendRequest:
+    """Write the request that updates a blend."""
+    return blends_pb2.UpdateBlendRequest(
+        parent=parent,
+        from_offset=first.from_offset,
+        changes=[change_message(change) for change in first.changes],
+        align=first.align,
+        name=name,
+        allow_repeat=allow_repeat,
+        schedule=[stage_message(stage) for stage in schedule],
+    )
+
+
+def blend_of(message: blends_pb2.Blend) -> Blend:
+    """Read a blend."""
+    window = message.window
+    return Blend(
+        blend_id=message.id,
+        names=tuple(message.names),
+        config_json=message.config_json,
+        window_tokens=window.window_tokens,
+        tokenizer_sha256=window.tokenizer_sha256,
+        vocabulary_size=window.vocabulary_size,
+        end_of_document_id=window.end_of_document_id,
+        padding_id=window.padding_id,
+        sources=tuple(_source_of(source) for source in message.sources),
+        seed=message.seed,
+        end=message.end if message.HasField("end") else None,
+        parent=message.parent,
+        from_offset=message.from_offset,
+    )
+
+
+def continuation_of(message: blends_pb2.Continuation) -> Continuation:
+    """Read the proof that a run may go on."""
+    differs_from = message.differs_from if message.HasField("differs_from") else None
+    return Continuation(message.from_id, message.to_id, message.offset, differs_from)
+
+
+def stage_message(stage: Stage) -> blends_pb2.Stage:
+    """Give a stage of a schedule the form of the wire."""
+    return blends_pb2.Stage(
+        from_offset=stage.from_offset,
+        changes=[change_message(change) for change in stage.changes],
+        align=stage.align,
+    )
+
+
+def change_message(change: SourceChange) -> blends_pb2.SourceChange:
+    """Give a change the form of the wire."""
+    return blends_pb2.SourceChange(
+        name=change.name,
+        remove=change.remove,
+        table=change.table,
+        weight=change.weight,
+        snapshot=change.snapshot,
+        max_epochs=change.max_epochs,
+        on_exhausted=on_exhausted_message(change.on_exhausted),
+        live=change.live,
+    )
+
+
+def source_message(source: SourceSpec) -> blends_pb2.SourceSpec:
+    """Give a source the form of the wire."""
+    return blends_pb2.SourceSpec(
+        table=source.table,
+        name=source.name,
+        weight=source.weight,
+        snapshot=source.snapshot,
+        max_epochs=source.max_epochs,
+        on_exhausted=on_exhausted_message(source.on_exhausted),
+        live=source.live,
+    )
+
+
+def description_of(message: blends_pb2.BlendDescription) -> BlendDescription:
+    """Read what a blend has read at an offset."""
+    return BlendDescription(
+        blend=blend_of(message.blend),
+        offset=message.offset,
+        tokens=message.tokens,
+        sources=tuple(_source_description_of(source) for source in message.sources),
+        segments=tuple(
+            SegmentDescription(
+                segment.start,
+                segment.end if segment.HasField("end") else None,
+                dict(zip(segment.names, segment.weights, strict=True)),
+            )
+            for segment in message.segments
+        ),
+    )
+
+
+def _source_of(source: blends_pb2.BlendSource) -> BlendSource:
+    return BlendSource(
+        name=source.name,
+        table=source.table,
+        table_uuid=source.table_uuid,
+        snapshot_id=source.snapshot_id,
+        rows=source.rows,
+        weight=source.weight,
+        max_epochs=source.max_epochs,
+        on_exhausted=ON_EXHAUSTED.get(source.on_exhausted, ""),
+        live=source.live,
+    )
+
+
+def _source_description_of(source: blends_pb2.SourceDescription) -> SourceDescription:
+    return SourceDescription(
+        name=source.name,
+        table=source.table,
+        rows=source.rows,
+        tokens=source.tokens,
+        expected_rows=source.expected_rows,
+        share=source.share,
+        expected_share=source.expected_share,
+        epochs=source.epochs if source.HasField("epochs") else None,
+        runs_out_at=source.runs_out_at if source.HasField("runs_out_at") else None,
+        active=source.active,
+        live=source.live,
+        excised_documents=source.excised_documents if source.HasField("excised_documents") else None,
+    )
+
+
+def on_exhausted_message(text: str | None) -> blends_pb2.OnExhausted:
+    """Give what happens at the end of a source the form of the wire."""
+    return next((value for value, known in ON_EXHAUSTED.items() if known == text), blends_pb2.ON_EXHAUSTED_UNSPECIFIED)

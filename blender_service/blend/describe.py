@@ -1,0 +1,147 @@
+"""What a blend has read at an offset, and when its sources run out: from the head alone, no row is read.
+
+The rows of a source are exact; what its weights promise is the sum over the segments, and the two differ by less than
+one row per segment (Tijdeman's bound holds since the origin of a segment, not over all of them).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from blender_service.blend.config import BlendConfig
+from blender_service.exceptions import InvalidReadError, OffsetOutOfRangeError
+from blender_service.order.epochs import epoch_of, epoch_span, row_limit
+from blender_service.order.resolved_blend import Head
+from blender_service.order.segments import OFFSET_LIMIT, Part, Segment
+
+
+class SourceDescription(NamedTuple):
+    """A source at an offset.
+
+    Attributes:
+        name: its identity.
+        table: identifier in the catalogue.
+        rows: rows read of it.
+        tokens: tokens of those rows, padding included.
+        expected_rows: rows that its weights promise.
+        share: of all rows read.
+        expected_share: of all rows, as the weights promise.
+        epochs: passes done, as a fraction; None for a live source.
+        runs_out_at: first offset with a slot that it cannot fill, None if there is none.
+        active: whether it takes part where the blend goes on from the offset.
+        live: whether it is followed as it grows.
+    """
+
+    name: str
+    table: str
+    rows: int
+    tokens: int
+    expected_rows: float
+    share: float
+    expected_share: float
+    epochs: float | None
+    runs_out_at: int | None
+    active: bool
+    live: bool
+
+
+class BlendDescription(NamedTuple):
+    """A blend at an offset.
+
+    Attributes:
+        offset: rows [0, offset) are described.
+        tokens: of those rows, padding included.
+        sources: all that take part somewhere, ascending by name.
+        segments: of the whole blend.
+    """
+
+    offset: int
+    tokens: int
+    sources: tuple[SourceDescription, ...]
+    segments: tuple[Segment, ...]
+
+
+def describe(config: BlendConfig, head: Head, offset: int | None = None) -> BlendDescription:
+    """Describe the rows [0, offset) of a blend.
+
+    Args:
+        config: of the blend.
+        head: what it resolves to.
+        offset: None for the end, or for the first cycle of the last segment of a blend without end.
+
+    Raises:
+        InvalidReadError: the offset is below 0 or too large.
+        OffsetOutOfRangeError: the offset is beyond the end.
+    """
+    end = head.end
+    if offset is None:
+        last = head.segments[-1] if end is None else None
+        offset = last.start + last.cycle_rows if last is not None else end or 0
+    if not 0 <= offset < OFFSET_LIMIT:
+        raise InvalidReadError(f"describe: offset {offset} is not in 0 to 2**62 - 1")
+    if end is not None and offset > end:
+        raise OffsetOutOfRangeError(
+            f"blend {config.blend_id}: offset {offset} is beyond its end {end}; give 0 to {end}"
+        )
+    rows: dict[str, int] = {}
+    expected: dict[str, list[float]] = {}
+    at: dict[str, Part] = {}
+    for segment in head.segments:
+        if segment.start >= offset and segment.start > 0:
+            break
+        stop = offset if segment.end is None else min(offset, segment.end)
+        counts = [part.end_row or 0 for part in segment.parts] if stop == segment.end else segment.rows_at(stop)
+        for part, count in zip(segment.parts, counts, strict=True):
+            rows[part.name], at[part.name] = count, part
+            expected.setdefault(part.name, []).append((stop - segment.start) * part.weight / segment.cycle_rows)
+    following = next((s for s in head.segments if s.start <= offset and (s.end is None or offset < s.end)), None)
+    active = {part.name for part in following.parts} if following is not None else set()
+    pins = head.pins()
+    runs_out = runs_out_at(config, head)
+    window_tokens = config.window.window_tokens
+    sources = []
+    for name in sorted(pins):
+        read, promised = rows.get(name, 0), math.fsum(expected.get(name, []))
+        sources.append(
+            SourceDescription(
+                name=name,
+                table=pins[name].table,
+                rows=read,
+                tokens=read * window_tokens,
+                expected_rows=promised,
+                share=read / offset if offset else 0.0,
+                expected_share=promised / offset if offset else 0.0,
+                epochs=_epochs(at.get(name), read),
+                runs_out_at=runs_out.get(name),
+                active=name in active,
+                live=pins[name].rows is None,
+            )
+        )
+    return BlendDescription(offset, offset * window_tokens, tuple(sources), head.segments)
+
+
+def runs_out_at(config: BlendConfig, head: Head) -> dict[str, int]:
+    """Say where sources run out: the first offset with a slot that they cannot fill, as far as the blend comes there.
+
+    Sources that an update removed did not run out, nor those that are over-sampled or live.
+    """
+    max_epochs = {source.name: source.max_epochs or 0 for source in config.sources}
+    last = {part.name: (part, segment.end) for segment in head.segments for part in segment.parts}
+    found: dict[str, int] = {}
+    for name, (part, end) in last.items():
+        limit = row_limit(part.legs, max_epochs.get(name, 0))
+        if end is not None and limit is not None and (part.end_row or 0) >= limit:
+            found[name] = end
+    return found
+
+
+def _epochs(part: Part | None, rows: int) -> float | None:
+    """Count the passes done: whole ones, and the share of the one that is under way."""
+    if part is not None and part.pin.rows is None:
+        return None
+    if part is None or rows == 0:
+        return 0.0
+    epoch = epoch_of(part.legs, rows - 1)
+    first, end = epoch_span(part.legs, epoch)
+    return epoch + (rows - first) / (end - first)

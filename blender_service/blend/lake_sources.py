@@ -1,0 +1,141 @@
+"""Finds the tables that a request names, and pins their snapshots with tags."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+
+from blender_service.blend.validation import Findings
+from blender_service.exceptions import PackedTableError, SourceChangedError
+from blender_service.order.segments import Pin
+from blender_service.tables.packed_table import (
+    GENERATION,
+    WindowFacts,
+    index_snapshot,
+    load_table,
+    properties_at,
+    read_window_facts,
+    successor_of,
+)
+
+TAG_ATTEMPTS: Final = 10
+MAX_ID_DIGITS: Final = 20
+
+
+class LakeSource(NamedTuple):
+    """A packed table that was found.
+
+    Attributes:
+        table: as PyIceberg knows it.
+        window: what a row is.
+        pin: what a source of a blend is bound to.
+    """
+
+    table: Table
+    window: WindowFacts
+    pin: Pin
+
+
+class LakeSources:
+    """Looks packed tables up, each of them once."""
+
+    def __init__(self, catalogue: Catalog) -> None:
+        """Look in `catalogue`."""
+        self._catalogue = catalogue
+        self._tables: dict[str, Table | None] = {}
+        self._rows: dict[tuple[str, int], int] = {}
+
+    def find(self, identifier: str, snapshot: str, live: bool, where: str, findings: Findings) -> LakeSource | None:
+        """Find a table and its snapshot, and check that it is packed.
+
+        Args:
+            identifier: namespace.table.
+            snapshot: id, tag or branch; the current one if empty.
+            live: whether the table is followed, so that no snapshot is pinned.
+            where: start of the field's name, for messages.
+            findings: where mistakes go.
+        """
+        table = self._load(identifier, where, findings)
+        if table is None:
+            return None
+        try:
+            found = table.current_snapshot() if live else snapshot_of(table, snapshot)
+            window = read_window_facts(table, identifier, found)
+            uuid, generation = str(table.metadata.table_uuid), properties_at(table, found)[GENERATION]
+            if live:
+                return LakeSource(table, window, Pin(identifier, uuid, None, None, generation))
+            if found is None:
+                wanted = f"snapshot, tag or branch {snapshot!r}" if snapshot else "snapshot yet: materialize it first"
+                findings.mistake(f"{where}.snapshot", f"{identifier} has no {wanted}")
+                return None
+            rows = self._rows_of(table, identifier, found)
+        except PackedTableError as error:
+            findings.mistake(f"{where}.table", str(error))
+            return None
+        if not rows:
+            findings.mistake(
+                f"{where}.table", f"{identifier} has no rows; leave it out of the blend, or follow it live"
+            )
+            return None
+        return LakeSource(table, window, Pin(identifier, uuid, str(found.snapshot_id), rows, generation))
+
+    def _load(self, identifier: str, where: str, findings: Findings) -> Table | None:
+        if not re.fullmatch(r"[A-Za-z0-9_]+\.[A-Za-z0-9_]+", identifier):
+            findings.mistake(f"{where}.table", f"{identifier!r} is not namespace.table")
+            return None
+        if identifier not in self._tables:
+            self._tables[identifier] = load_table(self._catalogue, identifier)
+        if self._tables[identifier] is None:
+            findings.mistake(f"{where}.table", f"{identifier} does not exist; see `headrace table list`")
+        return self._tables[identifier]
+
+    def _rows_of(self, table: Table, identifier: str, snapshot: Snapshot) -> int:
+        key = (identifier, snapshot.snapshot_id)
+        if key not in self._rows:
+            runs = index_snapshot(table, identifier, snapshot)
+            self._rows[key] = runs[-1].end if runs else 0
+        return self._rows[key]
+
+
+def snapshot_of(table: Table, reference: str) -> Snapshot | None:
+    """Find a snapshot by id, tag or branch; the current one for an empty reference.
+
+    One that documents were excised from is given as its successor, even after it expired.
+    """
+    if not reference:
+        return table.current_snapshot()
+    if (
+        reference.isdecimal()
+        and len(reference) <= MAX_ID_DIGITS
+        and (by_id := table.snapshot_by_id(successor_of(table, int(reference)))) is not None
+    ):
+        return by_id
+    return table.snapshot_by_name(reference)
+
+
+def pin_snapshot(table: Table, snapshot_id: int) -> str:
+    """Tag a snapshot so that maintenance keeps it; a snapshot has one such tag however many blends pin it.
+
+    Returns:
+        The name of the tag.
+
+    Raises:
+        SourceChangedError: the snapshot expired in the meantime, or other writers never let this one through.
+    """
+    tag = f"blend_{snapshot_id}"
+    for _ in range(TAG_ATTEMPTS):
+        reference = table.refs().get(tag)
+        if reference is not None and reference.snapshot_id == snapshot_id:
+            return tag
+        if table.snapshot_by_id(snapshot_id) is None:
+            raise SourceChangedError(f"table {table.name()}: snapshot {snapshot_id} expired just now; create again")
+        try:
+            table.manage_snapshots().create_tag(snapshot_id, tag).commit()
+        except CommitFailedException:
+            table.refresh()
+    raise SourceChangedError(f"table {table.name()}: {TAG_ATTEMPTS} attempts to tag it met other writers; create again")

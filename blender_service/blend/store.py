@@ -1,0 +1,343 @@
+"""Where configs are kept: `<warehouse>/blends/<id>.json`, put if absent, never changed.
+
+Beside each config its resolved head is kept, `<warehouse>/blends/heads/<id>`: derived, and computed again if need be.
+A name is a second small object, `<warehouse>/blends/names/<name>`, that holds an id and is bound once. An object is
+complete or invisible whenever a crash happens, so replicas need nothing else in common and no lock.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import re
+import tempfile
+from collections.abc import Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final, Protocol
+from urllib.parse import urlparse
+
+from pyarrow import fs
+from pyiceberg.catalog import Catalog
+from pyiceberg.io.pyarrow import PyArrowFileIO
+
+from blender_service.blend.config import BLEND_ID, NAME_PATTERN, BlendConfig, load_config
+from blender_service.catalogue import warehouse_location
+from blender_service.exceptions import (
+    BlendNameTakenError,
+    BlendNotFoundError,
+    CatalogueError,
+    InvalidBlendError,
+    StoredBlendError,
+)
+from blender_service.order.resolved_blend import HEAD_VERSION, Head, decode_head, encode_head
+
+MIN_ID_DIGITS: Final = 6
+S3_SCHEMES: Final = ("s3", "s3a", "s3n")
+CONFLICT_ATTEMPTS: Final = 5
+NAME: Final = re.compile(NAME_PATTERN.strip("^$"))  # `$` alone lets a line end through
+HEADS: Final = f"heads/v{HEAD_VERSION}"
+
+logger = logging.getLogger(__name__)
+
+
+class ObjectStore(Protocol):
+    """The three operations that a place for blends must have."""
+
+    def put_if_absent(self, path: str, content: bytes) -> bool:
+        """Write a new object; say whether it was absent."""
+
+    def read(self, path: str) -> bytes | None:
+        """Read an object, None if there is none."""
+
+    def list(self, folder: str) -> list[str]:
+        """List the names of the objects in a folder."""
+
+
+class LocalStore:
+    """Objects as files of one directory tree."""
+
+    def __init__(self, root: Path) -> None:
+        """Keep objects under `root`, which need not exist yet."""
+        self._root = root
+
+    def put_if_absent(self, path: str, content: bytes) -> bool:
+        """Write a file whole, then link it to its name: the link is atomic and refuses a name that exists."""
+        target = self._root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(prefix=".writing-", dir=target.parent)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(temporary, 0o644)
+            os.link(temporary, target)
+        except FileExistsError:
+            return False
+        finally:
+            os.unlink(temporary)
+        return True
+
+    def read(self, path: str) -> bytes | None:
+        """Read a file, None if there is none."""
+        try:
+            return (self._root / path).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def list(self, folder: str) -> list[str]:
+        """List the files of a folder, those still being written left out."""
+        directory = self._root / folder
+        if not directory.is_dir():
+            return []
+        return sorted(entry.name for entry in directory.iterdir() if entry.is_file() and entry.name[0] != ".")
+
+
+class RemoteStore:
+    """Objects in an object store, where a write becomes visible when it is closed.
+
+    PyArrow has no create-if-absent, so two writers of one new object can both succeed. Configs are named by their
+    content, so both write the same bytes; of two that bind one name in the same moment, the last one wins. `S3Store`
+    does better.
+    """
+
+    def __init__(self, filesystem: fs.FileSystem, root: str) -> None:
+        """Keep objects under `root` of a pyarrow file system."""
+        self._filesystem = filesystem
+        self._root = root
+
+    def put_if_absent(self, path: str, content: bytes) -> bool:
+        """Write an object unless it exists."""
+        full = f"{self._root}/{path}"
+        if self._filesystem.get_file_info(full).type != fs.FileType.NotFound:
+            return False
+        with self._filesystem.open_output_stream(full) as stream:
+            stream.write(content)
+        return True
+
+    def read(self, path: str) -> bytes | None:
+        """Read an object, None if there is none."""
+        try:
+            with self._filesystem.open_input_file(f"{self._root}/{path}") as file:
+                return bytes(file.read())
+        except FileNotFoundError:
+            return None
+
+    def list(self, folder: str) -> list[str]:
+        """List the objects of a folder."""
+        selector = fs.FileSelector(f"{self._root}/{folder}".rstrip("/"), allow_not_found=True)
+        return sorted(info.base_name for info in self._filesystem.get_file_info(selector) if info.is_file)
+
+
+class S3Store(RemoteStore):
+    """Objects in S3, which itself refuses to write over an object (`If-None-Match`), so one of many writers wins."""
+
+    def __init__(self, filesystem: fs.FileSystem, root: str, properties: Mapping[str, str]) -> None:
+        """Keep objects under `root`, bucket first, of the S3 that PyIceberg's `properties` (`s3.*`) name."""
+        super().__init__(filesystem, root)
+        self._properties = properties
+
+    def put_if_absent(self, path: str, content: bytes) -> bool:
+        """Write an object unless it exists; S3 decides between writers that come at once.
+
+        Raises:
+            CatalogueError: boto3 is not installed.
+        """
+        client = self._client
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        bucket, _, folder = self._root.partition("/")
+        attempts = iter(range(1, CONFLICT_ATTEMPTS))
+        while True:
+            try:
+                client.put_object(Bucket=bucket, Key=f"{folder}/{path}", Body=content, IfNoneMatch="*")
+            except (BotoCoreError, ClientError) as error:
+                status = getattr(error, "response", {}).get("ResponseMetadata", {}).get("HTTPStatusCode")
+                if status == HTTPStatus.PRECONDITION_FAILED:
+                    return False
+                if status != HTTPStatus.CONFLICT or next(attempts, None) is None:  # another writes it just now
+                    raise OSError(f"writing {bucket}/{folder}/{path}: {error}") from error
+            else:
+                return True
+
+    @functools.cached_property
+    def _client(self) -> Any:
+        """Connect as PyIceberg does; what its properties leave out boto3 finds where the AWS tools do."""
+        try:
+            import boto3
+        except ImportError as error:
+            raise CatalogueError(
+                "lake: the warehouse is in S3, where blends are written with boto3, which is not installed; install "
+                "headrace[s3]"
+            ) from error
+
+        def said(name: str) -> str | None:
+            return self._properties.get(f"s3.{name}") or self._properties.get(f"client.{name}")
+
+        return boto3.session.Session().client(
+            "s3",
+            endpoint_url=said("endpoint"),
+            region_name=said("region"),
+            aws_access_key_id=said("access-key-id"),
+            aws_secret_access_key=said("secret-access-key"),
+            aws_session_token=said("session-token"),
+        )
+
+
+def open_store(catalogue: Catalog) -> BlendStore:
+    """Open the place for blends in a catalogue's warehouse."""
+    location = warehouse_location(catalogue)
+    parsed = urlparse(location)
+    if parsed.scheme in ("", "file"):
+        return BlendStore(LocalStore(Path(parsed.path) / "blends"))
+    io = PyArrowFileIO(dict(catalogue.properties))
+    filesystem = io.fs_by_scheme(parsed.scheme, parsed.netloc)
+    root = f"{parsed.netloc}{parsed.path}/blends"
+    if parsed.scheme in S3_SCHEMES:
+        return BlendStore(S3Store(filesystem, root, catalogue.properties))
+    return BlendStore(RemoteStore(filesystem, root))
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that could be taken for an id, or that is no name.
+
+    Raises:
+        InvalidBlendError: with the rule that the name breaks.
+    """
+    if not re.fullmatch(NAME_PATTERN, name) or re.fullmatch(rf"[0-9a-f]{{{MIN_ID_DIGITS},64}}", name):
+        raise InvalidBlendError(
+            f"blend name {name!r}: use a letter, then letters, digits, '_', '.', '-' in lower case, "
+            "and something that does not read as a hex id"
+        )
+
+
+def open_objects(catalogue: Catalog) -> ObjectStore:
+    """Open the place for blends, as objects."""
+    return open_store(catalogue).objects
+
+
+def not_found(blend_id: str) -> BlendNotFoundError:
+    """Say that no blend has an id."""
+    return BlendNotFoundError(f"blend {blend_id} does not exist; see `headrace blend list` for ids and names")
+
+
+class BlendStore:
+    """Configs by id, and ids by name."""
+
+    def __init__(self, objects: ObjectStore) -> None:
+        """Keep configs in `objects`."""
+        self._objects = objects
+
+    @property
+    def objects(self) -> ObjectStore:
+        """Where configs are kept."""
+        return self._objects
+
+    def shows(self, blend_id: str) -> bool:
+        """Whether a blend that is there may be seen; see `visibility.VisibleBlends`."""
+        return True
+
+    def put(self, config: BlendConfig, head: Head | None = None) -> str:
+        """Store a config if it is new, its head first, and give its id.
+
+        Args:
+            config: of the blend.
+            head: what it resolves to; may be left out for a blend without parent.
+        """
+        blend_id = config.blend_id
+        self._objects.put_if_absent(f"{HEADS}/{blend_id}", encode_head(head or config.resolve()))
+        self._objects.put_if_absent(f"{blend_id}.json", config.canonical_json())
+        return blend_id
+
+    def head(self, config: BlendConfig) -> Head:
+        """Give what a blend resolves to: one read, or a walk over its ancestors if what was stored is of no use.
+
+        Raises:
+            BlendNotFoundError: the head is lost, and an ancestor's config too.
+        """
+        unresolved = [config]
+        head = self._stored_head(config.blend_id)
+        while head is None and (parent := unresolved[-1].parent) is not None:
+            head = self._stored_head(parent)
+            unresolved.append(self.get(parent))
+        while unresolved and (head is None or head.blend_id != config.blend_id):
+            following = unresolved.pop()
+            if head is None or following.blend_id != head.blend_id:
+                head = following.resolve(head)
+        assert head is not None
+        return head
+
+    def _stored_head(self, blend_id: str) -> Head | None:
+        """Read the head stored beside a config, None if there is none that can be used."""
+        content = self._objects.read(f"{HEADS}/{blend_id}")
+        head = decode_head(blend_id, content) if content is not None else None
+        if head is None:
+            logger.warning("blend %s: its stored head is lost or damaged, so it is computed again", blend_id)
+        return head
+
+    def bind(self, name: str, blend_id: str) -> None:
+        """Let a name stand for an id, for good.
+
+        Raises:
+            BlendNameTakenError: it stands for another one.
+        """
+        if self._objects.put_if_absent(f"names/{name}", blend_id.encode()):
+            return
+        bound = (self._objects.read(f"names/{name}") or b"").decode()
+        if bound != blend_id:
+            raise BlendNameTakenError(
+                f"blend name {name}: already stands for {bound}, not for {blend_id}; choose another name"
+            )
+
+    def resolve(self, reference: str) -> str:
+        """Turn an id, the start of one (6 digits or more) or a name into the id.
+
+        Raises:
+            BlendNotFoundError: nothing, or more than one blend, answers to it.
+        """
+        if BLEND_ID.fullmatch(reference):
+            return reference
+        bound = self._bound(reference)
+        if bound is not None:
+            return bound
+        starting = [blend_id for blend_id in self.list_ids() if blend_id.startswith(reference)]
+        if len(reference) >= MIN_ID_DIGITS and len(starting) == 1:
+            return starting[0]
+        problem = f"is the start of {len(starting)} ids" if len(starting) > 1 else "does not exist"
+        raise BlendNotFoundError(f"blend {reference!r} {problem}; see `headrace blend list` for ids and names")
+
+    def get(self, blend_id: str) -> BlendConfig:
+        """Read a config by its full id.
+
+        Raises:
+            BlendNotFoundError: there is none.
+            StoredBlendError: it is damaged or of an unknown version.
+        """
+        content = self._objects.read(f"{blend_id}.json")
+        if content is None:
+            raise not_found(blend_id)
+        return load_config(blend_id, content)
+
+    def _bound(self, name: str) -> str | None:
+        """Give the id that a name stands for, None if it is no name or stands for nothing."""
+        if not NAME.fullmatch(name):
+            return None
+        bound = self._objects.read(f"names/{name}")
+        return bound.decode() if bound is not None else None
+
+    def list_ids(self) -> list[str]:
+        """List all ids, ascending."""
+        names = self._objects.list("")
+        return [name[:-5] for name in names if name.endswith(".json") and BLEND_ID.fullmatch(name[:-5])]
+
+    def names(self) -> dict[str, list[str]]:
+        """List the names of each id."""
+        found: dict[str, list[str]] = {}
+        for name in self._objects.list("names"):
+            bound = self._objects.read(f"names/{name}")
+            if bound is None:
+                raise StoredBlendError(f"blend name {name}: vanished while it was read; names are never removed")
+            found.setdefault(bound.decode(), []).append(name)
+        return found

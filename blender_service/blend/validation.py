@@ -1,0 +1,165 @@
+"""The mistakes in a request that need neither lake nor parent: names, bounds, weights.
+
+Collects what is wrong with a request, so that one answer names every mistake with its field.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from fractions import Fraction
+
+from blender_service.blend.config import MAX_SOURCES, NAME_PATTERN
+from blender_service.blend.requests import BlendSpec, SourceChange, SourceSpec, Stage
+from blender_service.blend.store import check_name
+from blender_service.exceptions import FieldViolation, InvalidBlendError, UpdateRefusedError
+from blender_service.order.interleave import MAX_CYCLE_ROWS, parse_weight, quantize, reduce_weights
+from blender_service.order.segments import OFFSET_LIMIT
+
+
+def check_blend(spec: BlendSpec, findings: Findings) -> None:
+    """Check what a blend is created from, its schedule included."""
+    if not 1 <= len(spec.sources) <= MAX_SOURCES:
+        findings.mistake("sources", f"{len(spec.sources)} given; name 1 to {MAX_SOURCES}")
+    for field, low, high in (("seed", 0, 2**64 - 1), ("block_rows", 1, 1 << 20), ("group_blocks", 1, 1 << 10)):
+        if not low <= getattr(spec, field) <= high:
+            findings.mistake(field, f"is {getattr(spec, field)}; give {low} to {high}")
+    check_blend_name(spec.name, findings)
+    labels = [source.label for source in spec.sources]
+    for index, source in enumerate(spec.sources):
+        where = f"sources[{index}]"
+        _check_source_name(source.label, labels[:index], where, findings)
+        _check_settings(source, bool(source.live), where, findings)
+        if source.live and source.snapshot:
+            findings.mistake(f"{where}.snapshot", f"is {source.snapshot!r}; a live source has none, leave it empty")
+    check_stages(spec.schedule, schedule_fields(len(spec.schedule)), findings)
+
+
+def check_blend_name(name: str, findings: Findings) -> None:
+    """Check the name of a blend, where one is given."""
+    if name:
+        try:
+            check_name(name)
+        except InvalidBlendError as error:
+            findings.mistake("name", str(error))
+
+
+def check_stages(stages: Sequence[Stage], fields: Sequence[str], findings: Findings) -> None:
+    """Check updates that follow each other, each by itself and their order.
+
+    Args:
+        stages: (n,) ascending by offset.
+        fields: (n,) what stands before their fields' names.
+        findings: where mistakes go.
+    """
+    for index, (stage, where) in enumerate(zip(stages, fields, strict=True)):
+        if not 0 <= stage.from_offset < OFFSET_LIMIT:
+            findings.mistake(f"{where}from_offset", f"is {stage.from_offset}; give 0 to 2**62 - 1")
+        if index and stage.from_offset <= stages[index - 1].from_offset:
+            before = stages[index - 1].from_offset
+            findings.mistake(
+                f"{where}from_offset", f"is {stage.from_offset}, not above {before} of the stage before it"
+            )
+        names = [change.name for change in stage.changes]
+        for number, change in enumerate(stage.changes):
+            _check_change(change, names[:number], f"{where}changes[{number}]", findings)
+
+
+def schedule_fields(count: int) -> list[str]:
+    """Give what stands before the fields' names of each stage of a schedule."""
+    return [f"schedule[{index}]." for index in range(count)]
+
+
+def settle_weights(
+    names: Sequence[str], texts: Sequence[str], fields: Sequence[str], findings: Findings
+) -> tuple[int, ...]:
+    """Reduce weights to a cycle; where it is too long, say the nearest that fit.
+
+    Args:
+        names: (n,) of the sources.
+        texts: (n,) decimals or fractions.
+        fields: (n,) what to call each of them in a message.
+        findings: where mistakes go.
+
+    Returns:
+        (n,) whole weights, empty if something is wrong.
+    """
+    weights: list[Fraction] = []
+    for text, field in zip(texts, fields, strict=True):
+        try:
+            weights.append(parse_weight(text))
+        except ValueError as error:
+            findings.mistake(field, str(error))
+    if len(weights) != len(texts) or not 1 <= len(weights) <= MAX_SOURCES:
+        return ()
+    whole = reduce_weights(weights)
+    if sum(whole) > MAX_CYCLE_ROWS:
+        nearest = ", ".join(f"{name}={weight}" for name, weight in zip(names, quantize(weights), strict=True))
+        findings.mistake(
+            "sources.weight",
+            f"in whole numbers they sum to {sum(whole)}, at most {MAX_CYCLE_ROWS} is possible; nearest: {nearest}",
+        )
+    return whole
+
+
+def _check_source_name(name: str, earlier: Sequence[str], where: str, findings: Findings) -> None:
+    if not re.fullmatch(NAME_PATTERN, name):
+        findings.mistake(f"{where}.name", f"{name!r}: use a letter, then letters, digits, '_', '.', '-'")
+    if name in earlier:
+        findings.mistake(f"{where}.name", f"{name} is given twice; name each source once")
+
+
+def _check_settings(given: SourceSpec | SourceChange, live: bool, where: str, findings: Findings) -> None:
+    """Check max_epochs and on_exhausted, which a live source cannot have."""
+    if given.max_epochs is not None and not 0 <= given.max_epochs < 1 << 31:
+        findings.mistake(f"{where}.max_epochs", f"is {given.max_epochs}; give 0 (no end) or more")
+    if given.on_exhausted not in (None, "END", "CONTINUE"):
+        findings.mistake(f"{where}.on_exhausted", f"is {given.on_exhausted!r}; give END or CONTINUE")
+    for field in ("max_epochs", "on_exhausted") if live else ():
+        if getattr(given, field) is not None:
+            findings.mistake(
+                f"{where}.{field}", f"is {getattr(given, field)}; a live source never runs out, leave it out or pin it"
+            )
+
+
+def _check_change(change: SourceChange, earlier: Sequence[str], where: str, findings: Findings) -> None:
+    _check_source_name(change.name, earlier, where, findings)
+    _check_settings(change, bool(change.live), where, findings)
+    others = (change.table, change.weight, change.snapshot, change.max_epochs, change.on_exhausted, change.live)
+    if change.remove and any(value not in (None, "") for value in others):
+        findings.mistake(f"{where}.remove", f"{change.name} cannot be removed and changed at once; do one of both")
+    if change.live and change.snapshot:
+        findings.mistake(f"{where}.snapshot", f"is {change.snapshot!r}; a live source has none, leave it empty")
+
+
+class Findings:
+    """Mistakes (the request cannot be) and conflicts (it could be, were the tables or the rows read so far others)."""
+
+    def __init__(self) -> None:
+        self.mistakes: list[FieldViolation] = []
+        self.conflicts: list[FieldViolation] = []
+
+    def mistake(self, field: str, problem: str) -> None:
+        """Note that a field's value is wrong."""
+        self.mistakes.append(FieldViolation(field, problem))
+
+    def conflict(self, field: str, problem: str) -> None:
+        """Note that a field asks for what cannot be exact."""
+        self.conflicts.append(FieldViolation(field, problem))
+
+    @property
+    def any(self) -> bool:
+        """Whether anything was found."""
+        return bool(self.mistakes or self.conflicts)
+
+    def raise_any(self) -> None:
+        """Report everything at once.
+
+        Raises:
+            UpdateRefusedError: there are conflicts only.
+            InvalidBlendError: there are mistakes.
+        """
+        if self.mistakes:
+            raise InvalidBlendError.from_violations((*self.mistakes, *self.conflicts))
+        if self.conflicts:
+            raise UpdateRefusedError.from_violations(self.conflicts)

@@ -1,0 +1,281 @@
+"""A Blender client: reads rows, and defines blends. Needs grpcio, protobuf and NumPy, nothing of the lake.
+
+    with connect("127.0.0.1:7170") as client:
+        for batch in client.read("my-blend", offset=1_000_000, rows=4096):
+            train(batch.input_ids)
+
+A read survives a server that restarts: it connects again, with growing pauses, and goes on at the next row that was not
+handed out yet. Rows come once, in order, whatever happens in between. Several replicas are one address:
+`ipv4:10.0.0.1:7170,10.0.0.2:7170`, or a DNS name with several records; a read goes on at the next that answers.
+
+Who the client is (token, certificate) and what for it reads (the name of a training run) says its `Identity`.
+
+Nothing waits for ever: calls have deadlines, a stream that falls silent is opened again, a server that cannot be
+reached is given up after `retry_seconds`, and a live row that does not come after `wait_seconds`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Final, TypeVar
+
+import grpc
+from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2
+
+from blender_service.blend.definition_messages import (
+    Blend,
+    BlendDescription,
+    BlendSource,
+    Continuation,
+    blend_of,
+    continuation_of,
+    create_request,
+    description_of,
+    update_request,
+)
+from blender_service.blend.requests import SourceChange, SourceSpec, Stage
+from blender_service.client.channel import DEFAULT_IDENTITY, Identity, open_channel
+from blender_service.client.retry import Patience
+from blender_service.client.row_stream import RowStream
+from blender_service.exceptions import InvalidReadError
+from blender_service.wire.expected_window import ExpectedWindow
+from blender_service.wire.rank_slice import Slice
+from blender_service.wire.status import error_of
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+TIMEOUT_SECONDS: Final = 30.0
+RETRY_SECONDS: Final = 60.0
+SILENCE_SECONDS: Final = 120.0  # a cold cache on slow storage may take most of it
+LIVE_WAIT_SECONDS: Final = 3600.0
+READ_BLEND: Final = "/headrace.blender.v1.RowService/ReadBlend"
+OPTIONS: Final = (
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+)
+
+__all__ = ["Blend", "BlendSource", "BlenderClient", "Continuation", "Identity", "RowStream", "connect"]
+
+
+class BlenderClient:
+    """Talks to one address. May be used by many threads."""
+
+    def __init__(
+        self,
+        address: str,
+        identity: Identity = DEFAULT_IDENTITY,
+        *,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        retry_seconds: float = RETRY_SECONDS,
+        silence_seconds: float = SILENCE_SECONDS,
+    ) -> None:
+        """Prepare to talk; the connection is made when it is needed.
+
+        Args:
+            address: host:port, or several replicas as a gRPC target.
+            identity: who it is; by itself it sends the token of `HEADRACE_TOKEN`, if there is one.
+            timeout_seconds: longest wait for the answer of a call.
+            retry_seconds: how long to go on trying to reach a server that does not answer.
+            silence_seconds: longest wait for a message of an open stream; a server tells every few seconds that it
+                waits for a live row.
+
+        Raises:
+            UnauthenticatedError: a file of the identity cannot be read.
+        """
+        self.address = address
+        self._timeout_seconds = timeout_seconds
+        self._retry_seconds = retry_seconds
+        self._silence_seconds = silence_seconds
+        self._closed = threading.Event()
+        self._channel = open_channel(address, identity, OPTIONS)
+        self._blends = blends_pb2_grpc.BlendServiceStub(self._channel)
+        # Without a deserializer messages come as bytes: a generated class would copy the token ids, twice.
+        self._read_blend: grpc.UnaryStreamMultiCallable[rows_pb2.ReadBlendRequest, bytes] = self._channel.unary_stream(
+            READ_BLEND, request_serializer=rows_pb2.ReadBlendRequest.SerializeToString
+        )
+
+    def create_blend(
+        self,
+        sources: Sequence[SourceSpec],
+        *,
+        seed: int = 0,
+        name: str = "",
+        block_rows: int = 0,
+        group_blocks: int = 0,
+        schedule: Sequence[Stage] = (),
+        allow_repeat: bool = False,
+    ) -> Blend:
+        """Create a blend, or find the one that is already the same.
+
+        Args:
+            sources: at least one.
+            seed: of every permutation.
+            name: a second way to call it, bound once.
+            block_rows: consecutive rows read together, 0 for the server's default.
+            group_blocks: blocks shuffled together, 0 for the server's default.
+            schedule: updates made at once, ascending by offset; the blend is then the last of the chain.
+            allow_repeat: whether one table may come under two names, so that its rows repeat.
+
+        Raises:
+            InvalidBlendError: with every mistake of the request.
+        """
+        request = create_request(sources, seed, name, block_rows, group_blocks, schedule, allow_repeat)
+        return blend_of(self._call(self._blends.CreateBlend, request))
+
+    def update_blend(
+        self,
+        parent: str,
+        from_offset: int,
+        changes: Sequence[SourceChange] = (),
+        *,
+        align: bool = False,
+        name: str = "",
+        allow_repeat: bool = False,
+        schedule: Sequence[Stage] = (),
+    ) -> Blend:
+        """Create a blend that is row for row its parent up to an offset, and goes on otherwise from there.
+
+        Args:
+            parent: id, start of an id, or name.
+            from_offset: first row that the changes decide.
+            changes: at most one a source.
+            align: round from_offset up to the next end of a cycle, where the mix so far is exact.
+            name: a second way to call the child, bound once.
+            allow_repeat: whether one table may come under two names, so that its rows repeat.
+            schedule: further updates, ascending by offset.
+
+        Raises:
+            InvalidBlendError: with every mistake of the request.
+            UpdateRefusedError: the update cannot be exact; the message says the ways out.
+        """
+        first = Stage(from_offset, tuple(changes), align)
+        request = update_request(parent, first, name, allow_repeat, schedule)
+        return blend_of(self._call(self._blends.UpdateBlend, request))
+
+    def describe_blend(self, blend: str, offset: int | None = None) -> BlendDescription:
+        """Say what a blend has read at an offset, and when its sources run out.
+
+        Args:
+            blend: id, start of an id, or name.
+            offset: None for the end, or for the first cycle of the last segment of a blend without end.
+
+        Raises:
+            OffsetOutOfRangeError: the offset is beyond the end.
+        """
+        request = blends_pb2.DescribeBlendRequest(blend=blend, offset=offset)
+        return description_of(self._call(self._blends.DescribeBlend, request))
+
+    def get_blend(self, blend: str) -> Blend:
+        """Look a blend up by id, start of an id, or name.
+
+        Raises:
+            BlendNotFoundError: there is none.
+        """
+        return blend_of(self._call(self._blends.GetBlend, blends_pb2.GetBlendRequest(blend=blend)))
+
+    def list_blends(self) -> list[Blend]:
+        """List all blends, ascending by id, page by page."""
+        found: list[Blend] = []
+        request = blends_pb2.ListBlendsRequest()
+        while True:
+            page = self._call(self._blends.ListBlends, request)
+            found += map(blend_of, page.blends)
+            if not page.next_page_token:
+                return found
+            request.page_token = page.next_page_token
+
+    def prove_continuation(self, from_blend: str, to_blend: str, offset: int) -> Continuation:
+        """Have the server prove that a run which has read rows [0, offset) of a blend may go on with another one.
+
+        Args:
+            from_blend: what was read so far; id, start of an id, or name.
+            to_blend: what to go on with.
+            offset: first row that was not read.
+
+        Raises:
+            StateError: below the offset the two may hold other rows, so some would be repeated or skipped.
+            OffsetOutOfRangeError: one of them ends before the offset.
+            BlendNotFoundError: there is no such blend.
+        """
+        request = blends_pb2.ProveContinuationRequest(from_blend=from_blend, to_blend=to_blend, offset=offset)
+        return continuation_of(self._call(self._blends.ProveContinuation, request))
+
+    def read(
+        self,
+        blend: str,
+        offset: int,
+        rows: int = 0,
+        *,
+        part: Slice | None = None,
+        expected: ExpectedWindow | None = None,
+        max_batch_rows: int = 0,
+        wait_seconds: float = LIVE_WAIT_SECONDS,
+    ) -> RowStream:
+        """Read rows in order, from any offset; the iterator ends after the rows asked for, or with the blend.
+
+        Where the blend ends, the last batch is an empty one with `end_of_blend`. Close the stream to stop early.
+        It measures how long its consumer waits: `input_stall_seconds`, `input_stall_share`.
+
+        Args:
+            blend: id, start of an id, or name.
+            offset: first row.
+            rows: rows of the blend to cover, 0 until it ends.
+            part: only one rank's part of every step; a batch never crosses a step.
+            expected: what the rows must be.
+            max_batch_rows: bound of the rows of a batch, 0 to leave it to the server.
+            wait_seconds: longest wait for a row that a live table does not have yet, 0 without end.
+
+        Raises:
+            InvalidReadError: an argument is impossible.
+            OffsetOutOfRangeError: the read starts beyond the end.
+            RowNotThereYetError: a live row did not come in time.
+            WindowMismatchError: the rows are not what is expected.
+            UnauthenticatedError: the server does not take the token, or its file cannot be read.
+            ServerUnavailableError: no server answered for `retry_seconds`.
+        """
+        try:
+            request = rows_pb2.ReadBlendRequest(
+                blend=blend,
+                offset=offset,
+                rows=rows,
+                slice=rows_pb2.Slice(**part._asdict()) if part is not None else None,
+                expected=rows_pb2.ExpectedWindow(**asdict(expected)) if expected is not None else None,
+                max_batch_rows=max_batch_rows,
+                wait_seconds=wait_seconds,
+            )
+        except ValueError as error:
+            raise InvalidReadError(f"read: {error}; give whole numbers from 0 on, offsets below 2**62") from error
+        patience = Patience(self._retry_seconds, self._closed)
+        return RowStream(request, part, self._read_blend, self.address, patience, self._silence_seconds)
+
+    def close(self) -> None:
+        """Close the connection; running reads end with an error, also those that wait for a server."""
+        self._closed.set()
+        self._channel.close()
+
+    def __enter__(self) -> BlenderClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _call(self, method: Callable[..., Response], request: Request) -> Response:
+        """Make a unary call, with patience for a server that is not there yet."""
+        patience = Patience(self._retry_seconds, self._closed)
+        while True:
+            patience.check_open()
+            try:
+                return method(request, timeout=self._timeout_seconds)
+            except grpc.RpcError as rpc_error:
+                patience.wait(error_of(rpc_error, self.address))
+
+
+connect = BlenderClient
+"""Give a client for a server."""

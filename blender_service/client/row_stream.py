@@ -1,0 +1,186 @@
+"""Rows as a training job receives them: in order, each once, over any number of connections.
+
+A stream that breaks is opened again at the next row that was not handed out; one that falls silent is broken off, so no
+read hangs for ever: a server that waits for a live row says so every few seconds.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
+
+import grpc
+from headrace.blender.v1 import rows_pb2
+
+from blender_service.client.retry import InputClock, Patience, SilenceWatch
+from blender_service.exceptions import BlenderError, MalformedMessageError, ServerUnavailableError
+from blender_service.wire.rank_slice import Slice
+from blender_service.wire.row_batch import RowBatch, decode
+from blender_service.wire.status import error_of
+
+OpenStream = Callable[[rows_pb2.ReadBlendRequest], Any]
+
+logger = logging.getLogger(__name__)
+
+
+class RowStream(Iterator[RowBatch]):
+    """Batches of a read; close it to stop early. One consumer at a time."""
+
+    def __init__(
+        self,
+        request: rows_pb2.ReadBlendRequest,
+        part: Slice | None,
+        open_stream: OpenStream,
+        address: str,
+        patience: Patience,
+        silence_seconds: float,
+    ) -> None:
+        """Prepare to read; the first batch asked for opens the stream.
+
+        Args:
+            request: what to read.
+            part: which part of every step, as the request says.
+            open_stream: begins the call.
+            address: of the server, for messages.
+            patience: with a server that is not there.
+            silence_seconds: longest wait for a message of a stream that is open.
+        """
+        self.clock = InputClock()
+        self._request = request
+        self._part = part
+        self._open = open_stream
+        self._address = address
+        self._patience = patience
+        self._watch = SilenceWatch(silence_seconds)
+        self._batches = self._read()
+
+    @property
+    def input_stall_seconds(self) -> float:
+        """Time that the consumer waited for batches after the first."""
+        return self.clock.input_stall_seconds
+
+    @property
+    def input_stall_share(self) -> float:
+        """Share of the time since the first batch in which the consumer waited."""
+        return self.clock.input_stall_share
+
+    def __next__(self) -> RowBatch:
+        """Give the next batch.
+
+        Raises:
+            BlenderError: as `BlenderClient.read` says.
+        """
+        with self.clock.waiting():
+            return next(self._batches)
+
+    def close(self) -> None:
+        """End the stream; the server frees what it held for it."""
+        self._batches.close()
+
+    def __enter__(self) -> RowStream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _read(self) -> Generator[RowBatch, None, None]:
+        """Open the stream until all is handed out."""
+        position = _Position(self._request, self._part)
+        try:
+            while not position.done:
+                self._patience.check_open()
+                call = self._open(position.reopened(self._request))
+                try:
+                    for batch in self._messages(call):
+                        fresh = position.undelivered(batch)
+                        if fresh is None:
+                            continue
+                        yield fresh
+                        if fresh.end_of_blend:
+                            return
+                    if not position.done:
+                        ended = (
+                            f"server {self._address}: ended the stream at row {position.next_row}; read on from there"
+                        )
+                        self._patience.wait(ServerUnavailableError(ended))
+                except grpc.RpcError as rpc_error:
+                    self._patience.wait(self._error(rpc_error))
+                finally:
+                    call.cancel()
+        finally:
+            self._watch.end()
+
+    def _messages(self, call: Any) -> Iterator[RowBatch]:
+        """Give the batches of one connection; what only says that the server waits is left out."""
+        while True:
+            with self._watch.waiting(call.cancel):
+                message: bytes | None = next(call, None)
+            if message is None:
+                return
+            batch = decode(message)
+            self._patience.reset()
+            if batch.waiting_for:
+                logger.info("%s: waiting for %s", self._address, batch.waiting_for)
+            else:
+                yield batch
+
+    def _error(self, rpc_error: grpc.RpcError) -> BlenderError:
+        if self._watch.interrupted:
+            return ServerUnavailableError(
+                f"server {self._address}: said nothing for {self._watch.seconds:g} s; see whether it is stuck"
+            )
+        return error_of(rpc_error, self._address)
+
+
+class _Position:
+    """What of a read was handed out, and which row the open connection must send next."""
+
+    def __init__(self, request: rows_pb2.ReadBlendRequest, part: Slice | None) -> None:
+        self.part = part
+        self.next_row = request.offset
+        self.step_start = request.offset
+        self._arriving = request.offset
+        self._until = request.offset + request.rows if request.rows else None
+
+    @property
+    def done(self) -> bool:
+        """Whether all rows that were asked for are handed out."""
+        return self._until is not None and self.step_start >= self._until
+
+    def reopened(self, request: rows_pb2.ReadBlendRequest) -> rows_pb2.ReadBlendRequest:
+        """Give the request of a new connection, which starts at the step that is not complete."""
+        self._arriving = self.step_start + (self.part.start if self.part else 0)
+        rows = self._until - self.step_start if self._until is not None else 0
+        again = rows_pb2.ReadBlendRequest()
+        again.CopyFrom(request)
+        again.offset, again.rows = self.step_start, rows
+        return again
+
+    def undelivered(self, batch: RowBatch) -> RowBatch | None:
+        """Cut what was handed out already from a batch and move on; None if nothing is left of it.
+
+        Raises:
+            MalformedMessageError: other rows came than were to come.
+        """
+        if batch.end_of_blend and batch.rows == 0:
+            self.next_row = self.step_start = batch.end
+            return batch
+        if batch.offset != self._arriving:
+            raise MalformedMessageError(
+                f"read: row {batch.offset} came where row {self._arriving} was to come; the server or a proxy between "
+                "is faulty, go on from the last state with another one"
+            )
+        self._arriving = batch.end
+        if self.part is None:
+            self.next_row = self.step_start = batch.end
+            return batch
+        last = self.step_start + self.part.start + self.part.rows
+        if batch.end <= self.next_row:
+            return None  # known from the connection before
+        fresh = batch.tail(max(0, self.next_row - batch.offset))
+        self.next_row = batch.end
+        if self.next_row == last:
+            self.step_start += self.part.step_rows
+            self._arriving = self.step_start + self.part.start
+        return fresh

@@ -1,0 +1,159 @@
+"""The order of a blend: a pure function from (config, offset) to (source, epoch, ordinal).
+
+Which source an offset belongs to comes from its segment's `cycle`; the k-th row of a source lies on one of its `legs`,
+and is sent through the epoch's own grouped permutation. Any offset costs the same, however far it is.
+"""
+
+from __future__ import annotations
+
+import functools
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from blender_service.arrays import Int64Array
+from blender_service.order.epochs import leg_of
+from blender_service.order.permutation import shuffle, source_key, tweak
+from blender_service.order.resolve_kernel import resolve_rows
+from blender_service.order.segments import Segment
+
+SEGMENTS_AT_HAND: Final = 64
+
+
+class ResolvedRows(NamedTuple):
+    """Where the rows of some offsets lie.
+
+    Attributes:
+        source: (R,) index into the order's names.
+        epoch: (R,) pass over that source, from 0.
+        ordinal: (R,) row of its packed table.
+    """
+
+    source: Int64Array
+    epoch: Int64Array
+    ordinal: Int64Array
+
+
+class _SegmentArrays(NamedTuple):
+    """What the kernel needs of a segment with n sources and G legs; see `resolve_rows`, and (n,) index into names."""
+
+    source: Int64Array
+    parts: Int64Array
+    keys: NDArray[np.uint64]
+    legs: Int64Array
+
+
+class BlendOrder:
+    """Resolves offsets of one blend; holds segments and tables of cycles, reads nothing."""
+
+    def __init__(self, seed: int, segments: Sequence[Segment], block_rows: int, group_blocks: int) -> None:
+        """Order the rows of some segments.
+
+        Args:
+            seed: of the blend.
+            segments: of the whole blend, those before its first update included.
+            block_rows: rows of a block of the grouped permutation.
+            group_blocks: blocks whose rows are shuffled together.
+        """
+        self.segments = tuple(segments)
+        self.names = tuple(sorted({part.name for segment in segments for part in segment.parts}))
+        self._index = {name: index for index, name in enumerate(self.names)}
+        self._keys = np.array([source_key(seed, name) for name in self.names], dtype=np.uint64)
+        self._block_rows = block_rows
+        self._group_blocks = group_blocks
+        self._starts = [segment.start for segment in self.segments]
+        self._arrays_of = functools.lru_cache(maxsize=SEGMENTS_AT_HAND)(self._build_arrays)
+
+    @property
+    def end(self) -> int | None:
+        """Number of rows of the blend: valid offsets are [0, end). None without end."""
+        return self.segments[-1].end if self.segments else 0
+
+    def resolve(self, offsets: Int64Array) -> ResolvedRows:
+        """Find the rows of any offsets, in any order.
+
+        Args:
+            offsets: (R,) each in [0, end).
+        """
+        parts = self._by_segment(offsets)
+        if len(parts) == 1:
+            return self._resolve_in(parts[0][0], offsets)
+        resolved = ResolvedRows(*(np.empty(offsets.size, dtype=np.int64) for _ in range(3)))
+        for index, members in parts:
+            own = self._resolve_in(index, offsets[members])
+            for whole, part in zip(resolved, own, strict=True):
+                whole[members] = part
+        return resolved
+
+    def _resolve_in(self, index: int, offsets: Int64Array) -> ResolvedRows:
+        """Find the rows of offsets in one segment."""
+        segment, arrays = self.segments[index], self._arrays_of(index)
+        source, epoch, ordinal = resolve_rows(
+            offsets - segment.origin,
+            segment.cycle.source,
+            segment.cycle.rank,
+            arrays.parts,
+            arrays.keys,
+            arrays.legs,
+            self._block_rows,
+            self._group_blocks,
+        )
+        return ResolvedRows(arrays.source[source], epoch, ordinal)
+
+    def resolve_with_numpy(self, offsets: Int64Array) -> ResolvedRows:
+        """Do what `resolve` does, in NumPy alone: the readable form, and the reference for the compiled one."""
+        resolved = ResolvedRows(*(np.empty(offsets.size, dtype=np.int64) for _ in range(3)))
+        for index, members in self._by_segment(offsets):
+            segment, arrays = self.segments[index], self._arrays_of(index)
+            cycle = segment.cycle
+            turn, place = np.divmod(offsets[members] - segment.origin, cycle.rows)
+            local = cycle.source[place].astype(np.int64)
+            k = arrays.parts[local, 1] + turn * arrays.parts[local, 0] + cycle.rank[place]
+            resolved.source[members] = arrays.source[local]
+            for part in np.unique(local):
+                own = members[local == part]
+                resolved.epoch[own], resolved.ordinal[own] = self._rows_of(segment, int(part), k[local == part])
+        return resolved
+
+    def _rows_of(self, segment: Segment, part: int, k: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Give epoch and ordinal of the k-th rows of one source."""
+        legs = segment.parts[part].legs
+        key = int(self._keys[self._index[segment.parts[part].name]])
+        leg_index = np.array([legs.index(leg_of(legs, int(row))) for row in k])
+        epochs, ordinals = np.empty_like(k), np.empty_like(k)
+        for index in np.unique(leg_index):
+            leg, members = legs[index], np.flatnonzero(leg_index == index)
+            turn, place = np.divmod(k[members] - leg.first, leg.size or 1 << 62)
+            epochs[members] = leg.epoch + turn
+            for epoch in np.unique(epochs[members]) if leg.size else ():
+                same = epochs[members] == epoch
+                word = tweak(key, 0, int(epoch), leg.base)
+                places = place[same].astype(np.uint64)
+                place[same] = shuffle(places, word, leg.size, self._block_rows, self._group_blocks).astype(np.int64)
+            ordinals[members] = leg.base + place
+        return epochs, ordinals
+
+    def _build_arrays(self, index: int) -> _SegmentArrays:
+        """Lay a segment out for the kernel."""
+        parts = self.segments[index].parts
+        source = np.array([self._index[part.name] for part in parts], dtype=np.int64)
+        legs = [(leg.first, leg.base, leg.size, leg.epoch) for part in parts for leg in part.legs]
+        leg_ends = np.cumsum([len(part.legs) for part in parts], dtype=np.int64)
+        facts = np.array([(part.weight, part.first_row) for part in parts], dtype=np.int64)
+        return _SegmentArrays(
+            source, np.column_stack([facts, leg_ends]), self._keys[source], np.array(legs, dtype=np.int64)
+        )
+
+    def _by_segment(self, offsets: Int64Array) -> list[tuple[int, Int64Array]]:
+        """Split offsets by segment: the index of each segment met, with the positions of its offsets."""
+        if offsets.size == 0:
+            return []
+        first = bisect_right(self._starts, int(offsets.min())) - 1
+        last = bisect_right(self._starts, int(offsets.max())) - 1
+        if first == last:
+            return [(first, np.arange(offsets.size))]
+        index = np.searchsorted(np.array(self._starts), offsets, side="right") - 1
+        return [(int(i), np.flatnonzero(index == i)) for i in np.unique(index)]

@@ -1,0 +1,230 @@
+"""A blend resolves to segments: ranges of offsets inside which the weights are constant.
+
+A new segment starts at an update, or where a source runs out. Everything is closed form, no data is read::
+
+    a: 4 rows, CONTINUE   b: 100 rows, END   weights 1:1
+
+    segment 0   offsets [0, 8)      cycle ab    ends at the first slot that a cannot fill
+    segment 1   offsets [8, 104)    cycle b     ends at the first slot that b cannot fill: the blend ends
+
+A source is exhausted at the first slot it cannot fill, not after its last row: so a blend whose weights are the row
+counts reads every row of every source in one segment, although each of them is an END source.
+
+An update keeps the segments before its first offset, takes every source up where they left it, and goes on from there.
+Where neither the sources nor their weights change, the cycle goes on in its phase: updating often costs no exactness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Final, NamedTuple
+
+from blender_service.exceptions import ExhaustedSourceError
+from blender_service.order.epochs import Legs, continue_legs, fresh_legs, row_limit
+from blender_service.order.interleave import Cycle, build_cycle, reduce_weights
+
+OFFSET_LIMIT: Final = 1 << 62
+
+
+class Pin(NamedTuple):
+    """What a source is in the lake.
+
+    Attributes:
+        table: identifier, namespace.table.
+        table_uuid: UUID of the table.
+        snapshot_id: pinned snapshot, None for a live source.
+        rows: number of rows N of that snapshot, None for a live source.
+        generation: headrace.generation of the packing.
+    """
+
+    table: str
+    table_uuid: str
+    snapshot_id: str | None
+    rows: int | None
+    generation: str
+
+
+class SourceOrder(NamedTuple):
+    """What the order must know of a source.
+
+    Attributes:
+        name: its identity.
+        weight: whole part of the cycle, >= 1.
+        pin: what it is in the lake; only its rows decide the order.
+        max_epochs: passes over the source; 0 goes round without end.
+        ends_blend: whether the blend ends where this source does; otherwise it goes on without it.
+    """
+
+    name: str
+    weight: int
+    pin: Pin
+    max_epochs: int
+    ends_blend: bool
+
+
+class Part(NamedTuple):
+    """A source's part of a segment.
+
+    Attributes:
+        name: of the source.
+        weight: rows in one cycle; the weights of a segment have no common divisor.
+        first_row: rows that the source had given before the segment's origin.
+        end_row: rows that it has given at the segment's end, None without end.
+        legs: which row its k-th row is.
+        pin: where its rows are; the one that is latest covers all earlier ones.
+    """
+
+    name: str
+    weight: int
+    first_row: int
+    end_row: int | None
+    legs: Legs
+    pin: Pin
+
+
+class Segment(NamedTuple):
+    """Offsets [start, end) with constant weights.
+
+    Attributes:
+        origin: offset where its cycle has place 0; before `start` where an update changed no weight.
+        start: its first offset.
+        end: offset after its last one, None without end.
+        parts: the sources that take part, ascending by name.
+    """
+
+    origin: int
+    start: int
+    end: int | None
+    parts: tuple[Part, ...]
+
+    @property
+    def weights(self) -> tuple[int, ...]:
+        """The parts of the cycle."""
+        return tuple(part.weight for part in self.parts)
+
+    @property
+    def cycle_rows(self) -> int:
+        """Length P of the cycle."""
+        return sum(part.weight for part in self.parts)
+
+    @property
+    def cycle(self) -> Cycle:
+        """The interleaving of its sources."""
+        return build_cycle(self.weights)
+
+    def rows_at(self, offset: int) -> list[int]:
+        """Count the rows that each source has given before an offset of the segment, or at its end."""
+        turns, place = divmod(offset - self.origin, self.cycle_rows)
+        counts = self.cycle.counts_before(place).tolist() if place else [0] * len(self.parts)
+        return [part.first_row + part.weight * turns + count for part, count in zip(self.parts, counts, strict=True)]
+
+
+class Progress(NamedTuple):
+    """How far a source was read.
+
+    Attributes:
+        rows: rows it has given.
+        legs: which rows those were, and which come next.
+        pin: where its rows were.
+    """
+
+    rows: int
+    legs: Legs
+    pin: Pin
+
+
+def resolve_segments(
+    sources: Sequence[SourceOrder], kept: Sequence[Segment] = (), from_offset: int = 0
+) -> list[Segment]:
+    """Cut a blend into its segments; the end of the last one is the end of the blend.
+
+    Args:
+        sources: ascending by name; that order breaks ties inside the cycle.
+        kept: the segments before `from_offset`, from `cut_segments`; none for a blend without parent.
+        from_offset: first offset that the sources decide.
+
+    Raises:
+        ExhaustedSourceError: a source that ends the blend has no row left at `from_offset`.
+    """
+    segments = list(kept)
+    progress = consumed(segments)
+    taken = {source.name: _take_up(source, progress.get(source.name)) for source in sources}
+    limits = {source.name: row_limit(taken[source.name].legs, source.max_epochs) for source in sources}
+    offset = from_offset
+    while True:
+        spent = {name for name, limit in limits.items() if limit is not None and taken[name].rows >= limit}
+        ended = [source.name for source in sources if source.ends_blend and source.name in spent]
+        if ended and offset == from_offset:
+            raise ExhaustedSourceError(
+                f"blend: source {', '.join(ended)} has no row left at offset {from_offset} and would end the blend "
+                "there; raise its max_epochs, remove it, or set on_exhausted to CONTINUE"
+            )
+        active = [source for source in sources if source.name not in spent]
+        if ended or not active:
+            return segments
+        segment = _segment_at(offset, active, taken, limits, segments[-1] if segments else None)
+        segments.append(segment)
+        if segment.end is None:
+            return segments
+        offset = segment.end
+        taken |= {part.name: Progress(part.end_row or 0, part.legs, part.pin) for part in segment.parts}
+
+
+def cut_segments(segments: Sequence[Segment], offset: int) -> list[Segment]:
+    """Keep what lies before an offset; the last segment kept ends there."""
+    kept = [segment for segment in segments if segment.start < offset]
+    if kept and (kept[-1].end is None or kept[-1].end > offset):
+        kept[-1] = _with_end(kept[-1], offset)
+    return kept
+
+
+def consumed(segments: Sequence[Segment]) -> dict[str, Progress]:
+    """Say of every source that took part how far it was read at the end of the last segment, which must have one."""
+    found: dict[str, Progress] = {}
+    for segment in segments:
+        for part in segment.parts:
+            found[part.name] = Progress(part.end_row or 0, part.legs, part.pin)
+    return found
+
+
+def _take_up(source: SourceOrder, before: Progress | None) -> Progress:
+    """Start a source, or let it go on where it was."""
+    if before is None or before.rows == 0:
+        return Progress(0, fresh_legs(source.pin.rows), source.pin)
+    return Progress(before.rows, continue_legs(before.legs, before.rows, before.pin.rows, source.pin.rows), source.pin)
+
+
+def _segment_at(
+    start: int,
+    active: Sequence[SourceOrder],
+    taken: dict[str, Progress],
+    limits: dict[str, int | None],
+    before: Segment | None,
+) -> Segment:
+    """Build the segment at `start`, up to the first offset whose source has no row left."""
+    weights = reduce_weights([Fraction(source.weight) for source in active])
+    names = tuple(source.name for source in active)
+    goes_on = before is not None and before.weights == weights and tuple(part.name for part in before.parts) == names
+    origin = before.origin if goes_on and before is not None else start
+    parts = []
+    for index, (source, weight) in enumerate(zip(active, weights, strict=True)):
+        own = taken[source.name]
+        first_row = before.parts[index].first_row if goes_on and before is not None else own.rows
+        parts.append(Part(source.name, weight, first_row, None, own.legs, own.pin))
+    segment = Segment(origin, start, None, tuple(parts))
+    cycle_rows, cycle = segment.cycle_rows, segment.cycle
+    ends: list[int] = []
+    for index, part in enumerate(parts):
+        limit = limits[part.name]
+        if limit is not None:
+            turns, rank = divmod(limit - part.first_row, part.weight)
+            ends.append(origin + turns * cycle_rows + cycle.place_of(index, rank))
+    end = min(ends, default=OFFSET_LIMIT)
+    return _with_end(segment, end) if end < OFFSET_LIMIT else segment
+
+
+def _with_end(segment: Segment, end: int) -> Segment:
+    """End a segment at an offset, and count the rows up to there."""
+    parts = tuple(part._replace(end_row=rows) for part, rows in zip(segment.parts, segment.rows_at(end), strict=True))
+    return segment._replace(end=end, parts=parts)

@@ -1,0 +1,1 @@
+"""From offsets of a blend to messages of rows."""

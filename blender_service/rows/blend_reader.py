@@ -1,0 +1,305 @@
+"""Reads rows of a blend by offset: resolves them in chunks, fetches their blocks ahead, cuts them into messages."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from blender_service.blend.config import BlendConfig
+from blender_service.exceptions import InvalidReadError, OffsetOutOfRangeError
+from blender_service.order.resolve import BlendOrder
+from blender_service.order.segments import OFFSET_LIMIT
+from blender_service.rows.batch_assembly import Chunk, Framed, frame
+from blender_service.tables.block_reader import BlockFetcher, BlockReader
+from blender_service.tables.live_table import LiveRows, Wait
+from blender_service.wire.rank_slice import Slice
+from blender_service.wire.row_batch import RowBatch, decode, empty_batch, names_field
+
+BATCH_BYTES: Final = 2 << 20  # of token ids; clients refuse 4 MiB by default
+CHUNK_ROWS: Final = 4096
+AHEAD_ROWS: Final = 8 * CHUNK_ROWS  # a group of the default order
+PREWARM_ROWS: Final = 1 << 16
+
+
+class _Span(NamedTuple):
+    """Consecutive rows, of one message or of several."""
+
+    offset: int
+    rows: int
+
+    def cut(self, most_rows: Callable[[], int]) -> Iterator[_Span]:
+        """Cut it into parts, each as long as it may be then."""
+        offset, end = self.offset, self.offset + self.rows
+        while offset < end:
+            rows = min(most_rows(), end - offset)
+            yield _Span(offset, rows)
+            offset += rows
+
+
+class _Planned(NamedTuple):
+    """A chunk with the ranges of rows that it holds."""
+
+    chunk: Chunk
+    spans: tuple[_Span, ...]
+    rows: int
+
+
+class BlendReader:
+    """Rows of one blend; many threads may read at once."""
+
+    def __init__(
+        self,
+        config: BlendConfig,
+        order: BlendOrder,
+        readers: Mapping[int, BlockReader | LiveRows],
+        fetcher: BlockFetcher | None = None,
+        ahead_bytes: int = 1 << 62,
+    ) -> None:
+        """Read the rows of `config`.
+
+        Args:
+            config: the blend.
+            order: its order.
+            readers: of the sources that come, by index into the order's names.
+            fetcher: builds blocks ahead, None to build them when they are needed.
+            ahead_bytes: bound of the blocks that one read asks for ahead.
+        """
+        self.config = config
+        self.order = order
+        self._live = {index: reader for index, reader in readers.items() if isinstance(reader, LiveRows)}
+        self._pinned = {index: reader for index, reader in readers.items() if isinstance(reader, BlockReader)}
+        self._fetcher = fetcher
+        self._ahead_bytes = ahead_bytes
+        window = config.window
+        self._window = (window.window_tokens, window.token_bytes)
+        self._names = np.frombuffer(names_field(order.names), dtype=np.uint8)
+
+    def read(
+        self,
+        offset: int,
+        rows: int = 0,
+        part: Slice | None = None,
+        max_batch_rows: int = 0,
+        wait_seconds: float = 0.0,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> Iterator[RowBatch]:
+        """Give rows from an offset on, in batches; an empty batch with end_of_blend closes the blend.
+
+        A row that a live table does not have yet is waited for; empty batches say so in between.
+
+        Args:
+            offset: first row.
+            rows: rows of the blend to cover, 0 until it ends.
+            part: give only one rank's part of every whole step.
+            max_batch_rows: bound of the rows of a batch, 0 for about 2 MiB.
+            wait_seconds: longest wait for one live row, 0 without end.
+            stopped: asked while waiting; the read then ends at once.
+
+        Raises:
+            InvalidReadError: an argument is impossible.
+            OffsetOutOfRangeError: the read starts beyond the end of the blend.
+            RowNotThereYetError: a live row did not come in time.
+        """
+        framed = self.read_framed(offset, rows, part, max_batch_rows, wait_seconds, stopped)
+        return (decode(one.message) for one in framed)
+
+    def read_framed(
+        self,
+        offset: int,
+        rows: int = 0,
+        part: Slice | None = None,
+        max_batch_rows: int = 0,
+        wait_seconds: float = 0.0,
+        stopped: Callable[[], bool] = lambda: False,
+        message_bytes: Callable[[], int] = lambda: BATCH_BYTES,
+    ) -> Iterator[Framed]:
+        """Do what `read` does, giving batches with the messages that a server sends.
+
+        `message_bytes` is asked before each message: so many bytes of ids may it have, but for a row that is longer.
+        """
+        self.check(offset, rows, part)
+        if not 0 <= wait_seconds < float("inf"):
+            raise InvalidReadError(f"read: wait_seconds is {wait_seconds}; give 0 (no end) or more")
+
+        row_bytes = self._window[0] * self._window[1]
+
+        def most_rows() -> int:
+            return max(1, min(message_bytes() // row_bytes, max_batch_rows or CHUNK_ROWS))
+
+        return self._read(offset, rows, part, most_rows, Wait(wait_seconds, stopped))
+
+    def gather(self, offset: int, rows: int) -> RowBatch:
+        """Give the rows [offset, offset + rows) in one batch.
+
+        Args:
+            offset: first row; the range must lie inside the blend.
+            rows: at least 1.
+        """
+        return decode(self._frame(self._plan([_Span(offset, rows)]), 0, _Span(offset, rows)).message)
+
+    def prewarm(self, offset: int, rows: int) -> None:
+        """Build the blocks of the rows [offset, offset + rows) that are there.
+
+        Raises:
+            PackedTableError: a data file cannot be read.
+            BlockCacheError: the cache cannot be written.
+        """
+        self.check(offset, rows, None)
+        last = min(self._end, offset + rows)
+        for first in range(offset, last, PREWARM_ROWS):
+            wanted = min(PREWARM_ROWS, last - first)
+            count, _ = self._servable(first, wanted)
+            readers = self._readers()
+            for index, blocks in self._plan([_Span(first, count)]).chunk.blocks_by_source().items():
+                readers[index].build(blocks)
+            if count < wanted:
+                return
+
+    def check(self, offset: int, rows: int, part: Slice | None) -> None:
+        """Refuse a read that cannot be, before anything is read."""
+        if offset < 0 or rows < 0:
+            raise InvalidReadError(f"read: offset {offset}, rows {rows}; neither can be below 0")
+        if offset + rows >= OFFSET_LIMIT:
+            raise OffsetOutOfRangeError(f"read: offset {offset} + rows {rows} is not below 2**62; start lower")
+        end = self.order.end
+        if end is not None and offset > end:
+            raise OffsetOutOfRangeError(
+                f"blend {self.config.blend_id}: offset {offset} is beyond its end {end}; valid offsets are below {end}"
+            )
+        if part is not None:
+            part.check()
+            if rows % part.step_rows:
+                raise InvalidReadError(
+                    f"read: rows {rows} is not a multiple of the step's {part.step_rows} rows; ask for whole steps"
+                )
+
+    def _read(
+        self, offset: int, rows: int, part: Slice | None, most_rows: Callable[[], int], wait: Wait
+    ) -> Iterator[Framed]:
+        spans = self._spans(offset, rows, part)
+        if self._live:
+            yield from self._read_live((message for span in spans for message in span.cut(most_rows)), wait)
+        else:
+            yield from self._read_ahead(spans, most_rows)
+        step_rows = part.step_rows if part else 1
+        asked = offset + rows if rows else self._end
+        offset += max(0, min(self._end, asked) - offset) // step_rows * step_rows
+        if offset + step_rows > self._end:
+            yield frame(self._empty_batch(offset, end_of_blend=True))
+
+    def _read_ahead(self, spans: Iterator[_Span], most_rows: Callable[[], int]) -> Iterator[Framed]:
+        """Give the rows of messages, while the blocks of later ones are built."""
+        chunks = self._chunks(spans)
+        waiting: deque[_Planned] = deque()
+        current = next(chunks, None)
+        while current is not None:
+            first = 0
+            for message in (message for span in current.spans for message in span.cut(most_rows)):
+                yield self._frame(current, first, message)
+                if first == 0:  # once the first rows are on their way; two chunks for each, until enough are ahead
+                    self._look_ahead(chunks, waiting)
+                    self._look_ahead(chunks, waiting)
+                first += message.rows
+            following = waiting.popleft() if waiting else None
+            if following is not None:
+                following.chunk.adopt(current.chunk)
+            current = following
+
+    def _read_live(self, spans: Iterator[_Span], wait: Wait) -> Iterator[Framed]:
+        """Give the rows of messages as they come; what a table does not have yet cannot be located ahead."""
+        for whole in spans:
+            span = whole
+            while span.rows:
+                count, missing = self._servable(span.offset, span.rows)
+                if count:
+                    there = _Span(span.offset, count)
+                    yield self._frame(self._plan([there]), 0, there)
+                    wait.over()
+                elif wait.pause(missing):
+                    yield frame(self._empty_batch(span.offset, waiting_for=missing))
+                span = _Span(span.offset + count, span.rows - count)
+
+    def _servable(self, offset: int, rows: int) -> tuple[int, str]:
+        """Count the rows from an offset on that are there, and say what the first missing one is."""
+        if not self._live:
+            return rows, ""
+        resolved = self.order.resolve(np.arange(offset, offset + rows, dtype=np.int64))
+        count, missing = rows, ""
+        for index, reader in self._live.items():
+            places = np.flatnonzero(resolved.source == index)
+            absent = places[reader.lacks(resolved.ordinal[places])]
+            if absent.size and absent[0] < count:
+                count = int(absent[0])
+                missing = f"row {offset + count}: {reader.name} ordinal {resolved.ordinal[count]}"
+        return count, missing
+
+    def _readers(self) -> dict[int, BlockReader]:
+        """Give the readers of all sources, of live ones as they are now; those without rows are left out."""
+        live = {index: rows.reader for index, rows in self._live.items() if rows.reader is not None}
+        return {**self._pinned, **live}
+
+    def _empty_batch(self, offset: int, *, end_of_blend: bool = False, waiting_for: str = "") -> RowBatch:
+        """Give a batch without rows."""
+        window = self.config.window
+        empty = empty_batch(offset, window.window_tokens, window.token_bytes, self.order.names)
+        return replace(empty, end_of_blend=end_of_blend, waiting_for=waiting_for)
+
+    @property
+    def _end(self) -> int:
+        """Offset that no row reaches."""
+        return self.order.end if self.order.end is not None else OFFSET_LIMIT
+
+    def _spans(self, offset: int, rows: int, part: Slice | None) -> Iterator[_Span]:
+        """Cut a read into ranges of a chunk's rows at most; with a part, none crosses a step."""
+        last = min(self._end, offset + rows) if rows else self._end
+        step = part or Slice(max(0, last - offset) or 1)
+        while offset + step.step_rows <= last:
+            first, end = offset + step.start, offset + step.start + step.rows
+            yield from _Span(first, end - first).cut(lambda: CHUNK_ROWS)
+            offset += step.step_rows
+
+    def _look_ahead(self, chunks: Iterator[_Planned], waiting: deque[_Planned]) -> None:
+        """Resolve a later chunk and have its blocks built meanwhile, unless enough are waiting."""
+        rows = sum(planned.rows for planned in waiting)
+        size = sum(planned.chunk.block_bytes for planned in waiting)
+        if waiting and (rows >= AHEAD_ROWS or size >= self._ahead_bytes or self._fetcher is None):
+            return
+        planned = next(chunks, None)
+        if planned is not None:
+            waiting.append(planned)
+            self._request(planned.chunk)
+
+    def _chunks(self, spans: Iterator[_Span]) -> Iterator[_Planned]:
+        """Resolve rows, thousands at a time."""
+        gathered: list[_Span] = []
+        rows = 0
+        for span in spans:
+            gathered.append(span)
+            rows += span.rows
+            if rows >= CHUNK_ROWS:
+                yield self._plan(gathered)
+                gathered, rows = [], 0
+        if gathered:
+            yield self._plan(gathered)
+
+    def _plan(self, spans: Sequence[_Span]) -> _Planned:
+        """Resolve the rows of some ranges."""
+        counts = np.array([span.rows for span in spans], dtype=np.int64)
+        firsts = np.array([span.offset for span in spans], dtype=np.int64)
+        rows = int(counts.sum())
+        offsets = np.repeat(firsts - (np.cumsum(counts) - counts), counts) + np.arange(rows, dtype=np.int64)
+        return _Planned(Chunk(self.order.resolve(offsets), self._readers()), tuple(spans), rows)
+
+    def _request(self, chunk: Chunk) -> None:
+        """Have the blocks of a later chunk built."""
+        if self._fetcher is not None:
+            for index, blocks in chunk.blocks_by_source().items():
+                self._fetcher.request(self._pinned[index], blocks)
+
+    def _frame(self, planned: _Planned, first: int, span: _Span) -> Framed:
+        """Make one message, whose rows begin at place `first` of the chunk."""
+        return planned.chunk.message(first, span.offset, span.rows, self._names, self._window)

@@ -1,0 +1,1 @@
+"""The gRPC server: services, limits, audit, metrics, processes."""

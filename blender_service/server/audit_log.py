@@ -1,0 +1,125 @@
+"""Who read what: one JSON line when a stream begins and one when a call ends.
+
+    {"time": "2026-03-01T12:00:00.000Z", "event": "ended", "call": "ReadBlend", "principal": "trainer", "blend": "9f..",
+     "offset": 0, "next_offset": 4096, "rows": 4096, "bytes": 33669120, "status": "OK", ..}
+
+Lines are appended whole, so that several processes can share one file; a file that was rotated away is opened again. A
+token is never written.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import logging
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from blender_service.exceptions import ServerStartError
+from blender_service.server.call_context import RUN, Call
+
+logger = logging.getLogger(__name__)
+
+
+def utc_now() -> datetime.datetime:
+    """Give the time of day."""
+    return datetime.datetime.now(datetime.UTC)
+
+
+class AuditLog:
+    """Writes the lines. A disk that is full stops no training run: it is told in the log and counted."""
+
+    def __init__(self, path: Path, now: Callable[[], datetime.datetime] = utc_now) -> None:
+        """Append to a file.
+
+        Args:
+            path: made if it is not there, for its owner's eyes only.
+            now: time of day, for tests.
+
+        Raises:
+            ServerStartError: the file cannot be written.
+        """
+        self.failures = 0
+        self._path = path
+        self._now = now
+        self._lock = threading.Lock()
+        try:
+            self._descriptor = self._open()
+        except OSError as error:
+            raise ServerStartError(f"audit: {path}: {error.strerror}; name a file that can be written") from error
+
+    def began(self, call: Call) -> None:
+        """Write that a stream begins."""
+        self._write("began", call)
+
+    def answered(self, call: Call, message_bytes: int, seconds: float) -> None:
+        """Nothing: the end says how much was read."""
+
+    def ended(self, call: Call) -> None:
+        """Write how a call ended."""
+        self._write("ended", call)
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            os.close(self._descriptor)
+            self._descriptor = -1  # so that a late line cannot land in another file
+
+    def _write(self, event: str, call: Call) -> None:
+        line = json.dumps(self._facts(event, call), ensure_ascii=True).encode() + b"\n"
+        try:
+            with self._lock:
+                if self._was_rotated():
+                    os.close(self._descriptor)
+                    self._descriptor = self._open()
+                os.write(self._descriptor, line)
+        except OSError as error:
+            self.failures += 1
+            logger.error("audit: %s: %s; free space, or mend the file's rights", self._path, error.strerror)
+
+    def _facts(self, event: str, call: Call) -> dict[str, Any]:
+        facts: dict[str, Any] = {
+            "time": self._now().isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "event": event,
+            "call": call.method,
+            "principal": call.principal,
+            "peer": call.peer,
+            "asked": _reference(call.request),
+            "blend": call.blend_id,
+            "run": call.metadata.get(RUN, ""),
+        }
+        if call.offset is not None:
+            facts |= {"offset": call.offset, "next_offset": call.next_offset, "rows": call.rows}
+            facts["slice"] = _slice(call.request)
+        if event == "ended":
+            facts |= {"bytes": call.message_bytes, "seconds": round(call.seconds, 3)}
+            facts |= {"status": call.status, "detail": call.detail}
+        return facts
+
+    def _open(self) -> int:
+        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def _was_rotated(self) -> bool:
+        try:
+            return os.stat(self._path).st_ino != os.fstat(self._descriptor).st_ino
+        except FileNotFoundError:
+            return True
+
+
+def _reference(request: Any) -> str:
+    """Give the name of the blend that was asked for, as the client wrote it; a long one is cut."""
+    for field in ("blend", "parent", "to_blend", "name"):
+        value = getattr(request, field, "")
+        if isinstance(value, str) and value:
+            return value[:256]
+    return ""
+
+
+def _slice(request: Any) -> list[int] | None:
+    """Give step, rank and world size of a read of one rank, None for all rows."""
+    if not request.HasField("slice"):
+        return None
+    return [request.slice.step_rows, request.slice.rank, request.slice.world_size]

@@ -1,0 +1,148 @@
+"""Between the server's values and the messages of `blends.proto`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from headrace.blender.v1 import blends_pb2
+
+from blender_service.blend.config import BlendConfig, Source
+from blender_service.blend.definition_messages import ON_EXHAUSTED, on_exhausted_message
+from blender_service.blend.describe import BlendDescription
+from blender_service.blend.requests import (
+    DEFAULT_BLOCK_ROWS,
+    DEFAULT_GROUP_BLOCKS,
+    BlendSpec,
+    SourceChange,
+    SourceSpec,
+    Stage,
+    UpdateSpec,
+)
+
+SEGMENTS_SHOWN: Final = 1000
+
+
+def blend_message(config: BlendConfig, end: int | None, names: Sequence[str]) -> blends_pb2.Blend:
+    """Describe a blend to a client.
+
+    Args:
+        config: of the blend.
+        end: number of its rows, None without end.
+        names: under which it is known besides.
+    """
+    window = config.window
+    return blends_pb2.Blend(
+        id=config.blend_id,
+        names=sorted(names),
+        config_json=config.canonical_json().decode(),
+        window=blends_pb2.WindowFacts(
+            window_tokens=window.window_tokens,
+            tokenizer_sha256=window.tokenizer_sha256,
+            vocabulary_size=window.vocabulary_size,
+            end_of_document_id=window.end_of_document_id,
+            padding_id=window.padding_id,
+        ),
+        sources=[_source_message(source) for source in config.sources],
+        seed=int(config.seed),
+        end=end,
+        parent=config.parent or "",
+        from_offset=int(config.from_offset or 0),
+    )
+
+
+def description_message(
+    blend: blends_pb2.Blend, description: BlendDescription, excised: Mapping[str, int]
+) -> blends_pb2.BlendDescription:
+    """Describe a blend at an offset to a client.
+
+    Args:
+        blend: the blend itself.
+        description: at the offset.
+        excised: documents taken out, by the sources of which it is known.
+    """
+    return blends_pb2.BlendDescription(
+        blend=blend,
+        offset=description.offset,
+        tokens=description.tokens,
+        sources=[
+            blends_pb2.SourceDescription(**source._asdict(), excised_documents=excised.get(source.name))
+            for source in description.sources
+        ],
+        segments=[
+            blends_pb2.SegmentDescription(
+                start=segment.start,
+                end=segment.end,
+                names=[part.name for part in segment.parts],
+                weights=segment.weights,
+            )
+            for segment in description.segments[:SEGMENTS_SHOWN]
+        ],
+    )
+
+
+def spec_of(request: blends_pb2.CreateBlendRequest) -> BlendSpec:
+    """Read what a client asks for."""
+    return BlendSpec(
+        sources=tuple(_source_spec_of(source) for source in request.sources),
+        seed=request.seed,
+        name=request.name,
+        block_rows=request.block_rows or DEFAULT_BLOCK_ROWS,
+        group_blocks=request.group_blocks or DEFAULT_GROUP_BLOCKS,
+        schedule=tuple(_stage_of(stage) for stage in request.schedule),
+        allow_repeat=request.allow_repeat,
+    )
+
+
+def update_of(request: blends_pb2.UpdateBlendRequest) -> UpdateSpec:
+    """Read what a client wants to change."""
+    first = Stage(request.from_offset, tuple(_change_of(change) for change in request.changes), request.align)
+    return UpdateSpec(
+        parent=request.parent,
+        stages=(first, *(_stage_of(stage) for stage in request.schedule)),
+        name=request.name,
+        allow_repeat=request.allow_repeat,
+    )
+
+
+def _source_message(source: Source) -> blends_pb2.BlendSource:
+    return blends_pb2.BlendSource(
+        name=source.name,
+        table=source.table,
+        table_uuid=source.table_uuid,
+        snapshot_id=int(source.snapshot_id or 0),
+        rows=source.rows or 0,
+        weight=source.weight,
+        max_epochs=source.max_epochs or 0,
+        on_exhausted=on_exhausted_message(source.on_exhausted),
+        live=bool(source.live),
+    )
+
+
+def _source_spec_of(source: blends_pb2.SourceSpec) -> SourceSpec:
+    return SourceSpec(
+        table=source.table,
+        weight=source.weight or "1",
+        name=source.name,
+        snapshot=source.snapshot,
+        max_epochs=source.max_epochs if source.HasField("max_epochs") else None,
+        on_exhausted=ON_EXHAUSTED.get(source.on_exhausted),
+        live=source.live,
+    )
+
+
+def _stage_of(stage: blends_pb2.Stage) -> Stage:
+    return Stage(stage.from_offset, tuple(_change_of(change) for change in stage.changes), stage.align)
+
+
+def _change_of(change: blends_pb2.SourceChange) -> SourceChange:
+    return SourceChange(
+        name=change.name,
+        remove=change.remove,
+        table=change.table,
+        weight=change.weight,
+        snapshot=change.snapshot,
+        max_epochs=change.max_epochs if change.HasField("max_epochs") else None,
+        on_exhausted=ON_EXHAUSTED.get(change.on_exhausted),
+        live=change.live if change.HasField("live") else None,
+    )

@@ -1,0 +1,170 @@
+"""What the server knows of one call: who makes it, what it reads, how far it came, how it ended.
+
+The interceptor makes a `Call` and hands it to the services inside the context; the services tell it what they read;
+audit, metrics and the register of runs look at it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NoReturn, cast
+
+import grpc
+import numpy as np
+
+from blender_service.auth.visible_lake import MayRead
+from blender_service.exceptions import BlenderError
+from blender_service.rows.batch_assembly import Framed
+from blender_service.server.blender import Blender
+from blender_service.tables.packed_table import WindowFacts
+from blender_service.wire.status import DETAILS_KEY, details_of, status_of
+
+# Statuses travel in HTTP/2 trailers, of which most peers take 8 KiB: the message as text, where other characters than
+# ASCII take 3 bytes a byte, and once more in the details, in base64.
+MAX_DETAIL_BYTES: Final = 3000
+RUN, RUN_NOTES, CODE_VERSION = "headrace-run", "headrace-run-notes", "headrace-code-version"
+
+
+@dataclass
+class Call:
+    """One call.
+
+    Attributes:
+        method: its name, such as ReadBlend.
+        principal: who makes it.
+        peer: address that it comes from.
+        may_read: which tables the principal may read; None for all.
+        metadata: that the client sent, without the token.
+        request: the message.
+        blend_id: of the blend that it is about, empty while that is not known.
+        offset: first row of a read.
+        next_offset: row after the last one that was handed to gRPC.
+        rows: handed over.
+        message_bytes: of all answers, as serialised.
+        source_rows: rows handed over of each source since metrics last took them.
+        source_names: of the blend that is read.
+        window_tokens: tokens of a row.
+        token_bytes: width of a token.
+        stream_of: who the stream is counted for, None if it is not.
+        waiting: whether the read waits for a live row.
+        has_waited: whether it did before the answer in hand.
+        is_measured: whether the time to its first rows was taken.
+        counted_seconds: after its start, when metrics last counted it.
+        counted_bytes: of its answers that metrics have counted.
+        run_key: name of the read in the register of runs, empty for a read without a run.
+        run_reported: seconds after its start at which the register last heard of it.
+        status: name of the gRPC status, empty while it runs.
+        detail: message of the status.
+        started: seconds of the monotonic clock.
+    """
+
+    method: str
+    principal: str = ""
+    peer: str = ""
+    may_read: MayRead | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    request: Any = None
+    blend_id: str = ""
+    offset: int | None = None
+    next_offset: int | None = None
+    rows: int = 0
+    message_bytes: int = 0
+    source_rows: dict[str, int] = field(default_factory=dict)
+    source_names: Sequence[str] = ()
+    window_tokens: int = 0
+    token_bytes: int = 0
+    stream_of: str | None = None
+    waiting: bool = False
+    has_waited: bool = False
+    is_measured: bool = False
+    counted_seconds: float = 0.0
+    counted_bytes: int = 0
+    run_key: str = ""
+    run_reported: float = 0.0
+    status: str = ""
+    detail: str = ""
+    started: float = field(default_factory=time.monotonic)
+
+    def reads(self, blend_id: str, offset: int, names: Sequence[str], window: WindowFacts) -> None:
+        """Note which blend is read, from where, of which sources and of what windows."""
+        self.blend_id, self.offset, self.next_offset = blend_id, offset, offset
+        self.source_names, self.window_tokens, self.token_bytes = names, window.window_tokens, window.token_bytes
+
+    def sends(self, batch: Framed) -> None:
+        """Note a batch that is about to be sent."""
+        self.waiting = bool(batch.waiting_for)
+        self.rows += batch.end - batch.offset
+        self.next_offset = batch.end
+        for name, count in zip(self.source_names, np.bincount(batch.sources).tolist(), strict=False):
+            if count:
+                self.source_rows[name] = self.source_rows.get(name, 0) + count
+
+    def take_source_rows(self) -> dict[str, int]:
+        """Give the rows of each source since this was last asked."""
+        taken, self.source_rows = self.source_rows, {}
+        return taken
+
+    @property
+    def seconds(self) -> float:
+        """Time since it began."""
+        return time.monotonic() - self.started
+
+
+class CallContext:
+    """gRPC's context of a call, with the `Call` beside it."""
+
+    def __init__(self, inner: grpc.ServicerContext, call: Call) -> None:
+        """Stand for `inner`."""
+        self.inner = inner
+        self.call = call
+
+    def abort(self, code: grpc.StatusCode, details: str) -> NoReturn:
+        """End the call with a status, noting it."""
+        self.call.status, self.call.detail = code.name, details
+        self.inner.abort(code, details)
+        raise AssertionError("abort always raises")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+def call_of(context: grpc.ServicerContext) -> Call:
+    """Give the call of a context; a nameless one that may do everything where no interceptor made one."""
+    return context.call if isinstance(context, CallContext) else Call("")
+
+
+def seen_by(context: grpc.ServicerContext, blender: Blender) -> Blender:
+    """Give the lake as the caller sees it."""
+    return blender.within(call_of(context).may_read)
+
+
+def with_call(context: grpc.ServicerContext, call: Call) -> grpc.ServicerContext:
+    """Put a call beside a context."""
+    return cast(grpc.ServicerContext, CallContext(context, call))
+
+
+def refuse(error: BlenderError, context: grpc.ServicerContext) -> NoReturn:
+    """End a call with the status and the message of an error."""
+    message = short(str(error))
+    context.set_trailing_metadata(((DETAILS_KEY, details_of(error, message)),))
+    context.abort(status_of(error), message)
+    raise AssertionError("abort always raises")
+
+
+def short(message: str) -> str:
+    """Cut a message so that it fits into the trailers of a call; its end is kept, it says how to mend."""
+    weights = [1 if " " <= character <= "~" else 3 * len(character.encode(errors="replace")) for character in message]
+    if sum(weights) <= MAX_DETAIL_BYTES:
+        return message
+    half, head, tail = MAX_DETAIL_BYTES // 2, 0, len(message)
+    spent = 0
+    while spent + weights[head] <= half:
+        spent += weights[head]
+        head += 1
+    spent = 0
+    while spent + weights[tail - 1] <= half:
+        tail -= 1
+        spent += weights[tail]
+    return f"{message[:head]} [..] {message[tail:]}"

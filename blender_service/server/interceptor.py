@@ -1,0 +1,275 @@
+"""Stands before both services: who calls, whether they may, how many streams, and what is told to the observers.
+
+Each call goes the same way::
+
+    bytes -> request -> principal -> what it may read -> stream limit -> service -> answers -> observers hear the end
+
+The end of a call is heard once, however it ends: its last answer, an error, a client that hangs up or disappears.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Final, NamedTuple, Protocol
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from blender_service.auth.access import AUTHORIZATION, Access
+from blender_service.catalogue import is_outage
+from blender_service.exceptions import (
+    BlenderError,
+    InternalServerError,
+    MalformedRequestError,
+    ServerUnavailableError,
+)
+from blender_service.server.blender import Blender
+from blender_service.server.call_context import RUN, Call, call_of, refuse, with_call
+from blender_service.server.limits import StreamLimits
+from blender_service.server.run_register import check_run_name
+
+GUARDED: Final = "/headrace."
+MOST_OPEN_CALLS: Final = 8
+
+logger = logging.getLogger(__name__)
+
+
+class Observer(Protocol):
+    """Hears of calls. What it does must be quick, and must not raise: a call does not fail for want of a log."""
+
+    def began(self, call: Call) -> None:
+        """A stream begins: caller, blend and offset are known, its first answer is ready."""
+
+    def answered(self, call: Call, message_bytes: int, seconds: float) -> None:
+        """An answer of a stream is ready to be sent, after so many seconds of work or waiting."""
+
+    def ended(self, call: Call) -> None:
+        """A call has ended; its status says how."""
+
+
+class _Malformed(NamedTuple):
+    """Bytes that are no request."""
+
+    problem: str
+
+
+class CallInterceptor(grpc.ServerInterceptor):
+    """Guards the methods of headrace's services; health and reflection are open to everybody who can connect."""
+
+    def __init__(
+        self,
+        access: Access,
+        limits: StreamLimits,
+        blender: Blender,
+        draining: threading.Event,
+        observers: Sequence[Observer] = (),
+    ) -> None:
+        """Guard a server.
+
+        Args:
+            access: who calls, and what they may read.
+            limits: of streams.
+            blender: what is served.
+            draining: once set, no stream begins.
+            observers: who hears of calls.
+        """
+        self._access = access
+        self._limits = limits
+        self._blender = blender
+        self._draining = draining
+        self._observers = tuple(observers)
+        self._open_calls = threading.BoundedSemaphore(MOST_OPEN_CALLS)
+
+    def intercept_service(
+        self, continuation: Callable[[Any], Any], handler_call_details: grpc.HandlerCallDetails
+    ) -> Any:
+        """Wrap the handler of a guarded method."""
+        handler = continuation(handler_call_details)
+        path = handler_call_details.method
+        if handler is None or not path.startswith(GUARDED):
+            return self._bounded(handler) if handler is not None and handler.response_streaming else handler
+        method = path.rsplit("/", maxsplit=1)[1]
+        parse = functools.partial(_parse, handler.request_deserializer, method)
+        if handler.response_streaming:
+            stream = functools.partial(self._stream, method, handler.unary_stream, handler.response_serializer)
+            return grpc.unary_stream_rpc_method_handler(stream, parse)
+        unary = functools.partial(self._unary, method, handler.unary_unary, handler.response_serializer)
+        return grpc.unary_unary_rpc_method_handler(unary, parse)
+
+    def _bounded(self, handler: Any) -> Any:
+        """Bound the calls that nobody need be known for and that last, each a thread: watches of health, reflection."""
+
+        def answers(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+            if not self._open_calls.acquire(blocking=False):
+                context.abort(
+                    grpc.StatusCode.RESOURCE_EXHAUSTED,
+                    f"server: {MOST_OPEN_CALLS} calls of health and reflection last, no more are allowed; end some, or "
+                    "ask for health by Check",
+                )
+            try:
+                yield from behaviour(request, context)
+            finally:
+                self._open_calls.release()
+
+        behaviour = handler.stream_stream if handler.request_streaming else handler.unary_stream
+        make = (
+            grpc.stream_stream_rpc_method_handler if handler.request_streaming else grpc.unary_stream_rpc_method_handler
+        )
+        return make(answers, handler.request_deserializer, handler.response_serializer)
+
+    def _unary(
+        self,
+        method: str,
+        behaviour: Callable[..., Any],
+        serialize: Callable[[Any], bytes],
+        request: Any,
+        context: grpc.ServicerContext,
+    ) -> bytes:
+        """Answer a unary call."""
+        context = self._open(method, request, context)
+        call = call_of(context)
+        with _Guard(context, self._end):
+            self._admit(request, context)
+            response = behaviour(request, context)
+            call.blend_id = _blend_of(response)
+            answer = serialize(response)
+            call.message_bytes = len(answer)
+            call.status = "OK"
+            return answer
+        raise AssertionError("the guard refuses or raises")  # pragma: no cover
+
+    def _stream(
+        self,
+        method: str,
+        behaviour: Callable[..., Iterator[Any]],
+        serialize: Callable[[Any], bytes],
+        request: Any,
+        context: grpc.ServicerContext,
+    ) -> Iterator[bytes]:
+        """Answer a call with a stream; one that may no longer read what it reads ends there."""
+        context = self._open(method, request, context)
+        call = call_of(context)
+        with _Guard(context, self._end):
+            self._admit(request, context)
+            generation = self._access.generation
+            asked = time.monotonic()
+            began = False
+            for message in behaviour(request, context):
+                answer = serialize(message)
+                if not began:
+                    began = True
+                    self._tell("began", call)
+                call.message_bytes += len(answer)
+                self._tell("answered", call, len(answer), time.monotonic() - asked)
+                if generation != self._access.generation:
+                    generation = self._access.generation
+                    self._admit_again(context)
+                yield answer
+                asked = time.monotonic()
+            call.status = "OK" if context.is_active() else "CANCELLED"
+
+    def _open(self, method: str, request: Any, context: grpc.ServicerContext) -> grpc.ServicerContext:
+        """Begin a call; from here on its end is heard."""
+        metadata = {
+            key: value
+            for key, value in context.invocation_metadata() or ()
+            if isinstance(value, str) and key != AUTHORIZATION
+        }
+        return with_call(context, Call(method, peer=context.peer(), metadata=metadata, request=request))
+
+    def _admit(self, request: Any, context: grpc.ServicerContext) -> None:
+        """Let a call in, or say why not."""
+        call = call_of(context)
+        call.principal = self._access.principal_of(context)
+        call.may_read = self._access.reader(call.principal)
+        if isinstance(request, _Malformed):
+            raise MalformedRequestError(request.problem)
+        if call.method == "ReadBlend":
+            if self._draining.is_set():
+                raise ServerUnavailableError("server is stopping; connect again, to this or another replica")
+            if RUN in call.metadata:
+                check_run_name(call.metadata[RUN])
+            self._limits.take(call.principal)
+            call.stream_of = call.principal
+
+    def _admit_again(self, context: grpc.ServicerContext) -> None:
+        """Check a running stream against tokens and rules that have changed."""
+        call = call_of(context)
+        call.principal = self._access.principal_of(context)
+        call.may_read = self._access.reader(call.principal)
+        self._blender.within(call.may_read).config(call.blend_id)
+
+    def _end(self, call: Call) -> None:
+        """Hear the end of a call."""
+        if call.stream_of is not None:
+            self._limits.give_back(call.stream_of)
+        call.status = call.status or "CANCELLED"
+        self._tell("ended", call)
+
+    def _tell(self, event: str, call: Call, *facts: Any) -> None:
+        for observer in self._observers:
+            getattr(observer, event)(call, *facts)
+
+
+class _Guard(AbstractContextManager[None]):
+    """Ends a call with the status of what is raised inside; nothing else of an error leaves the server.
+
+    However it ends, also where its answers are wanted no more, its end is heard once.
+    """
+
+    def __init__(self, context: grpc.ServicerContext, end: Callable[[Call], None]) -> None:
+        self._context = context
+        self._end = end
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            self._refuse(error)
+        finally:
+            self._end(call_of(self._context))
+
+    def _refuse(self, error: BaseException | None) -> None:
+        """End the call with the status of an error."""
+        if error is None or not isinstance(error, Exception) or call_of(self._context).status:
+            return  # an abort raises too, after its status is set
+        if isinstance(error, BlenderError):
+            refuse(error, self._context)
+        number = uuid.uuid4().hex[:12]
+        if is_outage(error):
+            logger.warning("error %s in %s", number, call_of(self._context).method, exc_info=error)
+            refuse(
+                ServerUnavailableError(
+                    "server: its lake does not answer; see that the catalogue's database and the store run, and look "
+                    f"error {number} up in the server's log"
+                ),
+                self._context,
+            )
+        logger.error("error %s in %s", number, call_of(self._context).method, exc_info=error)
+        refuse(
+            InternalServerError(f"server: error {number} should not happen; look that number up in the server's log"),
+            self._context,
+        )
+
+
+def _blend_of(response: Any) -> str:
+    """Give the id of the blend that an answer is about, empty if it is about none or many."""
+    own = getattr(response, "id", "") or getattr(response, "to_id", "")
+    return own or getattr(getattr(response, "blend", None), "id", "")
+
+
+def _parse(deserialize: Callable[[bytes], Any], method: str, content: bytes) -> Any:
+    """Read a request; one that is malformed is refused later, by a status that says so."""
+    try:
+        return deserialize(content)
+    except DecodeError:
+        return _Malformed(
+            f"request: {len(content)} bytes are no {method}Request of headrace.blender.v1; use its protos"
+        )

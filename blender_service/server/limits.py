@@ -1,0 +1,111 @@
+"""How much one server serves at once, and one caller of it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import grpc
+
+from blender_service.exceptions import TooManyStreamsError
+from blender_service.server.call_context import call_of
+
+# Of ids, in messages that wait; gRPC copies each, so they hold twice that. `make bench-blender` measures both ends.
+LEAST_MESSAGE_BYTES, MOST_MESSAGE_BYTES = 64 << 10, 256 << 10
+IN_FLIGHT_BYTES: Final = 8 << 20
+
+logger = logging.getLogger(__name__)
+
+
+class StreamLimits:
+    """Counts the streams that run; safe for many threads."""
+
+    def __init__(self, max_streams: int, max_streams_per_principal: int) -> None:
+        """Allow `max_streams` in all and `max_streams_per_principal` to each caller."""
+        self._max_streams = max_streams
+        self._max_per_principal = max_streams_per_principal
+        self._running: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    @property
+    def running(self) -> int:
+        """Streams that run now."""
+        return self._running.total()
+
+    @property
+    def message_bytes(self) -> int:
+        """Bytes of ids that the next message of a stream may have: its share of `IN_FLIGHT_BYTES`.
+
+        A share depends on the number of streams alone, so that none waits for another.
+        """
+        share = IN_FLIGHT_BYTES // max(1, self.running)
+        return min(max(LEAST_MESSAGE_BYTES, share), MOST_MESSAGE_BYTES)
+
+    def take(self, principal: str) -> None:
+        """Begin a stream.
+
+        Raises:
+            TooManyStreamsError: the caller, or the server, has as many as it may.
+        """
+        with self._lock:
+            own, total = self._running[principal], self._running.total()
+            if own >= self._max_per_principal:
+                raise TooManyStreamsError(
+                    f"read: {principal} has {own} streams here, {self._max_per_principal} are allowed; end some, or "
+                    "read from another replica"
+                )
+            if total >= self._max_streams:
+                raise TooManyStreamsError(
+                    f"read: this server has {total} streams, {self._max_streams} are allowed; read from another "
+                    "replica, or later"
+                )
+            self._running[principal] += 1
+
+    def give_back(self, principal: str) -> None:
+        """End a stream."""
+        with self._lock:
+            self._running[principal] -= 1
+            if not self._running[principal]:
+                del self._running[principal]
+
+
+class StallWatch:
+    """Ends streams whose reader takes nothing, so that others get their slots; whoever wants to go on asks again.
+
+    gRPC gives no limit to the time in which a message leaves. One thread looks at all streams, so a message costs each
+    two assignments.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        """Let a message wait for so long."""
+        self._seconds = seconds
+        self._since: dict[grpc.ServicerContext, float] = {}
+        self._closed = threading.Event()
+        threading.Thread(target=self._run, name="blender-stalls", daemon=True).start()
+
+    @contextmanager
+    def handing_over(self, context: grpc.ServicerContext) -> Iterator[None]:
+        """Watch while a stream hands a message to gRPC."""
+        self._since[context] = time.monotonic()
+        try:
+            yield
+        finally:
+            del self._since[context]
+
+    def close(self) -> None:
+        """Let the thread end."""
+        self._closed.set()
+
+    def _run(self) -> None:
+        while not self._closed.wait(self._seconds / 8):
+            for context, since in self._since.copy().items():
+                if time.monotonic() - since >= self._seconds and context.is_active():
+                    call = call_of(context)
+                    call.detail = f"its reader took nothing for {self._seconds:g} s"
+                    logger.info("read by %s at %s ends: %s", call.principal, call.peer, call.detail)
+                    context.cancel()

@@ -1,0 +1,143 @@
+"""Prometheus metrics of one server process, over HTTP at `/metrics`; `setup/grafana/blender.json` draws them.
+
+A blend is labelled by the first 12 digits of its id, so the number of series grows with blends and sources, never with
+callers or rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from blender_service.exceptions import ServerStartError
+from blender_service.server.call_context import Call
+from blender_service.server.limits import StreamLimits
+from blender_service.tables.block_cache import CacheEvents
+
+ID_DIGITS: Final = 12
+COUNT_SECONDS: Final = 0.1
+SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
+class Metrics:
+    """Counts what calls do."""
+
+    def __init__(self, limits: StreamLimits, cache: CacheEvents, audit_failures: Callable[[], int]) -> None:
+        """Count in a registry of its own, so that several servers of one process do not mix.
+
+        Args:
+            limits: that know how many streams run.
+            cache: counts of the cache.
+            audit_failures: gives how many audit lines were lost.
+        """
+        self.registry = CollectorRegistry()
+        source = ("blend", "source")
+        self._rows = self._counter("rows", "Rows handed to readers.", source)
+        self._tokens = self._counter("tokens", "Tokens of those rows, padding included.", source)
+        self._bytes = self._counter("token_bytes", "Bytes of those tokens.", source)
+        self._by_source: dict[tuple[str, str], list[Counter]] = {}
+        self._message_bytes = self._counter("message_bytes", "Bytes of all answers, as serialised.", ("call",))
+        self._live_wait = self._counter("live_wait_seconds", "Time that reads waited for live rows.", ("blend",))
+        self._calls = self._counter("calls", "Calls that have ended, by gRPC status.", ("call", "status"))
+        self._seconds = self._histogram("call_seconds", "Time of calls that have one answer.", ("call",))
+        self._first = self._histogram("first_batch_seconds", "From the call to the first batch with rows.", ())
+        self._batch = self._histogram("batch_seconds", "Time to make one batch, waits for live rows left out.", ())
+        self.registry.register(_Now(limits, cache, audit_failures))
+
+    def began(self, call: Call) -> None:
+        """Nothing: the first answer is counted by `answered`."""
+
+    def answered(self, call: Call, message_bytes: int, seconds: float) -> None:
+        """Count a batch."""
+        blend = call.blend_id[:ID_DIGITS]
+        if call.waiting or call.has_waited:
+            self._live_wait.labels(blend).inc(seconds)
+        elif call.source_rows:
+            self._batch.observe(seconds)
+        if call.source_rows and not call.is_measured:
+            call.is_measured = True
+            self._first.observe(call.seconds)
+        call.has_waited = call.waiting
+        if (now := call.seconds) - call.counted_seconds >= COUNT_SECONDS:
+            call.counted_seconds = now
+            self._count(call)
+
+    def _count(self, call: Call) -> None:
+        """Count what a call has sent since it was last counted; at each message that costs as much as making it."""
+        blend = call.blend_id[:ID_DIGITS]
+        for source, rows in call.take_source_rows().items():
+            counters = self._by_source.get((blend, source))
+            if counters is None:  # looking three of them up by labels costs more than counting
+                all_of = (self._rows, self._tokens, self._bytes)
+                counters = self._by_source[blend, source] = [counter.labels(blend, source) for counter in all_of]
+            tokens = rows * call.window_tokens
+            for counter, count in zip(counters, (rows, tokens, tokens * call.token_bytes), strict=True):
+                counter.inc(count)
+        counted, call.counted_bytes = call.counted_bytes, call.message_bytes
+        self._message_bytes.labels(call.method).inc(call.message_bytes - counted)
+
+    def ended(self, call: Call) -> None:
+        """Count a call."""
+        self._calls.labels(call.method, call.status).inc()
+        self._count(call)
+        if call.offset is None:
+            self._seconds.labels(call.method).observe(call.seconds)
+
+    def serve(self, host: str, port: int) -> tuple[int, Callable[[], None]]:
+        """Answer Prometheus over HTTP.
+
+        Args:
+            host: address to listen on.
+            port: 0 for any that is free.
+
+        Returns:
+            The port, and what stops it.
+
+        Raises:
+            ServerStartError: the port is taken, or the host is not of this machine.
+        """
+        try:
+            server, thread = start_http_server(port, host, self.registry)
+        except OSError as error:
+            raise ServerStartError(
+                f"metrics: cannot listen on {host}:{port}: {error.strerror}; choose another --metrics-port"
+            ) from error
+
+        def stop() -> None:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+        return int(server.server_port), stop
+
+    def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Counter:
+        return Counter(f"headrace_blender_{name}", text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, labels: tuple[str, ...]) -> Histogram:
+        return Histogram(f"headrace_blender_{name}", text, labels, buckets=SECONDS, registry=self.registry)
+
+
+class _Now(Collector):
+    """What others count."""
+
+    def __init__(self, limits: StreamLimits, cache: CacheEvents, audit_failures: Callable[[], int]) -> None:
+        self._limits = limits
+        self._cache = cache
+        self._audit_failures = audit_failures
+
+    def collect(self) -> Iterator[Metric]:
+        """Give what is so now."""
+        counts = self._cache.counts
+        yield GaugeMetricFamily("headrace_blender_streams", "Streams that run.", self._limits.running)
+        for name, text, count in (
+            ("cache_hits", "Blocks found in the cache.", counts.hits),
+            ("cache_misses", "Blocks read from the lake.", counts.misses),
+            ("checksum_failures", "Reads whose bytes did not have their checksum.", counts.checksum_failures),
+            ("quarantined_files", "Files taken out of use because of that, and built again.", counts.quarantined),
+            ("audit_failures", "Audit lines that could not be written.", self._audit_failures()),
+        ):
+            yield CounterMetricFamily(f"headrace_blender_{name}", text, count)

@@ -1,0 +1,151 @@
+"""One server process per core, all at one port: Python serves from one core a process, the kernel spreads connections.
+
+SO_REUSEPORT gives each new connection to one of the processes. They share nothing but the lake and what the operating
+system caches of its files. A process that dies is started again; one that dies at its start ends them all.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from multiprocessing.synchronize import Event
+from types import FrameType
+from typing import Final, NamedTuple
+
+from blender_service.exceptions import BlenderError, ServerStartError
+from blender_service.server.server import STOP_GRACE_SECONDS, serve
+from blender_service.server.settings import OperationConfig
+
+LOOK_SECONDS: Final = 0.2
+Setting = tuple[str, int, int, OperationConfig]
+
+logger = logging.getLogger(__name__)
+
+
+def set_up_logging() -> None:
+    """Log to standard error, a line an event."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s", stream=sys.stderr)
+    logging.getLogger("pyiceberg").setLevel(logging.WARNING)  # it tells of every table that a read opens
+
+
+def serve_processes(processes: int, host: str, port: int, cache_bytes: int, operation: OperationConfig) -> None:
+    """Serve with several processes until SIGTERM or SIGINT, then stop them gracefully; for the main thread.
+
+    Args:
+        processes: how many; limits on streams hold for each of them.
+        host: address to listen on.
+        port: to listen on, 0 for any that is free.
+        cache_bytes: bound of the block files of all processes together.
+        operation: as for one; the n-th process (from 0) has its metrics at `metrics_port` + n.
+
+    Raises:
+        ServerStartError: the port is taken, or a process cannot start; it has logged why.
+    """
+    stop = threading.Event()
+
+    def ask_to_stop(number: int, frame: FrameType | None) -> None:
+        stop.set()
+
+    previous = {number: signal.signal(number, ask_to_stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    held = _hold_port(host, port)
+    running: list[_Child] = []
+    try:
+        taken = int(held.getsockname()[1])
+        shares = processes if operation.cache_folder is None else 1
+        settings: list[Setting] = [
+            (host, taken, cache_bytes // shares, _own(operation, number)) for number in range(processes)
+        ]
+        running = [_begin(*setting) for setting in settings]
+        while not stop.is_set():
+            wait([child.process.sentinel for child in running], timeout=LOOK_SECONDS)
+            for number, (process, started) in enumerate(running):
+                if process.is_alive() or stop.is_set():
+                    continue
+                if not started.is_set():
+                    raise ServerStartError(f"serve: a process ended at its start, status {process.exitcode}; mend that")
+                logger.error("a process ended with %s, another takes its place", process.exitcode)
+                running[number] = _begin(*settings[number])
+    finally:
+        _end([child.process for child in running], operation.drain_seconds + STOP_GRACE_SECONDS)
+        held.close()
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _hold_port(host: str, port: int) -> socket.socket:
+    """Take a port without listening, so that it stays ours while processes come and go."""
+    held = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        with socket.socket(held.family) as alone:
+            alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            alone.bind((host, port))  # fails if another server shares the port, which the next one would not notice
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        held.bind((host, port))
+    except OSError as error:
+        held.close()
+        raise ServerStartError(
+            f"serve: cannot listen on {host}:{port}: {error.strerror}; stop what listens there or choose another --port"
+        ) from error
+    return held
+
+
+def _own(operation: OperationConfig, number: int) -> OperationConfig:
+    """Give one process's settings: its own port for metrics."""
+    if not operation.metrics_port:
+        return operation
+    return operation.model_copy(update={"metrics_port": operation.metrics_port + number})
+
+
+class _Child(NamedTuple):
+    """A process that serves, and whether it has come so far."""
+
+    process: BaseProcess
+    started: Event
+
+
+def _begin(host: str, port: int, cache_bytes: int, operation: OperationConfig) -> _Child:
+    """Start a process; a fresh one, since gRPC's threads do not survive a fork."""
+    spawning = multiprocessing.get_context("spawn")
+    started = spawning.Event()
+    process = spawning.Process(target=_serve_one, args=(host, port, cache_bytes, operation, started))
+    process.start()
+    return _Child(process, started)
+
+
+def _serve_one(host: str, port: int, cache_bytes: int, operation: OperationConfig, started: Event) -> None:
+    """Serve in a process of its own, which ends with its parent."""
+    set_up_logging()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        serve(host, port, cache_bytes, operation, reuse_port=True, started=started.set)
+    except BlenderError as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(2)
+
+
+def _end_with_parent() -> None:
+    """Stop this process where the one that started it was killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _end(processes: list[BaseProcess], seconds: float) -> None:
+    """Stop processes gracefully, all at once."""
+    for process in processes:
+        process.terminate()
+    deadline = time.monotonic() + seconds + 2
+    for process in processes:
+        process.join(max(0.0, deadline - time.monotonic()))
+        if process.is_alive():
+            process.kill()
+            process.join()

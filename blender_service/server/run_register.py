@@ -1,0 +1,201 @@
+"""The register of training runs: what a run was trained on, kept in the warehouse beside the blends.
+
+A client that names its run (metadata `headrace-run`) leaves two objects a read, and one every ten minutes in between::
+
+    blends/runs/<run>/<time>-<id>.began.json     blend, first row, step and world size, code version, notes, caller
+    blends/runs/<run>/<time>-<id>.reached.json   the row after the last one that was handed over, and how it ended
+
+Objects are put if absent and never changed. Where ranks read their own slices, rank 0 speaks for all of them.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import logging
+import re
+import uuid
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from blender_service.blend.store import ObjectStore
+from blender_service.exceptions import BlenderError, InvalidReadError, RunNotFoundError, StoredBlendError
+from blender_service.server.audit_log import utc_now
+from blender_service.server.call_context import CODE_VERSION, RUN, RUN_NOTES, Call
+
+REACHED_SECONDS: Final = 600.0
+RUN_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+NAMES: Final = "names"  # the folder that lists the runs, beside a folder for each of them
+READ_OBJECT: Final = re.compile(r"[0-9]{8}T[0-9]{12}-[0-9a-f]{8}\..+\.json")
+
+logger = logging.getLogger(__name__)
+
+
+class RunRead(NamedTuple):
+    """One read of a run.
+
+    Attributes:
+        run: its name.
+        blend_id: what it read.
+        first: first row.
+        end: row after the last one that was handed over, as far as it is known.
+        status: how the read ended; empty while it runs, or where the server was killed.
+        began: when, in UTC.
+        principal: who read.
+        world_size: ranks that shared the rows, 1 where one read them all.
+        step_rows: rows of a step, 0 where one read them all.
+        code_version: of the training code, as the client said.
+        notes: as the client said.
+    """
+
+    run: str
+    blend_id: str
+    first: int
+    end: int
+    status: str
+    began: str
+    principal: str
+    world_size: int
+    step_rows: int
+    code_version: str
+    notes: str
+
+
+def check_run_name(name: str) -> None:
+    """Refuse what cannot name a run.
+
+    Raises:
+        InvalidReadError: with the form.
+    """
+    if not RUN_NAME.fullmatch(name):
+        raise InvalidReadError(
+            f"metadata {RUN}: {name[:200]!r} is no name of a run; use 1 to 128 letters, digits, '_', '.', '-'"
+        )
+    if name == NAMES:
+        raise InvalidReadError(f"metadata {RUN}: {name!r} is kept for the list of runs; use another name")
+
+
+class RunRegister:
+    """Writes and reads the register."""
+
+    def __init__(self, objects: ObjectStore) -> None:
+        """Keep it in `objects`."""
+        self._objects = objects
+
+    def write(self, run: str, key: str, facts: Mapping[str, Any]) -> None:
+        """Add an object of a read, then list its run, so that every run that is listed has one."""
+        self._objects.put_if_absent(f"runs/{run}/{key}.json", json.dumps(facts, sort_keys=True).encode())
+        self._objects.put_if_absent(f"runs/{NAMES}/{run}", b"")
+
+    def names(self) -> list[str]:
+        """List the runs, ascending; reads of a run that was named as the list is, while that was allowed, are none."""
+        listed = self._objects.list(f"runs/{NAMES}")
+        return [name for name in listed if name != NAMES and not READ_OBJECT.fullmatch(name)]
+
+    def reads(self, run: str) -> list[RunRead]:
+        """List what a run has read, in the order in which it began.
+
+        Raises:
+            RunNotFoundError: no run has that name.
+            StoredBlendError: an object of the register is damaged.
+        """
+        keys = self._objects.list(f"runs/{run}") if RUN_NAME.fullmatch(run) else []
+        if not keys:
+            raise RunNotFoundError(f"run {run!r} is not known; see `headrace blend runs` for those that are")
+        reads: dict[str, dict[str, Any]] = {}
+        for key in keys:  # ascending, so what a read began with comes first and its last report last
+            content = self._objects.read(f"runs/{run}/{key}")
+            try:
+                reads.setdefault(key.split(".", maxsplit=1)[0], {}).update(json.loads(content or b""))
+            except ValueError as error:
+                raise StoredBlendError(f"run {run}: object {key} of the register is no JSON; restore it") from error
+        return [_read_of(run, facts) for facts in reads.values() if "blend" in facts]
+
+
+class RunObserver:
+    """Writes what named reads do, in a thread of its own: an object store may be slow, a stream must not wait."""
+
+    def __init__(self, register: RunRegister, now: Callable[[], datetime.datetime] = utc_now) -> None:
+        """Write to a register; `now` gives the time of day."""
+        self._register = register
+        self._now = now
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="run-register")
+
+    def began(self, call: Call) -> None:
+        """Write that a read began."""
+        if not _speaks(call):
+            return
+        began = self._now()
+        call.run_key = f"{began:%Y%m%dT%H%M%S%f}-{uuid.uuid4().hex[:8]}"
+        part = call.request.slice if call.request.HasField("slice") else None
+        facts = {
+            "blend": call.blend_id,
+            "first": call.offset,
+            "began": began.isoformat(timespec="seconds"),
+            "principal": call.principal,
+            "world_size": part.world_size if part is not None else 1,
+            "step_rows": part.step_rows if part is not None else 0,
+            "code_version": call.metadata.get(CODE_VERSION, ""),
+            "notes": call.metadata.get(RUN_NOTES, ""),
+        }
+        self._submit(call, "began", facts)
+
+    def answered(self, call: Call, message_bytes: int, seconds: float) -> None:
+        """Write now and then how far a read has come, so that little is lost where a server is killed."""
+        if call.run_key and call.seconds - call.run_reported >= REACHED_SECONDS:
+            call.run_reported = call.seconds
+            self._submit(call, f"reached-{int(call.seconds):012d}", {"end": _end(call), "status": ""})
+
+    def ended(self, call: Call) -> None:
+        """Write how far a read came."""
+        if call.run_key:
+            self._submit(call, "reached-end", {"end": _end(call), "status": call.status})
+
+    def close(self) -> None:
+        """Wait until all is written."""
+        self._writer.shutdown()
+
+    def _submit(self, call: Call, event: str, facts: Mapping[str, Any]) -> None:
+        try:
+            self._writer.submit(self._write, call.metadata[RUN], f"{call.run_key}.{event}", facts)
+        except RuntimeError:  # the server has stopped; its last words were written
+            logger.warning("run %s: not written any more: %s", call.metadata[RUN], facts)
+
+    def _write(self, run: str, key: str, facts: Mapping[str, Any]) -> None:
+        try:
+            self._register.write(run, key, facts)
+        except (OSError, BlenderError, pa.ArrowException) as error:
+            logger.error("run %s: %s cannot be written to the register: %s; it held %s", run, key, error, dict(facts))
+
+
+def _speaks(call: Call) -> bool:
+    """Whether a read has a run, and is that of all rows or of rank 0."""
+    return bool(call.metadata.get(RUN)) and not (call.request.HasField("slice") and call.request.slice.rank)
+
+
+def _end(call: Call) -> int:
+    """Give the row after the last one that all ranks together were handed, by whole steps of rank 0."""
+    first, reached = call.offset or 0, call.next_offset or 0
+    if not call.request.HasField("slice") or reached <= first:
+        return reached
+    step_rows = int(call.request.slice.step_rows)
+    return first - (first - reached) // step_rows * step_rows
+
+
+def _read_of(run: str, facts: Mapping[str, Any]) -> RunRead:
+    return RunRead(
+        run=run,
+        blend_id=str(facts["blend"]),
+        first=int(facts["first"]),
+        end=int(facts.get("end", facts["first"])),
+        status=str(facts.get("status", "")),
+        began=str(facts["began"]),
+        principal=str(facts["principal"]),
+        world_size=int(facts["world_size"]),
+        step_rows=int(facts["step_rows"]),
+        code_version=str(facts["code_version"]),
+        notes=str(facts["notes"]),
+    )

@@ -1,0 +1,313 @@
+"""Starts and stops a Blender server.
+
+Loopback by default: give it another address only with tokens or client certificates, and TLS (docs/operation.md). Any
+number of replicas may serve one lake.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import logging
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
+from typing import Any, Final, NamedTuple
+
+import grpc
+import numpy as np
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection, reflection_pb2
+from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2
+from pyiceberg.catalog import Catalog
+
+from blender_service.auth.access import Access
+from blender_service.auth.tls import server_credentials
+from blender_service.blend.store import open_objects
+from blender_service.catalogue import open_catalogue
+from blender_service.exceptions import ServerStartError
+from blender_service.order.resolve import BlendOrder
+from blender_service.order.segments import Pin, SourceOrder, resolve_segments
+from blender_service.rows.row_batch_kernel import number_blocks, write_rows
+from blender_service.server.audit_log import AuditLog
+from blender_service.server.blender import Blender
+from blender_service.server.interceptor import CallInterceptor, Observer
+from blender_service.server.limits import StallWatch, StreamLimits
+from blender_service.server.metrics import Metrics
+from blender_service.server.run_register import RunObserver, RunRegister
+from blender_service.server.servicers import BlendServicer, RowServicer, add_row_service
+from blender_service.server.settings import OperationConfig
+from blender_service.tables.block_cache import DEFAULT_CACHE_BYTES
+from blender_service.tables.row_digests import ADDRESS_COUNT, digest_rows
+from blender_service.wire.scattered_memory import join
+
+DEFAULT_PORT: Final = 7170
+STOP_GRACE_SECONDS: Final = 10.0
+SPARE_THREADS: Final = 16  # for short calls and health checks while every stream is taken
+DRAIN_LOOK_SECONDS: Final = 0.05
+MOST_HEADER_BYTES: Final = 16 << 10
+OPTIONS: Final = (
+    ("grpc.absolute_max_metadata_size", MOST_HEADER_BYTES),
+    ("grpc.max_metadata_size", MOST_HEADER_BYTES),  # gRPC's own, 8 KiB, refuses some of what lies between, by chance
+    # A dead peer is noticed by pings. The client pings every 30 s; the server must not take that for an attack.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+)
+M_ARENA_MAX: Final = -8  # of malloc.h
+LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+REFLECTION: Final = "grpc.reflection.v1.ServerReflection"
+SERVICES: Final = ((blends_pb2, "BlendService"), (rows_pb2, "RowService"))
+DEFAULT_OPERATION: Final = OperationConfig()
+
+logger = logging.getLogger(__name__)
+
+
+class RunningServer:
+    """A server that answers at `address` until it is stopped."""
+
+    def __init__(self, server: grpc.Server, address: str, drain: Drain, limits: StreamLimits):
+        """Hold a started server."""
+        self.address = address
+        self._server = server
+        self._drain = drain
+        self._limits = limits
+        self.metrics_port: int | None = None
+        self._close: list[Callable[[], None]] = []
+
+    @property
+    def port(self) -> int:
+        """The port it took."""
+        return int(self.address.rsplit(":", 1)[1])
+
+    def at_stop(self, close: Callable[[], None]) -> None:
+        """Call something once the server has stopped."""
+        self._close.append(close)
+
+    def stop(self, grace_seconds: float = STOP_GRACE_SECONDS, drain_seconds: float = 0.0) -> None:
+        """Stop in three steps; readers go on at another replica, or later.
+
+        At once no call is taken any more and health says NOT_SERVING. Streams go on for `drain_seconds`, then each ends
+        at its next batch, with UNAVAILABLE and its next row. A stream that is stuck in a slow reader is cut off after
+        another `grace_seconds`.
+        """
+        self._drain.begun.set()
+        self._drain.health.enter_graceful_shutdown()
+        stopped = self._server.stop(drain_seconds + grace_seconds)
+        deadline = time.monotonic() + drain_seconds
+        while self._limits.running and time.monotonic() < deadline:
+            time.sleep(DRAIN_LOOK_SECONDS)
+        self._drain.ending.set()
+        stopped.wait()
+        for close in self._close:
+            close()
+        self._close.clear()
+
+    def wait(self) -> None:
+        """Block until the server has been stopped."""
+        self._server.wait_for_termination()
+
+    def __enter__(self) -> RunningServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+class Drain(NamedTuple):
+    """How far stopping has come.
+
+    Attributes:
+        begun: no stream begins any more.
+        ending: streams end at their next batch.
+        health: says NOT_SERVING.
+    """
+
+    begun: threading.Event
+    ending: threading.Event
+    health: health.HealthServicer
+
+
+def start(
+    catalogue: Catalog | None = None,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    cache_bytes: int = DEFAULT_CACHE_BYTES,
+    operation: OperationConfig = DEFAULT_OPERATION,
+    reuse_port: bool = False,
+) -> RunningServer:
+    """Start a server in this process.
+
+    Args:
+        catalogue: of the lake; opened by `open_catalogue` if None.
+        host: address to listen on.
+        port: to listen on, 0 for any that is free.
+        cache_bytes: bound of the block files.
+        operation: who may call, how much at once, what is written down.
+        reuse_port: share the port with other processes of this machine.
+
+    Raises:
+        CatalogueError: the lake cannot be opened.
+        BlockCacheError: the cache folder cannot be made.
+        AccessConfigError: a file of tokens or rules is wrong.
+        ServerStartError: the port is taken, the host is not of this machine, or a file of TLS is wrong.
+    """
+    catalogue = catalogue if catalogue is not None else open_catalogue()
+    blender = Blender(catalogue, cache_bytes, operation.cache_folder)
+    access = Access(catalogue, operation.tokens, operation.rules)
+    limits = StreamLimits(operation.max_streams, operation.streams_per_principal)
+    drain = Drain(threading.Event(), threading.Event(), health.HealthServicer(experimental_non_blocking=False))
+    audit = AuditLog(operation.audit) if operation.audit is not None else None
+    metrics = Metrics(limits, blender.cache_events, lambda: audit.failures if audit is not None else 0)
+    runs = RunObserver(RunRegister(open_objects(catalogue)))
+    observers: list[Observer] = [metrics, runs, *([audit] if audit is not None else [])]
+    compile_kernels()
+    threads = operation.max_streams + SPARE_THREADS
+    server = grpc.server(
+        ThreadPoolExecutor(threads, thread_name_prefix="blender"),
+        interceptors=[CallInterceptor(access, limits, blender, drain.begun, observers)],
+        options=(
+            *OPTIONS,
+            ("grpc.so_reuseport", int(reuse_port)),
+            ("grpc.max_concurrent_streams", operation.streams_per_principal + SPARE_THREADS),  # of a connection
+            ("grpc.max_receive_message_length", operation.max_request_bytes),
+            ("grpc.max_send_message_length", operation.max_response_bytes),
+            *operation.grpc_arguments,
+        ),
+        maximum_concurrent_rpcs=threads,
+    )
+    address = _bind(server, host, port, operation, reuse_port)
+    blends_pb2_grpc.add_BlendServiceServicer_to_server(BlendServicer(blender), server)
+    stalls = StallWatch(operation.stall_seconds)
+    add_row_service(RowServicer(blender, drain.ending, limits, stalls), server)
+    health_pb2_grpc.add_HealthServicer_to_server(drain.health, server)
+    services = [pb2.DESCRIPTOR.services_by_name[name].full_name for pb2, name in SERVICES]
+    _reflect((*services, health.SERVICE_NAME), server)
+    server.start()
+    for service in ("", *services):
+        drain.health.set(service, health_pb2.HealthCheckResponse.SERVING)
+    _warn_if_open(host, access, operation)
+    logger.info("serving at %s", address)
+    running = RunningServer(server, address, drain, limits)
+    running.at_stop(stalls.close)
+    if operation.metrics_port is not None:
+        running.metrics_port, stop_metrics = metrics.serve(operation.metrics_host, operation.metrics_port)
+        running.at_stop(stop_metrics)
+        logger.info("metrics at http://%s:%d/metrics", operation.metrics_host, running.metrics_port)
+    running.at_stop(runs.close)
+    if audit is not None:
+        running.at_stop(audit.close)
+    return running
+
+
+def serve(
+    host: str = "127.0.0.1",
+    port: int = DEFAULT_PORT,
+    cache_bytes: int = DEFAULT_CACHE_BYTES,
+    operation: OperationConfig = DEFAULT_OPERATION,
+    reuse_port: bool = False,
+    started: Callable[[], None] = lambda: None,
+) -> None:
+    """Serve until SIGTERM or SIGINT, then stop gracefully; for the main thread of a process.
+
+    Args:
+        host: address to listen on.
+        port: to listen on, 0 for any that is free.
+        cache_bytes: bound of the block files.
+        operation: who may call, how much at once, what is written down.
+        reuse_port: share the port with other processes of this machine.
+        started: called once the server answers.
+    """
+    use_one_heap()
+    running = start(None, host, port, cache_bytes, operation, reuse_port)
+    started()
+    stop = threading.Event()
+
+    def ask_to_stop(number: int, frame: FrameType | None) -> None:
+        stop.set()
+
+    previous = {number: signal.signal(number, ask_to_stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        stop.wait()
+    finally:
+        running.stop(drain_seconds=operation.drain_seconds)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    logger.info("stopped")
+
+
+def use_one_heap() -> None:
+    """Have all threads of this process allocate from one heap, where the C library is glibc.
+
+    A message is made in one thread and freed in another. glibc gives threads heaps of their own, which keep what is
+    freed inside of them: with 64 readers some 10 MiB more that nobody uses.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
+
+
+def compile_kernels() -> None:
+    """Compile what resolves and copies rows, so that the first read does not wait for it."""
+    pin = Pin("", "", "", 2, "")
+    segments = resolve_segments([SourceOrder(name, 1, pin, 1, True) for name in ("a", "b")])
+    order = BlendOrder(0, segments, 1, 1)
+    order.resolve(np.arange(2, dtype=np.int64))
+    nothing = np.empty(0, dtype=np.int32)
+    table = np.empty((0, ADDRESS_COUNT), dtype=np.int64)
+    addresses, names = np.empty(0, dtype=np.int64), np.frombuffer(b"", dtype=np.uint8)
+    number_blocks(addresses)
+    digest_rows(addresses, 0, 1)
+    write_rows(table, addresses, nothing, nothing, np.empty(0, dtype=np.uint8), addresses, names, 0, (1, 2))
+    join(names, addresses, 0)
+
+
+def _reflect(services: tuple[str, ...], server: grpc.Server) -> None:
+    """Tell of services by reflection, v1alpha and v1, which differ in their names alone."""
+    names = (REFLECTION, reflection.SERVICE_NAME)
+    reflection.enable_server_reflection((*services, *names), server)
+    method: Any = grpc.stream_stream_rpc_method_handler(
+        reflection.ReflectionServicer((*services, *names)).ServerReflectionInfo,
+        reflection_pb2.ServerReflectionRequest.FromString,
+        reflection_pb2.ServerReflectionResponse.SerializeToString,
+    )
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler(REFLECTION, {"ServerReflectionInfo": method}),)
+    )
+
+
+def _bind(server: grpc.Server, host: str, port: int, operation: OperationConfig, reuse_port: bool) -> str:
+    """Take the port; give the address.
+
+    Raises:
+        ServerStartError: it is taken, the host is not of this machine, or a file of TLS is wrong.
+    """
+    credentials = server_credentials(operation.tls) if operation.tls is not None else None
+    where = f"[{host}]" if ":" in host else host
+    try:
+        if not reuse_port:  # who shares a port has seen that it is free, see `processes`
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            with socket.create_server((host, port), family=family):
+                pass  # a plain socket says why it cannot listen, gRPC does not
+        address = f"{where}:{port}"
+        bound = server.add_secure_port(address, credentials) if credentials else server.add_insecure_port(address)
+    except (OSError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise ServerStartError(
+            f"serve: cannot listen on {host}:{port}: {reason}; stop what listens there or choose another --port"
+        ) from error
+    return f"{where}:{bound}"
+
+
+def _warn_if_open(host: str, access: Access, operation: OperationConfig) -> None:
+    """Say so where anybody in reach may read everything, or listen to it."""
+    if host in LOOPBACK:
+        return
+    if not access.asks_for_tokens and operation.client_authority is None:
+        logger.warning("whoever reaches %s may read all blends: give --tokens, or --client-authority", host)
+    if operation.tls is None:
+        logger.warning("rows and tokens go over the network as they are: give --certificate and --key")

@@ -1,0 +1,198 @@
+"""The two gRPC services: BlendService defines blends, RowService streams their rows."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import operator
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import grpc
+from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2
+
+from blender_service.exceptions import BlenderError, ServerUnavailableError
+from blender_service.rows.batch_assembly import Framed
+from blender_service.server.blend_messages import blend_message, description_message, spec_of, update_of
+from blender_service.server.blender import Blender
+from blender_service.server.call_context import call_of, refuse, seen_by
+from blender_service.server.limits import StallWatch, StreamLimits
+from blender_service.wire.expected_window import ExpectedWindow
+from blender_service.wire.rank_slice import Slice
+
+Response = TypeVar("Response")
+
+logger = logging.getLogger(__name__)
+
+
+def _unary(
+    method: Callable[[Any, Any, grpc.ServicerContext], Response],
+) -> Callable[[Any, Any, grpc.ServicerContext], Response]:
+    """Turn the errors of a unary call into statuses."""
+
+    @functools.wraps(method)
+    def translated(self: Any, request: Any, context: grpc.ServicerContext) -> Response:
+        try:
+            return method(self, request, context)
+        except BlenderError as error:
+            refuse(error, context)
+
+    return translated
+
+
+class BlendServicer(blends_pb2_grpc.BlendServiceServicer):
+    """Defines blends."""
+
+    def __init__(self, blender: Blender) -> None:
+        """Serve the blends of `blender`."""
+        self._blender = blender
+
+    @_unary
+    def CreateBlend(  # noqa: N802 (the proto's name)
+        self, request: blends_pb2.CreateBlendRequest, context: grpc.ServicerContext
+    ) -> blends_pb2.Blend:
+        """Create a blend, or give the one that is already the same."""
+        blender = seen_by(context, self._blender)
+        return _message(blender, blender.create(spec_of(request)).blend_id)
+
+    @_unary
+    def UpdateBlend(  # noqa: N802
+        self, request: blends_pb2.UpdateBlendRequest, context: grpc.ServicerContext
+    ) -> blends_pb2.Blend:
+        """Create a child of a blend, or give the one that is already the same."""
+        blender = seen_by(context, self._blender)
+        return _message(blender, blender.update(update_of(request)).blend_id)
+
+    @_unary
+    def GetBlend(  # noqa: N802
+        self, request: blends_pb2.GetBlendRequest, context: grpc.ServicerContext
+    ) -> blends_pb2.Blend:
+        """Give one blend."""
+        blender = seen_by(context, self._blender)
+        return _message(blender, blender.resolve(request.blend))
+
+    @_unary
+    def ListBlends(  # noqa: N802
+        self, request: blends_pb2.ListBlendsRequest, context: grpc.ServicerContext
+    ) -> blends_pb2.ListBlendsResponse:
+        """Give a page of all blends."""
+        blender = seen_by(context, self._blender)
+        page = blender.list_page(request.page_size, request.page_token)
+        names = blender.names()
+        return blends_pb2.ListBlendsResponse(
+            blends=[_message(blender, blend_id, names) for blend_id in page.blend_ids], next_page_token=page.next_token
+        )
+
+    @_unary
+    def DescribeBlend(  # noqa: N802
+        self, request: blends_pb2.DescribeBlendRequest, context: grpc.ServicerContext
+    ) -> blends_pb2.BlendDescription:
+        """Say what a blend has read at an offset."""
+        blender = seen_by(context, self._blender)
+        blend_id = blender.resolve(request.blend)
+        description = blender.describe(blend_id, request.offset if request.HasField("offset") else None)
+        return description_message(_message(blender, blend_id), description, blender.excised_documents(blend_id))
+
+    @_unary
+    def ProveContinuation(  # noqa: N802
+        self, request: blends_pb2.ProveContinuationRequest, context: grpc.ServicerContext
+    ) -> blends_pb2.Continuation:
+        """Prove that a run may go on with another blend; both must be blends that the caller may read."""
+        blender = seen_by(context, self._blender)
+        from_id, to_id = blender.resolve(request.from_blend), blender.resolve(request.to_blend)
+        differs_from = blender.prove_continuation(from_id, to_id, request.offset)
+        return blends_pb2.Continuation(from_id=from_id, to_id=to_id, offset=request.offset, differs_from=differs_from)
+
+
+class RowServicer:
+    """Streams rows.
+
+    Memory is bounded whatever the readers do: gRPC asks for the next batch when the last one has left for the
+    connection, so a slow reader holds one, and the more streams there are, the smaller that is. A reader that goes away
+    ends the wait for its next row at once, and with it everything that the stream holds.
+    """
+
+    def __init__(self, blender: Blender, stopping: threading.Event, limits: StreamLimits, stalls: StallWatch) -> None:
+        """Serve rows.
+
+        Args:
+            blender: whose rows.
+            stopping: ends the streams once it is set.
+            limits: say how long a message may be.
+            stalls: ends streams whose reader takes nothing.
+        """
+        self._blender = blender
+        self._stopping = stopping
+        self._limits = limits
+        self._stalls = stalls
+        self._open: set[grpc.ServicerContext] = set()
+
+    @property
+    def open_streams(self) -> int:
+        """Number of streams that hold anything now; a call may have ended before, see `StreamLimits`."""
+        return len(self._open)
+
+    def ReadBlend(  # noqa: N802 (the proto's name)
+        self, request: rows_pb2.ReadBlendRequest, context: grpc.ServicerContext
+    ) -> Iterator[Framed]:
+        """Stream rows from any offset, as messages that are serialised already."""
+        self._open.add(context)
+        try:
+            yield from self._read(request, context)
+        except BlenderError as error:
+            refuse(error, context)
+        finally:
+            self._open.discard(context)
+
+    def _read(self, request: rows_pb2.ReadBlendRequest, context: grpc.ServicerContext) -> Iterator[Framed]:
+        """Check what is asked for, then read it batch by batch."""
+        blender, call = seen_by(context, self._blender), call_of(context)
+        blend_id = blender.resolve(request.blend)
+        expected = request.expected
+        ExpectedWindow(
+            expected.window_tokens, expected.tokenizer_sha256, expected.vocabulary_size, expected.token_bytes
+        ).check(blend_id, blender.config(blend_id).window)
+        reader = blender.open(blend_id, request.offset)
+        call.reads(blend_id, request.offset, reader.order.names, reader.config.window)
+        part = None
+        if request.HasField("slice"):
+            wanted = request.slice
+            part = Slice(wanted.step_rows, wanted.rank, wanted.world_size, wanted.uneven)
+        logger.info("read %s from %d: %s", blend_id, request.offset, part or "all rows")
+
+        def stopped() -> bool:
+            return self._stopping.is_set() or not context.is_active()
+
+        messages = reader.read_framed(
+            request.offset, request.rows, part, request.max_batch_rows, request.wait_seconds, stopped,
+            lambda: self._limits.message_bytes,
+        )  # fmt: skip
+        for framed in messages:
+            if self._stopping.is_set():
+                at = framed.offset
+                raise ServerUnavailableError(
+                    f"server is stopping; connect again or to another replica, and go on at row {at}"
+                )
+            if not context.is_active():
+                return
+            call.sends(framed)
+            with self._stalls.handing_over(context):
+                yield framed
+
+
+def add_row_service(servicer: RowServicer, server: grpc.Server) -> None:
+    """Register the service of rows: its responses are messages already, which generated code would serialise again."""
+    read_blend: grpc.RpcMethodHandler[rows_pb2.ReadBlendRequest, Framed] = grpc.unary_stream_rpc_method_handler(
+        servicer.ReadBlend,
+        request_deserializer=rows_pb2.ReadBlendRequest.FromString,
+        response_serializer=operator.attrgetter("message"),
+    )
+    service = rows_pb2.DESCRIPTOR.services_by_name["RowService"].full_name
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {"ReadBlend": read_blend}),))
+
+
+def _message(blender: Blender, blend_id: str, names: Mapping[str, Sequence[str]] | None = None) -> blends_pb2.Blend:
+    """Describe a blend to a client; `names` spares a look for them."""
+    known = (blender.names() if names is None else names).get(blend_id, [])
+    return blend_message(blender.config(blend_id), blender.head(blend_id).end, known)

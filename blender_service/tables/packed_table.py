@@ -1,0 +1,274 @@
+"""A packed table at one snapshot: its facts, and which file holds which ordinals.
+
+A packed table is an array with an explicit dense index. Each data file holds one contiguous ascending run of ordinals,
+found by its smallest and largest `ordinal` in Iceberg's metadata, so an index of all rows costs one line a file::
+
+    file A  ordinals 0..4095       row of ordinal o in a file = o - smallest
+    file B  ordinals 4096..9999
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pyiceberg.catalog import Catalog
+from pyiceberg.conversions import from_bytes
+from pyiceberg.exceptions import NoSuchIdentifierError, NoSuchTableError
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile, FileFormat
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.types import LongType
+
+from blender_service.exceptions import PackedTableError, SourceChangedError
+from blender_service.order.segments import Pin
+
+PROPERTY_OF_FACT: Final = {
+    "window_tokens": "headrace.window-tokens",
+    "tokenizer_sha256": "headrace.tokenizer-sha256",
+    "vocabulary_size": "headrace.vocabulary-size",
+    "end_of_document_id": "headrace.end-of-document-id",
+    "padding_id": "headrace.padding-id",
+}
+GENERATION: Final = "headrace.generation"
+SUCCESSORS: Final = "headrace.successors"
+EXCISES: Final = "headrace.excises"  # in a summary: the snapshot that documents were excised from
+EXCISED: Final = "headrace.excised"  # documents taken out, where maintenance counts them
+
+
+class WindowFacts(BaseModel):
+    """What one row of a packed table is; all sources of a blend agree on it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    window_tokens: int = Field(ge=1, description="length L of every row, in tokens")
+    tokenizer_sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the tokenizer's file")
+    vocabulary_size: int = Field(ge=1, le=1 << 31, description="number of token ids; every id is below it")
+    end_of_document_id: int = Field(ge=0, description="token that ends a document")
+    padding_id: int = Field(ge=0, description="token that fills the end of a window")
+
+    @property
+    def token_bytes(self) -> int:
+        """Width of a token id on the wire: 2 up to a vocabulary of 65,536, else 4."""
+        return 2 if self.vocabulary_size <= 1 << 16 else 4
+
+
+class OrdinalRun(NamedTuple):
+    """One data file: where it is, and the ordinals [start, end) it holds."""
+
+    path: str
+    start: int
+    end: int
+
+
+class PackedTable(NamedTuple):
+    """A packed table pinned to a snapshot.
+
+    Attributes:
+        identifier: namespace.table.
+        window: what a row is.
+        runs: its files, ascending, covering [0, rows) without gap.
+        io: how its files are opened.
+    """
+
+    identifier: str
+    window: WindowFacts
+    runs: tuple[OrdinalRun, ...]
+    io: FileIO
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return self.runs[-1].end if self.runs else 0
+
+
+def load_table(catalogue: Catalog, identifier: str) -> Table | None:
+    """Load a table's metadata, None if there is none."""
+    try:
+        return catalogue.load_table(identifier)
+    except (NoSuchTableError, NoSuchIdentifierError):
+        return None
+
+
+def read_window_facts(table: Table, identifier: str, snapshot: Snapshot | None = None) -> WindowFacts:
+    """Read what a row is, as a snapshot says it; as the table says it now if none is given.
+
+    Raises:
+        PackedTableError: a property is missing or wrong, or nobody can say it of this snapshot any more.
+    """
+    properties = properties_at(table, snapshot)
+    missing = [name for name in (*PROPERTY_OF_FACT.values(), GENERATION) if name not in properties]
+    if missing:
+        raise PackedTableError(
+            f"table {identifier}: is not packed, it lacks {', '.join(missing)}; name a packed_<dataset>_<length> table"
+        )
+    if snapshot is not None and is_outlived(table, snapshot):
+        raise PackedTableError(
+            f"table {identifier}: snapshot {snapshot.snapshot_id} does not say what its rows are, and the table was "
+            "packed again since; name a later snapshot"
+        )
+    values = {fact: properties[name] for fact, name in PROPERTY_OF_FACT.items()}
+    try:
+        return WindowFacts.model_validate_strings(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = PROPERTY_OF_FACT[str(first["loc"][0])]
+        raise PackedTableError(
+            f"table {identifier}: property {name} is {values[str(first['loc'][0])]!r}: {first['msg']}; pack it again"
+        ) from error
+
+
+def properties_at(table: Table, snapshot: Snapshot | None) -> dict[str, str]:
+    """Give the properties of a table as they were when a snapshot was written.
+
+    Its summary says what its rows are and the generation of the packing, which changes whenever an ordinal may mean
+    another row. For what nobody says, the table's property holds.
+    """
+    teller = _teller(table, snapshot)
+    return {**table.properties, **_said(teller)}
+
+
+def is_outlived(table: Table, snapshot: Snapshot) -> bool:
+    """Say whether a snapshot only tells its generation, and the table's properties are those of another one.
+
+    So it is with snapshots that were written before the summary held all facts.
+    """
+    own = _said(_teller(table, snapshot))
+    return own.keys() == {GENERATION} and own[GENERATION] != table.properties.get(GENERATION)
+
+
+def _said(snapshot: Snapshot | None) -> dict[str, str]:
+    """What a summary says of the rows."""
+    said = snapshot.summary.additional_properties if snapshot is not None and snapshot.summary is not None else {}
+    return {name: said[name] for name in (*PROPERTY_OF_FACT.values(), GENERATION) if name in said}
+
+
+def _teller(table: Table, snapshot: Snapshot | None) -> Snapshot | None:
+    """Give the snapshot that tells what the rows of one are; None if expiry has taken it.
+
+    Compaction says nothing, so what it compacted is asked; so is what documents were excised from, where need be.
+    """
+    while snapshot is not None and snapshot.summary is not None and GENERATION not in _said(snapshot):
+        upkeep = snapshot.summary.operation == Operation.REPLACE or EXCISES in snapshot.summary.additional_properties
+        if not upkeep:
+            return snapshot
+        parent = snapshot.parent_snapshot_id
+        snapshot = table.snapshot_by_id(parent) if parent is not None else None
+    return snapshot
+
+
+def index_snapshot(table: Table, identifier: str, snapshot: Snapshot) -> tuple[OrdinalRun, ...]:
+    """List the files of a snapshot by their ordinals.
+
+    Raises:
+        PackedTableError: the ordinals are not dense from 0, or a file cannot say which it holds.
+    """
+    if "ordinal" not in table.schema().column_names:
+        raise PackedTableError(f"table {identifier}: has no column ordinal; name a packed_<dataset>_<length> table")
+    ordinal_id = table.schema().find_field("ordinal").field_id
+    runs: list[OrdinalRun] = []
+    for task in table.scan(snapshot_id=snapshot.snapshot_id).plan_files():
+        if task.delete_files:
+            raise PackedTableError(
+                f"table {identifier}: file {task.file.file_path} has delete files; rewrite them into data files"
+            )
+        runs.append(_run_of(task.file, ordinal_id, identifier))
+    runs.sort(key=lambda run: run.start)
+    expected = 0
+    for run in runs:
+        if run.start != expected:
+            raise PackedTableError(
+                f"table {identifier}: ordinal {expected} should come next, but {run.path} starts at {run.start}; "
+                "ordinals must be dense from 0, each in one file: pack the table again"
+            )
+        expected = run.end
+    return tuple(runs)
+
+
+def _run_of(file: DataFile, ordinal_id: int, identifier: str) -> OrdinalRun:
+    """Read which ordinals a file holds from its bounds in the manifest."""
+    lower = (file.lower_bounds or {}).get(ordinal_id)
+    upper = (file.upper_bounds or {}).get(ordinal_id)
+    if lower is None or upper is None or file.file_format != FileFormat.PARQUET:
+        raise PackedTableError(
+            f"table {identifier}: file {file.file_path} is not Parquet with bounds for ordinal; write the table with "
+            "write.metadata.metrics.column.ordinal=full"
+        )
+    start, last = int(from_bytes(LongType(), lower)), int(from_bytes(LongType(), upper))
+    if last - start + 1 != file.record_count:
+        raise PackedTableError(
+            f"table {identifier}: file {file.file_path} holds {file.record_count} rows for ordinals {start}..{last}; "
+            "each file must hold one contiguous run: rewrite it sorted by ordinal"
+        )
+    return OrdinalRun(file.file_path, start, last + 1)
+
+
+def successor_of(table: Table, snapshot_id: int) -> int:
+    """The snapshot that is served in place of a pinned one: itself, unless documents were excised from it."""
+    successors = json.loads(table.properties.get(SUCCESSORS, "{}"))
+    return int(successors.get(str(snapshot_id), snapshot_id))
+
+
+def open_source(catalogue: Catalog, name: str, pin: Pin, window: WindowFacts) -> tuple[Table, Snapshot | None]:
+    """Find the table and snapshot of a source, and check that they are what they were.
+
+    Args:
+        catalogue: of the lake.
+        name: of the source, for messages.
+        pin: what it was; a live one gives its current snapshot, None while there is none.
+        window: what a row of the blend is.
+
+    Where documents were excised since, the pinned snapshot has a successor of the same ordinals, which is given.
+
+    Raises:
+        SourceChangedError: the table was dropped, made again, repacked, or its snapshot expired.
+    """
+    where = f"source {name}: table {pin.table}"
+    table = load_table(catalogue, pin.table)
+    if table is None:
+        raise SourceChangedError(f"{where} does not exist any more; restore it, or create a blend without it")
+    if str(table.metadata.table_uuid) != pin.table_uuid:
+        raise SourceChangedError(
+            f"{where} has UUID {table.metadata.table_uuid}, the blend pinned {pin.table_uuid}: it was dropped and "
+            "made again; create a new blend"
+        )
+    if pin.snapshot_id is None:
+        snapshot = table.current_snapshot()
+    else:
+        snapshot = table.snapshot_by_id(successor_of(table, int(pin.snapshot_id)))
+        if snapshot is None:
+            raise SourceChangedError(
+                f"{where} has no snapshot {pin.snapshot_id} any more, its tag was removed; create a new blend"
+            )
+    if snapshot is None or _teller(table, snapshot) is not None:  # else the blend alone knows what it pinned
+        _require_same(table, snapshot, where, pin, window)
+    return table, snapshot
+
+
+def _require_same(table: Table, snapshot: Snapshot | None, where: str, pin: Pin, window: WindowFacts) -> None:
+    """Check that a snapshot is of the generation that the blend pinned, and a row what it was made for.
+
+    Raises:
+        SourceChangedError: names the property that differs.
+    """
+    generation = properties_at(table, snapshot).get(GENERATION, "")
+    if generation != pin.generation:
+        at = f"at snapshot {pin.snapshot_id}" if pin.snapshot_id is not None else "now"
+        raise SourceChangedError(
+            f"{where} is generation {generation} {at}, the blend pinned {pin.generation}: it was packed again; create "
+            "a new blend"
+        )
+    if snapshot is not None and is_outlived(table, snapshot):  # the blend alone knows, and its generation is right
+        return
+    try:
+        facts = read_window_facts(table, pin.table, snapshot)
+    except PackedTableError as error:
+        raise SourceChangedError(f"{where} changed: {error}") from error
+    for fact, property_name in PROPERTY_OF_FACT.items():
+        if getattr(facts, fact) != getattr(window, fact):
+            raise SourceChangedError(
+                f"{where} says {property_name} = {getattr(facts, fact)}, the blend was made for "
+                f"{getattr(window, fact)}; create a new blend, and start training with its tokenizer"
+            )

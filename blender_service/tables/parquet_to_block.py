@@ -1,0 +1,215 @@
+"""Turns row groups of Parquet files into blocks, checking everything that a packed table promises."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from blender_service.exceptions import PackedTableError, ServerUnavailableError
+from blender_service.tables.block_file import Block
+from blender_service.tables.packed_table import OrdinalRun, PackedTable
+
+COLUMNS: Final = ("ordinal", "token_count", "input_ids", "segments")
+READ_ATTEMPTS: Final = 3
+RETRY_SECONDS: Final = 0.05
+# Damaged metadata gives columns of other names, types and sizes, hence errors of Python as well.
+FAULTS: Final = (OSError, pa.ArrowException, LookupError, ValueError, TypeError, AttributeError, MemoryError)
+PAGE_HEADER_BYTES: Final = 32  # more than the fields up to the checksum can take
+COMPACT_INT32: Final = 0x15  # Thrift's compact protocol: an i32 follows, its field is the next one
+
+
+def decode_blocks(
+    table: PackedTable, run: OrdinalRun, ranges: Sequence[tuple[int, int]]
+) -> Iterator[tuple[tuple[int, int], Block]]:
+    """Give ranges of one data file as blocks, in one pass over the row groups they lie in.
+
+    A file that cannot be read is tried three times: storage over a network fails for a moment more often than for good.
+    Before the last time the store is asked for it, so that a store that is away is not taken for a damaged file.
+
+    Args:
+        table: whose file it is.
+        run: the file.
+        ranges: [start, end) ordinals of each block, ascending, disjoint, inside the run.
+
+    Raises:
+        PackedTableError: the file cannot be read, or breaks the table's promises; the message names it.
+        ServerUnavailableError: the store does not answer.
+    """
+    remaining = list(ranges)
+    for attempt in range(1, READ_ATTEMPTS + 1):
+        if attempt == READ_ATTEMPTS:
+            _reach_store(table, run)
+        try:
+            for block in _decode_once(table, run, remaining):
+                yield remaining.pop(0), block
+            return
+        except FAULTS as error:
+            if attempt == READ_ATTEMPTS:
+                raise PackedTableError(
+                    f"table {table.identifier}: file {run.path} cannot be read: {error}; restore the file"
+                ) from error
+            time.sleep(RETRY_SECONDS * attempt)
+
+
+def has_page_checksums(table: PackedTable, run: OrdinalRun) -> bool:
+    """Say whether the pages of a data file have checksums, as its first page has; without, a flipped bit is a token.
+
+    A file that cannot be read is not said to lack them: reading its rows will say what is wrong with it.
+    """
+    try:
+        with table.io.new_input(run.path).open() as stream, pq.ParquetFile(stream) as file:
+            column = file.metadata.row_group(0).column(0)
+            stream.seek(column.dictionary_page_offset or column.data_page_offset)
+            header = stream.read(PAGE_HEADER_BYTES)
+    except FAULTS:
+        return True
+    # Fields 1 to 3 of a page's header (its kind and two sizes) are i32 and always there; 4, the checksum, may not be.
+    at = 0
+    for _ in range(3):
+        at += 2 + next((length for length, byte in enumerate(header[at + 1 :]) if byte < 0x80), 0)
+    return header[at : at + 1] == bytes([COMPACT_INT32])
+
+
+def _reach_store(table: PackedTable, run: OrdinalRun) -> None:
+    """Ask the store whether it has a file; that it has none is an answer too.
+
+    Raises:
+        ServerUnavailableError: it does not answer.
+    """
+    try:
+        table.io.new_input(run.path).exists()
+    except OSError as error:
+        raise ServerUnavailableError(
+            f"table {table.identifier}: the store of {run.path} does not answer: {error}; see that it runs, and read "
+            "again"
+        ) from error
+
+
+def _decode_once(table: PackedTable, run: OrdinalRun, ranges: Sequence[tuple[int, int]]) -> Iterator[Block]:
+    """Open the file and decode the ranges that are still wanted; `ranges` may shrink from its front meanwhile."""
+    places = [(start - run.start, end - run.start) for start, end in ranges]
+    starts = [start for start, _ in ranges]
+    # headrace and Spark write a checksum into every Parquet page; they are checked where they are.
+    with (
+        table.io.new_input(run.path).open() as stream,
+        pq.ParquetFile(stream, page_checksum_verification=True) as file,
+    ):
+        if file.metadata.num_rows != run.end - run.start:
+            raise PackedTableError(
+                f"table {table.identifier}: file {run.path} has {file.metadata.num_rows} rows, its manifest says "
+                f"{run.end - run.start}; restore the file"
+            )
+        for start, rows in zip(starts, _read_ranges(file, places), strict=True):
+            yield decode_block(rows, start, table, run.path)
+
+
+def _read_ranges(file: pq.ParquetFile, ranges: Sequence[tuple[int, int]]) -> Iterator[pa.Table]:
+    """Read ranges of rows of a Parquet file in one pass over the row groups they touch.
+
+    Args:
+        file: open.
+        ranges: [first, last) of each, ascending, disjoint, all inside the file.
+    """
+    metadata = file.metadata
+    ends = np.cumsum([metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)])
+    groups = [
+        group
+        for group, end in enumerate(ends)
+        if any(first < end and last > end - metadata.row_group(group).num_rows for first, last in ranges)
+    ]
+    remaining = list(ranges)
+    parts: list[pa.RecordBatch] = []
+    for group in groups:
+        position = int(ends[group]) - metadata.row_group(group).num_rows
+        batch_rows = max(last - first for first, last in ranges)
+        batches = file.iter_batches(batch_size=batch_rows, row_groups=[group], columns=list(COLUMNS), use_threads=False)
+        for batch in batches:
+            while remaining and remaining[0][0] < position + batch.num_rows:
+                first, last = remaining[0]
+                low, high = max(first - position, 0), min(last - position, batch.num_rows)
+                parts.append(batch.slice(low, high - low))
+                if last > position + batch.num_rows:
+                    break
+                yield pa.Table.from_batches(parts)
+                parts.clear()
+                remaining.pop(0)
+            position += batch.num_rows
+            if not remaining or remaining[0][0] >= ends[group]:
+                break
+
+
+def decode_block(rows: pa.Table, start: int, table: PackedTable, path: str) -> Block:
+    """Turn Arrow rows into a block, checking everything that the table promises.
+
+    Args:
+        rows: columns ordinal, token_count, input_ids, segments.
+        start: ordinal that the first row must have.
+        table: whose rows they are.
+        path: the file, for messages.
+
+    Raises:
+        PackedTableError: an ordinal, a window length or a token id is not as promised.
+    """
+    where = f"table {table.identifier}: file {path}"
+    ordinals = rows["ordinal"].to_numpy()
+    if not np.array_equal(ordinals, np.arange(start, start + rows.num_rows)):
+        at = start + int(np.flatnonzero(ordinals != np.arange(start, start + rows.num_rows))[0])
+        raise PackedTableError(
+            f"{where}: ordinal {at} is not at row {at - start} after ordinal {start}; rewrite the file sorted by "
+            "ordinal"
+        )
+    window_tokens, vocabulary_size = table.window.window_tokens, table.window.vocabulary_size
+    input_ids = _combined(rows["input_ids"])
+    ids = input_ids.flatten()
+    lengths_wrong = ids.null_count or not pc.all(pc.equal(pc.list_value_length(input_ids), window_tokens)).as_py()
+    if lengths_wrong or len(ids) != rows.num_rows * window_tokens:
+        raise PackedTableError(
+            f"{where}: a row near ordinal {start} does not have {window_tokens} tokens, the table's "
+            "headrace.window-tokens; pack the table again"
+        )
+    values = ids.to_numpy(zero_copy_only=False)
+    if values.size and (values.min() < 0 or values.max() >= vocabulary_size):
+        bad = values.max() if values.max() >= vocabulary_size else values.min()
+        raise PackedTableError(
+            f"{where}: has token id {bad} near ordinal {start}, the vocabulary ends at {vocabulary_size}; pack the "
+            "table again with its own tokenizer"
+        )
+    segments = _combined(rows["segments"])
+    counts = np.asarray(pc.list_value_length(segments), dtype=np.int64)
+    flat = segments.flatten()
+    doc_id_bytes, doc_id_starts = _texts(pc.cast(flat.field("doc_id"), pa.large_string()))
+    return Block(
+        start=start,
+        input_ids=values.astype(f"<u{table.window.token_bytes}").reshape(rows.num_rows, window_tokens),
+        token_counts=rows["token_count"].to_numpy().astype(np.int32),
+        segment_starts=np.concatenate([[0], np.cumsum(counts)]),
+        doc_id_bytes=doc_id_bytes,
+        doc_id_starts=doc_id_starts,
+        document_starts=flat.field("document_start").to_numpy(zero_copy_only=False).astype(np.int64),
+        segment_token_counts=flat.field("token_count").to_numpy(zero_copy_only=False).astype(np.int32),
+        window_starts=flat.field("window_start").to_numpy(zero_copy_only=False).astype(np.int32),
+    )
+
+
+def _combined(column: pa.ChunkedArray) -> pa.ListArray:
+    """Give a list column as one array."""
+    combined = column.combine_chunks()
+    return combined.combine_chunks() if isinstance(combined, pa.ChunkedArray) else combined
+
+
+def _texts(texts: pa.LargeStringArray) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Give the bytes of all texts, one after the other, and the (S + 1,) first byte of each."""
+    if len(texts) == 0:
+        return np.empty(0, dtype=np.uint8), np.zeros(1, dtype=np.int64)
+    _, offsets, characters = texts.buffers()
+    starts = np.frombuffer(offsets, dtype=np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    if starts[0] == starts[-1]:
+        return np.empty(0, dtype=np.uint8), np.zeros(len(texts) + 1, dtype=np.int64)
+    return np.frombuffer(characters, dtype=np.uint8)[starts[0] : starts[-1]], starts - starts[0]

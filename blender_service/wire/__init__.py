@@ -1,0 +1,1 @@
+"""What travels between server and client: batches of rows, slices of ranks, errors as gRPC statuses."""

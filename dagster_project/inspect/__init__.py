@@ -1,0 +1,1 @@
+"""Questions about a lake, answered from its tables: documents, windows, neighbours, exports."""

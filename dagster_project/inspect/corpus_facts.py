@@ -1,0 +1,87 @@
+"""What the lake itself says about its datasets and corpora: which there are, and how they were last computed.
+
+Declarations may have changed since; people who ask about rows want the config that made the rows, so it is read from
+the ledger.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from pyiceberg.catalog import Catalog
+
+from dagster_project.exceptions import CommandError
+from spark_jobs.exceptions import nearest
+from spark_jobs.lake.ledger.ledger import Ledger
+
+
+@dataclass(frozen=True)
+class CorpusFacts:
+    """A corpus as its tables were computed.
+
+    Attributes:
+        name: its namespace.
+        tables: names of the tables that it has.
+        datasets: what it is made of, whom to keep first.
+        thresholds: similarities at which near-duplicates were compared, ascending; none without the level.
+        applied: the one at which documents go; None without the level.
+    """
+
+    name: str
+    tables: frozenset[str]
+    datasets: tuple[str, ...]
+    thresholds: tuple[float, ...]
+    applied: float | None
+
+    def own(self, table: str) -> str:
+        """Identifier of one of its tables."""
+        return f"{self.name}.{table}"
+
+
+def namespaces_with(catalogue: Catalog, table: str) -> list[str]:
+    """Namespaces that have a table of this name, sorted: `documents` makes a dataset, `members` a corpus."""
+    spaces = sorted(space[0] for space in catalogue.list_namespaces())
+    return [space for space in spaces if (space, table) in catalogue.list_tables(space)]
+
+
+def corpora(catalogue: Catalog) -> list[CorpusFacts]:
+    """Every corpus of the lake that was run, by name."""
+    ledger = Ledger(catalogue)
+    ledger.refresh()
+    return [_facts(catalogue, ledger, name) for name in namespaces_with(catalogue, "members")]
+
+
+def find_corpus(catalogue: Catalog, name: str) -> CorpusFacts:
+    """One corpus.
+
+    Raises:
+        CommandError: it was never run; the message names those that were.
+    """
+    known = namespaces_with(catalogue, "members")
+    if name not in known:
+        there = f"there are {', '.join(known)}" if known else "there is none yet"
+        near = nearest(name, known)
+        raise CommandError(f"corpus {name} is not in the lake{near}, {there}; fill it: headrace run {name}")
+    ledger = Ledger(catalogue)
+    ledger.refresh()
+    return _facts(catalogue, ledger, name)
+
+
+def _facts(catalogue: Catalog, ledger: Ledger, name: str) -> CorpusFacts:
+    """What the ledger says of the newest increment."""
+    tables = frozenset(table for _, table in catalogue.list_tables(name))
+
+    def newest(table: str) -> tuple[dict[str, Any], set[str]]:
+        rows = list(ledger.increments_there(f"{name}.{table}").values()) if table in tables else []
+        return (json.loads(rows[-1].config), set(rows[-1].inputs)) if rows else ({}, set())
+
+    survivors, read = newest("survivors")
+    return CorpusFacts(
+        name=name,
+        tables=tables,
+        datasets=tuple(newest("members")[0].get("datasets", ())),
+        thresholds=tuple(newest("removals")[0].get("thresholds", ())),
+        applied=survivors.get("threshold") if f"{name}.removals" in read else None,
+    )

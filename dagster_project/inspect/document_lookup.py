@@ -1,0 +1,117 @@
+"""Finding one document by what a person has at hand: its doc_id, the first digits of it, or its path."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import And, BooleanExpression, EqualTo, In, StartsWith
+
+from dagster_project.exceptions import CommandError
+from dagster_project.inspect.corpus_facts import CorpusFacts, namespaces_with
+from spark_jobs.lake.files.lookups import read_rows, read_wide_value
+
+_DIGITS = re.compile(r"[0-9a-f]{6,32}")
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class FoundDocument:
+    """A row of `documents` without its content, and the dataset that has it."""
+
+    doc_id: str
+    dataset: str
+    increment: int
+    shard: int
+    repository: str | None
+    path: str
+    kind: str
+    language: str | None
+    licence: str | None
+    byte_count: int
+    content_sha256: str
+
+    @property
+    def partition(self) -> BooleanExpression:
+        """Where its rows lie in the other tables of its dataset."""
+        return And(EqualTo("increment", self.increment), EqualTo("shard", self.shard))
+
+    @property
+    def row(self) -> BooleanExpression:
+        """Its row there."""
+        return And(self.partition, EqualTo("doc_id", self.doc_id))
+
+    def facts(self) -> dict[str, Any]:
+        """Everything, ready for JSON."""
+        return asdict(self)
+
+
+_FIELDS = tuple(FoundDocument.__dataclass_fields__)
+
+
+def find_document(catalogue: Catalog, given: str) -> FoundDocument:
+    """The one document that is meant.
+
+    Args:
+        catalogue: the lake's.
+        given: its doc_id, the first 6 or more digits of that, or its path.
+
+    Raises:
+        CommandError: none is, or several are; the message lists them.
+    """
+    datasets = namespaces_with(catalogue, "documents")
+    found: list[FoundDocument] = []
+    if _DIGITS.fullmatch(given.lower()):
+        found = _matching(catalogue, datasets, _starts_with(given.lower()))
+    if not found:
+        found = _matching(catalogue, datasets, EqualTo("path", given))
+    if not found:
+        raise CommandError(
+            f"document {given} is in no table of documents ({', '.join(datasets) or 'no dataset was run'}); give a "
+            "doc_id, its first 6 or more hex digits, or a path as in NAME.documents"
+        )
+    if len(found) > 1:
+        listed = ", ".join(f"{one.doc_id} ({one.dataset}, increment {one.increment})" for one in found[:_SHOWN])
+        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        raise CommandError(f"document {given} may be any of {len(found)}: {listed}{more}; give one doc_id")
+    return found[0]
+
+
+def _starts_with(digits: str) -> BooleanExpression:
+    return EqualTo("doc_id", digits) if len(digits) == 32 else StartsWith("doc_id", digits)
+
+
+def _matching(catalogue: Catalog, datasets: Iterable[str], condition: BooleanExpression) -> list[FoundDocument]:
+    """Documents of all datasets that meet a condition."""
+    columns = [name for name in _FIELDS if name != "dataset"]
+    return [
+        FoundDocument(**row, dataset=dataset)
+        for dataset in datasets
+        for row in read_rows(catalogue, f"{dataset}.documents", columns, condition)
+    ]
+
+
+def other_revisions(catalogue: Catalog, document: FoundDocument) -> list[FoundDocument]:
+    """Documents of the same dataset, repository and path, the newest first as `members` orders them."""
+    found = _matching(catalogue, [document.dataset], EqualTo("path", document.path))
+    same = [one for one in found if one.repository == document.repository and one.doc_id != document.doc_id]
+    return sorted(same, key=lambda one: (-one.increment, one.doc_id))
+
+
+def members_named(catalogue: Catalog, corpus: CorpusFacts, doc_ids: Iterable[str]) -> Mapping[str, dict[str, Any]]:
+    """Dataset, repository, path and increment of members, by doc_id."""
+    wanted = sorted(set(doc_ids))
+    if not wanted:
+        return {}
+    columns = ("increment", "dataset", "doc_id", "repository", "path")
+    rows = read_rows(catalogue, corpus.own("members"), columns, In("doc_id", wanted))
+    return {row["doc_id"]: row for row in rows}
+
+
+def read_text(catalogue: Catalog, document: FoundDocument) -> str | None:
+    """The text of a document as it goes on; None where it has none yet."""
+    text = read_wide_value(catalogue, f"{document.dataset}.texts", "content", document.doc_id, document.partition)
+    return None if text is None else str(text)

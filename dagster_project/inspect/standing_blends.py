@@ -1,0 +1,60 @@
+"""Which blends stand on a packed table, and on which snapshot of it: to be told before the table is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from pyiceberg.catalog import Catalog
+
+
+@dataclass(frozen=True)
+class StandingBlend:
+    """A blend with one source in the table.
+
+    Attributes:
+        blend: its names, or the first digits of its id.
+        snapshot_id: what it pins; None where it follows the table.
+        generation: of the packing, as the blend has it.
+    """
+
+    blend: str
+    snapshot_id: int | None
+    generation: str
+
+
+def standing_blends(catalogue: Catalog, tables: Collection[str]) -> Mapping[str, list[StandingBlend]]:
+    """Blends by packed table; each stored blend is read once."""
+    from blender_service.blend.store import open_store
+
+    found: dict[str, list[StandingBlend]] = {table: [] for table in tables}
+    if not found:
+        return found
+    store = open_store(catalogue)
+    names = store.names()
+    for blend_id in store.list_ids():
+        called = ", ".join(sorted(names.get(blend_id, []))) or blend_id[:12]
+        for pin in dict.fromkeys(store.head(store.get(blend_id)).pins().values()):
+            if pin.table in found:
+                snapshot_id = int(pin.snapshot_id) if pin.snapshot_id is not None else None
+                found[pin.table].append(StandingBlend(called, snapshot_id, pin.generation))
+    return found
+
+
+def pinned_snapshots(blends: Collection[StandingBlend]) -> list[int]:
+    """Ids of the snapshots that blends pin, ascending."""
+    return sorted({one.snapshot_id for one in blends if one.snapshot_id is not None})
+
+
+def say_standing(blends: Collection[StandingBlend]) -> str:
+    """What becomes of blends when their table is packed anew, in one sentence; empty where there are none."""
+    pinned = sorted({one.blend for one in blends if one.snapshot_id is not None})
+    live = sorted({one.blend for one in blends if one.snapshot_id is None})
+    parts = [f"{_some(pinned)} go on with the rows that they pinned"] if pinned else []
+    parts += [f"{_some(live)} follow it live and end there"] if live else []
+    return "; ".join(parts)
+
+
+def _some(names: list[str], most: int = 10) -> str:
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return f"blends {', '.join(names[:most])}{more}"

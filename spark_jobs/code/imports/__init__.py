@@ -1,0 +1,1 @@
+"""What the files of a repository import, language by language."""

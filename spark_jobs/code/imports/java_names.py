@@ -1,0 +1,163 @@
+"""Java: which file defines the types that a file names, in the order in which the compiler looks for them.
+
+    import a.b.Outer.Inner;     the longest part that is a type here                         import
+    import static a.b.C.f;      likewise                                                     import
+    import a.b.*;  D            D of that package, unless something nearer has the name      import
+    a.b.E in the code           a name with its package                                      import
+    F in the code               a type of the own package that is not imported               symbol
+
+Types are told by their capital; an import names any. An import that the code never mentions is one for comments
+(`import_type`). What is not seen: types that are inherited, or that a chain of calls gives without naming them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from spark_jobs.code.imports.dependency import MAX_EVIDENCE_CHARACTERS, Dependency, Repository, evidence_of
+from spark_jobs.code.imports.source_names import dotted_names, nearest
+from spark_jobs.lexing.blank import blank
+
+_PACKAGE: Final = re.compile(rb"\bpackage[ \t]+([\w.]+)\s*;")
+_IMPORT: Final = re.compile(
+    rb"^[ \t]*import\s++(static\s++)?([\w$]++(?:\s*+\.\s*+[\w$]++)*+)(\s*+\.\s*+\*)?\s*+;", re.MULTILINE
+)
+_TYPE: Final = re.compile(rb"^(?:[^\s{}][^\n]*?[ \t@]|@)?(?:class|interface|enum|record)[ \t]+(\w+)", re.MULTILINE)
+_MOST_PARTS: Final = 64  # of a full name; a longer one is no name
+
+Index = dict[str, dict[str, list[int]]]
+"""Package -> name of a type -> the files that define it."""
+
+
+class JavaSource(NamedTuple):
+    """What names say in one file.
+
+    Attributes:
+        package: "" where there is none.
+        types: those that it defines at the top.
+        imports: (full name, whether it ends in `.*`, the statement), in order.
+        names: words and chains of words outside imports.
+    """
+
+    package: str
+    types: frozenset[str]
+    imports: tuple[tuple[str, bool, str], ...]
+    names: frozenset[str]
+
+
+def read_java(path: str, text: str) -> JavaSource:
+    """Read the names of one file.
+
+    Args:
+        path: of the file; its stem is a type that it defines.
+        text: the source.
+
+    Returns:
+        Its package, types, imports and names.
+    """
+    code = blank(text.encode(), "Java")
+    package = _PACKAGE.search(code)
+    stem = path.rpartition("/")[2].partition(".")[0]
+    types = frozenset(found.decode() for found in _TYPE.findall(code)) | {stem}
+    imports = tuple(
+        (_joined(found[2]), found[3] is not None, evidence_of(found[0].decode())) for found in _IMPORT.finditer(code)
+    )
+    begin = max((found.end() for found in _IMPORT.finditer(code)), default=package.end() if package else 0)
+    return JavaSource(_joined(package[1]) if package else "", types, imports, frozenset(dotted_names(code[begin:])))
+
+
+def java_names(repository: Repository) -> Iterator[Dependency]:
+    """Dependencies between the Java files of a repository; every pair of files at most once.
+
+    Args:
+        repository: its files; those of other languages are left alone.
+
+    Yields:
+        Kinds `import`, `import_type` and `symbol`.
+    """
+    sources = {
+        index: read_java(repository.paths[index], repository.texts[index])
+        for index, language in enumerate(repository.languages)
+        if language == "Java"
+    }
+    packages: Index = defaultdict(lambda: defaultdict(list))
+    for index, source in sources.items():
+        for name in source.types:
+            packages[source.package][name].append(index)
+    for index, source in sources.items():
+        seen = {index}
+        for needed, kind, evidence in _needed(source, packages, repository.paths, index):
+            if needed not in seen:
+                seen.add(needed)
+                yield Dependency(index, needed, kind, evidence)
+
+
+def _needed(source: JavaSource, packages: Index, paths: tuple[str, ...], index: int) -> Iterator[tuple[int, str, str]]:
+    """Files that a file needs, with kind and evidence; what is used comes before what is only imported."""
+    firsts = {name.partition(".")[0] for name in source.names}
+    bound, unused, wildcards = set(source.types), [], []
+    for name, is_wildcard, statement in source.imports:
+        found = find_type(packages, name)
+        if is_wildcard and found is None:
+            wildcards.append((name, statement))
+            continue
+        simple = name.rpartition(".")[2]
+        if not is_wildcard:
+            bound.add(simple)
+        if found is None:
+            continue
+        used = is_wildcard or simple in firsts
+        step = (nearest(paths, index, found), "import" if used else "import_type", statement)
+        if used:
+            yield step
+        else:
+            unused.append(step)
+    own = packages[source.package]
+    for name in sorted(source.names):
+        first = name.partition(".")[0]
+        if first[:1].isupper():
+            yield from _simple(first, bound, own, wildcards, packages, paths, index)
+        elif "." in name and first not in ("this", "super"):
+            found = find_type(packages, name) if not name.startswith(".") else None
+            if found is not None:
+                yield nearest(paths, index, found), "import", name[:MAX_EVIDENCE_CHARACTERS]
+    yield from unused
+
+
+def _simple(
+    name: str,
+    bound: set[str],
+    own: dict[str, list[int]],
+    wildcards: list[tuple[str, str]],
+    packages: Index,
+    paths: tuple[str, ...],
+    index: int,
+) -> Iterator[tuple[int, str, str]]:
+    """The file of a type that is named without a package."""
+    if name in bound:
+        return
+    if name in own:
+        yield nearest(paths, index, own[name]), "symbol", name
+        return
+    for package, statement in wildcards:
+        if package in packages and name in packages[package]:
+            yield nearest(paths, index, packages[package][name]), "import", statement
+            return
+
+
+def find_type(packages: Index, name: str) -> list[int] | None:
+    """Files of the type that a full name begins with, the shortest package that has it; None where there is none."""
+    parts = name.split(".", _MOST_PARTS)
+    for size in range(1, len(parts)):
+        package = ".".join(parts[:size])
+        if package in packages and parts[size] in packages[package]:
+            return packages[package][parts[size]]
+    return None
+
+
+def _joined(name: bytes) -> str:
+    """A dotted name without the spaces that may stand in it."""
+    return b"".join(name.split()).decode()

@@ -1,0 +1,224 @@
+"""Imports between the JavaScript and TypeScript files of a repository.
+
+A name is tried in this order, the first file that is there is meant:
+
+    ./x  ../x      beside the file: as it stands; .ts for .js; with an extension; package.json or index of a directory
+    #x             `imports` of the package.json above
+    any            `paths` of the tsconfig.json above (with what it extends), then its baseUrl
+    name, name/x   a package of the repository by the name in its package.json: sources before what is built from them
+    @/x  ~/x       below `src` of a directory above, as bundlers are mostly set up
+
+Out of scope: AMD's `define`, `require` of computed names, aliases in the configuration of a bundler.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections import defaultdict
+from collections.abc import Iterator
+
+import numpy as np
+
+from spark_jobs.code.imports.dependency import Dependency, Repository, evidence_of, utf8_of
+from spark_jobs.code.imports.javascript_packages import (
+    Package,
+    PathsOfProject,
+    join,
+    matching,
+    read_package,
+    read_project,
+)
+from spark_jobs.code.imports.javascript_statements import INNER, LOADED, TYPE_ONLY, module_references
+from spark_jobs.code.imports.nearest import Nearest
+
+_KIND_NAMES = {LOADED: "import", INNER: "import_inner", TYPE_ONLY: "import_type"}
+_LANGUAGES = frozenset({"JavaScript", "TypeScript"})
+_TYPESCRIPT = (".ts", ".tsx", ".d.ts", ".mts", ".cts", ".js", ".jsx", ".mjs", ".cjs", ".json")
+_JAVASCRIPT = (".js", ".jsx", ".mjs", ".cjs", ".json", ".ts", ".tsx", ".d.ts", ".mts", ".cts")
+_SWAPS = {".js": (".ts", ".tsx", ".d.ts", ".jsx"), ".jsx": (".tsx",), ".mjs": (".mts",), ".cjs": (".cts",)}
+_BUILT = frozenset({"dist", "lib", "build", "out", "es", "esm", "cjs", "types", "umd"})
+_NODE_MODULES = """
+    assert async_hooks buffer child_process cluster console constants crypto dgram diagnostics_channel dns domain
+    events fs http http2 https inspector module net os path perf_hooks process punycode querystring readline repl
+    stream string_decoder sys timers tls trace_events tty url util v8 vm wasi worker_threads zlib"""
+_NODE = frozenset(_NODE_MODULES.split())
+_EVIDENCE_BYTES = 80
+
+
+def javascript_imports(repository: Repository) -> Iterator[Dependency]:
+    """Yield what the JavaScript and TypeScript files of a repository import of each other.
+
+    Args:
+        repository: all its files; of JSON files the texts of package.json and tsconfig.json are read.
+    """
+    readers = [number for number, language in enumerate(repository.languages) if language in _LANGUAGES]
+    if not readers:
+        return
+    modules = _Modules(repository)
+    for needs in readers:
+        text = repository.texts[needs]
+        if "import" not in text and "require" not in text and "export" not in text:
+            continue
+        data = utf8_of(text)
+        path = repository.paths[needs]
+        directory, typescript = posixpath.dirname(path), repository.languages[needs] == "TypeScript"
+        for start, begin, end, kind in module_references(np.frombuffer(data, dtype=np.uint8)).tolist():
+            needed = modules.find(directory, data[begin:end].decode(errors="replace"), typescript)
+            if needed is not None and needed != needs:
+                yield Dependency(needs, needed, _KIND_NAMES[kind], _evidence(data, start, end))
+
+
+def _evidence(data: bytes, start: int, end: int) -> str:
+    """The statement from the beginning of its line to the end of the name, or as much before it as there is room."""
+    line = data.rfind(b"\n", max(0, start - _EVIDENCE_BYTES), start) + 1 or max(0, start - _EVIDENCE_BYTES)
+    if end - line > 2 * _EVIDENCE_BYTES:
+        line = start
+    return evidence_of(data[line : end + 1].decode(errors="replace"))
+
+
+class _Modules:
+    """The files of a repository by what modules call them."""
+
+    def __init__(self, repository: Repository) -> None:
+        self._file = {path: number for number, path in enumerate(repository.paths)}
+        self._json = {
+            path: text
+            for path, text in zip(repository.paths, repository.texts, strict=True)
+            if path.endswith(".json") and text
+        }
+        self._packages: dict[str, Package] = {}
+        named: dict[str, list[tuple[str, int]]] = defaultdict(list)
+        for path, text in self._json.items():
+            if posixpath.basename(path) == "package.json":
+                package = read_package(posixpath.dirname(path), text)
+                self._packages[package.directory] = package
+                if package.name is not None and package.name not in _NODE:
+                    named[package.name].append((path, self._file[path]))
+        self._named = {name: Nearest(places) for name, places in named.items()}
+        self._paths = repository.paths
+        self._projects: dict[str, PathsOfProject] = {}
+        self._found: dict[tuple[str, str, bool], int | None] = {}
+
+    def find(self, directory: str, name: str, typescript: bool) -> int | None:
+        """The file that a name means in a directory; None for one that is not of the repository."""
+        key = (directory, name, typescript)
+        if key not in self._found:
+            extensions = _TYPESCRIPT if typescript else _JAVASCRIPT
+            plain = name.rpartition("!")[2].partition("?")[0]
+            self._found[key] = self._search(directory, plain, extensions)
+        return self._found[key]
+
+    def _search(self, directory: str, name: str, extensions: tuple[str, ...]) -> int | None:
+        if not name:
+            return None
+        if name.startswith(".") and (name in (".", "..") or name.startswith(("./", "../"))):
+            return self._at(join(directory, name), extensions)
+        if name.startswith("#"):
+            return self._private(directory, name, extensions)
+        for try_one in (self._by_project, self._by_package, self._by_convention):
+            found = try_one(directory, name, extensions)
+            if found is not None:
+                return found
+        return None
+
+    def _at(self, path: str, extensions: tuple[str, ...]) -> int | None:
+        """The file that a path without certainty about its end means."""
+        found = self._file_at(path, extensions)
+        if found is not None:
+            return found
+        package = self._packages.get(path)
+        if package is not None:
+            for entry in package.entries:
+                inner = self._file_at(join(path, entry), extensions)
+                if inner is not None:
+                    return inner
+        return self._first(f"{path}/index" if path else "index", extensions)
+
+    def _file_at(self, path: str, extensions: tuple[str, ...]) -> int | None:
+        if path in self._file:
+            return self._file[path]
+        stem, extension = posixpath.splitext(path)
+        swapped = self._first(stem, _SWAPS.get(extension, ()))
+        return self._first(path, extensions) if swapped is None else swapped
+
+    def _first(self, stem: str, extensions: tuple[str, ...]) -> int | None:
+        for extension in extensions:
+            number = self._file.get(stem + extension)
+            if number is not None:
+                return number
+        return None
+
+    def _by_project(self, directory: str, name: str, extensions: tuple[str, ...]) -> int | None:
+        project = self._project(directory)
+        for target in matching(project.paths, name):
+            found = self._at(target, extensions)
+            if found is not None:
+                return found
+        return None if project.base is None else self._at(join(project.base, name), extensions)
+
+    def _project(self, directory: str) -> PathsOfProject:
+        """What the tsconfig.json at or above a directory says."""
+        if directory not in self._projects:
+            for name in ("tsconfig.json", "jsconfig.json"):
+                path = join(directory, name)
+                if path in self._json:
+                    self._projects[directory] = read_project(path, self._json)
+                    break
+            else:
+                above = self._project(posixpath.dirname(directory)) if directory else PathsOfProject()
+                self._projects[directory] = above
+        return self._projects[directory]
+
+    def _by_package(self, directory: str, name: str, extensions: tuple[str, ...]) -> int | None:
+        parts = name.split("/")
+        own_parts = 2 if name.startswith("@") else 1
+        nearest = self._named.get("/".join(parts[:own_parts]))
+        manifest = None if nearest is None else nearest.find(directory)
+        if manifest is None:
+            return None
+        package = self._packages[posixpath.dirname(self._paths[manifest])]
+        rest = "/".join(parts[own_parts:])
+        exported = matching(package.exports, f"./{rest}" if rest else ".")
+        if rest:
+            candidates = [*exported, rest, f"src/{rest}"]
+        else:
+            candidates = [package.source or "src/index", "src/index", *exported, *package.entries, "index"]
+        for candidate in candidates:
+            found = self._source_of(package.directory, candidate, extensions)
+            if found is not None:
+                return found
+        return None
+
+    def _source_of(self, directory: str, path: str, extensions: tuple[str, ...]) -> int | None:
+        """A file of a package, or the source it is built from where what is built is not in the repository."""
+        found = self._at(join(directory, path), extensions)
+        if found is not None:
+            return found
+        parts = posixpath.normpath(path).split("/")
+        while parts and parts[0] in _BUILT:
+            parts = parts[1:]
+        stem = posixpath.splitext("/".join(parts).removesuffix(".d.ts"))[0]
+        return self._at(join(directory, f"src/{stem}"), extensions) if stem else None
+
+    def _private(self, directory: str, name: str, extensions: tuple[str, ...]) -> int | None:
+        """A #name by the package that the directory is in; else as any other name, which `paths` may explain."""
+        while directory not in self._packages and directory:
+            directory = posixpath.dirname(directory)
+        package = self._packages.get(directory)
+        for target in matching(package.imports, name) if package is not None else ():
+            found = self._source_of(directory, target, extensions)
+            if found is not None:
+                return found
+        return self._by_project(directory, name, extensions)
+
+    def _by_convention(self, directory: str, name: str, extensions: tuple[str, ...]) -> int | None:
+        if not name.startswith(("@/", "~/")):
+            return None
+        while True:
+            for candidate in (f"src/{name[2:]}", name[2:]):
+                found = self._at(join(directory, candidate), extensions)
+                if found is not None:
+                    return found
+            if not directory:
+                return None
+            directory = posixpath.dirname(directory)

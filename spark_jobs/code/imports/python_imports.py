@@ -1,0 +1,226 @@
+"""Imports between the Python files of a repository.
+
+    import a.b.c                    the module a.b.c; packages on the way are no edge of their own
+    from a.b import c               the module a.b.c where there is one, else a.b
+    from ..x import y               counted from the file's own directory
+    from a import *                 a
+
+A dotted name is a path that ends in its parts. Where several files fit, those count first whose package begins right
+there (the directory above has no `__init__`: a root), and of these the nearest; so a repository may have several roots
+(`src`, one per distribution) and vendored copies. Packages without `__init__` are found by the end of their path alone,
+and directories that setuptools gives another name (`package-dir`) by that too.
+Names of the standard library mean files of the repository only from below a root that holds them.
+
+Out of scope: `importlib.import_module` and `__import__`, changes of `sys.path`, names that no file stands for.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from spark_jobs.code.imports.dependency import Dependency, Repository, evidence_of, utf8_of
+from spark_jobs.code.imports.nearest import Nearest, SuffixIndex
+from spark_jobs.code.imports.python_packages import renamed_directories
+from spark_jobs.code.imports.python_standard_library import STANDARD_LIBRARY
+from spark_jobs.code.imports.python_statements import INNER, LOADED, TYPE_ONLY, import_statements
+
+_KIND_NAMES = {LOADED: "import", INNER: "import_inner", TYPE_ONLY: "import_type"}
+_EXTENSIONS = (".py", ".pyw", ".pyx", ".pyi", ".pxd")  # of several files for one module, the first is meant
+_READ = (".py", ".pyw", ".pyi")
+_SOURCE_DIRECTORIES = ("src", "lib", "python")
+_COMMENT = re.compile(r"#[^\n]*")
+_IMPORT_WORD = re.compile(r"(?<!\w)import(?!\w)")
+
+Target = tuple[int, str, str]
+"""Leading dots, dotted module, and the name taken from it ('' for the module itself)."""
+
+
+def python_imports(repository: Repository) -> Iterator[Dependency]:
+    """Yield what the Python files of a repository import of each other, each statement's targets once.
+
+    Args:
+        repository: all its files.
+    """
+    readers = [
+        number
+        for number, (path, language) in enumerate(zip(repository.paths, repository.languages, strict=True))
+        if language == "Python" and path.endswith(_READ)
+    ]
+    if not readers:
+        return
+    modules = _Modules(repository.paths, renamed_directories(repository))
+    for needs in readers:
+        text = repository.texts[needs]
+        if "import" not in text:
+            continue
+        data = utf8_of(text)
+        directory = posixpath.dirname(repository.paths[needs])
+        for start, end, kind in import_statements(np.frombuffer(data, dtype=np.uint8)).tolist():
+            statement = data[start:end].decode(errors="replace")
+            for needed in modules.targets(directory, statement):
+                if needed != needs:
+                    yield Dependency(needs, needed, _KIND_NAMES[kind], evidence_of(statement))
+
+
+def parse_import(statement: str) -> list[Target]:
+    """What one import statement names; nothing where it cannot be read.
+
+    Args:
+        statement: from its first word on, comments and joined lines included, without the line end.
+    """
+    if "\n" in statement:
+        statement = _COMMENT.sub("", statement).replace("\\\n", " ")
+    if statement.startswith("import"):
+        names = (part.split() for part in statement[6:].split(","))
+        return [(0, words[0], "") for words in names if words]
+    found = _IMPORT_WORD.search(statement, len("from"))
+    if found is None:
+        return []
+    source = "".join(statement[len("from") : found.start()].split())
+    module = source.lstrip(".")
+    names = (part.split() for part in statement[found.end() :].strip().strip("()").split(","))
+    taken = [words[0].strip("()") for words in names if words]
+    return [(len(source) - len(module), module, "" if name == "*" else name) for name in taken if module or source]
+
+
+class _Modules:
+    """The modules of a repository, by path without extension (a package: its directory) and by the end of it."""
+
+    def __init__(self, paths: tuple[str, ...], renamed: dict[str, str]) -> None:
+        self._file: dict[str, int] = {}
+        self._packages: set[str] = set()
+        ranks: dict[str, int] = {}
+        for number, path in enumerate(paths):
+            module, extension = posixpath.splitext(path)
+            if extension not in _EXTENSIONS:
+                continue
+            rank = _EXTENSIONS.index(extension)
+            directory, name = posixpath.split(module)
+            if name == "__init__":
+                self._packages.add(directory)
+                module, rank = directory, rank - len(_EXTENSIONS)  # a package hides a module of its name
+            if rank < ranks.get(module, len(_EXTENSIONS)):
+                ranks[module] = rank
+                self._file[module] = number
+        self._path = {number: module for module, number in self._file.items()}
+        self._by_end = SuffixIndex([*self._file.items(), *self._renamed_modules(renamed)])
+        self._candidates: dict[str, tuple[Nearest, Nearest]] = {}
+        self._found: dict[tuple[str, str], str | None] = {}
+        self._targets: dict[tuple[str, str], tuple[int, ...]] = {}
+
+    def _renamed_modules(self, renamed: dict[str, str]) -> Iterator[tuple[str, int]]:
+        """Modules of renamed directories by the path that they are imported by; their packages become known by it."""
+        for module, number in self._file.items() if renamed else ():
+            directory: str | None = module
+            while directory is not None:
+                if directory in renamed:
+                    below = module[len(directory) :].lstrip("/")
+                    path = _join(renamed[directory], below)
+                    if module in self._packages:
+                        self._packages.add(path)
+                    yield path, number
+                directory = _ancestor(directory, 1)
+
+    def targets(self, directory: str, statement: str) -> tuple[int, ...]:
+        """Files that a statement in this directory names, each once, in its order."""
+        key = (directory, statement)
+        if key not in self._targets:
+            found = (self._target(directory, *target) for target in parse_import(statement))
+            self._targets[key] = tuple(dict.fromkeys(number for number in found if number is not None))
+        return self._targets[key]
+
+    def _target(self, directory: str, dots: int, module: str, name: str) -> int | None:
+        if dots:
+            base = _ancestor(directory, dots - 1)
+            return None if base is None else self._taken_from(_join(base, module.replace(".", "/")), name)
+        path = self._find(module, directory)
+        if path is not None:
+            return self._taken_from(path, name)
+        inner = self._find(f"{module}.{name}", directory) if name else None
+        return None if inner is None else self._file[inner]
+
+    def _taken_from(self, path: str, name: str) -> int | None:
+        """The module `name` in the package at a path, else the package or module itself."""
+        inner = self._file.get(_join(path, name)) if name else None
+        return self._file.get(path) if inner is None else inner
+
+    def _find(self, module: str, directory: str) -> str | None:
+        """Path of the module that an absolute name means in a directory."""
+        key = (module, directory)
+        if key not in self._found:
+            self._found[key] = self._search(module.replace(".", "/"), directory)
+        return self._found[key]
+
+    def _search(self, ending: str, directory: str) -> str | None:
+        first, _, rest = ending.partition("/")
+        if first in STANDARD_LIBRARY:
+            return self._above(ending, directory) if rest else self._beside(ending, directory)
+        if not rest:
+            found = self._above(ending, directory)
+            if found is not None:
+                return found
+        at_root, anywhere = self._nearest(ending)
+        file = at_root.find(directory)
+        if file is None and rest:
+            file = anywhere.find(directory)
+        return None if file is None else self._path[file]
+
+    def _nearest(self, ending: str) -> tuple[Nearest, Nearest]:
+        """Who answers to a name: what begins at a root, and all that ends like it.
+
+        A module of one part is found from everywhere only in a directory that is meant for sources.
+        """
+        if ending not in self._candidates:
+            matches = self._by_end.matches(ending)
+            roots = [path[: -len(ending)].rstrip("/") for path, _ in matches]
+            single = "/" not in ending
+            at_root = [
+                (path, file)
+                for (path, file), root in zip(matches, roots, strict=True)
+                if self._root(path) == root
+                and (not single or path in self._packages or posixpath.basename(root) in _SOURCE_DIRECTORIES)
+            ]
+            # What lies inside a regular package has a longer name: `ext/mypy/plugin.py` there is not `mypy.plugin`.
+            loose = [found for found, root in zip(matches, roots, strict=True) if root not in self._packages]
+            self._candidates[ending] = (Nearest(at_root), Nearest(loose))
+        return self._candidates[ending]
+
+    def _above(self, ending: str, directory: str) -> str | None:
+        """The module of this name at the nearest root at or above a directory."""
+        while True:
+            path = _join(directory, ending)
+            if path in self._file and self._root(path) == directory:
+                return path
+            if not directory:
+                return None
+            directory = posixpath.dirname(directory)
+
+    def _beside(self, name: str, directory: str) -> str | None:
+        """The module of this name in the very directory, where that is no package."""
+        path = _join(directory, name)
+        return path if path in self._file and directory not in self._packages else None
+
+    def _root(self, path: str) -> str:
+        """The directory that a module's dotted name counts from: the first one above it without `__init__`."""
+        directory = posixpath.dirname(path)
+        while directory and directory in self._packages:
+            directory = posixpath.dirname(directory)
+        return directory
+
+
+def _join(directory: str, path: str) -> str:
+    """Both as one path; either may be empty."""
+    return f"{directory}/{path}" if directory and path else directory or path
+
+
+def _ancestor(directory: str, levels: int) -> str | None:
+    """The directory so many levels up; None above the top."""
+    for _ in range(levels):
+        if not directory:
+            return None
+        directory = posixpath.dirname(directory)
+    return directory

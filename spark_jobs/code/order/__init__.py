@@ -1,0 +1,1 @@
+"""The order of the files of a repository: dependencies first."""

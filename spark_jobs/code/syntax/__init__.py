@@ -1,0 +1,1 @@
+"""Definitions and uses of names, by parsers that run in a process of their own."""

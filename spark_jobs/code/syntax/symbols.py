@@ -1,0 +1,205 @@
+"""Symbols: a file that uses a name which one other file defines depends on that file.
+
+A name counts if at most two files of its language define it (of two, the nearer is meant), has three characters or
+more, and is no keyword, no `__dunder__` and nothing that the using file defines or binds itself. In Python and
+JavaScript every name of another file stands in an import statement, so only the words of these count there: that alone
+takes precision from 0.2-0.35 to 0.4-0.6. Elsewhere all words of the code do. The name of a file without its extension,
+and the name of a directory for its `__init__`, is a name that the words of import statements may mean too, strings
+included (`require "./a"`, `source a.sh`); of several such files again the nearest.
+
+Names say less than imports. So symbols are added only between files that no import links, and by language:
+
+    Go, Java, Kotlin, Python,         where imports are resolved no symbols (Go and Java have those of a package from
+    JavaScript, TypeScript, Rust      their own resolvers); where a repository's imports link none of its files, all
+    C, C++                            from a user to the file that implements a header which both include
+    all other languages               everywhere
+
+Definitions come from the syntax tree (`definitions`), so they are asked of a child process (`syntax_child`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from spark_jobs.code.imports.dependency import MAX_EVIDENCE_CHARACTERS, Dependency, Repository
+from spark_jobs.code.imports.source_names import nearest, words
+from spark_jobs.code.syntax.definitions import GRAMMARS, Definitions
+from spark_jobs.lexing.blank import BLANKED_LANGUAGES, blank, keywords_of
+
+MOST_DEFINING_FILES: Final = 2
+FEWEST_CHARACTERS: Final = 3
+_FAMILIES: Final = {"TypeScript": "JavaScript", "C++": "C"}
+_WITH_IMPORTS: Final = frozenset({"Python", "JavaScript", "Go", "Java", "Kotlin", "Rust"})
+_IMPORTS_NAME_ALL: Final = frozenset({"Python", "JavaScript", "TypeScript"})
+_HEADERS: Final = "C"
+_STATEMENTS: Final = {
+    "Python": re.compile(
+        rb"^[ \t]*(?:from\b[^\n]*?\bimport\b[ \t]*(?:\([^()]*\)|(?:[^\n\\]|\\\n)*)|import\b(?:[^\n\\]|\\\n)*)",
+        re.MULTILINE,
+    ),
+    "JavaScript": re.compile(  # a statement ends where a line begins with the next one
+        rb"^[ \t]*(?:import|export)\b[^;\"'`\n]*+(?:\n(?![ \t]*(?:import|export)\b)[^;\"'`\n]*+)*+[\"'][^\n]*"
+        rb"|^[^\n]*\b(?:require|import)[ \t]*\([^\n]*",
+        re.MULTILINE,
+    ),
+}
+_IMPORT_LINE: Final = re.compile(
+    rb"^[ \t]*(?:(?:import|require|require_relative|include|include_once|require_once|load|autoload|source|use|using|"
+    rb"#[ \t]*include|local[ \t]+\w+[ \t]*=[ \t]*require)\b|\.[ \t])[^\n]*",
+    re.MULTILINE,
+)
+_DIRECTORY_FILES: Final = frozenset({"__init__", "index", "mod", "init"})
+
+Parse = Callable[[Sequence[tuple[str, bytes]]], Sequence[Definitions | str]]
+"""From (language, source) of files to what they define, or the reason why that is not known."""
+
+
+class SymbolEdges(NamedTuple):
+    """What symbols say of a repository.
+
+    Attributes:
+        dependencies: of kind `symbol`; every pair of files at most once.
+        failures: index of a file -> why it could not be parsed.
+    """
+
+    dependencies: list[Dependency]
+    failures: dict[int, str]
+
+
+def symbol_edges(
+    repository: Repository, linked: Collection[tuple[int, int]], parse: Parse, *, alone: bool = False
+) -> SymbolEdges:
+    """Dependencies by names that are defined in one file and used in another.
+
+    Args:
+        repository: its files.
+        linked: (needs, needed) of all imports that were resolved.
+        parse: finds definitions; `SyntaxChild.definitions`.
+        alone: use symbols for every language, whatever is linked: for comparisons.
+
+    Returns:
+        The edges, and the files that could not be parsed.
+    """
+    families: dict[str, list[int]] = defaultdict(list)
+    for index, language in enumerate(repository.languages):
+        if language in GRAMMARS:
+            families[_FAMILIES.get(language, language)].append(index)
+    pairs = set() if alone else set(linked)
+    linked_files = {file for pair in pairs for file in pair}
+    dependencies: list[Dependency] = []
+    failures: dict[int, str] = {}
+    for family, files in sorted(families.items()):
+        has_imports = not linked_files.isdisjoint(files)
+        if len(files) < 2 or (family in _WITH_IMPORTS and has_imports):
+            continue
+        texts = [repository.texts[index].encode(errors="replace") for index in files]
+        answers = parse([(str(repository.languages[index]), text) for index, text in zip(files, texts, strict=True)])
+        known: dict[int, Definitions] = {}
+        for index, answer in zip(files, answers, strict=True):
+            if isinstance(answer, Definitions):
+                known[index] = answer
+            else:
+                failures[index] = answer
+        headers = _included(pairs) if family == _HEADERS and has_imports else None
+        names = _Names(repository.paths, known)
+        for index, text in zip(files, texts, strict=True):
+            if index not in known:
+                continue
+            uses = read_uses(str(repository.languages[index]), text, known[index])
+            for needed, name in names.needed_by(index, uses):
+                if (index, needed) in pairs or (needed, index) in pairs:
+                    continue
+                if headers is None or _implements(repository.paths, headers, index, needed):
+                    dependencies.append(Dependency(index, needed, "symbol", name[:MAX_EVIDENCE_CHARACTERS]))
+    return SymbolEdges(dependencies, failures)
+
+
+class Uses(NamedTuple):
+    """Words of one file that may be names of other files.
+
+    Attributes:
+        names: of what they define.
+        stems: of the files themselves.
+    """
+
+    names: set[str]
+    stems: set[str]
+
+
+def read_uses(language: str, source: bytes, own: Definitions) -> Uses:
+    """What a file may use of others.
+
+    Args:
+        language: of the file.
+        source: UTF-8 text.
+        own: what the file defines and binds itself.
+
+    Returns:
+        Words of its code, and of its import statements.
+    """
+    is_known = language in BLANKED_LANGUAGES
+    code = blank(source, language) if is_known else source
+    keywords = keywords_of(language) if is_known else frozenset()
+    statements = _STATEMENTS.get(_FAMILIES.get(language, language), _IMPORT_LINE)
+    places = [found.span() for found in statements.finditer(code if language == "Python" else source)]
+    imported = words(b" ".join(source[begin:end] for begin, end in places))
+    if language in _IMPORTS_NAME_ALL:
+        names = words(b" ".join(code[begin:end] for begin, end in places)) - set(own.defined)
+    else:
+        names = words(code) - set(own.defined) - set(own.bound)
+    return Uses(
+        {name for name in names if is_telling(name)} - keywords, {stem for stem in imported if is_telling(stem)}
+    )
+
+
+def is_telling(name: str) -> bool:
+    """Whether a name is long enough, and no `__dunder__`."""
+    return len(name) >= FEWEST_CHARACTERS and not (name.startswith("__") and name.endswith("__"))
+
+
+class _Names:
+    """Where the names of one family of languages are defined."""
+
+    def __init__(self, paths: tuple[str, ...], known: dict[int, Definitions]) -> None:
+        self.paths = paths
+        defined: dict[str, list[int]] = defaultdict(list)
+        self.stems: dict[str, list[int]] = defaultdict(list)
+        for index in sorted(known):
+            self.stems[stem_of(paths[index])].append(index)
+            for name in known[index].defined:
+                defined[name].append(index)
+        self.defined = {name: files for name, files in defined.items() if len(files) <= MOST_DEFINING_FILES}
+
+    def needed_by(self, index: int, uses: Uses) -> Iterator[tuple[int, str]]:
+        """Files that a file uses, each once, with the first name that says so."""
+        seen = {index}
+        for used, files in ((uses.names, self.defined), (uses.stems, self.stems)):
+            for name in sorted(used & files.keys()):
+                needed = nearest(self.paths, index, files[name])
+                if needed not in seen:
+                    seen.add(needed)
+                    yield needed, name
+
+
+def stem_of(path: str) -> str:
+    """The name that others use for a file: its own without the extension, or its directory's for `__init__`."""
+    directory, _, name = path.rpartition("/")
+    stem = name.partition(".")[0]
+    return directory.rpartition("/")[2] if stem in _DIRECTORY_FILES and directory else stem
+
+
+def _included(pairs: set[tuple[int, int]]) -> dict[int, set[int]]:
+    """File -> what it includes."""
+    found: dict[int, set[int]] = defaultdict(set)
+    for needs, needed in pairs:
+        found[needs].add(needed)
+    return found
+
+
+def _implements(paths: tuple[str, ...], included: dict[int, set[int]], user: int, definer: int) -> bool:
+    """Whether a file defines what a header declares which the user includes as well."""
+    headers = included.get(user, set()) & included.get(definer, set())
+    return not paths[definer].endswith((".h", ".hpp", ".hh", ".hxx")) and bool(headers)

@@ -1,0 +1,73 @@
+"""The child process that parses: one batch of files in, one small answer out for each.
+
+    python -m spark_jobs.code.syntax.syntax_worker PARSER PARENT_PID CPU_SECONDS MEMORY_BYTES
+
+Nothing inside a process stops a parser that loops in compiled code. So before each file the child sets a timer of the
+kernel for its own processor time, whose signal (SIGPROF, nobody catches it) ends the process; the parent sees the end
+and knows the file. The kernel also ends the child with its parent, and refuses it memory beyond the limit.
+
+Messages on both pipes are a length of 4 bytes (little-endian) and a pickle. In: a list of (language, source). Out: for
+each file what the parser gave, or the reason why it gave nothing; before all of them one `None`: the child is ready.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import os
+import pickle
+import resource
+import signal
+import sys
+from typing import BinaryIO, Final
+
+_PR_SET_PDEATHSIG: Final = 1
+LENGTH_BYTES: Final = 4
+
+
+def main(arguments: list[str]) -> int:
+    """Answer batches until the parent closes the pipe."""
+    parser, parent, cpu_seconds, memory_bytes = arguments[0], int(arguments[1]), float(arguments[2]), int(arguments[3])
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        return 1  # it ended before the line above
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
+    module, _, function = parser.partition(":")
+    parse = getattr(importlib.import_module(module), function)
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a parser prints is no answer
+    _send(answers, None)
+    while (batch := _receive(sys.stdin.buffer)) is not None:
+        for language, source in batch:
+            signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
+            try:
+                answer = parse(language, source)
+            except MemoryError:
+                answer = "memory limit"
+            except Exception as error:  # noqa: BLE001 - whatever a grammar raises costs its file alone
+                answer = f"{type(error).__name__}: {error}"[:200]
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            _send(answers, answer)
+    return 0
+
+
+def _send(pipe: BinaryIO, answer: object) -> None:
+    message = pickle.dumps(answer)
+    pipe.write(len(message).to_bytes(LENGTH_BYTES, "little") + message)
+    pipe.flush()
+
+
+def _receive(pipe: BinaryIO) -> list[tuple[str, bytes]] | None:
+    """The next batch; None once the parent has closed the pipe."""
+    length = pipe.read(LENGTH_BYTES)
+    if len(length) < LENGTH_BYTES:
+        return None
+    batch: list[tuple[str, bytes]] = pickle.loads(pipe.read(int.from_bytes(length, "little")))
+    return batch
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

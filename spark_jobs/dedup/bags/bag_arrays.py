@@ -1,0 +1,112 @@
+"""The bags of a batch of documents as flat arrays, read from the columns of the table `bags` without copying them.
+
+The distinct tokens of document d are those from `offsets[d]` to `offsets[d + 1]`. A token weighs `units * levels`: the
+weight of one occurrence times its capped number of occurrences. Two documents, {a: 2 x 30, c: 1 x 9} and {b: 1 x 255}:
+
+    offsets   0           2      3
+    hashes    a     c     b            ascending inside a document
+    units     30    9     255
+    levels    2     1     1
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numba import njit
+
+from spark_jobs.arrays import Int64Array, UInt8Array, UInt16Array, UInt64Array
+from spark_jobs.exceptions import TableMismatchError
+
+_HASH_BYTES = 8
+
+
+@dataclass(frozen=True)
+class Bags:
+    """Weighted tokens of D documents, T in all.
+
+    Attributes:
+        offsets: (D + 1,) int64 where the tokens of each document begin, from 0; the last one is T.
+        hashes: (T,) uint64 distinct tokens, ascending inside each document.
+        units: (T,) uint8 weight of one occurrence.
+        levels: (T,) uint8 occurrences that count.
+    """
+
+    offsets: Int64Array
+    hashes: UInt64Array
+    units: UInt8Array
+    levels: UInt8Array
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+
+def bags_from_columns(token_hashes: pa.Array, units: pa.Array, levels: pa.Array) -> Bags:
+    """Read bags from their three binary columns; nothing is copied where the machine can read it as it lies.
+
+    Args:
+        token_hashes: (D,) binary or large_binary, 8 bytes little-endian a token, ascending.
+        units: (D,) binary or large_binary, 1 byte a token.
+        levels: (D,) binary or large_binary, 1 byte a token.
+
+    Returns:
+        The bags, in the order of the rows.
+
+    Raises:
+        TableMismatchError: a null, or columns that disagree on the number of tokens.
+    """
+    hash_ends, hash_bytes = _binary_buffer(token_hashes, "token_hashes")
+    unit_ends, unit_bytes = _binary_buffer(units, "units")
+    level_ends, level_bytes = _binary_buffer(levels, "levels")
+    if not (np.array_equal(unit_ends * _HASH_BYTES, hash_ends) and np.array_equal(unit_ends, level_ends)):
+        raise TableMismatchError(
+            "bags: token_hashes, units and levels of a row differ in their number of tokens (wanted 8, 1 and 1 bytes a "
+            "token); materialize bags again"
+        )
+    hashes = np.require(hash_bytes.view("<u8"), dtype=np.uint64, requirements="A")
+    return Bags(unit_ends, hashes, unit_bytes, level_bytes)
+
+
+def total_weights(bags: Bags) -> Int64Array:
+    """(D,) int64 total weight of each bag; 0 for an empty one."""
+    totals = np.empty(len(bags), dtype=np.int64)
+    _sum_weights(bags.offsets, bags.units, bags.levels, totals)
+    return totals
+
+
+def token_weights(bags: Bags) -> UInt16Array:
+    """(T,) uint16 weight of every token in its bag, at most 255 * 255."""
+    weights = np.empty(len(bags.units), dtype=np.uint16)
+    _multiply(bags.units, bags.levels, weights)
+    return weights
+
+
+def _binary_buffer(column: pa.Array, name: str) -> tuple[Int64Array, UInt8Array]:
+    """Offsets of a binary column from 0, (D + 1,), and the bytes they point into."""
+    if column.null_count:
+        raise TableMismatchError(f"bags: {column.null_count} nulls in {name}, wanted none; materialize bags again")
+    if len(column) == 0:
+        return np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.uint8)
+    _, offset_buffer, data = column.buffers()
+    width = np.int64 if pa.types.is_large_binary(column.type) else np.int32
+    ends = np.frombuffer(offset_buffer, dtype=width)[column.offset : column.offset + len(column) + 1].astype(np.int64)
+    if data is None:
+        return ends - ends[0], np.zeros(0, dtype=np.uint8)
+    return ends - ends[0], np.frombuffer(data, dtype=np.uint8)[ends[0] : ends[-1]]
+
+
+@njit(cache=True, nogil=True)
+def _sum_weights(offsets: Int64Array, units: UInt8Array, levels: UInt8Array, totals: Int64Array) -> None:
+    for doc in range(totals.size):
+        total = 0
+        for token in range(offsets[doc], offsets[doc + 1]):
+            total += int(np.uint16(units[token] * levels[token]))  # fits, and keeps the product narrow
+        totals[doc] = total
+
+
+@njit(cache=True, nogil=True)
+def _multiply(units: UInt8Array, levels: UInt8Array, weights: UInt16Array) -> None:
+    for token in range(weights.size):  # NumPy would convert both sides first, at three times the cost
+        weights[token] = np.uint16(units[token]) * np.uint16(levels[token])

@@ -1,0 +1,179 @@
+"""Bags: the weighted tokens of every document that is compared, in integers.
+
+The weight of a token in a bag is unit x level: `unit` from the vocabulary, `level` = min(occurrences, max_level). The
+weighted Jaccard similarity of two bags, sum of the lesser weights / sum of the greater weights, is therefore a fraction
+of two integers, and every threshold is compared exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+from spark_jobs.dedup.bags.features import Features
+from spark_jobs.dedup.bags.vocabulary import compared_members, compared_texts
+from spark_jobs.exceptions import InputError
+from spark_jobs.lake.declare.step import Scope, step
+from spark_jobs.lake.declare.tables import Check, Column, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class BagsConfig(BaseModel):
+    """How tokens become weights."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    features: Features = Field(Features(), description="as the vocabulary's")
+    max_level: int = Field(4, ge=1, le=16, description="occurrences of a token beyond it add no weight")
+
+
+BAGS = Table(
+    name="bags",
+    comment="One row per document that is compared: its tokens and their weights. A document without any token has "
+    "no row and is nobody's duplicate.",
+    columns=(
+        Column("dataset!", "string", "dataset that the document came from"),
+        Column("shard!", "int", "hash of the repository (else the doc_id) modulo the dataset's shards"),
+        Column("doc_id!", "string", "identity of the document"),
+        Column("kind!", "string", "code, prose, markup or data; documents of different kinds share no token"),
+        Column("place!", "long", "order in which documents are considered for keeping, as in members"),
+        Column("token_count!", "int", "distinct tokens"),
+        Column("total_weight!", "long", "sum of all weights"),
+        Column("token_hashes!", "binary", "hashes of the distinct tokens, ascending, 8 bytes each, little-endian"),
+        Column("units!", "binary", "weight of one occurrence of each, 1 byte"),
+        Column("levels!", "binary", "occurrences of each up to max_level, 1 byte"),
+    ),
+    key=("doc_id",),
+    partition=("increment",),
+    checks=(
+        Check(
+            "lengths_agree",
+            "token_count >= 1 and octet_length(token_hashes) = 8 * token_count "
+            "and octet_length(units) = token_count and octet_length(levels) = token_count",
+            "every token has a hash, a unit and a level",
+        ),
+        Check("total_weight_positive", "total_weight >= token_count", "every weight is at least 1"),
+    ),
+)
+
+_ROW_DDL = (
+    "dataset string, shard int, doc_id string, kind string, place bigint, token_count int, total_weight bigint, "
+    "token_hashes binary, units binary, levels binary"
+)
+
+
+@dataclass(frozen=True)
+class Units:
+    """Weights of the vocabulary as a worker needs them.
+
+    Attributes:
+        hashes: (V,) uint64, ascending.
+        units: (V,) uint8.
+        others: weight of a token that is not among them, by kind.
+        tokens_version: rules and features that made the tokens.
+    """
+
+    hashes: NDArray[np.uint64]
+    units: NDArray[np.uint8]
+    others: dict[str, int]
+    tokens_version: str
+
+
+@step(version="2", scope=Scope.INCREMENT, tables=(BAGS,))
+def bags(
+    members: DataFrame, exact_duplicates: DataFrame, texts: DataFrame, vocabulary: DataFrame, config: BagsConfig
+) -> DataFrame:
+    """Weigh the tokens of every document; one row per document with at least one token.
+
+    Args:
+        members: rows of `members` of the increment.
+        exact_duplicates: the same of `exact_duplicates`; whom they name is left out.
+        texts: the same of `texts`, of all datasets.
+        vocabulary: the frozen table.
+        config: levels and features.
+
+    Returns:
+        Rows of the table `bags`.
+    """
+    read = compared_texts(texts, compared_members(members, exact_duplicates))
+    return read.mapInArrow(partial(_bag_batches, units=read_units(vocabulary), config=config), _ROW_DDL)
+
+
+def read_units(vocabulary: DataFrame) -> Units:
+    """Weights of the vocabulary on the driver: 9 bytes a token."""
+    found = vocabulary.select("kind", "token_hash", "unit", "tokens_version").toArrow()
+    hashes = found.column("token_hash")
+    known, other = found.filter(hashes.is_valid()), found.filter(hashes.is_null())
+    values = known.column("token_hash").to_numpy().view(np.uint64)
+    order = np.argsort(values)
+    others = dict(zip(other.column("kind").to_pylist(), other.column("unit").to_pylist(), strict=True))
+    weights = known.column("unit").to_numpy().astype(np.uint8)[order]
+    return Units(values[order], weights, others, other.column("tokens_version")[0].as_py())
+
+
+def _bag_batches(batches: Iterable[pa.RecordBatch], units: Units, config: BagsConfig) -> Iterator[pa.RecordBatch]:
+    """Texts to rows of `bags`, batch by batch."""
+    from spark_jobs.dedup.bags.features import token_rules
+    from spark_jobs.dedup.bags.token_counts import count_tokens, token_version
+    from spark_jobs.dedup.bags.token_table import UnitTable
+
+    version = token_version(config.features)
+    if version != units.tokens_version:
+        raise InputError(
+            f"bags: this worker makes tokens {version}, the vocabulary has {units.tokens_version}; use the same "
+            "features, and the same Python and headrace on all workers, or refreeze the corpus"
+        )
+    table = UnitTable(units.hashes, units.units)
+    for batch in batches:
+        kinds = batch.column("kind").to_pylist()
+        names = tuple(dict.fromkeys(kinds))
+        numbers = np.array([names.index(kind) for kind in kinds], np.uint8)
+        rules = token_rules(kinds, batch.column("language").to_pylist(), config.features)
+        counted = count_tokens(batch.column("content"), *rules)
+        lengths = np.diff(counted.offsets)
+        others = np.array([units.others.get(name, 255) for name in names], np.uint8)
+        weights = table.of(counted.hashes, np.repeat(others[numbers], lengths))
+        levels = np.minimum(counted.counts, config.max_level).astype(np.uint8)
+        yield _rows(batch, counted.offsets, counted.hashes, weights, levels)
+
+
+def _rows(
+    batch: pa.RecordBatch,
+    offsets: NDArray[np.int64],
+    hashes: NDArray[np.uint64],
+    units: NDArray[np.uint8],
+    levels: NDArray[np.uint8],
+) -> pa.RecordBatch:
+    """The rows of the documents that have a token."""
+    lengths = np.diff(offsets)
+    some = pa.array(np.flatnonzero(lengths))
+    totals = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(units.astype(np.int64) * levels, out=(sums := np.zeros(len(hashes) + 1, np.int64))[1:])
+    totals = sums[offsets[1:]] - sums[offsets[:-1]]
+    columns = [
+        *(batch.column(name) for name in ("dataset", "shard", "doc_id", "kind", "place")),
+        pa.array(lengths.astype(np.int32)),
+        pa.array(totals),
+        _binary(hashes.astype("<u8", copy=False).view(np.uint8), offsets * 8),
+        _binary(units, offsets),
+        _binary(levels, offsets),
+    ]
+    rows = pa.RecordBatch.from_arrays(columns, names=[name.split()[0] for name in _ROW_DDL.split(", ")])
+    return rows.take(some) if len(some) < len(lengths) else rows
+
+
+def _binary(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> pa.Array:
+    """(D,) byte strings out of one buffer."""
+    if len(data) >= 1 << 31:
+        raise ValueError(f"bags: a batch holds {len(data)} bytes of tokens, Arrow strings end at 2^31; fewer rows")
+    parts = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(np.ascontiguousarray(data))]
+    return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, parts)

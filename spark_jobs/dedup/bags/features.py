@@ -1,0 +1,84 @@
+"""What of a document is compared: its words, pairs of its words, or its words and the structure of its code.
+
+- **words**: every word is a feature.
+- **word_pairs**: two consecutive words are; a text of one word has that one alone. Strangers share fewer pairs than
+  words, so a corpus of 10^8 documents or more needs fewer band keys; the same edit costs more similarity.
+- **words_and_structure**, of code: the words, and every second run of STRUCTURE_TOKENS parts of the code, where all
+  identifiers are one part, all numbers and all strings too, and comments are none. New names and new comments change
+  the words and leave the structure.
+
+      total = rate * 3  # in EUR     words: total rate 3 in eur     runs of 4: [a = a *] [= a * 1]
+
+Which half of the runs is taken is decided by their hashes, so two documents take the same ones of those they share.
+`docs/deduplication.md` says what was measured; code without a lexer of its own has no structure, its words are all.
+
+Kinds of documents: each has a vocabulary and a space of tokens of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from spark_jobs.lexing.lexers import lexer_of
+
+WORDS: Final = 0
+WORD_PAIRS: Final = 1
+WORDS_AND_STRUCTURE: Final = 2
+
+STRUCTURE_TOKENS: Final = 8
+
+_CODES: Final = {"words": WORDS, "word_pairs": WORD_PAIRS, "words_and_structure": WORDS_AND_STRUCTURE}
+_OfText = Literal["words", "word_pairs"]
+
+
+class Features(BaseModel):
+    """What is compared, by kind of document; one name stands for all kinds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    code: Literal["words", "word_pairs", "words_and_structure"] = "words_and_structure"
+    prose: _OfText = "words"
+    markup: _OfText = "words"
+    data: _OfText = "words"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_for_all(cls, given: Any) -> Any:
+        """A name alone is that of every kind."""
+        return dict.fromkeys(KINDS, given) if isinstance(given, str) else given
+
+
+def token_rules(
+    kinds: Sequence[str], languages: Sequence[str | None], features: Features
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint64], npt.NDArray[np.uint8]]:
+    """How the texts of D documents become features, as `token_counts.count_tokens` wants it.
+
+    Args:
+        kinds: (D,) `documents.kind`.
+        languages: (D,) `documents.language`.
+        features: of the corpus.
+
+    Returns:
+        Codes of lexers, salts, and codes of features, each (D,).
+    """
+    codes = {kind: _CODES[name] for kind, name in features.model_dump().items()}
+    salts = {kind: kind_salt(kind) for kind in codes}
+    return (
+        np.array([lexer_of(*pair) for pair in zip(kinds, languages, strict=True)], np.uint8),
+        np.array([salts[kind] for kind in kinds], np.uint64),
+        np.array([codes[kind] for kind in kinds], np.uint8),
+    )
+
+
+KINDS = ("code", "prose", "markup", "data")
+
+
+def kind_salt(kind: str) -> int:
+    """Salt of the tokens of a kind (`documents.kind`): 8 bytes of a SHA-256, little-endian."""
+    return int.from_bytes(hashlib.sha256(f"headrace.dedup.kind.1\0{kind}".encode()).digest()[:8], "little")

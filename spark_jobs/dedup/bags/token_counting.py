@@ -1,0 +1,324 @@
+"""Counts the features of texts in tables that come out sorted; the compiled code has its only entries here.
+
+Tokens come in blocks from `token_lexing` and become what is counted (`features`): they themselves, pairs, runs. The
+table has open addressing by the top bits of the hash and grows with what is distinct in the text; read from end to end
+it is sorted but for neighbours, and an insertion sort finishes. Only as many slots are used, and cleared, as the text
+needs.
+
+Numba's cache notices a change of the very file of a function, not of the functions that it calls: with a cache each,
+the modules of a newer version could go on with machine code of an older one, and cut texts in another way. So only the
+entries are cached, and a number over all sources is part of their key.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from spark_jobs.arrays import Int32Array, Int64Array, UInt8Array, UInt64Array
+from spark_jobs.dedup.bags.features import STRUCTURE_TOKENS, WORD_PAIRS, WORDS_AND_STRUCTURE
+from spark_jobs.lexing.compiled_sources import sources_number
+from spark_jobs.lexing.language_syntax import SyntaxTables
+from spark_jobs.lexing.lex import begin_text, lex, machine
+from spark_jobs.lexing.machine import KEYWORD, STATE_WORDS, TEXT, U64, Block, eight_bytes_at, new_block, store
+from spark_jobs.lexing.word_characters import WordTables
+from spark_jobs.lexing.words import (
+    ONE,
+    S32,
+    ZERO,
+    finish,
+    hash_step,
+)
+
+_BLOCK_TOKENS: Final = 1024
+_FEWEST_SLOT_BITS: Final = 6
+_SLOT_BITS: Final = 12
+_BASE: Final = U64(0xBF58476D1CE4E5B9)
+_LEAVING: Final = U64(pow(int(_BASE), STRUCTURE_TOKENS, 1 << 64))
+_STRUCTURE_SALT: Final = U64(0x5354525543545552)
+_SOURCES: Final = (
+    "spark_jobs.dedup.bags.features",
+    "spark_jobs.dedup.bags.token_counting",
+    *(
+        f"spark_jobs.lexing.{name}"
+        for name in ("comments_and_strings", "language_syntax", "lex", "lexers", "machine", "word_characters", "words")
+    ),
+)
+
+
+class Counts(NamedTuple):
+    """Distinct tokens.
+
+    Attributes:
+        hashes: (T,) uint64 finished hashes.
+        starts: (T,) int64 position of the first occurrence, of a pair or run that of its last token.
+        lengths: (T,) int32 bytes of it; 0 of pairs and runs, which may be spelled in many ways.
+        counts: (T,) int32 occurrences.
+    """
+
+    hashes: UInt64Array
+    starts: Int64Array
+    lengths: Int32Array
+    counts: Int32Array
+
+
+@njit
+def _new_counts(size: int) -> Counts:
+    return Counts(
+        np.empty(size, np.uint64), np.empty(size, np.int64), np.empty(size, np.int32), np.empty(size, np.int32)
+    )
+
+
+@njit
+def _with_room(counts: Counts, used: int, more: int) -> Counts:
+    """The same counts in arrays that have room for more."""
+    if used + more <= counts.hashes.size:
+        return counts
+    wider = _new_counts(max(2 * counts.hashes.size, used + more))
+    wider.hashes[:used], wider.starts[:used] = counts.hashes[:used], counts.starts[:used]
+    wider.lengths[:used], wider.counts[:used] = counts.lengths[:used], counts.counts[:used]
+    return wider
+
+
+@njit
+def _add(slots: int, slot_bits: int, h: np.uint64, start: int, length_and_count: int) -> int:
+    """Add occurrences of a token; 1 if it is new, else 0.
+
+    A slot is three words: hash (0: free), start, length << 32 | count. The top bits of a hash are its slot, so the
+    slots are nearly sorted. Whether a token is new cannot be foreseen, so nothing branches on it.
+    """
+    slot = h >> U64(64 - slot_bits)
+    mask = (ONE << U64(slot_bits)) - ONE
+    at = slots + 24 * np.int64(slot)
+    found = eight_bytes_at(at)
+    while found != h and found != ZERO:  # noqa: PLR1714 - compiled to two compares
+        slot = (slot + ONE) & mask
+        at = slots + 24 * np.int64(slot)
+        found = eight_bytes_at(at)
+    first, sum_before = np.int64(eight_bytes_at(at + 8)), np.int64(eight_bytes_at(at + 16))
+    known = found == h
+    store(at, h)
+    store(at + 8, first if known else start)
+    store(at + 16, sum_before + (length_and_count & 0xFFFFFFFF) if known else length_and_count)
+    return 0 if known else 1
+
+
+@njit
+def _add_block(block: Block, n: int, slots: int, slot_bits: int) -> int:
+    """Add the first n tokens of a block; how many of them are new."""
+    new = 0
+    for k in range(n):
+        start = block.starts[k]
+        new += _add(slots, slot_bits, block.hashes[k], start, (block.ends[k] - start) << 32 | 1)
+    return new
+
+
+@njit
+def _drain(slots: UInt64Array, slot_bits: int, out: Counts, at: int) -> int:
+    """Move what is in the slots to `out` from `at` on, and leave them free; the position after it.
+
+    Which slots are free cannot be foreseen, so all are moved, to one place past the end if need be; a free one is
+    written over by the next.
+    """
+    hashes, starts, lengths, counts = out
+    for word in range(0, 3 << slot_bits, 3):
+        h, length_and_count = slots[word], slots[word + 2]
+        hashes[at], starts[at] = h, np.int64(slots[word + 1])
+        lengths[at], counts[at] = length_and_count >> S32, length_and_count & U64(0xFFFFFFFF)
+        slots[word] = ZERO
+        at += 1 if h != ZERO else 0
+    return at
+
+
+@njit
+def _insertion_sort(out: Counts, first: int, last: int) -> None:
+    """Sort by hash what is nearly sorted."""
+    hashes, starts, lengths, counts = out
+    for i in range(first + 1, last):
+        h = hashes[i]
+        if hashes[i - 1] <= h:
+            continue
+        start, length, count = starts[i], lengths[i], counts[i]
+        k = i
+        while k > first and hashes[k - 1] > h:
+            hashes[k], starts[k], lengths[k], counts[k] = hashes[k - 1], starts[k - 1], lengths[k - 1], counts[k - 1]
+            k -= 1
+        hashes[k], starts[k], lengths[k], counts[k] = h, start, length, count
+
+
+@njit
+def _finish_block(block: Block, n: int, salt: np.uint64) -> None:
+    hashes = block.hashes
+    for k in range(n):
+        hashes[k] = finish(hashes[k], salt)
+
+
+@njit
+def _pair(block: Block, n: int, last: UInt64Array, seen: int, ended: bool) -> int:
+    """Replace the finished tokens of a block by the pairs that end in them; how many pairs.
+
+    Args:
+        block: tokens; afterwards pairs.
+        n: how many.
+        last: its first number is the token before them; afterwards the last of them.
+        seen: tokens of the text before them.
+        ended: whether the text ends here; a text of a single token has that alone as a pair.
+    """
+    made, before = 0, last[0]
+    for k in range(n):
+        h = block.hashes[k]
+        if seen + k > 0:
+            block.hashes[made] = finish(hash_step(hash_step(ZERO, before), h), ZERO)
+            block.starts[made] = block.starts[k]
+            made += 1
+        before = h
+    last[0] = before
+    if ended and seen + n == 1:
+        block.hashes[0] = finish(hash_step(ZERO, before), ZERO)
+        made = 1
+    block.ends[:made] = block.starts[:made]
+    return made
+
+
+@njit
+def _structure(block: Block, n: int, runs: Block, held: UInt64Array, seen: int, salt: np.uint64) -> tuple[int, int]:
+    """Collect every second run of the parts of code, by its hash.
+
+    A part is a token that is no text; all identifiers are the same part, so are all numbers and all strings. The hash
+    of a run is a polynomial of its parts, so the next run's takes one part in and one out.
+
+    Args:
+        block: tokens before salt and mixing.
+        n: how many.
+        runs: what the runs are written to, finished; as long as the block.
+        held: the last STRUCTURE_TOKENS parts of the text in a ring, all 0 at its beginning, then the polynomial.
+        seen: parts of the text so far.
+        salt: of the document's kind.
+
+    Returns:
+        Number of runs, and the new `seen`.
+    """
+    polynomial, made = held[STRUCTURE_TOKENS], 0
+    for k in range(n):
+        kind = block.classes[k]
+        if kind == TEXT:
+            continue
+        part = block.hashes[k] if kind > TEXT else hash_step(ZERO, U64(kind + 1))
+        place = seen % STRUCTURE_TOKENS
+        polynomial = polynomial * _BASE + part - held[place] * _LEAVING
+        held[place] = part
+        seen += 1
+        if seen < STRUCTURE_TOKENS:
+            continue
+        h = finish(polynomial, salt ^ _STRUCTURE_SALT)
+        runs.hashes[made], runs.starts[made], runs.ends[made] = h, block.starts[k], block.starts[k]
+        made += 1 if h & ONE == ZERO else 0
+    held[STRUCTURE_TOKENS] = polynomial
+    return made, seen
+
+
+@njit
+def _only_words(block: Block, n: int) -> int:
+    """Move the words of a block together; how many they are."""
+    made = 0
+    for k in range(n):
+        block.hashes[made], block.starts[made], block.ends[made] = block.hashes[k], block.starts[k], block.ends[k]
+        made += 1 if block.classes[k] < KEYWORD else 0
+    return made
+
+
+def _entries(sources: int) -> tuple[Any, Any]:
+    """The compiled entries. What a function encloses is part of the key that Numba caches it under."""
+
+    @njit(cache=True)
+    def count_texts(
+        data: UInt8Array,
+        offsets: Int64Array,
+        lexers: UInt8Array,
+        salts: UInt64Array,
+        features: UInt8Array,
+        syntax: SyntaxTables,
+        words: WordTables,
+    ) -> tuple[Int64Array, Counts, int]:
+        """Count the features of D texts.
+
+        Memory beyond the result: two blocks of tokens, and slots for the distinct tokens of the largest text, 24 bytes
+        each.
+
+        Returns:
+            (D + 1,) offsets into the counts, ascending in each text; the counts; how many they are.
+        """
+        texts = offsets.size - 1 if sources >= 0 else 0  # enclosed: see above
+        bounds = np.zeros(texts + 1, np.int64)
+        block, runs, held = (
+            new_block(_BLOCK_TOKENS),
+            new_block(_BLOCK_TOKENS),
+            np.zeros(STRUCTURE_TOKENS + 1, np.uint64),
+        )
+        state = np.empty(STATE_WORDS, np.int64)
+        slots = np.zeros(3 << _SLOT_BITS, np.uint64)
+        out = _new_counts(max(1024, (offsets[texts] - offsets[0]) // 8))
+        total = 0
+        for text in range(texts):
+            i, end, lexer = offsets[text], offsets[text + 1], np.int64(lexers[text])
+            structure = features[text] == WORDS_AND_STRUCTURE
+            begin_text(i, lexer, structure, syntax, state)
+            m = machine(data, end, lexer, syntax, words, state, block)
+            used, seen, run_count, slot_bits = 0, 0, 0, _FEWEST_SLOT_BITS
+            held[:] = ZERO
+            while i < end:
+                i, n = lex(m, i, lexer)
+                if structure:
+                    run_count, seen = _structure(block, n, runs, held, seen, salts[text])
+                    n = _only_words(block, n)
+                _finish_block(block, n, salts[text])
+                if features[text] == WORD_PAIRS:
+                    token_count, n = n, _pair(block, n, held, seen, i >= end)
+                    seen += token_count
+                new = n + run_count
+                if 4 * (used + new) > 3 << slot_bits:
+                    out = _with_room(out, total, used + 1)
+                    _drain(slots, slot_bits, out, total)
+                    while 4 * (used + new) > 3 << slot_bits:
+                        slot_bits += 1
+                    if 3 << slot_bits > slots.size:
+                        slots = np.zeros(3 << slot_bits, np.uint64)
+                    address = np.int64(slots.ctypes.data)
+                    for k in range(total, total + used):
+                        counted = np.int64(out.lengths[k]) << 32 | np.int64(out.counts[k])
+                        _add(address, slot_bits, out.hashes[k], out.starts[k], counted)
+                address = np.int64(slots.ctypes.data)
+                used += _add_block(block, n, address, slot_bits) + _add_block(runs, run_count, address, slot_bits)
+            out = _with_room(out, total, used + 1)
+            _drain(slots, slot_bits, out, total)
+            _insertion_sort(out, total, total + used)
+            total += used
+            bounds[text + 1] = total
+        return bounds, out, total
+
+    @njit(cache=True)
+    def lex_text(data: UInt8Array, lexer: int, structure: bool, syntax: SyntaxTables, words: WordTables) -> Block:
+        """Every token of one text in order, for people and tests.
+
+        Args:
+            data: UTF-8 of the text.
+            lexer: its code, see `lexers`.
+            structure: whether keywords, punctuation and strings of code are tokens.
+            syntax: descriptions of the languages.
+            words: tables of all characters.
+
+        Returns:
+            As many tokens as there are.
+        """
+        state = np.empty(STATE_WORDS if sources >= 0 else 0, np.int64)
+        block = new_block(data.size)
+        begin_text(0, lexer, structure, syntax, state)
+        _, n = lex(machine(data, data.size, lexer, syntax, words, state, block), 0, lexer)
+        return Block(block.hashes[:n], block.starts[:n], block.ends[:n], block.classes[:n])
+
+    return count_texts, lex_text
+
+
+count_texts, lex_text = _entries(sources_number(_SOURCES))

@@ -1,0 +1,181 @@
+"""A hash table of tokens: counted over many batches, or looked up for their weights, without sorting any batch.
+
+Open addressing with linear probing; hashes of tokens are mixed well enough to be addresses themselves.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numba import njit
+from numpy.typing import NDArray
+
+from spark_jobs.dedup.bags.token_counts import TokenCounts
+
+_FREE = -1
+_LEAST_SLOTS = 1 << 16
+_SHIFT = np.uint64(20)
+
+
+class TokenTable:
+    """Tokens of a partition, each once, with its counts and the spelling that was seen first."""
+
+    def __init__(self) -> None:
+        self._slots = np.full(_LEAST_SLOTS, _FREE, np.int32)
+        size = _LEAST_SLOTS // 2
+        self._hashes = np.zeros(size, np.uint64)
+        self._documents = np.zeros(size, np.int64)
+        self._occurrences = np.zeros(size, np.int64)
+        self._kinds = np.zeros(size, np.uint8)
+        self._ends = np.zeros(size, np.int64)
+        self._texts = np.empty(1 << 20, np.uint8)
+        self._used = np.zeros(2, np.int64)  # entries, bytes of text
+
+    def __len__(self) -> int:
+        return int(self._used[0])
+
+    def _grow(self) -> None:
+        """Four times the slots, and entries for half of them."""
+        self._slots = np.full(self._slots.size * 4, _FREE, np.int32)
+        size = self._slots.size // 2
+        self._hashes = _longer(self._hashes, size)
+        self._documents = _longer(self._documents, size)
+        self._occurrences = _longer(self._occurrences, size)
+        self._kinds = _longer(self._kinds, size)
+        self._ends = _longer(self._ends, size)
+        _enter(self._slots, self._hashes, len(self))
+
+    def add(self, counted: TokenCounts, kinds: NDArray[np.uint8], data: NDArray[np.uint8]) -> None:
+        """Count the tokens of a batch.
+
+        Args:
+            counted: tokens of D documents.
+            kinds: (D,) a number for the kind of each.
+            data: the bytes that spellings are read from.
+        """
+        token = 0
+        token_kinds = np.repeat(kinds, np.diff(counted.offsets))
+        while True:
+            if (len(self) + 1) * 2 > self._slots.size:
+                self._grow()
+            token = _count(
+                self._slots,
+                (self._hashes, self._documents, self._occurrences, self._kinds, self._ends),
+                self._texts,
+                self._used,
+                (counted.hashes, counted.counts, counted.starts, counted.lengths, token_kinds),
+                data,
+                token,
+            )
+            if token == len(counted.hashes):
+                return
+            if len(self) * 2 + 2 <= self._slots.size:  # it was the text that did not fit
+                wanted = int(self._used[1] + counted.lengths[token])
+                self._texts = _longer(self._texts, 2 * wanted)
+
+    def rows(self, kinds: list[str]) -> pa.RecordBatch:
+        """kind, token_hash, token (as `vocabulary` has it), document_count, occurrence_count."""
+        count, size = (int(value) for value in self._used)
+        offsets = np.concatenate([[0], self._ends[:count]]).astype(np.int64)
+        texts = [None, pa.py_buffer(offsets), pa.py_buffer(self._texts[:size].copy())]
+        tokens = pc.utf8_lower(pa.Array.from_buffers(pa.large_string(), count, texts)).cast(pa.string())
+        tokens = pc.if_else(pc.equal(pc.binary_length(tokens), 0), pa.scalar(None, pa.string()), tokens)
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.array(kinds, pa.string()).take(pa.array(self._kinds[:count])),
+                pa.array(self._hashes[:count].view(np.int64)),
+                tokens,
+                pa.array(self._documents[:count]),
+                pa.array(self._occurrences[:count]),
+            ],
+            names=["kind", "token_hash", "token", "document_count", "occurrence_count"],
+        )
+
+
+def _longer(array: NDArray[Any], size: int) -> NDArray[Any]:
+    """An array with zeros after what it holds."""
+    made = np.zeros(size, array.dtype)
+    made[: array.size] = array
+    return made
+
+
+@njit(cache=True)
+def _enter(slots, hashes, count):  # type: ignore[no-untyped-def]
+    """Put the entries into an empty table of slots."""
+    mask = np.uint64(slots.size - 1)
+    for entry in range(count):
+        slot = (hashes[entry] >> _SHIFT) & mask
+        while slots[slot] != _FREE:
+            slot = (slot + np.uint64(1)) & mask
+        slots[slot] = entry
+
+
+@njit(cache=True)
+def _count(slots, entries, texts, used, tokens, data, first):  # type: ignore[no-untyped-def]
+    """Count tokens from `first` on; gives the one that did not fit any more, or their number."""
+    hashes, documents, occurrences, kinds, ends = entries
+    token_hashes, token_counts, starts, lengths, token_kinds = tokens
+    mask = np.uint64(slots.size - 1)
+    for token in range(first, token_hashes.size):
+        wanted = token_hashes[token]
+        slot = (wanted >> _SHIFT) & mask
+        while slots[slot] != _FREE and hashes[slots[slot]] != wanted:
+            slot = (slot + np.uint64(1)) & mask
+        entry = slots[slot]
+        if entry == _FREE:
+            entry = used[0]
+            length = lengths[token]
+            if (entry + 1) * 2 > slots.size or used[1] + length > texts.size:
+                return token
+            slots[slot] = entry
+            hashes[entry] = wanted
+            kinds[entry] = token_kinds[token]
+            texts[used[1] : used[1] + length] = data[starts[token] : starts[token] + length]
+            used[1] += length
+            ends[entry] = used[1]
+            used[0] += 1
+        documents[entry] += 1
+        occurrences[entry] += token_counts[token]
+    return token_hashes.size
+
+
+class UnitTable:
+    """Weights of the vocabulary by hash, in open addressing: hashes (0 is none) and weights lie in the slots."""
+
+    def __init__(self, hashes: NDArray[np.uint64], units: NDArray[np.uint8]) -> None:
+        size = _LEAST_SLOTS
+        while size < 2 * hashes.size:
+            size *= 2
+        self._hashes, self._units = np.zeros(size, np.uint64), np.zeros(size, np.uint8)
+        _enter_units(self._hashes, self._units, hashes, units)
+
+    def of(self, hashes: NDArray[np.uint64], others: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """(T,) weight of each token; that in `others`, (T,), where the vocabulary does not have it."""
+        found = others.copy()
+        _look_up(self._hashes, self._units, hashes, found)
+        return found
+
+
+@njit(cache=True)
+def _enter_units(slot_hashes, slot_units, hashes, units):  # type: ignore[no-untyped-def]
+    mask = np.uint64(slot_hashes.size - 1)
+    for token in range(hashes.size):
+        slot = (hashes[token] >> _SHIFT) & mask
+        while slot_hashes[slot] != 0:
+            slot = (slot + np.uint64(1)) & mask
+        slot_hashes[slot], slot_units[slot] = hashes[token], units[token]
+
+
+@njit(cache=True)
+def _look_up(slot_hashes, slot_units, hashes, found):  # type: ignore[no-untyped-def]
+    mask = np.uint64(slot_hashes.size - 1)
+    for token in range(hashes.size):
+        wanted = hashes[token]
+        slot = (wanted >> _SHIFT) & mask
+        while slot_hashes[slot] != wanted and slot_hashes[slot] != 0:
+            slot = (slot + np.uint64(1)) & mask
+        if slot_hashes[slot] == wanted:
+            found[token] = slot_units[slot]

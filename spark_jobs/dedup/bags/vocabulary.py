@@ -1,0 +1,188 @@
+"""Vocabulary: the tokens of a corpus, how many documents hold each, and what one occurrence of it weighs.
+
+The weight of one occurrence is a quantised inverse document frequency, an integer, so that the similarity of two bags
+is an exact fraction:
+
+    unit = clip(round(8 ln((N + 1) / (df + 1))), 1, 255)        N documents of the kind, df of them hold the token
+
+The vocabulary is frozen with the corpus's first increment. A token that is not in it weighs what a token of one
+document weighs, so leaving out the tokens of a single document (most of them) changes no weight. Kinds have
+vocabularies of their own: a token's hash is salted with the kind, documents of different kinds share no token.
+
+Which documents near-duplicates are looked for among, with their texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field
+
+from spark_jobs.dedup.bags.features import KINDS, Features
+from spark_jobs.lake.declare.step import Output, Scope, step
+from spark_jobs.lake.declare.tables import Check, Column, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame
+
+_UNIT_SCALE = 8.0
+_MOST_TOKENS = 4_000_000
+_ROW_DDL = "kind string, token_hash bigint, token string, document_count bigint, occurrence_count bigint"
+
+
+class VocabularyConfig(BaseModel):
+    """What counts as a token, and how many of them are kept."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    features: Features = Field(Features(), description="what a token is, by kind; see docs/deduplication.md")
+    max_tokens: int = Field(
+        4_000_000,
+        ge=1,
+        le=50_000_000,
+        description="most tokens kept; beyond it the rarest go, and weigh as unknown ones. A worker holds 9 bytes each",
+    )
+
+
+VOCABULARY = Table(
+    name="vocabulary",
+    comment="One row per token that at least two documents of the corpus hold, and one without a token per kind: "
+    "what every other token weighs.",
+    columns=(
+        Column("kind!", "string", "code, prose, markup or data"),
+        Column("token_hash", "long", "the token's hash, salted by kind; null in the row for all other tokens"),
+        Column("token", "string", "a word in lower case, to be read by people; null of pairs, runs, and as above"),
+        Column("document_count!", "long", "documents that hold it"),
+        Column("occurrence_count!", "long", "times it occurs"),
+        Column("unit!", "int", "weight of one occurrence, 1 to 255"),
+        Column("tokens_version!", "string", "rules, Unicode tables and features that made the tokens"),
+    ),
+    key=("kind", "token_hash"),
+    partition=("increment",),
+    sort=("kind", "token_hash"),
+    checks=(
+        Check("unit_in_bounds", "unit between 1 and 255", "a weight is one byte, and not 0"),
+        Check(
+            "counts_agree",
+            "document_count >= 1 and occurrence_count >= document_count",
+            "a token occurs in every document that holds it",
+        ),
+    ),
+    sampled=("token",),
+)
+
+
+@step(version="2", scope=Scope.FROZEN, tables=(VOCABULARY,))
+def vocabulary(members: DataFrame, exact_duplicates: DataFrame, texts: DataFrame, config: VocabularyConfig) -> Output:
+    """Count in how many documents each token occurs, and weigh it.
+
+    Args:
+        members: rows of `members` of the first increment.
+        exact_duplicates: the same of `exact_duplicates`.
+        texts: the same of `texts`, of all datasets.
+        config: what a token is.
+
+    Returns:
+        Rows of the table `vocabulary`.
+    """
+    from pyspark.sql import functions as F
+
+    from spark_jobs.dedup.bags.token_counts import token_version
+
+    compared = compared_members(members, exact_duplicates)
+    parts = compared_texts(texts, compared).select("kind", "language", "content")
+    counted = (
+        parts.mapInArrow(partial(_count_partition, features=config.features), _ROW_DDL)
+        .groupBy("kind", "token_hash")
+        .agg(
+            F.min("token").alias("token"),
+            F.sum("document_count").alias("document_count"),
+            F.sum("occurrence_count").alias("occurrence_count"),
+        )
+        .where("document_count >= 2")
+        .persist()
+    )
+    least = _least_document_count(counted, config.max_tokens)
+    sizes = compared.groupBy("kind").agg(F.count("*").alias("documents"))
+    kinds = compared.sparkSession.createDataFrame([(kind,) for kind in KINDS], "kind string")
+    others = kinds.select(
+        "kind",
+        F.lit(None).cast("bigint").alias("token_hash"),
+        F.lit(None).cast("string").alias("token"),
+        F.lit(1).cast("bigint").alias("document_count"),
+        F.lit(1).cast("bigint").alias("occurrence_count"),
+    )
+    rows = (
+        counted.where(F.col("document_count") >= least)
+        .unionByName(others)
+        .join(F.broadcast(sizes), "kind", "left")
+        .withColumn("unit", _unit(F.coalesce("documents", F.lit(0)), F.col("document_count")))
+        .select("kind", "token_hash", "token", "document_count", "occurrence_count", "unit")
+        .withColumn("tokens_version", F.lit(token_version(config.features)))
+        .repartition(1)
+    )
+    return Output({"vocabulary": rows}, persisted=(counted,))
+
+
+def _unit(documents: SparkColumn, document_count: SparkColumn) -> SparkColumn:
+    """Weight of one occurrence. It is stored, so another machine's logarithm cannot change it later."""
+    from pyspark.sql import functions as F
+
+    scaled = F.rint(_UNIT_SCALE * F.log((documents + 1) / (document_count + 1)))
+    return F.greatest(F.lit(1), F.least(F.lit(255), scaled)).cast("int")
+
+
+def _least_document_count(counted: DataFrame, max_tokens: int) -> int:
+    """The least document count at which no more than `max_tokens` tokens are left; at least 2."""
+    from pyspark.sql import functions as F
+
+    found = counted.groupBy("document_count").agg(F.count("*").alias("tokens")).toArrow()
+    counts, tokens = (found.column(name).to_numpy() for name in ("document_count", "tokens"))
+    order = np.argsort(counts)[::-1]
+    fits = np.cumsum(tokens[order]) <= max_tokens
+    if fits.all():
+        return 2
+    return int(counts[order][np.flatnonzero(~fits)[0]]) + 1
+
+
+def _count_partition(batches: Iterable[pa.RecordBatch], features: Features) -> Iterator[pa.RecordBatch]:
+    """Tokens of one partition's texts, each once, with its counts and a spelling."""
+    from spark_jobs.dedup.bags.features import token_rules
+    from spark_jobs.dedup.bags.token_counts import count_tokens
+    from spark_jobs.dedup.bags.token_table import TokenTable
+    from spark_jobs.text.text_columns import utf8_buffer
+
+    table = TokenTable()
+    names = list(KINDS)
+    for batch in batches:
+        kinds = batch.column("kind").to_pylist()
+        rules = token_rules(kinds, batch.column("language").to_pylist(), features)
+        counted = count_tokens(batch.column("content"), *rules)
+        numbers = np.array([names.index(kind) for kind in kinds], np.uint8)
+        _, data = utf8_buffer(batch.column("content"))
+        table.add(counted, numbers, np.frombuffer(data, np.uint8))
+        if len(table) > _MOST_TOKENS:  # a corpus of ever new tokens: let Spark do the rest
+            yield table.rows(names)
+            table = TokenTable()
+    yield table.rows(names)
+
+
+"""Modules that make tokens out of texts."""
+
+
+def compared_members(members: DataFrame, exact_duplicates: DataFrame) -> DataFrame:
+    """Members that repeat no other one exactly: dataset, shard, doc_id, kind, place."""
+    standing = members.join(exact_duplicates.select("doc_id"), "doc_id", "left_anti")
+    return standing.select("dataset", "shard", "doc_id", "kind", "place")
+
+
+def compared_texts(texts: DataFrame, compared: DataFrame) -> DataFrame:
+    """Their texts: dataset, shard, doc_id, place, kind, language, content."""
+    identity = ["dataset", "shard", "doc_id"]
+    read = texts.select(*identity, "kind", "language", "content")
+    return read.join(compared.select(*identity, "place"), identity)

@@ -1,0 +1,130 @@
+"""How well the pairs that were found agree with pairs that are known: precision, recall and F1 at each threshold.
+
+    found   pairs of J >= threshold, and any two documents of one exact class (J = 1)
+    known   pairs of a truth file
+    precision = |found and known| / |found|     recall = |found and known| / |known|     F1 = their harmonic mean
+
+Exact duplicates have no bags of their own: one document stands for its class, and a pair of that one is a pair of every
+document of the class. Classes are therefore never spelled out: a pair between classes of 3 and 2 counts as 6 pairs.
+
+         class  A A' A''    class  B B'      pair A-B of J = 0.9
+         found at 0.8: 3 + 1 within, 3 * 2 between = 10
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from spark_jobs.arrays import BoolArray, Int64Array
+from spark_jobs.dedup.graph.threshold_pairs import exact
+
+
+@dataclass(frozen=True)
+class FoundPairs:
+    """Rows of `pairs`, documents as numbers.
+
+    Attributes:
+        first: (P,) one document.
+        second: (P,) the other.
+        shared: (P,) numerator of J, below 10^12.
+        united: (P,) denominator of J, below 10^12.
+    """
+
+    first: Int64Array
+    second: Int64Array
+    shared: Int64Array
+    united: Int64Array
+
+
+@dataclass(frozen=True)
+class Score:
+    """Agreement at one threshold.
+
+    Attributes:
+        threshold: least J of a pair that counts as found.
+        found: pairs found, of all documents.
+        known: pairs known, each once.
+        both: of them, found.
+        same_witness: of the known that were not found, those whose documents are represented by one kept document: no
+            pair by themselves, but only one text of the two goes on, or neither.
+    """
+
+    threshold: float
+    found: int
+    known: int
+    both: int
+    same_witness: int
+
+    @property
+    def precision(self) -> float | None:
+        """Share of the found that are known; None where nothing was found."""
+        return self.both / self.found if self.found else None
+
+    @property
+    def recall(self) -> float | None:
+        """Share of the known that were found; None where nothing is known."""
+        return self.both / self.known if self.known else None
+
+    @property
+    def f1(self) -> float | None:
+        """Harmonic mean of both; None where nothing was found and nothing is known."""
+        total = self.found + self.known
+        return 2 * self.both / total if total else None
+
+
+def score(
+    known: Int64Array,
+    found: FoundPairs,
+    stands: Int64Array,
+    thresholds: Sequence[float],
+    witnesses: Mapping[float, Int64Array] | None = None,
+) -> list[Score]:
+    """Compare known pairs with found ones at each threshold.
+
+    Args:
+        known: (T, 2) pairs of different documents, in any order, repeated or not.
+        found: verified pairs, of any documents.
+        stands: (N,) by document, who stands for its exact class; itself where it repeats none.
+        thresholds: similarities, compared exactly as the decimals that they are.
+        witnesses: by threshold, (N,) the witness of each removed document, -1 of a kept one.
+
+    Returns:
+        One score for each threshold, in their order.
+    """
+    count = len(stands)
+    sizes = np.bincount(stands, minlength=count).astype(np.int64)
+    within = int((sizes * (sizes - 1) // 2).sum())
+    keys = _pair_keys(stands[found.first], stands[found.second], count)
+    between = keys >= 0
+    distinct = np.unique(_pair_keys(known[:, 0], known[:, 1], count))
+    left, right = np.divmod(distinct, count) if count else (distinct, distinct)
+    known_keys = _pair_keys(stands[left], stands[right], count)
+    scores = []
+    for threshold in thresholds:
+        bound = exact(threshold)
+        reached = found.shared * bound.denominator >= found.united * bound.numerator
+        here = np.unique(keys[between & reached])
+        lower, upper = np.divmod(here, count) if count else (here, here)
+        hits = (known_keys < 0) | np.isin(known_keys, here)
+        joined = _joined(left, right, stands, (witnesses or {}).get(threshold)) & ~hits
+        total = within + int((sizes[lower] * sizes[upper]).sum())
+        scores.append(Score(threshold, total, len(distinct), int(hits.sum()), int(joined.sum())))
+    return scores
+
+
+def _pair_keys(first: Int64Array, second: Int64Array, count: int) -> Int64Array:
+    """One number for each unordered pair; -1 where both are the same."""
+    keys = np.minimum(first, second) * count + np.maximum(first, second)
+    return np.where(first == second, -1, keys).astype(np.int64)
+
+
+def _joined(left: Int64Array, right: Int64Array, stands: Int64Array, witness: Int64Array | None) -> BoolArray:
+    """Whether two documents have one kept document that represents both."""
+    if witness is None:
+        return np.zeros(len(left), bool)
+    kept = np.where(witness[stands] >= 0, witness[stands], stands)
+    joined: BoolArray = kept[left] == kept[right]
+    return joined

@@ -1,0 +1,130 @@
+"""Components: documents that are linked by pairs, directly or through others, at each threshold.
+
+An increment touches the components that one of its pairs reaches into: its rows are all documents of those, with the
+component as it is now. So a document can have several rows, and **the newest counts** (the one of the highest
+increment); a document whose component no pair has reached has none.
+
+Nothing is computed twice: what the earlier increments linked comes in as one edge per document met, to the component
+that it was in, so that the cost is that of the increment's pairs and of the components they touch.
+
+    increment 0   pairs a-c, d-e          rows  a: a of 2, c: a of 2, d: d of 2, e: d of 2
+    increment 1   pair  f-e               edges f-e, e-d (known)    component d = {d, e, f}
+                                          rows  d: d of 3, e: d of 3, f: d of 3       (a and c are as they were)
+
+A component is named by its least doc_id. That one never leaves it, which is why its members so far are the documents
+that ever had a row of that name.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict
+
+from spark_jobs.dedup.graph.connected_components import connected_components, with_vertex_count
+from spark_jobs.dedup.graph.dense_graph import DEFAULT_DRIVER_EDGES, DriverEdges, cut
+from spark_jobs.dedup.graph.threshold_pairs import (
+    DEFAULT_THRESHOLDS,
+    Thresholds,
+    groups_reached,
+    one_group,
+    threshold_of,
+    with_group,
+)
+from spark_jobs.dedup.pictures import draw_component_sizes
+from spark_jobs.lake.declare.step import Plot, Scope, step
+from spark_jobs.lake.declare.tables import Check, Column, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class ComponentsConfig(BaseModel):
+    """At which similarities documents are linked."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    thresholds: Thresholds = DEFAULT_THRESHOLDS
+    driver_edges: DriverEdges = DEFAULT_DRIVER_EDGES
+
+
+COMPONENTS = Table(
+    name="components",
+    comment="One row per threshold and document of a component that a pair of the increment belongs to; of several "
+    "rows of a document at a threshold, the one of the highest increment counts.",
+    columns=(
+        Column("threshold!", "double", "least weighted Jaccard similarity of a link"),
+        Column("doc_id!", "string", "identity of the document"),
+        Column("component!", "string", "least doc_id of the component"),
+        Column("document_count!", "int", "documents of the component"),
+    ),
+    key=("threshold", "doc_id"),
+    partition=("increment",),
+    checks=(
+        Check("component_is_the_least", "component <= doc_id", "a component is named by its least document"),
+        Check("linked", "document_count >= 2", "a component has at least two documents"),
+    ),
+)
+
+
+@step(
+    version="1",
+    scope=Scope.HISTORY,
+    tables=(COMPONENTS,),
+    plot=Plot(
+        "Sizes of components",
+        ("increment", "threshold", "doc_id", "component", "document_count"),
+        draw_component_sizes,
+    ),
+)
+def components(pairs: DataFrame, components: DataFrame, increment: int, config: ComponentsConfig) -> DataFrame:
+    """Find the components that the pairs of an increment reach; one row per threshold and document of them.
+
+    Args:
+        pairs: rows of `pairs` of increments 0 to `increment`, with the column `increment`.
+        components: own rows of the increments before.
+        increment: the increment whose pairs are new.
+        config: thresholds.
+
+    Returns:
+        Rows of the table `components`.
+    """
+    from pyspark.sql import functions as F
+
+    edges = pairs.where(F.col("increment") == increment).select(
+        groups_reached(config.thresholds).alias("groups"),
+        F.col("doc_id").alias("left"),
+        F.col("better_doc_id").alias("right"),
+    )
+    if increment == 0:
+        found = connected_components(edges, config.driver_edges)
+    else:
+        found = _extended(edges, with_group(components, config.thresholds), config.driver_edges)
+    return found.select(
+        threshold_of(F.col("group"), config.thresholds).alias("threshold"),
+        F.col("vertex").alias("doc_id"),
+        "component",
+        F.col("vertex_count").alias("document_count"),
+    )
+
+
+def _extended(edges: DataFrame, known: DataFrame, driver_edges: int) -> DataFrame:
+    """Rows as of `connected_components`, of those that the new edges reach, their known members included."""
+    from pyspark.sql import functions as F
+
+    ends = edges.select("groups", F.explode(F.array("left", "right")).alias("doc_id"))
+    met = ends.groupBy("doc_id").agg(F.bit_or("groups").alias("met"))
+    links = (
+        known.join(met, "doc_id")
+        .where(F.expr("getbit(met, group) = 1"))
+        .groupBy("group", "doc_id")
+        .agg(F.max_by("component", "increment").alias("right"))
+        .select(one_group("group").alias("groups"), F.col("doc_id").alias("left"), "right")
+    )
+    reached = cut(connected_components(edges.unionByName(links), driver_edges).drop("vertex_count"))
+    members = (
+        known.select("group", F.col("doc_id").alias("vertex"), F.col("component").alias("former"))
+        .join(reached.select("group", F.col("vertex").alias("former"), "component"), ["group", "former"])
+        .select("group", "vertex", "component")
+    )
+    return with_vertex_count(cut(reached.unionByName(members).distinct()))

@@ -1,0 +1,116 @@
+"""A graph of any ids as dense numbers, for the kernels that run on the driver; and what cuts a plan between rounds.
+
+A kernel wants vertices 0..V-1. Their numbers follow the order of the ids, so that the least number is the least id.
+Graphs of several groups share the numbers: ids are looked at once, and an edge says which groups it belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import Field
+
+from spark_jobs.arrays import Int32Array, Int64Array
+from spark_jobs.lake.session.cluster import is_local
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+DriverEdges = Annotated[
+    int,
+    Field(
+        ge=0,
+        le=50_000_000,
+        description="edges up to which the driver solves the graph alone, about 200 bytes each; more take Spark rounds",
+        json_schema_extra={"affects_rows": False},
+    ),
+]
+"""A field of the configs of steps that solve graphs."""
+DEFAULT_DRIVER_EDGES = 4_000_000
+
+
+@dataclass(frozen=True)
+class DenseGraph:
+    """Edges between numbered vertices.
+
+    Attributes:
+        ids: (V,) id of each vertex, ascending (strings by their bytes, as Spark orders them).
+        groups: (E,) groups of each edge: bit g is set if it is an edge of group g.
+        first: (E,) first end of each edge.
+        second: (E,) second end.
+    """
+
+    ids: pa.Array
+    groups: Int32Array
+    first: Int64Array
+    second: Int64Array
+
+    @property
+    def vertex_count(self) -> int:
+        """V."""
+        return len(self.ids)
+
+    def by_group(self) -> Iterator[tuple[int, Int64Array, Int64Array]]:
+        """The number of each group that has edges, and the first and second ends of these."""
+        present = int(np.bitwise_or.reduce(self.groups, initial=0))
+        for group in range(present.bit_length()):
+            if present >> group & 1:
+                inside = self.groups >> group & 1 == 1
+                yield group, self.first[inside], self.second[inside]
+
+
+def dense_graph(edges: pa.Table) -> DenseGraph:
+    """Number the vertices of edges.
+
+    Args:
+        edges: columns groups (int), and the two ends (both string or both long), by place; no nulls.
+    """
+    kind = _wide(edges.schema.field(1).type)
+    ends = [chunk for place in (1, 2) for chunk in edges.column(place).cast(kind).chunks]
+    numbers, ids = _natural_codes(pa.chunked_array(ends, kind))
+    return DenseGraph(
+        ids=ids,
+        groups=edges.column(0).to_numpy().astype(np.int32),
+        first=numbers[: edges.num_rows],
+        second=numbers[edges.num_rows :],
+    )
+
+
+def _wide(kind: pa.DataType) -> pa.DataType:
+    """Type of the ids: with 64-bit offsets, since the ids of 60 million ends pass 2 GB."""
+    return pa.large_string() if pa.types.is_string(kind) else kind
+
+
+def _natural_codes(values: pa.ChunkedArray) -> tuple[Int64Array, pa.Array]:
+    """(N,) rank of each value among the distinct ones, and the distinct values in ascending order."""
+    encoded = values.dictionary_encode().combine_chunks()
+    order = pc.sort_indices(encoded.dictionary).to_numpy()
+    ranks = np.empty(len(order), dtype=np.int64)
+    ranks[order] = np.arange(len(order))
+    return ranks[encoded.indices.to_numpy()], encoded.dictionary.take(pa.array(order))
+
+
+def from_driver(spark: SparkSession, rows: pa.Table, ddl: str) -> DataFrame:
+    """Rows of the driver as a DataFrame of few partitions: Spark makes one of every batch, of 2,000 rows by default."""
+    frame = spark.createDataFrame(rows, ddl)
+    return frame.coalesce(int(spark.conf.get("spark.sql.shuffle.partitions") or 1))
+
+
+def cut(frame: DataFrame) -> DataFrame:
+    """Compute a frame now and forget how: the plan of the next round starts here, else it doubles with every round.
+
+    With `spark.checkpoint.dir` set, the rows are kept there and outlive executors. Without it they lie in memory and on
+    disk, on a cluster of two executors each: one may be lost at a time.
+    """
+    from pyspark import StorageLevel
+
+    conf = frame.sparkSession.conf
+    if conf.get("spark.checkpoint.dir", ""):
+        return frame.checkpoint()
+    here = is_local(conf.get("spark.master") or "")
+    return frame.localCheckpoint(storageLevel=StorageLevel.MEMORY_AND_DISK if here else StorageLevel.MEMORY_AND_DISK_2)

@@ -1,0 +1,109 @@
+"""Connected components in memory: every vertex learns the least vertex it is linked to.
+
+Union by the lesser root: the root of a tree is always its least vertex, so the root is the answer. Paths are halved on
+the way up (Tarjan and van Leeuwen 1984), which keeps E unions at O(E log V) in the worst case, near O(E) in practice.
+
+    edges 4-3, 2-1, 3-1      parent  0 1 2 3 4  ->  0 1 2 3 3  ->  0 1 1 3 3  ->  0 1 1 1 3      roots 0 1 1 1 1
+
+The greedy kept set in memory: who is removed when documents are considered one after another, the best first.
+
+Edges lead from a worse end to a better one and close no cycle. A vertex is removed if and only if one of its better
+neighbours is kept; an acyclic graph has exactly one such set (its kernel: von Neumann and Morgenstern 1944), so that
+any order of work gives the same answer. Kahn's order (1962) visits every edge once:
+
+    c -> b -> a,  d -> b        a has no better neighbour: kept.  So b is removed.  So c and d have none left: kept.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from spark_jobs.arrays import Int8Array, Int64Array
+
+
+@njit(cache=True)
+def least_linked(left: Int64Array, right: Int64Array, vertex_count: int) -> Int64Array:
+    """Label every vertex with the least vertex of its component.
+
+    Args:
+        left: (E,) one end of each edge, in 0..vertex_count - 1.
+        right: (E,) the other end.
+        vertex_count: V.
+
+    Returns:
+        (V,) labels; a vertex without edges has its own.
+    """
+    parent = np.arange(vertex_count)
+    for edge in range(left.size):
+        one = left[edge]
+        while parent[one] != one:
+            parent[one] = parent[parent[one]]
+            one = parent[one]
+        other = right[edge]
+        while parent[other] != other:
+            parent[other] = parent[parent[other]]
+            other = parent[other]
+        if one < other:
+            parent[other] = one
+        else:
+            parent[one] = other
+    for vertex in range(vertex_count):  # a parent is never greater than its child, so one ascending pass is enough
+        parent[vertex] = parent[parent[vertex]]
+    return parent
+
+
+UNDECIDED, KEPT, REMOVED = 0, 1, 2
+
+
+@njit(cache=True)
+def decide(worse: Int64Array, better: Int64Array, vertex_count: int) -> Int8Array:
+    """Decide every vertex: O(V + E) time, 8 bytes an edge and 25 bytes a vertex.
+
+    Args:
+        worse: (E,) the end of each edge that goes if the other is kept, in 0..vertex_count - 1.
+        better: (E,) the other end.
+        vertex_count: V.
+
+    Returns:
+        (V,) `KEPT` or `REMOVED`; `UNDECIDED` only on a cycle and on what waits for one.
+    """
+    start = np.zeros(vertex_count + 1, dtype=np.int64)
+    waits_for = np.zeros(vertex_count, dtype=np.int64)
+    for edge in range(worse.size):
+        start[better[edge] + 1] += 1
+        waits_for[worse[edge]] += 1
+    for vertex in range(vertex_count):
+        start[vertex + 1] += start[vertex]
+    neighbours = np.empty(worse.size, dtype=np.int64)
+    free = start[:-1].copy()
+    for edge in range(worse.size):
+        neighbours[free[better[edge]]] = worse[edge]
+        free[better[edge]] += 1
+
+    state = np.zeros(vertex_count, dtype=np.int8)
+    queue = free  # as long as there are vertices; every one enters once, when it is decided
+    last = 0
+    for vertex in range(vertex_count):
+        if waits_for[vertex] == 0:
+            state[vertex] = KEPT
+            queue[last] = vertex
+            last += 1
+    first = 0
+    while first < last:
+        vertex = queue[first]
+        first += 1
+        for place in range(start[vertex], start[vertex + 1]):
+            neighbour = neighbours[place]
+            if state[neighbour] != UNDECIDED:
+                continue
+            waits_for[neighbour] -= 1
+            if state[vertex] == KEPT:
+                state[neighbour] = REMOVED
+            elif waits_for[neighbour] == 0:
+                state[neighbour] = KEPT
+            else:
+                continue
+            queue[last] = neighbour
+            last += 1
+    return state

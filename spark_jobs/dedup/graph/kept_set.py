@@ -1,0 +1,158 @@
+"""The kept set of graphs of any size: the complement of the greedy vertex cover, found in parallel rounds.
+
+Every edge leads from a worse document to a better one. Considered one after another, the best first, a document is kept
+unless a better neighbour was kept: what is kept is a maximal independent set. Each round decides many at once, with the
+same result, since the set is the only one of its kind (see `greedy_cover`):
+
+    1. a vertex that is nobody's worse end waits for nobody: it is kept
+    2. its worse neighbours are removed
+    3. edges with a decided end go
+
+By an order as good as random (a hash of the id, also behind a few coarse classes) the longest wait is O(log n) rounds
+(Fischer and Noever 2018, "Tight Analysis of Parallel Randomized Greedy MIS"), and nearly all edges go in the first two.
+An order that follows the graph, such as a chain of versions ranked by date, decides one vertex of every chain a round:
+so the driver finishes the rest in one pass as soon as that has at most `driver_edge_limit` edges. A larger rest goes on
+in rounds until it has, however large its components are: that always ends, but may take half as many rounds as its
+longest chain has vertices. After `max_rounds` every round logs a warning; raise the limit then (about 200 bytes an edge
+of the driver's memory).
+
+Graphs of several groups (one for each threshold) are solved together: an edge has one row, and bit g of its `groups`
+says that it is one of group g. All that a round does is done to all groups at once, bit by bit:
+
+    edges          b -> a of 0 and 1,  c -> b of 0 and 1,  d -> c of 1
+    waiting        b 0, 1    c 0, 1    d 1          free in a group: who is not waiting there
+    removed        b 0, 1                           all groups of b -> a, since a waits nowhere
+    left           d -> c of 1                      next: c waits nowhere, d is removed in 1
+
+No task holds a component: what a round knows of a vertex is one row, and joins on a vertex of many edges may be split.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from spark_jobs.dedup.graph.dense_graph import cut, dense_graph, from_driver
+from spark_jobs.dedup.graph.threshold_pairs import without
+from spark_jobs.exceptions import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+_log = logging.getLogger(__name__)
+_MERGED_ROUNDS = 32
+
+
+def removed_vertices(edges: DataFrame, driver_edge_limit: int, max_rounds: int = 20) -> DataFrame:
+    """Find who is removed: the vertices that have a kept better neighbour.
+
+    Args:
+        edges: rows (groups int, worse, better), no nulls; bit g of `groups`, of 0 to 30, says that the edge is one of
+            group g. The ends are both strings or both longs, and edges may repeat. Every group is a graph of its own,
+            and none has a cycle.
+        driver_edge_limit: most edges that are finished in the driver's memory; 0 for none.
+        max_rounds: rounds that any reasonable order needs less than; each one above logs a warning with the mend.
+
+    Returns:
+        Rows (vertex, groups), one for each vertex that is removed in any group, with the groups where it is.
+
+    Raises:
+        InputError: the edges of a group close a cycle.
+    """
+    rest = cut(edges.select("groups", "worse", "better").where("groups <> 0"))
+    edge_count, left = _left(rest)
+    removed: list[DataFrame] = []
+    rounds = 0
+    while edge_count > driver_edge_limit:
+        now_removed, rest = _round(rest)
+        before, (edge_count, left) = left, _left(rest)
+        rounds += 1
+        if left == before:
+            raise _cycle(f"{edge_count} edges")
+        removed.append(now_removed)
+        if len(removed) == _MERGED_ROUNDS:
+            removed = [cut(_merged(removed))]
+        _log.info("kept set: round %d: %d edges left", rounds, edge_count)
+        if rounds >= max_rounds and edge_count > driver_edge_limit:
+            _log.warning(
+                "kept set: %d edges left after %d rounds, the driver takes %d: the order follows the graph; "
+                "order by fewer classes, or raise driver_edges",
+                edge_count,
+                rounds,
+                driver_edge_limit,
+            )
+    if edge_count or not removed:
+        kind = edges.schema["worse"].dataType.simpleString()
+        removed.append(from_driver(edges.sparkSession, removed_table(rest.toArrow()), f"vertex {kind}, groups int"))
+    return _merged(removed)
+
+
+def removed_table(edges: pa.Table) -> pa.Table:
+    """The same in memory: from rows (groups, worse, better) to rows (vertex, groups).
+
+    Raises:
+        InputError: the edges of a group close a cycle.
+    """
+    import pyarrow as pa
+
+    graph = dense_graph(edges)
+    from spark_jobs.dedup.graph.in_memory import REMOVED, UNDECIDED, decide
+
+    groups = np.zeros(graph.vertex_count, np.int32)
+    for group, worse, better in graph.by_group():
+        state = decide(worse, better, graph.vertex_count)
+        undecided = int((state == UNDECIDED).sum())
+        if undecided:
+            raise _cycle(f"{undecided} vertices")
+        groups |= (state == REMOVED).astype(np.int32) << group
+    return pa.table({"vertex": graph.ids, "groups": groups}).filter(pa.array(groups != 0))
+
+
+def _round(edges: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """Decide what waits for nobody: (vertex, groups) of who is removed, and the edges that are left."""
+    from pyspark.sql import functions as F
+
+    waiting = edges.groupBy(F.col("worse").alias("better")).agg(F.bit_or("groups").alias("waiting"))
+    free = without(F.col("groups"), F.col("waiting"))
+    removed = cut(
+        edges.join(waiting, "better", "left")
+        .groupBy(F.col("worse").alias("vertex"))
+        .agg(F.bit_or(free).alias("groups"))
+        .where("groups <> 0")
+    )
+    rest = edges
+    for end in ("worse", "better"):
+        gone = removed.select(F.col("vertex").alias(end), F.col("groups").alias("gone"))
+        left = without(F.col("groups"), F.col("gone"))
+        rest = rest.join(gone, end, "left").select(left.alias("groups"), "worse", "better").where("groups <> 0")
+    return removed, cut(rest)
+
+
+def _left(edges: DataFrame) -> tuple[int, int]:
+    """How many edges there are, and how many when each counts once in every group."""
+    from pyspark.sql import functions as F
+
+    found = edges.agg(F.count("*"), F.coalesce(F.sum(F.bit_count("groups")), F.lit(0))).first()
+    return (int(found[0]), int(found[1])) if found else (0, 0)
+
+
+def _merged(removed: Sequence[DataFrame]) -> DataFrame:
+    """What several rounds removed, one row a vertex: its groups may have been decided in different rounds."""
+    from pyspark.sql import functions as F
+
+    if len(removed) == 1:
+        return removed[0]
+    together = functools.reduce(lambda one, other: one.unionByName(other), removed)
+    return together.groupBy("vertex").agg(F.bit_or("groups").alias("groups"))
+
+
+def _cycle(what: str) -> InputError:
+    return InputError(
+        f"kept set: {what} wait for each other in a cycle, so nobody comes first; "
+        "every edge must lead to the end that is better by one order of all vertices"
+    )

@@ -1,0 +1,114 @@
+"""Exact duplicates: members of a corpus that repeat another one, byte for byte or letter for letter.
+
+Two members are the same if they have the same bytes (`content_sha256`), or the same letters (`letters_sha256`, which is
+null for texts with few letters). Who is kept: of members that are the same, the one of the earliest increment, then of
+the lowest `place` (see `members`), then of the lowest doc_id. What an earlier increment kept stays kept, and what it
+removed is nobody's witness. Nor is a document the witness of another revision of its path, nor one that has left (see
+`revisions`): an edit that changes no letter goes on beside what it replaces.
+
+It is decided in two rounds over narrow columns (no content is read), each one shuffle:
+
+1. Members with the same bytes: the first of them stands for all.
+2. Those that stand, by letters: the first of them is kept. All others, and whomever they stood for, have it as witness.
+
+         bytes letters          round 1         round 2
+    A     x1     l1             A               A kept
+    B     x2     l1             B               B removed, letters, witness A
+    C     x2     l1             B stands for C  C removed, letters, witness A
+    D     x1     l1             A stands for D  D removed, bytes, witness A
+
+One round, by letters or else bytes, would do if the same bytes always had the same letters. They need not: the text
+that is made of a document depends on its kind, and `min_letters` on its dataset. Two rounds keep the promise in any
+case: of the kept no two share bytes (round 1) nor letters (round 2), but for revisions of one path, and every witness
+is kept, since it came first in both. Only where the same bytes have other letters may a removed member and its witness
+share nothing themselves; then the member that stood for the one shares its bytes, and the witness's letters. Of the
+kept, those that share letters are all revisions of one path: whether the first of them is of a member's own path says
+whether any may be its witness.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spark_jobs.dedup.membership.standings import left_members, paths_of
+from spark_jobs.lake.declare.step import NoConfig, Scope, step
+from spark_jobs.lake.declare.tables import Check, Column, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+EXACT_DUPLICATES = Table(
+    name="exact_duplicates",
+    comment="One row per member that repeats another: removed, with the kept member that justifies it.",
+    columns=(
+        Column("dataset!", "string", "dataset of the removed document"),
+        Column("doc_id!", "string", "identity of the removed document"),
+        Column("witness_doc_id!", "string", "the kept document that it repeats"),
+        Column("matched!", "string", "what both share: bytes, or else letters"),
+    ),
+    key=("doc_id",),
+    partition=("increment",),
+    checks=(
+        Check("witness_is_another", "witness_doc_id <> doc_id", "no document is its own duplicate"),
+        Check("matched_is_known", "matched in ('bytes', 'letters')", "what both share is bytes or letters"),
+    ),
+)
+
+
+@step(version="3", scope=Scope.HISTORY, tables=(EXACT_DUPLICATES,))
+def exact_duplicates(
+    members: DataFrame,
+    exact_duplicates: DataFrame,
+    increment: int,
+    config: NoConfig,
+    revisions: DataFrame | None = None,
+) -> DataFrame:
+    """Find the new members that repeat a kept one; one row per removed member.
+
+    Args:
+        members: rows of `members` of increments 0 to `increment`, with the column `increment`.
+        exact_duplicates: own rows of the increments before.
+        increment: the increment whose members are new.
+        config: nothing to configure.
+        revisions: rows of `revisions` of increments 0 to `increment`; without it no member is a revision of another.
+
+    Returns:
+        Rows of the table `exact_duplicates` for the new members.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    narrow = members.select("increment", "dataset", "doc_id", "place", "content_sha256", "letters_sha256")
+    compared = narrow.where(F.col("increment") == increment)
+    if increment > 0:
+        earlier = narrow.where(F.col("increment") < increment)
+        out = exact_duplicates.select("doc_id")
+        out = out if revisions is None else out.unionByName(left_members(revisions))
+        compared = compared.unionByName(earlier.join(out, "doc_id", "left_anti"))
+    if revisions is None:
+        compared = compared.withColumn("path_id", F.lit(None).cast("string"))
+    else:
+        compared = compared.join(paths_of(revisions), "doc_id", "left")
+
+    ranked = compared.withColumn("place", F.struct("increment", "place", "doc_id"))
+    same_bytes = Window.partitionBy("content_sha256").orderBy("place")
+    standing = ranked.select(
+        "*",
+        F.first("place").over(same_bytes).alias("bytes_place"),
+        F.first("path_id").over(same_bytes).alias("bytes_path"),
+        F.first("letters_sha256").over(same_bytes).alias("letters"),
+    )
+    # Without letters a member is grouped by its bytes, that is, with those alone that it stands for.
+    group = (F.col("letters").isNull(), F.coalesce("letters", "content_sha256"))
+    same_letters = Window.partitionBy(*group).orderBy("bytes_place")
+    judged = standing.withColumn("kept_place", F.first("bytes_place").over(same_letters)).withColumn(
+        "kept_path", F.first("bytes_path").over(same_letters)
+    )
+    repeats = (F.col("place") != F.col("kept_place")) & F.expr("(path_id = kept_path) IS NOT TRUE")
+    return judged.where((F.col("increment") == increment) & repeats).select(
+        "dataset",
+        "doc_id",
+        F.col("kept_place.doc_id").alias("witness_doc_id"),
+        F.when(F.col("bytes_place") == F.col("kept_place"), "bytes").otherwise("letters").alias("matched"),
+    )

@@ -1,0 +1,197 @@
+"""Members: the documents that enter a corpus, before any of them is compared with others, and whom to keep first.
+
+Of documents that repeat each other, the one with the lowest `place` is kept. A place is the document's standing, a
+coarse class made of what is known about it, and then a hash, so that no dataset or name wins by accident:
+
+    place = standing (0..15, 4 bits) | first 59 bits of doc_id, which is a SHA-256
+    standing counts through the criteria of `keep_first`, the first one weighs most:
+        dataset     its place in the config        starred     its repository has `min_stars` or more
+        known_good  its repository is listed       licensed    its licence is known
+        original    0 in a repository of its own; 1 in a fork, or in a folder of vendored code; 2 in a fork of a fork
+
+At most 16 classes: criteria are used from the front while they fit. Few classes are what lets the kept set be found in
+few parallel rounds (a class of its own for every document takes as many rounds as there are documents).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from spark_jobs.dedup.membership.keep_priority import CLASSES, place, standing
+from spark_jobs.dedup.membership.repository_facts import FORK_DEPTHS, stars, with_fork_depth
+from spark_jobs.dedup.membership.standings import PATH, Policy
+from spark_jobs.lake.declare.step import Scope, step
+from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.sources.revisions import landings_and_events, newest
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame
+
+Revisions = Literal["latest", "all"]
+Criterion = Literal["dataset", "original", "known_good", "starred", "licensed"]
+# Folders that hold other people's code, of those that Linguist's vendor.yml lists.
+_VENDORED = (
+    r"(?i)(^|/)(_?vendor(s|ed)?|_?(third|3rd)[-_]?party|extern(als?)?|_?bundled?|node_modules|bower_components|godeps)/"
+)
+
+
+class MembersConfig(BaseModel):
+    """What a corpus takes in."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    datasets: tuple[str, ...] = Field(min_length=1, description="datasets of the corpus, by name")
+    revisions: dict[str, Revisions] = Field(
+        default_factory=dict,
+        description="by dataset: `latest` (the default) takes only the newest revision of each path among those that "
+        "arrive together, `all` takes every one",
+    )
+
+    keep_first: tuple[Criterion, ...] = Field(
+        ("dataset", "known_good", "original", "starred", "licensed"),
+        description="whom to keep of documents that repeat each other, the strongest criterion first; then by hash",
+    )
+    known_good: tuple[str, ...] = Field((), description="repositories whose documents are kept before others'")
+    min_stars: int | None = Field(
+        100, ge=0, description="stars (`metadata.stars`) from which on a repository counts as starred; none: not used"
+    )
+    on_delete: Policy = Field("keep", description="`excise` takes nothing in that is gone by the time it would enter")
+
+    @model_validator(mode="after")
+    def _datasets_are_known(self) -> MembersConfig:
+        """Refuse a policy for a dataset that the corpus does not have, and a dataset named twice."""
+        if unknown := sorted(set(self.revisions) - set(self.datasets)):
+            raise ValueError(
+                f"revisions names {unknown}, the corpus has {list(self.datasets)}; name datasets of the corpus"
+            )
+        if len(set(self.datasets)) != len(self.datasets):
+            raise ValueError(f"datasets names one twice: {list(self.datasets)}; name each once")
+        return self
+
+    @property
+    def latest(self) -> tuple[str, ...]:
+        """Datasets of which only the latest revision of each path enters."""
+        return tuple(name for name in self.datasets if self.revisions.get(name, "latest") == "latest")
+
+
+MEMBERS = Table(
+    name="members",
+    comment="One row per document that enters the corpus: kept by its verdict, and the latest revision of its path "
+    "where the dataset's policy says so.",
+    columns=(
+        Column("dataset!", "string", "dataset that the document came from"),
+        Column("shard!", "int", "hash of the repository (else the doc_id) modulo the dataset's shards"),
+        Column("doc_id!", "string", "identity of the document"),
+        Column("repository", "string", "repository of the document; null where it has none"),
+        Column("path!", "string", "path in the repository or the dataset"),
+        Column("place!", "long", "order in which documents are considered for keeping, lowest first; see the step"),
+        Column("kind!", "string", "code, prose, markup or data"),
+        Column("language", "string", "programming or natural language"),
+        Column("byte_count!", "long", "bytes of the document as it came"),
+        Column("content_sha256!", "string", "SHA-256 of the document as it came"),
+        Column("letters_sha256", "string", "SHA-256 of the letters of its text; null where too few"),
+    ),
+    key=("doc_id",),
+    partition=("increment", "shard"),
+    checks=(
+        Check("byte_count_not_negative", "byte_count >= 0", "a document has no fewer than 0 bytes"),
+        Check("place_not_negative", "place >= 0", "a place has 63 bits"),
+    ),
+)
+
+
+@step(
+    version="3",
+    scope=Scope.INCREMENT,
+    tables=(MEMBERS,),
+)
+def members(
+    documents: DataFrame,
+    texts: DataFrame,
+    verdicts: DataFrame,
+    config: MembersConfig,
+    repositories: DataFrame | None = None,
+    arrivals: DataFrame | None = None,
+) -> DataFrame:
+    """Take in what the verdicts kept, of each path the latest revision; one row per document.
+
+    The latest revision is the one that landed or returned in the highest dataset increment, kept or not: a revision
+    that was replaced does not come back because its successor was rejected. Contents are never read.
+
+    Args:
+        documents: rows of `documents` of all datasets, with the columns `dataset` and `dataset_increment`.
+        texts: the same of `texts`.
+        verdicts: the same of `verdicts`.
+        config: datasets and their policies.
+        repositories: the same of `repositories`; without it no document counts as a fork's, or as starred.
+        arrivals: the same of `arrivals`; without it no document has returned or is gone.
+
+    Returns:
+        Rows of the table `members`.
+    """
+    from pyspark.sql import functions as F
+
+    identity = ["dataset", "doc_id"]
+    about = ["shard", "repository", "path", "kind", "language", "byte_count", "content_sha256", "licence"]
+    candidates = documents.select(*identity, *about, "dataset_increment").where(F.col("dataset").isin(*config.datasets))
+    kept = verdicts.where("kept").select(*identity)
+    letters = texts.select(*identity, "letters_sha256")
+    joined = _entering(candidates, arrivals, config).join(kept, identity).join(letters, identity)
+    placed = _with_facts(joined, repositories).withColumn("place", _place(config))
+    return placed.select([column.name for column in MEMBERS.columns])
+
+
+def _entering(documents: DataFrame, arrivals: DataFrame | None, config: MembersConfig) -> DataFrame:
+    """Leave out what a later revision of the same path replaces, and what is gone where the corpus says `excise`."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    if not config.latest and config.on_delete == "keep":
+        return documents
+    told = landings_and_events(documents, arrivals)
+    last = told.withColumn("newest", newest("dataset_increment").over(Window.partitionBy(*PATH))).where("landed")
+    replaced = F.col("dataset").isin(*config.latest) & (F.col("doc_id") != F.col("newest.doc_id"))
+    gone = F.col("newest.gone") & F.lit(config.on_delete == "excise")
+    return last.where(~replaced & ~gone).drop("newest", "gone", "landed")
+
+
+def _with_facts(documents: DataFrame, repositories: DataFrame | None) -> DataFrame:
+    """Add `fork_depth` and `stars` of the document's repository, as its dataset increment knew them."""
+    from pyspark.sql import functions as F
+
+    if repositories is None:
+        return documents.withColumns({"fork_depth": F.lit(0), "stars": F.lit(None).cast("long")})
+    keys = ["dataset", "dataset_increment", "repository"]
+    facts = with_fork_depth(repositories.select(*keys, "fork_of", stars().alias("stars")))
+    one_each = facts.groupBy(*keys).agg(F.max("fork_depth").alias("fork_depth"), F.max("stars").alias("stars"))
+    return documents.join(one_each, keys, "left").fillna(0, ["fork_depth"])
+
+
+def _place(config: MembersConfig) -> SparkColumn:
+    """Standing and hash in one number."""
+    from pyspark.sql import functions as F
+
+    vendored = F.col("repository").isNotNull() & F.col("path").rlike(_VENDORED)
+    levels: dict[str, tuple[int, SparkColumn]] = {
+        "dataset": (
+            min(len(config.datasets), CLASSES),
+            F.least(F.array_position(F.lit(list(config.datasets)), F.col("dataset")), F.lit(CLASSES)) - 1,
+        ),
+        "original": (
+            FORK_DEPTHS,
+            F.least(F.col("fork_depth") + vendored.cast("int"), F.lit(FORK_DEPTHS - 1)).cast("long"),
+        ),
+        "known_good": (
+            2 if config.known_good else 1,
+            1 - F.coalesce(F.col("repository").isin(*config.known_good), F.lit(False)).cast("long"),
+        ),
+        "starred": (
+            1 if config.min_stars is None else 2,
+            1 - F.coalesce(F.col("stars") >= F.lit(config.min_stars), F.lit(False)).cast("long"),
+        ),
+        "licensed": (2, F.col("licence").isNull().cast("long")),
+    }
+    return place(standing(config.keep_first, levels), F.col("doc_id"))

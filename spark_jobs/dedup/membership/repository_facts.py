@@ -1,0 +1,180 @@
+"""Repositories as they came: their identity in an increment, what is known about them, and their place in the order.
+
+The files that one increment brings of a repository are judged together, and once: what later increments add to it has
+an identity of its own. A place is made as that of a document is (see `members`): a standing of at most 16 classes from
+metadata, and then a hash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from spark_jobs.dedup.membership.keep_priority import CLASSES, place, standing
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+RepositoryCriterion = Literal["dataset", "known_good", "original", "newest", "starred", "licensed"]
+FORK_DEPTHS = 3
+# `requests-2.31.0`, `requests@v2` and `requests` are releases of one name.
+_RELEASE = r"[-_@ ]v?[0-9]+(\.[0-9A-Za-z]+)*$"
+_VERSION = r"^[^0-9]*([0-9]+(\.[0-9]+)*)"
+
+
+@dataclass(frozen=True)
+class Preference:
+    """Whom to keep.
+
+    Attributes:
+        criteria: the strongest first.
+        datasets: in order.
+        known_good: repositories.
+        min_stars: stars from which on a repository counts as starred; None where stars do not count.
+    """
+
+    criteria: Sequence[RepositoryCriterion]
+    datasets: Sequence[str]
+    known_good: Sequence[str]
+    min_stars: int | None
+
+
+def repository_files(members: DataFrame) -> DataFrame:
+    """Members that belong to a repository, with its identity.
+
+    Args:
+        members: rows of `members` with the column `increment`.
+
+    Returns:
+        Rows (repository_id, first_increment, dataset, repository, doc_id, place, path, byte_count).
+    """
+    from pyspark.sql import functions as F
+
+    return members.where("repository IS NOT NULL").select(
+        repository_id(F.col("dataset"), F.col("repository"), F.col("increment")).alias("repository_id"),
+        F.col("increment").alias("first_increment"),
+        "dataset",
+        "repository",
+        "doc_id",
+        "place",
+        "path",
+        "byte_count",
+    )
+
+
+def repository_id(dataset: Column, repository: Column, increment: Column) -> Column:
+    """Identity of what an increment brings of a repository: 32 hex digits of a SHA-256 over the three."""
+    from pyspark.sql import functions as F
+
+    return F.substring(F.sha2(F.concat_ws("\n", dataset, increment.cast("string"), repository), 256), 1, 32)
+
+
+def newest_bags(repository_bags: DataFrame) -> DataFrame:
+    """Of each repository the row that counts: that of the highest increment."""
+    from pyspark.sql import functions as F
+
+    newest = repository_bags.groupBy("repository_id").agg(F.max("increment").alias("increment"))
+    return repository_bags.join(newest, ["repository_id", "increment"], "left_semi")
+
+
+def newest_facts(repositories: DataFrame) -> DataFrame:
+    """What was last known of each repository: dataset, repository, fork_depth, licence, version, stars, terms.
+
+    Args:
+        repositories: rows of `repositories` of all datasets, with `dataset`, `dataset_increment` and `increment`.
+    """
+    from pyspark.sql import functions as F
+
+    facts = F.struct(
+        "increment",
+        "dataset_increment",
+        "fork_of",
+        "licence",
+        "version",
+        stars().alias("stars"),
+        F.transform(F.concat("topics", "dependencies"), F.lower).alias("terms"),
+    )
+    newest = repositories.groupBy("dataset", "repository").agg(F.max(facts).alias("facts"))
+    known = newest.select("dataset", "repository", "facts.*").drop("increment", "dataset_increment")
+    return with_fork_depth(known).drop("fork_of")
+
+
+def with_fork_depth(repositories: DataFrame) -> DataFrame:
+    """Add `fork_depth` to rows (repository, fork_of, ..): 0 an original, 1 a fork of one, 2 a fork of a fork.
+
+    What a fork was made of is looked up by its name among the same rows, in any dataset; one that is not there is an
+    original. Deeper forks are 2 as well, since places have few classes.
+    """
+    from pyspark.sql import functions as F
+
+    is_fork = F.col("fork_of").isNotNull() & (F.col("fork_of") != F.col("repository"))
+    parents = repositories.where(is_fork).select(F.col("repository").alias("fork_of"), F.lit(2).alias("depth"))
+    found = repositories.join(parents.distinct(), "fork_of", "left")
+    return found.withColumn("fork_depth", F.when(is_fork, F.coalesce("depth", F.lit(1))).otherwise(0)).drop("depth")
+
+
+def stars() -> Column:
+    """Stars of a row of `repositories`; null where they are not known."""
+    from pyspark.sql import functions as F
+
+    return F.expr("try_cast(metadata['stars'] AS bigint)")
+
+
+def with_place(bags: DataFrame, facts: DataFrame | None, wanted: Preference) -> DataFrame:
+    """Add `place` to rows (repository_id, dataset, repository, ..); without facts nobody is a fork or licensed."""
+    from pyspark.sql import functions as F
+
+    if facts is None:
+        known = bags.withColumns({name: F.lit(None).cast("string") for name in ("licence", "version")}).withColumns(
+            {"fork_depth": F.lit(0), "stars": F.lit(None).cast("long")}
+        )
+    else:
+        known = bags.join(facts.drop("terms"), ["dataset", "repository"], "left")
+    ranked = _with_newest(known) if "newest" in wanted.criteria else known.withColumn("newest", F.lit(True))
+    placed = ranked.withColumn("place", place(_standing(wanted), F.col("repository_id")))
+    return placed.drop("fork_depth", "licence", "version", "stars", "newest")
+
+
+def _with_newest(bags: DataFrame) -> DataFrame:
+    """Add whether no release of the same name that came along has a higher version; unknown versions are lowest."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    written = F.coalesce(F.col("version"), F.regexp_extract("repository", _RELEASE, 0))
+    digits = F.regexp_extract_all(F.regexp_extract(written, _VERSION, 1), F.lit("[0-9]+"), F.lit(0))
+    number = F.transform(digits, lambda part: part.try_cast("long"))
+    name = F.regexp_replace(F.lower("repository"), _RELEASE, "")
+    numbered = bags.withColumn("number", number)
+    best = F.max("number").over(Window.partitionBy("dataset", name))
+    return numbered.withColumn("newest", F.col("number").eqNullSafe(best)).drop("number")
+
+
+def _standing(wanted: Preference) -> Column:
+    """Class of a repository, 0 to 15: criteria from the front, as long as they fit, and only where they can differ."""
+    from pyspark.sql import functions as F
+
+    never = F.lit(False)
+    order = F.array(*(F.lit(name) for name in wanted.datasets)) if wanted.datasets else F.array(F.col("dataset"))
+    levels: dict[str, tuple[int, Column]] = {
+        "dataset": (
+            max(1, min(len(wanted.datasets), CLASSES)),
+            F.greatest(F.least(F.array_position(order, F.col("dataset")), F.lit(CLASSES)) - 1, F.lit(0)),
+        ),
+        "known_good": (2 if wanted.known_good else 1, 1 - _flag(F.col("repository").isin(*wanted.known_good))),
+        "original": (FORK_DEPTHS, F.coalesce("fork_depth", F.lit(0)).cast("long")),
+        "newest": (2, 1 - _flag(F.col("newest"))),
+        "starred": (
+            1 if wanted.min_stars is None else 2,
+            1 - _flag(never if wanted.min_stars is None else F.col("stars") >= wanted.min_stars),
+        ),
+        "licensed": (2, _flag(F.col("licence").isNull())),
+    }
+    return standing(wanted.criteria, levels)
+
+
+def _flag(condition: Column) -> Column:
+    """1 where it holds, 0 where it does not or is unknown."""
+    from pyspark.sql import functions as F
+
+    return F.coalesce(condition, F.lit(False)).cast("long")

@@ -1,0 +1,180 @@
+"""Revisions: what becomes of the members of a corpus when their path has a newer document, an older one again, or none.
+
+A member stands as the `latest` of its path from the increment that takes it in. That changes when its dataset says so
+(`spark_jobs.sources.revisions`), and every change is a row:
+
+    superseded  another document is the latest at its path now (only where the dataset's policy is `latest`)
+    gone        its file, or its record, is not at the source any more
+    latest      it took the place of another member, or it returned
+
+    increment   at the path    rows
+    0           A              -
+    1           B              A superseded by B, B latest after A
+    2           A again        B superseded by A, A latest after B
+    3           no file        A gone
+
+Two laws follow for deduplication. Members with one `path_id` are never each other's witness: else an edit would be
+removed as a near-duplicate of the very text that it corrects. And a member that `leaves`, since the corpus says
+`excise`, is nobody's witness from that increment on; under `keep` what was packed stays, and may justify removals.
+
+A document that returns counts if the corpus still has it as a member that has not left; else the member that stood last
+goes on as the latest until a new generation, since a document is packed from the increment that brought it alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from spark_jobs.dedup.membership.standings import PATH, Policy, standings
+from spark_jobs.lake.declare.step import Scope, step
+from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.sources.revisions import latest_at_paths, same_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame
+
+
+class RevisionsConfig(BaseModel):
+    """Which members leave the corpus when their source has changed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    latest: tuple[str, ...] = Field((), description="datasets of which only the latest document of a path counts")
+    superseded: Policy = Field("keep", description="whether superseded members stay packed or are excised")
+    on_delete: Policy = Field("keep", description="whether members that are gone stay packed or are excised")
+
+
+REVISIONS = Table(
+    name="revisions",
+    comment="One row per increment and member whose standing among the documents of its path changed.",
+    columns=(
+        Column("dataset!", "string", "dataset of the member"),
+        Column("doc_id!", "string", "identity of the member"),
+        Column("path_id", "string", "what all documents of its path share; null where the dataset takes all revisions"),
+        Column("standing!", "string", "latest, superseded or gone"),
+        Column("other_doc_id", "string", "superseded: by which document; latest: after which member"),
+        Column("leaves!", "boolean", "whether it is excised, and nobody's witness from this increment on"),
+    ),
+    key=("doc_id",),
+    partition=("increment",),
+    checks=(
+        Check("standing_is_known", "standing in ('latest', 'superseded', 'gone')", "a standing is one of three"),
+        Check("superseded_by_another", "other_doc_id <> doc_id or other_doc_id is null", "no document replaces itself"),
+        Check("latest_stays", "not (leaves and standing = 'latest')", "what is the latest does not leave"),
+    ),
+)
+
+
+@step(
+    version="1",
+    scope=Scope.HISTORY,
+    tables=(REVISIONS,),
+)
+def revisions(
+    documents: DataFrame,
+    arrivals: DataFrame,
+    members: DataFrame,
+    revisions: DataFrame,
+    increment: int,
+    config: RevisionsConfig,
+) -> DataFrame:
+    """Say which members changed their standing; one row per member.
+
+    Args:
+        documents: rows of `documents` of all datasets of increments 0 to `increment`, with the columns `increment`,
+            `dataset` and `dataset_increment`; of those before the new increment none is read.
+        arrivals: the same of `arrivals`.
+        members: rows of `members` of increments 0 to `increment`, with the column `increment`.
+        revisions: own rows of the increments before.
+        increment: the new one.
+        config: the policies.
+
+    Returns:
+        Rows of the table `revisions`.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    newest = _newest(documents, arrivals, members, increment).alias("newest")
+    met = (
+        members.select("doc_id", *PATH, F.col("increment").alias("since"))
+        .alias("member")
+        .join(newest, same_path("member", "newest", PATH))
+        .select("member.*", "gone", "landed", F.col("newest.doc_id").alias("newest"))
+        .join(standings(revisions), "doc_id", "left")
+        .withColumn("was", F.coalesce("standing", F.lit("latest")))
+        .withColumn("had_left", F.coalesce("leaves", F.lit(False)))
+        .drop("leaves")
+    )
+    path = Window.partitionBy(*PATH)
+    is_newest = F.col("doc_id") == F.col("newest")
+    before = F.struct((F.col("was") == "latest").alias("stood"), "since", "doc_id")
+    known = (
+        met.withColumn("newest_is_in", F.max(is_newest & ~F.col("had_left")).over(path))
+        .withColumn("before", F.max(F.when(~is_newest, before)).over(path))
+        .withColumn("follows_latest", F.col("dataset").isin(*config.latest))
+        .where("landed OR gone OR newest_is_in")
+    )
+    changed = (
+        known.withColumn("now", _standing(is_newest))
+        .withColumn("leaves", F.col("had_left") | _leaves(config))
+        .withColumn("joins", is_newest & F.col("follows_latest") & F.col("before").isNotNull())
+        .where("now <> was OR leaves <> had_left OR (joins AND standing IS NULL)")
+    )
+    other = F.when(F.col("now") == "superseded", F.col("newest")).when(F.col("now") == "latest", F.col("before.doc_id"))
+    return changed.select(
+        "dataset",
+        "doc_id",
+        F.when(F.col("follows_latest"), _path_id()).alias("path_id"),
+        F.col("now").alias("standing"),
+        other.alias("other_doc_id"),
+        "leaves",
+    )
+
+
+def _newest(documents: DataFrame, arrivals: DataFrame, members: DataFrame, increment: int) -> DataFrame:
+    """What the increment says of paths that have a member from before, or of which it tells more than landings."""
+    from pyspark.sql import functions as F
+
+    now = F.col("increment") == F.lit(increment)
+    told = arrivals.where(now & F.col("doc_id").isNotNull()).select(*PATH, "doc_id", "dataset_increment", "status")
+    paths = members.where(~now).select(*PATH).unionByName(told.select(*PATH)).distinct()
+    landed = (
+        documents.where(now)
+        .select(*PATH, "doc_id", "dataset_increment")
+        .alias("landed")
+        .join(paths.alias("path"), same_path("landed", "path", PATH), "left_semi")
+    )
+    return latest_at_paths(landed, told, PATH, "dataset_increment")
+
+
+def _standing(is_newest: SparkColumn) -> SparkColumn:
+    """The new standing, from the old one (`was`)."""
+    from pyspark.sql import functions as F
+
+    replaced = ~is_newest & F.col("follows_latest")
+    still = F.col("was") == "latest"
+    after_loss = (
+        F.when(replaced & F.col("newest_is_in") & still, "superseded").when(still, "gone").otherwise(F.col("was"))
+    )
+    after_landing = F.when(is_newest, "latest").when(replaced, "superseded").otherwise(F.col("was"))
+    return F.when(F.col("gone"), after_loss).otherwise(after_landing)
+
+
+def _leaves(config: RevisionsConfig) -> SparkColumn:
+    """Whether the change takes a member out of the corpus, by its new standing (`now`)."""
+    from pyspark.sql import functions as F
+
+    replaced = F.lit(config.superseded == "excise") & (F.col("now") == "superseded")
+    return replaced | (F.lit(config.on_delete == "excise") & F.col("gone"))
+
+
+def _path_id() -> SparkColumn:
+    """32 hex digits of a SHA-256 over dataset, repository or null, and path."""
+    from pyspark.sql import functions as F
+
+    named = F.to_json(F.array("dataset", "repository", "path"))
+    return F.substring(F.sha2(named, 256), 1, 32)

@@ -1,0 +1,94 @@
+"""Background: how similar documents are that have nothing to do with each other, measured once on the corpus.
+
+It decides which bands are cheapest: false candidates come from its tail (boilerplate), which no model predicts. All
+pairs of a sample per kind are compared exactly; the sample is the documents with the smallest hashes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field
+
+from spark_jobs.dedup.membership.keep_priority import HASH_BITS
+from spark_jobs.dedup.pictures import draw_background
+from spark_jobs.lake.declare.step import Plot, Scope, step
+from spark_jobs.lake.declare.tables import Check, Column, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+BINS = 1000
+
+
+class BackgroundConfig(BaseModel):
+    """How many documents are compared."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sample_documents: int = Field(
+        3000, ge=2, le=20_000, description="documents per kind, about; 3,000 give 4.5 million pairs in about a second"
+    )
+
+
+BACKGROUND = Table(
+    name="background",
+    comment="One row per kind and thousandth of similarity: how many pairs of a sample have it.",
+    columns=(
+        Column("kind!", "string", "code, prose, markup or data"),
+        Column("similarity!", "double", "lower end of the bin, a multiple of 0.001"),
+        Column("pair_count!", "long", "pairs of sampled documents whose weighted Jaccard similarity is in the bin"),
+    ),
+    key=("kind", "similarity"),
+    partition=("increment",),
+    sort=("kind", "similarity"),
+    checks=(Check("similarity_in_bounds", "similarity between 0 and 1", "similarity is a fraction"),),
+)
+
+
+@step(
+    version="1",
+    scope=Scope.FROZEN,
+    tables=(BACKGROUND,),
+    plot=Plot("similarity of unrelated documents", ("kind", "similarity", "pair_count"), draw_background),
+)
+def background(bags: DataFrame, config: BackgroundConfig) -> DataFrame:
+    """Compare all pairs of a sample of each kind; one row per kind and bin with a pair in it."""
+    from pyspark.sql import functions as F
+
+    sizes = {row["kind"]: int(row["count"]) for row in bags.groupBy("kind").count().collect()}
+    place_hash = F.col("place").bitwiseAND(F.lit((1 << HASH_BITS) - 1))
+    chosen = F.lit(False)
+    for kind, size in sorted(sizes.items()):
+        share = min(1.0, config.sample_documents / size)
+        chosen = chosen | ((F.col("kind") == kind) & (place_hash < int(share * (1 << HASH_BITS))))
+    sample = bags.where(chosen).select("kind", "token_hashes", "units", "levels")
+    kinds = max(1, len(sizes))
+    return (
+        sample.repartition(kinds, "kind")
+        .sortWithinPartitions("kind")
+        .mapInArrow(_histograms, "kind string, similarity double, pair_count bigint")
+    )
+
+
+def _histograms(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The histogram of each kind in the partition; a sample of one kind is held in memory."""
+    from spark_jobs.dedup.bags.bag_arrays import bags_from_columns
+    from spark_jobs.dedup.near.similarity import background_counts
+
+    parts = [batch for batch in batches if batch.num_rows]
+    if not parts:
+        return
+    sample = pa.Table.from_batches(parts).combine_chunks()
+    for kind in sorted(set(sample.column("kind").to_pylist())):
+        rows = sample.filter(pa.compute.equal(sample.column("kind"), kind)).combine_chunks()
+        columns = [rows.column(name).chunk(0) for name in ("token_hashes", "units", "levels")]
+        counts = background_counts(bags_from_columns(*columns), BINS)
+        bins = np.flatnonzero(counts)
+        yield pa.RecordBatch.from_arrays(
+            [pa.array([kind] * len(bins)), pa.array(bins / BINS), pa.array(counts[bins])],
+            names=["kind", "similarity", "pair_count"],
+        )

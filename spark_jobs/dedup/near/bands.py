@@ -1,0 +1,315 @@
+"""Bands: groups of signature values; documents equal in all values of one band become candidates.
+
+A scheme is solved from what is wanted (the recall at the threshold) and from what the corpus is like: its size and its
+*background*, the similarities of random pairs. More rows a band mean fewer false candidates and need more bands for the
+same recall. *Disjoint* bands share no value, so their number times their rows is at most 256: enough for about 10^6 to
+10^7 documents. *Overlapping* bands take random values of the same 256 each, so there may be many more of them.
+
+With p = J + (1 - J) / 256, the probability that two values agree, a pair of similarity J becomes a candidate with
+
+    disjoint      1 - (1 - p^rows)^bands
+    overlapping   1 - sum over a of Binomial(a; 256, p) * (1 - C(a, rows) / C(256, rows))^bands,
+
+a being the number of agreeing values: given a, each band, a random subset, agrees with probability C(a, r) / C(256, r).
+
+A *false candidate* is a pair of the background below `false_below` (by default the threshold itself) that becomes a
+candidate. Their number per document, (N - 1) * P[candidate and J < false_below], counts each pair at both of its ends
+and grows with the corpus.
+
+What a document costs is counted in bytes: 16 for the key of each band, and 160 for each false candidate, which nearly
+always falls when the 256 values of both signatures are compared, before a bag is read. A corpus grows without an end,
+and never into a wall: where the wanted recall costs more than a document may, it is lowered to what that buys.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numba import njit
+
+from spark_jobs.arrays import Float64Array, Int16Array, Int64Array, UInt8Array, UInt64Array
+from spark_jobs.dedup.near.darts import SIGNATURE_VALUES, mix64
+from spark_jobs.exceptions import ConfigError
+
+DISJOINT_FALSE_PER_DOCUMENT: Final = 50.0
+"""Disjoint bands are left for overlapping ones where even the best have more expected false candidates a document."""
+BAND_BITS: Final = 10
+"""Low bits of a key that hold the band's number."""
+MAX_BANDS: Final = 1 << BAND_BITS
+
+_KEY_BYTES: Final = 16.0  # hash and place
+_FALSE_BYTES: Final = (
+    160.0  # a false candidate costs as much as ten keys (measured: shuffle and verification of a pair)
+)
+_LOWER_RECALLS: Final = (0.999, 0.99, 0.95, 0.9, 0.8, 0.7, 0.5, 0.3, 0.1)
+_MAX_ROWS: Final = 24
+_VALUES: Final = 256  # that 8 bits can take
+
+
+@dataclass(frozen=True)
+class BandScheme:
+    """Which values of a signature are compared together, and what that finds.
+
+    Attributes:
+        bands: number of bands.
+        rows: values in each.
+        positions: (bands, rows) int16 places in the signature, fixed by (bands, rows).
+        overlapping: whether bands share values.
+        recall: probability that a pair exactly at the threshold becomes a candidate; more similar ones do more often.
+        false_per_document: expected false candidates of a document at this corpus size.
+    """
+
+    bands: int
+    rows: int
+    positions: Int16Array
+    overlapping: bool
+    recall: float
+    false_per_document: float
+
+    @property
+    def document_bytes(self) -> float:
+        """Bytes of keys and false candidates of a document."""
+        return _KEY_BYTES * self.bands + _FALSE_BYTES * self.false_per_document
+
+
+def candidate_probability(bands: int, rows: int, overlapping: bool, similarity: Float64Array) -> Float64Array:
+    """Probability that pairs become candidates, as in the module's formulas.
+
+    Args:
+        bands: number of bands.
+        rows: values in each.
+        overlapping: whether bands are random subsets of the same 256 values.
+        similarity: (S,) float64 J of the pairs.
+
+    Returns:
+        (S,) float64.
+    """
+    p = similarity + (1.0 - similarity) / _VALUES
+    if not overlapping:
+        return _any_of(bands, p**rows)
+    return _agreement_distribution(p) @ _any_of(bands, _band_given_agreement(rows))
+
+
+def solve_bands(
+    background: Int64Array,
+    documents: int,
+    threshold: float,
+    recall: float,
+    false_below: float | None = None,
+    most_bytes: float = math.inf,
+) -> BandScheme:
+    """Find the cheapest scheme with the wanted recall, or with the highest recall that can be paid for.
+
+    Disjoint bands are taken where one of them stays within 50 false candidates a document, else overlapping ones. Where
+    neither keeps a document within `most_bytes`, the recall is lowered to .999, .99, .95 and so on until one does.
+
+    Args:
+        background: (B + 1,) int64 pairs of a sample of the corpus by floor(J * B); millions, since its tail decides.
+        documents: N, size of the corpus.
+        threshold: lowest J of a duplicate, in (0, 1].
+        recall: wanted probability that a pair at the threshold becomes a candidate, in (0, 1).
+        false_below: J below which a candidate counts as false; by default the threshold. Pairs between the two are
+            related documents rather than chance, and grow more slowly than N where a corpus grows by new kinds.
+        most_bytes: what keys and false candidates of a document may take.
+
+    Returns:
+        The scheme, with its recall and what it costs.
+
+    Raises:
+        ConfigError: an argument is out of range, or the threshold is so low that nothing finds its pairs.
+    """
+    _check(background, documents, threshold, recall)
+    chance = _false_chances(background, threshold if false_below is None else false_below)
+    best = None
+    for asked in (recall, *(lower for lower in _LOWER_RECALLS if lower < recall)):
+        best = _cheapest(chance, documents, threshold, asked) or best
+        if best is not None and best.document_bytes <= most_bytes:
+            break
+    if best is None:
+        raise ConfigError(
+            f"bands: no 256 values find a pair of similarity {threshold} with a recall of {_LOWER_RECALLS[-1]}; raise "
+            "the threshold"
+        )
+    return best
+
+
+def _cheapest(
+    chance: tuple[Float64Array, Float64Array], documents: int, threshold: float, recall: float
+) -> BandScheme | None:
+    """The scheme with a recall that costs a document least; ties go to fewer bands. None where there is none."""
+    best: tuple[float, int, int, bool, float] | None = None
+    for overlapping in (False, True):
+        for rows, bands in _least_bands(threshold, recall, overlapping):
+            false = _false_candidates(bands, rows, overlapping, chance, documents)
+            cost = round(
+                _KEY_BYTES * bands + _FALSE_BYTES * false, 4
+            )  # so that the last bits of a float decide nothing
+            holds = overlapping or false <= DISJOINT_FALSE_PER_DOCUMENT
+            if holds and (best is None or (cost, bands) < best[:2]):
+                best = (cost, bands, rows, overlapping, false)
+        if best is not None:
+            break
+    if best is None:
+        return None
+    _, bands, rows, overlapping, false = best
+    return BandScheme(
+        bands=bands,
+        rows=rows,
+        positions=band_positions(bands, rows, overlapping),
+        overlapping=overlapping,
+        recall=float(candidate_probability(bands, rows, overlapping, np.array([threshold]))[0]),
+        false_per_document=false,
+    )
+
+
+def band_positions(bands: int, rows: int, overlapping: bool) -> Int16Array:
+    """Places in the signature that each band compares; a fixed function of its arguments, in every version.
+
+    Args:
+        bands: number of bands.
+        rows: values in each, at most 256; all bands together at most 256 where they are disjoint.
+        overlapping: random subsets of the 256 places; else the bands lie one after another.
+
+    Returns:
+        (bands, rows) int16, ascending and distinct in each row.
+    """
+    if not overlapping:
+        return np.arange(bands * rows, dtype=np.int16).reshape(bands, rows)
+    positions = np.empty((bands, rows), dtype=np.int16)
+    _draw_positions(positions)
+    return np.sort(positions, axis=1)
+
+
+def band_keys(signatures: UInt8Array, scheme: BandScheme, salts: UInt64Array) -> UInt64Array:
+    """Hash the values of every band: documents with equal salts meet in a key if they agree in a whole band.
+
+    Args:
+        signatures: (D, 256) uint8.
+        scheme: see `solve_bands`.
+        salts: (D,) uint64; documents of different salts meet by chance only (2^-54).
+
+    Returns:
+        (D, bands) uint64: a hash of salt and values in the high 54 bits, the band's number in the low 10.
+    """
+    keys = np.empty((len(signatures), scheme.bands), dtype=np.uint64)
+    _hash_bands(np.ascontiguousarray(signatures), scheme.positions, salts, keys)
+    return keys
+
+
+def _check(background: Int64Array, documents: int, threshold: float, recall: float) -> None:
+    """Refuse what no scheme can be solved from."""
+    if not (0 < threshold <= 1 and 0 < recall < 1 and documents >= 1):
+        raise ConfigError(
+            f"bands: threshold {threshold}, recall {recall}, documents {documents}; wanted a threshold in (0, 1], a "
+            "recall in (0, 1) and at least 1 document"
+        )
+    if len(background) < 2:
+        raise ConfigError("bands: the background has no bin; measure it on a sample of the corpus")
+
+
+def _false_chances(background: Int64Array, below: float) -> tuple[Float64Array, Float64Array]:
+    """Similarities at the middles of the occupied bins that end at or below `below`, and the share of pairs in each."""
+    bins = len(background) - 1
+    counted = max(1, min(bins, math.floor(below * bins + 1e-9)))
+    occupied = np.flatnonzero(background[:counted])
+    pairs = max(1, int(background.sum()))
+    return (occupied + 0.5) / bins, background[occupied] / pairs
+
+
+def _false_candidates(
+    bands: int, rows: int, overlapping: bool, chance: tuple[Float64Array, Float64Array], documents: int
+) -> float:
+    """Expected false candidates of a document."""
+    similarity, share = chance
+    return float((documents - 1) * (candidate_probability(bands, rows, overlapping, similarity) @ share))
+
+
+def _least_bands(threshold: float, recall: float, overlapping: bool) -> Iterator[tuple[int, int]]:
+    """(rows, least bands with the recall) for all rows that can have it."""
+    at = np.array([threshold])
+    for rows in range(1, _MAX_ROWS + 1):
+        most = MAX_BANDS if overlapping else SIGNATURE_VALUES // rows
+        if candidate_probability(most, rows, overlapping, at)[0] < recall:
+            continue
+        low, high = 0, most  # low misses the recall, high has it
+        while high - low > 1:
+            middle = (low + high) // 2
+            if candidate_probability(middle, rows, overlapping, at)[0] >= recall:
+                high = middle
+            else:
+                low = middle
+        yield rows, high
+
+
+def _any_of(bands: int, single: Float64Array) -> Float64Array:
+    """1 - (1 - single)^bands without loss where `single` is small."""
+    result: Float64Array = -np.expm1(bands * np.log1p(-np.minimum(single, 1 - 1e-16)))
+    return result
+
+
+def _band_given_agreement(rows: int) -> Float64Array:
+    """(257,) C(a, rows) / C(256, rows): a band agrees where a of the 256 values do."""
+    whole = math.comb(SIGNATURE_VALUES, rows)
+    return np.array([math.comb(agreeing, rows) / whole for agreeing in range(SIGNATURE_VALUES + 1)])
+
+
+def _agreement_distribution(p: Float64Array) -> Float64Array:
+    """(S, 257) probability of each number of agreeing values."""
+    k = SIGNATURE_VALUES
+    agreeing = np.arange(k + 1)
+    choices = np.array([math.log(math.comb(k, a)) for a in range(k + 1)])
+    inside = np.clip(p, 1e-300, 1 - 1e-16)[:, None]
+    result: Float64Array = np.exp(choices + agreeing * np.log(inside) + (k - agreeing) * np.log1p(-inside))
+    return result
+
+
+_G: Final = np.uint64(0x9E3779B97F4A7C15)
+_U0: Final = np.uint64(0)
+_U1: Final = np.uint64(1)
+_U8: Final = np.uint64(8)
+_U32: Final = np.uint64(32)
+_BAND_BITS: Final = np.uint64(BAND_BITS)
+_WORD_VALUES: Final = 8  # values of a band that one mixing takes
+
+
+@njit(cache=True)
+def _draw_positions(positions: Int16Array) -> None:
+    """Draw each row without repetition by the first steps of a Fisher-Yates shuffle."""
+    bands, rows = positions.shape
+    state = np.uint64(bands) * _G + np.uint64(rows)
+    order = np.empty(SIGNATURE_VALUES, dtype=np.int16)
+    for band in range(bands):
+        for place in range(SIGNATURE_VALUES):
+            order[place] = place
+        for row in range(rows):
+            state += _G
+            left = np.uint64(SIGNATURE_VALUES - row)
+            chosen = row + np.int64(((mix64(state) >> _U32) * left) >> _U32)
+            order[row], order[chosen] = order[chosen], order[row]
+            positions[band, row] = order[row]
+
+
+@njit(cache=True, nogil=True)
+def _hash_bands(signatures: UInt8Array, positions: Int16Array, salts: UInt64Array, keys: UInt64Array) -> None:
+    bands, rows = positions.shape
+    places = positions.ravel().astype(np.uint8)
+    for doc in range(signatures.shape[0]):
+        values = signatures[doc]
+        salt = mix64(salts[doc] + _G)
+        place = _U0
+        for band in range(bands):
+            state = salt
+            word = _U0
+            for row in range(rows):
+                word = (word << _U8) | np.uint64(values[places[place]])
+                place += _U1
+                if row % _WORD_VALUES == _WORD_VALUES - 1:
+                    state = mix64((state ^ word) * _G + np.uint64(band))
+                    word = _U0
+            if rows % _WORD_VALUES:
+                state = mix64((state ^ word) * _G + np.uint64(band))
+            keys[doc, band] = ((state >> _BAND_BITS) << _BAND_BITS) | np.uint64(band)

@@ -1,0 +1,330 @@
+"""Buckets: documents whose signatures agree in all rows of a band, so that they are worth comparing.
+
+The user states a threshold and a recall; the bands are solved for them, for the number of documents there are and for
+the background that was measured on the corpus; what they will cost when the corpus has grown is told too. Signatures
+are the index that is kept: keys are not stored, so that every increment may have bands of its own. It computes the keys
+of its own documents, and those of all earlier ones on the fly, of which a filter lets only those pass that can meet a
+new one; buckets are then written if they have two members, one of them new.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field
+
+from spark_jobs.dedup.pictures import draw_bands
+from spark_jobs.lake.declare.step import Output, Plot, Scope, step
+from spark_jobs.lake.declare.tables import Check, Column, Table
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from pyspark.sql import DataFrame
+
+    from spark_jobs.dedup.near.bands import BandScheme
+
+_log = logging.getLogger(__name__)
+# Pairs of at least this similarity have something to do with each other: their number grows with the corpus as the
+# number of documents does, not as its square, so they say nothing about false candidates at another size.
+_RELATED = 0.3
+DEFAULT_DOCUMENT_BYTES = 16_384
+"""Bytes that finding a document's candidates may cost: about as many as its text and bag take together."""
+_PARTITION_RECORDS = 4_000_000
+_LOWERED = (
+    "buckets: %s %d documents the recall at %g is %.4f in place of %g, since keys and candidates of a document may "
+    "take %d bytes; raise document_bytes or the threshold, or compare word pairs"
+)
+_BAND_MASK = 1023
+_BATCH_MEMBERS = 4_000_000
+RECORDS_DDL = "part int, keys binary, places binary, earlier boolean"
+BUCKETS_DDL = "band int, bucket bigint, member_count int, members array<bigint>, earlier array<bigint>"
+
+
+class BucketsConfig(BaseModel):
+    """Which pairs the bands must find; the bands are solved from it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    threshold: float = Field(0.7, gt=0, le=1, description="lowest weighted Jaccard similarity of a duplicate")
+    recall: float = Field(0.9999, gt=0, lt=1, description="wanted share of the pairs at the threshold that are found")
+    document_bytes: int = Field(
+        DEFAULT_DOCUMENT_BYTES,
+        ge=256,
+        description="bytes that keys and false candidates of a document may take; where the wanted recall costs more, "
+        "it is lowered to what they buy, and `bands` and a warning say so",
+    )
+    expected_documents: int | None = Field(
+        None,
+        ge=1,
+        description="documents that the corpus will have, for the forecast in `bands`; ten times those there are",
+    )
+
+
+BUCKETS = Table(
+    name="buckets",
+    comment="One row per bucket with at least two members, one of them new: their signatures agree in all rows of a "
+    "band.",
+    columns=(
+        Column("band!", "int", "band in which they agree, from 0"),
+        Column("bucket!", "long", "hash of kind and agreeing values, its low 10 bits the band"),
+        Column("member_count!", "int", "members, earlier ones too"),
+        Column("members!", "list<long!>", "places of the members of this increment, ascending"),
+        Column("earlier!", "list<long!>", "places of those of earlier increments, ascending"),
+    ),
+    key=("bucket",),
+    partition=("increment",),
+    checks=(
+        Check(
+            "two_members",
+            "member_count >= 2 and size(members) >= 1 and member_count = size(members) + size(earlier)",
+            "a bucket has at least two members, one of them new",
+        ),
+    ),
+)
+
+BANDS = Table(
+    name="bands",
+    comment="One row per hundredth of similarity: how likely a pair of it becomes a candidate under the bands used.",
+    columns=(
+        Column("similarity!", "double", "weighted Jaccard similarity of a pair"),
+        Column("candidate_probability!", "double", "probability that such a pair shares a bucket"),
+        Column("background_fraction!", "double", "share of random pairs of documents in this hundredth"),
+        Column("band_count!", "int", "bands"),
+        Column("row_count!", "int", "values of the signature in a band"),
+        Column("overlapping!", "boolean", "whether bands share values"),
+        Column("documents!", "long", "documents that the bands were solved for: those there are"),
+        Column("wanted_recall!", "double", "recall that the config asks for"),
+        Column("recall!", "double", "expected recall of pairs exactly at the threshold"),
+        Column("false_per_document!", "double", "expected background candidates per document"),
+        Column("document_bytes!", "double", "bytes of keys and of these candidates per document"),
+        Column("expected_documents!", "long", "documents of the forecast, for which other bands will be solved"),
+        Column("expected_band_count!", "int", "bands at that size"),
+        Column("expected_row_count!", "int", "values in each of them"),
+        Column("expected_recall!", "double", "recall that they will have"),
+        Column("expected_document_bytes!", "double", "bytes per document that they will cost"),
+    ),
+    key=("similarity",),
+    partition=("increment",),
+    sort=("similarity",),
+)
+
+
+@step(
+    version="2",
+    scope=Scope.HISTORY,
+    tables=(BUCKETS, BANDS),
+    plot=Plot(
+        "probability of becoming a candidate",
+        ("increment", "similarity", "candidate_probability", "background_fraction", "band_count", "row_count"),
+        draw_bands,
+        table="bands",
+    ),
+)
+def buckets(signatures: DataFrame, background: DataFrame, increment: int, config: BucketsConfig) -> Output:
+    """Put the documents of an increment, and the earlier ones that they meet, into buckets.
+
+    Args:
+        signatures: rows of `signatures` of increments 0 to `increment`.
+        background: the frozen table.
+        increment: the new one.
+        config: threshold and recall.
+
+    Returns:
+        Rows of `buckets` and of `bands`.
+
+    """
+    from pyspark.sql import functions as F
+
+    from spark_jobs.dedup.near.bands import solve_bands
+    from spark_jobs.dedup.near.key_filter import filter_of, passing_share
+
+    counted = signatures.groupBy("kind", (F.col("increment") == increment).alias("new")).count().collect()
+    sizes: dict[str, int] = {}
+    for row in counted:
+        sizes[row["kind"]] = sizes.get(row["kind"], 0) + int(row["count"])
+    new_documents = sum(int(row["count"]) for row in counted if row["new"])
+    measured = _combined(background.toArrow(), sizes)
+    documents = max(1, sum(sizes.values()))
+    below = min(config.threshold, _RELATED)
+    solve = partial(
+        solve_bands,
+        measured,
+        threshold=config.threshold,
+        recall=config.recall,
+        false_below=below,
+        most_bytes=config.document_bytes,
+    )
+    scheme = solve(documents=documents)
+    expected = max(documents, config.expected_documents or 10 * documents)
+    forecast = solve(documents=expected)
+    for when, bands, size in (("over the", scheme, documents), ("once there are", forecast, expected)):
+        if bands.recall < config.recall:
+            told = (when, size, config.threshold, bands.recall, config.recall, config.document_bytes)
+            _log.warning(_LOWERED, *told)
+
+    narrow = signatures.select("increment", "kind", "place", "signature")
+    is_new = F.col("increment") == increment
+    new = narrow.where(is_new)
+    new_keys = new_documents * scheme.bands
+    passing = int(passing_share(new_keys) * (documents - new_documents) * scheme.bands)
+    partition_count = max(2, -(-(2 * new_keys + passing) // _PARTITION_RECORDS))
+    emit = partial(band_records, scheme=scheme, partition_count=partition_count)
+    records = new.mapInArrow(partial(emit, earlier=False, filled=None), RECORDS_DDL)
+    if increment > 0:
+        filled = filter_of(new, partial(_keys, scheme=scheme), new_keys)
+        earlier = narrow.where(~is_new).mapInArrow(partial(emit, earlier=True, filled=filled), RECORDS_DDL)
+        records = records.unionByName(earlier)
+    grouped = records.repartitionById(partition_count, F.col("part")).mapInArrow(bucket_lists, BUCKETS_DDL)
+    curve = _curve(scheme, measured, documents, config.recall)
+    for name, kind, value in (
+        ("documents", pa.int64(), expected),
+        ("band_count", pa.int32(), forecast.bands),
+        ("row_count", pa.int32(), forecast.rows),
+        ("recall", pa.float64(), forecast.recall),
+        ("document_bytes", pa.float64(), forecast.document_bytes),
+    ):
+        curve = curve.append_column(f"expected_{name}", pa.array([value] * curve.num_rows, kind))
+    return Output({"buckets": grouped, "bands": signatures.sparkSession.createDataFrame(curve)})
+
+
+def _combined(background: pa.Table, sizes: Mapping[str, int]) -> NDArray[np.int64]:
+    """(bins + 1,) pairs of documents by similarity, of 2^52 random ones; those of two kinds share nothing."""
+    from spark_jobs.dedup.near.background import BINS
+
+    total = max(1, sum(sizes.values()))
+    combined = np.zeros(BINS + 1)
+    combined[0] = 1.0
+    kinds = background.column("kind").to_numpy(zero_copy_only=False)
+    bins = np.rint(background.column("similarity").to_numpy() * BINS).astype(np.int64)
+    pairs = background.column("pair_count").to_numpy()
+    for kind in sorted(sizes):
+        of_kind = kinds == kind
+        if of_kind.any():
+            share = (sizes[kind] / total) ** 2
+            measured = np.zeros(BINS + 1)
+            measured[bins[of_kind]] = pairs[of_kind] / pairs[of_kind].sum()
+            combined += share * measured
+            combined[0] -= share
+    pairs_of: NDArray[np.int64] = np.rint(np.maximum(combined, 0.0) * (1 << 52)).astype(np.int64)
+    return pairs_of
+
+
+def _curve(scheme: BandScheme, measured: NDArray[np.int64], documents: int, recall: float) -> pa.Table:
+    """Rows of `bands` but for the forecast."""
+    from spark_jobs.dedup.near.bands import candidate_probability
+
+    steps = np.arange(101)
+    width = (len(measured) - 1) // 100
+    shares = np.add.reduceat(measured, steps * width)
+    count = len(steps)
+    return pa.table(
+        {
+            "similarity": steps / 100,
+            "candidate_probability": candidate_probability(scheme.bands, scheme.rows, scheme.overlapping, steps / 100),
+            "background_fraction": shares / (1 << 52),
+            "band_count": pa.array([scheme.bands] * count, pa.int32()),
+            "row_count": pa.array([scheme.rows] * count, pa.int32()),
+            "overlapping": [scheme.overlapping] * count,
+            "documents": pa.array([documents] * count, pa.int64()),
+            "wanted_recall": [recall] * count,
+            "recall": [scheme.recall] * count,
+            "false_per_document": [scheme.false_per_document] * count,
+            "document_bytes": [scheme.document_bytes] * count,
+        }
+    )
+
+
+def _keys(batch: pa.RecordBatch, scheme: BandScheme) -> NDArray[np.uint64]:
+    """(D * bands,) keys of a batch of signatures, document by document."""
+    from spark_jobs.dedup.bags.features import kind_salt
+    from spark_jobs.dedup.near.bands import band_keys
+    from spark_jobs.dedup.near.signatures import signature_rows
+
+    kinds = batch.column("kind").dictionary_encode()
+    salts = np.array([kind_salt(kind) for kind in kinds.dictionary.to_pylist()], np.uint64)
+    return band_keys(signature_rows(batch.column("signature")), scheme, salts[kinds.indices.to_numpy()]).ravel()
+
+
+def band_records(
+    batches: Iterable[pa.RecordBatch],
+    scheme: BandScheme,
+    partition_count: int,
+    earlier: bool,
+    filled: bytes | None,
+) -> Iterator[pa.RecordBatch]:
+    """Keys and places of signatures, in one block for every partition that gets any.
+
+    Args:
+        batches: rows with the columns kind, place and signature.
+        scheme: bands.
+        partition_count: partitions that the blocks are meant for, by key.
+        earlier: whether the documents are of earlier increments.
+        filled: a filter of the keys that matter; None for all.
+
+    Yields:
+        Rows of `RECORDS_DDL`.
+    """
+    from spark_jobs.dedup.near.bucket_records import scatter
+    from spark_jobs.dedup.near.key_filter import has_keys
+
+    united = None if filled is None else np.frombuffer(filled, np.uint8)
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        keys = _keys(batch, scheme)
+        places = np.repeat(batch.column("place").to_numpy(), scheme.bands)
+        if united is not None:
+            passing = has_keys(keys, united)
+            keys, places = keys[passing], places[passing]
+        offsets, keys, places = scatter(keys, places, partition_count)
+        some = np.flatnonzero(np.diff(offsets))
+        spans = [slice(offsets[part], offsets[part + 1]) for part in some]
+        yield pa.RecordBatch.from_arrays(
+            [
+                pa.array(some, pa.int32()),
+                pa.array([keys[span].tobytes() for span in spans], pa.binary()),
+                pa.array([places[span].tobytes() for span in spans], pa.binary()),
+                pa.array([earlier] * len(some), pa.bool_()),
+            ],
+            names=["part", "keys", "places", "earlier"],
+        )
+
+
+def bucket_lists(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The buckets of one partition, which is held in memory: about 32 MB of records, and as much again to sort them."""
+    from spark_jobs.dedup.near.bucket_records import runs
+
+    keys, places, earlier = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)], [np.zeros(0, np.bool_)]
+    for batch in batches:
+        columns = (batch.column(name) for name in ("keys", "places", "earlier"))
+        for key_block, place_block, is_earlier in zip(*columns, strict=True):
+            keys.append(np.frombuffer(key_block.as_buffer(), np.uint64))
+            places.append(np.frombuffer(place_block.as_buffer(), np.int64))
+            earlier.append(np.full(len(keys[-1]), is_earlier.as_py()))
+    found = runs(np.concatenate(keys), np.concatenate(places), np.concatenate(earlier))
+    members = np.diff(found.new_offsets) + np.diff(found.earlier_offsets)
+    block = np.cumsum(members) // _BATCH_MEMBERS
+    edges = np.concatenate([[0], np.flatnonzero(np.diff(block)) + 1, [len(members)]])
+    for start, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        part = found.keys[start:end]
+        yield pa.RecordBatch.from_arrays(
+            [
+                pa.array((part & np.uint64(_BAND_MASK)).astype(np.int32)),
+                pa.array(part.view(np.int64)),
+                pa.array(members[start:end].astype(np.int32)),
+                _lists(found.new_offsets[start : end + 1], found.new),
+                _lists(found.earlier_offsets[start : end + 1], found.earlier),
+            ],
+            names=[name.split()[0] for name in BUCKETS_DDL.split(", ")],
+        )
+
+
+def _lists(offsets: NDArray[np.int64], values: NDArray[np.int64]) -> pa.ListArray:
+    """Lists of places out of one array."""
+    inside = values[offsets[0] : offsets[-1]]
+    return pa.ListArray.from_arrays(pa.array((offsets - offsets[0]).astype(np.int32)), pa.array(inside))

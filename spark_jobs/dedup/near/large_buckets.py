@@ -1,0 +1,497 @@
+"""Large buckets: who is kept of a hundred thousand near-identical documents, without storing all their pairs.
+
+Boilerplate puts its documents into the same few buckets, and into a thousand small ones besides. Pairs of two documents
+that are both in large buckets are therefore not read off the buckets at all. These documents are the *pool*, and the
+pool is compared with itself by an exact join (`prefix_join`), in rounds, of which each leaves out whom it no longer
+needs:
+
+    1. documents that can reach a threshold together meet in the list of a token that is rare in the pool
+    2. in the first round each document is paired with a leader, the first member of a long list: of several that which
+       it shares most long lists with; later all pairs of short lists are made, and those of more leaders in long ones
+    3. the kept set is found from all pairs so far, at every threshold; who is removed at all of them leaves the pool
+
+until no list is long and nothing is new: then no kept two of the pool are as similar as a threshold, as if all pairs
+had been made. It holds also where a leader turns out to be removed by a document from elsewhere: the members that it
+stood for are kept again in the next round, and compared. Who can remove whom is as in `removals`: what has left is not
+in the pool, and revisions of one path do not count for each other.
+
+    boilerplate with a changed word each: 1 leader, all others are removed by it: 2 rounds
+    pages of one template: what they share is in nobody's prefix, so that only what a page has of its own is compared
+
+Leaders grow from 8 to 128 as long as each round removes a tenth of what was left; then all pairs of long lists are
+made. What any machine holds is bounded: places in the pool are a filter of at most 128 MB, which a few others pass, who
+are then compared in the pool as well; edges of the graph come to the driver up to `driver_edges`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from spark_jobs.dedup.graph.dense_graph import from_driver
+from spark_jobs.dedup.graph.kept_set import removed_table, removed_vertices
+from spark_jobs.dedup.graph.threshold_pairs import exact, groups_reached, without
+from spark_jobs.dedup.membership.standings import counting_pairs, left_members
+from spark_jobs.dedup.near.bucket_members import CANDIDATES_DDL, all_members, all_pairs, candidate_batch
+from spark_jobs.dedup.near.verification import BAG, PAIR_COLUMNS, Index, verified_pairs
+from spark_jobs.lake.declare.tables import Check, Column, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from spark_jobs.dedup.near.prefix_join import Members
+
+_log = logging.getLogger(__name__)
+_LEADERS = (8, 32, 128)
+_PARTITION_RECORDS = 4_000_000
+_BUCKETS_OF_A_MEMBER = 8  # at least about so many large buckets hold each member, so fewer bits a membership do
+_RECORDS_DDL = "part int, records binary"
+_CHOSEN_DDL = "first bigint, second bigint, shared bigint"
+_RECORD = np.dtype(
+    [("token", "<u8"), ("place", "<i8"), ("total", "<i8"), ("suffix", "<i8"), ("groups", "<i4"), ("earlier", "<i4")]
+)
+_RECORD_COLUMNS = {"place": "place", "total": "total_weight", "groups": "groups", "earlier": "earlier"}
+
+LARGE_BUCKETS = Table(
+    name="large_buckets",
+    comment="One row per threshold, where an increment had buckets too large to compare all with all.",
+    columns=(
+        Column("threshold!", "double", "weighted Jaccard similarity from which on documents are duplicates"),
+        Column("bucket_count!", "long", "large buckets"),
+        Column("document_count!", "long", "documents in them, compared with each other by an exact join"),
+        Column("rounds!", "int", "rounds of comparisons until nothing was left"),
+        Column("candidate_count!", "long", "pairs compared in them, over all thresholds"),
+        Column("kept_count!", "long", "documents of them that these comparisons leave at the threshold"),
+    ),
+    key=("threshold",),
+    partition=("increment",),
+    checks=(Check("kept_are_some", "kept_count between 0 and document_count", "the kept are some of the documents"),),
+)
+
+
+class Limits(Protocol):
+    """What of the config decides here."""
+
+    @property
+    def thresholds(self) -> tuple[float, ...]: ...  # noqa: D102
+    @property
+    def max_bucket_pairs(self) -> int: ...  # noqa: D102
+    @property
+    def driver_edges(self) -> int: ...  # noqa: D102
+
+
+@dataclass(frozen=True)
+class BucketCounts:
+    """What is in the buckets of an increment.
+
+    Attributes:
+        small_pairs: pairs of small buckets, each counted in every bucket it shares.
+        large: large buckets.
+        large_members: their members, each counted in every one of them.
+    """
+
+    small_pairs: int
+    large: int
+    large_members: int
+
+
+@dataclass
+class _Comparisons:
+    """What was compared so far.
+
+    Attributes:
+        pool: the documents of large buckets: doc_id, place, earlier, total_weight and the columns of their bags.
+        counters: how often tokens occur in the pool (`prefix_join`).
+        partition_count: partitions that lists of tokens are spread over.
+        increment: the new one.
+        history: rows of `pairs` of earlier increments.
+        revisions: rows of `revisions` up to this increment; None where none is a revision of another.
+        index: what candidates are verified with.
+        limits: thresholds and limits.
+        kept: DataFrames to unpersist.
+        found: pairs verified so far.
+        done: candidates of the pool compared so far.
+        candidate_count: how many these are.
+    """
+
+    pool: DataFrame
+    counters: bytes
+    partition_count: int
+    increment: int
+    history: DataFrame
+    revisions: DataFrame | None
+    index: Index
+    limits: Limits
+    kept: list[DataFrame]
+    found: DataFrame | None = None
+    done: DataFrame | None = None
+    candidate_count: int = 0
+
+    @property
+    def thresholds(self) -> tuple[Fraction, ...]:
+        """The thresholds of the groups."""
+        return tuple(exact(one) for one in self.limits.thresholds)
+
+    def kept_pool(self) -> tuple[DataFrame, list[int]]:
+        """The pool with the groups in which each document is kept by all pairs so far, and how many are in each."""
+        from pyspark.sql import functions as F
+
+        every = (1 << len(self.thresholds)) - 1
+        gone = self._removed()
+        pool = self.pool.withColumn("groups", F.lit(every))
+        if gone is not None:
+            joined = self.pool.join(gone, self.pool["place"] == gone["vertex"], "left")
+            pool = joined.select(*self.pool.columns, without(F.lit(every), F.col("groups")).alias("groups"))
+        pool = pool.where("groups <> 0").persist()
+        self.kept.append(pool)
+        counts = [F.count_if(F.getbit("groups", F.lit(group)) == 1) for group in range(len(self.thresholds))]
+        return pool, [int(count) for count in pool.agg(*counts).collect()[0]]
+
+    def _removed(self) -> DataFrame | None:
+        """Rows (vertex, groups) of who is removed by all pairs so far; None where there are no pairs."""
+        from pyspark.sql import functions as F
+
+        columns = "increment", "doc_id", "better_doc_id", "place", "better_place", "shared_weight", "united_weight"
+        pairs = self.history.select(*columns)
+        if self.found is not None:
+            found = self.found.withColumn("increment", F.lit(self.increment)).selectExpr(
+                "increment", *(name for name in PAIR_COLUMNS if name.rpartition(" ")[2] in columns)
+            )
+            pairs = pairs.unionByName(found)
+        counted = pairs if self.revisions is None else counting_pairs(pairs, self.revisions)
+        edges = counted.select(
+            groups_reached(self.limits.thresholds).alias("groups"),
+            F.col("place").alias("worse"),
+            F.col("better_place").alias("better"),
+        ).persist()
+        count = edges.count()
+        if not count:
+            gone = None
+        elif count <= self.limits.driver_edges:
+            gone = from_driver(edges.sparkSession, removed_table(edges.toArrow()), "vertex bigint, groups int")
+        else:
+            gone = removed_vertices(edges, self.limits.driver_edges)
+        edges.unpersist()
+        return gone
+
+    def choose(self, pool: DataFrame, leaders: int | None) -> tuple[DataFrame, int]:
+        """Candidates of the pool's documents, repeats among them, and how many are in lists not wholly compared.
+
+        Args:
+            pool: the documents with the groups in which they are compared.
+            leaders: so many first members of long lists are paired with all others; None for all pairs. With 1 short
+                lists have to wait: near-identical documents meet in a thousand of them.
+        """
+        from pyspark.sql import functions as F
+
+        records = pool.mapInArrow(
+            partial(
+                prefix_records,
+                counters=self.counters,
+                thresholds=self.thresholds,
+                partition_count=self.partition_count,
+            ),
+            _RECORDS_DDL,
+        )
+        listed = records.repartitionById(self.partition_count, F.col("part")).mapInArrow(
+            partial(list_candidates, thresholds=self.thresholds, leaders=leaders, most=self.limits.max_bucket_pairs),
+            _CHOSEN_DDL,
+        )
+        listed = listed.persist()
+        self.kept.append(listed)
+        left = listed.where("second IS NULL").agg(F.coalesce(F.sum("shared"), F.lit(0))).collect()[0][0]
+        chosen = listed.where("second IS NOT NULL")
+        return (_one_leader_each(chosen) if leaders == 1 else chosen), int(left)
+
+    def compare(self, chosen: DataFrame, threshold: Fraction, beside: tuple[DataFrame, int] | None = None) -> bool:
+        """Verify candidates that were not compared before; False where there are none.
+
+        Args:
+            chosen: rows (first, second), repeats among them.
+            threshold: lowest weighted Jaccard similarity.
+            beside: other distinct candidates to verify with them, and about how many these are.
+        """
+        from pyspark.sql import functions as F
+
+        ends = F.least("first", "second").alias("first"), F.greatest("first", "second").alias("second")
+        fresh = chosen.select(*ends).distinct()
+        if self.done is not None:
+            fresh = fresh.join(self.done.hint("merge"), ["first", "second"], "left_anti")
+        fresh = fresh.localCheckpoint()
+        count = fresh.count()
+        if not count and not beside:
+            return False
+        candidates, total = (fresh.unionByName(beside[0]), count + beside[1]) if beside else (fresh, count)
+        verified, persisted = verified_pairs(candidates, total, self.index, threshold)
+        more = verified.localCheckpoint()
+        self.kept.extend((*persisted, more))
+        self.found = more if self.found is None else self.found.unionByName(more)
+        self.done = fresh if self.done is None else self.done.unionByName(fresh)
+        self.candidate_count += count
+        _log.info("large buckets: %d candidates", count)
+        return True
+
+
+def compare_large(
+    sized: tuple[DataFrame, DataFrame],
+    counts: BucketCounts,
+    before: tuple[DataFrame, DataFrame | None],
+    index: Index,
+    limits: Limits,
+    increment: int,
+) -> tuple[DataFrame, list[dict[str, Any]], tuple[DataFrame, ...]]:
+    """Compare the members of buckets, some of which are large, until it is settled who is kept.
+
+    Args:
+        sized: the buckets (members, earlier) that are small, and those that are large.
+        counts: what is in them.
+        before: rows of `pairs` of earlier increments, and those of `revisions` up to this one, if there are any.
+        index: what candidates are verified with.
+        limits: thresholds and limits.
+        increment: the new one.
+
+    Returns:
+        All verified pairs, facts for `large_buckets`, and DataFrames to unpersist.
+    """
+    from spark_jobs.dedup.near.key_filter import filter_of
+
+    small, large = (buckets.persist() for buckets in sized)
+    inside = filter_of(
+        large.mapInArrow(all_members, "place bigint"), _places, counts.large_members // _BUCKETS_OF_A_MEMBER
+    )
+    history, revisions = before
+    pool = _pool(index.bags, inside, increment)
+    if revisions is not None:
+        pool = pool.join(left_members(revisions), "doc_id", "left_anti")
+    pool = pool.persist()
+    counters, token_count, document_count = _counters(pool)
+    state = _Comparisons(
+        pool=pool,
+        counters=counters,
+        partition_count=max(2, -(-token_count // _PARTITION_RECORDS)),
+        increment=increment,
+        history=history,
+        revisions=revisions,
+        index=index,
+        limits=limits,
+        kept=[small, large, pool],
+    )
+    of_small = small.mapInArrow(partial(all_pairs, not_among=inside), CANDIDATES_DDL).distinct()
+    rounds, kept_counts = _rounds(state, (of_small, counts.small_pairs))
+    facts = [
+        {
+            "threshold": float(threshold),
+            "bucket_count": counts.large,
+            "document_count": document_count,
+            "rounds": rounds,
+            "candidate_count": state.candidate_count,
+            "kept_count": kept,
+        }
+        for threshold, kept in zip(limits.thresholds, kept_counts, strict=True)
+    ]
+    assert state.found is not None  # the first round verifies the small buckets at least
+    return state.found, facts, tuple(state.kept)
+
+
+def _rounds(state: _Comparisons, of_small: tuple[DataFrame, int]) -> tuple[int, list[int]]:
+    """Compare until nothing is new in any list; returns the rounds, and how many are kept in each group."""
+    lowest = min(state.thresholds)
+    pool, counts = state.kept_pool()
+    chosen, _ = state.choose(pool, 1)
+    state.compare(chosen, lowest, of_small)
+    leaders: int | None = _LEADERS[0]
+    rounds = 1
+    while True:
+        before = sum(counts)
+        pool, counts = state.kept_pool()
+        if 10 * sum(counts) > 9 * before:
+            leaders = None
+        chosen, left = state.choose(pool, leaders)
+        if not state.compare(chosen, lowest) and not left:
+            return rounds, counts
+        rounds += 1
+        leaders = next((more for more in _LEADERS if leaders is not None and more > leaders), None)
+
+
+def large_bucket_rows(like: DataFrame, facts: Sequence[dict[str, Any]]) -> DataFrame:
+    """Rows of `large_buckets`, in the session of another DataFrame."""
+    ddl = (
+        "threshold double, bucket_count bigint, document_count bigint, rounds int, candidate_count bigint, "
+        "kept_count bigint"
+    )
+    return like.sparkSession.createDataFrame([tuple(row.values()) for row in facts], ddl)
+
+
+def _one_leader_each(chosen: DataFrame) -> DataFrame:
+    """Of the leaders of a member the one with which it shares most long lists."""
+    from pyspark.sql import functions as F
+
+    summed = chosen.groupBy("first", "second").agg(F.sum("shared").alias("shared"))
+    return summed.groupBy("second").agg(F.max_by("first", F.struct("shared", -F.col("first"))).alias("first"))
+
+
+def _places(batch: pa.RecordBatch) -> NDArray[np.uint64]:
+    """Places of a batch as keys of a filter."""
+    places: NDArray[np.uint64] = batch.column("place").to_numpy().view(np.uint64)
+    return places
+
+
+def _pool(bags: DataFrame, inside: bytes, increment: int) -> DataFrame:
+    """The bags of the documents whose place passes the filter."""
+    from pyspark.sql import functions as F
+
+    earlier = (F.col("increment") < increment).alias("earlier")
+    read = bags.select("doc_id", "place", earlier, "total_weight", *BAG)
+    return read.mapInArrow(partial(_passing, inside=inside), read.schema)
+
+
+def _passing(batches: Iterable[pa.RecordBatch], inside: bytes) -> Iterator[pa.RecordBatch]:
+    """Rows whose place passes a filter."""
+    from spark_jobs.dedup.near.key_filter import has_keys
+
+    filled = np.frombuffer(inside, np.uint8)
+    for batch in batches:
+        yield batch.filter(pa.array(has_keys(_places(batch), filled)))
+
+
+def _counters(pool: DataFrame) -> tuple[bytes, int, int]:
+    """Counters of the pool's tokens, how many tokens these are, and of how many documents."""
+    parts = pool.mapInArrow(_count, "counters binary, documents bigint")
+    counted = parts.coalesce(1).mapInArrow(_sum, "counters binary, documents bigint").toArrow().to_pylist()[0]
+    return counted["counters"], int(np.frombuffer(counted["counters"], np.uint32).sum()), counted["documents"]
+
+
+def _count(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Counters of the tokens of one partition."""
+    from spark_jobs.dedup.bags.bag_arrays import bags_from_columns
+    from spark_jobs.dedup.near.prefix_join import COUNTERS, count_tokens
+
+    counters, documents = np.zeros(COUNTERS, np.uint32), 0
+    for batch in batches:
+        count_tokens(bags_from_columns(*(batch.column(name) for name in BAG)).hashes, counters)
+        documents += batch.num_rows
+    yield _counted(counters, documents)
+
+
+def _sum(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The sum of counters."""
+    from spark_jobs.dedup.near.prefix_join import COUNTERS
+
+    counters, documents = np.zeros(COUNTERS, np.uint32), 0
+    for batch in batches:
+        for part in batch.column("counters"):
+            counters += np.frombuffer(part.as_buffer(), np.uint32)
+        documents += sum(batch.column("documents").to_pylist())
+    yield _counted(counters, documents)
+
+
+def _counted(counters: NDArray[np.uint32], documents: int) -> pa.RecordBatch:
+    columns = [pa.array([counters.tobytes()], pa.binary()), pa.array([documents], pa.int64())]
+    return pa.RecordBatch.from_arrays(columns, names=["counters", "documents"])
+
+
+def prefix_records(
+    batches: Iterable[pa.RecordBatch], counters: bytes, thresholds: tuple[Fraction, ...], partition_count: int
+) -> Iterator[pa.RecordBatch]:
+    """The tokens in the prefixes of documents, in one block for every partition that gets any.
+
+    Args:
+        batches: documents of the pool with the groups in which they are compared.
+        counters: how often the tokens occur in the pool.
+        thresholds: of the groups.
+        partition_count: partitions that the blocks are meant for, by token.
+
+    Yields:
+        Rows of `_RECORDS_DDL`; a block is an array of `_RECORD`.
+    """
+    from spark_jobs.dedup.bags.bag_arrays import bags_from_columns
+    from spark_jobs.dedup.near.bucket_records import scatter
+    from spark_jobs.dedup.near.prefix_join import prefixes
+
+    counted = np.frombuffer(counters, np.uint32)
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        bags = bags_from_columns(*(batch.column(name) for name in BAG))
+        found = prefixes(bags, counted, batch.column("groups").to_numpy(), thresholds)
+        records = np.empty(len(found.tokens), _RECORD)
+        records["token"], records["suffix"] = found.tokens, found.suffixes
+        for name, column in (
+            ("place", "place"),
+            ("total", "total_weight"),
+            ("groups", "groups"),
+            ("earlier", "earlier"),
+        ):
+            records[name] = batch.column(column).to_numpy(zero_copy_only=False)[found.documents]
+        offsets, _, order = scatter(found.tokens, np.arange(len(records)), partition_count)
+        records = records[order]
+        some = np.flatnonzero(np.diff(offsets))
+        blocks = [records[offsets[part] : offsets[part + 1]].tobytes() for part in some]
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(some, pa.int32()), pa.array(blocks, pa.binary())], names=["part", "records"]
+        )
+
+
+def list_candidates(
+    batches: Iterable[pa.RecordBatch], thresholds: tuple[Fraction, ...], leaders: int | None, most: int
+) -> Iterator[pa.RecordBatch]:
+    """Candidates of the lists of tokens of one partition, which is held in memory.
+
+    Args:
+        batches: rows of `_RECORDS_DDL`.
+        thresholds: of the groups.
+        leaders: so many first members of lists with more than `most` pairs are paired with all others; None for all.
+        most: pairs up to which all pairs of a list are made.
+
+    Yields:
+        Rows of `_CHOSEN_DDL`: two places, and in how many long lists the first leads the second, 0 for pairs of short
+        lists, which with one leader are left out; and a row (null, null, members of long lists).
+    """
+    from spark_jobs.dedup.near.prefix_join import list_pairs
+
+    blocks = [np.zeros(0, _RECORD)]
+    for batch in batches:
+        blocks += [np.frombuffer(block.as_buffer(), _RECORD) for block in batch.column("records")]
+    begins, ends, members = _lists(np.concatenate(blocks))
+    sizes = ends - begins
+    long = (sizes * (sizes - 1) // 2 > most) & (leaders is not None)
+    short = ~long & (leaders != 1)
+    for first, second in list_pairs(begins[short], ends[short], members, thresholds):
+        pairs = candidate_batch(first, second)
+        yield _chosen(pairs.column("first"), pairs.column("second"), np.zeros(pairs.num_rows, np.int64))
+    led = list(list_pairs(begins[long], ends[long], members, thresholds, leaders)) if long.any() else []
+    for first, second in led:
+        ends_of, shared = np.unique(np.stack([first, second]), axis=1, return_counts=True)
+        yield _chosen(pa.array(ends_of[0]), pa.array(ends_of[1]), shared)
+    yield _chosen(pa.nulls(1, pa.int64()), pa.nulls(1, pa.int64()), np.array([int(sizes[long].sum())]))
+
+
+def _lists(records: NDArray[np.void]) -> tuple[NDArray[np.int64], NDArray[np.int64], Members]:
+    """Records by token, the earlier documents first and then by place: where lists of at least two begin and end."""
+    from spark_jobs.dedup.near.prefix_join import Members
+
+    records = records[np.lexsort((records["place"], records["earlier"] == 0, records["token"]))]
+    tokens = records["token"]
+    begins = np.flatnonzero(np.append(True, tokens[1:] != tokens[:-1])) if len(tokens) else np.zeros(0, np.int64)
+    ends = np.append(begins[1:], len(tokens))[: len(begins)]
+    several = ends - begins > 1
+    members = Members(
+        places=np.ascontiguousarray(records["place"]),
+        totals=np.ascontiguousarray(records["total"]),
+        suffixes=np.ascontiguousarray(records["suffix"]),
+        groups=np.ascontiguousarray(records["groups"]),
+        earlier=records["earlier"] == 1,
+    )
+    return begins[several], ends[several], members
+
+
+def _chosen(first: pa.Array, second: pa.Array, shared: NDArray[np.int64]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([first, second, pa.array(shared)], names=["first", "second", "shared"])

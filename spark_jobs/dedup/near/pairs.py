@@ -1,0 +1,136 @@
+"""Pairs: every two documents of the corpus that are at least as similar as the lowest threshold, with the exact J.
+
+Candidates come from the buckets, each once; they are verified by their bags, and what is stored is exact. All
+thresholds are read from this one table. A pair leads from a document to the better one: the one that comes first in the
+order (increment, place, doc_id) and is kept if only one of them can be.
+
+Buckets of boilerplate can hold a hundred thousand members, which would be billions of pairs. Their members are compared
+by an exact join instead, until nothing is left that could change who is kept: see `large_buckets`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from spark_jobs.dedup.graph.dense_graph import DEFAULT_DRIVER_EDGES, DriverEdges
+from spark_jobs.dedup.graph.threshold_pairs import DEFAULT_THRESHOLDS, Thresholds, exact
+from spark_jobs.dedup.near.bucket_members import (
+    CANDIDATES_DDL,
+    DEFAULT_MAX_BUCKET_PAIRS,
+    MaxBucketPairs,
+    all_pairs,
+    with_pair_count,
+)
+from spark_jobs.dedup.near.large_buckets import LARGE_BUCKETS, BucketCounts, compare_large, large_bucket_rows
+from spark_jobs.dedup.near.verification import PAIR_COLUMNS, Index, verified_pairs
+from spark_jobs.dedup.pictures import draw_pair_similarities
+from spark_jobs.lake.declare.step import Output, Plot, Scope, step
+from spark_jobs.lake.declare.tables import Check, Column, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class PairsConfig(BaseModel):
+    """Which pairs are stored, and from when on a bucket is large."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    thresholds: Thresholds = Field(DEFAULT_THRESHOLDS)
+    max_bucket_pairs: MaxBucketPairs = DEFAULT_MAX_BUCKET_PAIRS
+    driver_edges: DriverEdges = DEFAULT_DRIVER_EDGES
+    driver_candidates: int = Field(
+        32_768,
+        ge=0,
+        description="candidates up to which they are verified in the driver's memory, about 5 KB each",
+        json_schema_extra={"affects_rows": False},
+    )
+
+
+PAIRS = Table(
+    name="pairs",
+    comment="One row per two documents whose bags have at least the lowest threshold of weighted Jaccard similarity J.",
+    columns=(
+        Column("kind!", "string", "code, prose, markup or data"),
+        Column("dataset!", "string", "dataset of the document"),
+        Column("doc_id!", "string", "the document that comes later in the order (increment, place, doc_id)"),
+        Column("place!", "long", "its place, as in members"),
+        Column("better_dataset!", "string", "dataset of the other document"),
+        Column("better_doc_id!", "string", "the document that comes first"),
+        Column("better_place!", "long", "its place"),
+        Column("better_increment!", "int", "increment that brought it"),
+        Column("shared_weight!", "long", "sum over all tokens of the lesser weight: the numerator of J"),
+        Column("united_weight!", "long", "sum over all tokens of the greater weight: the denominator of J"),
+        Column("similarity!", "double", "J, rounded to a double"),
+    ),
+    key=("doc_id", "better_doc_id"),
+    partition=("increment",),
+    checks=(
+        Check("two_documents", "doc_id <> better_doc_id", "no document is a pair with itself"),
+        Check("fraction", "shared_weight between 1 and united_weight", "J is a fraction above 0 and at most 1"),
+        Check("better_is_no_later", "better_increment <= increment", "the better one came in this increment or before"),
+    ),
+)
+
+
+@step(
+    version="5",
+    scope=Scope.HISTORY,
+    tables=(PAIRS, LARGE_BUCKETS),
+    plot=Plot("similarity of pairs", ("similarity",), draw_pair_similarities),
+)
+def pairs(
+    buckets: DataFrame,
+    signatures: DataFrame,
+    bags: DataFrame,
+    pairs: DataFrame,
+    increment: int,
+    config: PairsConfig,
+    revisions: DataFrame | None = None,
+) -> Output:
+    """Verify what the buckets of an increment make worth comparing.
+
+    Args:
+        buckets: rows of `buckets`, of which those of the increment are read.
+        signatures: rows of `signatures` of increments 0 to `increment`.
+        bags: rows of `bags` of the same.
+        pairs: own rows of the increments before.
+        increment: the new one.
+        config: thresholds and limits.
+        revisions: rows of `revisions` of increments 0 to `increment`, which say who of large buckets can be removed by
+            whom; without it none is a revision of another.
+
+    Returns:
+        Rows of `pairs` and of `large_buckets`.
+    """
+    from pyspark.sql import functions as F
+
+    here = buckets.where(F.col("increment") == increment).select("members", "earlier")
+    sized = with_pair_count(here)
+    small = sized.where(F.col("pair_count") <= config.max_bucket_pairs)
+    is_large = F.col("pair_count") > config.max_bucket_pairs
+    sums = sized.agg(
+        F.sum(F.when(~is_large, F.col("pair_count"))).alias("small_pairs"),
+        F.count_if(is_large).alias("large"),
+        F.sum(F.when(is_large, F.size("members").cast("long") + F.size("earlier"))).alias("large_members"),
+    ).collect()[0]
+    counts = BucketCounts(int(sums["small_pairs"] or 0), sums["large"], sums["large_members"] or 0)
+    index = Index(signatures, bags, config.driver_candidates)
+    if counts.large:
+        by_size = (small.drop("pair_count"), sized.where(is_large).drop("pair_count"))
+        found, facts, persisted = compare_large(by_size, counts, (pairs, revisions), index, config, increment)
+    else:
+        candidates = small.mapInArrow(all_pairs, CANDIDATES_DDL).distinct()
+        found, persisted = verified_pairs(candidates, counts.small_pairs, index, exact(min(config.thresholds)))
+        facts = []
+    return Output({"pairs": _rows(found), "large_buckets": large_bucket_rows(found, facts)}, {}, persisted)
+
+
+def _rows(verified: DataFrame) -> DataFrame:
+    """Verified pairs as rows of the table."""
+    from pyspark.sql import functions as F
+
+    similarity = F.col("shared_weight").cast("double") / F.col("united_weight").cast("double")
+    return verified.selectExpr(*PAIR_COLUMNS).withColumn("similarity", similarity)

@@ -1,0 +1,260 @@
+"""Which documents can reach a weighted Jaccard similarity at all: an exact join by prefixes, for those that bands lose.
+
+Two bags of total weights X and Y with J >= t share at least the weight t / (1 + t) * (X + Y). Put the tokens of every
+document into one order, the rarest first, and call the weight of a token and all after it the document's *suffix*. At
+the first token that two documents share, everything they share still lies ahead in both, so
+
+    min(suffix of x, suffix of y) >= t / (1 + t) * (X + Y)        (positional filter)
+
+which no token far down a document can meet: only the tokens with suffix >= t * X, its *prefix*, are looked at. Tokens
+that all pages of a template share come last in the order and are in hardly any prefix, however many pages there are.
+
+    x: rare 30, own 20, template 50        t = .7: the prefix of x is `rare`, `own` only if 70 <= suffix: (100, 70, 50)
+    y: rare 30, else 15, template 55       they meet at `rare`: min(100, 100) >= .7 / 1.7 * 200 = 82.4, a candidate
+
+Sources: Chaudhuri et al. 2006, "A Primitive Operator for Similarity Joins in Data Cleaning" (prefixes); Xiao et al.
+2008, "Efficient Similarity Joins for Near Duplicate Detection" (suffixes). All comparisons are made in integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Final, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from spark_jobs.arrays import BoolArray, Int32Array, Int64Array, UInt16Array, UInt32Array, UInt64Array
+from spark_jobs.dedup.bags.bag_arrays import Bags, token_weights, total_weights
+
+_COUNTER_BITS: Final = 20
+COUNTERS: Final = 1 << _COUNTER_BITS
+"""Counters of tokens: 4 MB of them, however many tokens there are. Tokens that share one look less rare than they are,
+which costs time and loses nothing, since any order of tokens is right."""
+_CHECKS_A_CALL: Final = 1 << 27
+
+
+class Prefixes(NamedTuple):
+    """Tokens in the prefixes of documents, R in all.
+
+    Attributes:
+        documents: (R,) int64 row of the document.
+        tokens: (R,) uint64 hash of the token.
+        suffixes: (R,) int64 weight of the token and of all after it in the document.
+    """
+
+    documents: Int64Array
+    tokens: UInt64Array
+    suffixes: Int64Array
+
+
+class Members(NamedTuple):
+    """Documents that have a token in their prefix, list by list of one token.
+
+    Attributes:
+        places: (R,) int64 place of the document; those of one list ascend, the earlier ones first.
+        totals: (R,) int64 its total weight.
+        suffixes: (R,) int64 its suffix at the token.
+        groups: (R,) int32 thresholds at which it is compared: bit g stands for threshold number g.
+        earlier: (R,) bool whether it came in an earlier increment; two such are not compared.
+    """
+
+    places: Int64Array
+    totals: Int64Array
+    suffixes: Int64Array
+    groups: Int32Array
+    earlier: BoolArray
+
+
+def count_tokens(hashes: UInt64Array, counters: UInt32Array) -> None:
+    """Add (T,) tokens to the 2^20 counters that tell how rare a token is."""
+    _count(hashes, counters)
+
+
+def prefixes(bags: Bags, counters: UInt32Array, groups: Int32Array, thresholds: tuple[Fraction, ...]) -> Prefixes:
+    """Tokens of every document that another one can share first and still be as similar as asked.
+
+    Args:
+        bags: D bags, with all their tokens.
+        counters: how often the tokens occur among the documents to be compared; who has a token alone shares it with
+            nobody, so it is left out.
+        groups: (D,) int32 thresholds at which each document is compared, at least one.
+        thresholds: of each group, ascending.
+    """
+    numerators, denominators = _terms(thresholds)
+    weights = token_weights(bags)
+    totals = total_weights(bags)
+    found = _prefixes(bags.offsets, bags.hashes, weights, totals, counters, groups, numerators, denominators)
+    return Prefixes(*found)
+
+
+def list_pairs(
+    begins: Int64Array, ends: Int64Array, members: Members, thresholds: tuple[Fraction, ...], leaders: int | None = None
+) -> Iterator[tuple[Int64Array, Int64Array]]:
+    """Pairs of documents that share a token and can be as similar as the lowest threshold at which both are compared.
+
+    Args:
+        begins: (L,) int64 where each list begins.
+        ends: (L,) int64 where it ends.
+        members: the lists' documents.
+        thresholds: of each group, ascending.
+        leaders: so many first members of each list are paired with all that come after them; None for all pairs.
+
+    Yields:
+        (P,) places that come first in their list and (P,) places of the others; a pair once for each list it is in.
+    """
+    numerators, denominators = _terms(thresholds)
+    sizes = ends - begins
+    heads = sizes if leaders is None else np.minimum(sizes, leaders)
+    call = np.cumsum(sizes * heads) // _CHECKS_A_CALL
+    edges = np.concatenate([[0], np.flatnonzero(np.diff(call)) + 1, [len(sizes)]])
+    for low, high in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        part = slice(low, high)
+        if leaders is None:
+            yield _all_pairs(begins[part], ends[part], members, numerators, denominators)
+        else:
+            yield _leader_pairs(begins[part], ends[part], members, numerators, denominators, leaders)
+
+
+def _terms(thresholds: tuple[Fraction, ...]) -> tuple[Int64Array, Int64Array]:
+    """Numerators and denominators of thresholds."""
+    return (
+        np.array([one.numerator for one in thresholds], np.int64),
+        np.array([one.denominator for one in thresholds], np.int64),
+    )
+
+
+@njit(cache=True, nogil=True)
+def _counter(token: np.uint64) -> np.int64:
+    return np.int64(token >> np.uint64(64 - _COUNTER_BITS))
+
+
+@njit(cache=True, nogil=True)
+def _lowest(groups: np.int32) -> int:
+    """Number of the lowest group."""
+    group = 0
+    while not (groups >> group) & 1:
+        group += 1
+    return group
+
+
+@njit(cache=True, nogil=True)
+def _count(hashes: UInt64Array, counters: UInt32Array) -> None:
+    for token in hashes:
+        counters[_counter(token)] += np.uint32(1)
+
+
+@njit(cache=True, nogil=True)
+def _prefixes(
+    offsets: Int64Array,
+    hashes: UInt64Array,
+    weights: UInt16Array,
+    totals: Int64Array,
+    counters: UInt32Array,
+    groups: Int32Array,
+    numerators: Int64Array,
+    denominators: Int64Array,
+) -> tuple[Int64Array, UInt64Array, Int64Array]:
+    documents = np.empty(hashes.size, np.int64)
+    tokens = np.empty(hashes.size, np.uint64)
+    suffixes = np.empty(hashes.size, np.int64)
+    filled = 0
+    for doc in range(offsets.size - 1):
+        begin, end = offsets[doc], offsets[doc + 1]
+        counts = np.empty(end - begin, np.int64)
+        for token in range(begin, end):
+            counts[token - begin] = counters[_counter(hashes[token])]
+        group = _lowest(groups[doc])
+        least = numerators[group] * totals[doc]
+        suffix = totals[doc]
+        # Tokens ascend, so a stable sort puts those of equal counters into one order in all documents.
+        for rank in np.argsort(counts, kind="mergesort"):
+            if suffix * denominators[group] < least:
+                break
+            if counts[rank] > 1:
+                documents[filled] = doc
+                tokens[filled] = hashes[begin + rank]
+                suffixes[filled] = suffix
+                filled += 1
+            suffix -= np.int64(weights[begin + rank])
+    return documents[:filled], tokens[:filled], suffixes[:filled]
+
+
+@njit(cache=True, nogil=True)
+def _can_reach(members: Members, one: int, other: int, numerators: Int64Array, denominators: Int64Array) -> bool:
+    """Whether two members of a list can be as similar as the lowest threshold at which both are compared."""
+    common = members.groups[one] & members.groups[other]
+    if not common:
+        return False
+    group = _lowest(common)
+    suffix = min(members.suffixes[one], members.suffixes[other])
+    needed = numerators[group] * (members.totals[one] + members.totals[other])
+    return bool(suffix * (numerators[group] + denominators[group]) >= needed)
+
+
+@njit(cache=True, nogil=True)
+def _is_heavy(members: Members, one: int, numerators: Int64Array, denominators: Int64Array) -> bool:
+    """Whether a member has enough weight ahead to be similar to one that is no lighter."""
+    group = _lowest(members.groups[one])
+    ahead = members.suffixes[one] * (numerators[group] + denominators[group])
+    return bool(ahead >= 2 * numerators[group] * members.totals[one])
+
+
+@njit(cache=True, nogil=True)
+def _all_pairs(
+    begins: Int64Array, ends: Int64Array, members: Members, numerators: Int64Array, denominators: Int64Array
+) -> tuple[Int64Array, Int64Array]:
+    """The lighter document of a pair is heavy at the token: each heavy one looks for the others."""
+    first = np.empty(1024, np.int64)
+    second = np.empty(1024, np.int64)
+    filled = 0
+    for at in range(begins.size):
+        for one in range(begins[at], ends[at]):
+            if not _is_heavy(members, one, numerators, denominators):
+                continue
+            for other in range(begins[at], ends[at]):
+                if other == one or (members.earlier[one] and members.earlier[other]):
+                    continue
+                if other < one and _is_heavy(members, other, numerators, denominators):
+                    continue  # it found this one
+                if _can_reach(members, one, other, numerators, denominators):
+                    if filled == first.size:
+                        first, second = _twice(first), _twice(second)
+                    first[filled] = members.places[min(one, other)]
+                    second[filled] = members.places[max(one, other)]
+                    filled += 1
+    return first[:filled], second[:filled]
+
+
+@njit(cache=True, nogil=True)
+def _leader_pairs(
+    begins: Int64Array,
+    ends: Int64Array,
+    members: Members,
+    numerators: Int64Array,
+    denominators: Int64Array,
+    leaders: int,
+) -> tuple[Int64Array, Int64Array]:
+    first = np.empty(1024, np.int64)
+    second = np.empty(1024, np.int64)
+    filled = 0
+    for at in range(begins.size):
+        for one in range(begins[at], min(begins[at] + leaders, ends[at])):
+            for other in range(one + 1, ends[at]):
+                if members.earlier[other]:  # and so did the leader, who comes first
+                    continue
+                if _can_reach(members, one, other, numerators, denominators):
+                    if filled == first.size:
+                        first, second = _twice(first), _twice(second)
+                    first[filled], second[filled] = members.places[one], members.places[other]
+                    filled += 1
+    return first[:filled], second[:filled]
+
+
+@njit(cache=True, nogil=True)
+def _twice(values: Int64Array) -> Int64Array:
+    """The values in an array of twice the size."""
+    larger = np.empty(2 * values.size, np.int64)
+    larger[: values.size] = values
+    return larger

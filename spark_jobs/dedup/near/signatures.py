@@ -1,0 +1,136 @@
+"""Signatures: 256 bytes of each bag, of which any two agree in a place with the probability of their similarity.
+
+This is the index that is kept: every increment is looked up in it. The tokens that occur in the most documents have
+their darts drawn once a worker; that is a cache, the bytes are the same without it.
+
+Signatures of an Arrow column as one array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+from spark_jobs.lake.declare.step import Scope, step
+from spark_jobs.lake.declare.tables import Check, Column, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from spark_jobs.dedup.near.weighted_minhash import Darts
+
+
+class SignaturesConfig(BaseModel):
+    """Seed of the darts, and the cache."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    seed: int = Field(1, ge=0, lt=1 << 63, description="another seed makes other, independent signatures")
+    max_level: int = Field(4, ge=1, le=16, description="as the bags'")
+    hot_tokens: int = Field(
+        10_000,
+        ge=0,
+        le=200_000,
+        description="tokens whose darts a worker keeps, about 1 kB each",
+        json_schema_extra={"affects_rows": False},
+    )
+
+
+SIGNATURE_BYTES = 256
+SIGNATURES = Table(
+    name="signatures",
+    comment="One row per bag: its signature by consistent weighted sampling.",
+    columns=(
+        Column("dataset!", "string", "dataset that the document came from"),
+        Column("shard!", "int", "hash of the repository (else the doc_id) modulo the dataset's shards"),
+        Column("doc_id!", "string", "identity of the document"),
+        Column("kind!", "string", "code, prose, markup or data"),
+        Column("place!", "long", "order in which documents are considered for keeping, as in members"),
+        Column("total_weight!", "long", "sum of all weights of the bag"),
+        Column("signature!", "binary", f"{SIGNATURE_BYTES} values of 8 bits"),
+        Column("signature_version!", "string", "rules and seed that define the values; others cannot be compared"),
+    ),
+    key=("doc_id",),
+    partition=("increment",),
+    checks=(
+        Check(
+            "signature_is_whole",
+            f"octet_length(signature) = {SIGNATURE_BYTES}",
+            f"a signature has {SIGNATURE_BYTES} bytes",
+        ),
+    ),
+)
+
+_ROW_DDL = (
+    "dataset string, shard int, doc_id string, kind string, place bigint, total_weight bigint, signature binary, "
+    "signature_version string"
+)
+
+
+@step(version="1", scope=Scope.INCREMENT, tables=(SIGNATURES,))
+def signatures(bags: DataFrame, vocabulary: DataFrame, config: SignaturesConfig) -> DataFrame:
+    """Sign every bag.
+
+    Args:
+        bags: rows of `bags` of the increment.
+        vocabulary: the frozen table, for the tokens that occur most.
+        config: the seed.
+
+    Returns:
+        Rows of the table `signatures`, partitioned and ordered as the bags are.
+    """
+    from pyspark.sql import functions as F
+
+    known = vocabulary.where("token_hash IS NOT NULL")
+    hot = known.orderBy(F.desc("document_count"), "token_hash").limit(config.hot_tokens)
+    found = hot.select("token_hash", "unit").toArrow()
+    hashes = found.column("token_hash").to_numpy().astype("<i8").tobytes()
+    units = found.column("unit").to_numpy().astype(np.uint8).tobytes()
+    return bags.drop("token_count").mapInArrow(partial(_sign, config=config, hashes=hashes, units=units), _ROW_DDL)
+
+
+def _sign(
+    batches: Iterable[pa.RecordBatch], config: SignaturesConfig, hashes: bytes, units: bytes
+) -> Iterator[pa.RecordBatch]:
+    """Bags to rows of `signatures`, batch by batch."""
+    from spark_jobs.dedup.bags.bag_arrays import bags_from_columns
+    from spark_jobs.dedup.near.weighted_minhash import SIGNATURE_VERSION, signatures
+
+    darts = _darts(config.seed, config.max_level, hashes, units)
+    version = f"{SIGNATURE_VERSION}:{config.seed}:{config.max_level}"
+    for batch in batches:
+        read = bags_from_columns(*(batch.column(name) for name in ("token_hashes", "units", "levels")))
+        values = np.ascontiguousarray(signatures(read, darts))
+        fixed = pa.FixedSizeBinaryArray.from_buffers(
+            pa.binary(SIGNATURE_BYTES), len(values), [None, pa.py_buffer(values)]
+        )
+        kept = [batch.column(name) for name in ("dataset", "shard", "doc_id", "kind", "place", "total_weight")]
+        yield pa.RecordBatch.from_arrays(
+            [*kept, fixed.cast(pa.binary()), pa.array([version] * len(values), pa.string())],
+            names=[name.split()[0] for name in _ROW_DDL.split(", ")],
+        )
+
+
+@lru_cache(maxsize=1)
+def _darts(seed: int, max_level: int, hashes: bytes, units: bytes) -> Darts:
+    """The darts of the hot tokens, drawn once a worker."""
+    from spark_jobs.dedup.near.weighted_minhash import make_darts
+
+    return make_darts(seed, max_level, np.frombuffer(hashes, np.uint64), np.frombuffer(units, np.uint8))
+
+
+def signature_rows(column: pa.Array) -> NDArray[np.uint8]:
+    """(D, 256) values of a column of byte strings of 256 bytes each, without copying where Arrow allows it."""
+    wide = column.cast(pa.large_binary())
+    _, offsets, data = wide.buffers()
+    if not len(wide) or data is None:
+        return np.zeros((0, SIGNATURE_BYTES), np.uint8)
+    start = int(np.frombuffer(offsets, np.int64)[wide.offset])
+    values = np.frombuffer(data, np.uint8)[start : start + len(wide) * SIGNATURE_BYTES]
+    return values.reshape(len(wide), SIGNATURE_BYTES)

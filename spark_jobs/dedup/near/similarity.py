@@ -1,0 +1,222 @@
+"""How alike documents are: exactly by their bags, cheaply by their signatures, and as a distribution over a sample.
+
+J(x, y) = sum over tokens of min(weights) / sum over tokens of max(weights), a fraction of integers. With X and Y the
+total weights and m the sum of the minima, the sum of the maxima is X + Y - m, so only shared tokens are visited.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Final, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from spark_jobs.arrays import Int16Array, Int64Array, UInt8Array, UInt16Array, UInt64Array
+from spark_jobs.dedup.bags.bag_arrays import Bags, token_weights, total_weights
+from spark_jobs.dedup.near.darts import SIGNATURE_VALUES
+from spark_jobs.exceptions import InputError
+
+_VALUE_COUNT: Final = 256  # of a signature's 8 bits
+_U0: Final = np.uint64(0)
+
+
+def agreement_counts(left: UInt8Array, right: UInt8Array) -> Int16Array:
+    """Count the values in which signatures agree, row by row.
+
+    Args:
+        left: (P, K) uint8.
+        right: (P, K) uint8.
+
+    Returns:
+        (P,) int16 in [0, K].
+    """
+    counts = np.empty(len(left), dtype=np.int16)
+    _count_agreements(np.ascontiguousarray(left), np.ascontiguousarray(right), counts)
+    return counts
+
+
+def least_agreement(threshold: Fraction, loss: float, k: int = SIGNATURE_VALUES) -> int:
+    """Find how many of k values must agree so that a pair of similarity `threshold` is hardly ever dropped.
+
+    Computed in integers, so every machine finds the same number.
+
+    Args:
+        threshold: J of the pairs that must not be lost; more similar ones are lost less often.
+        loss: most probability, at J = threshold, of fewer agreeing values.
+        k: values compared.
+
+    Returns:
+        The largest m with P[Binomial(k, J + (1 - J) / 256) < m] <= loss; pairs with fewer agreeing values are dropped.
+    """
+    p = threshold + (1 - threshold) / _VALUE_COUNT
+    hit, miss = p.numerator, p.denominator - p.numerator
+    allowed = Fraction(str(loss)) * p.denominator**k
+    below, m = 0, 0
+    while m <= k:
+        below += math.comb(k, m) * hit**m * miss ** (k - m)
+        if below > allowed:
+            break
+        m += 1
+    return min(m, k)
+
+
+def overlaps(left: Bags, right: Bags) -> tuple[Int64Array, Int64Array]:
+    """Compare bags exactly, row by row.
+
+    Args:
+        left: P bags.
+        right: P bags.
+
+    Returns:
+        (P,) int64 sums of the minima, and (P,) int64 sums of the maxima: J is their quotient (0 / 0 for empty bags).
+
+    Raises:
+        InputError: `left` and `right` differ in length.
+    """
+    if len(left) != len(right):
+        raise InputError(f"overlaps: {len(left)} bags against {len(right)}; give one right bag for each left one")
+    shared = np.empty(len(left), dtype=np.int64)
+    _share(
+        _Columns(left.offsets, left.hashes, token_weights(left)),
+        _Columns(right.offsets, right.hashes, token_weights(right)),
+        shared,
+    )
+    return shared, total_weights(left) + total_weights(right) - shared
+
+
+def background_counts(bags: Bags, bin_count: int = 1000) -> Int64Array:
+    """Count all pairs of a sample by their similarity.
+
+    Documents are added one by one to lists by token, and meet in them only those that share a token: the work is the
+    number of tokens shared by pairs. Memory is the sample's bags twice and 8 bytes a document.
+
+    Args:
+        bags: D bags, all in memory.
+        bin_count: bins of equal width from 0 to 1.
+
+    Returns:
+        (bin_count + 1,) int64: pairs with floor(J * bin_count) = i; they sum to D (D - 1) / 2. Empty bags count as 0.
+    """
+    vocabulary, tokens = np.unique(bags.hashes, return_inverse=True)
+    frequencies = np.bincount(tokens, minlength=len(vocabulary))
+    starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(frequencies, dtype=np.int64)])
+    counts = np.zeros(bin_count + 1, dtype=np.int64)
+    _count_pairs(bags.offsets, tokens.astype(np.int64), token_weights(bags), total_weights(bags), starts, counts)
+    return counts
+
+
+@njit(cache=True, nogil=True)
+def _count_agreements(left: UInt8Array, right: UInt8Array, counts: Int16Array) -> None:
+    for row in range(left.shape[0]):
+        equal = 0
+        for column in range(left.shape[1]):
+            equal += int(left[row, column] == right[row, column])
+        counts[row] = equal
+
+
+class _Columns(NamedTuple):
+    """One side of a comparison: (P + 1,) offsets, (T,) ascending hashes, (T,) weights."""
+
+    offsets: Int64Array
+    hashes: UInt64Array
+    weights: UInt16Array
+
+
+@njit(cache=True, nogil=True)
+def _share(left: _Columns, right: _Columns, shared: Int64Array) -> None:
+    """Sum the minima of every row, by merging.
+
+    A step has no branch on which side is behind, since no branch predictor can guess it; so it waits for the step
+    before it. Two rows are merged in turn, one from either half of the rows, so that each fills the other's waits: as
+    many steps at once as neither can run out of tokens in.
+    """
+    left_hashes, left_weights = left.hashes, left.weights
+    right_hashes, right_weights = right.hashes, right.weights
+    half = shared.size // 2
+    row, other_row = 0, half
+    i, i_end, j, j_end = _bounds(left, right, row, half)
+    k, k_end, m, m_end = _bounds(left, right, other_row, shared.size)
+    total, other_total = _U0, _U0
+    while row < half and other_row < shared.size:
+        steps = min(i_end - i, j_end - j, k_end - k, m_end - m)
+        for _ in range(steps):
+            a, b = left_hashes[i], right_hashes[j]
+            total += np.uint64(min(left_weights[i], right_weights[j])) * np.uint64(a == b)
+            i += np.uint64(a <= b)
+            j += np.uint64(b <= a)
+            a, b = left_hashes[k], right_hashes[m]
+            other_total += np.uint64(min(left_weights[k], right_weights[m])) * np.uint64(a == b)
+            k += np.uint64(a <= b)
+            m += np.uint64(b <= a)
+        if i == i_end or j == j_end:
+            shared[row] = total
+            row, total = row + 1, _U0
+            i, i_end, j, j_end = _bounds(left, right, row, half)
+        if k == k_end or m == m_end:
+            shared[other_row] = other_total
+            other_row, other_total = other_row + 1, _U0
+            k, k_end, m, m_end = _bounds(left, right, other_row, shared.size)
+    for rest in range(row, half):  # the row begun is begun again
+        shared[rest] = _share_row(left, right, rest)
+    for rest in range(other_row, shared.size):
+        shared[rest] = _share_row(left, right, rest)
+
+
+@njit(cache=True)
+def _bounds(
+    left: _Columns, right: _Columns, row: int, row_end: int
+) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64]:
+    """Where the tokens of a row begin and end, left and right; nothing for the row after the last."""
+    if row >= row_end:
+        return _U0, _U0, _U0, _U0
+    return (
+        np.uint64(left.offsets[row]),
+        np.uint64(left.offsets[row + 1]),
+        np.uint64(right.offsets[row]),
+        np.uint64(right.offsets[row + 1]),
+    )
+
+
+@njit(cache=True)
+def _share_row(left: _Columns, right: _Columns, row: int) -> np.uint64:
+    """Sum of the minima of one row."""
+    i, i_end, j, j_end = _bounds(left, right, row, row + 1)
+    total = _U0
+    while i < i_end and j < j_end:
+        a, b = left.hashes[i], right.hashes[j]
+        total += np.uint64(min(left.weights[i], right.weights[j])) * np.uint64(a == b)
+        i += np.uint64(a <= b)
+        j += np.uint64(b <= a)
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _count_pairs(
+    offsets: Int64Array,
+    tokens: Int64Array,
+    weights: UInt16Array,
+    totals: Int64Array,
+    starts: Int64Array,
+    counts: Int64Array,
+) -> None:
+    bin_count = counts.size - 1
+    ends = starts[:-1].copy()
+    documents = np.empty(tokens.size, dtype=np.int32)
+    minima = np.empty(tokens.size, dtype=np.uint16)
+    shared = np.zeros(offsets.size, dtype=np.int64)
+    for doc in range(offsets.size - 1):
+        shared[:doc] = 0
+        for place in range(offsets[doc], offsets[doc + 1]):
+            token, weight = tokens[place], weights[place]
+            end = ends[token]
+            for entry in range(starts[token], end):
+                shared[documents[entry]] += np.int64(min(weight, minima[entry]))
+            documents[end] = doc
+            minima[end] = weight
+            ends[token] = end + 1
+        for other in range(doc):
+            common = shared[other]
+            united = totals[doc] + totals[other] - common
+            counts[common * bin_count // united if united > 0 else 0] += 1

@@ -1,0 +1,301 @@
+"""Verification: from candidates to pairs with their exact similarity, the cheap tests before the costly one.
+
+    candidates (two places)
+      -> with both signatures: sizes that cannot reach the threshold, and signatures that agree too seldom, fall
+      -> with both bags: sum of lesser weights / sum of greater weights, exactly
+
+Bags are large, so only those of documents that still have a candidate are moved, and not to every candidate: candidates
+are dealt out to parts, and each part is brought every document it needs once. A few candidates are verified in the
+driver's memory, with the same rows.
+
+Verification in memory: candidates with their signatures, then with their bags, in a task's memory or the driver's.
+
+An increment of 1% meets a small part of the index, and a small corpus is small at all. Spark would join both with the
+index in a dozen jobs, whose fixed costs are then what the user waits for: `verified_in_memory` takes one scan of the
+signatures and one of the bags, and no shuffle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from spark_jobs.dedup.graph.dense_graph import cut
+from spark_jobs.dedup.near.signatures import signature_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+ENDS = ("dataset", "doc_id", "increment", "place", "kind")
+"""What is said of either document of a pair."""
+SIGNATURE_LOSS = 1e-6
+"""Of pairs exactly at the threshold one in a million is lost by the test of the signatures."""
+SIGNATURE = ("total_weight", "signature", "signature_version")
+BAG = ("token_hashes", "units", "levels")
+_BLOCK = 65_536
+# Candidates of a part: of two documents each at most, a signature of 0.3 KB and a bag of about 3 KB.
+_PART_SIGNATURES = 250_000
+_PART_BAGS = 50_000
+# Candidates whose documents are named to every task that reads the index, 40 to 120 bytes each: so the index is scanned
+# and not moved, which an increment of 1% would else wait for.
+_BROADCAST_CANDIDATES = 250_000
+_SIDES = ("left", "right")
+_ENDS_DDL = ", ".join(
+    f"{side}_{name} {kind}"
+    for side in _SIDES
+    for name, kind in zip(ENDS, ("string", "string", "int", "bigint", "string"), strict=True)
+)
+_PAIRS_DDL = f"{_ENDS_DDL}, shared_weight bigint, united_weight bigint"
+PAIR_COLUMNS = (
+    "right_kind AS kind",
+    "right_dataset AS dataset",
+    "right_doc_id AS doc_id",
+    "right_place AS place",
+    "left_dataset AS better_dataset",
+    "left_doc_id AS better_doc_id",
+    "left_place AS better_place",
+    "left_increment AS better_increment",
+    "shared_weight",
+    "united_weight",
+)
+"""Columns of verified pairs as rows of `pairs`: the left document is the better one."""
+
+
+@dataclass(frozen=True)
+class Index:
+    """What candidates are verified with.
+
+    Attributes:
+        signatures: rows of `signatures` of all increments so far.
+        bags: rows of `bags` of the same.
+        driver_candidates: candidates up to which they are verified in the driver's memory.
+    """
+
+    signatures: DataFrame
+    bags: DataFrame
+    driver_candidates: int
+
+
+def verified_pairs(
+    candidates: DataFrame, candidate_count: int, index: Index, threshold: Fraction
+) -> tuple[DataFrame, tuple[DataFrame, ...]]:
+    """Candidates that are at least as similar as the threshold.
+
+    Args:
+        candidates: distinct rows (first bigint, second bigint), two places.
+        candidate_count: about how many there are; decides only how they are joined.
+        index: signatures and bags.
+        threshold: lowest weighted Jaccard similarity.
+
+    Returns:
+        Rows left_* and right_* (dataset, doc_id, increment, place, kind), shared_weight and united_weight, where the
+        left document comes first in the order (increment, place, doc_id); and DataFrames to unpersist.
+    """
+    if candidate_count <= index.driver_candidates:
+        rows = verified_in_memory(candidates.toArrow(), index.signatures, index.bags, threshold)
+        return candidates.sparkSession.createDataFrame(rows, _PAIRS_DDL), ()
+    candidates = cut(candidates)  # they are read twice
+    parts = max(2, -(-candidate_count // _PART_SIGNATURES))
+    signatures = index.signatures.select(*ENDS, *SIGNATURE)
+    compare = partial(_agree, threshold=threshold)
+    few = candidate_count <= _BROADCAST_CANDIDATES
+    known = _brought(candidates, ("first", "second"), signatures, "place", parts, few)
+    agreeing = known.mapInArrow(compare, _ENDS_DDL).persist()
+    bags = index.bags.select("doc_id", *BAG)
+    count = agreeing.count()
+    parts = max(2, -(-count // _PART_BAGS))
+    both = _brought(agreeing, ("left_doc_id", "right_doc_id"), bags, "doc_id", parts, count <= _BROADCAST_CANDIDATES)
+    return both.mapInArrow(partial(_overlap, threshold=threshold), _PAIRS_DDL), (agreeing,)
+
+
+def _brought(
+    candidates: DataFrame, ends: tuple[str, str], documents: DataFrame, key: str, part_count: int, few: bool
+) -> DataFrame:
+    """Candidates and the documents at their ends in one DataFrame: what belongs together lies in one partition.
+
+    Candidates are dealt out by their second end: followers of one leader are spread, the leader comes to every part.
+    """
+    from pyspark.sql import functions as F
+
+    dealt = candidates.withColumn("part", F.pmod(F.xxhash64(ends[1]), F.lit(part_count)).cast("int"))
+    wanted = dealt.select("part", F.explode(F.array(*ends)).alias(key)).distinct()
+    brought = documents.join(F.broadcast(wanted) if few else wanted, key)
+    return dealt.unionByName(brought, allowMissingColumns=True).repartitionById(part_count, F.col("part"))
+
+
+def _parted(
+    batches: Iterable[pa.RecordBatch], key: str, compare: Callable[[pa.Table, pa.Table], pa.Table]
+) -> Iterator[pa.RecordBatch]:
+    """Compare the candidates of a partition with the documents of the same; a row with the key is a document."""
+    whole = list(batches)
+    if whole:
+        table = pa.Table.from_batches(whole)
+        document = table.column(key).is_valid()
+        yield from compare(table.filter(pc.invert(document)), table.filter(document)).to_batches()
+
+
+def _agree(batches: Iterable[pa.RecordBatch], threshold: Fraction) -> Iterator[pa.RecordBatch]:
+    """Candidates whose sizes and signatures allow the threshold, with their documents."""
+
+    def compare(candidates: pa.Table, known: pa.Table) -> pa.Table:
+        ends = agreeing_ends(candidates, known, threshold)
+        sides = {f"{side}_{name}": rows.column(name) for side, rows in zip(_SIDES, ends, strict=True) for name in ENDS}
+        return pa.table(sides)
+
+    return _parted(batches, "place", compare)
+
+
+def _overlap(batches: Iterable[pa.RecordBatch], threshold: Fraction) -> Iterator[pa.RecordBatch]:
+    """Rows with the exact similarity of their bags, of those that reach the threshold."""
+
+    def compare(candidates: pa.Table, found: pa.Table) -> pa.Table:
+        left, right = (
+            candidates.select([f"{side}_{name}" for name in ENDS]).rename_columns(list(ENDS)) for side in _SIDES
+        )
+        return similar((left, right), found, threshold)
+
+    return _parted(batches, "doc_id", compare)
+
+
+def agreeing_ends(candidates: pa.Table, known: pa.Table, threshold: Fraction) -> tuple[pa.Table, pa.Table]:
+    """Candidates of one kind whose sizes and signatures allow the threshold.
+
+    Args:
+        candidates: columns first and second (int64), distinct pairs of places.
+        known: rows of `signatures` at these places.
+        threshold: lowest weighted Jaccard similarity.
+
+    Returns:
+        Columns `ENDS` of their left documents, and of their right ones; the left one comes first in the order
+        (increment, place, doc_id).
+    """
+    order = pc.sort_indices(known, [(name, "ascending") for name in ("increment", "place", "doc_id")])
+    known = known.take(order).combine_chunks()
+    left, right = _agreeing(_ends(candidates, known), known, threshold)
+    ends = known.select(list(ENDS))
+    return ends.take(pa.array(left)), ends.take(pa.array(right))
+
+
+def similar(ends: tuple[pa.Table, pa.Table], found: pa.Table, threshold: Fraction) -> pa.Table:
+    """Pairs that are at least as similar as the threshold, by their bags.
+
+    Args:
+        ends: left and right documents, row by row.
+        found: rows of `bags` with at least all of them.
+        threshold: lowest weighted Jaccard similarity.
+
+    Returns:
+        Columns left_* and right_* (`ENDS`), shared_weight and united_weight.
+    """
+    ids = found.column("doc_id").combine_chunks()
+    left, right = (
+        pc.index_in(side.column("doc_id"), value_set=ids).combine_chunks().to_numpy(zero_copy_only=False)
+        for side in ends
+    )
+    shared, united = _overlaps(found, left.astype(np.int64), right.astype(np.int64))
+    alike = pa.array(shared * threshold.denominator >= united * threshold.numerator)
+    sides = {
+        f"{side}_{name}": rows.column(name) for side, rows in zip(("left", "right"), ends, strict=True) for name in ENDS
+    }
+    return pa.table({**sides, "shared_weight": shared, "united_weight": united}).filter(alike)
+
+
+def verified_in_memory(candidates: pa.Table, signatures: DataFrame, bags: DataFrame, threshold: Fraction) -> pa.Table:
+    """Candidates that are at least as similar as the threshold.
+
+    Args:
+        candidates: columns first and second (int64), distinct pairs of places.
+        signatures: rows of `signatures`; those of the candidates' documents are collected.
+        bags: rows of `bags`; those of documents whose signatures agree often enough are collected.
+        threshold: lowest weighted Jaccard similarity.
+
+    Returns:
+        Columns left_* and right_* (`ENDS`), shared_weight and united_weight.
+    """
+    places = np.unique(np.concatenate([candidates.column(name).to_numpy() for name in ("first", "second")]))
+    known = _found(signatures, "place", pa.array(places), (*ENDS, *SIGNATURE))
+    ends = agreeing_ends(candidates, known, threshold)
+    ids = pc.unique(pa.chunked_array([*ends[0].column("doc_id").chunks, *ends[1].column("doc_id").chunks], pa.string()))
+    return similar(ends, _found(bags, "doc_id", ids, ("doc_id", *BAG)), threshold)
+
+
+def _found(table: DataFrame, key: str, wanted: pa.Array | pa.ChunkedArray, columns: tuple[str, ...]) -> pa.Table:
+    """Rows of a table with one of the wanted keys, by one scan."""
+    from pyspark.sql import functions as F
+
+    if not len(wanted):
+        return table.select(*columns).where("false").toArrow()
+    keys = table.sparkSession.createDataFrame(pa.table({key: wanted}))
+    return table.select(*columns).join(F.broadcast(keys), key, "left_semi").select(*columns).toArrow()
+
+
+def _ends(candidates: pa.Table, known: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows of both documents of each candidate, the one that comes first on the left.
+
+    Two documents at one place come out in all their combinations: one of them is meant.
+    """
+    places = known.column("place").to_numpy()
+    by_place = np.argsort(places, kind="stable")
+    ascending = places[by_place]
+    first, second = (candidates.column(name).to_numpy() for name in ("first", "second"))
+    starts, counts = [], []
+    for side in (first, second):
+        starts.append(np.searchsorted(ascending, side))
+        counts.append(np.searchsorted(ascending, side, side="right") - starts[-1])
+    combinations = counts[0] * counts[1]
+    candidate = np.repeat(np.arange(len(first)), combinations)
+    nth = np.arange(len(candidate)) - np.repeat(np.cumsum(combinations) - combinations, combinations)
+    one = by_place[starts[0][candidate] + nth // counts[1][candidate]]
+    other = by_place[starts[1][candidate] + nth % counts[1][candidate]]
+    low, high = np.minimum(one, other), np.maximum(one, other)
+    pairs = np.unique(np.stack([low[low < high], high[low < high]]), axis=1)
+    return pairs[0], pairs[1]
+
+
+def _agreeing(
+    ends: tuple[NDArray[np.int64], NDArray[np.int64]], known: pa.Table, threshold: Fraction
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Pairs of one kind whose sizes and signatures allow the threshold."""
+    from spark_jobs.dedup.near.similarity import agreement_counts, least_agreement
+
+    left, right = ends
+    weights = known.column("total_weight").to_numpy()
+    lesser, greater = np.minimum(weights[left], weights[right]), np.maximum(weights[left], weights[right])
+    possible = lesser * threshold.denominator >= greater * threshold.numerator
+    for name in ("kind", "signature_version"):
+        codes = known.column(name).combine_chunks().dictionary_encode().indices.to_numpy()
+        possible &= codes[left] == codes[right]
+    left, right = left[possible], right[possible]
+    values = signature_rows(known.column("signature").combine_chunks())
+    least = least_agreement(threshold, SIGNATURE_LOSS)
+    agree = np.zeros(len(left), np.bool_)
+    for start in range(0, len(left), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        agree[block] = agreement_counts(values[left[block]], values[right[block]]) >= least
+    return left[agree], right[agree]
+
+
+def _overlaps(
+    found: pa.Table, left: NDArray[np.int64], right: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Weights shared and united of pairs of bags, given by their rows, some at a time."""
+    from spark_jobs.dedup.bags.bag_arrays import bags_from_columns
+    from spark_jobs.dedup.near.similarity import overlaps
+
+    shared, united = np.zeros(len(left), np.int64), np.zeros(len(left), np.int64)
+    columns = [found.column(name).cast(pa.large_binary()).combine_chunks() for name in BAG]
+    for start in range(0, len(left), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        bags = [
+            bags_from_columns(*(column.take(pa.array(side[block])) for column in columns)) for side in (left, right)
+        ]
+        shared[block], united[block] = overlaps(*bags)
+    return shared, united

@@ -1,0 +1,1 @@
+"""Which documents go, which survive, and what other thresholds would keep."""

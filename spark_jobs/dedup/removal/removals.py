@@ -1,0 +1,316 @@
+"""Removals: the documents that go because a better one like them stays, at each threshold, each with its witness.
+
+The pairs of an increment lead from its documents to better ones: of an earlier increment, or of the same one and
+earlier in the order. What an earlier increment kept is never retracted, so only its own documents are decided:
+
+    1. pairs whose better end was removed before say nothing, and neither do pairs of two revisions of one path, or
+       whose better end has left (see `revisions`)
+    2. of the others, a document goes if and only if a better neighbour is kept (`kept_set`)
+    3. its witness is the kept better neighbour of the highest J; of equals the one that comes first
+
+Files of repositories that go (`leaving`) come last in the order of their increment, and any stored pair counts for
+them, at every threshold: such a file goes wherever a document that is like it stays, and stays where it alone says what
+it says. Their rows name the repository.
+
+All thresholds are decided together: a pair has one row, and bit g of its `groups` says that it counts at threshold
+number g. What 2. says is all that 3. needs: whoever has a pair left whose better end is kept is removed.
+
+    J of b -> a is 0.95, of c -> b 0.85      groups of b -> a  0, 1, 2     of c -> b  0, 1
+    b is removed in 0, 1, 2                  left of c -> b  none: c is kept;  b goes three times, for a
+
+Two proofs run on the rows as they were written, by plain joins that share nothing with how they were computed: no two
+kept documents are a pair that counts (by 1.) at any threshold of the config, and every removed one has a kept witness
+with which it is such a pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from spark_jobs.dedup.graph.dense_graph import DEFAULT_DRIVER_EDGES, DriverEdges
+from spark_jobs.dedup.graph.kept_set import removed_vertices
+from spark_jobs.dedup.graph.threshold_pairs import (
+    DEFAULT_THRESHOLDS,
+    Thresholds,
+    groups_reached,
+    one_group,
+    with_group,
+    without,
+)
+from spark_jobs.dedup.membership.standings import counting_pairs
+from spark_jobs.dedup.pictures import draw_witness_similarities
+from spark_jobs.lake.declare.step import Plot, Scope, step
+from spark_jobs.lake.declare.tables import Check, Column, Proof, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame
+
+_WEIGHT = "decimal(12,0)"
+_REACHED = f"cast(shared_weight as {_WEIGHT}) >= cast(threshold as decimal(7,6)) * cast(united_weight as {_WEIGHT})"
+
+
+class RemovalsConfig(BaseModel):
+    """From which similarity on a document goes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    thresholds: Thresholds = DEFAULT_THRESHOLDS
+    driver_edges: DriverEdges = DEFAULT_DRIVER_EDGES
+    max_rounds: int = Field(
+        20,
+        ge=1,
+        description="rounds on Spark from which on a warning asks for another order or more driver_edges",
+        json_schema_extra={"affects_rows": False},
+    )
+
+
+def kept_pairs(
+    landed: DataFrame, frames: Mapping[str, DataFrame], increment: int | None, config: RemovalsConfig
+) -> DataFrame:
+    """Pairs of the increment whose two documents are both kept at a threshold they reach; there are none.
+
+    Args:
+        landed: rows of `removals` of the increment.
+        frames: `pairs`, `removals` of the increments before and, where there are any, `leaving` and `revisions`.
+        increment: the increment.
+        config: thresholds.
+
+    Returns:
+        Rows (threshold, doc_id, better_doc_id).
+    """
+    from pyspark.sql import functions as F
+
+    now = F.lit(increment)
+    pairs = _counted(frames["pairs"], increment, frames.get("revisions"))
+    leaves = F.lit(False)
+    if "leaving" in frames:
+        files = frames["leaving"].select("doc_id", F.lit(True).alias("worse")).distinct()
+        others = files.withColumnsRenamed({"doc_id": "better_doc_id", "worse": "better"})
+        pairs = pairs.join(files, "doc_id", "left").join(others, "better_doc_id", "left")
+        leaves = F.coalesce("worse", F.col("better") & (F.col("better_increment") == now), F.lit(False))
+    removed = _removed(landed, frames)
+    listed = landed.sparkSession.createDataFrame([(float(one),) for one in config.thresholds], "threshold double")
+    at_each = pairs.withColumn("leaves", leaves).join(F.broadcast(listed), F.expr(f"leaves or {_REACHED}"))
+    at_each = at_each.select("threshold", "doc_id", "better_doc_id")
+    better = removed.withColumnRenamed("doc_id", "better_doc_id")
+    return at_each.join(removed, ["threshold", "doc_id"], "left_anti").join(
+        better, ["threshold", "better_doc_id"], "left_anti"
+    )
+
+
+def unjustified(
+    landed: DataFrame, frames: Mapping[str, DataFrame], increment: int | None, config: RemovalsConfig
+) -> DataFrame:
+    """Removals without a kept witness that is their pair, with the weights written; there are none.
+
+    Args:
+        landed: rows of `removals` of the increment.
+        frames: `pairs`, `removals` of the increments before and, where there are any, `leaving` and `revisions`.
+        increment: the increment.
+        config: not needed here.
+
+    Returns:
+        Rows (threshold, doc_id, witness_doc_id).
+    """
+    ends = ["dataset", "doc_id", "witness_dataset", "witness_doc_id"]
+    written = [*ends, "shared_weight", "united_weight"]
+    renamed = {"better_dataset": "witness_dataset", "better_doc_id": "witness_doc_id"}
+    pairs = _counted(frames["pairs"], increment, frames.get("revisions")).withColumnsRenamed(renamed).select(*written)
+    stray = landed.where("repository is not null")
+    if "leaving" in frames:
+        leaving = frames["leaving"].select("doc_id", "repository")
+        turned = pairs.toDF(*ends[2:], *ends[:2], *written[4:])
+        pairs = pairs.unionByName(turned.join(leaving, "doc_id", "left_semi"))
+        stray = stray.join(leaving, ["doc_id", "repository"], "left_anti")
+    removed = _removed(landed, frames).withColumnRenamed("doc_id", "witness_doc_id")
+    no_pair = landed.join(pairs, written, "left_anti")
+    not_kept = landed.join(removed, ["threshold", "witness_doc_id"], "left_semi")
+    broken = (rows.select("threshold", "doc_id", "witness_doc_id") for rows in (no_pair, not_kept, stray))
+    return reduce(lambda one, other: one.unionByName(other), broken)
+
+
+def _removed(landed: DataFrame, frames: Mapping[str, DataFrame]) -> DataFrame:
+    """(threshold, doc_id) of everything removed up to now."""
+    now = landed.select("threshold", "doc_id")
+    return now.unionByName(frames["removals"].select("threshold", "doc_id")) if "removals" in frames else now
+
+
+REMOVALS = Table(
+    name="removals",
+    comment="One row per threshold and document that goes, with the kept document that justifies it.",
+    columns=(
+        Column("threshold!", "double", "least weighted Jaccard similarity at which a document goes"),
+        Column("dataset!", "string", "dataset of the removed document"),
+        Column("doc_id!", "string", "identity of the removed document"),
+        Column("witness_dataset!", "string", "dataset of the witness"),
+        Column("witness_doc_id!", "string", "the kept document most like it, of those better"),
+        Column("shared_weight!", "long", "weight that both bags share: sum of the lesser weights"),
+        Column("united_weight!", "long", "weight of both bags together: sum of the greater weights"),
+        Column("similarity!", "double", "weighted Jaccard similarity: shared_weight / united_weight"),
+        Column("repository", "string", "repository that goes, whose file the document is; null for all others"),
+    ),
+    key=("threshold", "doc_id"),
+    partition=("increment",),
+    checks=(
+        Check("witness_is_another", "witness_doc_id <> doc_id", "no document is its own duplicate"),
+        Check(
+            "witness_reaches_the_threshold",
+            f"repository is not null or {_REACHED}",
+            "the witness is as similar as the threshold asks, in exact arithmetic; for a file of a repository "
+            "that goes any stored pair will do",
+        ),
+        Check(
+            "similarity_is_that_of_the_weights",
+            "shared_weight between 1 and united_weight and similarity = shared_weight / united_weight",
+            "the similarity is the quotient of the two weights",
+        ),
+    ),
+    proofs=(
+        Proof(
+            "no_kept_pair",
+            "no two kept documents are a pair at or above the threshold, but for revisions of one path",
+            kept_pairs,
+        ),
+        Proof(
+            "every_removal_has_a_kept_witness",
+            "the witness is kept, has not left, is no revision of the same path, and a verified pair of it",
+            unjustified,
+        ),
+    ),
+)
+
+
+@step(
+    version="2",
+    scope=Scope.HISTORY,
+    tables=(REMOVALS,),
+    plot=Plot("Similarity of removed documents to the witness", ("threshold", "similarity"), draw_witness_similarities),
+)
+def removals(
+    pairs: DataFrame,
+    removals: DataFrame,
+    increment: int,
+    config: RemovalsConfig,
+    leaving: DataFrame | None = None,
+    revisions: DataFrame | None = None,
+) -> DataFrame:
+    """Remove the documents of an increment that have a kept better neighbour; one row per threshold and document.
+
+    Args:
+        pairs: rows of `pairs` of increments 0 to `increment`, with the column `increment`.
+        removals: own rows of the increments before.
+        increment: the increment whose documents are decided.
+        config: thresholds.
+        leaving: rows (doc_id, repository) of files of removed repositories, of any increment; None where none go.
+        revisions: rows of `revisions` of increments 0 to `increment`; without it none is a revision of another.
+
+    Returns:
+        Rows of the table `removals`.
+    """
+    from pyspark.sql import functions as F
+
+    edges = _counted(pairs, increment, revisions).withColumns(
+        {"groups": groups_reached(config.thresholds), "repository": F.lit(None).cast("string")}
+    )
+    if leaving is not None:
+        edges = _with_leaving(edges, leaving, increment, (1 << len(config.thresholds)) - 1)
+    if increment > 0:
+        before = with_group(removals, config.thresholds).groupBy("doc_id")
+        edges = _kept_better(edges, before.agg(F.bit_or(one_group("group")).alias("gone")))
+    removed = removed_vertices(
+        edges.select("groups", F.col("doc_id").alias("worse"), F.col("better_doc_id").alias("better")),
+        config.driver_edges,
+        config.max_rounds,
+    )
+    justified = _kept_better(edges, removed.select(F.col("vertex").alias("doc_id"), F.col("groups").alias("gone")))
+    return _witnesses(justified, config.thresholds)
+
+
+def _kept_better(edges: DataFrame, removed: DataFrame) -> DataFrame:
+    """Edges, each in the groups in which its better end is not among the removed (doc_id, gone)."""
+    from pyspark.sql import functions as F
+
+    met = edges.join(removed.withColumnRenamed("doc_id", "better_doc_id"), "better_doc_id", "left")
+    return met.withColumn("groups", without(F.col("groups"), F.col("gone"))).drop("gone").where("groups <> 0")
+
+
+def _witnesses(justified: DataFrame, thresholds: Sequence[float]) -> DataFrame:
+    """Rows of the table, from edges that lead to kept documents: the best one of a document at each threshold."""
+    from pyspark.sql import functions as F
+
+    witness = F.struct(
+        (-_similarity_rank()).alias("rank"),
+        "better_increment",
+        "better_doc_id",
+        "better_dataset",
+        "shared_weight",
+        "united_weight",
+    )
+    at_each = [
+        F.struct(
+            F.lit(float(threshold)).alias("threshold"),
+            F.min(F.when(F.getbit("groups", F.lit(group)) == 1, witness)).alias("witness"),
+        )
+        for group, threshold in enumerate(thresholds)
+    ]
+    found = justified.groupBy("doc_id", "dataset", "repository").agg(F.array(*at_each).alias("found"))
+    return (
+        found.select("dataset", "doc_id", "repository", F.inline("found"))
+        .where("witness is not null")
+        .select(
+            "threshold",
+            "dataset",
+            "doc_id",
+            F.col("witness.better_dataset").alias("witness_dataset"),
+            F.col("witness.better_doc_id").alias("witness_doc_id"),
+            "witness.shared_weight",
+            "witness.united_weight",
+            (F.col("witness.shared_weight") / F.col("witness.united_weight")).alias("similarity"),
+            "repository",
+        )
+    )
+
+
+def _with_leaving(edges: DataFrame, leaving: DataFrame, increment: int, every_group: int) -> DataFrame:
+    """Edges of all groups wherever an end is a leaving file of the increment, turned so that it is the worse end."""
+    from pyspark.sql import functions as F
+
+    ends = leaving.select("doc_id", F.col("repository").alias("own")).distinct()
+    others = ends.withColumnsRenamed({"doc_id": "better_doc_id", "own": "other"})
+    met = edges.join(ends, "doc_id", "left").join(others, "better_doc_id", "left")
+    # What an earlier increment left in the lake is as good as any other document.
+    other = F.when(F.col("better_increment") == F.lit(increment), F.col("other"))
+    turned = F.col("own").isNull() & other.isNotNull()
+    swapped = {
+        name: F.when(turned, F.col(better)).otherwise(F.col(name))
+        for one, two in (("doc_id", "better_doc_id"), ("dataset", "better_dataset"))
+        for name, better in ((one, two), (two, one))
+    }
+    groups = F.when(F.coalesce("own", other).isNotNull(), F.lit(every_group)).otherwise(F.col("groups"))
+    repository = F.coalesce("own", other)
+    return met.withColumns({**swapped, "groups": groups, "repository": repository}).drop("own", "other")
+
+
+def _counted(pairs: DataFrame, increment: int | None, revisions: DataFrame | None) -> DataFrame:
+    """Pairs of the increment that count: the better end has not left, and their paths differ."""
+    from pyspark.sql import functions as F
+
+    now = pairs.where(F.col("increment") == F.lit(increment))
+    return now if revisions is None else counting_pairs(now, revisions)
+
+
+def _similarity_rank() -> SparkColumn:
+    """J * 10^24, so that J of united weights below 10^12 are equal, and ordered, if and only if they are as fractions.
+
+    Two fractions with denominators a and b differ by at least 1 / ab > 10^-24, so their ranks by at least 1; the six
+    decimals that Spark keeps of the quotient are rounded, which never swaps two numbers.
+    """
+    from pyspark.sql import functions as F
+
+    scaled = F.col("shared_weight").cast(_WEIGHT) * F.lit("1" + "0" * 24).cast("decimal(25,0)")
+    return scaled / F.col("united_weight").cast(_WEIGHT)

@@ -1,0 +1,295 @@
+"""Thresholds: what each similarity threshold keeps of an increment, side by side, and how much of it was missed.
+
+What is missed is measured, not assumed: a sample of the kept documents is compared with all others that it could be
+similar to, exactly (`recall`). Of the documents found so at a threshold all should be removed; who is not was missed.
+An increment is compared with itself and with ten times as many earlier documents, so that it costs what it brings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import BaseModel, ConfigDict, Field
+
+from spark_jobs.dedup.graph.threshold_pairs import DEFAULT_THRESHOLDS, Thresholds, exact, one_group, reaches, with_group
+from spark_jobs.dedup.membership.keep_priority import HASH_BITS
+from spark_jobs.dedup.membership.standings import left_members, paths_of
+from spark_jobs.dedup.near.verification import BAG
+from spark_jobs.dedup.pictures import draw_kept
+from spark_jobs.lake.declare.step import Plot, Scope, step
+from spark_jobs.lake.declare.tables import Check, Column, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame
+
+    from spark_jobs.dedup.evaluate.recall import SampleIndex
+
+
+class _Sample(NamedTuple):
+    """Sampled documents: the index of their bags, their ids and the groups in which each is removed, row by row."""
+
+    bags: SampleIndex
+    ids: pa.Array
+    gone: npt.NDArray[np.int32]
+
+
+_EARLIER_A_NEW_ONE = 10
+_SAMPLE_TOKENS = 4_000_000  # of all sampled documents: about 100 MB for a worker
+_SIMILAR_DDL = "doc_id string, sampled_doc_id string, sampled_gone int, shared_weight bigint, united_weight bigint"
+
+
+class ThresholdsConfig(BaseModel):
+    """Which thresholds are compared, and what is asked of them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    thresholds: Thresholds = DEFAULT_THRESHOLDS
+    sample_documents: int = Field(
+        4000, ge=0, le=20_000, description="new documents, about, that are compared with all others to measure recall"
+    )
+    least_recall: float = Field(
+        0.999,
+        ge=0,
+        le=1,
+        description="share of the duplicates of sampled documents that must have been removed, where there are 100; "
+        "less where `bands` had to lower the recall",
+    )
+
+
+THRESHOLDS = Table(
+    name="thresholds",
+    comment="One row per increment and threshold: what of the increment's members would go and stay.",
+    columns=(
+        Column("threshold!", "double", "weighted Jaccard similarity from which on two documents are duplicates"),
+        Column("member_count!", "long", "members of the increment"),
+        Column("exact_removed_count!", "long", "of them, removed as exact duplicates"),
+        Column("near_removed_count!", "long", "of the others, removed as near-duplicates"),
+        Column("repository_removed_count!", "long", "of the others, removed with their repositories"),
+        Column("kept_count!", "long", "of them, none of these"),
+        Column("kept_byte_count!", "long", "bytes of the kept"),
+        Column("removed_byte_count!", "long", "bytes of all removed"),
+        Column("component_count!", "long", "components that a pair of the increment belongs to"),
+        Column("largest_component!", "long", "documents in the largest of these; 0 where there is none"),
+        Column("sampled_count!", "long", "kept documents that were compared with all others"),
+        Column("similar_count!", "long", "documents that reach the threshold with one of these, by their bags"),
+        Column("found_count!", "long", "of them, removed as they should be"),
+        Column("recall", "double", "found_count / similar_count; null where there is none"),
+        Column("least_recall!", "double", "recall asked for, where 100 similar documents were found"),
+    ),
+    key=("threshold",),
+    partition=("increment",),
+    checks=(
+        Check(
+            "every_member_is_counted_once",
+            "kept_count + exact_removed_count + near_removed_count + repository_removed_count = member_count "
+            "and kept_count >= 0",
+            "a member is kept, or removed as exact, as near, or with its repository",
+        ),
+        Check(
+            "recall_of_the_sample",
+            "similar_count < 100 or found_count >= least_recall * similar_count",
+            "of the documents like a sampled one, all but the share that may be missed were removed",
+        ),
+    ),
+)
+
+
+@step(
+    version="2",
+    scope=Scope.HISTORY,
+    tables=(THRESHOLDS,),
+    plot=Plot(
+        "What each threshold keeps, and the recall measured",
+        (
+            *("threshold", "member_count", "kept_count", "kept_byte_count", "removed_byte_count"),
+            *("similar_count", "found_count"),
+        ),
+        draw_kept,
+    ),
+)
+def thresholds(
+    members: DataFrame,
+    exact_duplicates: DataFrame,
+    removals: DataFrame,
+    components: DataFrame,
+    bags: DataFrame,
+    bands: DataFrame,
+    increment: int,
+    config: ThresholdsConfig,
+    revisions: DataFrame | None = None,
+) -> DataFrame:
+    """Count what every threshold keeps; one row per threshold, also where nothing goes.
+
+    Args:
+        members: rows of `members` of increments 0 to `increment`, of which those of the increment are counted.
+        exact_duplicates: rows of `exact_duplicates` of the same.
+        removals: rows of `removals` of the same.
+        components: rows of `components` of the same.
+        bags: rows of `bags` of the same.
+        bands: rows of `bands` of the same.
+        increment: the increment that is counted.
+        config: thresholds and sample.
+        revisions: rows of `revisions` of the same; without it none is a revision of another.
+
+    Returns:
+        Rows of the table `thresholds`.
+    """
+    from pyspark.sql import functions as F
+
+    here = F.col("increment") == increment
+    listed = members.sparkSession.createDataFrame([(value,) for value in config.thresholds], "threshold double")
+    exact_ones = exact_duplicates.where(here).select("doc_id", F.lit(True).alias("exact"))
+    flagged = members.where(here).select("doc_id", "byte_count").join(exact_ones, "doc_id", "left")
+    total = flagged.agg(
+        F.count("*").alias("member_count"),
+        F.count("exact").alias("exact_removed_count"),
+        F.coalesce(F.sum("byte_count"), F.lit(0)).alias("member_byte_count"),
+        F.coalesce(F.sum(F.when(F.col("exact"), F.col("byte_count"))), F.lit(0)).alias("exact_byte_count"),
+    )
+    gone = (
+        flagged.where("exact is null")
+        .join(removals.where(here).select("threshold", "doc_id", "repository"), "doc_id")
+        .groupBy("threshold")
+        .agg(
+            F.count_if(F.col("repository").isNull()).alias("near_removed_count"),
+            F.count("repository").alias("repository_removed_count"),
+            F.sum("byte_count").alias("gone_byte_count"),
+        )
+    )
+    linked = (
+        components.where(here & (F.col("doc_id") == F.col("component")))
+        .groupBy("threshold")
+        .agg(F.count("*").alias("component_count"), F.max("document_count").cast("long").alias("largest_component"))
+    )
+    counted = listed.join(gone, "threshold", "left").join(linked, "threshold", "left").fillna(0)
+    expected = bands.where(here).agg(F.coalesce(F.min("recall"), F.lit(1.0)).alias("expected"))
+    # Three standard deviations below what lowered bands expect, or every other run of them would fail by chance.
+    chance = 3 * F.sqrt(F.col("expected") * (1 - F.col("expected")) / F.greatest(F.col("similar_count"), F.lit(1)))
+    lowered = F.greatest(F.col("expected") - chance, F.lit(0.0))
+    least_recall = F.when(F.col("expected") < config.least_recall, lowered).otherwise(F.lit(config.least_recall))
+    return (
+        counted.crossJoin(total)
+        .join(_recall(bags, removals, revisions, increment, config), "threshold")
+        .crossJoin(expected)
+        .select(
+            "threshold",
+            "member_count",
+            "exact_removed_count",
+            "near_removed_count",
+            "repository_removed_count",
+            F.expr("member_count - exact_removed_count - near_removed_count - repository_removed_count").alias(
+                "kept_count"
+            ),
+            F.expr("member_byte_count - exact_byte_count - gone_byte_count").alias("kept_byte_count"),
+            F.expr("exact_byte_count + gone_byte_count").alias("removed_byte_count"),
+            "component_count",
+            "largest_component",
+            "sampled_count",
+            "similar_count",
+            "found_count",
+            F.expr("try_divide(cast(found_count as double), similar_count)").alias("recall"),
+            least_recall.alias("least_recall"),
+        )
+    )
+
+
+def _recall(
+    bags: DataFrame, removals: DataFrame, revisions: DataFrame | None, increment: int, config: ThresholdsConfig
+) -> DataFrame:
+    """Rows (threshold, sampled_count, similar_count, found_count)."""
+    from pyspark.sql import functions as F
+
+    spark = bags.sparkSession
+    gone = with_group(removals, config.thresholds).select("doc_id", one_group("group").alias("bits"))
+    lowest, every = exact(min(config.thresholds)), (1 << len(config.thresholds)) - 1
+    is_new = F.col("increment") == increment
+    sizes = bags.groupBy(is_new.alias("new")).agg(F.count("*").alias("documents"), F.sum("token_count").alias("tokens"))
+    counts = {row["new"]: (int(row["documents"]), int(row["tokens"])) for row in sizes.collect()}
+    documents, tokens = counts.get(True, (0, 0))
+    share = min(1.0, config.sample_documents / max(1, documents), _SAMPLE_TOKENS / max(1, tokens))
+    sample = _with_gone(bags.where(is_new & _hashed(share)).select("doc_id", *BAG), gone)
+    sampled = _indexed(sample.where(f"gone <> {every}").toArrow(), lowest)
+    among = bags.where(is_new | _hashed(_EARLIER_A_NEW_ONE * documents / max(1, counts.get(False, (0, 0))[0])))
+    found = among.select("doc_id", *BAG).mapInArrow(
+        partial(_similar_documents, sample=sampled, threshold=lowest), _SIMILAR_DDL
+    )
+    judged = _with_gone(found if revisions is None else _comparable(found, revisions), gone)
+    counts_of = []
+    for group, threshold in enumerate(config.thresholds):
+        bit = F.lit(group)
+        kept = int(np.count_nonzero(sampled.gone >> group & 1 == 0))
+        similar = reaches(threshold) & (F.getbit("sampled_gone", bit) == 0)
+        counts_of.append(
+            F.struct(
+                F.lit(float(threshold)).alias("threshold"),
+                F.lit(kept).cast("long").alias("sampled_count"),
+                F.count_if(similar).alias("similar_count"),
+                F.count_if(similar & (F.getbit("gone", bit) == 1)).alias("found_count"),
+            )
+        )
+    rows = judged.agg(F.array(*counts_of).alias("rows")).select(F.inline("rows"))
+    return spark.createDataFrame(rows.toArrow())
+
+
+def _comparable(found: DataFrame, revisions: DataFrame) -> DataFrame:
+    """Similar documents without those that have left, and without revisions of the sampled one's path."""
+    paths = paths_of(revisions)
+    sampled = paths.withColumnsRenamed({"doc_id": "sampled_doc_id", "path_id": "sampled_path_id"})
+    return (
+        found.join(left_members(revisions), "doc_id", "left_anti")
+        .join(paths, "doc_id", "left")
+        .join(sampled, "sampled_doc_id", "left")
+        .where("(path_id = sampled_path_id) IS NOT TRUE")
+    )
+
+
+def _hashed(share: float) -> SparkColumn:
+    """Whether a document is one of a share of all, by the hash in its place."""
+    from pyspark.sql import functions as F
+
+    return F.col("place").bitwiseAND(F.lit((1 << HASH_BITS) - 1)) < F.lit(int(min(1.0, share) * (1 << HASH_BITS)))
+
+
+def _with_gone(rows: DataFrame, gone: DataFrame) -> DataFrame:
+    """Rows with the groups in which their document is removed, as a column `gone`."""
+    from pyspark.sql import functions as F
+
+    named = gone.join(rows.select("doc_id").distinct(), "doc_id", "left_semi")
+    joined = rows.join(named.groupBy("doc_id").agg(F.bit_or("bits").alias("gone")), "doc_id", "left")
+    return joined.fillna(0, ["gone"])
+
+
+def _indexed(sample: pa.Table, threshold: Fraction) -> _Sample:
+    """The sampled documents as workers need them."""
+    from spark_jobs.dedup.bags.bag_arrays import bags_from_columns
+    from spark_jobs.dedup.evaluate.recall import sample_index
+
+    ordered = sample.sort_by("doc_id")
+    bags = bags_from_columns(*(ordered.column(name).cast(pa.large_binary()).combine_chunks() for name in BAG))
+    ids, gone = ordered.column("doc_id").combine_chunks(), ordered.column("gone").to_numpy().astype(np.int32)
+    return _Sample(sample_index(bags, threshold), ids, gone)
+
+
+def _similar_documents(
+    batches: Iterable[pa.RecordBatch], sample: _Sample, threshold: Fraction
+) -> Iterator[pa.RecordBatch]:
+    """Documents that are like another one, which is sampled."""
+    from spark_jobs.dedup.bags.bag_arrays import bags_from_columns
+    from spark_jobs.dedup.evaluate.recall import similar_to_sample
+
+    for batch in batches:
+        bags = bags_from_columns(*(batch.column(name) for name in BAG))
+        found = similar_to_sample(bags, sample.bags, threshold)
+        ids = batch.column("doc_id").take(pa.array(found.rows))
+        sampled = sample.ids.take(pa.array(found.sampled))
+        columns = [ids, sampled, pa.array(sample.gone[found.sampled]), pa.array(found.shared), pa.array(found.united)]
+        rows = pa.RecordBatch.from_arrays(columns, names=[name.split()[0] for name in _SIMILAR_DDL.split(", ")])
+        yield rows.filter(pc.not_equal(ids, sampled))

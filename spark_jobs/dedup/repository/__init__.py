@@ -1,0 +1,1 @@
+"""Deduplication of whole repositories: bags of their files, pairs, components, containments, removals."""

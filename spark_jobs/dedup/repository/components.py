@@ -1,0 +1,230 @@
+"""Repository components: repositories that are linked by pairs, directly or through others, and what giant ones are.
+
+As with documents, an increment writes the components that one of its pairs reaches into, with all their repositories;
+of several rows of a repository **the newest counts**, and one that no pair has reached has none.
+
+A component may grow to a large share of all repositories: forks of one framework, each a little like the next. Inside
+such a giant one, communities are found (`repository_topics`) and named by the terms that tell them apart: what their
+repositories declare (topics, dependencies), else words of their names and paths. A term scores n^2 / N: n repositories
+of the topic have it, of N in the component. So people see what it is made of, and can cut it: between different topics
+of `cut` only pairs of at least `cut_threshold` count, and what then holds together is a *piece*. A pair counts where
+both ends lie in one piece; `repository_removals` follows that.
+
+    component  django-cms ... wagtail ... wordpress-1 ... wordpress-900      topics "cms, django", "php, themes, wp"
+    cut: ["php, themes, wp"], cut_threshold: 0.9                             two pieces, if no pair across has 0.9
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field
+
+from spark_jobs.dedup.graph.components import ComponentsConfig, components
+from spark_jobs.dedup.graph.connected_components import connected_components
+from spark_jobs.dedup.graph.dense_graph import cut, dense_graph
+from spark_jobs.dedup.graph.threshold_pairs import reaches
+from spark_jobs.dedup.membership.repository_facts import newest_facts, repository_files
+from spark_jobs.dedup.pictures import draw_component_sizes
+from spark_jobs.lake.declare.step import Plot, Scope, step
+from spark_jobs.lake.declare.tables import Check, Column, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame
+
+_LABEL_TERMS = 3
+_WEIGHT_SCALE = 1000
+_AS_DOCUMENTS = {"repository_id": "doc_id", "better_repository_id": "better_doc_id"}
+
+
+class RepositoryComponentsConfig(BaseModel):
+    """What links repositories, which components are giant, and where those are cut."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    threshold: float = Field(0.7, gt=0, le=1, description="as in repository_pairs")
+    giant_fraction: float = Field(
+        0.05, gt=0, le=1, description="share of all repositories from which on a component is giant and gets topics"
+    )
+    giant_repositories: int = Field(10, ge=2, description="and fewest repositories of a giant component")
+    cut: tuple[str, ...] = Field((), description="topics to be cut off, as the column `topic` writes them")
+    cut_threshold: float = Field(
+        0.9, gt=0, le=1, description="similarity from which on a pair between a topic of `cut` and another still counts"
+    )
+    driver_edges: int = Field(
+        4_000_000,
+        ge=1,
+        le=50_000_000,
+        description="pairs of giant components that the driver looks for topics in, about 200 bytes each; of more, the "
+        "most similar",
+    )
+
+
+REPOSITORY_COMPONENTS = Table(
+    name="repository_components",
+    comment="One row per repository of a component that a pair of the increment belongs to; of several rows of a "
+    "repository, the one of the highest increment counts.",
+    columns=(
+        Column("repository_id!", "string", "identity of the repository"),
+        Column("dataset!", "string", "its dataset"),
+        Column("repository!", "string", "its name"),
+        Column("component!", "string", "least repository_id of the component"),
+        Column("repository_count!", "int", "repositories of the component"),
+        Column("topic", "string", "in a giant component, the terms that tell its part of it from the others"),
+        Column("piece!", "string", "least repository_id of what still holds together after the cut"),
+    ),
+    key=("repository_id",),
+    partition=("increment",),
+    checks=(
+        Check("component_is_the_least", "component <= piece and piece <= repository_id", "named by their least member"),
+        Check("linked", "repository_count >= 2", "a component has at least two repositories"),
+    ),
+)
+
+
+def _draw(rows: pa.Table) -> bytes:
+    """Component sizes, as those of documents are drawn."""
+    named = rows.rename_columns(["increment", "doc_id", "component", "document_count"])
+    return draw_component_sizes(named.append_column("threshold", pa.array(np.zeros(rows.num_rows))))
+
+
+@step(
+    version="1",
+    scope=Scope.HISTORY,
+    tables=(REPOSITORY_COMPONENTS,),
+    plot=Plot(
+        "Sizes of components of repositories", ("increment", "repository_id", "component", "repository_count"), _draw
+    ),
+)
+def repository_components(
+    repository_pairs: DataFrame,
+    repository_bags: DataFrame,
+    members: DataFrame,
+    repository_components: DataFrame,
+    increment: int,
+    config: RepositoryComponentsConfig,
+    repositories: DataFrame | None = None,
+) -> DataFrame:
+    """Find the components that the pairs of an increment reach, and the topics of giant ones.
+
+    Args:
+        repository_pairs: rows of `repository_pairs` of increments 0 to `increment`, with the column `increment`.
+        repository_bags: the same of `repository_bags`.
+        members: the same of `members`, for paths.
+        repository_components: own rows of the increments before.
+        increment: the new one.
+        config: what is giant, and where to cut.
+        repositories: rows of `repositories` of all datasets, with `dataset`, `dataset_increment` and `increment`.
+
+    Returns:
+        Rows of the table `repository_components`.
+    """
+    from pyspark.sql import functions as F
+
+    own = repository_components.select(
+        "increment", F.col("repository_id").alias("doc_id"), "component", F.lit(config.threshold).alias("threshold")
+    )
+    linking = ComponentsConfig(thresholds=(config.threshold,), driver_edges=config.driver_edges)
+    found = components(repository_pairs.withColumnsRenamed(_AS_DOCUMENTS), own, increment, linking)
+    names = repository_bags.select("repository_id", "dataset", "repository").distinct()
+    linked = cut(
+        found.select(
+            F.col("doc_id").alias("repository_id"), "component", F.col("document_count").alias("repository_count")
+        ).join(names, "repository_id")
+    )
+    least = max(config.giant_repositories, config.giant_fraction * names.count())
+    giants = linked.where(F.col("repository_count") >= least)
+    if not giants.take(1):
+        rows = linked.withColumns({"topic": F.lit(None).cast("string"), "piece": F.col("component")})
+    else:
+        pairs = repository_pairs.join(giants.select("repository_id"), "repository_id", "left_semi")
+        topics = cut(_topics(giants, pairs, _terms(giants, members, repositories), config.driver_edges))
+        pieces = _pieces(giants, pairs, topics, config)
+        rows = (
+            linked.join(topics, "repository_id", "left")
+            .join(pieces, "repository_id", "left")
+            .withColumn("piece", F.coalesce("piece", _alone(config)))
+        )
+    return rows.select([column.name for column in REPOSITORY_COMPONENTS.columns])
+
+
+def _topics(giants: DataFrame, pairs: DataFrame, terms: DataFrame, driver_edges: int) -> DataFrame:
+    """Rows (repository_id, topic) of repositories in giant components."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    strongest = pairs.select(
+        F.lit(1).alias("groups"),
+        "repository_id",
+        "better_repository_id",
+        F.floor(F.col("shared_weight") * _WEIGHT_SCALE / F.col("united_weight")).alias("weight"),
+    ).orderBy(F.desc("weight"), "repository_id", "better_repository_id")
+    communal = giants.sparkSession.createDataFrame(community_table(strongest.limit(driver_edges).toArrow()))
+    placed = giants.select("repository_id", "component").join(communal, "repository_id", "left")
+    placed = placed.withColumn("community", F.coalesce("community", "repository_id"))
+    said = placed.join(terms, "repository_id")
+    counted = said.groupBy("component", "community", "term").agg(F.count("*").alias("count"))
+    whole = said.groupBy("component", "term").agg(F.count("*").alias("whole"))
+    score = F.col("count") * F.col("count") / F.col("whole")
+    best = Window.partitionBy("component", "community").orderBy(F.desc(score), "term")
+    ranked = counted.join(whole, ["component", "term"]).withColumn("rank", F.row_number().over(best))
+    chosen = F.array_sort(F.collect_list("term"))
+    labels = ranked.where(F.col("rank") <= _LABEL_TERMS).groupBy("component", "community").agg(chosen.alias("terms"))
+    topic = F.coalesce(F.concat_ws(", ", "terms"), F.col("community"))
+    return placed.join(labels, ["component", "community"], "left").select("repository_id", topic.alias("topic"))
+
+
+def community_table(edges: pa.Table) -> pa.Table:
+    """Communities in memory: from rows (groups, one end, other end, weight) to rows (repository_id, community)."""
+    graph = dense_graph(edges)
+    weights = edges["weight"].to_numpy().astype(np.int64)
+    from spark_jobs.dedup.repository.topics import communities
+
+    labels = communities(graph.first, graph.second, np.maximum(weights, 1), graph.vertex_count)
+    return pa.table({"repository_id": graph.ids, "community": graph.ids.take(pa.array(labels))})
+
+
+def _terms(giants: DataFrame, members: DataFrame, repositories: DataFrame | None) -> DataFrame:
+    """Distinct rows (repository_id, term): what a repository declares, else words of its name and paths."""
+    from pyspark.sql import functions as F
+
+    named = giants.select("repository_id", "dataset", "repository")
+    declared = named.withColumn("terms", F.lit(None).cast("array<string>"))
+    if repositories is not None:
+        facts = newest_facts(repositories).select("dataset", "repository", "terms")
+        declared = named.join(facts, ["dataset", "repository"], "left")
+    some = declared.select("repository_id", F.explode("terms").alias("term"))
+    others = named.join(some.select("repository_id").distinct(), "repository_id", "left_anti")
+    paths = repository_files(members).join(others.select("repository_id"), "repository_id", "left_semi")
+    texts = (others.select("repository_id", F.col("repository").alias("text")), paths.select("repository_id", "path"))
+    words = reduce(lambda one, other: one.union(other), texts)
+    split = words.select("repository_id", F.explode(F.split(F.lower("text"), "[^\\p{L}]+")).alias("term"))
+    return some.unionByName(split.where("length(term) >= 3")).distinct()
+
+
+def _pieces(giants: DataFrame, pairs: DataFrame, topics: DataFrame, config: RepositoryComponentsConfig) -> DataFrame:
+    """Rows (repository_id, piece) of repositories that are still linked to another one in a cut component."""
+    from pyspark.sql import functions as F
+
+    left = topics.select("repository_id", F.col("topic").alias("left_topic"))
+    right = topics.select(F.col("repository_id").alias("better_repository_id"), F.col("topic").alias("right_topic"))
+    listed = F.col("left_topic").isin(*config.cut) | F.col("right_topic").isin(*config.cut)
+    across = (F.col("left_topic") != F.col("right_topic")) & listed
+    left_over = pairs.join(left, "repository_id").join(right, "better_repository_id")
+    edges = left_over.where(~across | reaches(config.cut_threshold)).select(
+        F.lit(1).alias("groups"), F.col("repository_id").alias("left"), F.col("better_repository_id").alias("right")
+    )
+    linked = connected_components(edges, config.driver_edges)
+    del giants
+    return linked.select(F.col("vertex").alias("repository_id"), F.col("component").alias("piece"))
+
+
+def _alone(config: RepositoryComponentsConfig) -> SparkColumn:
+    """Piece of a repository without a link left: its component where that was not cut, else itself."""
+    from pyspark.sql import functions as F
+
+    return F.when(F.col("topic").isNull(), F.col("component")).otherwise(F.col("repository_id"))

@@ -1,0 +1,171 @@
+"""Repository containments: repositories that lie inside larger ones, such as what a package vendors.
+
+A vendored copy has a low Jaccard similarity J to its original plus everything around it; what tells is the share of the
+lesser repository that the larger one has, the containment:
+
+    requests  40 files          pip  500 files, 39 of them those of requests
+    containment 39 / 40         J 39 / 501
+
+They are reported, and nobody is removed for it: the larger repository is more than its copy, and the lesser one is
+often the original. Of the files that both have, duplicates go as all documents do, one by one, and `members` prefers
+the repository of their own over forks and over folders of vendored code.
+
+All pairs are found that share an item (see `repository_items`) which few have. Of a repository's items, the rarest
+first, the last ones that weigh less than the threshold cannot make a containment by themselves, so one of the others
+must be shared (prefix filtering; Chaudhuri, Ganti and Kaushik 2006, "A Primitive Operator for Similarity Joins in Data
+Cleaning"). What shares one is counted exactly. Items that more than `max_holders` repositories have lead to nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field
+
+from spark_jobs.dedup.graph.dense_graph import cut
+from spark_jobs.dedup.graph.threshold_pairs import exact
+from spark_jobs.dedup.membership.repository_facts import newest_bags
+from spark_jobs.lake.declare.step import Scope, step
+from spark_jobs.lake.declare.tables import Check, Column, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_ITEMS_DDL = "repository_id string, first_increment int, total_weight bigint, item bigint, weight int"
+
+
+class RepositoryContainmentsConfig(BaseModel):
+    """From which share on a repository counts as contained."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    containment_threshold: float = Field(
+        0.7, gt=0, le=1, description="share of the lesser repository's weight that the larger one has"
+    )
+    max_holders: int = Field(
+        1000, ge=2, description="repositories of an item up to which it leads from one to another; rarer ones do anyway"
+    )
+
+
+REPOSITORY_CONTAINMENTS = Table(
+    name="repository_containments",
+    comment="One row per repository and larger one that holds at least the threshold of it.",
+    columns=(
+        Column("dataset!", "string", "dataset of the lesser repository"),
+        Column("repository!", "string", "its name"),
+        Column("repository_id!", "string", "its identity"),
+        Column("container_dataset!", "string", "dataset of the larger one"),
+        Column("container_repository!", "string", "its name"),
+        Column("container_repository_id!", "string", "its identity"),
+        Column("shared_weight!", "long", "weight that both bags share: sum of the lesser weights"),
+        Column("total_weight!", "long", "weight of the lesser repository"),
+        Column("container_weight!", "long", "weight of the larger one"),
+        Column("containment!", "double", "shared_weight / total_weight"),
+        Column("similarity!", "double", "weighted Jaccard similarity of the two"),
+    ),
+    key=("repository_id", "container_repository_id"),
+    partition=("increment",),
+    checks=(
+        Check("two_repositories", "repository_id <> container_repository_id", "none is inside itself"),
+        Check("container_is_no_lighter", "container_weight >= total_weight", "the larger one holds the lesser one"),
+        Check("fraction", "shared_weight between 1 and total_weight", "the containment is above 0 and at most 1"),
+    ),
+)
+
+
+@step(
+    version="1",
+    scope=Scope.HISTORY,
+    tables=(REPOSITORY_CONTAINMENTS,),
+)
+def repository_containments(
+    repository_bags: DataFrame, increment: int, config: RepositoryContainmentsConfig
+) -> DataFrame:
+    """Find the repositories that are inside larger ones, where either is new.
+
+    Args:
+        repository_bags: rows of `repository_bags` of increments 0 to `increment`, with the column `increment`.
+        increment: the new one.
+        config: the threshold.
+
+    Returns:
+        Rows of the table `repository_containments`.
+    """
+    from pyspark.sql import functions as F
+
+    current = newest_bags(repository_bags)
+    items = cut(
+        current.select("repository_id", "first_increment", "total_weight", "item_hashes", "units", "levels").mapInArrow(
+            _items, _ITEMS_DDL
+        )
+    )
+    candidates = _candidates(items, increment, config)
+    own = items.select("repository_id", "item", "weight")
+    other = items.select(F.col("repository_id").alias("container_repository_id"), "item", F.col("weight").alias("held"))
+    shared = (
+        candidates.join(own, "repository_id")
+        .join(other, ["container_repository_id", "item"])
+        .groupBy("repository_id", "container_repository_id")
+        .agg(F.sum(F.least("weight", "held")).cast("long").alias("shared_weight"))
+    )
+    names = current.select("repository_id", "dataset", "repository", "total_weight")
+    container = names.withColumnsRenamed({name: f"container_{name}" for name in names.columns}).withColumnRenamed(
+        "container_total_weight", "container_weight"
+    )
+    bound = exact(config.containment_threshold)
+    weighed = shared.join(names, "repository_id").join(container, "container_repository_id")
+    found = weighed.where(F.col("shared_weight") * bound.denominator >= F.col("total_weight") * bound.numerator)
+    united = F.col("total_weight") + F.col("container_weight") - F.col("shared_weight")
+    rows = found.withColumns(
+        {
+            "containment": F.col("shared_weight") / F.col("total_weight"),
+            "similarity": F.col("shared_weight") / united,
+        }
+    )
+    return rows.select([column.name for column in REPOSITORY_CONTAINMENTS.columns])
+
+
+def _items(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """One row for each item of each bag."""
+    from spark_jobs.dedup.bags.bag_arrays import bags_from_columns, token_weights
+
+    for batch in batches:
+        bags = bags_from_columns(batch.column("item_hashes"), batch.column("units"), batch.column("levels"))
+        owner = pa.array(np.repeat(np.arange(len(bags)), np.diff(bags.offsets)))
+        columns = [batch.column(name).take(owner) for name in ("repository_id", "first_increment", "total_weight")]
+        columns += [pa.array(bags.hashes.view(np.int64)), pa.array(token_weights(bags).astype(np.int32))]
+        yield pa.RecordBatch.from_arrays(columns, names=[name.split()[0] for name in _ITEMS_DDL.split(", ")])
+
+
+def _candidates(items: DataFrame, increment: int, config: RepositoryContainmentsConfig) -> DataFrame:
+    """Distinct rows (repository_id, container_repository_id) that share an item which a containment needs."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    holders = items.groupBy("item").agg(F.count("*").alias("holders"))
+    bound = exact(config.containment_threshold)
+    from_here = Window.partitionBy("repository_id").orderBy(F.desc("holders"), F.desc("item"))
+    needed = F.col("left") * bound.denominator >= F.col("total_weight") * bound.numerator
+    leading = (
+        items.join(holders, "item")
+        .withColumn("left", F.sum("weight").over(from_here.rowsBetween(Window.unboundedPreceding, 0)))
+        .where(needed & F.col("holders").between(2, config.max_holders))
+        .select("item", "repository_id", "first_increment", "total_weight")
+    )
+    larger = items.select(
+        "item",
+        F.col("repository_id").alias("container_repository_id"),
+        F.col("total_weight").alias("container_weight"),
+        F.col("first_increment").alias("container_increment"),
+    )
+    inside = F.struct("total_weight", "repository_id") < F.struct("container_weight", "container_repository_id")
+    ends = ["repository_id", "container_repository_id"]
+    new = leading.where(F.col("first_increment") == increment).join(larger, "item").where(inside).select(*ends)
+    if increment > 0:
+        old = leading.where(F.col("first_increment") < increment)
+        late = larger.where(F.col("container_increment") == increment)
+        new = new.unionByName(old.join(late, "item").where(inside).select(*ends))
+    return new.distinct()

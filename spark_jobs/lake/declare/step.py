@@ -1,0 +1,217 @@
+"""A step: one pure function from DataFrames and a config to the rows of a table, with what the lake must know of it.
+
+    @step(version="1", scope=Scope.INCREMENT, tables=(SIGNALS,), kernels=("spark_jobs.text.measures",))
+    def signals(texts: DataFrame, config: SignalsConfig) -> DataFrame:
+        \"\"\"Measure every text.\"\"\"
+
+Parameters are bound by name: `config` is the config model; `increment` (int) is the increment being computed; `base`
+(int) the number of rows that earlier increments of the own table hold; every other name is an input table. By scope, an
+input holds
+
+    INCREMENT   the rows of increment n alone
+    HISTORY     the rows of increments 0..n, with the column `increment`; of an own table (a parameter of its name)
+                those of 0..n-1
+    FROZEN      the rows of the first increment in which the first input has any; again only where these change
+    INTAKE      the rows of all increments of the inputs that no earlier increment of the own table took in
+    WHOLE       all rows (tables without increments)
+
+while an input that is frozen itself is always given whole. An input bound to several tables is their union, with a
+column `dataset` (the namespace each row came from) and `dataset_increment`. A corpus reads its datasets by the corpus's
+own increments. A parameter with a default (None) may be left unbound.
+
+The function returns a DataFrame with the columns of its table but for `increment`, or an `Output` where it has side
+tables or table properties that only the data can tell.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict
+
+from spark_jobs.exceptions import StepDeclarationError
+from spark_jobs.lake.declare.tables import Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+SPECIAL_PARAMETERS = frozenset({"context", "spark", "config", "increment", "base"})
+
+
+class Scope(enum.Enum):
+    """Which increments of its inputs an increment of the output depends on (docs/architecture.md, Increments)."""
+
+    INCREMENT = "increment"
+    HISTORY = "history"
+    FROZEN = "frozen"
+    INTAKE = "intake"
+    WHOLE = "whole"
+
+
+class NoConfig(BaseModel):
+    """A step that has nothing to configure."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A picture for the UI: drawn from some columns of a published table (at most a million rows).
+
+    Attributes:
+        title: what it shows.
+        columns: of the table.
+        draw: from those columns to a PNG.
+        table: name of the side table that is drawn; None for the main table.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    draw: Callable[[pa.Table], bytes]
+    table: str | None = None
+
+
+@dataclass(frozen=True)
+class ArrowRows:
+    """Rows that Python makes in the last stage, so that its workers may write them to data files themselves.
+
+    Attributes:
+        frame: what the function is applied to.
+        function: from Arrow batches of the frame to batches of the rows.
+        ddl: columns of the rows.
+    """
+
+    frame: DataFrame
+    function: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+    ddl: str
+
+    def to_frame(self) -> DataFrame:
+        """The rows as Spark has them."""
+        return self.frame.mapInArrow(self.function, self.ddl)
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a step returns when one DataFrame does not say it all.
+
+    Attributes:
+        frames: a DataFrame for every table of the step, by the table's name.
+        properties: table properties of the main table that the data decides; they are immutable while the table lives.
+        persisted: DataFrames to unpersist once all frames are written.
+        summary: short facts of how the rows were made, for the summary of their snapshot.
+        made: by table's name, how Python makes the rows of its frame.
+    """
+
+    frames: Mapping[str, DataFrame]
+    properties: Mapping[str, str] = field(default_factory=dict)
+    persisted: tuple[DataFrame, ...] = ()
+    summary: Mapping[str, str] = field(default_factory=dict)
+    made: Mapping[str, ArrowRows] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A declared step; call it as the function it wraps.
+
+    Attributes:
+        name: the name of its main table, of its command and of its section of a config.
+        version: code version, bumped whenever the rows change (a test guards it).
+        scope: see `Scope`.
+        tables: main table first, then side tables; published in this order, recorded in the ledger together.
+        config: the config model.
+        function: the wrapped function.
+        discover: for a step at the source of data: from its config, the own last side table so far (Arrow) and
+            whether config or code changed since (so that all is read again) to the Arrow table that becomes the first
+            input of the next increment, or None where nothing is new.
+        numbered: rows carry dense ordinals that continue over increments: an increment that is computed again
+            takes all later ones with it, under a new generation.
+        plot: a picture for the UI.
+    """
+
+    name: str
+    version: str
+    scope: Scope
+    tables: tuple[Table, ...]
+    config: type[BaseModel]
+    function: Callable[..., Any]
+    discover: Callable[[Any, pa.Table, bool], pa.Table | None] | None = None
+    numbered: bool = False
+    plot: Plot | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the wrapped function."""
+        return self.function(*args, **kwargs)
+
+    @property
+    def table(self) -> Table:
+        """The main table."""
+        return self.tables[0]
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Names of all parameters of the function."""
+        return tuple(inspect.signature(self.function).parameters)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the input tables, the own history left out."""
+        own = {table.name for table in self.tables}
+        return tuple(p for p in self.parameters if p not in SPECIAL_PARAMETERS | own)
+
+    @property
+    def own_history(self) -> tuple[Table, ...]:
+        """The own tables of which the function takes the increments before."""
+        return tuple(table for table in self.tables if table.name in self.parameters)
+
+    @property
+    def required_inputs(self) -> tuple[str, ...]:
+        """Those of the inputs that must be bound: a parameter with a default may be left out."""
+        declared = inspect.signature(self.function).parameters
+        return tuple(name for name in self.inputs if declared[name].default is inspect.Parameter.empty)
+
+
+def step(
+    *,
+    version: str,
+    scope: Scope,
+    tables: tuple[Table, ...],
+    name: str | None = None,
+    config: type[BaseModel] | None = None,
+    discover: Callable[[Any, pa.Table, bool], pa.Table | None] | None = None,
+    numbered: bool = False,
+    plot: Plot | None = None,
+) -> Callable[[Callable[..., Any]], Step]:
+    """Declare a function as a step; its config model is the annotation of its parameter `config`.
+
+    Raises:
+        StepDeclarationError: no table, or a `config` that is no pydantic model.
+    """
+
+    def declare(function: Callable[..., Any]) -> Step:
+        step_name = name or function.__name__
+        if not tables:
+            raise StepDeclarationError(f"step {step_name}: name at least one table")
+        model = config or _annotated_config(step_name, function)
+        return Step(step_name, version, scope, tables, model, function, discover, numbered, plot)
+
+    return declare
+
+
+def _annotated_config(step_name: str, function: Callable[..., Any]) -> type[BaseModel]:
+    """The model that the parameter `config` is annotated with; other annotations need not be importable."""
+    if "config" not in inspect.signature(function).parameters:
+        return NoConfig
+    annotation = function.__annotations__.get("config")
+    if isinstance(annotation, str):
+        annotation = function.__globals__.get(annotation)
+    if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+        raise StepDeclarationError(
+            f"step {step_name}: annotate `config` with a pydantic model of the same module, or pass config=; "
+            f"got {annotation!r}"
+        )
+    return annotation

@@ -1,0 +1,175 @@
+"""The blocking checks of a table: counted while it is written, by a job of its own, or beside the inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pydantic import BaseModel
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression, EqualTo
+from pyiceberg.table import Table as IcebergTable
+
+from spark_jobs.exceptions import CheckResult
+from spark_jobs.lake.declare.tables import Table
+from spark_jobs.lake.ledger.partition import Place
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+IN_PLACE = "rows_in_place"
+REQUIRED = "required_columns"
+UNIQUE = "unique_key"
+_ARROW_AUDIT_ROWS = 1_000_000
+_SHOWN_ROWS = 10
+_SHOWN_CHARACTERS = 80
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a proof sees besides the rows that were written: the step's inputs, the increment, the config."""
+
+    frames: Mapping[str, DataFrame]
+    increment: int | None
+    config: BaseModel
+
+
+def check_columns(declared: Table, place: Place) -> dict[str, Column]:
+    """Count of bad rows by check, as aggregates over the rows written."""
+    from pyspark.sql import functions as F
+
+    def bad(predicate: str) -> Column:
+        return F.count_if(~F.coalesce(F.expr(predicate), F.lit(False)))
+
+    return {name: bad(predicate) for name, predicate in _predicates(declared, place).items()}
+
+
+def _predicates(declared: Table, place: Place) -> dict[str, str]:
+    """What must hold for every row, in SQL, by check."""
+    required = [f"`{column.name}` IS NOT NULL" for column in declared.all_columns if column.required]
+    first = {REQUIRED: " AND ".join(required), IN_PLACE: place.predicate}
+    wanted = {name: predicate for name, predicate in first.items() if predicate not in ("", "true")}
+    return wanted | {check.name: check.predicate for check in declared.checks}
+
+
+def check_names(declared: Table, placed: bool) -> dict[str, str]:
+    """Name and description of every blocking check of a table, in the order audited.
+
+    Args:
+        declared: the table.
+        placed: whether rows belong to an increment or a partition.
+    """
+    required = [column.name for column in declared.all_columns if column.required]
+    names = {}
+    if required:
+        names[REQUIRED] = f"no null in {', '.join(required)}"
+    if placed:
+        names[IN_PLACE] = "every row belongs to the increment or partition that was computed"
+    names |= {check.name: f"{check.description}: {check.predicate}" for check in declared.checks}
+    if declared.key:
+        names[UNIQUE] = f"no two rows of an increment or partition share {', '.join(declared.key)}"
+    names |= {proof.name: proof.description for proof in declared.proofs}
+    return names
+
+
+def check_result(name: str, bad_rows: int, declared: Table) -> CheckResult:
+    """The outcome of one check."""
+    return CheckResult(name, bad_rows == 0, bad_rows, check_names(declared, placed=True)[name])
+
+
+def audit_frame(rows: DataFrame, declared: Table, place: Place) -> tuple[CheckResult, ...]:
+    """All blocking checks over rows that were written outside of the lake, in Spark jobs of their own."""
+    counts = count_bad(rows, check_columns(declared, place))
+    outcome = [check_result(name, count, declared) for name, count in counts.items()]
+    outcome += [_repeated_keys(rows, declared)] if declared.key else []
+    return with_bad_keys(outcome, declared, place, rows, rows)
+
+
+def with_bad_keys(
+    checks: Iterable[CheckResult], declared: Table, place: Place, landed: DataFrame, written: DataFrame
+) -> tuple[CheckResult, ...]:
+    """Results of row checks and of the key, those that failed with the keys of bad rows, by a Spark job each.
+
+    Args:
+        checks: what was counted.
+        declared: the table.
+        place: what of it was written.
+        landed: rows that were written there.
+        written: all rows that were written, also those out of place.
+    """
+    predicates = _predicates(declared, place)
+
+    def bad(name: str) -> DataFrame:
+        if name == UNIQUE:
+            return landed.groupBy(*declared.key).count().where("count > 1")
+        return (written if name == IN_PLACE else landed).where(f"NOT coalesce({predicates[name]}, false)")
+
+    return tuple(
+        check if check.passed else replace(check, bad_keys=_keys(bad(check.name), declared)) for check in checks
+    )
+
+
+def _keys(rows: DataFrame, declared: Table) -> tuple[str, ...]:
+    """How to find some rows again: by the key, else the order, else the first columns; never by texts of documents."""
+    simple = [column.name for column in declared.all_columns if "<" not in column.type]
+    named = declared.key or declared.sort or simple[:3]
+    names = [name for name in named if name in rows.columns and name not in declared.sampled]
+    if not names:
+        return ()
+    found = rows.select(*names).orderBy(*names).limit(_SHOWN_ROWS).collect()
+    return tuple(", ".join(f"{name} {str(row[name])[:_SHOWN_CHARACTERS]}" for name in names) for row in found)
+
+
+def count_bad(rows: DataFrame, checks: Mapping[str, Column]) -> dict[str, int]:
+    """Bad rows by check, in a Spark job of its own."""
+    if not checks:
+        return {}
+    found = rows.agg(*(column.alias(f"c{number}") for number, column in enumerate(checks.values()))).first()
+    values = found.asDict() if found is not None else {}
+    return {name: int(values.get(f"c{number}") or 0) for number, name in enumerate(checks)}
+
+
+def _repeated_keys(rows: DataFrame, declared: Table) -> CheckResult:
+    """Rows that share their key with another, by Spark."""
+    repeated = rows.groupBy(*declared.key).count().where("count > 1").selectExpr("sum(count - 1) AS n").first()
+    return check_result(UNIQUE, int((repeated["n"] if repeated else 0) or 0), declared)
+
+
+def key_check(
+    table: IcebergTable,
+    snapshot_id: int,
+    declared: Table,
+    place: Place,
+    row_count: int,
+    landed: Callable[[], DataFrame],
+) -> list[CheckResult]:
+    """Rows that share their key with another: small tables by Arrow (a Spark job costs more than the rows).
+
+    Args:
+        table: that was written, with the snapshot.
+        snapshot_id: what was written.
+        declared: names the key.
+        place: what of the table was written.
+        row_count: rows there.
+        landed: makes the frame of those rows.
+    """
+    if not declared.key:
+        return []
+    keys = list(declared.key)
+    if row_count <= _ARROW_AUDIT_ROWS and (declared.has_increments or place.predicate == "true"):
+        chosen: BooleanExpression = EqualTo("increment", int(place.key)) if declared.has_increments else AlwaysTrue()
+        rows: pa.Table = table.scan(chosen, tuple(keys), snapshot_id=snapshot_id).to_arrow()
+        distinct = rows.group_by(keys).aggregate([]).num_rows
+        return [check_result(UNIQUE, rows.num_rows - distinct, declared)]
+    return [_repeated_keys(landed(), declared)]
+
+
+def proof_results(declared: Table, landed: DataFrame, evidence: Evidence) -> tuple[CheckResult, ...]:
+    """Count what breaks each proof of a table."""
+    results = []
+    for proof in declared.proofs:
+        bad = proof.violations(landed, evidence.frames, evidence.increment, evidence.config)
+        result = check_result(proof.name, bad.count(), declared)
+        results.append(result if result.passed else replace(result, bad_keys=_keys(bad, declared)))
+    return tuple(results)

@@ -1,0 +1,186 @@
+"""Data files that Python workers write themselves, and the commit that makes them a snapshot.
+
+Spark takes rows from Python element by element, hashes and writes lists element by element: some 140 ns an element
+measured, where Arrow and a compiled hash take 25. So rows that Python makes in the last stage of a step stay there:
+
+    worker    batches -> checks and row hashes counted -> row groups of a Parquet file per partition value
+    driver    footers and counts of all tasks that came to their end -> one snapshot on the branch, by PyIceberg
+
+A task that failed, or ran twice, leaves files that no snapshot names. Tables are written so where all of this is known
+to give what Spark gives: partitions by value, no order but that of the rows, types that `row_hashes` takes, and checks
+with an Arrow form; others are written by Spark.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.io.pyarrow import (
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+    schema_to_pyarrow,
+)
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.table import Table as IcebergTable
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.typedef import Record
+
+from spark_jobs.lake.declare.step import ArrowRows
+from spark_jobs.lake.declare.tables import Table
+from spark_jobs.lake.files.audit import REQUIRED
+from spark_jobs.lake.files.file_writer import RESULT_DDL, FileRules, write_task
+from spark_jobs.lake.ledger.data_version import DataVersion
+
+Batches = Iterable[pa.RecordBatch]
+
+
+def file_rules(table: IcebergTable, declared: Table, laid_out: bool) -> FileRules | None:
+    """How workers write files of a table; None where Spark must.
+
+    Args:
+        table: where they go.
+        declared: its declaration.
+        laid_out: whether the rows come in the order that the files must have.
+    """
+    schema = table.schema()
+    arrow = file_schema(schema_to_pyarrow(schema))
+    if (
+        (declared.sort and not laid_out)
+        or any(check.holds is None for check in declared.checks)
+        or any(not isinstance(part.transform, IdentityTransform) for part in table.spec().fields)
+        or not can_hash(arrow)
+    ):
+        return None
+    properties = table.properties
+    return FileRules(
+        schema=arrow,
+        folder=properties.get("write.data.path", f"{table.location().rstrip('/')}/data"),
+        partition=tuple(schema.find_column_name(part.source_id) or "" for part in table.spec().fields),
+        compression=properties.get("write.parquet.compression-codec", "zstd"),
+        group_rows=int(properties.get("write.parquet.row-group-limit", 1 << 20)),
+        group_bytes=int(properties.get("write.parquet.row-group-size-bytes", 128 << 20)),
+        file_bytes=int(properties.get("write.target-file-size-bytes", 256 << 20)),
+        properties={str(key): str(value) for key, value in table.io.properties.items()},
+        checks={check.name: check.holds for check in declared.checks if check.holds is not None},
+    )
+
+
+def file_schema(schema: pa.Schema) -> pa.Schema:
+    """PyIceberg's Arrow schema with offsets of 32 bits, as rows have them."""
+    return pa.schema([_small(field) for field in schema])
+
+
+def _small(field: pa.Field) -> pa.Field:
+    kind = field.type
+    if pa.types.is_large_string(kind):
+        kind = pa.string()
+    elif pa.types.is_large_list(kind) or pa.types.is_list(kind):
+        kind = pa.list_(_small(kind.value_field))
+    elif pa.types.is_struct(kind):
+        kind = pa.struct([_small(part) for part in kind])
+    return field.with_type(kind)
+
+
+def can_hash(schema: pa.Schema) -> bool:
+    """Whether `row_hashes` takes these columns: flat ones, required lists of numbers or of structs of flat values."""
+    return all(
+        _is_flat(field.type) or (not field.nullable and pa.types.is_list(field.type) and _is_plain(field.type))
+        for field in schema
+    )
+
+
+def _is_flat(kind: pa.DataType) -> bool:
+    checks = (pa.types.is_boolean, pa.types.is_int32, pa.types.is_int64, pa.types.is_string)
+    return any(check(kind) for check in checks)
+
+
+def _is_plain(kind: pa.ListType) -> bool:
+    value = kind.value_field
+    if value.nullable:
+        return False
+    if pa.types.is_struct(value.type):
+        return all(not part.nullable and _is_flat(part.type) for part in value.type)
+    return bool(pa.types.is_int32(value.type) or pa.types.is_int64(value.type))
+
+
+def with_constant(made: ArrowRows, name: str, value: int) -> ArrowRows:
+    """The rows with one more column first, an int that is the same in all of them."""
+    make = made.function
+
+    def function(batches: Batches) -> Iterator[pa.RecordBatch]:
+        for batch in make(batches):
+            column = pa.array(np.full(batch.num_rows, value, dtype=np.int32))
+            yield pa.RecordBatch.from_arrays([column, *batch.columns], names=[name, *batch.schema.names])
+
+    return replace(made, function=function, ddl=f"{name} int, {made.ddl}")
+
+
+def write_data_files(
+    table: IcebergTable,
+    rules: FileRules,
+    made: ArrowRows,
+    branch: str,
+    replaced: BooleanExpression,
+    properties: Mapping[str, str],
+) -> tuple[DataVersion, dict[str, int]]:
+    """Have workers write rows, and commit their files as one snapshot of a branch.
+
+    Args:
+        table: as it is with the branch.
+        rules: of its files.
+        made: the rows.
+        branch: of the table.
+        replaced: rows that go, in whole data files.
+        properties: of the snapshot.
+
+    Returns:
+        Version of the rows, and bad rows by check.
+    """
+    make = made.function
+    rows = made.frame.mapInArrow(lambda batches: write_task(make(batches), rules), RESULT_DDL).collect()
+    version = DataVersion()
+    bad = dict.fromkeys((REQUIRED, *rules.checks), 0)
+    for row in rows:
+        version += DataVersion.parse(row["version"])
+        for name, count in zip(bad, row["bad_rows"], strict=True):
+            bad[name] += count
+    files = list(_data_files(table, [file for row in rows for file in row["files"]]))
+    gone = [task.file for task in table.scan(replaced).use_ref(branch).plan_files()]
+    if files or gone:
+        with table.transaction() as transaction:
+            update = transaction.update_snapshot(snapshot_properties=dict(properties), branch=branch)
+            with update.overwrite() if gone else update.fast_append() as snapshot:
+                for file in gone:
+                    snapshot.delete_data_file(file)
+                for file in files:
+                    snapshot.append_data_file(file)
+    return version, bad
+
+
+def _data_files(table: IcebergTable, written: Iterable[Any]) -> Iterator[DataFile]:
+    """What Iceberg keeps of files that workers wrote."""
+    plan = compute_statistics_plan(table.schema(), table.properties)
+    field_ids = parquet_path_to_id_mapping(table.schema())
+    for file in written:
+        footer = pq.read_metadata(io.BytesIO(file["footer"]))
+        yield DataFile.from_args(
+            content=DataFileContent.DATA,
+            file_path=file["path"],
+            file_format=FileFormat.PARQUET,
+            partition=Record(*json.loads(file["partition"])),
+            file_size_in_bytes=file["size"],
+            sort_order_id=None,
+            spec_id=table.metadata.default_spec_id,
+            equality_ids=None,
+            key_metadata=None,
+            **data_file_statistics_from_parquet_metadata(footer, plan, field_ids).to_serialized_dict(),
+        )

@@ -1,0 +1,95 @@
+"""A few rows of a table by PyIceberg alone: for questions of people, who do not wait for Spark to start.
+
+Conditions are pushed down to partitions, files and row groups; only the columns asked for are read. The text of a
+document is the exception that needs care: one row of a wide column. It is found by the narrow column `doc_id`, and then
+the wide one is decoded up to that row, in the one row group that holds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo
+from pyiceberg.table import Table as IcebergTable
+
+from spark_jobs.lake.session.catalogue import load_table
+
+_BATCH_ROWS = 64
+_BUFFER_BYTES = 1 << 20
+EVERYTHING = AlwaysTrue()
+
+
+def read_columns(
+    catalogue: Catalog, identifier: str, columns: Sequence[str], condition: BooleanExpression = EVERYTHING
+) -> pa.Table | None:
+    """Some columns of the rows that meet a condition; None where there is no such table, or nothing in it.
+
+    Args:
+        catalogue: the lake's.
+        identifier: `namespace.table`.
+        columns: names, with dots for parts of structs: `segments.element.doc_id`; those that it lacks are left out.
+        condition: PyIceberg's expression over columns of the table.
+    """
+    table = load_table(catalogue, identifier)
+    if table is None or table.current_snapshot() is None:
+        return None
+    there = {field.name for field in table.schema().fields}
+    chosen = tuple(column for column in columns if column.split(".")[0] in there)
+    return table.scan(condition, selected_fields=chosen).to_arrow()
+
+
+def read_rows(
+    catalogue: Catalog, identifier: str, columns: Sequence[str], condition: BooleanExpression
+) -> list[dict[str, Any]]:
+    """The same as dictionaries; none where there is no such table."""
+    found = read_columns(catalogue, identifier, columns, condition)
+    return [] if found is None else found.to_pylist()
+
+
+def read_wide_value(
+    catalogue: Catalog, identifier: str, column: str, doc_id: str, narrow: BooleanExpression = EVERYTHING
+) -> Any:
+    """One value of a wide column, without reading the column; None where the document has no row.
+
+    Args:
+        catalogue: the lake's.
+        identifier: a table with the column `doc_id`.
+        column: the wide one, e.g. `content`.
+        doc_id: identity of the document.
+        narrow: what else is known of its row, best its partition.
+    """
+    table = load_table(catalogue, identifier)
+    if table is None or table.current_snapshot() is None:
+        return None
+    condition = And(narrow, EqualTo("doc_id", doc_id))
+    scan = table.scan(condition, selected_fields=(column,))
+    tasks = list(scan.plan_files())
+    if any(task.delete_files for task in tasks):  # a row group's places are not the table's then
+        rows = scan.to_arrow().column(column)
+        return rows[0].as_py() if len(rows) else None
+    for task in tasks:
+        found = _value_in(table, task.file.file_path, column, doc_id)
+        if found is not None:
+            return found
+    return None
+
+
+def _value_in(table: IcebergTable, path: str, column: str, doc_id: str) -> Any:
+    """The value in one data file; None where the document is not in it."""
+    with table.io.new_input(path).open() as stream:
+        file = pq.ParquetFile(stream, buffer_size=_BUFFER_BYTES, page_checksum_verification=True)
+        for group in range(file.num_row_groups):
+            ids = file.read_row_group(group, columns=["doc_id"]).column("doc_id")
+            place = pc.index(ids, pa.scalar(doc_id, ids.type)).as_py()
+            if place < 0:
+                continue
+            for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=[column]):
+                if place < len(batch):
+                    return batch.column(0)[place].as_py()
+                place -= len(batch)
+    return None

@@ -1,0 +1,335 @@
+"""Write, audit, publish: how rows become visible, whole or not at all.
+
+    branch audit_<run> at main  ->  one snapshot is written to it, the digest taken in the same pass: by Spark, or by
+                                    Python's workers where they make the rows (`data_files`)
+    audit of what was written   ->  nulls in required columns, row checks, rows out of place, keys that come twice
+    publish                     ->  one commit: main moves to the snapshot if it is where the writer found it, the
+                                    branch goes, the facts of the materialization come into the table's properties
+
+A failed audit, an exception or a `kill -9` leaves main as it was. Branches of dead writers are removed by the next one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table as IcebergTable
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update import (
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    RemoveSnapshotRefUpdate,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+)
+
+from spark_jobs.exceptions import AuditError, CheckResult, LeaseError, TableMismatchError
+from spark_jobs.lake.declare.spark_types import spark_schema
+from spark_jobs.lake.declare.step import ArrowRows
+from spark_jobs.lake.declare.tables import Table, partition_column
+from spark_jobs.lake.files.audit import (
+    IN_PLACE,
+    Evidence,
+    check_columns,
+    check_result,
+    count_bad,
+    key_check,
+    proof_results,
+    with_bad_keys,
+)
+from spark_jobs.lake.files.data_files import file_rules, write_data_files
+from spark_jobs.lake.ledger.data_version import DataVersion, digest, digest_columns, row_hash, version_of
+from spark_jobs.lake.ledger.lease import is_abandoned, writer_branch
+from spark_jobs.lake.ledger.ledger import LAST_PROPERTY
+from spark_jobs.lake.ledger.materialization import Materialization
+from spark_jobs.lake.ledger.partition import Place
+from spark_jobs.lake.session.catalogue import commit, spark_identifier
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_log = logging.getLogger(__name__)
+_BRANCH_SUMMARY = "headrace.branch"
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where rows go: what part of which table, and whether the frame's partitions are its data files already."""
+
+    identifier: str
+    declared: Table
+    place: Place
+    laid_out: bool = False
+
+
+@dataclass(frozen=True)
+class Written:
+    """One snapshot on its branch, not published yet."""
+
+    identifier: str
+    branch: str
+    base_snapshot_id: int | None
+    snapshot_id: int
+    sequence_number: int
+    table_uuid: str
+    version: DataVersion
+    row_count: int
+    byte_count: int
+    checks: tuple[CheckResult, ...]
+
+
+def conform(frame: DataFrame, schema: StructType, identifier: str) -> DataFrame:
+    """The frame's columns in the table's order.
+
+    Raises:
+        TableMismatchError: a column is missing, unknown or of another type; the message names it.
+    """
+    found = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+    for field in schema.fields:
+        have = found.pop(field.name, None)
+        want = field.dataType.simpleString()
+        if have is None:
+            raise TableMismatchError(
+                f"{identifier}: column {field.name} ({want}) is missing from the rows; add it to the step"
+            )
+        if have != want:
+            raise TableMismatchError(
+                f"{identifier}: column {field.name} is {have}, the table says {want}; cast it in the step"
+            )
+    if found:
+        raise TableMismatchError(
+            f"{identifier}: column {next(iter(found))} is not declared; declare it or drop it in the step"
+        )
+    return frame.select(*(f"`{field.name}`" for field in schema.fields))
+
+
+def write_to_branch(
+    spark: SparkSession,
+    catalogue: Catalog,
+    table: IcebergTable,
+    target: Target,
+    frame: DataFrame,
+    summary: Mapping[str, str],
+    made: ArrowRows | None = None,
+    base: Snapshot | None = None,
+) -> Written:
+    """Write rows as one snapshot on a branch of their own and audit them there.
+
+    Args:
+        spark: session of the lake.
+        catalogue: of the same lake.
+        table: the table as it is now; whoever moves its main meanwhile makes the later `publish` fail.
+        target: what of it is replaced.
+        frame: the rows.
+        summary: properties of the snapshot.
+        made: the same rows as Python makes them, where it does: its workers write the files if they can.
+        base: the snapshot that they change; the head of main by default.
+
+    Raises:
+        TableMismatchError: the rows are not of the table's columns.
+    """
+    identifier, declared, place = target.identifier, target.declared, target.place
+    rows = conform(frame, spark_schema(declared), identifier)
+    branch = writer_branch()
+    base = base or table.current_snapshot()
+    _start_branch(spark, catalogue, table, identifier, branch, base)
+
+    properties = {**summary, _BRANCH_SUMMARY: branch}
+    tallied = None if made is None else _write_by_workers(catalogue, made, target, branch, properties)
+    version, counts = tallied or _write_by_spark(rows, target, branch, properties)
+
+    table = catalogue.load_table(identifier)
+    snapshot = table.snapshot_by_name(branch)
+    if snapshot is None or snapshot.summary is None:
+        raise LeaseError(f"{identifier}: branch {branch} vanished while it was written; run again")
+    facts = snapshot.summary.additional_properties
+    if facts.get(_BRANCH_SUMMARY) != branch:  # nothing to replace and nothing to add makes no snapshot
+        facts = {}
+    added = int(facts.get("added-records", 0))
+
+    def landed() -> DataFrame:
+        return spark.table(spark_identifier(identifier, branch)).where(place.predicate)
+
+    if version.count != added:
+        version, counts = _read_again(landed(), check_columns(declared, place), added)
+    outcome = [check_result(name, bad, declared) for name, bad in counts.items()]
+    outcome += key_check(table, snapshot.snapshot_id, declared, place, version.count, landed)
+    checks = tuple(outcome)
+    if not all(check.passed for check in outcome):
+        checks = with_bad_keys(outcome, declared, place, landed(), _added(spark, identifier, branch, base))
+    return Written(
+        identifier=identifier,
+        branch=branch,
+        base_snapshot_id=base.snapshot_id if base else None,
+        snapshot_id=snapshot.snapshot_id,
+        sequence_number=snapshot.sequence_number or 0,
+        table_uuid=str(table.metadata.table_uuid),
+        version=version,
+        row_count=version.count,
+        byte_count=int(facts.get("added-files-size", 0)),
+        checks=checks,
+    )
+
+
+def _added(spark: SparkSession, identifier: str, branch: str, base: Snapshot | None) -> DataFrame:
+    """Rows of a branch in files that the snapshot before it has not."""
+    rows = spark.table(spark_identifier(identifier, branch)).select("*", "_file")
+    if base is None:
+        return rows
+    before = spark.read.option("versionAsOf", str(base.snapshot_id)).table(spark_identifier(identifier))
+    return rows.join(before.select("_file").distinct(), "_file", "left_anti")
+
+
+def _write_by_workers(
+    catalogue: Catalog, made: ArrowRows, target: Target, branch: str, properties: Mapping[str, str]
+) -> tuple[DataVersion, dict[str, int]] | None:
+    """Have Python's workers write what they make; gives version and bad rows by check, None where Spark must."""
+    table = catalogue.load_table(target.identifier)
+    rules = file_rules(table, target.declared, target.laid_out)
+    if rules is None or target.place.replaced is None:
+        return None
+    version, bad_rows = write_data_files(table, rules, made, branch, target.place.replaced, properties)
+    # The increment is a constant of the rows, so that all are in place.
+    return version, {name: bad_rows.get(name, 0) for name in check_columns(target.declared, target.place)}
+
+
+def _write_by_spark(
+    rows: DataFrame, target: Target, branch: str, properties: Mapping[str, str]
+) -> tuple[DataVersion, dict[str, int]]:
+    """Write rows by Spark; gives their version and bad rows by check, observed in the same pass."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
+
+    declared = target.declared
+    layout = [*(partition_column(p) for p in declared.partition if p != "increment"), *declared.sort]
+    if layout and not target.laid_out:
+        rows = rows.sortWithinPartitions(*layout)
+    checks = check_columns(declared, target.place)
+    digests = digest_columns(row_hash(spark_schema(declared)))
+    observation = Observation()
+    aggregates = {**digests, **{f"check_{number}": column for number, column in enumerate(checks.values())}}
+    observed = rows.observe(observation, *(column.alias(alias) for alias, column in aggregates.items()))
+    writer = observed.writeTo(spark_identifier(target.identifier, branch)).option(
+        "use-table-distribution-and-ordering", "false"
+    )
+    for key, value in properties.items():
+        writer = writer.option(f"snapshot-property.{key}", value)
+    writer.overwrite(F.expr(target.place.replaces))
+    values = observation.get
+    counts = {name: int(values.get(f"check_{number}") or 0) for number, name in enumerate(checks)}
+    return version_of({key: values.get(key) for key in digests}), counts
+
+
+def prove(spark: SparkSession, written: Written, target: Target, evidence: Evidence) -> Written:
+    """Add to what was written the results of its table's proofs, over the rows as they lie on the branch."""
+    if not target.declared.proofs:
+        return written
+    landed = spark.table(spark_identifier(written.identifier, written.branch)).where(target.place.predicate)
+    return replace(written, checks=(*written.checks, *proof_results(target.declared, landed, evidence)))
+
+
+def _start_branch(
+    spark: SparkSession, catalogue: Catalog, table: IcebergTable, identifier: str, branch: str, base: Snapshot | None
+) -> None:
+    """Make a branch at a snapshot, and remove those of writers that are gone."""
+    stale = [name for name in table.refs() if is_abandoned(catalogue, name)]
+    for name in stale:
+        _log.info("%s: removing branch %s of a run that did not end", identifier, name)
+    if base is None:  # a branch of an empty table needs an empty snapshot, which only Spark can make
+        spark.sql(f"ALTER TABLE {spark_identifier(identifier)} CREATE BRANCH {branch}")
+    own = () if base is None else (_ref(branch, base.snapshot_id),)
+    if stale or own:
+        commit(
+            catalogue,
+            identifier,
+            lambda now: (AssertTableUUID(uuid=now.metadata.table_uuid),),
+            lambda now: (*(RemoveSnapshotRefUpdate(ref_name=name) for name in stale if name in now.refs()), *own),
+        )
+
+
+def _ref(name: str, snapshot_id: int) -> SetSnapshotRefUpdate:
+    return SetSnapshotRefUpdate(
+        ref_name=name,
+        type=SnapshotRefType.BRANCH,
+        snapshot_id=snapshot_id,
+        max_ref_age_ms=None,
+        max_snapshot_age_ms=None,
+        min_snapshots_to_keep=None,
+    )
+
+
+def _read_again(landed: DataFrame, checks: Mapping[str, Column], added: int) -> tuple[DataVersion, dict[str, int]]:
+    """Version and bad rows of what landed in its place, by Spark jobs of their own.
+
+    Spark may count a partition twice when its shuffle files were lost and made again: then what landed decides.
+    """
+    version = digest(landed)
+    counts = count_bad(landed, checks)
+    if IN_PLACE in counts:
+        counts[IN_PLACE] = added - version.count
+    return version, counts
+
+
+def publish(catalogue: Catalog, written: Written, stored: Materialization, properties: Mapping[str, str]) -> None:
+    """Make a written snapshot the head of main, with its facts, in one commit.
+
+    Raises:
+        LeaseError: main is no longer where the writer found it.
+    """
+    values = {LAST_PROPERTY: stored.to_json(), **properties}
+
+    def requirements(table: IcebergTable) -> tuple[AssertTableUUID | AssertRefSnapshotId, ...]:
+        return (
+            AssertTableUUID(uuid=table.metadata.table_uuid),
+            AssertRefSnapshotId(ref="main", snapshot_id=written.base_snapshot_id),
+            AssertRefSnapshotId(ref=written.branch, snapshot_id=written.snapshot_id),
+        )
+
+    def updates(_: IcebergTable) -> tuple[SetSnapshotRefUpdate | RemoveSnapshotRefUpdate | SetPropertiesUpdate, ...]:
+        return (
+            _ref("main", written.snapshot_id),
+            RemoveSnapshotRefUpdate(ref_name=written.branch),
+            SetPropertiesUpdate(updates=values),
+        )
+
+    try:
+        commit(catalogue, written.identifier, requirements, updates)
+    except CommitFailedException as error:
+        raise LeaseError(
+            f"{written.identifier}: somebody else wrote it meanwhile, nothing was published ({error}); run again"
+        ) from error
+
+
+def discard(catalogue: Catalog, written: Written) -> None:
+    """Drop the branch of rows that are not to be published; their files go with the next expiry of snapshots."""
+    _remove_branch(catalogue, written.identifier, written.branch)
+
+
+def require_passed(written: Written) -> None:
+    """Refuse to publish rows that failed a check.
+
+    Raises:
+        AuditError: names the checks that failed, with how many rows and the keys of some.
+    """
+    failed = [check for check in written.checks if not check.passed]
+    if failed:
+        reasons = "; ".join(map(str, failed))
+        raise AuditError(
+            f"{written.identifier}: audit failed, the table is as it was: {reasons}", written.identifier, written.checks
+        )
+
+
+def _remove_branch(catalogue: Catalog, identifier: str, branch: str) -> None:
+    commit(
+        catalogue,
+        identifier,
+        lambda table: (AssertTableUUID(uuid=table.metadata.table_uuid),),
+        lambda table: (RemoveSnapshotRefUpdate(ref_name=branch),) if branch in table.refs() else (),
+    )

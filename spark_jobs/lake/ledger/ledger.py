@@ -1,0 +1,236 @@
+"""The ledger `system.materializations`: one row per table and increment (or partition) that was computed.
+
+It answers two questions without Spark: is this step key known (then nothing is computed), and what is the data version
+of an increment. The newest row of a table and place counts, as long as the table still holds what it says:
+
+    the table's uuid is the row's, and main still descends from the row's snapshot   (see validity.py)
+
+A row lost in a crash between publishing and recording is recovered from the table: the commit that publishes puts the
+same facts into its property `headrace.last-materialization`. (A snapshot's summary cannot hold them all: it is fixed
+before the pass that computes the data version; it holds step key, code version, inputs, run and git commit.)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table as IcebergTable
+
+from spark_jobs.lake.declare.tables import Column, Table
+from spark_jobs.lake.ledger.data_version import DataVersion
+from spark_jobs.lake.ledger.materialization import Materialization, forgotten, withdrawn
+from spark_jobs.lake.ledger.step_key import canonical_json
+from spark_jobs.lake.ledger.validity import refuse_foreign, rolled_back, valid_rows
+from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table, load_table
+
+_log = logging.getLogger(__name__)
+
+LEDGER = "system.materializations"
+LAST_PROPERTY = "headrace.last-materialization"
+
+MATERIALIZATIONS = Table(
+    name="materializations",
+    comment="What was computed: one row per table and increment (or partition), newest row counts.",
+    columns=(
+        Column("table!", "string", "identifier of the table"),
+        Column("place!", "string", "increment or partition computed; empty for a table without either"),
+        Column("step!", "string", "step that computed it"),
+        Column(
+            "step_key!",
+            "string",
+            "SHA-256 over step, code version, config, inputs and place; empty: the snapshot was rolled back; "
+            "`forgotten`: the place is to be computed anew",
+        ),
+        Column("data_version!", "string", "digest of the rows, v1:count:sum:xor"),
+        Column("code_version!", "string", "version of the step's code"),
+        Column("config!", "string", "config as canonical JSON"),
+        Column("inputs!", "string", "JSON: input table to snapshot_id and the data versions read, by place"),
+        Column("snapshot_id!", "long", "snapshot that made the rows visible"),
+        Column("sequence_number!", "long", "sequence number of that snapshot"),
+        Column("table_uuid!", "string", "the table when it was written"),
+        Column("row_count!", "long", "rows of this increment or partition"),
+        Column("byte_count!", "long", "bytes of its data files"),
+        Column("seconds!", "double", "wall-clock seconds from the first read to publishing"),
+        Column("run_id!", "string", "Dagster run or command that computed it"),
+        Column("git_commit", "string", "commit of the code, where it is known"),
+        Column("recorded_at!", "timestamptz", "when the row was written"),
+    ),
+    key=(),
+)
+
+
+class Ledger:
+    """The facts of every table that hold for what readers see; reads again only when another process has written.
+
+    Not safe for use from several threads at once.
+    """
+
+    def __init__(self, catalogue: Catalog) -> None:
+        self._catalogue = catalogue
+        self._snapshot_id: int | None = None
+        self._rows: dict[str, list[Materialization]] = {}
+        self._tables: dict[str, IcebergTable | None] = {}
+        self._places: dict[str, dict[str, Materialization]] = {}
+
+    def refresh(self) -> None:
+        """Read the ledger where it changed, and forget what is known of the tables' heads."""
+        self._tables.clear()
+        self._places.clear()
+        self._read()
+
+    def _read(self) -> None:
+        table = load_table(self._catalogue, LEDGER)
+        snapshot = table.current_snapshot() if table is not None else None
+        if table is None or snapshot is None:
+            self._rows, self._snapshot_id = {}, None
+        elif snapshot.snapshot_id != self._snapshot_id:
+            self._rows = _by_table(table.scan().to_arrow())
+            self._snapshot_id = snapshot.snapshot_id
+
+    def table(self, identifier: str) -> IcebergTable | None:
+        """The Iceberg table as this process last saw it."""
+        if identifier not in self._tables:
+            self._tables[identifier] = load_table(self._catalogue, identifier)
+        return self._tables[identifier]
+
+    def places(self, identifier: str) -> dict[str, Materialization]:
+        """Valid facts of one table by place, a row lost in a crash recovered from the table.
+
+        Raises:
+            TableMismatchError: somebody else wrote the table, so what it holds is not known.
+        """
+        found = self._standing(identifier)
+        return {place: row for place, row in found.items() if not row.is_forgotten}
+
+    def _standing(self, identifier: str) -> dict[str, Materialization]:
+        """Facts of all rows that the table holds by place, also of those that are to be computed anew."""
+        if identifier not in self._places:
+            table = self.table(identifier)
+            if table is None or table.current_snapshot() is None:
+                return {}
+            rows = self._known(identifier, table)
+            found = valid_rows(table, rows)
+            refuse_foreign(identifier, table, rows, found)
+            self._places[identifier] = found
+        return self._places[identifier]
+
+    def _known(self, identifier: str, table: IcebergTable) -> list[Materialization]:
+        """Rows of one table, with the one that a crash kept from being recorded."""
+        last = _last(table)
+        if last is None or _recorded(last, self._rows.get(identifier, [])):
+            return self._rows.get(identifier, [])
+        self._read()  # the table was read after the ledger: another process may have published and recorded since
+        rows = self._rows.get(identifier, [])
+        if _recorded(last, rows):
+            return rows
+        _log.info("%s: recovered the ledger's row of place %r from the table", identifier, last.place)
+        return [*rows, last]
+
+    def increments(self, identifier: str) -> dict[int, Materialization]:
+        """Valid facts of a table by increment, ascending."""
+        return _by_increment(self.places(identifier))
+
+    def increments_there(self, identifier: str) -> dict[int, Materialization]:
+        """The same of all increments whose rows the table holds, also of those that are to be computed anew."""
+        return _by_increment(self._standing(identifier))
+
+    def settle(self, identifiers: Iterable[str]) -> None:
+        """Write down what only the tables' present state tells, before it changes: called by a writer under its lease.
+
+        A row that a crash lost is kept nowhere but in the table's property, which the next publish overwrites. And that
+        a snapshot was rolled back is seen only as long as newer ones do not hide it: its rows are withdrawn.
+        """
+        missing: list[Materialization] = []
+        for identifier in identifiers:
+            table = self.table(identifier)
+            if table is None or table.current_snapshot() is None:
+                continue
+            rows = self._known(identifier, table)
+            missing += rows[len(self._rows.get(identifier, [])) :]
+            missing += [withdrawn(row) for row in rolled_back(table, rows)]
+        if missing:
+            self.record(missing)
+
+    def forget(self, identifiers: Collection[str], since: int = 0) -> None:
+        """Have increments of some tables computed anew, in one commit: called by a writer under their leases.
+
+        Readers see the rows that are there until then. The first increment that is computed takes all later ones away.
+
+        Args:
+            identifiers: the tables.
+            since: first increment that counts no more.
+        """
+        self.settle(identifiers)
+        increments = (row for table in identifiers for number, row in self.increments(table).items() if number >= since)
+        rows = [forgotten(row) for row in increments]
+        if rows:
+            self.record(rows)
+
+    def record(self, rows: Iterable[Materialization], now: datetime | None = None) -> None:
+        """Append rows, in one commit.
+
+        Args:
+            rows: what was published.
+            now: time written beside them; the clock's by default.
+        """
+        new = list(rows)
+        table = ensure_table(self._catalogue, LEDGER, MATERIALIZATIONS, {SCOPE_PROPERTY: "ledger"})
+        table.append(_to_arrow(new, now or datetime.now(UTC), table))
+        for row in new:
+            self._rows.setdefault(row.table, []).append(row)
+            self._tables.pop(row.table, None)
+            self._places.pop(row.table, None)
+        snapshot = table.current_snapshot()
+        if snapshot is not None and snapshot.parent_snapshot_id == self._snapshot_id:
+            self._snapshot_id = snapshot.snapshot_id  # nobody wrote in between: all rows are known
+
+
+def _by_increment(rows: Mapping[str, Materialization]) -> dict[int, Materialization]:
+    return {int(place): rows[place] for place in sorted(rows, key=_order) if place.isdigit()}
+
+
+def _order(place: str) -> tuple[int, str]:
+    return (int(place), "") if place.isdigit() else (-1, place)
+
+
+def _by_table(rows: pa.Table) -> dict[str, list[Materialization]]:
+    """Rows by table, in the order recorded."""
+    found: dict[str, list[Materialization]] = {}
+    for values in rows.sort_by([("recorded_at", "ascending"), ("sequence_number", "ascending")]).to_pylist():
+        del values["recorded_at"]
+        values["inputs"] = json.loads(values["inputs"])
+        values["data_version"] = DataVersion.parse(values["data_version"])
+        found.setdefault(values["table"], []).append(Materialization(**values))
+    return found
+
+
+def _last(table: IcebergTable) -> Materialization | None:
+    """What the last publish to a table wrote into its property."""
+    text = table.properties.get(LAST_PROPERTY)
+    last = Materialization.from_json(text) if text else None
+    return last if last is not None and last.table_uuid == str(table.metadata.table_uuid) else None
+
+
+def _recorded(last: Materialization, rows: Sequence[Materialization]) -> bool:
+    return any(
+        (row.snapshot_id, row.place, row.step_key) == (last.snapshot_id, last.place, last.step_key) for row in rows
+    )
+
+
+def _to_arrow(rows: list[Materialization], now: datetime, table: IcebergTable) -> pa.Table:
+    values = [
+        {
+            **dataclasses.asdict(row),
+            "data_version": str(row.data_version),
+            "inputs": canonical_json(row.inputs),
+            "recorded_at": now,
+        }
+        for row in rows
+    ]
+    return pa.Table.from_pylist(values, schema=table.schema().as_arrow())

@@ -1,0 +1,71 @@
+"""What is known of one increment (or partition) that was computed: a row of the ledger."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from spark_jobs.lake.ledger.data_version import DataVersion
+from spark_jobs.lake.ledger.step_key import canonical_json
+
+FORGOTTEN = "forgotten"
+
+
+@dataclass(frozen=True)
+class Materialization:
+    """One row of the ledger; fields as in `ledger.MATERIALIZATIONS`, `inputs` decoded."""
+
+    table: str
+    place: str
+    step: str
+    step_key: str
+    data_version: DataVersion
+    code_version: str
+    config: str
+    inputs: Mapping[str, Any]
+    snapshot_id: int
+    sequence_number: int
+    table_uuid: str
+    row_count: int
+    byte_count: int
+    seconds: float
+    run_id: str
+    git_commit: str | None
+
+    def to_json(self) -> str:
+        """All facts as one line, for the table's property."""
+        return canonical_json({**dataclasses.asdict(self), "data_version": str(self.data_version)})
+
+    @classmethod
+    def from_json(cls, text: str) -> Materialization:
+        """Read what `to_json` wrote."""
+        values = json.loads(text)
+        return cls(**{**values, "data_version": DataVersion.parse(values["data_version"])})
+
+    @property
+    def increment(self) -> int:
+        """The place as an increment."""
+        return int(self.place)
+
+    @property
+    def is_withdrawal(self) -> bool:
+        """Whether the row says that its snapshot was rolled back."""
+        return not self.step_key
+
+    @property
+    def is_forgotten(self) -> bool:
+        """Whether the rows that are there count as not computed."""
+        return self.step_key == FORGOTTEN
+
+
+def forgotten(row: Materialization) -> Materialization:
+    """The row that says that another one's place is to be computed anew, though its rows are still there."""
+    return dataclasses.replace(row, step_key=FORGOTTEN)
+
+
+def withdrawn(row: Materialization) -> Materialization:
+    """The row that takes `row` back."""
+    return dataclasses.replace(row, step_key="", data_version=DataVersion(), inputs={}, row_count=0, byte_count=0)

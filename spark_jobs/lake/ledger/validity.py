@@ -1,0 +1,139 @@
+"""Which rows of the ledger hold for what readers of a table see now.
+
+Main is a chain of snapshots; a row holds while its snapshot is in that chain. Two things blur the picture:
+
+    S1 <- S2 <- S3          expiry cuts the chain (S3 alone is left): what is older than the cut is believed
+     +- S2'                a rollback to S1 left S2' aside; after the cut nothing tells it from S2, so whoever
+                            writes next withdraws its rows first (`Ledger.settle`)
+
+Compaction puts snapshots into the chain that only rewrite files. In a table with dense ordinals an increment that is
+computed again takes all later ones with it, so theirs count only if they were written after it. So do increments that
+were forgotten (`Ledger.forget`): they are there until an increment that was written later takes their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyiceberg.table import Table as IcebergTable
+from pyiceberg.table.snapshots import Operation, Snapshot
+
+from spark_jobs.exceptions import TableMismatchError
+from spark_jobs.lake.ledger.materialization import Materialization
+from spark_jobs.lake.session.catalogue import GENERATION_PROPERTY
+
+
+def valid_rows(table: IcebergTable, rows: Sequence[Materialization]) -> dict[str, Materialization]:
+    """The row that holds, by place.
+
+    Args:
+        table: as it is now.
+        rows: all that was recorded of it, in that order.
+    """
+    ids, cut = _chain_ids(table)
+    uuid = str(table.metadata.table_uuid)
+    taken_back = {row.snapshot_id for row in rows if row.is_withdrawal}
+    found: dict[str, Materialization] = {}
+    for row in rows:
+        if row.is_withdrawal or row.table_uuid != uuid or not _holds(row, ids, cut, taken_back):
+            continue
+        before = found.get(row.place)
+        if before is None or before.sequence_number <= row.sequence_number:
+            found[row.place] = row
+    return _ascending(found) if GENERATION_PROPERTY in table.properties else _not_taken_away(found)
+
+
+def rolled_back(table: IcebergTable, rows: Sequence[Materialization]) -> list[Materialization]:
+    """Rows whose snapshot main does not descend from, and of which nothing says so yet; one for each snapshot."""
+    ids, cut = _chain_ids(table)
+    uuid = str(table.metadata.table_uuid)
+    taken_back = {row.snapshot_id for row in rows if row.is_withdrawal}
+    found = {
+        row.snapshot_id: row
+        for row in rows
+        if row.table_uuid == uuid and row.snapshot_id not in taken_back and not _holds(row, ids, cut, taken_back)
+    }
+    return list(found.values())
+
+
+def refuse_foreign(
+    identifier: str,
+    table: IcebergTable,
+    rows: Sequence[Materialization],
+    valid: Mapping[str, Materialization],
+) -> None:
+    """Refuse a table that holds rows which no materialization published.
+
+    Raises:
+        TableMismatchError: says how to go back.
+    """
+    chain = _chain(table)
+    newest = max((row.sequence_number for row in rows), default=0)
+    writes = [snapshot for snapshot in chain if not _rewrites_files(snapshot)]
+    if writes:
+        known = {row.snapshot_id for row in rows}
+        foreign = writes[0].snapshot_id not in known and (writes[0].sequence_number or 0) > newest
+    else:  # the chain begins with a compaction: its summary still counts the rows
+        total = _summary(chain[0]).get("total-records") if chain else None
+        foreign = total is not None and int(total) != sum(row.row_count for row in valid.values())
+    if foreign:
+        raise TableMismatchError(
+            f"{identifier}: snapshot {(writes or chain)[0].snapshot_id} on main was not written by headrace; roll back "
+            "to the one before (CALL lake.system.rollback_to_snapshot) or drop the table and run again"
+        )
+
+
+def _chain(table: IcebergTable) -> list[Snapshot]:
+    """Snapshots from the head of main down to where expiry has cut."""
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
+    found = []
+    snapshot = table.current_snapshot()
+    while snapshot is not None:
+        found.append(snapshot)
+        snapshot = by_id.get(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id is not None else None
+    return found
+
+
+def _chain_ids(table: IcebergTable) -> tuple[frozenset[int], int]:
+    """Ids of the chain, and the sequence number where expiry has cut it."""
+    chain = _chain(table)
+    cut = (chain[-1].sequence_number or 0) if chain else 0
+    return frozenset(snapshot.snapshot_id for snapshot in chain), cut
+
+
+def _holds(row: Materialization, ids: frozenset[int], cut: int, taken_back: set[int]) -> bool:
+    return row.snapshot_id in ids or (row.sequence_number < cut and row.snapshot_id not in taken_back)
+
+
+def _ascending(rows: Mapping[str, Materialization]) -> dict[str, Materialization]:
+    """Increments up to the first that was written before an earlier one."""
+    found: dict[str, Materialization] = {}
+    newest = -1
+    for place in sorted(rows, key=int):
+        if rows[place].sequence_number < newest:
+            break
+        newest = rows[place].sequence_number
+        found[place] = rows[place]
+    return found
+
+
+def _not_taken_away(rows: Mapping[str, Materialization]) -> dict[str, Materialization]:
+    """All but forgotten increments that an increment before them took away."""
+    found: dict[str, Materialization] = {}
+    newest = -1
+    for place in sorted(rows, key=lambda place: int(place) if place.isdigit() else -1):
+        row = rows[place]
+        if not row.is_forgotten:
+            newest = max(newest, row.sequence_number)
+        if not row.is_forgotten or row.sequence_number > newest:
+            found[place] = row
+    return found
+
+
+def _rewrites_files(snapshot: Snapshot) -> bool:
+    """Whether a snapshot is a compaction, so that its rows are those of its parent."""
+    return snapshot.summary is not None and snapshot.summary.operation == Operation.REPLACE
+
+
+def _summary(snapshot: Snapshot) -> Mapping[str, str]:
+    return snapshot.summary.additional_properties if snapshot.summary is not None else {}

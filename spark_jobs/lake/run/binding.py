@@ -1,0 +1,106 @@
+"""A step bound to the lake: which tables it reads and writes, with which config.
+
+A `Binding` is all that `materialize` needs; Dagster's assets, `headrace run` and the command line make the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
+
+from spark_jobs.exceptions import StepDeclarationError
+from spark_jobs.lake.declare.step import Output, Scope, Step
+from spark_jobs.lake.declare.tables import check_identifier
+from spark_jobs.lake.ledger.partition import Place
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Source = str | tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Binding:
+    """A step with its tables and config.
+
+    Attributes:
+        step: what is computed.
+        namespace: where its tables live.
+        inputs: table (or tables, whose union is read) of every input parameter.
+        config: config of the step.
+        clock: table whose increments are followed; None for steps without increments.
+        partition: the one partition to compute, for tables with partitions of the user's.
+        input_places: for input tables of which only some partitions are read: SQL condition by partition key.
+        arguments: further arguments of the function (`context`).
+        only: the one increment to compute; None for all that are new.
+        unbound: whether the inputs come from elsewhere, so that none need to be bound.
+    """
+
+    step: Step
+    namespace: str
+    inputs: Mapping[str, Source]
+    config: BaseModel
+    clock: str | None = None
+    partition: Place | None = None
+    input_places: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    only: int | None = None
+    unbound: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse a binding that cannot be run.
+
+        Raises:
+            StepDeclarationError: an input is unbound or unknown, or the step needs a clock.
+        """
+        for identifier in self.tables:
+            check_identifier(identifier)
+        if self.unbound:
+            return
+        missing = [name for name in self.step.required_inputs if name not in self.inputs and name != self.discovered]
+        unknown = [name for name in self.inputs if name not in self.step.inputs]
+        if missing or unknown:
+            raise StepDeclarationError(
+                f"step {self.step.name}: inputs {missing or unknown} are {'not bound' if missing else 'unknown'}; "
+                f"its parameters are {list(self.step.inputs)}"
+            )
+        follows = self.step.scope in (Scope.INCREMENT, Scope.HISTORY) and self.step.discover is None
+        if follows and self.clock is None and self.only is None:
+            raise StepDeclarationError(f"step {self.step.name}: scope {self.step.scope.value} needs a table to follow")
+
+    @property
+    def discovered(self) -> str | None:
+        """The input that a step at the source of data makes for itself."""
+        return self.step.inputs[0] if self.step.discover is not None else None
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Identifiers of the step's tables, the main one first."""
+        return tuple(f"{self.namespace}.{table.name}" for table in self.step.tables)
+
+    @property
+    def input_tables(self) -> tuple[str, ...]:
+        """Identifiers of all tables read, without repeats."""
+        found: dict[str, None] = {}
+        for source in self.inputs.values():
+            found.update(dict.fromkeys((source,) if isinstance(source, str) else source))
+        return tuple(found)
+
+    def call(
+        self,
+        frames: Mapping[str, DataFrame],
+        session: Callable[[], SparkSession],
+        increment: int | None,
+        base: int,
+    ) -> Output:
+        """Call the step's function with what its parameters name; one DataFrame is the output's only frame."""
+        special: dict[str, Any] = {"config": self.config, "increment": increment, "base": base, **self.arguments}
+        names = self.step.parameters
+        values = {name: special[name] for name in names if name in special}
+        if "spark" in names:
+            values["spark"] = session()
+        returned = self.step.function(**values, **{name: frame for name, frame in frames.items() if name in names})
+        return returned if isinstance(returned, Output) else Output({self.step.table.name: returned})

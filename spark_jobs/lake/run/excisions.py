@@ -1,0 +1,166 @@
+"""Documents that were taken out of packed tables for good: `system.excisions`, and how later computations heed it.
+
+An excision rewrites the windows that are there. What is computed later (an increment that is new, a table that is
+packed anew after a change of config or code, another window length) comes from tokens, where the document still is. So
+steps whose rows are numbered read their inputs without the documents that are listed here:
+
+    table is null         the document is out of every packed table, those to come included
+    table is an identifier  out of that one alone
+
+What was computed says in its ledger row, and in its step key, which documents it was computed without. A list that
+changes later has nothing computed again: the excision itself rewrote what was there. To let a document in again, delete
+its rows here; it is packed with the next increment or generation that is computed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import And, BooleanExpression, EqualTo, In, IsNull, Or, StartsWith
+
+from spark_jobs.lake.declare.tables import Column, Table
+from spark_jobs.lake.files.lookups import read_columns, read_rows
+from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.run.binding import Binding
+from spark_jobs.lake.run.reads import Read, Reads, is_path
+from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table, spark_identifier
+
+EXCISIONS = "system.excisions"
+_DOC_ID = "doc_id"
+
+_DECLARED = Table(
+    name="excisions",
+    comment="Documents taken out of packed tables for good: they are left out of whatever is packed later.",
+    columns=(
+        Column("doc_id!", "string", "identity of the document"),
+        Column("table", "string", "packed table that it is out of; null: all, those to come included"),
+        Column("run_id!", "string", "command that took it out"),
+        Column("recorded_at!", "timestamptz", "when the row was written"),
+    ),
+    key=(),
+)
+
+
+def record_excisions(
+    catalogue: Catalog, table: str | None, doc_ids: Collection[str], run_id: str, now: datetime | None = None
+) -> int:
+    """List documents as out of a packed table, or of all.
+
+    Args:
+        catalogue: the lake's.
+        table: the packed table; None for all.
+        doc_ids: the documents; those that are listed already are left.
+        run_id: of the command.
+        now: time written beside them; the clock's by default.
+
+    Returns:
+        Rows that were written.
+    """
+    listed = ensure_table(catalogue, EXCISIONS, _DECLARED, {SCOPE_PROPERTY: "excisions"})
+    new = sorted(set(doc_ids) - excised_documents(catalogue, table))
+    if new:
+        moment = now or datetime.now(UTC)
+        rows = [{"doc_id": doc_id, "table": table, "run_id": run_id, "recorded_at": moment} for doc_id in new]
+        listed.append(pa.Table.from_pylist(rows, schema=listed.schema().as_arrow()))
+    return len(new)
+
+
+def excised_documents(catalogue: Catalog, table: str | None) -> frozenset[str]:
+    """Documents that are out of a packed table, or (None) out of all."""
+    everywhere = IsNull("table")
+    return _listed(catalogue, everywhere if table is None else Or(everywhere, EqualTo("table", table)))
+
+
+def excised_by(catalogue: Catalog, table: str, run_prefix: str) -> set[str]:
+    """Documents that commands whose run_id begins so took out of a packed table."""
+    return set(_listed(catalogue, And(EqualTo("table", table), StartsWith("run_id", run_prefix))))
+
+
+def _listed(catalogue: Catalog, condition: BooleanExpression) -> frozenset[str]:
+    """Documents in the rows of the list that meet a condition."""
+    found = read_columns(catalogue, EXCISIONS, (_DOC_ID,), condition)
+    return frozenset() if found is None else frozenset(found[_DOC_ID].to_pylist())
+
+
+def withdraw_excisions(catalogue: Catalog, table: str, doc_ids: Collection[str], run_prefix: str) -> None:
+    """Let documents that such commands took out of a packed table in again, in what is packed from now on."""
+    if doc_ids:
+        condition = And(EqualTo("table", table), StartsWith("run_id", run_prefix), In(_DOC_ID, set(doc_ids)))
+        catalogue.load_table(EXCISIONS).delete(condition)
+
+
+def excisions_of(catalogue: Catalog, doc_id: str) -> list[dict[str, Any]]:
+    """What the list says of one document, the oldest first: table, run_id and recorded_at of each row."""
+    rows = read_rows(catalogue, EXCISIONS, ("table", "run_id", "recorded_at"), EqualTo(_DOC_ID, doc_id))
+    return sorted(rows, key=lambda row: str(row["recorded_at"]))
+
+
+def excisions_read(ledger: Ledger, binding: Binding) -> dict[str, dict[str, Any]]:
+    """What the ledger records of the list as an input of a step: its snapshot, and a digest of the documents.
+
+    Args:
+        ledger: through which the list is seen, as it is now.
+        binding: the step and its table.
+
+    Returns:
+        The list by its name, as other inputs are recorded; nothing where the step's rows are not numbered or no
+        document is out of its table.
+    """
+    listed = ledger.table(EXCISIONS) if binding.step.numbered else None
+    snapshot = listed.current_snapshot() if listed is not None else None
+    if listed is None or snapshot is None:
+        return {}
+    out_of_it = Or(IsNull("table"), EqualTo("table", binding.tables[0]))
+    rows = listed.scan(out_of_it, selected_fields=(_DOC_ID,), snapshot_id=snapshot.snapshot_id).to_arrow()
+    doc_ids = sorted(set(rows[_DOC_ID].to_pylist()))
+    if not doc_ids:
+        return {}
+    digest = hashlib.sha256("\n".join(doc_ids).encode()).hexdigest()
+    return {EXCISIONS: {"snapshot_id": str(snapshot.snapshot_id), "versions": {"": digest}}}
+
+
+def excisions_in(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the inputs that a ledger row names, the list of excisions alone."""
+    return {name: facts for name, facts in inputs.items() if name == EXCISIONS}
+
+
+def without_excised(ledger: Ledger, binding: Binding, reads: Reads, excised: Mapping[str, Mapping[str, Any]]) -> Reads:
+    """What a step reads, without the documents that are out of its table.
+
+    Only inputs that have a `doc_id` are narrowed. Files of Parquet are given as they are.
+
+    Args:
+        ledger: through which tables are seen.
+        binding: the step and its table.
+        reads: what it would read.
+        excised: the list, as `excisions_read` gives it.
+
+    Returns:
+        The same reads with a condition, pinned to the snapshot of the list.
+    """
+    if not excised:
+        return reads
+    condition = (
+        f"{_DOC_ID} NOT IN (SELECT {_DOC_ID} FROM {spark_identifier(EXCISIONS)} "
+        f"VERSION AS OF {excised[EXCISIONS]['snapshot_id']} WHERE `table` IS NULL OR `table` = '{binding.tables[0]}')"
+    )
+    return {
+        parameter: tuple(_narrowed(read, condition) if _names_documents(ledger, read) else read for read in parts)
+        for parameter, parts in reads.items()
+    }
+
+
+def _names_documents(ledger: Ledger, read: Read) -> bool:
+    table = None if is_path(read.table) else ledger.table(read.table)
+    return table is not None and _DOC_ID in table.schema().column_names
+
+
+def _narrowed(read: Read, condition: str) -> Read:
+    """A read with one condition more."""
+    return replace(read, predicate=condition if read.predicate is None else f"({read.predicate}) AND {condition}")

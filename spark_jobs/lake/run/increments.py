@@ -1,0 +1,38 @@
+"""Increments of a corpus: which increments of its datasets each one took in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spark_jobs.lake.declare.step import NoConfig, Scope, step
+from spark_jobs.lake.declare.tables import Check, Column, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+INCREMENTS = Table(
+    name="increments",
+    comment="One row per dataset increment that the corpus took in.",
+    columns=(
+        Column("dataset!", "string", "dataset that the increment belongs to"),
+        Column("dataset_increment!", "int", "number of the increment in its dataset"),
+        Column("arrival_count!", "long", "files seen and records refused in it"),
+    ),
+    key=("dataset", "dataset_increment"),
+    sort=("dataset", "dataset_increment"),
+    partition=("increment",),
+    checks=(Check("numbered_from_0", "dataset_increment >= 0", "increments count from 0"),),
+)
+
+
+@step(version="1", scope=Scope.INTAKE, tables=(INCREMENTS,))
+def increments(arrivals: DataFrame, config: NoConfig) -> DataFrame:
+    """List what arrived in the datasets since the corpus last looked; one row per dataset increment.
+
+    Args:
+        arrivals: rows of the datasets' `arrivals` that no earlier increment of the corpus took in.
+        config: nothing to configure.
+    """
+    from pyspark.sql import functions as F
+
+    return arrivals.groupBy("dataset", "dataset_increment").agg(F.count("*").alias("arrival_count"))

@@ -1,0 +1,363 @@
+"""Bring the tables of a step up to date: every increment whose step key is new is computed, all others are left.
+
+    plan      from the ledger alone: which increments are there, which of their keys are known   (no Spark)
+    compute   read the inputs at their heads, call the step, write to a branch, audit            (under the lease)
+    publish   main moves; where the rows came out the same as before nothing is published        (early cut-off)
+    record    all tables of the step, in one commit of the ledger
+
+This is the one engine behind Dagster's assets, `headrace run` and `python -m spark_jobs`.
+
+Which code made the rows: the commit of the checkout.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import logging
+import subprocess
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table as IcebergTable
+
+from spark_jobs.exceptions import CheckResult, SparkJobsError, StepRunError, TableMismatchError
+from spark_jobs.lake.declare.step import Output, Scope
+from spark_jobs.lake.files.audit import Evidence
+from spark_jobs.lake.files.data_files import with_constant
+from spark_jobs.lake.files.write import (
+    Target,
+    Written,
+    discard,
+    prove,
+    publish,
+    require_passed,
+    write_to_branch,
+)
+from spark_jobs.lake.ledger.data_version import DataVersion
+from spark_jobs.lake.ledger.lease import WAIT_SECONDS, table_leases
+from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.ledger.materialization import Materialization
+from spark_jobs.lake.ledger.step_key import config_json
+from spark_jobs.lake.run.binding import Binding
+from spark_jobs.lake.run.excisions import excisions_in
+from spark_jobs.lake.run.plan import Task, other_settings, outgrown, tasks
+from spark_jobs.lake.run.reads import frames, sizes_of
+from spark_jobs.lake.session.catalogue import GENERATION_PROPERTY, SCOPE_PROPERTY, catalogue_errors, ensure_table
+from spark_jobs.lake.session.shuffle_partitions import follow_input, listed_size
+from spark_jobs.lake.session.spark_errors import failure_line, lost_database
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Lake:
+    """An open lake: its catalogue, its ledger, and a Spark session that starts when it is first needed."""
+
+    catalogue: Catalog
+    ledger: Ledger
+    session: Callable[[], SparkSession]
+    run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    wait_seconds: float = WAIT_SECONDS
+
+
+@dataclass(frozen=True)
+class TableOutcome:
+    """What a materialization did to one table.
+
+    Attributes:
+        identifier: the table.
+        computed: places that were computed, in order.
+        unchanged: places that were left.
+        version: data version of the whole table (of the partition, where one was asked for).
+        latest: newest facts of the table, None where it holds nothing.
+        checks: results of the audit, the worst over all places computed; empty where nothing was.
+        seconds: wall-clock time of all that was computed.
+        note: why a frozen table is not what its declaration says; empty where it is.
+    """
+
+    identifier: str
+    computed: tuple[str, ...]
+    unchanged: tuple[str, ...]
+    version: DataVersion
+    latest: Materialization | None
+    checks: tuple[CheckResult, ...]
+    seconds: float
+    note: str = ""
+
+
+def materialize(lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
+    """Bring all tables of a binding up to date.
+
+    Raises:
+        AuditError: a blocking check failed; its table and all after it are as they were.
+        InputError: an input has not been materialized.
+        LeaseError: another writer held a table for too long.
+        StepRunError: Spark failed.
+        CatalogueError: the catalogue's database failed.
+    """
+    with catalogue_errors():
+        return _materialize(lake, binding)
+
+
+def _materialize(lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
+    lake.ledger.refresh()
+    if outgrown(lake.ledger, binding) is None and next(tasks(lake.ledger, binding), None) is None:
+        return _outcomes(lake, binding, [], {}, 0.0)
+    with table_leases(lake.catalogue, list(binding.tables), lake.wait_seconds):
+        lake.ledger.refresh()
+        lake.ledger.settle(binding.tables)
+        since = outgrown(lake.ledger, binding)
+        if since is not None:
+            lake.ledger.forget(binding.tables, since)
+        computed: list[str] = []
+        checks: dict[str, tuple[CheckResult, ...]] = {}
+        started = time.monotonic()
+        for task in tasks(lake.ledger, binding):
+            for identifier, results in _compute_again(lake, binding, task).items():
+                checks[identifier] = _worst(checks.get(identifier, ()), results)
+            computed.append(task.place.key)
+        return _outcomes(lake, binding, computed, checks, time.monotonic() - started)
+
+
+def _compute_again(lake: Lake, binding: Binding, task: Task) -> dict[str, tuple[CheckResult, ...]]:
+    """`_compute`, once more where the catalogue's database went away: Spark waits for no server that starts anew."""
+    try:
+        return _compute(lake, binding, task)
+    except StepRunError as error:
+        if not lost_database(error.__cause__):
+            raise
+        _log.warning("%s; the step runs once more", error)
+    lake.ledger.refresh()  # which waits for the database
+    return _compute(lake, binding, task)
+
+
+def _compute(lake: Lake, binding: Binding, task: Task) -> dict[str, tuple[CheckResult, ...]]:
+    """Compute, write, audit, publish and record one place; returns the checks by table."""
+    started = time.monotonic()
+    generation = _generation(lake, binding, task)
+    properties, written = _write(lake, binding, task, generation)
+    rows = [
+        _publish(lake, binding, task, {**properties, **generation}, one, time.monotonic() - started) for one in written
+    ]
+    lake.ledger.record(rows)
+    for row in rows:
+        _log.info("%s[%s]: %d rows in %.1f s", row.table, row.place, row.row_count, row.seconds)
+    return {one.identifier: one.checks for one in written}
+
+
+def _write(
+    lake: Lake, binding: Binding, task: Task, generation: Mapping[str, str]
+) -> tuple[Mapping[str, str], list[Written]]:
+    """Call the step and write its rows to branches, all audited; gives the step's properties and what was written."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    scope = {SCOPE_PROPERTY: binding.step.scope.value}
+    ready = [
+        ensure_table(lake.catalogue, identifier, declared, scope, grows=binding.step.discover is not None)
+        for declared, identifier in zip(binding.step.tables, binding.tables, strict=True)
+    ]
+    summary = {**_summary(lake, binding, task), **generation}
+    written: list[Written] = []
+    output = Output({})
+    spark = lake.session()
+    try:
+        given = _inputs(lake, binding, task)
+        output = binding.call(given, lake.session, task.increment, _base(lake, binding, task))
+        _require_properties(lake, binding, task, ready[0], output)
+        for declared, table, identifier in zip(binding.step.tables, ready, binding.tables, strict=True):
+            frame = _with_increment(output.frames[declared.name], task.increment, declared.has_increments)
+            target = Target(identifier, declared, task.place, laid_out=binding.step.numbered)
+            made = output.made.get(declared.name)
+            if made is not None and declared.has_increments:
+                made = with_constant(made, "increment", task.increment or 0)
+            own = output.properties if declared is binding.step.table else {}
+            snapshot_facts = {**own, **output.summary, **summary}
+            landed = write_to_branch(spark, lake.catalogue, table, target, frame, snapshot_facts, made)
+            written.append(landed)
+            written[-1] = prove(spark, landed, target, Evidence(given, task.increment, binding.config))
+        for one in written:
+            require_passed(one)
+    except (PySparkException, Py4JError, OSError) as error:
+        _discard_all(lake, written)
+        raise StepRunError(f"{binding.tables[0]}: {failure_line(error)}") from error
+    except SparkJobsError:
+        _discard_all(lake, written)
+        raise
+    finally:
+        with contextlib.suppress(PySparkException, Py4JError, OSError):  # a JVM that died keeps nothing
+            for frame in output.persisted:
+                frame.unpersist()
+    return output.properties, written
+
+
+def _inputs(lake: Lake, binding: Binding, task: Task) -> dict[str, DataFrame]:
+    """What the step reads, by parameter; its shuffles are made for that."""
+    spark = lake.session()
+    sizes = sizes_of(task.reads, lake.ledger)
+    if task.discovered is not None:  # of its own history such a step reads identities alone
+        sizes = [listed_size(task.discovered)]
+    follow_input(spark, sizes)
+    given = frames(spark, binding, task.reads)
+    if task.discovered is not None and binding.discovered is not None:
+        given[binding.discovered] = spark.createDataFrame(task.discovered)
+    return given
+
+
+def _base(lake: Lake, binding: Binding, task: Task) -> int:
+    """Rows of the increments before, for tables whose rows are numbered."""
+    previous = lake.ledger.increments(binding.tables[0]) if binding.step.numbered else {}
+    return sum(row.row_count for number, row in previous.items() if number < (task.increment or 0))
+
+
+def _publish(
+    lake: Lake, binding: Binding, task: Task, properties: Mapping[str, str], one: Written, seconds: float
+) -> Materialization:
+    """Publish one table, unless its rows are what is already there; returns the ledger's row."""
+    before = lake.ledger.places(one.identifier).get(task.place.key)
+    facts = Materialization(
+        table=one.identifier,
+        place=task.place.key,
+        step=binding.step.name,
+        step_key=task.key,
+        data_version=one.version,
+        code_version=binding.step.version,
+        config=config_json(binding.config),
+        inputs=task.inputs,
+        snapshot_id=one.snapshot_id,
+        sequence_number=one.sequence_number,
+        table_uuid=one.table_uuid,
+        row_count=one.row_count,
+        byte_count=one.byte_count,
+        seconds=round(seconds, 3),
+        run_id=lake.run_id,
+        git_commit=git_commit(),
+    )
+    if before is not None and before.data_version == one.version:
+        discard(lake.catalogue, one)
+        return replace(
+            facts,
+            snapshot_id=before.snapshot_id,
+            sequence_number=before.sequence_number,
+            byte_count=before.byte_count,
+        )
+    # Inputs of history would grow with every increment. Those of an intake or a frozen table are few, and nothing else
+    # tells what it took in, or whether it is to be computed anew.
+    kept = binding.step.scope in (Scope.INTAKE, Scope.FROZEN)
+    stored = facts if kept else replace(facts, inputs=excisions_in(facts.inputs))
+    publish(lake.catalogue, one, stored, properties if one.identifier == binding.tables[0] else {})
+    return facts
+
+
+def _generation(lake: Lake, binding: Binding, task: Task) -> dict[str, str]:
+    """For numbered tables: a new generation when an ordinal may come to mean another row, never for an append."""
+    if not binding.step.numbered:
+        return {}
+    table = lake.ledger.table(binding.tables[0])
+    current = table.properties.get(GENERATION_PROPERTY) if table is not None else None
+    later = [number for number in lake.ledger.increments(binding.tables[0]) if number >= (task.increment or 0)]
+    if current is not None and not later and task.increment:
+        return {GENERATION_PROPERTY: current}
+    return {GENERATION_PROPERTY: hashlib.sha256(f"{current}\0{task.key}".encode()).hexdigest()[:16]}
+
+
+def _require_properties(lake: Lake, binding: Binding, task: Task, table: IcebergTable, output: Output) -> None:
+    """Refuse properties other than the table's, unless this increment replaces all there is.
+
+    Raises:
+        TableMismatchError: names the property.
+    """
+    earlier = [number for number in lake.ledger.increments(binding.tables[0]) if number < (task.increment or 0)]
+    for name, value in output.properties.items():
+        have = table.properties.get(name)
+        if have is not None and have != value and earlier:
+            raise TableMismatchError(
+                f"{binding.tables[0]}: {name} of the table is {have}, of the new rows {value}; pack with the table's "
+                f"own setting, or start over with `headrace corpus refreeze {binding.namespace}`"
+            )
+
+
+def _with_increment(frame: DataFrame, increment: int | None, wanted: bool) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return frame.withColumn("increment", F.lit(increment or 0)) if wanted else frame
+
+
+def _summary(lake: Lake, binding: Binding, task: Task) -> dict[str, str]:
+    """What the snapshot's summary says; short, because readers load every summary with the table."""
+    snapshots = {table: facts["snapshot_id"] for table, facts in task.inputs.items()}
+    values = {
+        "headrace.step": binding.step.name,
+        "headrace.step-key": task.key,
+        "headrace.code-version": binding.step.version,
+        "headrace.place": task.place.key,
+        "headrace.inputs": ",".join(f"{table}@{snapshot}" for table, snapshot in sorted(snapshots.items())),
+        "headrace.run-id": lake.run_id,
+    }
+    commit = git_commit()
+    return {**values, "headrace.git-commit": commit} if commit else values
+
+
+def _discard_all(lake: Lake, written: list[Written]) -> None:
+    for one in written:
+        discard(lake.catalogue, one)
+
+
+def _worst(before: tuple[CheckResult, ...], now: tuple[CheckResult, ...]) -> tuple[CheckResult, ...]:
+    failed = {check.name for check in before if not check.passed}
+    return tuple(check for check in before if check.name in failed) + tuple(c for c in now if c.name not in failed)
+
+
+def _outcomes(
+    lake: Lake, binding: Binding, computed: list[str], checks: Mapping[str, tuple[CheckResult, ...]], seconds: float
+) -> tuple[TableOutcome, ...]:
+    """What is there now, by table."""
+    found = []
+    note = other_settings(lake.ledger, binding)
+    for identifier in binding.tables:
+        places = lake.ledger.places(identifier)
+        if binding.partition is not None:
+            places = {key: row for key, row in places.items() if key == binding.partition.key}
+        version = sum((row.data_version for row in places.values()), DataVersion())
+        latest = max(places.values(), key=lambda row: row.sequence_number, default=None)
+        unchanged = tuple(place for place in places if place not in computed)
+        found.append(
+            TableOutcome(
+                identifier,
+                tuple(computed),
+                unchanged,
+                version,
+                latest,
+                checks.get(identifier, ()),
+                round(seconds, 3),
+                note,
+            )
+        )
+    return tuple(found)
+
+
+@functools.cache
+def git_commit() -> str | None:
+    """Commit of the checkout that this code runs from; None outside of one."""
+    try:
+        done = subprocess.run(
+            ["git", "rev-parse", "HEAD"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

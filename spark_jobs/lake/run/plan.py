@@ -1,0 +1,291 @@
+"""What has to be computed: the increments of a step whose keys are not known, worked out from the ledger alone.
+
+    WHOLE, a partition    one task, when an input's version, the code or the config changed
+    INCREMENT, HISTORY    one task for each such increment of the clock, in order
+    FROZEN                one task, once, and again when the increment that it was computed from was computed anew
+    INTAKE                one task, the next increment, when inputs hold increments that no earlier one took in
+    a source              one task, the next increment, when the source has something new
+
+No Spark is needed: a run in which nothing changed never starts a session.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+import pyarrow as pa
+
+from spark_jobs.exceptions import InputError
+from spark_jobs.lake.declare.step import Scope
+from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.ledger.materialization import Materialization
+from spark_jobs.lake.ledger.partition import Place
+from spark_jobs.lake.ledger.step_key import config_json, step_key
+from spark_jobs.lake.run.binding import Binding
+from spark_jobs.lake.run.excisions import excisions_in, excisions_read, without_excised
+from spark_jobs.lake.run.reads import Read, Reads, is_path, reads_of, snapshots_of, versions_of
+
+
+@dataclass(frozen=True)
+class Task:
+    """One increment (or partition) that has to be computed.
+
+    Attributes:
+        place: where its rows go.
+        increment: of the clock or the source; None for a table without increments.
+        key: its step key.
+        reads: what the step reads.
+        discovered: what the source has, for steps that look at one.
+        excised: the list of excised documents that the reads leave out, as `excisions_read` gives it.
+    """
+
+    place: Place
+    increment: int | None
+    key: str
+    reads: Reads
+    discovered: pa.Table | None = None
+    excised: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def inputs(self) -> dict[str, Mapping[str, Any]]:
+        """What the ledger records as its inputs."""
+        return {**snapshots_of(self.reads), **self.excised}
+
+
+def tasks(ledger: Ledger, binding: Binding) -> Iterator[Task]:
+    """The places to compute, in order; each is worked out after the one before it was recorded."""
+    scope = binding.step.scope
+    if binding.step.discover is not None:
+        yield from _discovery_task(ledger, binding)
+    elif binding.partition is not None:
+        yield from _task(ledger, binding, binding.partition, None)
+    elif scope is Scope.WHOLE:
+        yield from _task(ledger, binding, Place.whole(), None)
+    elif scope is Scope.INTAKE:
+        yield from _intake_task(ledger, binding)
+    elif scope is Scope.FROZEN:
+        yield from _frozen_task(ledger, binding)
+    else:
+        yield from _increment_tasks(ledger, binding)
+
+
+def outgrown(ledger: Ledger, binding: Binding) -> int | None:
+    """The increment from which on a table is to be forgotten, because it has more than there are in what it follows.
+
+    So it is where that began a new generation, or was rolled back. Rows with ordinals are numbered anew from the start.
+    """
+    step = binding.step
+    if step.scope not in (Scope.INCREMENT, Scope.HISTORY) or step.discover is not None or binding.clock is None:
+        return None
+    last = max(ledger.increments(binding.clock), default=None)
+    if last is None or binding.only is not None or not _has_later(ledger, binding, last):
+        return None
+    return 0 if step.numbered else last
+
+
+def _increment_tasks(ledger: Ledger, binding: Binding) -> Iterator[Task]:
+    if binding.only is not None and binding.clock is None:
+        yield from _task(ledger, binding, Place.increment(binding.only), binding.only)
+        return
+    clock = ledger.table(binding.clock) if binding.clock is not None else None
+    if binding.clock is None or clock is None:
+        raise InputError(
+            f"{binding.tables[0]}: {binding.clock} has not been materialized; "
+            f"run `headrace run {binding.namespace}` first"
+        )
+    if clock.current_snapshot() is not None and not ledger.increments(binding.clock):
+        raise InputError(
+            f"{binding.tables[0]}: {binding.clock} begins a new generation; run `headrace run {binding.namespace}`, "
+            "which takes all increments in again"
+        )
+    numbered = binding.step.numbered
+    chained = ""
+    for number in ledger.increments(binding.clock):
+        if binding.only in (None, number):
+            replaces_later = numbered or not _has_later(ledger, binding, number)
+            yield from _task(ledger, binding, Place.increment(number, and_later=replaces_later), number, chained)
+        if number == binding.only:
+            return
+        if numbered:
+            chained = _key_before(ledger, binding, number)
+
+
+def _has_later(ledger: Ledger, binding: Binding, increment: int) -> bool:
+    """Whether a table has later increments that count; those that do not are to go with the next that is written."""
+    return any(number > increment for table in binding.tables for number in ledger.increments(table))
+
+
+def _key_before(ledger: Ledger, binding: Binding, increment: int) -> str:
+    """Key of an increment of a numbered table, which goes into the key of the next.
+
+    Raises:
+        InputError: it is not there, so nobody knows with which ordinal the next one begins.
+    """
+    row = ledger.increments(binding.tables[0]).get(increment)
+    if row is None:
+        raise InputError(
+            f"{binding.tables[0]}: increment {increment} has not been computed, and its rows number those of the next; "
+            "compute it first"
+        )
+    return row.step_key
+
+
+def _task(ledger: Ledger, binding: Binding, place: Place, increment: int | None, chained: str = "") -> Iterator[Task]:
+    """The task of one place, unless its key is known."""
+    reads = reads_of(binding, ledger, increment)
+
+    def key(inputs: Mapping[str, Any]) -> str:
+        return _key(binding, reads, place.key, chained, excisions_in(inputs))
+
+    rows = [ledger.places(table).get(place.key) for table in binding.tables]
+    if any(row is None or row.step_key != key(row.inputs) for row in rows):
+        excised = excisions_read(ledger, binding)
+        narrowed = without_excised(ledger, binding, reads, excised)
+        yield Task(place, increment, key(excised), narrowed, excised=excised)
+
+
+def _key(
+    binding: Binding,
+    reads: Reads,
+    place: str,
+    chained: str = "",
+    excised: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+) -> str:
+    """The step key of one place, computed without the excised documents."""
+    return step_key(
+        step=binding.step.name,
+        version=binding.step.version,
+        config=config_json(binding.config),
+        inputs={**versions_of(reads), **{name: facts["versions"] for name, facts in excised.items()}},
+        place=place,
+        chained=chained,
+    )
+
+
+def _frozen_task(ledger: Ledger, binding: Binding) -> Iterator[Task]:
+    """The task of a frozen table, where it is not there, or what it was computed from has changed since."""
+    reads = reads_of(binding, ledger, _frozen_from(ledger, binding))
+    key = _key(binding, reads, "0")
+    rows = [ledger.places(table).get("0") for table in binding.tables]
+    if any(row is None or _read_other_rows(row, reads, key) for row in rows):
+        yield Task(Place.increment(0), 0, key, reads)
+
+
+def _frozen_from(ledger: Ledger, binding: Binding) -> int:
+    """The increment that a frozen table is computed from: the first in which its first input has rows, else 0."""
+    source = binding.inputs.get(binding.step.inputs[0])
+    if binding.clock is None or not isinstance(source, str) or is_path(source):
+        return binding.only or 0
+    return next((number for number, row in ledger.increments(source).items() if row.row_count), 0)
+
+
+def _read_other_rows(row: Materialization, reads: Reads, key: str) -> bool:
+    """Whether a frozen table was computed from other rows than its inputs hold now.
+
+    Its config and code may have changed, that leaves it as it is. A row recovered by an earlier version of headrace
+    does not say what was read; then only the same key is sure to mean the same rows.
+    """
+    if not row.inputs:
+        return row.step_key != key
+    now = snapshots_of(reads)
+    return any(facts["versions"] != now[table]["versions"] for table, facts in row.inputs.items() if table in now)
+
+
+def other_settings(ledger: Ledger, binding: Binding) -> str:
+    """In one line, how the config and code of a frozen table differ from those that it was computed with; else nothing.
+
+    It stays as it is under other settings, because all that follows from it would change.
+    """
+    row = ledger.places(binding.tables[0]).get("0") if binding.step.scope is Scope.FROZEN else None
+    if row is None:
+        return ""
+    had, wanted = json.loads(row.config), json.loads(config_json(binding.config))
+    changed = [
+        f"{name} {json.dumps(had.get(name))} (declared: {json.dumps(wanted.get(name))})"
+        for name in sorted(had.keys() | wanted.keys())
+        if had.get(name) != wanted.get(name)
+    ]
+    if row.code_version != binding.step.version:
+        changed.append(f"code version {row.code_version} (now {binding.step.version})")
+    if not changed:
+        return ""
+    return f"frozen with {', '.join(changed)}; to compute it anew: headrace corpus refreeze {binding.namespace}"
+
+
+def _intake_task(ledger: Ledger, binding: Binding) -> Iterator[Task]:
+    """The next increment of a corpus, where a dataset has increments that no earlier one took in."""
+    own = ledger.increments(binding.tables[0])
+    taken: dict[str, set[str]] = {}
+    for row in own.values():
+        for table, facts in row.inputs.items():
+            taken.setdefault(table, set()).update(facts["versions"])
+    everything = reads_of(binding, ledger, None)
+    fresh: dict[str, tuple[Read, ...]] = {}
+    for parameter, parts in everything.items():
+        chosen = []
+        for read in parts:
+            versions = {p: v for p, v in read.versions.items() if p not in taken.get(read.table, set())}
+            numbers = {int(place): int(place) for place in versions}
+            if versions:
+                chosen.append(replace(read, versions=versions, increments=numbers, predicate=None, labelled=True))
+        fresh[parameter] = tuple(chosen)
+    if any(fresh.values()):
+        number = max(own, default=-1) + 1
+        yield Task(Place.increment(number, and_later=True), number, _key(binding, fresh, str(number)), fresh)
+
+
+def _discovery_task(ledger: Ledger, binding: Binding) -> Iterator[Task]:
+    """The next increment of a dataset, where its source has something new.
+
+    After a change of config or code, and where a table lacks a column, every file is looked at again; what comes out
+    the same is not landed twice.
+    """
+    discover, seal = binding.step.discover, binding.tables[-1]
+    if discover is None:
+        raise InputError(f"{binding.tables[0]}: its step has no source to look at; bind its inputs to tables")
+    sealed = ledger.increments(seal)
+    config = config_json(binding.config)
+    iceberg = ledger.table(seal)
+    last = sealed[max(sealed)] if sealed else None
+    as_before = last is not None and (last.config, last.code_version) == (config, binding.step.version)
+    for declared, identifier in zip(binding.step.tables, binding.tables, strict=True):
+        table = ledger.table(identifier)
+        lacks = table is not None and {column.name for column in declared.all_columns} - set(
+            table.schema().column_names
+        )
+        as_before = as_before and not lacks
+    nothing = binding.step.tables[-1].schema().as_arrow().empty_table()
+    known = nothing if iceberg is None else _with_columns_of(nothing, iceberg.scan().to_arrow())
+    listing = discover(binding.config, known, not as_before)
+    if listing is None:
+        return
+    number = max(sealed, default=-1) + 1
+    key = step_key(
+        step=binding.step.name,
+        version=binding.step.version,
+        config=config,
+        inputs={"listing": {"": _arrow_digest(listing)}},
+        place=str(number),
+    )
+    yield Task(Place.increment(number), number, key, reads_of(binding, ledger, number), listing)
+
+
+def _with_columns_of(declared: pa.Table, rows: pa.Table) -> pa.Table:
+    """Rows with nulls in the columns that a table made by an earlier version of headrace lacks."""
+    for column in declared.schema:
+        if column.name not in rows.column_names:
+            rows = rows.append_column(column, pa.nulls(rows.num_rows, column.type))
+    return rows
+
+
+def _arrow_digest(rows: pa.Table) -> str:
+    """SHA-256 of a listing."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows.combine_chunks())
+    return hashlib.sha256(sink.getvalue()).hexdigest()

@@ -1,0 +1,66 @@
+"""Refreeze: a corpus begins a generation whose frozen tables see all increments there are.
+
+    forget    in one commit of the ledger, what was computed of the corpus's tables counts no more
+    run       `<corpus>.increments` takes all increments of the datasets in again, as increment 0; every other table
+              follows, frozen ones included, and the first increment that is written takes the later ones away
+
+Until the run has come to a table readers see its rows as they were. A run that is killed goes on where it stopped, as
+any other. Packed snapshots that blends or tags pin stay, and are served as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyiceberg.catalog import Catalog
+
+from spark_jobs.exceptions import InputError
+from spark_jobs.lake.declare.step import Scope
+from spark_jobs.lake.ledger.lease import table_leases
+from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.run.materialize import Lake
+from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, catalogue_errors
+
+
+def refreeze(lake: Lake, corpus: str) -> tuple[str, ...]:
+    """Have a corpus computed anew from all increments of its datasets.
+
+    Returns:
+        The tables that the next run computes anew in any case; others follow where their inputs come out otherwise.
+
+    Raises:
+        InputError: it was never computed, so nothing is frozen.
+        LeaseError: a run is at work on one of its tables.
+    """
+    tables = corpus_tables(lake.catalogue, corpus)
+    with catalogue_errors(), table_leases(lake.catalogue, tables, lake.wait_seconds):
+        lake.ledger.refresh()
+        chosen = refrozen_tables(lake.ledger, corpus, tables)
+        lake.ledger.forget(chosen)
+    return chosen
+
+
+def corpus_tables(catalogue: Catalog, corpus: str) -> list[str]:
+    """Identifiers of all tables of a namespace, by name; none where it is not there."""
+    there = (corpus,) in catalogue.list_namespaces()
+    return [f"{corpus}.{name}" for _, name in sorted(catalogue.list_tables(corpus))] if there else []
+
+
+def refrozen_tables(ledger: Ledger, corpus: str, tables: Sequence[str]) -> tuple[str, ...]:
+    """Tables of a corpus that count as not computed when it is refrozen.
+
+    With one increment it is the frozen ones and the list of increments: all others follow where they must.
+
+    Raises:
+        InputError: it was never computed.
+    """
+    scopes = {}
+    for identifier in tables:
+        table = ledger.table(identifier)
+        scopes[identifier] = Scope(table.properties.get(SCOPE_PROPERTY, "whole")) if table is not None else Scope.WHOLE
+    intake = f"{corpus}.increments"
+    if scopes.get(intake) is not Scope.INTAKE:
+        raise InputError(f"{intake} has not been materialized, so nothing is frozen; run `headrace run {corpus}`")
+    grown = len(ledger.increments(intake)) != 1
+    always = (Scope.FROZEN, Scope.INTAKE)
+    return tuple(name for name, scope in scopes.items() if scope in always or (grown and scope is not Scope.WHOLE))

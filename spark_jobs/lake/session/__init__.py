@@ -1,0 +1,1 @@
+"""How the lake is opened: settings, catalogue, Java, jars and the Spark session."""

@@ -1,0 +1,260 @@
+"""The catalogue through PyIceberg: opening it, making tables as declared, committing several changes as one."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NamespaceAlreadyExistsError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table as IcebergTable
+from pyiceberg.table.update import TableRequirement, TableUpdate
+from sqlalchemy import event
+from sqlalchemy.exc import SQLAlchemyError
+
+from spark_jobs.exceptions import CatalogueError, LeaseError, TableMismatchError
+from spark_jobs.lake.declare.tables import Table, type_text
+from spark_jobs.lake.session.settings import CATALOGUE, LakeSettings
+
+_log = logging.getLogger(__name__)
+
+# Optimistic commits clash when several write at once; 4 retries (the default) lost 12 of 80 appends in a measured run.
+_BASE_PROPERTIES = {
+    "format-version": "2",
+    "commit.retry.num-retries": "20",
+    "commit.retry.min-wait-ms": "100",
+    "write.parquet.compression-codec": "zstd",
+    "write.target-file-size-bytes": str(256 * 1024**2),
+    "write.distribution-mode": "none",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "50",
+}
+_COMMIT_TRIES = 20
+_RECONNECT_SECONDS, _RECONNECT_PAUSE_SECONDS = 60.0, 0.5
+SCOPE_PROPERTY = "headrace.scope"
+GENERATION_PROPERTY = "headrace.generation"
+COMMENT_PROPERTY = "comment"
+
+
+def open_catalogue(settings: LakeSettings) -> Catalog:
+    """Open the catalogue, making the folder of an embedded one.
+
+    Raises:
+        CatalogueError: it cannot be reached.
+    """
+    try:
+        if settings.properties.get("uri", "").startswith("sqlite:"):
+            _sqlite_path(settings.properties["uri"]).parent.mkdir(parents=True, exist_ok=True)
+        catalogue = _load(settings)
+        if isinstance(catalogue, SqlCatalog) and catalogue.engine.dialect.name != "sqlite":  # it was reached once
+            event.listen(catalogue.engine, "do_connect", _connect_again)
+        return catalogue
+    except (SQLAlchemyError, OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        address = settings.properties.get("uri", "").split("@")[-1]
+        raise CatalogueError(f"catalogue lake at {address}: {reason}; check PYICEBERG_CATALOG__LAKE__URI") from error
+
+
+def _load(settings: LakeSettings) -> Catalog:
+    try:
+        return load_catalog(CATALOGUE, **settings.properties)
+    except SQLAlchemyError:  # two processes made the catalogue's tables at once: now they are there
+        return load_catalog(CATALOGUE, **settings.properties)
+
+
+def _connect_again(dialect: Any, record: object, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """A connection to the database, as soon as there is one: its server may be starting anew, which fails no run."""
+    deadline = time.monotonic() + _RECONNECT_SECONDS
+    while True:
+        try:
+            return dialect.connect(*arguments, **options)
+        except dialect.loaded_dbapi.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_RECONNECT_PAUSE_SECONDS)
+
+
+def _sqlite_path(uri: str) -> Path:
+    return Path(uri.split("?")[0].removeprefix("sqlite:///"))
+
+
+def require_writable(settings: LakeSettings) -> None:
+    """Refuse an embedded lake that this user may not write, before any step starts.
+
+    Raises:
+        CatalogueError: names the file or folder.
+    """
+    uri = settings.properties.get("uri", "")
+    places = [Path(settings.warehouse)] if "://" not in settings.warehouse else []
+    places += [_sqlite_path(uri), _sqlite_path(uri).parent] if uri.startswith("sqlite:") else []
+    for place in places:
+        if place.exists() and not os.access(place, os.W_OK):
+            raise CatalogueError(
+                f"{place}: may not be written by this user; run as its owner, change its permissions (chmod), or name "
+                "another lake in PYICEBERG_CATALOG__LAKE__URI and PYICEBERG_CATALOG__LAKE__WAREHOUSE"
+            )
+
+
+@contextlib.contextmanager
+def catalogue_errors() -> Iterator[None]:
+    """Turn what the catalogue's database or another writer raises into one line.
+
+    Raises:
+        CatalogueError: the database is locked, full or gone.
+        LeaseError: commits of others came between, again and again.
+    """
+    try:
+        yield
+    except SQLAlchemyError as error:
+        raise CatalogueError(
+            f"catalogue lake: {str(error).splitlines()[0]}; nothing was published, run again"
+        ) from error
+    except CommitFailedException as error:
+        raise LeaseError(f"{str(error).splitlines()[0]}; others write this table all the time, run again") from error
+
+
+def load_table(catalogue: Catalog, identifier: str) -> IcebergTable | None:
+    """The table, or None where there is none."""
+    try:
+        return catalogue.load_table(identifier)
+    except (NoSuchTableError, NoSuchNamespaceError):
+        return None
+
+
+def ensure_table(
+    catalogue: Catalog, identifier: str, declared: Table, properties: Mapping[str, str], grows: bool = False
+) -> IcebergTable:
+    """Get a table, making it as declared where it is not there yet.
+
+    Args:
+        catalogue: where it is.
+        identifier: its name.
+        declared: what it is to be.
+        properties: of a new one, beside those declared.
+        grows: whether optional columns that it lacks are added. So it is where rows cannot be computed again: those
+            that are there were written by an earlier version of headrace, and hold nulls then.
+
+    Raises:
+        TableMismatchError: it exists with other columns or partitions; the message names the first difference.
+    """
+    existing = load_table(catalogue, identifier)
+    if existing is None:
+        namespace = identifier.split(".")[0]
+        with contextlib.suppress(NamespaceAlreadyExistsError):  # asking first would be a race with another writer
+            catalogue.create_namespace(namespace)
+        schema = declared.schema()
+        all_properties = {**_BASE_PROPERTIES, COMMENT_PROPERTY: declared.comment, **declared.properties, **properties}
+        try:
+            return catalogue.create_table(
+                identifier,
+                schema,
+                partition_spec=declared.partition_spec(schema),
+                sort_order=declared.sort_order(schema),
+                properties=all_properties,
+            )
+        except TableAlreadyExistsError:
+            existing = catalogue.load_table(identifier)
+    if grows:
+        existing = _grown(existing, declared)
+    difference = schema_difference(existing, declared)
+    if difference:
+        raise TableMismatchError(
+            f"{identifier}: {difference}; drop the table (headrace table drop {identifier}) "
+            "or go back to the former declaration"
+        )
+    return existing
+
+
+def _grown(existing: IcebergTable, declared: Table) -> IcebergTable:
+    """The table with the optional columns that it lacks, each where the declaration has it."""
+    there = set(existing.schema().column_names)
+    fields = declared.schema().fields
+    lacking = [place for place, field in enumerate(fields) if field.name not in there and not field.required]
+    if lacking:
+        with existing.update_schema() as update:
+            for place in lacking:
+                field = fields[place]
+                update.add_column(field.name, field.field_type, field.doc)
+                update.move_after(field.name, fields[place - 1].name)
+    return existing
+
+
+def schema_difference(existing: IcebergTable, declared: Table) -> str | None:
+    """The first column or partition in which a table differs from its declaration, in words."""
+    found = {field.name: (type_text(field.field_type), field.required) for field in existing.schema().fields}
+    schema = declared.schema()
+    for field in schema.fields:
+        want = (type_text(field.field_type), field.required)
+        have = found.pop(field.name, None)
+        if have is None:
+            return f"column {field.name} is declared, the table has none"
+        if have != want:
+            return f"column {field.name} is {_shape(have)}, declared is {_shape(want)}"
+    if found:
+        return f"column {next(iter(found))} is in the table, not in the declaration"
+    has = _partitions(existing.schema(), existing.spec())
+    wanted = _partitions(schema, declared.partition_spec(schema))
+    return None if has == wanted else f"it is partitioned by {has}, declared is {wanted}"
+
+
+def _shape(have: tuple[str, bool]) -> str:
+    return f"{have[0]}{' not null' if have[1] else ''}"
+
+
+def _partitions(schema: Schema, spec: PartitionSpec) -> list[str]:
+    """Columns and transforms of a spec, as `day(moment)` or the column's name."""
+    found = []
+    for field in spec.fields:
+        column = schema.find_column_name(field.source_id) or ""
+        found.append(column if str(field.transform) == "identity" else f"{field.transform}({column})")
+    return found
+
+
+def commit(
+    catalogue: Catalog,
+    identifier: str,
+    requirements: Callable[[IcebergTable], tuple[TableRequirement, ...]],
+    updates: Callable[[IcebergTable], tuple[TableUpdate, ...]],
+) -> None:
+    """Apply several updates as one commit, again from fresh metadata when another commit came between.
+
+    Raises:
+        CommitFailedException: a requirement does not hold.
+    """
+    for attempt in range(_COMMIT_TRIES):
+        table = catalogue.load_table(identifier)
+        wanted = requirements(table)
+        for requirement in wanted:
+            requirement.validate(table.metadata)
+        changes = updates(table)
+        if not changes:
+            return
+        try:
+            catalogue.commit_table(table, wanted, changes)
+            return
+        except CommitFailedException:
+            if attempt == _COMMIT_TRIES - 1:
+                raise
+            _log.debug("%s: another commit came between, trying again", identifier)
+
+
+@functools.cache
+def spark_identifier(identifier: str, branch: str | None = None) -> str:
+    """The table's name in Spark SQL, with its branch where one is meant."""
+    suffix = f".branch_{branch}" if branch else ""
+    return f"{CATALOGUE}.{identifier}{suffix}"

@@ -1,0 +1,165 @@
+"""The Spark session of a lake: one place for every setting, derived from the catalogue's own.
+
+    HEADRACE_SPARK_MASTER           default `local[*]`; `spark://host:7077` moves the same code onto a cluster
+    HEADRACE_SPARK_MEMORY           of the driver; default 3g in local mode, where it does all work, else Spark's, 1g
+    HEADRACE_SPARK_CORES            most cores of a cluster that the run takes; default all (spark.cores.max)
+    HEADRACE_SPARK_EXECUTOR_MEMORY  of an executor's JVM; default Spark's, 1g (spark.executor.memory)
+    HEADRACE_SPARK_PARTITIONS       of every shuffle; default: they follow the input of each step (`partitions`)
+
+Anything else goes through Spark's own `spark-defaults.conf` or `PYSPARK_SUBMIT_ARGS`, and wins over what is set here
+only where nothing is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spark_jobs.exceptions import SetupError
+from spark_jobs.lake.session.cluster import is_local, join_cluster
+from spark_jobs.lake.session.jars import jar_paths
+from spark_jobs.lake.session.java import java_home
+from spark_jobs.lake.session.settings import CATALOGUE, LakeSettings
+from spark_jobs.lake.session.shuffle_partitions import FOLLOW, SHUFFLE_PARTITIONS, default_count
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_ARROW_RECORDS = 2_000
+_CATALOGUES = f"spark.sql.catalog.{CATALOGUE}"
+_FROM_ENVIRONMENT = {
+    "HEADRACE_SPARK_MEMORY": "spark.driver.memory",
+    "HEADRACE_SPARK_CORES": "spark.cores.max",
+    "HEADRACE_SPARK_EXECUTOR_MEMORY": "spark.executor.memory",
+    "HEADRACE_SPARK_PARTITIONS": SHUFFLE_PARTITIONS,
+}
+
+
+def spark_properties(settings: LakeSettings, master: str | None = None) -> dict[str, str]:
+    """All settings of a session for this lake; `master` defaults to `HEADRACE_SPARK_MASTER`, then `local[*]`."""
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has chosen master, memory and jars
+    master = "spark-submit" if submitted else master or os.environ.get("HEADRACE_SPARK_MASTER", "local[*]")
+    values = {} if submitted else {"spark.master": master, "spark.jars": _jars(settings)}
+    values |= {
+        "spark.app.name": "headrace",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(_ARROW_RECORDS),
+        # Rows from the driver that become a local relation are planned, and rewritten, one by one in the driver.
+        "spark.sql.execution.arrow.localRelationThreshold": "1MB",
+        # Tables are laid out by (increment, shard), so joins of per-document tables need no shuffle.
+        "spark.sql.sources.v2.bucketing.enabled": "true",
+        "spark.sql.sources.v2.bucketing.pushPartValues.enabled": "true",
+        "spark.sql.requireAllClusterKeysForCoPartition": "false",
+        # A declared `required` is checked on the data by the audit, which names the column and counts the rows.
+        "spark.sql.iceberg.check-nullability": "false",
+        # A count answered from metadata becomes a local relation late, which `observe` makes an invalid plan.
+        "spark.sql.iceberg.aggregate-push-down.enabled": "false",
+        **settings.spark_properties(),
+    }
+    if is_local(master):
+        values |= {
+            "spark.driver.memory": "3g",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.ui.enabled": "false",
+            # Short jobs on a laptop are over before the second compiler pays; long ones still reach it.
+            "spark.driver.extraJavaOptions": "-Djava.net.preferIPv4Stack=true -XX:+UseParallelGC",
+        }
+    if not submitted:
+        # Found on the path of Python: installed here, and sent to executors before their first task.
+        values["spark.python.daemon.module"] = "spark_jobs.lake.session.python_workers"
+        values |= {key: os.environ[name] for name, key in _FROM_ENVIRONMENT.items() if os.environ.get(name)}
+    return values
+
+
+def _jars(settings: LakeSettings) -> str:
+    return ",".join(str(path) for path in jar_paths(settings.jar_purposes()))
+
+
+def prepare_environment(local: bool) -> None:
+    """Tell Spark which Java and Python to use; called before the first session of a process.
+
+    Args:
+        local: whether everything runs on this machine, so that nothing need listen beyond the loopback.
+
+    Raises:
+        SetupError: no Java 17 or 21 is found.
+    """
+    os.environ["JAVA_HOME"] = str(java_home())
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # A user's site-packages of another Spark would shadow the installed one.
+    os.environ.pop("SPARK_HOME", None)
+
+
+def start_session(
+    settings: LakeSettings, master: str | None = None, extra: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Start the session of this process for this lake, `extra` settings on top.
+
+    Where a session runs already (a notebook's, another lake's), a session of its own is made beside it: both share the
+    JVM and its cores, each has its own catalogue and SQL settings.
+
+    Raises:
+        SetupError: Java or a jar is missing, or the JVM does not start.
+    """
+    values = {**spark_properties(settings, master), **(extra or {})}
+    prepare_environment(local=values.get("spark.master", "").startswith("local"))
+    from pyspark import SparkContext
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    running = SparkContext._active_spark_context  # the one way to ask without starting one
+    log = settings.home / "logs" / "spark.log"
+    try:
+        if running is not None:
+            join_cluster(running)
+            session = SparkSession(running).newSession()
+            for key, value in values.items():
+                if (key.startswith("spark.sql.") and session.conf.isModifiable(key)) or key.startswith(_CATALOGUES):
+                    session.conf.set(key, value)
+            return _with_partitions(session, SHUFFLE_PARTITIONS in values)
+        builder = SparkSession.builder
+        for key, value in values.items():
+            builder = builder.config(key, value)
+        with _jvm_log(log):
+            session = builder.getOrCreate()
+    except (PySparkException, OSError) as error:
+        raise SetupError(f"Spark did not start: {str(error).splitlines()[0]}; see {log}") from error
+    session.sparkContext.setLogLevel("ERROR")
+    join_cluster(session.sparkContext)
+    return _with_partitions(session, given=False)
+
+
+def _with_partitions(session: SparkSession, given: bool) -> SparkSession:
+    """The session, its shuffles to follow the input unless their partitions were given, there or to Spark itself."""
+    context = session.sparkContext
+    given = given or context.getConf().contains(SHUFFLE_PARTITIONS)
+    session.conf.set(FOLLOW, str(not given).lower())
+    if not given:
+        session.conf.set(SHUFFLE_PARTITIONS, default_count(context.defaultParallelism))
+    return session
+
+
+@contextlib.contextmanager
+def _jvm_log(path: Path) -> Iterator[None]:
+    """Send what the JVM writes to a file: it inherits standard error when it starts, before a log level can be set."""
+    if os.environ.get("HEADRACE_DEBUG"):
+        yield
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    saved = os.dup(2)
+    with path.open("ab") as log:
+        os.dup2(log.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(saved, 2)
+            os.close(saved)

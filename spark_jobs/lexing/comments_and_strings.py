@@ -1,0 +1,311 @@
+"""In and out of the parts of a source that are no code: what opens a comment or a string, and what closes it.
+
+The region that a lexer is in is its state: flags (0 is code), closing bytes, and a stack of the strings that hold the
+present code. Every function takes a position and gives the one to go on from, never beyond the end of the text.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numba import njit
+
+from spark_jobs.lexing.language_syntax import REGION_WORDS, Flag, Prefix
+from spark_jobs.lexing.machine import (
+    BEGIN,
+    CLOSING,
+    CLOSING_MASK,
+    DEPTH,
+    EXTRA,
+    FLAGS,
+    HELD,
+    IN_CLASS,
+    MOST_HELD,
+    NESTING,
+    OPENING,
+    OPERAND,
+    RUN,
+    STACK,
+    U64,
+    Machine,
+    byte_at,
+    eight_bytes_at,
+    get_state,
+    put_state,
+)
+from spark_jobs.lexing.words import EIGHT, ONE, ZERO, decode_at, load_eight
+
+# Flags as plain numbers: Numba takes no enumerations of bits.
+REGION, COMMENT, ONE_LINE, ESCAPES = map(int, (Flag.REGION, Flag.COMMENT, Flag.ONE_LINE, Flag.ESCAPES))
+CONTINUES, DOUBLED, NESTED, CLASSES = map(int, (Flag.CONTINUES, Flag.DOUBLED, Flag.NESTED, Flag.CLASSES))
+DOLLAR_BRACE, BRACE, HASH_BRACE = map(int, (Flag.DOLLAR_BRACE, Flag.BRACE, Flag.HASH_BRACE))
+DOLLAR_NAME, AFTER_SPACE, LINE_START = map(int, (Flag.DOLLAR_NAME, Flag.AFTER_SPACE, Flag.LINE_START))
+PYTHON, FAMILY_C, RUST, REGEX = map(int, (Prefix.PYTHON, Prefix.C, Prefix.RUST, Prefix.REGEX))
+
+NEWLINE, QUOTE, APOSTROPHE, BACKSLASH, SLASH, HASH, DOLLAR = (ord(character) for character in "\n\"'\\/#$")
+BRACE_OPEN, SQUARE_OPEN, SQUARE_CLOSE = (ord(character) for character in "{[]")
+LONGEST_REGEX: Final = 4096
+
+
+@njit
+def enter(state: int, region: int, extra: int) -> None:
+    """From code into the region that the five numbers at an address describe."""
+    enter_raw(
+        state, eight_bytes_at(region + 16), eight_bytes_at(region + 24), np.int64(eight_bytes_at(region + 32)) | extra
+    )
+    put_state(state, OPENING, np.int64(eight_bytes_at(region)))
+
+
+@njit
+def enter_raw(state: int, closing: np.uint64, mask: np.uint64, flags: int) -> None:
+    """From code into a region that this very place defines."""
+    put_state(state, FLAGS, REGION | flags)
+    put_state(state, CLOSING, np.int64(closing))
+    put_state(state, CLOSING_MASK, np.int64(mask))
+    put_state(state, NESTING, 1)
+    put_state(state, IN_CLASS, 0)
+    put_state(state, RUN, 0)
+
+
+@njit
+def _bytes_mask(byte_count: int) -> np.uint64:
+    return ~ZERO if byte_count >= 8 else (ONE << U64(8 * byte_count)) - ONE
+
+
+@njit
+def mask_bytes(mask: np.uint64) -> int:
+    """How many bytes a mask lets count."""
+    size = 0
+    while mask != ZERO:
+        mask >>= EIGHT
+        size += 1
+    return size
+
+
+@njit
+def hold(state: int) -> bool:
+    """From a string into the code that it holds; false where too many are held already."""
+    held = get_state(state, HELD)
+    if held == MOST_HELD:
+        return False
+    at = STACK + 4 * held
+    put_state(state, at, get_state(state, FLAGS))
+    put_state(state, at + 1, get_state(state, CLOSING))
+    put_state(state, at + 2, get_state(state, CLOSING_MASK))
+    put_state(state, at + 3, get_state(state, DEPTH))
+    put_state(state, HELD, held + 1)
+    put_state(state, DEPTH, 0)
+    put_state(state, FLAGS, 0)
+    put_state(state, OPERAND, 0)
+    return True
+
+
+@njit
+def release(state: int) -> None:
+    """Back into the string that holds this code."""
+    put_state(state, HELD, get_state(state, HELD) - 1)
+    at = STACK + 4 * get_state(state, HELD)
+    put_state(state, FLAGS, get_state(state, at))
+    put_state(state, CLOSING, get_state(state, at + 1))
+    put_state(state, CLOSING_MASK, get_state(state, at + 2))
+    put_state(state, DEPTH, get_state(state, at + 3))
+    put_state(state, RUN, 0)
+
+
+@njit
+def open_region(m: Machine, i: int) -> int:
+    """Enter the region that opens at i, if one does; the position after what opens it, or i."""
+    data, end, state = m.data, m.end, m.state
+    byte, x = byte_at(data + i), load_eight(data, i, end)
+    first = np.int64(eight_bytes_at(m.first_region + 8 * byte))
+    last = np.int64(eight_bytes_at(m.first_region + 8 * byte + 8))
+    for number in range(first, last):
+        region = m.regions + 8 * REGION_WORDS * number
+        mask = eight_bytes_at(region + 8)
+        if (x & mask) != eight_bytes_at(region):
+            continue
+        flags = np.int64(eight_bytes_at(region + 32))
+        if flags & (AFTER_SPACE | LINE_START) and not _may_open(data, i, flags, state):
+            continue
+        enter(state, region, get_state(state, EXTRA))
+        put_state(state, EXTRA, 0)
+        return i + mask_bytes(mask)
+    if m.prefixes & RUST and byte == APOSTROPHE:
+        return _rust_quote(data, i, end, state)
+    regex = m.prefixes & REGEX and byte == SLASH and get_state(state, OPERAND) == 0
+    if regex and _regex_closes(data, i, end):
+        enter_raw(state, U64(SLASH), U64(255), ONE_LINE | ESCAPES | CLASSES)
+        return i + 1
+    return i
+
+
+@njit
+def _may_open(data: int, i: int, flags: int, state: int) -> bool:
+    """Whether what stands before i lets a region open that needs the begin of a word, or of a line."""
+    if i == get_state(state, BEGIN):
+        return True
+    before = byte_at(data + i - 1)
+    if flags & LINE_START:
+        return before == NEWLINE
+    return before <= 32 or before in (40, 59)  # ( ;
+
+
+@njit
+def _rust_quote(data: int, i: int, end: int, state: int) -> int:
+    """Past an apostrophe of Rust: into a character literal, or to the name of a lifetime."""
+    if i + 1 < end and byte_at(data + i + 1) != BACKSLASH:
+        _, size = decode_at(data, i + 1, end)
+        if not (i + 1 + size < end and byte_at(data + i + 1 + size) == APOSTROPHE):
+            return i + 1
+    enter_raw(state, U64(APOSTROPHE), U64(255), ONE_LINE | ESCAPES)
+    return i + 1
+
+
+@njit
+def _regex_closes(data: int, i: int, end: int) -> bool:
+    """Whether a regular expression that begins at the slash at i is closed on its line."""
+    in_class = False
+    k = i + 1
+    while k < end and k - i < LONGEST_REGEX and byte_at(data + k) != NEWLINE:
+        if byte_at(data + k) == BACKSLASH:
+            k += 1
+        elif byte_at(data + k) == SQUARE_OPEN:
+            in_class = True
+        elif byte_at(data + k) == SQUARE_CLOSE:
+            in_class = False
+        elif byte_at(data + k) == SLASH and not in_class:
+            return k > i + 1
+        k += 1
+    return False
+
+
+@njit
+def string_prefix(data: int, i: int, j: int, end: int, prefixes: int, state: int) -> int:
+    """Where to go on if the letters from i to j are the prefix of a string, else 0."""
+    quote = byte_at(data + j)
+    if quote not in (QUOTE, APOSTROPHE, HASH):
+        return 0
+    quoted, last = quote != HASH, byte_at(data + j - 1)
+    if prefixes & PYTHON and quoted:
+        interpolated = False
+        for k in range(i, j):
+            letter = byte_at(data + k) | 32
+            if letter not in (98, 102, 114, 116, 117):
+                return 0
+            interpolated = interpolated or letter in (102, 116)
+        put_state(state, EXTRA, BRACE if interpolated else 0)
+        return j
+    if prefixes & FAMILY_C and quoted:
+        if last == 82 and byte_at(data + j) == QUOTE:  # R
+            return _raw_string(data, j, end, prefixes, state)
+        ends_as_prefix = last in (76, 85) or (last == 117 and j == i + 1)  # L U u
+        utf8 = j == i + 2 and byte_at(data + i) == 117 and last == 56  # u8
+        return j if utf8 or (ends_as_prefix and j == i + 1) else 0
+    if prefixes & RUST:
+        if last == 114 and (j == i + 1 or (j == i + 2 and byte_at(data + i) in (98, 99))):  # r br cr
+            following = _raw_string(data, j, end, prefixes, state)
+            raw_name = following == 0 and j == i + 1 and byte_at(data + j) == HASH  # r#type
+            return j + 1 if raw_name else following
+        return j if quoted and j == i + 1 and last in (98, 99) else 0
+    return 0
+
+
+@njit
+def _raw_string(data: int, quote: int, end: int, prefixes: int, state: int) -> int:
+    """Enter a raw string of C++ (at its quote) or Rust (at quote or hashes); where it begins, 0 if it is none."""
+    closing, size = ZERO, 0
+    if prefixes & RUST:
+        closing, size, k = U64(QUOTE), 1, quote
+        while k < end and byte_at(data + k) == HASH:
+            if size < 8:
+                closing |= U64(HASH) << U64(8 * size)
+                size += 1
+            k += 1
+        if k == end or byte_at(data + k) != QUOTE:
+            return 0
+    else:
+        closing, size, k = U64(41), 1, quote + 1
+        while k < end and k - quote < 18 and byte_at(data + k) != 40 and byte_at(data + k) > 32:
+            if size < 8:
+                closing |= U64(byte_at(data + k)) << U64(8 * size)
+                size += 1
+            k += 1
+        if k == end or byte_at(data + k) != 40:
+            return 0
+        if size < 8:
+            closing |= U64(QUOTE) << U64(8 * size)
+            size += 1
+    enter_raw(state, closing, _bytes_mask(size), 0)
+    return k + 1
+
+
+@njit
+def special(data: int, i: int, end: int, state: int) -> int:
+    """Past a byte of a region that is no word, closing the region or holding it where that byte says so.
+
+    Returns:
+        The next position, or -1 if a `$` stands before a name that is an identifier.
+    """
+    byte, flags = byte_at(data + i), get_state(state, FLAGS)
+    following = byte_at(data + i + 1) if i + 1 < end else 0
+    if byte == NEWLINE and flags & ONE_LINE:
+        return _leave(state, i + 1)
+    if byte == BACKSLASH and flags & ESCAPES:
+        return i + 2 if 0 < following < 128 else i + 1
+    if byte == BACKSLASH and flags & CONTINUES and following == NEWLINE:
+        return i + 2
+    mask = U64(get_state(state, CLOSING_MASK))
+    x = load_eight(data, i, end)
+    if mask != ZERO and (x & mask) == U64(get_state(state, CLOSING)) and get_state(state, IN_CLASS) == 0:
+        return _close(data, i, end, mask, state)
+    if flags & NESTED and (x & U64(0xFFFF)) == U64(get_state(state, OPENING)):
+        put_state(state, NESTING, get_state(state, NESTING) + 1)
+        return i + 2
+    if flags & CLASSES:
+        put_state(
+            state, IN_CLASS, 1 if byte == SQUARE_OPEN else 0 if byte == SQUARE_CLOSE else get_state(state, IN_CLASS)
+        )
+    return _interpolation(i, byte, following, flags, state)
+
+
+@njit
+def _interpolation(i: int, byte: int, following: int, flags: int, state: int) -> int:
+    """Into the code that a string holds, if it begins at i."""
+    if byte == BRACE_OPEN and flags & BRACE:
+        if following == BRACE_OPEN:
+            return i + 2
+        hold(state)
+        return i + 1
+    if following == BRACE_OPEN:
+        opens = (byte == DOLLAR and flags & DOLLAR_BRACE) or (byte == HASH and flags & HASH_BRACE)
+        if opens and hold(state):
+            return i + 2
+    if byte == DOLLAR and flags & DOLLAR_NAME and (97 <= (following | 32) <= 122 or following == 95):
+        return -1
+    return i + 1
+
+
+@njit
+def _close(data: int, i: int, end: int, mask: np.uint64, state: int) -> int:
+    """Past the closing bytes of a region at i, out of it unless it goes on."""
+    size = mask_bytes(mask)
+    if get_state(state, FLAGS) & DOUBLED and i + size < end and byte_at(data + i + size) == byte_at(data + i):
+        return i + size + 1
+    if get_state(state, FLAGS) & NESTED:
+        put_state(state, NESTING, get_state(state, NESTING) - 1)
+        if get_state(state, NESTING) > 0:
+            return i + size
+    if get_state(state, FLAGS) & CLASSES:  # the letters after a regular expression
+        while i + size < end and 97 <= byte_at(data + i + size) <= 122:
+            size += 1
+    return _leave(state, i + size)
+
+
+@njit
+def _leave(state: int, i: int) -> int:
+    """Back into code."""
+    if not get_state(state, FLAGS) & COMMENT:
+        put_state(state, OPERAND, 1)
+    put_state(state, FLAGS, 0)
+    return i

@@ -1,0 +1,104 @@
+"""Which lexer a document has: prose, a language's own, or the generic one.
+
+- **prose**: words, lower-cased.
+- **a language's own** (the languages of `language_syntax`): identifiers and numbers as they are; keywords and
+  punctuation do not count; words of comments and strings as prose. All share one token space, so the word `total` of a
+  comment is the identifier `total`: code that was commented out, a key that became an attribute, and above all a string
+  that a cut file left open change few tokens, and the vocabulary is smaller. What tells documents apart is their rare
+  tokens anyway.
+- **generic** (other code, markup, data): words as they are, wherever they stand.
+
+A language's lexer is no parser. It does not know: here-documents and `%w[]` of Shell, Ruby and Perl, text between tags
+of JSX (an apostrophe there opens a string, up to the end of its line), regular expressions of JavaScript after `)` and
+`}`, delimiters of C++ raw strings beyond their sixth byte, code that strings of PHP hold in braces, nesting of strings
+in strings beyond eight levels.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from typing import Final
+
+import numpy as np
+
+from spark_jobs.lexing.language_syntax import KEYWORD_SLOTS, SYNTAXES, Region, SyntaxTables, byte_actions, packed
+
+PROSE: Final = 0
+GENERIC: Final = 1
+FIRST_LANGUAGE: Final = 2
+
+LEXERS: Final = ("prose", "generic", *(syntax.languages[0] for syntax in SYNTAXES))
+"""Names of lexers by their codes."""
+
+_BY_LANGUAGE: Final = {
+    language: FIRST_LANGUAGE + code for code, syntax in enumerate(SYNTAXES) for language in syntax.languages
+}
+_G: Final = 0x9E3779B97F4A7C15
+_64_BITS: Final = (1 << 64) - 1
+
+
+def lexer_of(kind: str, language: str | None) -> int:
+    """Code of the lexer of a document.
+
+    Args:
+        kind: `documents.kind`: code, prose, markup, data.
+        language: `documents.language`, None where it is not known.
+
+    Returns:
+        Index into LEXERS.
+    """
+    if kind == "prose":
+        return PROSE
+    return _BY_LANGUAGE.get(language or "", GENERIC) if kind == "code" else GENERIC
+
+
+def word_hash(word: bytes) -> int:
+    """Hash of a token's bytes, before salt and mixing; the compiled lexers give the same."""
+    h = 0
+    for at in range(0, len(word), 8):
+        h = ((h ^ int.from_bytes(word[at : at + 8], "little")) * _G) & _64_BITS
+        h ^= h >> 32
+    return h
+
+
+@cache
+def syntax_tables() -> SyntaxTables:
+    """The languages as the compiled lexer reads them."""
+    languages = len(SYNTAXES)
+    keywords = np.zeros((languages, KEYWORD_SLOTS), dtype=np.uint64)
+    first_region = np.zeros((languages, 257), dtype=np.int64)
+    begins_in = np.full(languages, -1, dtype=np.int64)
+    regions: list[Region] = []
+    for code, syntax in enumerate(SYNTAXES):
+        for keyword in dict.fromkeys(syntax.keywords.split()):
+            h = word_hash(keyword.encode())
+            slot = h >> 64 - (KEYWORD_SLOTS - 1).bit_length()
+            while keywords[code, slot]:
+                slot = (slot + 1) % KEYWORD_SLOTS
+            keywords[code, slot] = h
+        ordered = sorted(syntax.regions, key=lambda region: (region.opening[0], -len(region.opening)))
+        if syntax.begins_in >= 0:
+            begins_in[code] = len(regions) + ordered.index(syntax.regions[syntax.begins_in])
+        first_bytes = [region.opening[0] for region in ordered]
+        first_region[code] = len(regions) + np.searchsorted(first_bytes, np.arange(257))
+        regions += ordered
+    return SyntaxTables(
+        actions=np.stack([byte_actions(syntax) for syntax in SYNTAXES]),
+        keywords=keywords,
+        word_bytes=np.array([ord(syntax.word_byte) * 0x0101010101010101 for syntax in SYNTAXES], dtype=np.uint64),
+        prefixes=np.array([syntax.prefixes for syntax in SYNTAXES], dtype=np.int64),
+        begins_in=begins_in,
+        first_region=first_region,
+        regions=np.array(
+            [(*packed(region.opening), *packed(region.closing), int(region.flags)) for region in regions],
+            dtype=np.uint64,
+        ),
+    )
+
+
+@cache
+def syntax_digest() -> str:
+    """SHA-256 of all descriptions of languages, in hex."""
+    parts = (array.astype(array.dtype.newbyteorder("<")).tobytes() for array in syntax_tables())
+    return hashlib.sha256(b"".join(parts)).hexdigest()

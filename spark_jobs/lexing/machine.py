@@ -1,0 +1,159 @@
+"""Memory of the compiled lexers: bytes at addresses, the machine that a lexer is, the block that it fills.
+
+Addresses, not arrays, go down to the functions that run once per token: Numba counts references of every array that it
+passes on, which costs more than the token itself (five times, measured).
+
+Functions here and in the modules above are compiled without a cache of their own: `token_counting` explains.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+from spark_jobs.arrays import Int64Array, UInt8Array, UInt64Array
+
+U64 = np.uint64
+
+IDENTIFIER: Final = 0
+NUMBER: Final = 1
+TEXT: Final = 2
+KEYWORD: Final = 3
+MARK: Final = 4
+QUOTED: Final = 5
+"""Classes of tokens; TEXT is a word of prose, also of the prose in comments and strings.
+
+Those from KEYWORD on are made of code alone, and only where its structure is asked for: a keyword, a byte of
+punctuation, the beginning of a string, whatever the string holds.
+"""
+
+MOST_HELD: Final = 8
+"""Strings that hold code that holds strings ...: how deep a lexer follows."""
+
+# The state of a lexer between two blocks: int64 words, then MOST_HELD strings of 4 words each.
+FLAGS, CLOSING, CLOSING_MASK, OPENING, NESTING, IN_CLASS, RUN, OPERAND, HELD, DEPTH, EXTRA, BEGIN, STRUCTURE = range(13)
+STACK: Final = 16
+STATE_WORDS: Final = STACK + 4 * MOST_HELD
+
+
+class Machine(NamedTuple):
+    """What a lexer reads and writes, as addresses and numbers.
+
+    Attributes:
+        data, end: address of the byte at position 0; position after the text's last byte.
+        state: address of STATE_WORDS int64.
+        classes, lower: addresses of the tables of characters.
+        hashes, starts, ends, kinds, room: addresses of the block's arrays; tokens that fit.
+        actions, keywords, first_region, regions: addresses of the language's tables.
+        prefixes, word_byte: of the language.
+    """
+
+    data: int
+    end: int
+    state: int
+    classes: int
+    lower: int
+    hashes: int
+    starts: int
+    ends: int
+    kinds: int
+    room: int
+    actions: int
+    keywords: int
+    first_region: int
+    regions: int
+    prefixes: int
+    word_byte: np.uint64
+
+
+class Block(NamedTuple):
+    """Tokens in text order, up to the length of the arrays.
+
+    Attributes:
+        hashes: (B,) uint64, before salt and mixing.
+        starts: (B,) int64 byte position.
+        ends: (B,) int64 byte position after the token.
+        classes: (B,) uint8: IDENTIFIER, NUMBER, TEXT; KEYWORD, MARK, QUOTED.
+    """
+
+    hashes: UInt64Array
+    starts: Int64Array
+    ends: Int64Array
+    classes: UInt8Array
+
+
+@njit
+def new_block(token_count: int) -> Block:
+    """A block with room for that many tokens."""
+    return Block(
+        np.empty(token_count, np.uint64),
+        np.empty(token_count, np.int64),
+        np.empty(token_count, np.int64),
+        np.empty(token_count, np.uint8),
+    )
+
+
+def _loader(bits: int, result: Any) -> Any:
+    """A function that reads a little-endian number of so many bits at an address, aligned or not."""
+
+    def typed(typing_context: Any, address: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            loaded = builder.load(builder.inttoptr(arguments[0], ir.IntType(bits).as_pointer()))
+            loaded.align = 1
+            return loaded if bits == 64 else builder.zext(loaded, ir.IntType(64))
+
+        return result(types.int64), generate
+
+    return intrinsic(typed)
+
+
+byte_at = _loader(8, types.int64)
+four_bytes_at = _loader(32, types.int64)
+eight_bytes_at = _loader(64, types.uint64)
+
+
+@intrinsic
+def store(typing_context: Any, address: Any, number: Any) -> Any:
+    """Write an integer at an address, in as many bytes as its type has."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.store(arguments[1], builder.inttoptr(arguments[0], arguments[1].type.as_pointer())).align = 1
+        return context.get_dummy_value()
+
+    return types.void(types.int64, number), generate
+
+
+@intrinsic
+def trailing_zeros(typing_context: Any, number: Any) -> Any:
+    """Zero bits below the lowest one bit; the number is not 0."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.uint64(types.uint64), generate
+
+
+@njit
+def get_state(state: int, word: int) -> int:
+    """A word of the state."""
+    return np.int64(eight_bytes_at(state + 8 * word))
+
+
+@njit
+def put_state(state: int, word: int, number: int) -> None:
+    """Set a word of the state."""
+    store(state + 8 * word, np.int64(number))
+
+
+@njit
+def emit(m: Machine, n: int, h: np.uint64, start: int, stop: int, kind: int) -> int:
+    """Make the n-th token of the block; how many it has then."""
+    store(m.hashes + 8 * n, h)
+    store(m.starts + 8 * n, np.int64(start))
+    store(m.ends + 8 * n, np.int64(stop))
+    store(m.kinds + n, np.uint8(kind))
+    return n + 1

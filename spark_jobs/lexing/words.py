@@ -1,0 +1,233 @@
+"""Words of any script and their hashes, at the speed of compiled code; prose is nothing but words.
+
+A token's hash is over its bytes (lower-cased in prose), eight at a time as little-endian numbers, the last padded with
+zeros: `h = (h ^ block) * G; h ^= h >> 32`. Words of up to eight bytes never collide. `finish` salts and mixes it.
+
+Eight bytes of ASCII are classified in one go, as in Hacker's Delight (Warren, chapter 6). A word with another character
+is read once more, code point by code point; both ways give the same hash.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numba import njit
+
+from spark_jobs.lexing.machine import (
+    RUN,
+    TEXT,
+    U64,
+    Machine,
+    byte_at,
+    eight_bytes_at,
+    emit,
+    four_bytes_at,
+    get_state,
+    put_state,
+    trailing_zeros,
+)
+from spark_jobs.lexing.word_characters import LAST_CASED, SEPARATOR, WORD
+
+_G: Final = U64(0x9E3779B97F4A7C15)
+_M1: Final = U64(0xBF58476D1CE4E5B9)
+_M2: Final = U64(0x94D049BB133111EB)
+_HIGH: Final = U64(0x8080808080808080)
+_LOW: Final = U64(0x7F7F7F7F7F7F7F7F)
+CASE: Final = U64(0x2020202020202020)
+_FROM_A: Final = U64((0x80 - ord("a")) * 0x0101010101010101)
+_PAST_Z: Final = U64((0x7F - ord("z")) * 0x0101010101010101)
+_FROM_0: Final = U64((0x80 - ord("0")) * 0x0101010101010101)
+_PAST_9: Final = U64((0x7F - ord("9")) * 0x0101010101010101)
+UNDERSCORES: Final = U64(ord("_") * 0x0101010101010101)
+ZERO, ONE, _TWO, _SEVEN, EIGHT, _SIXTY_FOUR = (U64(number) for number in (0, 1, 2, 7, 8, 64))
+_S27, _S30, _S31, S32 = (U64(number) for number in (27, 30, 31, 32))
+
+
+@njit
+def finish(token_hash: np.uint64, salt: np.uint64) -> np.uint64:
+    """Salt a hash and mix it, so that its top bits are as good as any (splitmix64); never 0."""
+    z = (token_hash ^ salt) + _G
+    z = (z ^ (z >> _S30)) * _M1
+    z = (z ^ (z >> _S27)) * _M2
+    z ^= z >> _S31
+    return z if z != ZERO else ONE
+
+
+@njit
+def hash_step(h: np.uint64, block: np.uint64) -> np.uint64:
+    """A hash that goes on with eight more bytes."""
+    h = (h ^ block) * _G
+    return h ^ (h >> S32)
+
+
+@njit
+def load_eight(data: int, i: int, end: int) -> np.uint64:
+    """Eight bytes from i on; zeros where the text has ended."""
+    if i + 8 <= end:
+        return eight_bytes_at(data + i)
+    loaded = ZERO
+    for k in range(end - 1, i - 1, -1):
+        loaded = (loaded << EIGHT) | U64(byte_at(data + k))
+    return loaded
+
+
+@njit
+def hash_bytes(data: int, start: int, stop: int) -> np.uint64:
+    """Hash of the bytes from start to stop as they are."""
+    h = ZERO
+    for i in range(start, stop, 8):
+        h = hash_step(h, load_eight(data, i, stop))
+    return h
+
+
+@njit
+def ascii_word(data: int, i: int, end: int, fold: np.uint64, extra: np.uint64) -> tuple[np.uint64, int]:
+    """Hash of the ASCII bytes from i on that are letters, digits, `_` or `extra`, and the position after them.
+
+    `fold` has 0x20 in every byte to lower-case letters, or 0.
+    """
+    h = ZERO
+    while True:
+        x = load_eight(data, i, end)
+        ascii_bits = x & _LOW
+        lower = ascii_bits | CASE
+        letters = (lower + _FROM_A) & ~(lower + _PAST_Z)
+        digits = (ascii_bits + _FROM_0) & ~(ascii_bits + _PAST_9)
+        other = ~((ascii_bits ^ UNDERSCORES) + _LOW) | ~((ascii_bits ^ extra) + _LOW)
+        letters &= ~x & _HIGH
+        x |= (letters >> _TWO) & fold
+        stop = ~(letters | digits | other) & _HIGH | (x & _HIGH)
+        if stop != ZERO:
+            bits = trailing_zeros(stop) - _SEVEN
+            if bits != ZERO:
+                h = hash_step(h, x & ((ONE << bits) - ONE))
+            return h, i + np.int64(bits >> U64(3))
+        h = hash_step(h, x)
+        i += 8
+
+
+@njit
+def decode_at(data: int, i: int, end: int) -> tuple[int, int]:
+    """Code point at i and its length in bytes; what is no UTF-8 is U+FFFD, one byte long."""
+    first = np.int64(byte_at(data + i))
+    if first < 0x80:
+        return first, 1
+    if 0xC2 <= first < 0xE0 and i + 1 < end:
+        return (first & 31) << 6 | np.int64(byte_at(data + i + 1)) & 63, 2
+    if 0xE0 <= first < 0xF0 and i + 2 < end:
+        return (first & 15) << 12 | (np.int64(byte_at(data + i + 1)) & 63) << 6 | np.int64(
+            byte_at(data + i + 2)
+        ) & 63, 3
+    if 0xF0 <= first < 0xF4 and i + 3 < end:
+        high = (first & 7) << 18 | (np.int64(byte_at(data + i + 1)) & 63) << 12
+        return high | (np.int64(byte_at(data + i + 2)) & 63) << 6 | np.int64(byte_at(data + i + 3)) & 63, 4
+    return 0xFFFD, 1
+
+
+@njit
+def encode_point(point: int) -> tuple[np.uint64, np.uint64]:
+    """UTF-8 of a code point as a little-endian number, and its length in bits."""
+    if point < 0x80:
+        return U64(point), U64(8)
+    if point < 0x800:
+        return U64(0x80C0 | point >> 6 | (point & 63) << 8), U64(16)
+    if point < 0x10000:
+        return U64(0x8080E0 | point >> 12 | (point >> 6 & 63) << 8 | (point & 63) << 16), U64(24)
+    return U64(0x808080F0 | point >> 18 | (point >> 12 & 63) << 8 | (point >> 6 & 63) << 16 | (point & 63) << 24), U64(
+        32
+    )
+
+
+@njit
+def wide_word(
+    data: int, i: int, end: int, fold: np.uint64, extra: np.uint64, whole: bool, classes: int, lower: int
+) -> tuple[np.uint64, int]:
+    """Hash of the word of any characters that begins at i, and the position after it; `whole` takes scripts in too."""
+    h, block, filled = ZERO, ZERO, ZERO
+    while i < end:
+        point, size = decode_at(data, i, end)
+        kind = byte_at(classes + point)
+        if kind != WORD and not (kind > WORD and whole) and U64(point) != (extra & U64(255)):
+            break
+        if fold != ZERO and point <= LAST_CASED:
+            point = four_bytes_at(lower + 4 * point)
+        piece, bits = encode_point(point)
+        block |= piece << filled
+        filled += bits
+        if filled >= _SIXTY_FOUR:
+            h = hash_step(h, block)
+            filled -= _SIXTY_FOUR
+            block = piece >> (bits - filled)  # at most 4 bytes are left, and none if it just fits
+            if filled == ZERO:
+                block = ZERO
+        i += size
+    if filled != ZERO:
+        h = hash_step(h, block)
+    return h, i
+
+
+@njit
+def any_word(
+    data: int, i: int, end: int, fold: np.uint64, extra: np.uint64, whole: bool, classes: int, lower: int
+) -> tuple[np.uint64, int]:
+    """Hash of the word that begins at the ASCII byte i, and the position after it."""
+    h, j = ascii_word(data, i, end, fold, extra)
+    if j < end and byte_at(data + j) >= 128:
+        return wide_word(data, i, end, fold, extra, whole, classes, lower)
+    return h, j
+
+
+@njit
+def wide_text(
+    data: int, i: int, end: int, fold: np.uint64, run: int, classes: int, lower: int
+) -> tuple[np.uint64, int, int, int]:
+    """The token of prose at i, where a character beyond ASCII stands.
+
+    Returns:
+        Its hash; where it ends (i if it is none); where the next begins; whether that goes on with a run of a script.
+    """
+    point, size = decode_at(data, i, end)
+    kind = byte_at(classes + point)
+    if kind == SEPARATOR:
+        return ZERO, i, i + size, 0
+    if kind == WORD:
+        h, j = wide_word(data, i, end, fold, UNDERSCORES, False, classes, lower)
+        return h, j, j, 0
+    piece, bits = encode_point(point)
+    if i + size < end:
+        second, second_size = decode_at(data, i + size, end)
+        if byte_at(classes + second) == kind:
+            second_piece, _ = encode_point(second)
+            # At most 4 + 4 bytes: a bigram is one block.
+            return hash_step(ZERO, piece | second_piece << bits), i + size + second_size, i + size, 1
+    if run == 1:
+        return ZERO, i, i + size, 0
+    return hash_step(ZERO, piece), i + size, i + size, 0
+
+
+@njit
+def lex_prose(m: Machine, i: int, fold: np.uint64) -> tuple[int, int]:
+    """Fill the block with words; where it stopped, and how many they are."""
+    data, end, state, classes, lower = m.data, m.end, m.state, m.classes, m.lower
+    n = 0
+    run = get_state(state, RUN)
+    while i < end and n < m.room:
+        byte = byte_at(data + i)
+        if byte_at(classes + byte) == WORD and byte < 128:
+            run = 0
+            h, j = any_word(data, i, end, fold, UNDERSCORES, False, classes, lower)
+            following = j
+        elif byte >= 128:
+            h, j, following, run = wide_text(data, i, end, fold, run, classes, lower)
+            if j == i:
+                i = following
+                continue
+        else:
+            run = 0
+            i += 1
+            continue
+        n = emit(m, n, h, i, j, TEXT)
+        i = following
+    put_state(state, RUN, run)
+    return i, n

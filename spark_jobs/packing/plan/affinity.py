@@ -1,0 +1,127 @@
+"""Which units are packed: the smallest theta whose plan fills the windows well enough, else documents by themselves.
+
+The units of every theta were counted in one pass; a plan per theta is a matter of milliseconds. A smaller theta keeps
+more neighbours together and leaves fewer small units to fill the gaps, so the first one that reaches the target, from
+below, is the best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from spark_jobs.arrays import Int64Array
+from spark_jobs.packing.plan.best_fit import SlotTable, plan_slots
+from spark_jobs.packing.plan.placement import PlanShard
+from spark_jobs.packing.plan.repository_runs import ALONE, EVERY_RUN
+from spark_jobs.packing.plan.units import UnitCounts
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The plan that was chosen, and what it keeps together.
+
+    Attributes:
+        theta: least fill of a run that was kept, in percent of L; ALONE where documents are packed by themselves.
+        plans: one per shard.
+        token_count: tokens of all units, specials included.
+        piece_count: pieces of documents.
+        unit_count: units they make.
+        joinable: pairs of neighbours that runs as long as a window keep together: the upper bound of `kept`.
+    """
+
+    theta: int
+    plans: tuple[SlotTable, ...]
+    token_count: int
+    piece_count: int
+    unit_count: int
+    joinable: int
+
+    @property
+    def kept(self) -> int:
+        """Pairs of neighbours that share a unit: a unit of k pieces keeps k - 1 of them."""
+        return self.piece_count - self.unit_count
+
+    @property
+    def window_count(self) -> int:
+        """Windows of all shards."""
+        return sum(plan.window_count for plan in self.plans)
+
+    @property
+    def utilisation(self) -> float:
+        """Share of all places that hold a token; 1.0 for no windows."""
+        places = self.window_count * (self.plans[0].window_tokens if self.plans else 0)
+        return self.token_count / places if places else 1.0
+
+    def facts(self) -> dict[str, str]:
+        """What is recorded of the packing."""
+        return {
+            "headrace.packing.units": str(self.unit_count),
+            "headrace.packing.windows": str(self.window_count),
+            "headrace.packing.utilisation": f"{self.utilisation:.6f}",
+            "headrace.packing.units-per-window": f"{self.unit_count / max(1, self.window_count):.3f}",
+            "headrace.packing.theta": "none" if self.theta == ALONE else f"{self.theta / 100:.2f}",
+            "headrace.packing.neighbours-kept": str(self.kept),
+            "headrace.packing.neighbours-joinable": str(self.joinable),
+        }
+
+
+def choose_plan(
+    histograms: Mapping[tuple[int, int], Mapping[int, int]],
+    thetas: tuple[int, ...],
+    shard_count: int,
+    window_tokens: int,
+    target_utilisation: float,
+) -> Chosen:
+    """Plan with each theta in turn until one fills the windows well enough.
+
+    Args:
+        histograms: units per length, by (theta, shard).
+        thetas: those to try, ascending, ALONE last; the last is taken whatever it reaches. EVERY_RUN among the
+            histograms gives the upper bound of what is kept, and is not tried itself.
+        shard_count: number of plans.
+        window_tokens: L.
+        target_utilisation: least share of places that hold a token.
+    """
+
+    def units(theta: int) -> int:
+        return sum(sum(histograms.get((theta, shard), {}).values()) for shard in range(shard_count))
+
+    pieces = units(ALONE)
+    bound = units(EVERY_RUN)
+    found: Chosen | None = None
+    for theta in thetas:
+        plans = tuple(plan_slots(histograms.get((theta, shard), {}), window_tokens) for shard in range(shard_count))
+        tokens = sum(int(plan.lengths @ plan.counts) for plan in plans)
+        found = Chosen(theta, plans, tokens, pieces, units(theta), pieces - bound if bound else 0)
+        if found.utilisation >= target_utilisation:
+            break
+    if found is None:
+        raise ValueError("choose_plan: no theta to try")
+    return found
+
+
+def plan_shards(chosen: Chosen, counts: UnitCounts, bucket_count: int) -> tuple[PlanShard, ...]:
+    """What tasks need of the chosen plans.
+
+    Args:
+        chosen: the plans.
+        counts: units of the chosen theta by order bucket.
+        bucket_count: order buckets.
+    """
+    shard_count = len(chosen.plans)
+    shard = shard_of_buckets(counts.bucket, shard_count, bucket_count)
+    first_windows = np.cumsum([0, *(plan.window_count for plan in chosen.plans)]).tolist()
+    found = []
+    for number, plan in enumerate(chosen.plans):
+        own = shard == number
+        ranks = UnitCounts(counts.bucket[own], counts.length[own], counts.count[own]).ranks(*plan.first_slots())
+        found.append(PlanShard(plan, ranks, first_windows[number]))
+    return tuple(found)
+
+
+def shard_of_buckets(buckets: Int64Array, shard_count: int, bucket_count: int) -> Int64Array:
+    """(N,) shards of order buckets, as `shard_of`."""
+    return buckets * shard_count // bucket_count

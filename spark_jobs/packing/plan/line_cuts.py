@@ -1,0 +1,96 @@
+"""Cuts at line ends: a document longer than a window is cut where a line ends, into no more pieces than without.
+
+Of K = ceil(n / L) pieces, cut i may lie between n - (K - i) L, or the rest would not fit into K - i pieces, and L after
+the cut before. The last line end in there is taken; without one the cut is made at the upper end, in mid-line:
+
+    L = 8, n = 18, K = 3      lines end before token 5, 7, 11, 18
+    cut 1 in [2, 8] -> 7      cut 2 in [10, 15] -> 11      pieces of 7, 4, 7
+
+A line end is a token whose bytes end in LF. Whether a token does is asked once per vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from spark_jobs.arrays import BoolArray, Int64Array
+
+_NAMES_PER_CALL = 1 << 16
+
+
+def line_end_tokens(file_text: str, vocabulary_size: int) -> BoolArray:
+    """(V,) whether a token's text ends in a line feed.
+
+    Args:
+        file_text: text of a tokenizer.json.
+        vocabulary_size: V, the largest id plus one.
+    """
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_str(file_text)
+    found: list[bool] = []
+    for first in range(0, vocabulary_size, _NAMES_PER_CALL):
+        ids = [[token] for token in range(first, min(first + _NAMES_PER_CALL, vocabulary_size))]
+        found += [text.endswith("\n") for text in tokenizer.decode_batch(ids, skip_special_tokens=False)]
+    return np.array(found, dtype=np.bool_)
+
+
+def soft_line_cuts(ends_line: BoolArray, window_tokens: int, leading: int) -> Int64Array:
+    """Cut one document at line ends.
+
+    Args:
+        ends_line: (T,) whether each of the document's own tokens ends a line.
+        window_tokens: L.
+        leading: 1 where the document has a beginning-of-document token, else 0.
+
+    Returns:
+        (K - 1,) cuts, ascending: the first token of the piece after each, in the document with its specials.
+    """
+    length = len(ends_line) + 1 + leading
+    pieces = -(-length // window_tokens)
+    line_cuts = np.flatnonzero(ends_line) + 1 + leading
+    cuts = np.zeros(pieces - 1, dtype=np.int64)
+    before = 0
+    for number in range(1, pieces):
+        latest = before + window_tokens
+        earliest = max(length - (pieces - number) * window_tokens, before + 1)
+        nth = int(np.searchsorted(line_cuts, latest, side="right")) - 1
+        before = int(line_cuts[nth]) if nth >= 0 and line_cuts[nth] >= earliest else latest
+        cuts[number - 1] = before
+    return cuts
+
+
+def cut_batches(
+    documents: Iterable[pa.RecordBatch], line_ends: BoolArray, window_tokens: int, leading: int
+) -> Iterator[pa.RecordBatch]:
+    """Find the cuts of documents that are longer than a window.
+
+    Args:
+        documents: rows with `input_ids`; all other columns are kept.
+        line_ends: (V,) whether a token ends a line; ids outside of it do not (and are refused later).
+        window_tokens: L.
+        leading: 1 where documents have a beginning-of-document token, else 0.
+
+    Yields:
+        The rows with `cuts`, a list of longs, in place of `input_ids`.
+    """
+    for batch in documents:
+        ids = batch.column("input_ids")
+        values, offsets = ids.values.to_numpy(), ids.offsets.to_numpy()
+        known = (values >= 0) & (values < len(line_ends))
+        ends_line = line_ends[np.where(known, values, 0)] & known
+        found = [
+            soft_line_cuts(ends_line[offsets[row] : offsets[row + 1]], window_tokens, leading)
+            for row in range(batch.num_rows)
+        ]
+        bounds = np.zeros(len(found) + 1, dtype=np.int32)
+        np.cumsum([len(cuts) for cuts in found], out=bounds[1:])
+        places = np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
+        kept = [name for name in batch.schema.names if name != "input_ids"]
+        yield pa.RecordBatch.from_arrays(
+            [*(batch.column(name) for name in kept), pa.ListArray.from_arrays(pa.array(bounds), pa.array(places))],
+            names=[*kept, "cuts"],
+        )

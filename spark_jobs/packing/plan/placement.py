@@ -1,0 +1,355 @@
+"""Documents in metadata order become units, and units take places: each the next slot of its length in a window.
+
+Two passes over the same rows (`arranged`), each bucket whole in one task and in metadata order:
+
+    count   units per (bucket, length), for every theta that is tried     -> the plan and each bucket's first slots
+    place   unit -> slot -> (ordinal, window_start) -> its pieces
+
+Rows come in batches of any size; what must not be cut by their ends, a repository, is put together first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from operator import itemgetter
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_jobs.arrays import BoolArray, Int64Array
+from spark_jobs.exceptions import TableMismatchError
+from spark_jobs.packing.plan.best_fit import SlotTable
+from spark_jobs.packing.plan.repository_runs import ALONE, Runs, join_runs, unit_lengths
+from spark_jobs.packing.plan.shuffle_at_rest import permute
+from spark_jobs.packing.plan.units import BucketRanks, Cuts, Pieces, cut_documents
+
+EMPTY_DOCUMENTS = -2
+COUNTS_SCHEMA = pa.schema(
+    [
+        pa.field("theta", pa.int32()),
+        pa.field("bucket", pa.int32()),
+        pa.field("length", pa.int32()),
+        pa.field("units", pa.int64()),
+    ]
+)
+PLACEMENTS_SCHEMA = pa.schema(
+    [
+        pa.field("data_file", pa.string()),
+        pa.field("data_row", pa.int64()),
+        pa.field("doc_id", pa.string()),
+        pa.field("ordinal", pa.int64()),
+        pa.field("window_start", pa.int32()),
+        pa.field("document_start", pa.int64()),
+        pa.field("own_tokens", pa.int32()),
+        pa.field("begins", pa.bool_()),
+        pa.field("ends", pa.bool_()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class UnitRules:
+    """How documents become units.
+
+    Attributes:
+        window_tokens: L.
+        leading: 1 where documents have a beginning-of-document token, else 0.
+        thetas: least fills of a run in percent of L, as `Runs.unit_starts` takes them: all that are counted.
+    """
+
+    window_tokens: int
+    leading: int = 0
+    thetas: tuple[int, ...] = (ALONE,)
+
+
+@dataclass(frozen=True)
+class PlanShard:
+    """One plan of some order buckets, and where its windows begin.
+
+    Attributes:
+        plan: slots of every length.
+        ranks: first slots of the shard's order buckets.
+        first_window: number of its first window in the increment.
+    """
+
+    plan: SlotTable
+    ranks: BucketRanks
+    first_window: int
+
+
+@dataclass(frozen=True)
+class WindowOrder:
+    """From windows, as planned, to ordinals.
+
+    Attributes:
+        base: ordinal of the increment's first row.
+        window_count: windows of the increment.
+        key: of the permutation.
+    """
+
+    base: int
+    window_count: int
+    key: int
+
+    def ordinals(self, windows: Int64Array) -> Int64Array:
+        """(N,) ordinals of windows."""
+        if not len(windows):  # documents without tokens may be all there is
+            return windows
+        return self.base + permute(windows, self.window_count, self.key)
+
+
+@dataclass(frozen=True)
+class Placer:
+    """What a task needs to place the units of its order buckets.
+
+    Attributes:
+        rules: of which `thetas[0]` is the one that was chosen.
+        shards: plans by number of the shard.
+        bucket_count: order buckets; bucket b is of shard `b * len(shards) // bucket_count`.
+        order: of the windows.
+    """
+
+    rules: UnitRules
+    shards: tuple[PlanShard, ...]
+    bucket_count: int
+    order: WindowOrder
+
+    def place_batches(self, documents: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Place documents; buckets come whole and one after the other, each in metadata order.
+
+        Args:
+            documents: rows (bucket, data_file, data_row, doc_id, repository, token_count, cuts).
+
+        Yields:
+            Batches of `PLACEMENTS_SCHEMA`, one row per piece.
+        """
+        current = -1
+        next_slots = np.zeros(0, dtype=np.int64)
+        for bucket, rows in bucket_parts(whole_repositories(documents)):
+            shard = self.shards[shard_of(bucket, len(self.shards), self.bucket_count)]
+            if bucket != current:
+                current = bucket
+                next_slots = shard.ranks.of_bucket(bucket, self.rules.window_tokens)
+            yield self._place(rows, shard, next_slots)
+
+    def _place(self, rows: pa.RecordBatch, shard: PlanShard, next_slots: Int64Array) -> pa.RecordBatch:
+        """Place documents of one bucket."""
+        pieces = pieces_of(rows, self.rules)
+        starts = _runs(rows, pieces, self.rules).unit_starts(self.rules.thetas[0])
+        lengths = unit_lengths(pieces.length, starts)
+        windows, unit_places = shard.plan.place(take_slots(lengths, next_slots), lengths)
+        unit = np.cumsum(starts) - 1
+        before = np.cumsum(pieces.length) - pieces.length
+        window_starts = unit_places[unit] + before - before[starts][unit]
+        return placements(rows, pieces, self.order.ordinals(shard.first_window + windows)[unit], window_starts)
+
+
+def shard_of(bucket: int, shard_count: int, bucket_count: int) -> int:
+    """The plan that an order bucket belongs to: neighbouring buckets share one."""
+    return bucket * shard_count // bucket_count
+
+
+def placements(rows: pa.RecordBatch, pieces: Pieces, ordinals: Int64Array, starts: Int64Array) -> pa.RecordBatch:
+    """Rows of `PLACEMENTS_SCHEMA`.
+
+    Args:
+        rows: documents with data_file, data_row and doc_id.
+        pieces: theirs.
+        ordinals: (N,) rows of the table that the pieces lie in.
+        starts: (N,) places of their first tokens there.
+    """
+    document = pa.array(pieces.document)
+    return pa.RecordBatch.from_arrays(
+        [
+            *(rows.column(name).take(document) for name in ("data_file", "data_row", "doc_id")),
+            pa.array(ordinals),
+            pa.array(starts.astype(np.int32)),
+            pa.array(pieces.document_start),
+            pa.array(pieces.own_tokens.astype(np.int32)),
+            pa.array(pieces.begins),
+            pa.array(pieces.ends),
+        ],
+        schema=PLACEMENTS_SCHEMA,
+    )
+
+
+def take_slots(lengths: Int64Array, next_slots: Int64Array) -> Int64Array:
+    """Give each unit the next free slot of its length, in order.
+
+    Args:
+        lengths: (N,) lengths of units in metadata order.
+        next_slots: (L + 1,) next free slot of each length; moved on by the units.
+
+    Returns:
+        (N,) slots: what a loop `slot[i] = next_slots[lengths[i]]; next_slots[lengths[i]] += 1` gives.
+    """
+    order = np.argsort(lengths, kind="stable")
+    by_length = lengths[order]
+    distinct, starts, counts = np.unique(by_length, return_index=True, return_counts=True)
+    within = np.arange(len(lengths)) - np.repeat(starts, counts)
+    slots = np.empty(len(lengths), dtype=np.int64)
+    slots[order] = next_slots[by_length] + within
+    next_slots[distinct] += counts
+    return slots
+
+
+def count_batches(documents: Iterable[pa.RecordBatch], rules: UnitRules) -> Iterator[pa.RecordBatch]:
+    """Count units by (theta, bucket, length); buckets come whole and one after the other, each in metadata order.
+
+    Args:
+        documents: rows as `Placer.place_batches` takes them.
+        rules: how they become units.
+
+    Yields:
+        Batches of `COUNTS_SCHEMA`, each of one bucket; empty documents count as units of length 0 under the theta
+        EMPTY_DOCUMENTS.
+    """
+    for bucket, parts in groupby(bucket_parts(whole_repositories(documents)), key=itemgetter(0)):
+        counts = {theta: _LengthCounts(rules.window_tokens) for theta in rules.thetas}
+        empty = 0
+        for _, rows in parts:
+            pieces = pieces_of(rows, rules)
+            empty += rows.num_rows - int(pieces.first.sum())
+            runs = _runs(rows, pieces, rules)
+            for theta, counter in counts.items():
+                counter.add(unit_lengths(pieces.length, runs.unit_starts(theta)))
+        for theta, counter in counts.items():
+            yield _counted(theta, bucket, *counter.totals())
+        yield count_row(EMPTY_DOCUMENTS, bucket, 0, empty)
+
+
+def pieces_of(rows: pa.RecordBatch, rules: UnitRules) -> Pieces:
+    """Cut documents, each as its `cuts` say or else every L tokens.
+
+    Raises:
+        TableMismatchError: a document has no tokens; it is in `ordered` alone.
+    """
+    if rows.column("token_count").null_count:
+        row = pc.index(pc.is_null(rows.column("token_count")), True).as_py()
+        raise TableMismatchError(
+            f"packed: document {rows.column('doc_id')[row]} survived and is in ordered, but tokens has no row of it; "
+            "materialize tokens again"
+        )
+    token_counts = rows.column("token_count").to_numpy().astype(np.int64)
+    lists = rows.column("cuts")
+    document = np.repeat(np.arange(rows.num_rows), pc.fill_null(pc.list_value_length(lists), 0).to_numpy())
+    cuts = Cuts(document, lists.flatten().to_numpy())
+    return cut_documents(token_counts, rules.window_tokens, rules.leading, cuts)
+
+
+def whole_repositories(documents: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Put rows of one repository, which batches may have cut, into one batch.
+
+    Args:
+        documents: rows with bucket and repository, those of one repository side by side.
+
+    Yields:
+        Batches that begin where a repository does; memory is one input batch and the largest repository's rows.
+    """
+    waiting: list[pa.RecordBatch] = []
+    for batch in documents:
+        if not batch.num_rows:
+            continue
+        if waiting and _same_repository(waiting[-1].slice(waiting[-1].num_rows - 1), batch.slice(0, 1)):
+            starts = np.flatnonzero(group_starts(batch)[1:]) + 1
+            if not starts.size:
+                waiting.append(batch)
+                continue
+            yield _joined([*waiting, batch.slice(0, int(starts[0]))])
+            own = batch.slice(int(starts[0]))
+        else:
+            own = batch
+            if waiting:
+                yield _joined(waiting)
+        last = int(np.flatnonzero(group_starts(own))[-1])
+        if last:
+            yield own.slice(0, last)
+        waiting = [own.slice(last)]
+    if waiting:
+        yield _joined(waiting)
+
+
+def group_starts(rows: pa.RecordBatch) -> BoolArray:
+    """(D,) whether a document begins a group: the first of its repository, or one without repository."""
+    repository, bucket = rows.column("repository"), rows.column("bucket").to_numpy()
+    starts = np.ones(rows.num_rows, dtype=np.bool_)
+    same = pc.fill_null(pc.equal(repository[1:], repository[:-1]), False).to_numpy(zero_copy_only=False)
+    starts[1:] = ~same | (bucket[1:] != bucket[:-1])
+    return starts
+
+
+def _same_repository(left: pa.RecordBatch, right: pa.RecordBatch) -> bool:
+    """Whether the second row goes on with the repository of the first."""
+    return not bool(group_starts(_joined([left, right]))[1])
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def bucket_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Cut batches where the bucket changes; gives each part with its bucket."""
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        buckets = batch.column("bucket").to_numpy()
+        bounds = [0, *(np.flatnonzero(np.diff(buckets)) + 1).tolist(), len(buckets)]
+        for start, end in pairwise(bounds):
+            yield int(buckets[start]), batch.slice(start, end - start)
+
+
+def _runs(rows: pa.RecordBatch, pieces: Pieces, rules: UnitRules) -> Runs:
+    """Runs of the pieces, as far as any theta asks for them."""
+    if rules.thetas == (ALONE,):
+        each = np.ones(len(pieces.length), dtype=np.bool_)
+        return Runs(pieces.length, each, each, pieces.length, rules.window_tokens)
+    return join_runs(pieces, group_starts(rows), rules.window_tokens)
+
+
+class _LengthCounts:
+    """How often each length comes: the lengths themselves while they are few, one number per length after that."""
+
+    def __init__(self, window_tokens: int) -> None:
+        self._dense: Int64Array | None = None
+        self._waiting: list[Int64Array] = []
+        self._waiting_count = 0
+        self._size = window_tokens + 1
+
+    def add(self, lengths: Int64Array) -> None:
+        """Count some lengths."""
+        self._waiting.append(lengths)
+        self._waiting_count += len(lengths)
+        if self._waiting_count > self._size:
+            found = np.bincount(np.concatenate(self._waiting), minlength=self._size)
+            self._dense = found if self._dense is None else self._dense + found
+            self._waiting, self._waiting_count = [], 0
+
+    def totals(self) -> tuple[Int64Array, Int64Array]:
+        """Distinct lengths, ascending, and how often each came."""
+        waiting = np.concatenate([*self._waiting, np.zeros(0, dtype=np.int64)])
+        if self._dense is None:
+            return np.unique(waiting, return_counts=True)
+        dense = self._dense + np.bincount(waiting, minlength=self._size)
+        lengths = np.flatnonzero(dense)
+        return lengths, dense[lengths]
+
+
+def count_row(theta: int, bucket: int, length: int, count: int) -> pa.RecordBatch:
+    """One row of `COUNTS_SCHEMA`."""
+    return _counted(theta, bucket, np.array([length], dtype=np.int64), np.array([count], dtype=np.int64))
+
+
+def _counted(theta: int, bucket: int, lengths: Int64Array, counts: Int64Array) -> pa.RecordBatch:
+    """What was counted of one bucket under one theta."""
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(np.full(len(lengths), theta, dtype=np.int32)),
+            pa.array(np.full(len(lengths), bucket, dtype=np.int32)),
+            pa.array(lengths.astype(np.int32)),
+            pa.array(counts.astype(np.int64)),
+        ],
+        schema=COUNTS_SCHEMA,
+    )

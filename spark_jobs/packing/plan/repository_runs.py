@@ -1,0 +1,119 @@
+"""Runs: neighbouring pieces of one repository that are packed as one unit, so that they share a window.
+
+Pieces join in order while the run is at most L tokens. A piece of a document that was cut begins a run (only the last
+one is ever joined by others), and so does the first piece of a repository. Runs made so are 0.5 to 1 L long and leave
+no small units to fill the gaps, so those emptier than a share theta of the window are split again, into runs of at most
+L / 16:
+
+    L = 32, theta = .75     pieces  10 12 3 | 2 9 1 | 30          a run ends where the next piece would not fit, or at |
+                            joined    25    |  12   | 30
+                            loosened  25    | 2 9 1 | 30          12 < .75 * 32: split into runs of at most 2
+
+Only lengths decide, so all theta are counted in one pass and the plan says which one fills the windows well enough.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from spark_jobs.arrays import BoolArray, Int64Array
+from spark_jobs.packing.plan.units import Pieces
+
+ALONE = -1
+EVERY_RUN = 0
+THETA_PERCENTS = tuple(range(50, 100, 5))
+_FILLER_SHARE = 16
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Greedy runs over some pieces, and what they are split into where they are too empty.
+
+    Attributes:
+        lengths: (N,) tokens of the pieces.
+        starts: (N,) whether a piece begins a run of at most L.
+        filler_starts: (N,) whether a piece begins a run of at most L / 16 inside of it.
+        fill: (N,) tokens of the run that the piece is in.
+        window_tokens: L.
+    """
+
+    lengths: Int64Array
+    starts: BoolArray
+    filler_starts: BoolArray
+    fill: Int64Array
+    window_tokens: int
+
+    def unit_starts(self, theta_percent: int) -> BoolArray:
+        """(N,) whether a piece begins a unit.
+
+        Args:
+            theta_percent: least fill of a run that is kept, in percent of L; EVERY_RUN keeps all, ALONE makes every
+                piece a unit.
+        """
+        if theta_percent == ALONE:
+            return np.ones(len(self.lengths), dtype=np.bool_)
+        too_empty = self.fill * 100 < theta_percent * self.window_tokens
+        return self.starts | (self.filler_starts & too_empty)
+
+
+def join_runs(pieces: Pieces, group_starts: BoolArray, window_tokens: int) -> Runs:
+    """Join the pieces of whole groups.
+
+    Args:
+        pieces: of whole groups of documents.
+        group_starts: (D,) whether a document is the first of its group; pieces of two groups never join.
+        window_tokens: L.
+    """
+    cut = ~(pieces.first & pieces.ends)
+    group = np.cumsum(group_starts)[pieces.document]  # its first document may be empty, and have no piece to mark
+    hard = cut | (np.diff(group, prepend=-1) != 0)
+    starts = greedy_starts(pieces.length, hard, window_tokens)
+    filler_starts = greedy_starts(pieces.length, starts, max(1, window_tokens // _FILLER_SHARE))
+    return Runs(pieces.length, starts, filler_starts, _fill(pieces.length, starts), window_tokens)
+
+
+def greedy_starts(lengths: Int64Array, hard: BoolArray, limit: int) -> BoolArray:
+    """Where runs begin when each takes the next piece while it stays within a limit.
+
+    Every piece knows where a run that began at it would end, so the runs are the orbits of that map from the hard
+    boundaries on. They are followed by doubling its steps: log2(longest orbit) passes over arrays, no loop over pieces.
+
+    Args:
+        lengths: (N,) > 0; one above the limit is a run by itself.
+        hard: (N,) pieces that begin a run in any case; the first of all is one.
+        limit: most tokens of a run of several pieces.
+
+    Returns:
+        (N,) whether a piece begins a run.
+    """
+    count = len(lengths)
+    sums = np.zeros(count + 1, dtype=np.int64)
+    np.cumsum(lengths, out=sums[1:])
+    following = np.searchsorted(sums, sums[:-1] + limit, side="right") - 1
+    following = np.maximum(following, np.arange(1, count + 1))
+    boundaries = np.append(np.flatnonzero(hard), count)
+    next_hard = boundaries[np.searchsorted(boundaries, np.arange(count), side="right")]
+    # A run that reaches a boundary ends its orbit there: what follows begins an orbit of its own.
+    jump = np.append(np.where(following >= next_hard, count, following), count)
+    reached = np.append(hard, False)
+    waiting = np.flatnonzero(jump[:count] < count)
+    while waiting.size:
+        reached[jump[np.flatnonzero(reached)]] = True
+        jump = jump[jump]
+        waiting = waiting[jump[waiting] < count]
+    return reached[:count]
+
+
+def unit_lengths(lengths: Int64Array, starts: BoolArray) -> Int64Array:
+    """(U,) tokens of the units that begin at `starts`."""
+    if not len(lengths):
+        return np.zeros(0, dtype=np.int64)
+    found: Int64Array = np.add.reduceat(lengths, np.flatnonzero(starts))
+    return found
+
+
+def _fill(lengths: Int64Array, starts: BoolArray) -> Int64Array:
+    """(N,) tokens of the run that each piece is in."""
+    return unit_lengths(lengths, starts)[np.cumsum(starts) - 1] if len(lengths) else lengths

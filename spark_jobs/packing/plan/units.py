@@ -1,0 +1,172 @@
+"""Units, what is packed: a piece of a document, or a run of neighbouring documents of one repository.
+
+A document of t tokens has n of them with its declared specials: the end of document, and where one is asked for a
+beginning of document. For n <= L it is one piece; a longer one becomes the fewest pieces, ceil(n / L), cut every L
+tokens, or where `line_cuts` says so:
+
+    L = 4, t = 9:   [0 1 2 3] [4 5 6 7] [8 eod]        pieces of lengths 4, 4, 2
+    L = 4, t = 4:   [0 1 2 3] [eod]                    the end of document may stand alone
+
+An empty document makes no piece. Which pieces are one unit is the affinity's choice (`runs`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from spark_jobs.arrays import BoolArray, Int64Array
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """The pieces of some documents, in the order of the documents and of the pieces in each.
+
+    Attributes:
+        document: (N,) index of the document.
+        start: (N,) first token of the piece in the document with its specials.
+        length: (N,) tokens of the piece, specials included.
+        begins: (N,) whether the piece holds the beginning-of-document token.
+        ends: (N,) whether the piece holds the end-of-document token.
+        first: (N,) whether it is the first piece of its document.
+        leading: 1 where documents have a beginning-of-document token, else 0.
+    """
+
+    document: Int64Array
+    start: Int64Array
+    length: Int64Array
+    begins: BoolArray
+    ends: BoolArray
+    first: BoolArray
+    leading: int
+
+    @property
+    def document_start(self) -> Int64Array:
+        """(N,) first token of the piece in the document's own tokens."""
+        return np.maximum(self.start - self.leading, 0)
+
+    @property
+    def own_tokens(self) -> Int64Array:
+        """(N,) tokens of the piece without specials."""
+        return self.length - self.begins - self.ends
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """Where long documents are cut other than every L tokens.
+
+    Attributes:
+        document: (C,) index of the document, ascending; as often as it has cuts, which is once less than pieces.
+        place: (C,) first token of the piece after the cut, in the document with its specials; ascending in each.
+    """
+
+    document: Int64Array
+    place: Int64Array
+
+
+def with_specials(token_counts: Int64Array, leading: int) -> Int64Array:
+    """Tokens of documents with their specials; an empty document has none."""
+    return np.where(token_counts > 0, token_counts + 1 + leading, 0)
+
+
+def cut_documents(token_counts: Int64Array, window_tokens: int, leading: int = 0, cuts: Cuts | None = None) -> Pieces:
+    """Cut documents into the fewest pieces of at most `window_tokens`.
+
+    Args:
+        token_counts: (D,) tokens of each document without specials, >= 0.
+        window_tokens: L.
+        leading: 1 where documents have a beginning-of-document token, else 0.
+        cuts: where to cut the documents that it names; the others are cut every L tokens.
+    """
+    lengths = with_specials(token_counts, leading)
+    counts = -(-lengths // window_tokens)
+    document = np.repeat(np.arange(len(lengths), dtype=np.int64), counts)
+    first_piece = np.cumsum(counts) - counts
+    number = np.arange(len(document), dtype=np.int64) - first_piece[document]
+    start = number * window_tokens
+    if cuts is not None and len(cuts.document):
+        # A document's cuts lie together, so the n-th of them begins its piece n + 1.
+        runs = np.flatnonzero(np.diff(cuts.document, prepend=-1))
+        nth = np.arange(len(cuts.document)) - np.repeat(runs, np.diff(runs, append=len(cuts.document)))
+        start[first_piece[cuts.document] + nth + 1] = cuts.place
+    return pieces_between(document, start, lengths, leading)
+
+
+def pieces_between(document: Int64Array, start: Int64Array, lengths: Int64Array, leading: int) -> Pieces:
+    """Pieces that each go on to the next one's start, the last of a document to its end.
+
+    Args:
+        document: (N,) index of the document, ascending.
+        start: (N,) first token of each piece in the document with its specials, the first of a document being 0.
+        lengths: (D,) tokens of the documents with their specials.
+        leading: 1 where documents have a beginning-of-document token, else 0.
+    """
+    first = start == 0
+    ends = np.append(first[1:], True) if len(first) else first
+    following = np.append(start[1:], 0) if len(start) else start
+    stop = np.where(ends, lengths[document], following)
+    return Pieces(document, start, stop - start, first & bool(leading), ends, first, leading)
+
+
+@dataclass(frozen=True)
+class BucketRanks:
+    """Where each order bucket starts to count the units of each length, as global slot numbers.
+
+    The units of one length take that length's slots in metadata order. A bucket holds a contiguous run of that order,
+    so its first slot of a length is the number of units of that length in the buckets before it: a prefix sum.
+
+    Attributes:
+        bucket: (R,) ascending order buckets.
+        length: (R,) distinct lengths of each bucket, ascending within it.
+        first_slot: (R,) the first slot of the bucket's units of that length.
+    """
+
+    bucket: Int64Array
+    length: Int64Array
+    first_slot: Int64Array
+
+    def of_bucket(self, bucket: int, window_tokens: int) -> Int64Array:
+        """(L + 1,) the first slot of each length in this bucket; 0 where it has none."""
+        rows = slice(*np.searchsorted(self.bucket, [bucket, bucket + 1]).tolist())
+        slots = np.zeros(window_tokens + 1, dtype=np.int64)
+        slots[self.length[rows]] = self.first_slot[rows]
+        return slots
+
+
+@dataclass(frozen=True)
+class UnitCounts:
+    """How many units of each length each order bucket holds.
+
+    Attributes:
+        bucket: (R,) order bucket.
+        length: (R,) tokens of the unit.
+        count: (R,) units, > 0; every (bucket, length) comes once.
+    """
+
+    bucket: Int64Array
+    length: Int64Array
+    count: Int64Array
+
+    def histogram(self) -> dict[int, int]:
+        """Units per length over all buckets."""
+        lengths, inverse = np.unique(self.length, return_inverse=True)
+        totals = np.zeros(len(lengths), dtype=np.int64)
+        np.add.at(totals, inverse, self.count)
+        return dict(zip(lengths.tolist(), totals.tolist(), strict=True))
+
+    def ranks(self, slot_lengths: Int64Array, length_first_slots: Int64Array) -> BucketRanks:
+        """Exclusive prefix sums over the buckets within each length.
+
+        Args:
+            slot_lengths: (D,) the distinct lengths, ascending.
+            length_first_slots: (D,) the number of each one's first slot.
+        """
+        order = np.lexsort((self.bucket, self.length))
+        bucket, length, count = self.bucket[order], self.length[order], self.count[order]
+        before = np.cumsum(count) - count
+        _, starts, sizes = np.unique(length, return_index=True, return_counts=True)
+        within = before - np.repeat(before[starts], sizes)
+        first = within + length_first_slots[np.searchsorted(slot_lengths, length)]
+        by_bucket = np.lexsort((length, bucket))
+        return BucketRanks(bucket[by_bucket], length[by_bucket], first[by_bucket])

@@ -1,0 +1,70 @@
+"""Documents taken out of windows: the segments that stay are closed up to the left, padding fills the end.
+
+    segments  a b c, b is gone         [a a b b b c P]  ->  [a a c P P P P]
+
+A window of such documents alone becomes all padding, without segments; it keeps its ordinal like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_jobs.packing.windows.assemble import SEGMENT_FIELDS
+
+
+def excise_windows(
+    windows: Iterable[pa.RecordBatch], doc_ids: Collection[str], window_tokens: int, padding_id: int
+) -> Iterator[pa.RecordBatch]:
+    """Take documents out of windows.
+
+    Args:
+        windows: rows with token_count, input_ids and segments; all other columns are kept.
+        doc_ids: the documents that go.
+        window_tokens: L.
+        padding_id: token after the last segment.
+
+    Yields:
+        The same rows in the same order.
+    """
+    gone = pa.array(sorted(doc_ids), pa.string())
+    for batch in windows:
+        if not batch.num_rows:
+            continue
+        lists = batch.column("segments")
+        segments = lists.flatten()
+        row = np.repeat(np.arange(batch.num_rows), pc.list_value_length(lists).to_numpy())
+        stays = ~pc.is_in(segments.field("doc_id"), value_set=gone).to_numpy(zero_copy_only=False)
+        kept, row = segments.filter(pa.array(stays)), row[stays]
+        counts = kept.field("token_count").to_numpy().astype(np.int64)
+        token_counts = np.bincount(row, weights=counts, minlength=batch.num_rows).astype(np.int64)
+        segment_counts = np.bincount(row, minlength=batch.num_rows)
+        before = np.cumsum(counts) - counts
+        starts = before - (np.cumsum(token_counts) - token_counts)[row]
+        sources = row * window_tokens + kept.field("window_start").to_numpy()
+        places = row * window_tokens + starts
+        within = np.arange(int(counts.sum())) - np.repeat(before, counts)
+        ids = np.full(batch.num_rows * window_tokens, padding_id, dtype=np.int32)
+        values = batch.column("input_ids").flatten().to_numpy()
+        ids[np.repeat(places, counts) + within] = values[np.repeat(sources, counts) + within]
+        parts = pa.StructArray.from_arrays(
+            [
+                kept.field("doc_id"),
+                kept.field("document_start"),
+                kept.field("token_count"),
+                pa.array(starts.astype(np.int32)),
+            ],
+            fields=SEGMENT_FIELDS,
+        )
+        bounds = np.concatenate([[0], np.cumsum(segment_counts)]).astype(np.int32)
+        rows = np.arange(batch.num_rows + 1, dtype=np.int32) * np.int32(window_tokens)
+        changed = {
+            "token_count": pa.array(token_counts.astype(np.int32)),
+            "input_ids": pa.ListArray.from_arrays(pa.array(rows), pa.array(ids)),
+            "segments": pa.ListArray.from_arrays(pa.array(bounds), parts),
+        }
+        names = batch.schema.names
+        yield pa.RecordBatch.from_arrays([changed.get(name, batch.column(name)) for name in names], names=names)

@@ -1,0 +1,99 @@
+"""Pieces of documents cut out of the data files of `tokens`, as they were placed; Arrow batches in, Arrow batches out.
+
+The placements come sorted by the place of their document, so every row group is read once:
+
+    data_row  document_start  own_tokens        input_ids of row 3        ids
+           3               0           4   ->   [5 6 7 8 9]               05 00 06 00 07 00 08 00
+           3               4           1                                  09 00
+
+Ids leave as bytes, little-endian, 2 an id where the vocabulary allows it and else 4: Spark moves bytes whole, but lists
+element by element. Memory: one row group of ids, and one output batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from spark_jobs.arrays import Int64Array
+from spark_jobs.exceptions import TableMismatchError
+from spark_jobs.lake.files.late_columns import LateColumns
+from spark_jobs.packing.windows.assemble import PARTS_SCHEMA, WindowFacts
+
+_BATCH_TOKENS = 1 << 20
+
+
+def cut_pieces(placements: Iterable[pa.RecordBatch], late: LateColumns, facts: WindowFacts) -> Iterator[pa.RecordBatch]:
+    """Cut the ids of documents as they were placed.
+
+    Args:
+        placements: rows (data_file, data_row, ordinal, window_start, doc_id, document_start, own_tokens, begins, ends).
+        late: reads `input_ids`.
+        facts: of the windows.
+
+    Yields:
+        Batches of `PARTS_SCHEMA`, one row per piece, of at most 1 Mi tokens or one piece.
+
+    Raises:
+        TableMismatchError: a document is shorter than placed, or has an id outside the vocabulary.
+    """
+    from spark_jobs.packing.windows.token_loops import copy_runs
+
+    for rows, group, places in late.groups(placements):
+        lists = group.column(0)
+        values, offsets = lists.values.to_numpy(), lists.offsets.to_numpy().astype(np.int64)
+        counts = rows.column("own_tokens").to_numpy().astype(np.int64)
+        starts = offsets[places] + rows.column("document_start").to_numpy()
+        _check_lengths(rows, starts + counts, offsets[places + 1])
+        foreign = bool(len(values)) and (int(values.min()) < 0 or int(values.max()) >= facts.vocabulary_size)
+        if foreign:  # not of one of these documents, perhaps
+            _check_vocabulary(rows, values, starts, counts, facts)
+        ends = np.cumsum(counts)
+        first = 0
+        while first < len(counts):
+            done = int(ends[first - 1]) if first else 0
+            end = max(first + 1, int(np.searchsorted(ends, done + _BATCH_TOKENS, side="right")))
+            part = slice(first, end)
+            own = counts[part]
+            ids = np.empty(int(own.sum()), dtype=facts.id_type)
+            copy_runs(values, starts[part], own, ids, np.cumsum(own) - own)
+            yield _parts(rows.slice(first, end - first), ids, own)
+            first = end
+
+
+def _parts(rows: pa.RecordBatch, ids: npt.NDArray[np.unsignedinteger], counts: Int64Array) -> pa.RecordBatch:
+    offsets = np.zeros(len(counts) + 1, dtype=np.int32)
+    np.cumsum(counts * ids.itemsize, out=offsets[1:])
+    content = pa.Array.from_buffers(pa.binary(), len(counts), [None, pa.py_buffer(offsets), pa.py_buffer(ids)])
+    columns = {name: rows.column(name) for name in PARTS_SCHEMA.names if name != "ids"} | {"ids": content}
+    return pa.RecordBatch.from_arrays([columns[name] for name in PARTS_SCHEMA.names], schema=PARTS_SCHEMA)
+
+
+def _check_lengths(rows: pa.RecordBatch, wanted: Int64Array, lengths: Int64Array) -> None:
+    """Refuse pieces that go beyond the end of their document."""
+    wrong = np.flatnonzero(wanted > lengths)
+    if wrong.size:
+        raise TableMismatchError(
+            f"packed: document {rows.column('doc_id')[int(wrong[0])]} has fewer ids than its token_count in tokens "
+            "says: materialize tokens again"
+        )
+
+
+def _check_vocabulary(
+    rows: pa.RecordBatch, values: npt.NDArray[np.int32], starts: Int64Array, counts: Int64Array, facts: WindowFacts
+) -> None:
+    """Refuse ids that the tokenizer does not have."""
+    from spark_jobs.packing.windows.token_loops import copy_runs
+
+    own = np.empty(int(counts.sum()), dtype=values.dtype)
+    copy_runs(values, starts, counts, own, np.cumsum(counts) - counts)
+    foreign = np.flatnonzero((own < 0) | (own >= facts.vocabulary_size))
+    if foreign.size:
+        row = int(np.searchsorted(np.cumsum(counts), foreign[0], side="right"))
+        raise TableMismatchError(
+            f"packed: document {rows.column('doc_id')[row]} has token id {own[foreign[0]]}, the vocabulary ends at "
+            f"{facts.vocabulary_size - 1}; materialize tokens with this table's tokenizer"
+        )

@@ -1,0 +1,306 @@
+"""The certificate of a fast encoder: for which texts its ids are the reference's, for one tokenizer and two versions.
+
+    texts without an excluded code point    the fast encoder
+    all others                              the reference (Hugging Face's `tokenizers`)
+
+Both libraries carry tables of characters, of different editions of Unicode, so they disagree on characters that are
+letters in one and unassigned in the other; every upgrade of either moves that set. So it is measured: every code point
+is probed for its class (`class_probes`, with the vocabularies of `revealing`), and what differs is excluded. Whatever
+else the two must agree in allows no exception, and any difference there means no certificate: how classes follow one
+another, all tokens of the vocabulary, special and added tokens, texts of many words, the cuts in long documents.
+
+A certificate decides no row of `tokens`, for ids are the same with and without it. It is valid for the versions that it
+names; where others are installed it is made again (a few seconds) and not stored.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from spark_jobs.arrays import BoolArray, Int32Array
+from spark_jobs.tokens.certificate_probes import (
+    boundaries,
+    character_probes,
+    code_point_runs,
+    line_ends,
+    structure_probes,
+    telling_probe,
+    whole_words,
+)
+from spark_jobs.tokens.fast_encoder import NO_ENCODER, LibraryEncoder, encoder_version, load_pieces, reference_version
+from spark_jobs.tokens.hf_tokenizer import can_cut_at_lines, load_reference
+from spark_jobs.tokens.pre_tokenization import splitting_name, token_bytes
+
+_log = logging.getLogger(__name__)
+_BATCH: Final = 4096
+_CODE_POINTS: Final = 0x110000
+_MOST_EXCLUDED: Final = 1 << 16
+_PLAIN_MODEL: Final[dict[str, tuple[object, ...]]] = {
+    "type": ("BPE",),
+    "dropout": (None, 0.0),
+    "unk_token": (None,),
+    "continuing_subword_prefix": (None, ""),
+    "end_of_word_suffix": (None, ""),
+    "byte_fallback": (False, None),
+}
+
+
+class Encodes(Protocol):
+    """An encoder of documents given as UTF-8."""
+
+    def encode(self, data: bytes) -> Int32Array | None:
+        """(T,) ids of a document; None where it leaves it to another encoder."""
+        ...
+
+
+Loader = Callable[[str], Encodes | None]
+"""Makes a fast encoder of a tokenizer.json; None where it does not know such a one."""
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """For which texts the fast encoder may be used.
+
+    Attributes:
+        tokenizer_sha256: of the tokenizer's file.
+        reference: name and version of the library whose ids count.
+        encoder: names and versions of the fast encoders; `none` where none is installed.
+        refusal: why there is no fast path; None where there is one.
+        excluded: code points whose documents take the slow path, as (first, last), ascending.
+        probe_count: texts that both encoded.
+    """
+
+    tokenizer_sha256: str
+    reference: str
+    encoder: str
+    refusal: str | None
+    excluded: tuple[tuple[int, int], ...]
+    probe_count: int
+
+    @property
+    def is_for_this_installation(self) -> bool:
+        """Whether the libraries that are installed here are the ones that were compared."""
+        return (self.reference, self.encoder) == (reference_version(), encoder_version())
+
+    @classmethod
+    def refused(cls, tokenizer_sha256: str, reason: str) -> Certificate:
+        """No fast path, for a reason that nothing was probed for."""
+        return cls(tokenizer_sha256, reference_version(), encoder_version(), reason, (), 0)
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Certificate:
+        """The certificate of a row of the table `tokenizer_certificate`."""
+        ranges = tuple((int(part["first"]), int(part["last"])) for part in row["excluded"])
+        return cls(
+            row["tokenizer_sha256"],
+            row["reference"],
+            row["encoder"],
+            row["refusal"],
+            ranges,
+            int(row["probe_count"]),
+        )
+
+    def row(self) -> dict[str, Any]:
+        """The certificate as a row of the table `tokenizer_certificate`."""
+        ranges = [{"first": first, "last": last} for first, last in self.excluded]
+        return {**dataclasses.asdict(self), "excluded": ranges}
+
+    def excluded_table(self) -> BoolArray:
+        """(0x110000,) whether a text with this code point takes the slow path."""
+        table = np.zeros(_CODE_POINTS, dtype=np.bool_)
+        for first, last in self.excluded:
+            table[first : last + 1] = True
+        return table
+
+
+class _RefusedError(Exception):
+    """There can be no certificate; the message says why."""
+
+
+def certify(file_text: str, *loaders: Loader) -> Certificate:
+    """Compare the fast encoders with the reference, over all code points.
+
+    Takes about 5 seconds for a vocabulary of 50,000 (benchmarks/bench_tokens.py).
+
+    Args:
+        file_text: text of a tokenizer.json.
+        loaders: each makes a fast encoder of a tokenizer; by default the library's and ours. All must be right.
+
+    Returns:
+        A certificate, with the reason where it refuses the fast path.
+    """
+    started = time.monotonic()
+    comparison = _Comparison(loaders or (LibraryEncoder, load_pieces))
+    excluded: list[int] = []
+    refusal = None
+    try:
+        pre_tokenizer = _require_known(file_text)
+        comparison.require_equal(whole_words(pre_tokenizer, structure_probes()), structure_probes(), "structure")
+        excluded = comparison.differing_code_points(boundaries(pre_tokenizer))
+        comparison.require_equal(file_text, _vocabulary_probes(file_text, set(excluded)), "vocabulary")
+        if can_cut_at_lines(file_text):
+            comparison.require_equal_pieces(pre_tokenizer)
+    except _RefusedError as error:
+        refusal, excluded = str(error), []
+    sha256 = hashlib.sha256(file_text.encode()).hexdigest()
+    _log.info(
+        "tokenizer %.8s: %s after %d probes in %.1f s",
+        sha256,
+        refusal or f"certified without {len(excluded)} code points",
+        comparison.probe_count,
+        time.monotonic() - started,
+    )
+    return Certificate(
+        tokenizer_sha256=sha256,
+        reference=reference_version(),
+        encoder=encoder_version(),
+        refusal=refusal,
+        excluded=_ranges(excluded),
+        probe_count=comparison.probe_count,
+    )
+
+
+def _require_known(file_text: str) -> dict[str, Any]:
+    """The pre-tokenizer of a tokenizer that probes can say everything about.
+
+    Raises:
+        _RefusedError: it is another one, or no fast encoder is installed.
+    """
+    if encoder_version() == NO_ENCODER:
+        raise _RefusedError("no fast encoder is installed; pip install headrace[fast]")
+    declared = json.loads(file_text)
+    if splitting_name(declared) is None:
+        raise _RefusedError("its normalizer or pre-tokenizer is not one that the probes know")
+    model = declared["model"]
+    other = sorted(name for name, plain in _PLAIN_MODEL.items() if model.get(name) not in plain)
+    if other:
+        raise _RefusedError(f"its model is no plain byte-level BPE ({', '.join(other)})")
+    known = {token_bytes(name) for name in model["vocab"]}
+    if any(bytes([byte]) not in known for byte in range(256)):
+        raise _RefusedError("its vocabulary lacks a byte")
+    for token in declared.get("added_tokens") or []:
+        if not token.get("special") and any(token.get(flag) for flag in ("single_word", "lstrip", "rstrip")):
+            raise _RefusedError(f"its added token {token['content']!r} takes in what is around it")
+    pre_tokenizer: dict[str, Any] = declared["pre_tokenizer"]
+    return pre_tokenizer
+
+
+class _Comparison:
+    """Encodes probes both ways, and counts them."""
+
+    def __init__(self, loaders: Sequence[Loader]) -> None:
+        self._loaders = loaders
+        self.probe_count = 0
+
+    def require_equal(self, file_text: str, probes: Sequence[str], what: str) -> None:
+        """Refuse the first probe whose ids differ."""
+        for number, (expected, found) in enumerate(self._ids(file_text, probes)):
+            if expected != found:
+                raise _RefusedError(f"{what}: ids of {probes[number][:80]!r} differ")
+
+    def require_equal_pieces(self, pre_tokenizer: Mapping[str, Any]) -> None:
+        """Refuse a line end at which the reference's ids depend on what stands on the other side."""
+        pairs = line_ends()
+        reference = load_reference(whole_words(pre_tokenizer, [left + right for left, right in pairs]))
+        self.probe_count += len(pairs)
+        whole, lefts, rights = (
+            [encoding.ids for encoding in reference.encode_batch_fast(texts, add_special_tokens=False)]
+            for texts in ([left + right for left, right in pairs], *map(list, zip(*pairs, strict=True)))
+        )
+        for pair, together, left, right in zip(pairs, whole, lefts, rights, strict=True):
+            if together != left + right:
+                raise _RefusedError(f"cuts: ids of {pair[0]!r} and {pair[1]!r} are not those of both together")
+
+    def differing_code_points(self, revealing: str) -> list[int]:
+        """Code points beyond ASCII that the two take for different things, ascending."""
+        runs = list(code_point_runs())
+        doubtful = [
+            number
+            for run, (expected, found) in zip(runs, self._ids(revealing, [run.text for run in runs]), strict=True)
+            if expected != found or len(expected) != run.joined_length
+            for number in range(run.first, run.last + 1)
+        ]
+        # One context shows nearly all that differ; only what it does not tell apart needs the others.
+        telling = self._are_equal(revealing, [[telling_probe(chr(number))] for number in doubtful])
+        excluded = [number for number, equal in zip(doubtful, telling, strict=True) if not equal]
+        others = [number for number, equal in zip(doubtful, telling, strict=True) if equal]
+        same = self._are_equal(revealing, [character_probes(chr(number)) for number in others])
+        excluded += [number for number, equal in zip(others, same, strict=True) if not equal]
+        if len(excluded) > _MOST_EXCLUDED:
+            raise _RefusedError(f"the two differ in {len(excluded)} code points")
+        return sorted(excluded)
+
+    def _are_equal(self, file_text: str, probes: Sequence[Sequence[str]]) -> list[bool]:
+        """Whether all of each group of probes (of one size) have equal ids."""
+        flat = [probe for group in probes for probe in group]
+        equal = np.array([expected == found for expected, found in self._ids(file_text, flat)], dtype=np.bool_)
+        return [bool(group.all()) for group in np.split(equal, len(probes))] if probes else []
+
+    def _ids(self, file_text: str, probes: Sequence[str]) -> Iterable[tuple[list[int], list[int]]]:
+        """Ids of the reference and of a fast encoder: of the first that differs where one does."""
+        reference = load_reference(file_text)
+        with _refusing("the fast encoder does not load it"):
+            encoders = [encoder for load in self._loaders if (encoder := load(file_text)) is not None]
+        for start in range(0, len(probes), _BATCH):
+            batch = list(probes[start : start + _BATCH])
+            self.probe_count += len(batch)
+            expected = reference.encode_batch_fast(batch, add_special_tokens=False)
+            with _refusing("the fast encoder fails on a probe"):
+                found = [[encoder.encode(probe.encode()) for encoder in encoders] for probe in batch]
+            for encoding, each in zip(expected, found, strict=True):
+                ways = [ids.tolist() for ids in each if ids is not None]
+                yield encoding.ids, next((ids for ids in ways if ids != encoding.ids), encoding.ids)
+
+
+@contextlib.contextmanager
+def _refusing(what: str) -> Iterator[None]:
+    """Turn whatever a foreign library raises into a refusal; a panic of Rust is no `Exception`."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        said = next(iter(str(error).splitlines()), "") or type(error).__name__
+        raise _RefusedError(f"{what}: {said}") from error
+
+
+def _vocabulary_probes(file_text: str, excluded: set[int]) -> list[str]:
+    """Texts of the tokenizer's own tokens: each one, many in a row, names of special and added ones."""
+    declared = json.loads(file_text)
+    found = (token_bytes(name) for name in declared["model"]["vocab"])
+    texts = [text for text in map(_as_text, found) if text is not None and not excluded.intersection(map(ord, text))]
+    draw = random.Random(0)
+    mixed = draw.choices(texts, k=1 << 15)
+    rows = ["".join(mixed[start : start + 32]) for start in range(0, len(mixed), 32)]
+    names = [str(token["content"]) for token in declared.get("added_tokens") or []]
+    contexts = ("X", "aX", "Xa", " X ", "XX", "\nX\n", "a\nX\nb", "1X1", "?X's")
+    named = [context.replace("X", part) for name in names for part in (name, name[:-1]) for context in contexts]
+    return [*texts, *rows, *named]
+
+
+def _as_text(data: bytes | None) -> str | None:
+    try:
+        return None if data is None else data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _ranges(numbers: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Ascending numbers as (first, last) of each stretch without a gap."""
+    if not numbers:
+        return ()
+    ascending = np.array(numbers, dtype=np.int64)
+    starts = np.flatnonzero(np.diff(ascending, prepend=ascending[0] - 2) > 1)
+    ends = np.append(starts[1:], len(ascending)) - 1
+    return tuple(zip(ascending[starts].tolist(), ascending[ends].tolist(), strict=True))

@@ -1,0 +1,186 @@
+"""Texts that show, by their ids, for what an encoder takes each character: letter, number, white space or another.
+
+They are encoded with the vocabularies of `revealing`, which hide no split between words.
+
+    structure     every text of up to four characters out of a representative of each class, and every ASCII character
+                  in each of the contexts below: all ways that classes can follow one another
+    runs          64 neighbouring code points between two characters of the class that they should have: aXYZ..a,
+                  1XYZ..1 or ??XYZ..??. Where the reference does not split it, each of its
+                  characters is of that class: in the known splittings no other stays in a word with both its neighbours
+    contexts      where it does split, every code point of the run is probed alone. `?X's` is the one that shows most:
+                  after a letter or a number 's is a word, after others ' belongs to what is before
+
+Which class a code point should have is asked of this Python's tables; a wrong guess costs time and nothing else.
+
+Tokenizers that show where texts are split: made to be probed, with the pre-tokenizer of a real one.
+
+Ids tell words apart only where the vocabulary has a token over the place in question, and a real vocabulary has few
+over rare characters. So two encoders can agree on all ids of short texts and still take a character for different
+things. Two vocabularies leave no such doubt:
+
+    whole words    every part of the probes is a token, and a word that is a token becomes it: one id is one word
+                   "a1?"  ->  a  1  ?      or a1  ?       or  a  1?
+    boundaries     two bytes are joined where a character ends and the next begins: what is not joined was split
+                   "aéé"  ->  a+C3  A9+C3  A9     or, with a split after the first é,  a+C3  A9  C3  A9
+
+The first needs a token per part of a probe, which is fine for ASCII; the second does for all 1.1 million code points.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from spark_jobs.tokens.pre_tokenization import BYTE_NAMES, token_name
+
+REPRESENTATIVES: Final = "as1?' \n\r\té²\u00a0—"
+_LONGEST: Final = 4
+_RUN_LENGTH: Final = 64
+_TELLING: Final = "?X's 0"
+_CONTEXTS: Final = (
+    *("X", "aXa", "1X1", "??X??", "XX", " X", "  X", "  Xa", "X a", "X  a", "\nX", "X\n", " X\n", "X's 0", _TELLING),
+    *("a'Xa", "a'rXa", "a'Xea", "a'lXa", "a'Xla", "a'vXa", "a1X1a", "1X11"),
+)
+_BESIDE: Final = {"L": ("a", "a"), "N": ("1", "1")}
+_OTHERS: Final = ("??", "??")
+_ASCII: Final = 128
+
+
+@dataclass(frozen=True)
+class Run:
+    """Neighbouring code points that should be of one class, between characters that are.
+
+    Attributes:
+        first: lowest code point.
+        last: highest code point.
+        text: all of them, in order, with their neighbours.
+    """
+
+    first: int
+    last: int
+    text: str
+
+    @property
+    def joined_length(self) -> int:
+        """Tokens of the text under `revealing.boundaries` where nothing is split."""
+        return len(self.text.encode()) - (self.last - self.first + 2)
+
+
+def structure_probes() -> list[str]:
+    """Texts in which classes follow one another in all ways, ASCII characters in all contexts."""
+    ways = itertools.chain.from_iterable(
+        itertools.product(REPRESENTATIVES, repeat=length) for length in range(1, _LONGEST + 1)
+    )
+    contexts = (probe for number in range(_ASCII) for probe in character_probes(chr(number)))
+    return list(dict.fromkeys(["", *("".join(way) for way in ways), *contexts]))
+
+
+def character_probes(character: str) -> list[str]:
+    """A character in every context."""
+    return [context.replace("X", character) for context in _CONTEXTS]
+
+
+def telling_probe(character: str) -> str:
+    """A character in the context that shows most."""
+    return _TELLING.replace("X", character)
+
+
+def line_ends() -> list[tuple[str, str]]:
+    """What stands before and after a cut at a line end: a visible character, the line feed | a visible character."""
+    ways = [*map("".join, itertools.product(REPRESENTATIVES, repeat=2)), *REPRESENTATIVES]
+    before = [way + "\n" for way in ways if not way[-1].isspace()]
+    after = [way for way in ways if not way[0].isspace()]
+    return list(itertools.product(before, after))
+
+
+def code_point_runs() -> Iterator[Run]:
+    """Runs that hold every code point beyond ASCII once, surrogates left out."""
+    for beside, group in itertools.chain(
+        itertools.groupby(range(_ASCII, 0xD800), key=_beside),
+        itertools.groupby(range(0xE000, sys.maxunicode + 1), key=_beside),
+    ):
+        for run in _batched(group):
+            first, last = run[0], run[-1]
+            yield Run(first, last, "".join((beside[0], *map(chr, run), beside[1])))
+
+
+def _batched(numbers: Iterator[int]) -> Iterator[tuple[int, ...]]:
+    """Tuples of a run's length, the last one shorter."""
+    while run := tuple(itertools.islice(numbers, _RUN_LENGTH)):
+        yield run
+
+
+def _beside(number: int) -> tuple[str, str]:
+    """Characters of the class that a code point should have."""
+    return _BESIDE.get(unicodedata.category(chr(number))[0], _OTHERS)
+
+
+_LEADING: Final = range(0xC2, 0xF5)
+_CONTINUING: Final = range(0x80, 0xC0)
+ANCHORS: Final = b"a1?' \ns"
+"""ASCII characters that probes put beside others."""
+
+
+def whole_words(pre_tokenizer: Mapping[str, Any], probes: Iterable[str]) -> str:
+    """A tokenizer.json in which every part of every probe is a token of its own.
+
+    Args:
+        pre_tokenizer: of the tokenizer that is probed.
+        probes: short ASCII texts and others; memory grows with the square of their length.
+    """
+    parts = {
+        probe[start:end] for probe in probes for start in range(len(probe)) for end in range(start + 1, len(probe) + 1)
+    }
+    return _tokenizer_json(pre_tokenizer, [token_name(part.encode()) for part in sorted(parts)], [])
+
+
+def boundaries(pre_tokenizer: Mapping[str, Any]) -> str:
+    """A tokenizer.json that joins the last byte of a character with the first of the next, and does nothing else.
+
+    Neighbours are a character beyond ASCII and either another or one of `ANCHORS`. Of two neighbours of one anchor the
+    one beyond ASCII is joined first.
+    """
+    pairs = [
+        *itertools.product(_CONTINUING, _LEADING),
+        *itertools.product(ANCHORS, _LEADING),
+        *itertools.product(_CONTINUING, ANCHORS),
+        *itertools.product(ANCHORS, ANCHORS),
+    ]
+    merges = [[BYTE_NAMES[left], BYTE_NAMES[right]] for left, right in pairs]
+    return _tokenizer_json(pre_tokenizer, [left + right for left, right in merges], merges)
+
+
+def _tokenizer_json(pre_tokenizer: Mapping[str, Any], tokens: Iterable[str], merges: list[list[str]]) -> str:
+    """A byte-level BPE; without merges, words that are tokens become them."""
+    vocabulary = {name: number for number, name in enumerate(dict.fromkeys([*BYTE_NAMES, *tokens]))}
+    model = {
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": None,
+        "continuing_subword_prefix": None,
+        "end_of_word_suffix": None,
+        "fuse_unk": False,
+        "byte_fallback": False,
+        "ignore_merges": not merges,
+        "vocab": vocabulary,
+        "merges": merges,
+    }
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    return json.dumps(
+        {
+            "version": "1.0",
+            "truncation": None,
+            "padding": None,
+            "added_tokens": [],
+            "normalizer": None,
+            "pre_tokenizer": pre_tokenizer,
+            "post_processor": None,
+            "decoder": byte_level,
+            "model": model,
+        }
+    )

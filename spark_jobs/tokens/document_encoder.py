@@ -1,0 +1,174 @@
+"""Ids of documents: by the fast encoder what its certificate covers, by the reference all else, and some by both.
+
+    ASCII, or no excluded code point    fast                        nearly all real documents
+    an excluded code point              reference, in batches       and everything where there is no certificate
+    a thousandth, by hash of doc_id     fast and reference; the first difference is an error
+
+Documents are read from the buffers of Arrow columns. ASCII is found for a whole column at once; other documents are
+decoded, which refuses bytes that are no UTF-8, and their code points beyond ASCII are looked up in a table.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import logging
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_jobs.arrays import BoolArray, Int32Array
+from spark_jobs.exceptions import InputError
+from spark_jobs.tokens.certificate import Certificate
+from spark_jobs.tokens.fast_encoder import FastEncoder, load_fast_encoder
+from spark_jobs.tokens.hf_tokenizer import load_encoder
+
+_log = logging.getLogger(__name__)
+_CHECKED_ONE_IN = 1000
+_MOST_CHECKED_BYTES = 1 << 20  # of the first document; those chosen by hash are checked whatever their size
+
+
+@dataclass
+class Tally:
+    """How many documents took which way."""
+
+    fast: int = 0
+    reference: int = 0
+    checked: int = 0
+
+
+class DocumentColumn:
+    """Documents as they lie in Arrow's buffers.
+
+    Args:
+        content: (D,) texts, none of them null.
+        doc_ids: (D,) their ids.
+    """
+
+    def __init__(self, content: pa.Array, doc_ids: pa.Array) -> None:
+        self._content = content
+        self._ascii = pc.string_is_ascii(content).to_numpy(zero_copy_only=False)
+        self.doc_ids: list[str] = doc_ids.to_pylist()
+
+    def __len__(self) -> int:
+        return len(self.doc_ids)
+
+    def data(self, row: int) -> bytes:
+        """A document's bytes."""
+        found: bytes = self._content[row].as_buffer().to_pybytes()
+        return found
+
+    def text(self, row: int) -> str:
+        """A document's text.
+
+        Raises:
+            InputError: it is no UTF-8.
+        """
+        try:
+            return self.data(row).decode()
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"tokens: document {self.doc_ids[row]} is not UTF-8 at byte {error.start} ({error.reason}); "
+                "materialize texts again, which decodes what it reads"
+            ) from error
+
+    def has_any(self, row: int, code_points: BoolArray) -> bool:
+        """Whether a document has one of some code points beyond ASCII.
+
+        Args:
+            row: the document.
+            code_points: (0x110000,) which ones; none of ASCII.
+        """
+        if self._ascii[row]:
+            return False
+        self.text(row)  # refuses what is no UTF-8
+        from spark_jobs.tokens.word_ends import has_any
+
+        return bool(has_any(np.frombuffer(self._content[row].as_buffer(), np.uint8), code_points))
+
+
+@dataclass
+class DocumentEncoder:
+    """Encodes the documents of one task.
+
+    Attributes:
+        file_text: text of the tokenizer.json.
+        certificate: what the fast encoder may encode; with a refusal, or for other versions than those here, nothing.
+        batch_characters: most characters that the reference gets at once (see `byte_pairs.Encoder`).
+        load_fast: makes the fast encoder.
+        tally: documents so far.
+    """
+
+    file_text: str
+    certificate: Certificate
+    batch_characters: int
+    load_fast: Callable[[str], FastEncoder] = load_fast_encoder
+    tally: Tally = field(default_factory=Tally)
+
+    @functools.cached_property
+    def _fast(self) -> FastEncoder | None:
+        usable = self.certificate.refusal is None and self.certificate.is_for_this_installation
+        return self.load_fast(self.file_text) if usable else None
+
+    @functools.cached_property
+    def _excluded(self) -> BoolArray:
+        return self.certificate.excluded_table()
+
+    def encode(self, documents: DocumentColumn) -> Iterator[Int32Array]:
+        """Encode documents in order.
+
+        Yields:
+            (T,) ids of each document.
+
+        Raises:
+            InputError: a text is no UTF-8, or the two encoders differ; the message names the document.
+        """
+        fast = self._fast
+        if fast is None:
+            yield from self._by_reference(documents, range(len(documents)))
+            return
+        for is_excluded, rows in itertools.groupby(
+            range(len(documents)), lambda row: documents.has_any(row, self._excluded)
+        ):
+            if is_excluded:
+                yield from self._by_reference(documents, list(rows))
+                continue
+            for row in rows:
+                data = documents.data(row)
+                ids = fast.encode(data)
+                self.tally.fast += 1
+                if self._is_checked(documents.doc_ids[row], data):
+                    self._check(documents, row, ids)
+                yield ids
+
+    def _by_reference(self, documents: DocumentColumn, rows: Sequence[int]) -> Iterator[Int32Array]:
+        self.tally.reference += len(rows)
+        reference = load_encoder(self.file_text)
+        yield from reference.encode((documents.text(row) for row in rows), self.batch_characters)
+
+    def _is_checked(self, doc_id: str, data: bytes) -> bool:
+        """Whether the reference encodes a document too: a thousandth of all, and the first of every task."""
+        is_first = self.tally.checked == 0 and 0 < len(data) <= _MOST_CHECKED_BYTES
+        return is_first or zlib.crc32(doc_id.encode()) % _CHECKED_ONE_IN == 0
+
+    def _check(self, documents: DocumentColumn, row: int, ids: Int32Array) -> None:
+        """Compare a document's ids with the reference's.
+
+        Raises:
+            InputError: they differ.
+        """
+        self.tally.checked += 1
+        (expected,) = load_encoder(self.file_text).encode([documents.text(row)], self.batch_characters)
+        if np.array_equal(expected, ids):
+            return
+        common = min(len(expected), len(ids))
+        place = int(np.append(np.flatnonzero(expected[:common] != ids[:common]), common)[0])
+        raise InputError(
+            f"tokens: document {documents.doc_ids[row]}: {self.certificate.encoder} gives other ids than "
+            f"{self.certificate.reference} from token {place} on; set use_fast_encoder to false in the config of "
+            "tokens and report the document"
+        )

@@ -1,0 +1,132 @@
+"""The fast encoders: `gigatoken`, a hundred times as fast as the reference, and our own (`piece_encoder`).
+
+    Chinese, Japanese: a third beyond ASCII, in long stretches    our own, where it knows the tokenizer
+    other documents, and a piece that is too long for it          gigatoken
+
+The library remembers words, and without spaces few come again: on Chinese it has a third to a half of our speed
+(benchmarks/bench_tokens.py --languages). Where words have spaces it is faster.
+
+It is an option of the installation (`pip install headrace[fast]`) and decides no row: what the two may encode is what a
+certificate says they encode as the reference does (`certificate`).
+
+One document is one call of `encode`, which works on the calling thread. The library's batch calls are left alone: they
+use a pool of threads by default, which hangs in a process that was forked after the pool was made (as Spark's workers
+are), and they import `awkward`, a second. Bytes that are no UTF-8 pass without complaint, so callers check them.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import json
+import unicodedata
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from spark_jobs.arrays import Int32Array
+
+if TYPE_CHECKING:
+    from spark_jobs.tokens.piece_encoder import PieceEncoder
+
+
+_LIBRARY: Final = "gigatoken"
+_PIECES: Final = "pieces 1"  # a new number makes certificates of earlier ones invalid
+_LEAST_SHARE: Final = 1 / 3
+_LEAST_STRETCH: Final = 24  # bytes; words of other scripts have 8 to 12
+_LOOKED_AT: Final = 1 << 16
+NO_ENCODER: Final = "none"
+"""Version of the fast encoder where none is installed."""
+
+
+def encoder_version() -> str:
+    """Versions of the fast encoders and of the tables of characters that ours uses; `none` without the library."""
+    own = f"{_PIECES}, Unicode {unicodedata.unidata_version}"
+    return f"{_LIBRARY} {_version(_LIBRARY)}, {own}" if _version(_LIBRARY) else NO_ENCODER
+
+
+def reference_version() -> str:
+    """Name and version of the encoder whose ids count."""
+    return f"tokenizers {_version('tokenizers')}"
+
+
+def _version(library: str) -> str:
+    try:
+        return importlib.metadata.version(library)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def load_pieces(file_text: str) -> PieceEncoder | None:
+    """Our own encoder of the tokenizer, or None where it does not know such a one."""
+    from spark_jobs.tokens.piece_encoder import PieceEncoder
+
+    try:
+        return PieceEncoder(file_text)
+    except ValueError:
+        return None
+
+
+@functools.lru_cache(maxsize=2)
+def load_fast_encoder(file_text: str) -> FastEncoder:
+    """A fast encoder of the tokenizer; kept while the process lives, with what it has learned of frequent words."""
+    return FastEncoder(file_text)
+
+
+class LibraryEncoder:
+    """Ids of whole documents by the library.
+
+    It takes the text of a special token for the token. It is given the file without them, so that they are text, as
+    they are for the reference with `encode_special_tokens`. Other added tokens stay and match.
+    """
+
+    def __init__(self, file_text: str) -> None:
+        """Read a tokenizer.
+
+        Args:
+            file_text: text of a tokenizer.json.
+
+        Raises:
+            RuntimeError: the library does not know such a tokenizer.
+        """
+        from gigatoken.gigatoken_rs import load_hf_json
+
+        declared = json.loads(file_text)
+        declared["added_tokens"] = [t for t in declared.get("added_tokens") or [] if not t.get("special")]
+        self._backend: Any = load_hf_json(json.dumps(declared))
+
+    def encode(self, data: bytes) -> Int32Array:
+        """Encode a document.
+
+        Args:
+            data: its text as UTF-8.
+
+        Returns:
+            (T,) ids.
+        """
+        ids: Int32Array = self._backend.encode(data).view(np.int32)
+        return ids
+
+
+class FastEncoder:
+    """Ids of whole documents, equal to the reference's where a certificate says so."""
+
+    def __init__(self, file_text: str) -> None:
+        self._library = LibraryEncoder(file_text)
+        self._pieces = load_pieces(file_text)
+
+    def encode(self, data: bytes) -> Int32Array:
+        """(T,) ids of a document, given as UTF-8."""
+        if self._pieces is not None and _has_long_stretches(data):
+            ids = self._pieces.encode(data)
+            if ids is not None:
+                return ids
+        return self._library.encode(data)
+
+
+def _has_long_stretches(data: bytes) -> bool:
+    """Whether at least a third of a text's beginning is beyond ASCII, in stretches that no space breaks."""
+    beyond = np.frombuffer(data, np.uint8, min(len(data), _LOOKED_AT)) >= 0x80
+    count = np.count_nonzero(beyond)
+    stretches = np.count_nonzero(np.diff(beyond, prepend=False) & beyond)
+    return bool(count > len(beyond) * _LEAST_SHARE and count >= _LEAST_STRETCH * stretches)

@@ -1,0 +1,243 @@
+"""Train, read and apply tokenizers with the `tokenizers` library.
+
+A tokenizer is handled as the text of its tokenizer.json; its SHA-256 is its identity. Training gives the same text for
+the same set of documents, whatever their order and the number of threads: the trainer counts words, and breaks ties of
+equally frequent pairs by their ids.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from spark_jobs.arrays import Int32Array
+from spark_jobs.exceptions import InputError
+from spark_jobs.tokens.pre_tokenization import splitting_name
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+
+END_OF_DOCUMENT = "<|endoftext|>"
+PADDING = "<|padding|>"
+END_OF_DOCUMENT_NAMES = (END_OF_DOCUMENT, "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[EOS]")
+PADDING_NAMES = (PADDING, "<|pad|>", "<pad>", "[PAD]", "<|finetune_right_pad_id|>")
+
+_PIECES_PER_BATCH = 8  # so that one long document keeps several threads busy
+_UP_TO_SPACE = re.compile(r"(?s).*\S(?=[ \t\n\r])")
+_SAFE_CUT = re.compile(r"(?<=\S\n)(?=\S)")
+
+
+@dataclass(frozen=True)
+class TokenizerFacts:
+    """What the tables say of a tokenizer.
+
+    Attributes:
+        vocabulary_size: every id is below it (the largest id plus one, so gaps count).
+        special_tokens: id of every special token by its text.
+        end_of_document_id: the token after a document.
+        padding_id: the token after the last segment of a window.
+    """
+
+    vocabulary_size: int
+    special_tokens: dict[str, int]
+    end_of_document_id: int
+    padding_id: int
+
+
+def train_byte_pairs(texts: Iterable[str], vocabulary_size: int, min_frequency: int) -> str:
+    """Train a byte-level BPE; any text can be encoded and decoded without loss.
+
+    Words are split by GPT-2's pattern, kept with their leading space. The two special tokens take ids 0 and 1.
+
+    Args:
+        texts: documents, in any order.
+        vocabulary_size: most tokens the vocabulary may have, with 256 bytes and 2 specials; fewer where the texts end.
+        min_frequency: least occurrences of a pair that is merged.
+
+    Returns:
+        The text of the tokenizer.json.
+    """
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary_size,
+        min_frequency=min_frequency,
+        special_tokens=[END_OF_DOCUMENT, PADDING],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return str(tokenizer.to_str())
+
+
+def cut_before_spaces(text: str, most_characters: int) -> Iterator[str]:
+    """Cut a text into pieces of at most so many characters, each before the last white space that allows it.
+
+    GPT-2's pattern ends a word before white space that follows something else, so the words of the pieces are those of
+    the text. A stretch that is longer than a piece and has no such place is cut at its length: there, one word is two.
+    """
+    start = 0
+    while len(text) - start > most_characters:
+        end = start + most_characters
+        found = _UP_TO_SPACE.match(text, start, end + 1)
+        cut = end if found is None else found.end()
+        yield text[start:cut]
+        start = cut
+    yield text[start:]
+
+
+def read_facts(file_text: str, end_of_document: str | None = None, padding: str | None = None) -> TokenizerFacts:
+    """Find size and special tokens of a tokenizer.
+
+    Args:
+        file_text: text of a tokenizer.json.
+        end_of_document: text of the end-of-document token; by default the first known name that the file has.
+        padding: text of the padding token; by default the first known name, else the end-of-document token itself
+            (harmless: the places of padding follow from the window's token count, never from the id).
+
+    Raises:
+        InputError: no tokenizer, or a token that it does not have.
+    """
+    tokenizer = _parse(file_text)
+    special_tokens = {t.content: i for i, t in sorted(tokenizer.get_added_tokens_decoder().items()) if t.special}
+    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+    end_of_document_id = _find(vocabulary, end_of_document, END_OF_DOCUMENT_NAMES, "end_of_document")
+    if end_of_document_id is None:
+        raise InputError(
+            f"tokenizer: none of {', '.join(END_OF_DOCUMENT_NAMES)} is in the file; name its end-of-document token in "
+            f"end_of_document (its special tokens: {', '.join(special_tokens) or 'none'})"
+        )
+    padding_id = _find(vocabulary, padding, PADDING_NAMES, "padding")
+    return TokenizerFacts(
+        vocabulary_size=max(vocabulary.values()) + 1,
+        special_tokens=special_tokens,
+        end_of_document_id=end_of_document_id,
+        padding_id=end_of_document_id if padding_id is None else padding_id,
+    )
+
+
+def _find(vocabulary: dict[str, int], wanted: str | None, names: Sequence[str], setting: str) -> int | None:
+    """Id of the wanted token, else of the first known name; None where no known name is there."""
+    if wanted is not None:
+        if wanted not in vocabulary:
+            raise InputError(
+                f"tokenizer: {setting} names {wanted!r}, which the file does not have; name one of its tokens"
+            )
+        return vocabulary[wanted]
+    return next((vocabulary[name] for name in names if name in vocabulary), None)
+
+
+def _parse(file_text: str) -> Tokenizer:
+    """The tokenizer of a tokenizer.json."""
+    from tokenizers import Tokenizer
+
+    try:
+        return Tokenizer.from_str(file_text)
+    except Exception as error:  # the library raises bare Exception
+        raise InputError(f"tokenizer: the file is no tokenizer.json that this library reads: {error}") from error
+
+
+def load_reference(file_text: str) -> Tokenizer:
+    """The library's tokenizer of a file, set to give the ids of a text alone.
+
+    What a document says is text: the names of special tokens in it are encoded as any other characters. Truncation,
+    padding and the post-processor's template of a given file are switched off (the last where it encodes).
+    """
+    tokenizer = _parse(file_text)
+    tokenizer.encode_special_tokens = True
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+@functools.lru_cache(maxsize=2)
+def load_encoder(file_text: str) -> Encoder:
+    """An encoder of the tokenizer; kept while the process lives, since Spark's workers run many tasks."""
+    return Encoder(file_text)
+
+
+class Encoder:
+    """Exact ids of whole documents, without special tokens, in bounded memory (see `load_reference`)."""
+
+    def __init__(self, file_text: str) -> None:
+        self._tokenizer = load_reference(file_text)
+        self.cuts_lines = can_cut_at_lines(file_text)
+
+    def encode(self, texts: Iterable[str], batch_characters: int) -> Iterator[Int32Array]:
+        """Encode documents in order; the library needs about 115 bytes of memory per byte of a batch.
+
+        Args:
+            texts: documents.
+            batch_characters: most characters encoded at once. Longer documents are cut where the tokenizer provably
+                cuts too (see `can_cut_at_lines`); a stretch without such a place is encoded whole.
+
+        Yields:
+            (T,) ids of each document.
+        """
+        ids: list[Int32Array] = []
+        for batch in _batches(self._pieces(texts, max(1, batch_characters // _PIECES_PER_BATCH)), batch_characters):
+            encodings = self._tokenizer.encode_batch_fast([piece for piece, _ in batch], add_special_tokens=False)
+            for (_, ends), encoding in zip(batch, encodings, strict=True):
+                ids.append(np.array(encoding.ids, dtype=np.int32))
+                if ends:
+                    yield np.concatenate(ids)
+                    ids = []
+
+    def _pieces(self, texts: Iterable[str], target_characters: int) -> Iterator[tuple[str, bool]]:
+        """Pieces of the documents, each with whether it ends its document."""
+        for text in texts:
+            pieces = cut_at_lines(text, target_characters) if self.cuts_lines else [text]
+            for number, piece in enumerate(pieces, start=1):
+                yield piece, number == len(pieces)
+
+
+def _batches(pieces: Iterable[tuple[str, bool]], batch_characters: int) -> Iterator[list[tuple[str, bool]]]:
+    """Neighbouring pieces of at most `batch_characters` together, or one longer piece."""
+    batch: list[tuple[str, bool]] = []
+    size = 0
+    for piece in pieces:
+        if batch and size + len(piece[0]) > batch_characters:
+            yield batch
+            batch, size = [], 0
+        batch.append(piece)
+        size += len(piece[0])
+    if batch:
+        yield batch
+
+
+def can_cut_at_lines(file_text: str) -> bool:
+    r"""Whether a text may be cut after any line feed between two characters that are no white space, ids unchanged.
+
+    True for the known splittings (`pre_tokenization`, which asks for no normalizer) without an added token besides
+    special ones (which are encoded as text). In GPT-2's a lone line feed is a word by itself: `\s+(?!\S)` cannot match
+    it before a visible character, `\s+` matches it alone, at the end of a text as well. In the others it ends a word,
+    by `[\r\n]*` after symbols and by `\s*[\r\n]+` else, and begins none that has more. No word looks back over it.
+    """
+    declared = json.loads(file_text)
+    return splitting_name(declared) is not None and all(
+        token.get("special") for token in declared.get("added_tokens") or []
+    )
+
+
+def cut_at_lines(text: str, target_characters: int) -> list[str]:
+    """Cut a text at safe line ends into pieces of at least `target_characters` but for the last; joined they are it."""
+    pieces = []
+    start = 0
+    while len(text) - start > target_characters:
+        found = _SAFE_CUT.search(text, start + target_characters)
+        if found is None:
+            break
+        pieces.append(text[start : found.start()])
+        start = found.start()
+    pieces.append(text[start:])
+    return pieces

@@ -1,0 +1,78 @@
+"""Which bytes of a text each token stands for.
+
+Tokens of a byte-level tokenizer spell their bytes, one character of the vocabulary's alphabet each, and nothing comes
+between them: lengths add up to places. Other tokenizers (normalizers, added spaces) say offsets when they encode.
+"""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from spark_jobs.arrays import Int32Array, Int64Array
+from spark_jobs.exceptions import TableMismatchError
+
+
+def token_byte_lengths(file_text: str) -> Int64Array | None:
+    """(V,) bytes of each token of a byte-level tokenizer without normalizer; None for any other.
+
+    Args:
+        file_text: text of a tokenizer.json.
+    """
+    declared = json.loads(file_text)
+    parts = _parts(declared.get("pre_tokenizer"), "pretokenizers")
+    levels = [part for part in parts if part.get("type") == "ByteLevel"]
+    spells_bytes = declared["model"].get("type") in ("BPE", None) and not declared["model"].get("byte_fallback")
+    if declared.get("normalizer") is not None or len(levels) != 1 or not spells_bytes:
+        return None
+    if levels[0].get("add_prefix_space", True):
+        return None
+    lengths = {token: len(text) for text, token in declared["model"]["vocab"].items()}
+    lengths |= {token["id"]: len(token["content"].encode()) for token in declared.get("added_tokens", [])}
+    found = np.zeros(max(lengths, default=-1) + 1, dtype=np.int64)
+    found[list(lengths)] = list(lengths.values())
+    return found
+
+
+def encoded_bounds(file_text: str, text: str, input_ids: Int32Array) -> tuple[Int64Array, Int64Array]:
+    """First bytes of tokens and bytes after them, from the offsets that encoding the whole text again gives.
+
+    Args:
+        file_text: text of a tokenizer.json.
+        text: the document.
+        input_ids: (T,) its ids as they were stored.
+
+    Returns:
+        (T,) starts and (T,) ends in the text's UTF-8; a token that is part of a character is given the character.
+
+    Raises:
+        TableMismatchError: the text does not give these ids.
+    """
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_str(file_text)
+    tokenizer.encode_special_tokens = True
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    encoding = tokenizer.encode(text, add_special_tokens=False)
+    if not np.array_equal(np.array(encoding.ids, dtype=np.int32), input_ids):
+        raise TableMismatchError(
+            f"trace: the text encodes to {len(encoding.ids)} tokens other than the {len(input_ids)} in tokens; "
+            "materialize tokens again"
+        )
+    widths = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
+    utf8 = 1 + (widths >= 0x80).astype(np.int64) + (widths >= 0x800) + (widths >= 0x10000)
+    places = np.concatenate([[0], np.cumsum(utf8)])
+    offsets = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
+    return places[offsets[:, 0]], places[offsets[:, 1]]
+
+
+def _parts(declared: dict[str, object] | None, key: str) -> list[dict[str, object]]:
+    """A declaration, or what a sequence of them consists of."""
+    if declared is None:
+        return []
+    if declared.get("type") != "Sequence":
+        return [declared]
+    inner = declared.get(key)
+    return [part for one in inner for part in _parts(one, key)] if isinstance(inner, list) else []

@@ -1,0 +1,136 @@
+"""Token statistics: what the documents of each dataset and language are to the tokenizer."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from spark_jobs.exceptions import InputError
+from spark_jobs.lake.declare.step import Plot, Scope, step
+from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.tokens.pictures import draw_token_statistics
+from spark_jobs.tokens.token_use import COUNTED_SCHEMA, TokenUses, count_partition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+UNKNOWN_LANGUAGE: Final = "unknown"
+_COUNTED_DDL = (
+    "dataset string, language string, document_count long, token_count long, character_count long, byte_count long, "
+    "word_count long, max_token_count long, length_histogram array<long>, used_ids binary"
+)
+_DERIVED = {
+    "characters_per_token": pa.float64(),
+    "bytes_per_token": pa.float64(),
+    "tokens_per_word": pa.float64(),
+    "vocabulary_size": pa.int32(),
+    "used_token_count": pa.int32(),
+    "used_fraction": pa.float64(),
+}
+_ROWS_DDL = (
+    f"{_COUNTED_DDL}, characters_per_token double, bytes_per_token double, tokens_per_word double, "
+    "vocabulary_size int, used_token_count int, used_fraction double"
+)
+_ROWS_SCHEMA = pa.schema([*COUNTED_SCHEMA, *(pa.field(name, kind) for name, kind in _DERIVED.items())])
+
+TOKEN_STATISTICS = Table(
+    name="token_statistics",
+    comment="one row per dataset and language of an increment: sizes of its documents in tokens, use of the vocabulary",
+    columns=(
+        Column("dataset!", "string", "dataset of the documents"),
+        Column("language!", "string", "their language; unknown where none was found"),
+        Column("document_count!", "long", "documents"),
+        Column("token_count!", "long", "their tokens, specials left out"),
+        Column("character_count!", "long", "their code points"),
+        Column("byte_count!", "long", "bytes of their UTF-8"),
+        Column("word_count!", "long", "their words: maximal runs without white space"),
+        Column("max_token_count!", "long", "tokens of the longest document"),
+        Column("characters_per_token", "double", "code points per token; null where there is no token"),
+        Column("bytes_per_token", "double", "bytes of UTF-8 per token; null where there is no token"),
+        Column("tokens_per_word", "double", "tokens per word; null where there is no word"),
+        Column("vocabulary_size!", "int", "every token id is below it"),
+        Column("used_token_count!", "int", "distinct token ids in these documents; the others are never used"),
+        Column("used_fraction!", "double", "of the vocabulary"),
+        Column("length_histogram!", "list<long!>", "documents of no token, of 1, of 2 to 3, of 4 to 7, and so on"),
+        Column("used_ids!", "binary", "which ids occur: bit i % 8 of byte i / 8, so that rows can be joined by or"),
+    ),
+    key=("dataset", "language"),
+    partition=("increment",),
+    checks=(
+        Check(
+            "every_document_has_a_length",
+            "aggregate(length_histogram, 0L, (sum, part) -> sum + part) = document_count",
+            "each document is counted in one place of the histogram",
+        ),
+        Check(
+            "used_tokens_are_in_the_vocabulary",
+            "used_token_count between 0 and vocabulary_size",
+            "no more ids are used than there are",
+        ),
+    ),
+)
+
+
+@step(
+    version="1",
+    scope=Scope.INCREMENT,
+    tables=(TOKEN_STATISTICS,),
+    plot=Plot(
+        "Lengths of documents, and characters per token",
+        ("dataset", "language", "token_count", "character_count", "length_histogram"),
+        draw_token_statistics,
+    ),
+)
+def token_statistics(tokens: DataFrame, texts: DataFrame, tokenizer: DataFrame) -> DataFrame:
+    """Count documents, tokens, characters, bytes, words and used ids; one row is a dataset and language."""
+    from pyspark.sql import functions as F
+
+    row = tokenizer.select("vocabulary_size").first()
+    if row is None:
+        raise InputError("token_statistics: the tokenizer table has no row; materialize tokenizer first")
+    keys = ["dataset", "shard", "doc_id"]
+    described = texts.select(*keys, F.coalesce("language", F.lit(UNKNOWN_LANGUAGE)).alias("language"), "content")
+    return (
+        tokens.join(described, keys)
+        .select("dataset", "language", "content", "input_ids", "token_count")
+        .mapInArrow(functools.partial(count_partition, vocabulary_size=row["vocabulary_size"]), _COUNTED_DDL)
+        .repartition("dataset", "language")
+        .mapInArrow(functools.partial(_merge, vocabulary_size=row["vocabulary_size"]), _ROWS_DDL)
+    )
+
+
+def _merge(batches: Iterable[pa.RecordBatch], vocabulary_size: int) -> Iterator[pa.RecordBatch]:
+    """The rows of some datasets and languages, from all counts of each."""
+    uses = TokenUses(vocabulary_size)
+    for counted in batches:
+        uses.merge(counted)
+    if uses.by_group:
+        rows = [described_row(row, vocabulary_size) for row in uses.rows()]
+        yield pa.RecordBatch.from_pylist(rows, schema=_ROWS_SCHEMA)
+
+
+def described_row(counts: dict[str, Any], vocabulary_size: int) -> dict[str, Any]:
+    """Counts of some documents, with what follows from them.
+
+    Args:
+        counts: as `TokenUses.rows` gives them.
+        vocabulary_size: every token id is below it.
+    """
+    used = int(np.unpackbits(np.frombuffer(counts["used_ids"], np.uint8)).sum())
+    return {
+        **counts,
+        "characters_per_token": _ratio(counts["character_count"], counts["token_count"]),
+        "bytes_per_token": _ratio(counts["byte_count"], counts["token_count"]),
+        "tokens_per_word": _ratio(counts["token_count"], counts["word_count"]),
+        "vocabulary_size": vocabulary_size,
+        "used_token_count": used,
+        "used_fraction": used / vocabulary_size,
+    }
+
+
+def _ratio(part: int, whole: int) -> float | None:
+    return part / whole if whole else None

@@ -1,0 +1,164 @@
+"""What a corpus looks like to its tokenizer: lengths of documents, size of tokens, how much of the vocabulary is used.
+
+Everything is a count, so parts add up: of batches, partitions, increments, languages. Which ids occur is a bitmap, one
+bit an id, and bitmaps are joined by `or`. Lengths are counted in powers of two:
+
+    tokens       0   1   2-3   4-7   8-15   ..
+    histogram   [0] [1]  [2]   [3]   [4]    ..
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_jobs.arrays import BoolArray, Int64Array
+
+HISTOGRAM_LENGTH: Final = 33
+SUMMED: Final = ("document_count", "token_count", "character_count", "byte_count", "word_count")
+COUNTED_SCHEMA: Final = pa.schema(
+    [
+        pa.field("dataset", pa.string()),
+        pa.field("language", pa.string()),
+        *(pa.field(name, pa.int64()) for name in SUMMED),
+        pa.field("max_token_count", pa.int64()),
+        pa.field("length_histogram", pa.list_(pa.int64())),
+        pa.field("used_ids", pa.binary()),
+    ]
+)
+
+Group = tuple[str, str]
+
+
+@dataclass
+class TokenUse:
+    """Counts of some documents.
+
+    Attributes:
+        sums: of `SUMMED`.
+        max_token_count: tokens of the longest document.
+        histogram: (HISTOGRAM_LENGTH,) documents by the bits of their token count.
+        used: (V,) whether an id occurs.
+    """
+
+    sums: Int64Array
+    max_token_count: int
+    histogram: Int64Array
+    used: BoolArray
+
+    def add(self, other: TokenUse) -> None:
+        """Add the counts of other documents."""
+        self.sums += other.sums
+        self.max_token_count = max(self.max_token_count, other.max_token_count)
+        self.histogram += other.histogram
+        self.used |= other.used
+
+
+@dataclass
+class TokenUses:
+    """Counts by dataset and language.
+
+    Attributes:
+        vocabulary_size: V.
+        by_group: counts of each (dataset, language).
+    """
+
+    vocabulary_size: int
+    by_group: dict[Group, TokenUse] = field(default_factory=dict)
+
+    def count(self, batch: pa.RecordBatch) -> None:
+        """Count a batch of documents (dataset, language, content, input_ids, token_count)."""
+        groups = _groups(batch)
+        place = {group: number for number, group in enumerate(dict.fromkeys(groups))}
+        codes = np.array([place[group] for group in groups], dtype=np.int64)
+        counts = batch.column("token_count").to_numpy().astype(np.int64)
+        measured = np.stack(
+            [
+                np.ones(len(codes), dtype=np.int64),
+                counts,
+                pc.utf8_length(batch.column("content")).to_numpy().astype(np.int64),
+                pc.binary_length(batch.column("content")).to_numpy().astype(np.int64),
+                word_counts(batch.column("content")),
+            ]
+        )
+        used = np.zeros((len(place), self.vocabulary_size), dtype=np.bool_)
+        used[np.repeat(codes, counts), batch.column("input_ids").flatten().to_numpy()] = True
+        bits = np.frexp(counts)[1]
+        for group, code in place.items():
+            rows = codes == code
+            self.add(
+                group,
+                TokenUse(
+                    measured[:, rows].sum(axis=1),
+                    int(counts[rows].max()),
+                    np.bincount(bits[rows], minlength=HISTOGRAM_LENGTH).astype(np.int64),
+                    used[code],
+                ),
+            )
+
+    def merge(self, rows: pa.RecordBatch) -> None:
+        """Add rows of `COUNTED_SCHEMA` (others of their columns are not looked at)."""
+        for row in rows.to_pylist():
+            bits = np.unpackbits(np.frombuffer(row["used_ids"], np.uint8), bitorder="little")
+            use = TokenUse(
+                np.array([row[name] for name in SUMMED], dtype=np.int64),
+                row["max_token_count"],
+                np.array(row["length_histogram"], dtype=np.int64),
+                bits[: self.vocabulary_size].astype(np.bool_),
+            )
+            self.add((row["dataset"], row["language"]), use)
+
+    def add(self, group: Group, use: TokenUse) -> None:
+        """Add counts to those of a dataset and language."""
+        if group in self.by_group:
+            self.by_group[group].add(use)
+        else:
+            self.by_group[group] = use
+
+    def rows(self) -> list[dict[str, object]]:
+        """Rows of `COUNTED_SCHEMA`, by dataset and language."""
+        return [
+            {
+                "dataset": dataset,
+                "language": language,
+                **dict(zip(SUMMED, use.sums.tolist(), strict=True)),
+                "max_token_count": use.max_token_count,
+                "length_histogram": use.histogram.tolist(),
+                "used_ids": np.packbits(use.used, bitorder="little").tobytes(),
+            }
+            for (dataset, language), use in sorted(self.by_group.items())
+        ]
+
+
+def count_partition(batches: Iterable[pa.RecordBatch], vocabulary_size: int) -> Iterator[pa.RecordBatch]:
+    """Batches of documents as one batch of counts; none where there is no document."""
+    uses = TokenUses(vocabulary_size)
+    for batch in batches:
+        if len(batch):
+            uses.count(batch)
+    if uses.by_group:
+        yield pa.RecordBatch.from_pylist(uses.rows(), schema=COUNTED_SCHEMA)
+
+
+def word_counts(content: pa.Array) -> Int64Array:
+    """Words of every text: maximal runs without white space, as `signals` counts them.
+
+    Args:
+        content: (D,) strings, none of them null.
+
+    Returns:
+        (D,) counts.
+    """
+    trimmed = pc.utf8_trim_whitespace(content)
+    parts = pc.list_value_length(pc.utf8_split_whitespace(trimmed)).to_numpy().astype(np.int64)
+    counts: Int64Array = np.where(pc.binary_length(trimmed).to_numpy() > 0, parts, 0)
+    return counts
+
+
+def _groups(batch: pa.RecordBatch) -> list[Group]:
+    return list(zip(batch.column("dataset").to_pylist(), batch.column("language").to_pylist(), strict=True))

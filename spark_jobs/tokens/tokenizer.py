@@ -1,0 +1,262 @@
+"""The tokenizer of a corpus: trained once on a sample of what survived, or taken from a file; then frozen.
+
+The sample is the documents with the smallest hashes of their ids, as many as fit `sample_bytes`, so it depends neither
+on partitions nor on the order of rows. Two passes: bytes per bucket of hashes (65,536 numbers for the driver) give the
+bucket where the sample ends; then the documents up to it go to one task, which sorts, cuts and trains. It trains on
+pieces of at most 65,536 characters, cut before white space, where words end anyway (`cut_before_spaces`): memory grows
+with `sample_bytes`, and not with the longest document.
+
+Beside the tokenizer lies its certificate (see `certificate`), made in one task of about five seconds.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from spark_jobs.exceptions import ConfigError, InputError
+from spark_jobs.lake.declare.step import Output, Scope, step
+from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.tokens.certificate import certify
+from spark_jobs.tokens.hf_tokenizer import cut_before_spaces, read_facts, train_byte_pairs
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_HASH_BUCKETS = 1 << 16
+_PIECE_CHARACTERS = 1 << 16
+_ROW_DDL = (
+    "sha256 string, vocabulary_size int, special_tokens map<string, int>, end_of_document_id int, padding_id int, "
+    "file string"
+)
+_CERTIFICATE_DDL = (
+    "tokenizer_sha256 string, reference string, encoder string, refusal string, "
+    "excluded array<struct<first: int, last: int>>, probe_count long"
+)
+_CERTIFICATE_SCHEMA = pa.schema(
+    [
+        pa.field("tokenizer_sha256", pa.string()),
+        pa.field("reference", pa.string()),
+        pa.field("encoder", pa.string()),
+        pa.field("refusal", pa.string()),
+        pa.field("excluded", pa.list_(pa.struct([("first", pa.int32()), ("last", pa.int32())]))),
+        pa.field("probe_count", pa.int64()),
+    ]
+)
+
+
+class TokenizerConfig(BaseModel):
+    """A tokenizer file, or how to train one.
+
+    With `file`, its content decides the rows, not its path: `file_sha256` is filled in by reading the file when the
+    config is made, and is what the step key must see. A file whose content is not the one named is refused.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    file: str | None = Field(
+        None,
+        description="path of a tokenizer.json; without it one is trained",
+        json_schema_extra={"affects_rows": False},
+    )
+    file_sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="its SHA-256; filled in from the file")
+    end_of_document: str | None = Field(None, description="its end-of-document token; default: the first known name")
+    padding: str | None = Field(None, description="its padding token; default: a known name, else end_of_document")
+    vocabulary_size: int = Field(
+        32768, ge=258, le=1 << 20, description="tokens to train, 256 bytes and 2 specials included"
+    )
+    sample_bytes: int = Field(32 << 20, ge=1, le=1 << 32, description="most bytes of UTF-8 to train on")
+    min_frequency: int = Field(2, ge=1, description="least occurrences in the sample of a pair that is merged")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in_sha256(cls, values: Any) -> Any:
+        """Read the file once, before work starts."""
+        if not isinstance(values, dict) or not values.get("file"):
+            return values
+        found = hashlib.sha256(read_tokenizer_file(values["file"]).encode()).hexdigest()
+        return {**values, "file_sha256": values.get("file_sha256") or found}
+
+
+def read_tokenizer_file(path: str) -> str:
+    """Read a tokenizer.json.
+
+    Raises:
+        ConfigError: no such file, or no UTF-8.
+    """
+    try:
+        return Path(path).read_bytes().decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"tokenizer: file {path!r} cannot be read ({error}); name a tokenizer.json") from error
+
+
+TOKENIZER = Table(
+    name="tokenizer",
+    comment="one row: the tokenizer of the corpus, as the text of its tokenizer.json",
+    columns=(
+        Column("sha256!", "string", "SHA-256 of the file's UTF-8, the identity of the tokenizer"),
+        Column("vocabulary_size!", "int", "every token id is below it"),
+        Column("special_tokens!", "map<string, int!>", "ids of the special tokens by their text"),
+        Column("end_of_document_id!", "int", "token after the last token of a document"),
+        Column("padding_id!", "int", "token that fills a window after its last segment"),
+        Column("file!", "string", "text of the tokenizer.json"),
+    ),
+    key=("sha256",),
+    partition=("increment",),
+    checks=(
+        Check(
+            "ids_in_vocabulary",
+            "end_of_document_id between 0 and vocabulary_size - 1 and padding_id between 0 and vocabulary_size - 1",
+            "the two special ids are ids of this vocabulary",
+        ),
+        Check("sha256_of_file", "sha2(file, 256) = sha256", "the identity belongs to the content"),
+    ),
+)
+
+
+TOKENIZER_CERTIFICATE = Table(
+    name="tokenizer_certificate",
+    comment="one row: for which texts the fast encoder gives the tokenizer's ids, with which versions",
+    columns=(
+        Column("tokenizer_sha256!", "string", "identity of the tokenizer"),
+        Column("reference!", "string", "name and version of the library whose ids count"),
+        Column("encoder!", "string", "name and version of the fast encoder; none where none is installed"),
+        Column("refusal", "string", "why there is no fast path; null where there is one"),
+        Column(
+            "excluded!",
+            "list<struct<first!: int, last!: int>>",
+            "code points, first to last, that the two take for different things; their documents take the slow path",
+        ),
+        Column("probe_count!", "long", "texts that were encoded by both"),
+    ),
+    key=("tokenizer_sha256",),
+    partition=("increment",),
+    checks=(
+        Check(
+            "a_refusal_excludes_nothing",
+            "refusal is null or size(excluded) = 0",
+            "code points are excluded from a fast path that there is",
+        ),
+    ),
+)
+
+
+@step(
+    version="2",
+    scope=Scope.FROZEN,
+    tables=(TOKENIZER, TOKENIZER_CERTIFICATE),
+)
+def tokenizer(survivors: DataFrame, texts: DataFrame, config: TokenizerConfig) -> Output:
+    """Train the corpus's tokenizer, or take the one in a file; one row is a tokenizer.
+
+    Beside it lies its certificate, which says what the fast encoder may encode.
+    """
+    made = _from_file(survivors, config) if config.file is not None else _trained(survivors, texts, config).persist()
+    certificates = made.select("file").mapInArrow(_certify, _CERTIFICATE_DDL)
+    return Output({TOKENIZER.name: made, TOKENIZER_CERTIFICATE.name: certificates}, persisted=(made,))
+
+
+def _trained(survivors: DataFrame, texts: DataFrame, config: TokenizerConfig) -> DataFrame:
+    """The row of a tokenizer trained on a sample of the survivors."""
+    from pyspark.sql import functions as F
+
+    documents = (
+        texts.select("dataset", "shard", "doc_id", "content")
+        .join(survivors.select("dataset", "shard", "doc_id"), ["dataset", "shard", "doc_id"], "left_semi")
+        .withColumn("hash", F.xxhash64("doc_id", "dataset"))
+    )
+    last_bucket = _last_bucket(documents, config.sample_bytes)
+    sample = (
+        documents.where(_bucket("hash") <= last_bucket)
+        .select("hash", "doc_id", "dataset", F.substring("content", 1, config.sample_bytes).alias("content"))
+        .repartition(1)
+        .sortWithinPartitions("hash", "doc_id", "dataset")
+        .select("content")
+    )
+    return sample.mapInArrow(functools.partial(_train, config=config), _ROW_DDL)
+
+
+def _from_file(survivors: DataFrame, config: TokenizerConfig) -> DataFrame:
+    """The row of a given file, read on the driver."""
+    text = read_tokenizer_file(str(config.file))
+    found = hashlib.sha256(text.encode()).hexdigest()
+    if found != config.file_sha256:
+        raise ConfigError(
+            f"tokenizer: file {config.file!r} has SHA-256 {found}, the config says {config.file_sha256}; "
+            "restore the file, or leave file_sha256 out and refreeze the corpus"
+        )
+    row = _row(text, config).to_pylist()[0]
+    values = {**row, "special_tokens": dict(row["special_tokens"])}
+    return survivors.sparkSession.createDataFrame([values], _ROW_DDL)
+
+
+def _certify(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The certificate of every tokenizer; in one task."""
+    for batch in batches:
+        rows = [certify(file_text).row() for file_text in batch.column("file").to_pylist()]
+        if rows:
+            yield pa.RecordBatch.from_pylist(rows, schema=_CERTIFICATE_SCHEMA)
+
+
+def _bucket(column: str) -> Any:
+    """Which of the equal ranges of hashes a hash lies in, ascending with it."""
+    from pyspark.sql import functions as F
+
+    return F.shiftright(column, 48)
+
+
+def _last_bucket(documents: DataFrame, sample_bytes: int) -> int:
+    """The first bucket of hashes up to which the documents hold at least `sample_bytes`; the last one else."""
+    from pyspark.sql import functions as F
+
+    size = F.sum(F.octet_length("content"))
+    rows = documents.groupBy(_bucket("hash").alias("bucket")).agg(size.alias("bytes")).toArrow()
+    buckets = rows.column("bucket").to_numpy()
+    order = np.argsort(buckets)
+    used = np.cumsum(rows.column("bytes").to_numpy()[order])
+    if not len(used) or used[-1] == 0:
+        raise InputError("tokenizer: no document has any text to train on; check survivors, or give a tokenizer file")
+    reached = np.flatnonzero(used >= sample_bytes)
+    return int(buckets[order][reached[0]]) if len(reached) else _HASH_BUCKETS
+
+
+def _train(batches: Iterable[pa.RecordBatch], config: TokenizerConfig) -> Iterator[pa.RecordBatch]:
+    """Train on the documents in their order until the sample is full; in one task."""
+    text = train_byte_pairs(_sample(batches, config.sample_bytes), config.vocabulary_size, config.min_frequency)
+    yield _row(text, config)
+
+
+def _sample(batches: Iterable[pa.RecordBatch], sample_bytes: int) -> Iterator[str]:
+    """Pieces of the documents while they fit; the first is taken in any case, and has at most as many characters."""
+    used = 0
+    for batch in batches:
+        for content in batch.column("content"):
+            for piece in cut_before_spaces(content.as_py(), min(_PIECE_CHARACTERS, sample_bytes)):
+                size = len(piece.encode())
+                if used and used + size > sample_bytes:
+                    return
+                used += size
+                yield piece
+
+
+def _row(file_text: str, config: TokenizerConfig) -> pa.RecordBatch:
+    """The row of the table."""
+    facts = read_facts(file_text, config.end_of_document, config.padding)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([hashlib.sha256(file_text.encode()).hexdigest()]),
+            pa.array([facts.vocabulary_size], pa.int32()),
+            pa.array([list(facts.special_tokens.items())], pa.map_(pa.string(), pa.int32())),
+            pa.array([facts.end_of_document_id], pa.int32()),
+            pa.array([facts.padding_id], pa.int32()),
+            pa.array([file_text]),
+        ],
+        names=["sha256", "vocabulary_size", "special_tokens", "end_of_document_id", "padding_id", "file"],
+    )

@@ -1,0 +1,224 @@
+"""Tokens: the ids of every document that survived, as its tokenizer gives them, without special tokens.
+
+Ids are those of Hugging Face's `tokenizers`, whoever computes them: where the tokenizer's certificate allows it, the
+fast encoder does (`document_encoder`), some eighty times as fast. Where the certificate is for other versions than
+those installed it is made again on the driver, in a few seconds.
+
+The survivors are narrow: they are broadcast to the texts while Spark's own threshold allows it, and content stays where
+it lies. Beyond it content is shuffled once. The tokenizer's file and its certificate travel with the function; both
+encoders are made once per worker process.
+
+The reference encodes a batch with all cores. Measured on 2 cores (benchmarks/bench_packing.py): one task 5.9 MB/s
+against 3.3 with one thread, two tasks at once 5.6 against 5.3, so threads are left on;
+spark.executorEnv.RAYON_NUM_THREADS bounds them where executors run many tasks. The fast encoder uses one thread a task.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import BaseModel, ConfigDict, Field
+
+from spark_jobs.exceptions import InputError
+from spark_jobs.lake.declare.step import ArrowRows, Output, Scope, step
+from spark_jobs.lake.declare.tables import Check, Column, Proof, Table
+from spark_jobs.tokens.certificate import Certificate, certify
+from spark_jobs.tokens.document_encoder import DocumentColumn, DocumentEncoder
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_log = logging.getLogger(__name__)
+_TOKENS_DDL = "dataset string, shard int, doc_id string, input_ids array<int>, token_count int"
+_TOKENS_SCHEMA = pa.schema(
+    [
+        pa.field("dataset", pa.string()),
+        pa.field("shard", pa.int32()),
+        pa.field("doc_id", pa.string()),
+        pa.field("input_ids", pa.list_(pa.int32())),
+        pa.field("token_count", pa.int32()),
+    ]
+)
+
+
+class TokensConfig(BaseModel):
+    """How documents are encoded; decides no row."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    batch_characters: int = Field(
+        1 << 18,
+        ge=1,
+        description="characters encoded at once; a task needs about 115 bytes of memory for each byte of them",
+        json_schema_extra={"affects_rows": False},
+    )
+    use_fast_encoder: bool = Field(
+        True,
+        description="whether documents that the tokenizer's certificate covers go through the fast encoder",
+        json_schema_extra={"affects_rows": False},
+    )
+
+
+def _survivors_without_tokens(
+    rows: DataFrame, inputs: Mapping[str, DataFrame], increment: int | None, config: TokensConfig
+) -> DataFrame:
+    """Survivors that no text was found for."""
+    keys = ["dataset", "shard", "doc_id"]
+    return inputs["survivors"].select(*keys).join(rows.select(*keys), keys, "left_anti")
+
+
+def _counts_are_lengths(rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    """The check `token_count_is_length`."""
+    found: npt.NDArray[np.bool_] = (
+        pc.list_value_length(rows.column("input_ids")).to_numpy() == rows.column("token_count").to_numpy()
+    )
+    return found
+
+
+TOKENS = Table(
+    name="tokens",
+    comment="one row per surviving document: its token ids",
+    columns=(
+        Column("dataset!", "string", "dataset of the document"),
+        Column("shard!", "int", "hash of the repository modulo the dataset's shards"),
+        Column("doc_id!", "string", "identity of the document"),
+        Column("input_ids!", "list<int!>", "token ids of the whole text without special tokens; empty for empty text"),
+        Column("token_count!", "int", "length of input_ids"),
+    ),
+    key=("dataset", "doc_id"),
+    partition=("increment", "shard"),
+    checks=(
+        Check(
+            "token_count_is_length",
+            "token_count = size(input_ids)",
+            "the count is the length of the list",
+            _counts_are_lengths,
+        ),
+    ),
+    proofs=(
+        Proof(
+            "every_survivor_has_tokens",
+            "each survivor is a row, of no token where its text is empty",
+            _survivors_without_tokens,
+        ),
+    ),
+    sampled=("input_ids",),
+    # What `packed` reads at once: 4 million ids, or as many as Spark encodes in these bytes where it compacts.
+    properties={"write.parquet.row-group-size-bytes": str(16 << 20)},
+)
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """What a task needs to encode documents.
+
+    Attributes:
+        file_text: text of the tokenizer.json.
+        vocabulary_size: every id is below it.
+        certificate: what the fast encoder may encode.
+        batch_characters: most characters encoded at once by the reference.
+    """
+
+    file_text: str
+    vocabulary_size: int
+    certificate: Certificate
+    batch_characters: int
+
+
+@step(
+    version="1",
+    scope=Scope.INCREMENT,
+    tables=(TOKENS,),
+)
+def tokens(
+    survivors: DataFrame,
+    texts: DataFrame,
+    tokenizer: DataFrame,
+    config: TokensConfig,
+    tokenizer_certificate: DataFrame | None = None,
+) -> Output:
+    """Encode the documents that survived; one row is a document's token ids."""
+    row = tokenizer.select("file", "sha256", "vocabulary_size").first()
+    if row is None:
+        raise InputError("tokens: the tokenizer table has no row; materialize tokenizer first")
+    certificate = _certificate(tokenizer_certificate, row["file"], row["sha256"], config)
+    encoding = Encoding(row["file"], row["vocabulary_size"], certificate, config.batch_characters)
+    documents = texts.select("dataset", "shard", "doc_id", "content").join(
+        survivors.select("dataset", "shard", "doc_id"), ["dataset", "shard", "doc_id"], "left_semi"
+    )
+    made = ArrowRows(documents, functools.partial(_encode, encoding=encoding), _TOKENS_DDL)
+    return Output(
+        {TOKENS.name: made.to_frame()},
+        {"headrace.tokenizer-sha256": row["sha256"], "headrace.vocabulary-size": str(row["vocabulary_size"])},
+        made={TOKENS.name: made},
+    )
+
+
+def _certificate(stored: DataFrame | None, file_text: str, sha256: str, config: TokensConfig) -> Certificate:
+    """The certificate to go by: the stored one, or a new one where other versions are installed; logs a refusal."""
+    found: Any = None if stored is None else stored.first()
+    certificate = None if found is None else Certificate.from_row(found.asDict(recursive=True))
+    if not config.use_fast_encoder:
+        return Certificate.refused(sha256, "use_fast_encoder is false in the config of tokens")
+    if certificate is None or not certificate.is_for_this_installation:
+        _log.info("tokens: no certificate of tokenizer %.8s for the libraries installed here; making one", sha256)
+        certificate = certify(file_text)
+    if certificate.refusal is not None:
+        _log.warning(
+            "tokens: tokenizer %.8s has no certified fast encoder: %s; %s encodes everything, at 1-2 MB/s a core",
+            sha256,
+            certificate.refusal,
+            certificate.reference,
+        )
+    return certificate
+
+
+def _encode(batches: Iterable[pa.RecordBatch], encoding: Encoding) -> Iterator[pa.RecordBatch]:
+    """Encode batches of documents, keeping their columns; about `batch_characters` tokens at once go out."""
+    encoder = DocumentEncoder(encoding.file_text, encoding.certificate, encoding.batch_characters)
+    for batch in batches:
+        done = 0
+        ids: list[npt.NDArray[np.int32]] = []
+        held = 0
+        for document in encoder.encode(DocumentColumn(batch.column("content"), batch.column("doc_id"))):
+            ids.append(document)
+            held += len(document)
+            if held >= encoding.batch_characters:
+                yield _rows(batch.slice(done, len(ids)), ids, encoding.vocabulary_size)
+                done += len(ids)
+                ids, held = [], 0
+        if ids:
+            yield _rows(batch.slice(done, len(ids)), ids, encoding.vocabulary_size)
+    _log.info("tokens: %s", encoder.tally)
+
+
+def _rows(documents: pa.RecordBatch, ids: list[npt.NDArray[np.int32]], vocabulary_size: int) -> pa.RecordBatch:
+    """The rows of some documents with their ids.
+
+    Raises:
+        InputError: an id is not in the vocabulary.
+    """
+    counts = np.array([len(document) for document in ids], dtype=np.int32)
+    offsets = np.zeros(len(ids) + 1, dtype=np.int32)
+    np.cumsum(counts, out=offsets[1:])
+    joined = np.concatenate(ids)
+    if int(joined.max(initial=0)) >= vocabulary_size:
+        place = int(np.argmax(joined >= vocabulary_size))
+        document = documents.column("doc_id")[int(np.searchsorted(offsets, place, "right")) - 1]
+        raise InputError(
+            f"tokens: document {document} has token id {joined[place]}, the vocabulary ends at {vocabulary_size - 1}; "
+            "materialize tokenizer again, its vocabulary_size is not that of its file"
+        )
+    input_ids = pa.ListArray.from_arrays(pa.array(offsets), pa.array(joined))
+    names = ("dataset", "shard", "doc_id")
+    return pa.RecordBatch.from_arrays(
+        [*(documents.column(name) for name in names), input_ids, pa.array(counts)], schema=_TOKENS_SCHEMA
+    )

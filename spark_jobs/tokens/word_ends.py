@@ -1,0 +1,164 @@
+r"""Where the words of a text end, compiled: the known splittings (`pre_tokenization`) as state machines over UTF-8.
+
+    gpt2            's 't 're 've 'm 'll 'd | ` ?` letters | ` ?` numbers | ` ?` others | white space
+    llama3, qwen2   the same in any case | [^\r\n]? letters | 1 to 3 numbers, or 1 | ` ?` others [\r\n]* | white space
+
+White space that something visible follows leaves it its last character ("a  b" -> a, " ", " b"). In the second form it
+ends after its last line end, if it has one.
+
+Classes of characters are those of this Python's tables. They need not be the reference's: a certificate finds what
+differs. Imported by workers only: numba takes half a second to load.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import unicodedata
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from spark_jobs.arrays import UInt8Array
+
+Integer = Any
+"""What compiled code gives back: NumPy's integers where Python runs it."""
+
+OTHER: Final = 0
+LETTER: Final = 1
+NUMBER: Final = 2
+SPACE: Final = 3
+_CLASSES: Final = {"L": LETTER, "N": NUMBER, "Z": SPACE}
+_OTHER_SPACES: Final = "\t\n\v\f\r\x85"
+
+MOST_NUMBERS: Final = {"gpt2": 0, "llama3": 3, "qwen2": 1}
+"""Digits of a word of numbers, by the name of the splitting; 0 stands for GPT-2's, which has no limit."""
+
+
+@functools.cache
+def character_classes() -> UInt8Array:
+    """(0x110000,) class of every code point."""
+    numbers = range(sys.maxunicode + 1)
+    found = np.fromiter((_CLASSES.get(unicodedata.category(chr(n))[0], OTHER) for n in numbers), np.uint8)
+    found[[ord(space) for space in _OTHER_SPACES]] = SPACE
+    return found
+
+
+@njit(cache=True, nogil=True, _nrt=False, inline="always")
+def width(lead: int) -> Integer:
+    """Bytes of the character that begins with a byte."""
+    return 1 if lead < 0x80 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
+
+
+@njit(cache=True, nogil=True, _nrt=False, inline="always")
+def code_point(data: UInt8Array, at: int) -> Integer:
+    """The character that begins at a byte of valid UTF-8."""
+    lead = np.int64(data[at])
+    if lead < 0x80:
+        return lead
+    if lead < 0xE0:
+        return (lead & 0x1F) << 6 | (data[at + 1] & 0x3F)
+    if lead < 0xF0:
+        return (lead & 0x0F) << 12 | (np.int64(data[at + 1]) & 0x3F) << 6 | (data[at + 2] & 0x3F)
+    tail = (np.int64(data[at + 2]) & 0x3F) << 6 | (data[at + 3] & 0x3F)
+    return (lead & 0x07) << 18 | (np.int64(data[at + 1]) & 0x3F) << 12 | tail
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def has_any(data: UInt8Array, wanted: npt.NDArray[np.bool_]) -> bool:
+    """Whether a text has one of some characters beyond ASCII.
+
+    Args:
+        data: (B,) the text as valid UTF-8.
+        wanted: (0x110000,) which ones.
+    """
+    at = 0
+    while at < len(data):
+        if data[at] >= 0x80 and wanted[code_point(data, at)]:
+            return True
+        at += width(data[at])
+    return False
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _class_at(data: UInt8Array, at: int, classes: UInt8Array) -> Integer:
+    """Class of the character at a byte; -1 at the end of the text."""
+    return np.int64(classes[code_point(data, at)]) if at < len(data) else -1
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _run_end(data: UInt8Array, at: int, classes: UInt8Array, wanted: int, most: int) -> Integer:
+    """End of the characters of one class from a byte on, at most so many of them."""
+    while most > 0 and at < len(data) and classes[code_point(data, at)] == wanted:
+        at += width(data[at])
+        most -= 1
+    return at
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _contraction_end(data: UInt8Array, at: int, any_case: bool) -> Integer:
+    """End of 's, 't, 're, 've, 'm, 'll or 'd; `at` where there is none."""
+    if data[at] != 0x27 or at + 1 == len(data):
+        return at
+    case = 0x20 if any_case else 0
+    first = data[at + 1] | case
+    if first in (0x73, 0x74, 0x6D, 0x64):  # s t m d
+        return at + 2
+    second = data[at + 2] | case if at + 2 < len(data) else 0
+    if (first in (0x72, 0x76) and second == 0x65) or (first == 0x6C and second == 0x6C):  # re ve ll
+        return at + 3
+    return at
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def word_end(data: UInt8Array, at: int, classes: UInt8Array, most_numbers: int) -> Integer:
+    """End of the word that begins at a byte.
+
+    Args:
+        data: (B,) a text as valid UTF-8.
+        at: first byte of the word, before the end of the text.
+        classes: (0x110000,) class of every code point.
+        most_numbers: see `MOST_NUMBERS`.
+    """
+    is_gpt2 = most_numbers == 0
+    end = _contraction_end(data, at, not is_gpt2)
+    if end > at:
+        return end
+    first = data[at]
+    after = at + width(first)
+    kind = _class_at(data, at, classes)
+    is_line_end = first in (0x0A, 0x0D)
+    if kind == LETTER:
+        return _run_end(data, after, classes, LETTER, len(data))
+    if not is_gpt2 and kind != NUMBER and not is_line_end and _class_at(data, after, classes) == LETTER:
+        return _run_end(data, after, classes, LETTER, len(data))
+    if not is_gpt2 and kind == NUMBER:
+        return _run_end(data, at, classes, NUMBER, most_numbers)
+    visible = at
+    if first == 0x20:
+        visible = after
+        kind = _class_at(data, after, classes)
+    if kind == OTHER or (is_gpt2 and kind in (LETTER, NUMBER)):
+        end = _run_end(data, visible, classes, kind, len(data))
+        while not is_gpt2 and end < len(data) and data[end] in (0x0A, 0x0D):
+            end += 1
+        return end
+    return _space_end(data, at, classes, is_gpt2)
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _space_end(data: UInt8Array, at: int, classes: UInt8Array, is_gpt2: bool) -> Integer:
+    """End of a word of white space."""
+    end = at
+    last = at
+    line_end = at
+    while end < len(data) and classes[code_point(data, end)] == SPACE:
+        last = end
+        end += width(data[end])
+        if data[last] in (0x0A, 0x0D):
+            line_end = end
+    if not is_gpt2 and line_end > at:
+        return line_end
+    return end if end == len(data) or last == at else last

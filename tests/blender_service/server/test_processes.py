@@ -1,0 +1,109 @@
+"""Several processes at one port: who asks is answered by any of them, and SIGTERM ends them all."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2, rows_pb2_grpc
+from pyiceberg.catalog import Catalog
+
+from tests.blender_service.packed_tables import PackedFixture
+
+ROOT = Path(__file__).parents[3]
+
+
+def start(directory: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Start `headrace serve` in a directory."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYICEBERG_", "HEADRACE_"))}
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "protos")])
+    command = [sys.executable, "-m", "dagster_project.cli", "serve", *arguments]
+    return subprocess.Popen(command, cwd=directory, env=environment, stderr=subprocess.PIPE, text=True)
+
+
+def lines_with(process: subprocess.Popen[str], text: str, count: int) -> Iterator[str]:
+    """Wait for lines of a process's log."""
+    assert process.stderr is not None
+    seen = ""
+    for line in process.stderr:
+        seen += line
+        if text in line:
+            yield line
+            count -= 1
+            if not count:
+                return
+    raise AssertionError(f"it ended after:\n{seen}")
+
+
+def children(process: subprocess.Popen[str]) -> list[int]:
+    """Give the processes that serve."""
+    found = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return [pid for pid in map(int, found) if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()]
+
+
+def test_two_processes_serve_one_port_and_stop_together(tmp_path: Path, lake: Catalog, code: PackedFixture) -> None:
+    """Connections reach both, the bytes are the same from each, and SIGTERM ends parent and children cleanly."""
+    process = start(tmp_path, "--port", "0", "--processes", "2", "--metrics-port", "0", "--drain-seconds", "0")
+    lines = list(lines_with(process, "serving at", 2))
+    addresses = {line.split()[-1] for line in lines}
+    assert len(addresses) == 1
+    address = addresses.pop()
+    pids = children(process)
+    assert len(pids) == 2
+    streams = []
+    for number in range(12):  # one process alone takes all of them once in 2,048 times
+        options = (("grpc.use_local_subchannel_pool", 1), ("grpc.channel_id", number))
+        with grpc.insecure_channel(address, options=options) as channel:
+            source = blends_pb2.SourceSpec(table=code.identifier)
+            request = blends_pb2.CreateBlendRequest(sources=[source])
+            blend = blends_pb2_grpc.BlendServiceStub(channel).CreateBlend(request)
+            call = rows_pb2_grpc.RowServiceStub(channel).ReadBlend(rows_pb2.ReadBlendRequest(blend=blend.id, rows=20))
+            streams.append([message.SerializeToString(deterministic=True) for message in call])
+    assert all(stream == streams[0] for stream in streams)
+    process.send_signal(signal.SIGTERM)
+    assert process.stderr is not None
+    log = process.stderr.read()
+    assert process.wait(timeout=20) == 0
+    process.stderr.close()
+    assert log.count("stopped") == 2
+    assert len(re.findall("read [0-9a-f]{64} from 0", log)) == 12
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_a_process_that_dies_at_its_start_ends_them_all(tmp_path: Path) -> None:
+    """Without a lake there is one clear line, exit status 2, and no loop of restarts."""
+    began = time.monotonic()
+    process = start(tmp_path, "--port", "0", "--processes", "2")
+    _, log = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "catalog.db does not exist" in log
+    assert "Traceback" not in log
+    assert time.monotonic() - began < 60
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--max-streams", "0"), "--max-streams is 0"),
+        (("--certificate", "x.pem"), "certificate and key belong together"),
+        (("--tokens", "none.txt"), "none.txt: No such file or directory; restore the file"),
+        (("--port", "70000"), "'70000' is no port"),
+    ],
+)
+def test_a_wrong_flag_is_one_line(tmp_path: Path, lake: Catalog, arguments: tuple[str, ...], message: str) -> None:
+    """What cannot be is said before anything is served, with exit status 2."""
+    process = start(tmp_path, "--port", "0", *arguments) if "--port" not in arguments else start(tmp_path, *arguments)
+    _, log = process.communicate(timeout=60)
+    assert process.returncode == 2, log
+    assert message in log
+    assert "Traceback" not in log

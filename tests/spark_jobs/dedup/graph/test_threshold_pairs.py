@@ -1,0 +1,101 @@
+"""Pairs at every threshold, exactly."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from spark_jobs.dedup.graph.threshold_pairs import (
+    Thresholds,
+    exact,
+    group_numbers,
+    groups_reached,
+    threshold_of,
+    with_group,
+    without,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Config(BaseModel):
+    """A config with thresholds."""
+
+    thresholds: Thresholds
+
+
+def test_a_pair_is_in_the_group_of_every_threshold_that_its_fraction_reaches(spark: SparkSession) -> None:
+    """At and one below each bound, in weights where floats would round to the wrong side."""
+    from pyspark.sql import functions as F
+
+    thresholds = (0.07, 0.7, 0.9, 1.0)
+    weights = [(7, 10), (69, 100), (7 * 10**11 - 1, 10**12), (7 * 10**11, 10**12), (9, 10), (7, 100), (6, 100), (5, 5)]
+    pairs = spark.createDataFrame(weights, "shared_weight bigint, united_weight bigint")
+    rows = pairs.withColumn("groups", groups_reached(thresholds))
+    expected = {
+        (shared, united): [g for g, one in enumerate(thresholds) if Fraction(shared, united) >= Fraction(str(one))]
+        for shared, united in weights
+    }
+    assert {tuple(row[:2]): row.groups for row in rows.collect()} == {
+        pair: sum(1 << group for group in groups) for pair, groups in expected.items()
+    }
+    numbered = rows.select("shared_weight", "united_weight", F.explode(group_numbers(F.col("groups"))).alias("group"))
+    assert sorted(tuple(row) for row in numbered.select("*", threshold_of(F.col("group"), thresholds)).collect()) == (
+        sorted((*pair, group, thresholds[group]) for pair, groups in expected.items() for group in groups)
+    )
+
+
+def test_the_last_of_31_groups_is_like_any_other(spark: SparkSession) -> None:
+    """Bit 30 is the last that an int has beside its sign."""
+    from pyspark.sql import functions as F
+
+    thresholds = tuple(number / 100 for number in range(60, 91))
+    pair = spark.createDataFrame([(90, 100)], "shared_weight bigint, united_weight bigint")
+    groups = groups_reached(thresholds)
+    row = pair.select(groups, F.size(group_numbers(groups)), without(groups, F.lit((1 << 30) - 1))).first()
+    assert row == (2**31 - 1, 31, 1 << 30)
+
+
+def test_groups_without_others_are_those_not_among_them(spark: SparkSession) -> None:
+    """Bit by bit; a null, as a left join leaves it, takes nothing away."""
+    from pyspark.sql import functions as F
+
+    rows = spark.createDataFrame([(0b1011, 0b0110), (0b1011, None), (0b11, 0b111)], "groups int, others int")
+    found = [row[0] for row in rows.select(without(F.col("groups"), F.col("others"))).collect()]
+    assert found == [0b1001, 0b1011, 0]
+
+
+def test_a_threshold_is_the_fraction_that_its_decimals_say() -> None:
+    """0.7 is 7/10, not the double next to it."""
+    assert exact(0.7) == Fraction(7, 10)
+    assert exact(1.0) == 1
+    assert exact(0.000001) == Fraction(1, 10**6)
+
+
+def test_groups_come_back_from_thresholds(spark: SparkSession) -> None:
+    """Rows of a threshold that is no longer listed are left out."""
+    rows = with_group(spark.createDataFrame([(0.7,), (0.8,), (0.9,)], "threshold double"), (0.7, 0.9))
+    assert {tuple(row) for row in rows.collect()} == {(0.7, 0), (0.9, 1)}
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "fault"),
+    [
+        ((), "at least 1"),
+        ((0.8, 0.7), "ascending"),
+        ((0.7, 0.7), "ascending"),
+        ((0.0,), "above 0"),
+        ((1.1,), "at most 1"),
+        ((0.1234567,), "decimals"),
+        ((float("nan"),), "above 0"),
+        (tuple(number / 100 for number in range(1, 33)), "32 thresholds are more than 31; leave some out"),
+    ],
+)
+def test_thresholds_that_make_no_sense_are_refused(thresholds: tuple[float, ...], fault: str) -> None:
+    """Before any work starts."""
+    with pytest.raises(ValidationError, match=fault):
+        Config(thresholds=thresholds)

@@ -1,0 +1,221 @@
+"""Tables declared in code: what is refused, how types are read, which difference from a table is named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyiceberg.catalog import Catalog
+from pyiceberg.schema import Schema
+from pyiceberg.types import IntegerType, ListType, LongType, MapType, NestedField, StringType, StructType
+
+from spark_jobs.exceptions import TableDeclarationError, TableMismatchError
+from spark_jobs.lake.declare.tables import Column, Table, check_identifier, parse_type, partition_column, type_text
+from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
+from spark_jobs.lake.session.settings import settings_at
+
+NOTES = Table(
+    name="notes",
+    comment="one row per note",
+    columns=(Column("day!", "date", "when"), Column("body", "string", "text"), Column("scores", "list<int!>", "marks")),
+    key=("body",),
+    sort=("body",),
+    partition=("increment", "days(day)"),
+)
+
+
+_TYPES = st.recursive(
+    st.sampled_from(["int", "string", "timestamptz", "double"]),
+    lambda inner: st.one_of(
+        st.builds("list<{}{}>".format, inner, st.sampled_from(["", "!"])),
+        st.builds("map<string, {}{}>".format, inner, st.sampled_from(["", "!"])),
+        st.builds("struct<a!: {}, b: {}>".format, inner, inner),
+    ),
+    max_leaves=5,
+)
+
+
+@pytest.fixture
+def catalogue(tmp_path: Path) -> Catalog:
+    """An empty catalogue."""
+    return open_catalogue(settings_at(tmp_path))
+
+
+def test_the_increment_comes_first_where_the_partition_names_it() -> None:
+    """Steps do not declare it; tables without increments do not have it."""
+    assert [field.name for field in NOTES.schema().fields] == ["increment", "day", "body", "scores"]
+    assert NOTES.schema().find_field("increment").required
+    assert NOTES.has_increments
+    assert not Table("plain", "rows", (Column("a", "int", "a"),)).has_increments
+
+
+def test_comments_come_into_the_schema() -> None:
+    """What a column means is written into the table."""
+    assert NOTES.schema().find_field("body").doc == "text"
+
+
+def test_partition_and_sort_order_follow_the_declaration() -> None:
+    """Identity columns and days(..) in order; files ascending, nulls first."""
+    schema = NOTES.schema()
+    spec = [
+        (f.name, str(f.transform), schema.find_column_name(f.source_id)) for f in NOTES.partition_spec(schema).fields
+    ]
+    assert spec == [("increment", "identity", "increment"), ("day_day", "day", "day")]
+    assert [schema.find_column_name(f.source_id) for f in NOTES.sort_order(schema).fields] == ["body"]
+
+
+def test_types_are_read_as_iceberg_writes_them() -> None:
+    """Nested types, with `!` at every level; ids count through."""
+    found = parse_type("list<struct<rule!: string, scores: map<string, list<int!>!>>!>")
+    expected = ListType(
+        1,
+        StructType(
+            NestedField(2, "rule", StringType(), required=True),
+            NestedField(
+                3,
+                "scores",
+                MapType(4, StringType(), 5, ListType(6, IntegerType(), element_required=True), value_required=True),
+                required=False,
+            ),
+        ),
+        element_required=True,
+    )
+    assert found == expected
+    assert parse_type(" long ") == LongType()
+
+
+@given(_TYPES)
+def test_types_are_written_as_they_are_read(text: str) -> None:
+    """`type_text` and `parse_type` undo each other, for every nesting."""
+    assert type_text(parse_type(text)) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["text", "list", "list<>", "list<int, int>", "map<string>", "struct<int>", "array<int>", "list<int", ""]
+)
+def test_what_is_no_type_is_refused(text: str) -> None:
+    """The message quotes what was written."""
+    with pytest.raises(TableDeclarationError):
+        parse_type(text)
+
+
+@pytest.mark.parametrize("name", ["Notes", "1notes", "no-tes", "files", "snapshots", "a" * 42, ""])
+def test_names_that_iceberg_or_spark_would_misread_are_refused(name: str) -> None:
+    """Upper case, other characters, metadata tables, names too long."""
+    with pytest.raises(TableDeclarationError, match="not a table name"):
+        Table(name, "rows", (Column("a", "int", "a"),))
+
+
+def test_columns_that_do_not_exist_are_named() -> None:
+    """Key, sort, partition and sampled must name columns of the table, once each."""
+    for part in ("key", "sort", "partition", "sampled"):
+        with pytest.raises(TableDeclarationError, match="names 'b'"):
+            Table("notes", "rows", (Column("a", "int", "a"),), **{part: ("b",)})  # type: ignore[arg-type]
+    with pytest.raises(TableDeclarationError, match="declared twice"):
+        Table("notes", "rows", (Column("a", "int", "a"), Column("a!", "long", "a")))
+
+
+def test_partition_fields_are_columns_or_days() -> None:
+    """Other transforms are refused."""
+    assert partition_column("days(day)") == "day"
+    assert partition_column("shard") == "shard"
+    with pytest.raises(TableDeclarationError, match="write a column name or days"):
+        partition_column("bucket(16, a)")
+
+
+@pytest.mark.parametrize(
+    ("identifier", "reason"),
+    [
+        ("notes", "write namespace"),
+        ("a.b.c", "write namespace"),
+        ("a.Files", "write namespace"),
+        ("a.files", "metadata"),
+        ("system.notes", "reserved"),
+        ("blends.notes", "reserved"),
+        ("default.notes", "reserved"),
+    ],
+)
+def test_identifiers_are_two_names(identifier: str, reason: str) -> None:
+    """A namespace that is free and a table."""
+    assert check_identifier("notes.texts") == ("notes", "texts")
+    with pytest.raises(TableDeclarationError, match=reason):
+        check_identifier(identifier)
+
+
+def test_a_table_is_made_as_declared_and_found_again(catalogue: Catalog) -> None:
+    """The second look makes nothing, and finds no difference: field ids of the catalogue do not count."""
+    made = ensure_table(catalogue, "demo.notes", NOTES, {"headrace.scope": "increment"})
+    assert made.properties["comment"] == "one row per note"
+    assert made.properties["headrace.scope"] == "increment"
+    assert made.metadata.format_version == 2
+    assert ensure_table(catalogue, "demo.notes", NOTES, {}).metadata.table_uuid == made.metadata.table_uuid
+
+
+@pytest.mark.parametrize(
+    ("columns", "partition", "message"),
+    [
+        (NOTES.columns[:2], NOTES.partition, "column scores is in the table, not in the declaration"),
+        (
+            (*NOTES.columns, Column("more", "int", "more")),
+            NOTES.partition,
+            "column more is declared, the table has none",
+        ),
+        (
+            (Column("day!", "date", "when"), Column("body!", "string", "text"), NOTES.columns[2]),
+            NOTES.partition,
+            "column body is string, declared is string not null",
+        ),
+        (
+            (*NOTES.columns[:2], Column("scores", "list<long!>", "marks")),
+            NOTES.partition,
+            "column scores is list<int!>, declared is list<long!>",
+        ),
+        (
+            (*NOTES.columns[:2], Column("scores", "list<int>", "marks")),
+            NOTES.partition,
+            "column scores is list<int!>, declared is list<int>",
+        ),
+        (NOTES.columns, ("increment",), "it is partitioned by"),
+        (
+            NOTES.columns,
+            ("increment", "day"),
+            r"partitioned by \['increment', 'day\(day\)'\], declared is \['increment', 'day'\]",
+        ),
+    ],
+)
+def test_the_first_difference_is_named(
+    catalogue: Catalog, columns: tuple[Column, ...], partition: tuple[str, ...], message: str
+) -> None:
+    """A declaration that changed is refused before any row is written."""
+    ensure_table(catalogue, "demo.notes", NOTES, {})
+    changed = Table("notes", "one row per note", columns, key=("body",), partition=partition)
+    with pytest.raises(TableMismatchError, match=message) as caught:
+        ensure_table(catalogue, "demo.notes", changed, {})
+    assert "\n" not in str(caught.value)
+
+
+def test_a_table_of_an_earlier_version_grows_where_its_rows_cannot_be_computed_again(catalogue: Catalog) -> None:
+    """Optional columns are put where the declaration has them; a required one is still a difference."""
+    made = ensure_table(catalogue, "demo.notes", NOTES, {})
+    first, *others = NOTES.columns
+    added = (Column("more", "int", "more"), Column("most", "list<string!>", "most"))
+    changed = replace(NOTES, columns=(first, *added, *others))
+    grown = ensure_table(catalogue, "demo.notes", changed, {}, grows=True)
+    assert grown.metadata.table_uuid == made.metadata.table_uuid
+    names = [(field.name, field.required, field.doc) for field in catalogue.load_table("demo.notes").schema().fields]
+    assert names == [(field.name, field.required, field.doc) for field in changed.schema().fields]
+    needed = replace(NOTES, columns=(*NOTES.columns, *added, Column("must!", "int", "must")))
+    with pytest.raises(TableMismatchError, match="column must is declared, the table has none"):
+        ensure_table(catalogue, "demo.notes", needed, {}, grows=True)
+
+
+def test_schema_equals_the_one_that_the_catalogue_gives_back(catalogue: Catalog) -> None:
+    """Names, types, requirements and comments survive the catalogue."""
+
+    def shape(schema: Schema) -> list[tuple[str, bool, str | None]]:
+        return [(field.name, field.required, field.doc) for field in schema.fields]
+
+    assert shape(ensure_table(catalogue, "demo.notes", NOTES, {}).schema()) == shape(NOTES.schema())

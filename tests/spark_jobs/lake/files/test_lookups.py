@@ -1,0 +1,74 @@
+"""Looking up rows without Spark: the right value, and no more read than is needed."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import EqualTo
+
+from spark_jobs.lake.files.lookups import read_columns, read_rows, read_wide_value
+from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.settings import settings_at
+
+ROWS = 3000
+
+
+@pytest.fixture(scope="module")
+def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Catalog:
+    """A lake with a table of texts in two files of several row groups, and an empty one."""
+    made = open_catalogue(settings_at(tmp_path_factory.mktemp("lookups")))
+    made.create_namespace("notes")
+    schema = pa.schema([("increment", pa.int32()), ("doc_id", pa.string()), ("content", pa.string())])
+    table = made.create_table("notes.texts", schema, properties={"write.parquet.row-group-limit": "700"})
+    for increment in (0, 1):
+        ids = [f"{increment}{number:04}" for number in range(ROWS)]
+        table.append(
+            pa.table(
+                {"increment": [increment] * ROWS, "doc_id": ids, "content": [f"text of {one}" for one in ids]},
+                schema=schema,
+            )
+        )
+    made.create_table("notes.nothing", schema)
+    return made
+
+
+@pytest.mark.parametrize("doc_id", ["00000", "00001", "00063", "00064", "00699", "00700", "02999", "10000", "12999"])
+def test_a_wide_value_is_found_wherever_it_lies(catalogue: Catalog, doc_id: str) -> None:
+    """First and last rows of batches, row groups and files."""
+    assert read_wide_value(catalogue, "notes.texts", "content", doc_id) == f"text of {doc_id}"
+    narrow = EqualTo("increment", int(doc_id[0]))
+    assert read_wide_value(catalogue, "notes.texts", "content", doc_id, narrow) == f"text of {doc_id}"
+
+
+def test_a_wide_column_is_read_up_to_the_row_alone(catalogue: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the wide column one row group, and of that only batches up to the row."""
+    read: list[int] = []
+    iter_batches = pq.ParquetFile.iter_batches
+
+    def counted(self: pq.ParquetFile, *arguments: object, **options: object) -> object:
+        for batch in iter_batches(self, *arguments, **options):
+            assert options["columns"] == ["content"]
+            read.append(len(batch))
+            yield batch
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", counted)
+    assert read_wide_value(catalogue, "notes.texts", "content", "00710") == "text of 00710"
+    assert read == [64]
+
+
+def test_what_is_not_there_is_none(catalogue: Catalog) -> None:
+    """No such document, table or snapshot."""
+    assert read_wide_value(catalogue, "notes.texts", "content", "nobody") is None
+    assert read_wide_value(catalogue, "notes.texts", "content", "00001", EqualTo("increment", 1)) is None
+    for table in ("notes.nothing", "notes.absent", "absent.texts"):
+        assert read_wide_value(catalogue, table, "content", "00001") is None
+        assert read_columns(catalogue, table, ("doc_id",)) is None
+        assert read_rows(catalogue, table, ("doc_id",), EqualTo("doc_id", "00001")) == []
+
+
+def test_rows_have_the_columns_asked_for_that_there_are(catalogue: Catalog) -> None:
+    """A column that a table lacks (it was made by an older step) is left out, not an error."""
+    found = read_rows(catalogue, "notes.texts", ("doc_id", "place"), EqualTo("doc_id", "00007"))
+    assert found == [{"doc_id": "00007"}]

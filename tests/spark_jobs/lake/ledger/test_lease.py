@@ -1,0 +1,202 @@
+"""Leases: one writer at a time, over threads and processes; a dead one holds nobody up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from sqlalchemy import text
+
+from spark_jobs.exceptions import LeaseError
+from spark_jobs.lake.ledger import lease
+from spark_jobs.lake.ledger.lease import table_leases
+from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.settings import settings_at
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.ledger.lease import table_leases
+from spark_jobs.lake.session.settings import settings_at
+with table_leases(open_catalogue(settings_at(Path(sys.argv[1]))), ["a.b"]):
+    print("held", flush=True)
+    time.sleep(float(sys.argv[2]))
+"""
+
+
+@pytest.fixture
+def catalogue(tmp_path: Path) -> SqlCatalog:
+    """An embedded catalogue."""
+    opened = open_catalogue(settings_at(tmp_path))
+    assert isinstance(opened, SqlCatalog)
+    return opened
+
+
+def leases(catalogue: SqlCatalog) -> list[str]:
+    """Tables that are held."""
+    with catalogue.engine.begin() as connection:
+        return sorted(row[0] for row in connection.execute(text("SELECT table_name FROM headrace_leases")))
+
+
+@contextmanager
+def holder(root: Path, seconds: float) -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds the lease of a.b."""
+    process = subprocess.Popen([sys.executable, "-c", HOLD, str(root), str(seconds)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    with process.stdout:
+        assert process.stdout.readline() == "held\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+
+def test_a_lease_is_gone_after_its_block_whatever_happens(catalogue: SqlCatalog) -> None:
+    """Also after an error."""
+    with table_leases(catalogue, ["a.b", "a.a"]):
+        assert leases(catalogue) == ["a.a", "a.b"]
+    assert leases(catalogue) == []
+    with pytest.raises(ZeroDivisionError), table_leases(catalogue, ["a.b"]):
+        raise ZeroDivisionError
+    assert leases(catalogue) == []
+
+
+def test_who_waits_too_long_is_told_who_holds_it(catalogue: SqlCatalog, tmp_path: Path) -> None:
+    """One line with the process and what to do; what was taken before is given back."""
+    with holder(tmp_path, 60) as process:
+        expected = f"a.b: process {process.pid} on .* is writing it; wait"
+        with pytest.raises(LeaseError, match=expected) as caught, table_leases(catalogue, ["a.a", "a.b"], 0.2):
+            pass
+        assert "\n" not in str(caught.value)
+        assert leases(catalogue) == ["a.b"]
+
+
+def test_who_waits_gets_it_when_the_other_is_done(catalogue: SqlCatalog, tmp_path: Path) -> None:
+    """The second comes in after the first."""
+    with holder(tmp_path, 0.7), table_leases(catalogue, ["a.b"], wait_seconds=20):
+        assert leases(catalogue) == ["a.b"]
+
+
+def test_a_killed_process_holds_nobody_up(catalogue: SqlCatalog, tmp_path: Path) -> None:
+    """After kill -9 the lease is taken over at once, long before it expires."""
+    with holder(tmp_path, 60) as process:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        started = time.monotonic()
+        with table_leases(catalogue, ["a.b"], wait_seconds=20):
+            assert time.monotonic() - started < 5
+
+
+def forge(catalogue: SqlCatalog, host: str, expires: int, started: int = 1) -> None:
+    """A lease of somebody on another machine."""
+    with table_leases(catalogue, ["a.z"]):
+        pass
+    with catalogue.engine.begin() as connection:
+        connection.execute(
+            text("INSERT INTO headrace_leases VALUES ('a.b', 'x', :host, 1, :started, :expires)"),
+            {"host": host, "expires": expires, "started": started},
+        )
+
+
+def test_a_lease_of_another_machine_counts_until_it_expires(catalogue: SqlCatalog) -> None:
+    """Nobody here can tell whether its process lives."""
+    forge(catalogue, "elsewhere", int(time.time()) + 100)
+    with pytest.raises(LeaseError, match="process 1 on elsewhere"), table_leases(catalogue, ["a.b"], wait_seconds=0):
+        pass
+    with catalogue.engine.begin() as connection:
+        connection.execute(text("UPDATE headrace_leases SET expires = 5"))
+    with table_leases(catalogue, ["a.b"], wait_seconds=0):
+        assert leases(catalogue) == ["a.b"]
+
+
+def test_where_the_start_of_processes_is_unknown_expiry_decides(catalogue: SqlCatalog) -> None:
+    """A machine without /proc writes 0 for it, which proves neither life nor death."""
+    import platform
+
+    forge(catalogue, platform.node(), int(time.time()) + 100, started=0)
+    with pytest.raises(LeaseError), table_leases(catalogue, ["a.b"], wait_seconds=0):
+        pass
+    with catalogue.engine.begin() as connection:
+        connection.execute(text("UPDATE headrace_leases SET expires = 5"))
+    with table_leases(catalogue, ["a.b"], wait_seconds=0):
+        pass
+
+
+def test_a_held_lease_is_renewed(catalogue: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever works longer than a lease lasts keeps it."""
+    monkeypatch.setattr(lease, "LEASE_SECONDS", 2)
+    with table_leases(catalogue, ["a.b"]), catalogue.engine.connect() as connection:
+        first = connection.execute(text("SELECT expires FROM headrace_leases")).scalar_one()
+        connection.rollback()
+        time.sleep(1.8)
+        assert connection.execute(text("SELECT expires FROM headrace_leases")).scalar_one() > first
+        connection.rollback()
+
+
+def test_of_many_threads_one_is_inside_at_a_time(catalogue: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight threads, two tables named in different orders: no two inside together, and none blocks another for ever."""
+    monkeypatch.setattr(lease, "_POLL_SECONDS", 0.01)
+    inside: list[int] = []
+    most: list[int] = []
+
+    def work(number: int) -> None:
+        tables = ["a.a", "a.b"] if number % 2 else ["a.b", "a.a"]
+        with table_leases(catalogue, tables, wait_seconds=60):
+            inside.append(number)
+            most.append(len(inside))
+            time.sleep(0.02)
+            inside.remove(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert most == [1] * 8
+    assert leases(catalogue) == []
+
+
+def test_two_processes_may_make_the_lake_at_once(tmp_path: Path) -> None:
+    """The catalogue's tables and that of leases come into being once; nobody fails for being second."""
+    processes = [
+        subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path), "0"], stdout=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
+    for process in processes:
+        output, _ = process.communicate(timeout=60)
+        assert (process.returncode, output) == (0, "held\n")
+
+
+def branches(catalogue: object) -> dict[str, bool]:
+    """Names of branches, and whether their writers count as gone."""
+    gone = subprocess.run(
+        [sys.executable, "-c", "from spark_jobs.lake.ledger.lease import writer_branch; print(writer_branch())"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    prefix, host, _, _, since, number = gone.split("_")
+    elsewhere = [f"{prefix}_{'0' * len(host)}_1_7_{moment}_{number}" for moment in (since, int(since) - 8 * 86_400)]
+    names = {"mine": lease.writer_branch(), "gone": gone, "elsewhere": elsewhere[0], "long ago": elsewhere[1]}
+    names |= {"earlier version": "audit_0123456789ab", "a user's": "experiment"}
+    names |= {"a user's audit": "audit_of_2026", "a user's year": "audit_eu_2026_1_q_final"}
+    return {name: lease.is_abandoned(catalogue, branch) for name, branch in names.items()}  # type: ignore[arg-type]
+
+
+def test_without_leases_only_branches_of_dead_writers_are_removed(catalogue: SqlCatalog) -> None:
+    """A REST catalogue has no leases, so a live writer works beside another; under a lease nobody else is alive."""
+    users = ["a user's", "a user's audit", "a user's year"]
+    kept = [name for name, is_gone in branches(object()).items() if not is_gone]
+    assert kept == ["mine", "elsewhere", *users]
+    assert [name for name, is_gone in branches(catalogue).items() if not is_gone] == users

@@ -13,7 +13,7 @@ import dagster as dg
 from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOrEqual, LessThan
 
 from spark_jobs.lake.declare.tables import Table, partition_column
-from spark_jobs.lake.ledger.partition import Place
+from spark_jobs.lake.ledger.place import Place
 
 # Spark's names of the types that a window can be compared with; its own `timestamp` has a zone.
 _WINDOWED = {"date": "date", "timestamp": "timestamp_ntz", "timestamptz": "timestamp"}

@@ -18,7 +18,7 @@ from spark_jobs.lake.declare.tables import Table, check_identifier
 from spark_jobs.lake.files.audit import Evidence, audit_frame, proof_results
 from spark_jobs.lake.files.write import conform
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.ledger.partition import Place
+from spark_jobs.lake.ledger.place import Place
 from spark_jobs.lake.run.binding import Binding, Source
 from spark_jobs.lake.run.materialize import Lake, materialize
 from spark_jobs.lake.run.reads import files_size, is_path

@@ -44,7 +44,7 @@ from spark_jobs.lake.files.write import Target, Written, discard, publish, requi
 from spark_jobs.lake.ledger.data_version import DataVersion, digest_columns, row_hash, version_of
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.ledger.materialization import Materialization
-from spark_jobs.lake.ledger.partition import Place
+from spark_jobs.lake.ledger.place import Place
 from spark_jobs.lake.run.excisions import excisions_in, record_excisions
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.session.catalogue import (

@@ -13,7 +13,7 @@ from pyiceberg.table import Table as IcebergTable
 
 from spark_jobs.exceptions import CheckResult
 from spark_jobs.lake.declare.tables import Table
-from spark_jobs.lake.ledger.partition import Place
+from spark_jobs.lake.ledger.place import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -48,7 +48,7 @@ from spark_jobs.lake.ledger.data_version import DataVersion, digest, digest_colu
 from spark_jobs.lake.ledger.lease import is_abandoned, writer_branch
 from spark_jobs.lake.ledger.ledger import LAST_PROPERTY
 from spark_jobs.lake.ledger.materialization import Materialization
-from spark_jobs.lake.ledger.partition import Place
+from spark_jobs.lake.ledger.place import Place
 from spark_jobs.lake.session.catalogue import commit, spark_identifier
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from spark_jobs.exceptions import StepDeclarationError
 from spark_jobs.lake.declare.step import Output, Scope, Step
 from spark_jobs.lake.declare.tables import check_identifier
-from spark_jobs.lake.ledger.partition import Place
+from spark_jobs.lake.ledger.place import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

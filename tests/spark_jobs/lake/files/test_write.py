@@ -82,7 +82,7 @@ def test_checks_hold_when_metrics_are_wrong(lake: Lake, doubled_metrics: None) -
 
 def test_rows_out_of_their_partition_are_refused(lake: Lake, request: pytest.FixtureRequest) -> None:
     """An overwrite appends such rows without a word; the audit counts them, by what was observed and by what landed."""
-    from spark_jobs.lake.ledger.partition import Place
+    from spark_jobs.lake.ledger.place import Place
 
     table = Table(
         "parted", "rows by name", (Column("n!", "long", "n"), Column("name!", "string", "x")), partition=("name",)

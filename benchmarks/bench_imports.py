@@ -19,14 +19,14 @@ from pathlib import Path
 import numpy as np
 from tree_sitter import Language, Parser, Query, QueryCursor
 
-from spark_jobs.code.c_directives import include_lines
-from spark_jobs.code.definitions import GRAMMARS
-from spark_jobs.code.go_imports import read_go
-from spark_jobs.code.java_names import read_java
-from spark_jobs.code.javascript_statements import module_references
-from spark_jobs.code.kotlin_names import read_kotlin
-from spark_jobs.code.python_statements import import_statements
-from spark_jobs.code.rust_source import read_rust
+from spark_jobs.code.imports.c_directives import include_lines
+from spark_jobs.code.imports.go_imports import read_go
+from spark_jobs.code.imports.java_names import read_java
+from spark_jobs.code.imports.javascript_statements import module_references
+from spark_jobs.code.imports.kotlin_names import read_kotlin
+from spark_jobs.code.imports.python_statements import import_statements
+from spark_jobs.code.imports.rust_source import read_rust
+from spark_jobs.code.syntax.definitions import GRAMMARS
 from spark_jobs.sources.languages import language_of
 
 Scan = Callable[[str], object]

@@ -15,7 +15,7 @@ FORBIDDEN = {
     "a package index": "|".join(("pypi" + r"\.org", "python" + r"hosted\.org", "pytorch" + r"\.org/whl")),
     "a jar repository": "|".join(("repo1" + r"\.maven", r"repo\.maven" + r"\.apache", "spark-packages" + r"\.org")),
     "a container registry": "|".join(("gh" + r"cr\.io", "registry-1" + r"\.docker", r"quay" + r"\.io")),
-    "a path of somebody's machine": r"(?<![\w.~}-])/(?:work|root|home/\w+|Users/\w+)/(?!\.cache)",
+    "a path of somebody's machine": r"(?<![\w.~}-])/(?:work|root|home/\w+|Users/\w+)/",
 }
 
 

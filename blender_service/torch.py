@@ -24,10 +24,7 @@ from pathlib import Path
 from typing import Any, Final, TypedDict
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch.nn.attention.flex_attention import BlockMask, create_block_mask
-from torch.utils.data import IterableDataset, get_worker_info
 
 from blender_service.channel import DEFAULT_IDENTITY, Identity
 from blender_service.client import LIVE_WAIT_SECONDS, Blend, BlenderClient
@@ -38,6 +35,19 @@ from blender_service.slices import Slice
 from blender_service.window import ExpectedWindow
 from blender_service.window_layout import WindowLayout
 from blender_service.wire import RowBatch, concatenate
+
+try:
+    import torch
+    from torch.nn.attention.flex_attention import BlockMask, create_block_mask
+    from torch.utils.data import IterableDataset, get_worker_info
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] != "torch":  # torch is there, and lacks something itself
+        raise
+    raise ModuleNotFoundError(
+        "blender_service.torch needs torch 2.5 or newer, which is not installed here; "
+        "get the build for your machine, or run: pip install 'headrace[torch]'",
+        name="torch",
+    ) from None
 
 DENSE: Final = ("input_ids", "labels", "position_ids", "document_ids")
 TENSORS: Final = ("input_ids", "labels", "position_ids", "document_ids", "cu_seqlens")

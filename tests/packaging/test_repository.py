@@ -64,7 +64,7 @@ def test_bare_make_lists_every_command(repository: Path) -> None:
 def test_command_of_the_distribution_exists(repository: Path) -> None:
     """The console script that pyproject.toml promises can be imported, and says what it does."""
     scripts = tomllib.loads((repository / "pyproject.toml").read_text("utf-8"))["project"]["scripts"]
-    assert scripts == {"headrace": "dagster_project.cli:main"}
+    assert scripts == {"headrace": "dagster_project.command:main"}
     program = Path(sys.executable).with_name("headrace")
     if not program.exists():
         pytest.skip("headrace is not installed here; run: make setup")

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from blender_service.blend.requests import SourceSpec
 from blender_service.client import connect
 from blender_service.server.server import start
-from blender_service.blend.requests import SourceSpec
 from tests.blender_service.packed_tables import create_packed, open_lake
 
 MEGABYTE = 1_000_000

@@ -88,6 +88,7 @@ def test_an_untouched_component_has_no_new_rows(spark: SparkSession) -> None:
     assert run(spark, pairs, [(0, *row) for row in first], 1) == [(0.7, doc, "d", 3) for doc in "def"]
 
 
+@pytest.mark.nightly
 def test_rows_are_identical_for_1_2_and_7_partitions(spark: SparkSession) -> None:
     """Neither the number of partitions nor the order of rows shows."""
     pairs = planted(5, increments=1)

@@ -96,7 +96,7 @@ def test_recall_is_measured_against_documents_that_the_method_never_compared(
         assert (rows[0.7].recall == 1) == (not lost)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_table_is_identical_for_1_and_7_partitions(
     spark: SparkSession, tables: dict[str, DataFrame], documents: list[Document]
 ) -> None:
@@ -108,7 +108,7 @@ def test_every_table_is_identical_for_1_and_7_partitions(
         assert dict(rows_of(again)) == plain
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_large_buckets_change_nobody_who_is_kept(spark: SparkSession) -> None:
     """Of boilerplate a part of the pairs is compared, and yet no two kept documents are alike, by brute force."""
     documents = boilerplate(seed=5, copies=160, increments=2)

@@ -198,6 +198,7 @@ def test_the_witness_has_the_highest_fraction_and_then_comes_first(spark: SparkS
     assert {row.witness_doc_id for row in run(spark, equal[:2], [], 2)} == {"a"}
 
 
+@pytest.mark.nightly
 def test_removals_are_identical_for_1_2_and_7_partitions(spark: SparkSession) -> None:
     """Neither the number of partitions nor the order of rows shows."""
     pairs = planted(5, increments=1)

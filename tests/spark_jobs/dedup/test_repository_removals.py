@@ -29,7 +29,7 @@ from tests.spark_jobs.dedup.repository_corpus import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 
 def repository(name: str, contents: str, increment: int = 0) -> list[File]:

@@ -81,7 +81,7 @@ def seen(lake: Lake) -> dict[str, str]:
     return {name: str(digest(lake.session().table(f"lake.demo.{name}"))) for name in names}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_kill_between_any_two_commits_changes_nothing_in_the_end(
     tmp_path: Path, lake_at: LakeAt, monkeypatch: pytest.MonkeyPatch
 ) -> None:

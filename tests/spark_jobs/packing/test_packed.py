@@ -183,6 +183,7 @@ def test_every_token_is_found_again_once(reference: list[Row], rows: Corpus) -> 
     assert len(reference) <= -(-sum(len(i) + 1 for i in rows.own_ids().values() if i) // L) + 1
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("partitions", [1, 2, 7])
 def test_table_is_identical_for_1_2_and_7_partitions(
     spark: SparkSession, reference: list[Row], rows: Corpus, partitions: int

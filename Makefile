@@ -1,9 +1,11 @@
 # Every command sets up what it needs first; that is free while pyproject.toml and the locks have not changed.
 PYTHON := .venv/bin/python
+# Groups of tests are given out in the order of tests/conftest.py, the long ones first.
+PYTEST := $(PYTHON) -m pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench bench-blender bench-dedup lock protos ui serve clean
+.PHONY: help setup demo test test-all lint format bench bench-blender bench-dedup lock protos ui serve clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | LC_ALL=C sort -t: -k1,1 | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 18
@@ -14,8 +16,11 @@ setup: ## install everything into .venv: packages, Java if there is none, jars
 demo: setup ## build a lake from files on this machine, train on it over gRPC (ARGS= for headrace demo)
 	@.venv/bin/headrace demo $(ARGS)
 
-test: lint ## all checks and the whole test suite (ARGS= for pytest)
-	@$(PYTHON) -m pytest --numprocesses 2 --dist loadfile $(ARGS)
+test: lint ## all checks and the tests of the default tier (ARGS= for pytest)
+	@$(PYTEST) $(ARGS)
+
+test-all: lint ## all checks and all tests, those of the nightly tier too (ARGS= for pytest)
+	@$(PYTEST) -m "not gpu and not network" --hypothesis-profile=nightly $(ARGS)
 
 lint: setup ## style, types and the layers between packages
 	@$(PYTHON) -m ruff check --quiet .

@@ -18,10 +18,11 @@ from blender_service.legs import Leg, continue_legs, fresh_legs
 from blender_service.order import BlendOrder
 from blender_service.segments import Pin, Segment, SourceOrder, cut_segments, resolve_segments
 from tests.blender_service.histories import HistoryError, rows_of, run_histories
+from tests.tiers import tries
 
 GOLDEN = Path(__file__).with_name("chain_golden.json")
 # All 10,000 that were asked for: HEADRACE_HISTORIES=10000 pytest tests/blender_service/test_chains.py
-HISTORIES = int(os.environ.get("HEADRACE_HISTORIES", "200"))
+HISTORIES = int(os.environ.get("HEADRACE_HISTORIES", tries(200, 48)))
 BIG = 10**12
 
 consumed, _segment_at = segments.consumed, segments._segment_at

@@ -39,6 +39,7 @@ from blender_service.window import ExpectedWindow
 from blender_service.window_layout import WindowLayout
 from tests.blender_service.packed_tables import PADDING, WINDOW_TOKENS, PackedFixture, create_packed, random_rows
 from tests.blender_service.test_reading import rows_of
+from tests.tiers import tries
 
 torch = pytest.importorskip("torch", reason="torch is in the extra torch")
 from torch.nn.attention.flex_attention import flex_attention  # noqa: E402
@@ -252,7 +253,7 @@ def test_steps_are_the_rows_of_the_blend(address: str) -> None:
     batch_rows=st.integers(1, 35), worlds=st.lists(st.integers(1, 5), min_size=1, max_size=4), steps=st.integers(1, 5)
 )
 @always(batch_rows=35, worlds=[1, 5, 2, 3], steps=5)  # all 700 rows
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=tries(8), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_resuming_under_other_world_sizes_covers_every_row_once(
     address: str, batch_rows: int, worlds: list[int], steps: int
 ) -> None:

@@ -29,6 +29,7 @@ from tests.spark_jobs.packing.encoders import (
     tokenizer_of,
     trained_tokenizer,
 )
+from tests.tiers import tries
 
 
 class Reference:
@@ -141,7 +142,7 @@ def test_texts_without_an_excluded_code_point_have_the_references_ids(splitting:
     """What the certificate promises, on texts that nobody chose: any Unicode, and what splittings treat specially."""
     table = certified(splitting).excluded_table()
 
-    @settings(max_examples=150)
+    @settings(max_examples=tries(150))
     @given(HARD_TEXT)
     def holds(text: str) -> None:
         if not table[[ord(character) for character in text]].any():
@@ -262,7 +263,7 @@ def test_a_certificate_is_for_its_versions_alone() -> None:
     assert not Certificate("ab", certified("gpt2").reference, "gigatoken 0.0", None, (), 1).is_for_this_installation
 
 
-@settings(max_examples=100)
+@settings(max_examples=tries(100))
 @given(st.sets(st.integers(0, 200)))
 def test_ranges_hold_the_same_numbers(numbers: set[int]) -> None:
     """Stretches without a gap, ascending, never touching."""

@@ -48,6 +48,7 @@ from tests.spark_jobs.packing.test_packed import (
     corpus,
     line_tokenizer,
 )
+from tests.tiers import tries
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -80,7 +81,7 @@ def windows(draw: st.DrawFn) -> list[list[tuple[str, int]]]:
     return found
 
 
-@settings(max_examples=300)
+@settings(max_examples=tries(300))
 @given(windows(), st.sets(st.sampled_from("abcd")), st.integers(0, 3))
 def test_segments_are_closed_up_to_the_left(made: list[list[tuple[str, int]]], gone: set[str], skip: int) -> None:
     """What stays keeps its tokens and order, abuts from place 0, and the rest of the window is padding."""

@@ -230,6 +230,7 @@ def test_a_run_changes_over_only_where_no_row_is_read_twice(address: str) -> Non
     batches.close()  # type: ignore[attr-defined]
 
 
+@pytest.mark.nightly
 def test_waiting_for_input_is_measured(address: str) -> None:
     """The share of waiting is lower in a loop that computes than in one that does nothing; neither waits too long."""
     shares = []
@@ -463,6 +464,7 @@ def test_the_example_learns_and_goes_on(
     assert torch.load(state, weights_only=True)["data"] == {"blend": blend.blend_id, "offset": 32 * 8}
 
 
+@pytest.mark.nightly
 def test_a_killed_example_goes_on_with_more_processes_and_proves_its_rows(
     serve: Serve, lake: Catalog, tmp_path: Path, example: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -94,8 +94,11 @@ def fast(splitting: str) -> tuple[LibraryEncoder, PieceEncoder]:
 
 pytestmark = needs_fast_encoder
 
+# Every code point is tried for each.
+TRIED = [pytest.param(name, marks=[] if name == "gpt2" else pytest.mark.nightly) for name in SPLITTINGS]
 
-@pytest.mark.parametrize("splitting", SPLITTINGS)
+
+@pytest.mark.parametrize("splitting", TRIED)
 def test_known_splittings_are_certified(splitting: str) -> None:
     """Each has a fast path, tried on every code point, for the libraries that are installed."""
     found = certified(splitting)
@@ -112,7 +115,7 @@ def test_every_code_point_beyond_ascii_is_in_one_run() -> None:
     assert all(run.text.strip("a1?") == "".join(map(chr, range(run.first, run.last + 1))) for run in runs)
 
 
-@pytest.mark.parametrize("splitting", SPLITTINGS)
+@pytest.mark.parametrize("splitting", TRIED)
 def test_excluded_code_points_are_those_that_a_known_context_tells_apart(splitting: str) -> None:
     """Before 's, which is a word after letters and numbers alone, one of them differs at these characters alone.
 
@@ -137,7 +140,7 @@ def test_excluded_code_points_are_those_that_a_known_context_tells_apart(splitti
     assert differing == set(np.flatnonzero(table).tolist())
 
 
-@pytest.mark.parametrize("splitting", SPLITTINGS)
+@pytest.mark.parametrize("splitting", TRIED)
 def test_texts_without_an_excluded_code_point_have_the_references_ids(splitting: str) -> None:
     """What the certificate promises, on texts that nobody chose: any Unicode, and what splittings treat specially."""
     table = certified(splitting).excluded_table()

@@ -226,6 +226,7 @@ assert np.array_equal(found.reshape(count, -1), np.broadcast_to(expected, (count
 """
 
 
+@pytest.mark.nightly
 def test_a_document_of_100_megabytes_needs_few_times_its_size(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Its ids are those of the block that it repeats (which ends where a cut is safe), in at most 700 MB more."""
     folder = tmp_path_factory.mktemp("long")

@@ -304,6 +304,7 @@ def served(catalogue: Catalog, blend_id: str, rows: int) -> dict[int, list[tuple
     return found
 
 
+@pytest.mark.nightly
 def test_no_generation_serves_an_excised_document(
     lake_at: LakeAt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

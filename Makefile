@@ -1,7 +1,7 @@
 # Every command sets up what it needs first; that is free while pyproject.toml and the locks have not changed.
 PYTHON := .venv/bin/python
-# Groups of tests are given out in the order of tests/conftest.py, the long ones first.
-PYTEST := $(PYTHON) -m pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder
+# Files are given out in the order of tests/conftest.py, the long ones first; xdist would begin with the fullest.
+PYTEST := $(PYTHON) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 ARGS ?=
 
 .DEFAULT_GOAL := help

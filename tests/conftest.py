@@ -23,6 +23,12 @@ LakeAt = Callable[..., Lake]
 use_default_tier()  # `--hypothesis-profile=nightly` comes later and wins
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that need Spark first: they take longest, and `make test` gives files out in this order."""
+    on_spark = {item.path for item in items if "spark" in getattr(item, "fixturenames", ())}
+    items.sort(key=lambda item: item.path not in on_spark)
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one JVM of the run, with a session of a lake that nobody uses."""

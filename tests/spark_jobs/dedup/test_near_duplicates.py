@@ -136,6 +136,7 @@ def test_pages_of_one_template_keep_no_near_duplicates(spark: SparkSession) -> N
     assert len(removed_at(tables, 0.8)) > 200
 
 
+@pytest.mark.nightly
 def test_what_revisions_acquit_is_compared_in_large_buckets(spark: SparkSession) -> None:
     """A text that has left, or that is the former text of the path, removes nobody; so those it is like are compared.
 

@@ -150,6 +150,7 @@ def test_increments_extend_components(spark: SparkSession) -> None:
     assert {rows[name].topic for name in SCIENCE} == {first[SCIENCE[0]].topic}
 
 
+@pytest.mark.nightly
 def test_the_size_of_a_giant_is_a_share_of_all_repositories(spark: SparkSession) -> None:
     """12 of 42 are more than a quarter and less than a third."""
     frames = inputs(spark, GIANT)

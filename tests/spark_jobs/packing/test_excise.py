@@ -230,6 +230,7 @@ def test_excised_documents_are_gone_and_all_else_is_as_it_was(lake_at: LakeAt, t
     assert list(find_windows(TABLE, lake.catalogue.load_table(TABLE), gone)) == []
 
 
+@pytest.mark.nightly
 def test_what_is_packed_later_leaves_excised_documents_out(lake_at: LakeAt, tmp_path: Path) -> None:
     """Tokens still hold them; a table packed anew, one of another length and later increments have all but them."""
     lake = lake_at(tmp_path / "lake")

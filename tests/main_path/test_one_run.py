@@ -111,7 +111,7 @@ def rows(lake: Lake, table: str) -> list[dict[str, object]]:
 def test_a_blend_serves_every_packed_row_once_and_again_from_any_offset(lake: Lake) -> None:
     """One epoch of both tables holds each of their windows once; a later stream goes on where it is asked to."""
     packed = Counter(
-        ids.values.to_numpy().astype("<i4").tobytes()
+        ids.values.to_numpy().astype("<u2").tobytes()
         for table in PACKED
         for ids in lake.catalogue.load_table(table).scan().to_arrow()["input_ids"]
     )

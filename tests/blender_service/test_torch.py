@@ -424,6 +424,7 @@ def test_a_stateful_data_loader_goes_on_at_the_next_batch(address: str, taken: i
     assert got == blend_rows(address)
 
 
+@pytest.mark.nightly
 def test_ranks_of_distributed_data_parallel_share_every_row(address: str, tmp_path: Path) -> None:
     """Two processes over gloo read each row of each step once, also after they went on from one rank's state."""
     torch.multiprocessing.spawn(train_rank, (address, tmp_path, 3), nprocs=2)

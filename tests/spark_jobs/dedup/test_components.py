@@ -60,7 +60,9 @@ def by_hand(pairs: Sequence[Pair], increment: int) -> list[Row]:
     return sorted(rows)
 
 
-@pytest.mark.parametrize(("seed", "driver_edges", "increments"), [(1, 10**6, 3), (3, 0, 2)])
+@pytest.mark.parametrize(
+    ("seed", "driver_edges", "increments"), [(1, 10**6, 3), pytest.param(3, 0, 2, marks=pytest.mark.nightly)]
+)
 def test_every_increment_has_the_components_of_all_pairs_so_far(
     spark: SparkSession, seed: int, driver_edges: int, increments: int
 ) -> None:

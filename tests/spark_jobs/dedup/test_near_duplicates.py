@@ -62,6 +62,7 @@ def test_removals_are_those_of_one_after_another(
     assert removed_at(tables, threshold) == expected
 
 
+@pytest.mark.nightly
 def test_recall_is_measured_against_documents_that_the_method_never_compared(
     spark: SparkSession, tables: dict[str, DataFrame], documents: list[Document]
 ) -> None:
@@ -123,6 +124,7 @@ def test_large_buckets_change_nobody_who_is_kept(spark: SparkSession) -> None:
     assert_nobody_is_left(tables, documents)
 
 
+@pytest.mark.nightly
 def test_pages_of_one_template_keep_no_near_duplicates(spark: SparkSession) -> None:
     """Pages that share most of their words are in large buckets and no duplicates; of each and its twin one goes.
 
@@ -220,7 +222,7 @@ def test_documents_without_tokens_are_nobodys_duplicate(
     assert [len(gone) for gone in gone_of(tables, documents["of equal words"])] == [1] * 3
 
 
-@pytest.mark.parametrize("count", [0, pytest.param(1, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("count", [0, 1])
 def test_an_empty_corpus_and_one_document_are_no_special_case(spark: SparkSession, count: int) -> None:
     """All steps run; there is nothing to remove."""
     tables = near_steps(spark, [Document(0, "prose", "alone in the world")][:count])

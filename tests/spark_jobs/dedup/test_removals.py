@@ -118,7 +118,9 @@ def one_after_another(pairs: Sequence[Pair], leaving: Collection[str] = ()) -> d
     return rows
 
 
-@pytest.mark.parametrize(("seed", "driver_edges", "increments"), [(1, 10**6, 3), (3, 0, 2)])
+@pytest.mark.parametrize(
+    ("seed", "driver_edges", "increments"), [(1, 10**6, 3), pytest.param(3, 0, 2, marks=pytest.mark.nightly)]
+)
 def test_removals_over_increments_are_those_of_one_after_another(
     spark: SparkSession, seed: int, driver_edges: int, increments: int
 ) -> None:

@@ -192,6 +192,7 @@ def test_a_corpus_without_repositories_has_no_rows(spark: SparkSession) -> None:
     assert all(frame.count() == 0 for frame in found.values())
 
 
+@pytest.mark.nightly
 def test_proofs_find_rows_that_are_wrong(spark: SparkSession, world: dict[str, DataFrame]) -> None:
     """A removal that is missing, one without a pair, one whose witness was removed before, a witness that leaves."""
     frames = {**WORLD.inputs(spark, 1), **world}

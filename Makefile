@@ -1,5 +1,7 @@
 # Every command sets up what it needs first; that is free while pyproject.toml and the locks have not changed.
 PYTHON := .venv/bin/python
+# Files are given out in the order of tests/conftest.py, the long ones first; xdist would begin with the fullest.
+PYTEST := $(PYTHON) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -14,11 +16,11 @@ setup: ## install everything into .venv: packages, Java if there is none, jars
 demo: setup ## build a lake from files on this machine, train on it over gRPC (ARGS= for headrace demo)
 	@.venv/bin/headrace demo $(ARGS)
 
-test: lint ## all checks and the whole test suite (ARGS= for pytest)
-	@$(PYTHON) -m pytest --numprocesses 2 --dist loadfile $(ARGS)
+test: lint ## all checks and the tests of the default tier (ARGS= for pytest)
+	@$(PYTEST) $(ARGS)
 
-test-all: lint ## make test and what takes minutes, as every night (ARGS= for pytest)
-	@$(PYTHON) -m pytest --numprocesses 2 --dist loadfile -m "not gpu and not network" $(ARGS)
+test-all: lint ## all checks and all tests, those of the nightly tier too (ARGS= for pytest)
+	@$(PYTEST) -m "not gpu and not network" --hypothesis-profile=nightly $(ARGS)
 
 lint: setup ## style, types and the layers between packages
 	@$(PYTHON) -m ruff check --quiet .

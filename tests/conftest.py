@@ -8,26 +8,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings as hypothesis_settings
 
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import settings_at
+from tests.tiers import is_nightly, use_default_tier
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# A loaded machine is no reason for an example to fail.
-hypothesis_settings.register_profile("headrace", deadline=None)
-hypothesis_settings.load_profile("headrace")
-
 LakeAt = Callable[..., Lake]
+
+use_default_tier()  # `--hypothesis-profile=nightly` comes later and wins
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long tests first, so that of two processes none is left alone with them at the end."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    """Files that need Spark first: they take longest, and `make test` gives files out in this order."""
+    on_spark = {item.path for item in items if "spark" in getattr(item, "fixturenames", ())}
+    items.sort(key=lambda item: item.path not in on_spark)
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +35,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     os.environ.setdefault("HEADRACE_SPARK_MEMORY", "2g")
     from spark_jobs.lake.session.session import start_session
 
-    session = start_session(settings_at(tmp_path_factory.mktemp("spark")), "local[2]", _FAST)
+    session = start_session(settings_at(tmp_path_factory.mktemp("spark")), "local[2]", spark_settings())
     yield session
     session.stop()
 
@@ -46,6 +45,20 @@ _FAST = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.extraJavaOptions": "-Djava.net.preferIPv4Stack=true -XX:TieredStopAtLevel=1",
 }
+# A dozen rows are over before their plan is compiled or adapted. What production plans is for the long tier to try.
+_FASTER = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.ui.explainMode": "simple",
+    "spark.driver.extraJavaOptions": "-Djava.net.preferIPv4Stack=true -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
+
+def spark_settings() -> dict[str, str]:
+    """Spark settings of the tier."""
+    return _FAST if is_nightly() else _FASTER
 
 
 @pytest.fixture
@@ -60,7 +73,7 @@ def lake_at(spark: SparkSession) -> LakeAt:
 
         def get() -> SparkSession:
             if not session:
-                session.append(start_session(settings, "local[2]", {**_FAST, **(extra or {})}))
+                session.append(start_session(settings, "local[2]", {**spark_settings(), **(extra or {})}))
             return session[0]
 
         return Lake(catalogue, Ledger(catalogue), get, "test-run", wait_seconds)

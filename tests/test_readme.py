@@ -89,7 +89,7 @@ def test_every_link_of_the_readme_is_there() -> None:
         assert (_ROOT / target).exists(), target
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_own_data_and_an_own_table_work_as_written(checkout: Checkout) -> None:
     """The sections on one's own data, one's own table and reading from a training job, from top to bottom."""
     add, run, listing = blocks("console")[0].strip().splitlines()

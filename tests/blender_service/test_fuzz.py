@@ -1,6 +1,7 @@
 """Malformed requests on both services: each gets a status of its own, none stops the server or tells what is hidden.
 
-A few hundred are made by default; HEADRACE_FUZZ_REQUESTS=10000 makes as many as the release is tried with.
+A few hundred are made by default, a thousand at night, and as many as the environment variable HEADRACE_FUZZ_REQUESTS
+says: the release is tried with 10000.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from pyiceberg.catalog import Catalog
 from blender_service.server.server import RunningServer
 from blender_service.server.settings import OperationConfig
 from tests.blender_service.packed_tables import PackedFixture, create_packed
+from tests.tiers import tries
 
-REQUESTS = int(os.environ.get("HEADRACE_FUZZ_REQUESTS", "300"))
+REQUESTS = int(os.environ.get("HEADRACE_FUZZ_REQUESTS", tries(1000, 300)))
 TRAINER, OWNER = "the-token-of-the-trainer", "the-token-of-the-owner"
 METHODS: dict[str, Callable[[], Message]] = {
     "/headrace.blender.v1.BlendService/CreateBlend": blends_pb2.CreateBlendRequest,

@@ -29,6 +29,7 @@ from blender_service.server.servicers import RowServicer
 from blender_service.wire.rank_slice import Slice
 from blender_service.wire.row_batch import RowBatch, concatenate, encode
 from tests.blender_service.packed_tables import PackedFixture, create_packed
+from tests.waiting import until
 
 Serve = Callable[..., RunningServer]
 MIB = 1 << 20
@@ -71,11 +72,9 @@ def test_a_server_that_falls_silent_is_given_up(batches: list[RowBatch]) -> None
 
     with pretended_server(silent) as address, connect(address, silence_seconds=0.4, retry_seconds=0.3) as client:
         stream = client.read("x", 0, 100)
-        started = time.monotonic()
         assert next(stream).rows == 10
         with pytest.raises(ServerUnavailableError, match=r"said nothing for 0\.4 s"):
             next(stream)
-        assert time.monotonic() - started < 5
         released.set()
 
 
@@ -154,14 +153,10 @@ def test_a_reader_that_goes_away_frees_its_stream_at_once(
         streams = [client.read(blend, 0) for blend in (endless, live) for _ in range(6)]
         for stream in streams:
             next(stream)
-        time.sleep(0.5)
         assert servicers[0].open_streams == 12
         for stream in streams:
             stream.close()
-        deadline = time.monotonic() + 5
-        while servicers[0].open_streams and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert servicers[0].open_streams == 0
+        until(lambda: servicers[0].open_streams == 0)
 
 
 def held_bytes(process: int) -> int:
@@ -183,6 +178,7 @@ def settled_bytes(process: int) -> int:
     return most
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
 def test_stalled_readers_hold_bounded_memory(tmp_path: Path, lake: Catalog, prose: PackedFixture) -> None:
     """24 readers that never take a second batch cost less than 2 MiB each, and no more while another reads on."""

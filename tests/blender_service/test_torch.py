@@ -39,6 +39,7 @@ from blender_service.server.server import RunningServer
 from blender_service.wire.expected_window import ExpectedWindow
 from tests.blender_service.packed_tables import PADDING, WINDOW_TOKENS, PackedFixture, create_packed, random_rows
 from tests.blender_service.rows.test_blend_reader import rows_of
+from tests.tiers import tries
 
 torch = pytest.importorskip("torch", reason="torch is in the extra torch")
 from torch.nn.attention.flex_attention import flex_attention  # noqa: E402
@@ -229,6 +230,7 @@ def test_a_run_changes_over_only_where_no_row_is_read_twice(address: str) -> Non
     batches.close()  # type: ignore[attr-defined]
 
 
+@pytest.mark.nightly
 def test_waiting_for_input_is_measured(address: str) -> None:
     """The share of waiting is lower in a loop that computes than in one that does nothing; neither waits too long."""
     shares = []
@@ -252,7 +254,7 @@ def test_steps_are_the_rows_of_the_blend(address: str) -> None:
     batch_rows=st.integers(1, 35), worlds=st.lists(st.integers(1, 5), min_size=1, max_size=4), steps=st.integers(1, 5)
 )
 @always(batch_rows=35, worlds=[1, 5, 2, 3], steps=5)  # all 700 rows
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=tries(8), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_resuming_under_other_world_sizes_covers_every_row_once(
     address: str, batch_rows: int, worlds: list[int], steps: int
 ) -> None:
@@ -422,6 +424,7 @@ def test_a_stateful_data_loader_goes_on_at_the_next_batch(address: str, taken: i
     assert got == blend_rows(address)
 
 
+@pytest.mark.nightly
 def test_ranks_of_distributed_data_parallel_share_every_row(address: str, tmp_path: Path) -> None:
     """Two processes over gloo read each row of each step once, also after they went on from one rank's state."""
     torch.multiprocessing.spawn(train_rank, (address, tmp_path, 3), nprocs=2)
@@ -462,6 +465,7 @@ def test_the_example_learns_and_goes_on(
     assert torch.load(state, weights_only=True)["data"] == {"blend": blend.blend_id, "offset": 32 * 8}
 
 
+@pytest.mark.nightly
 def test_a_killed_example_goes_on_with_more_processes_and_proves_its_rows(
     serve: Serve, lake: Catalog, tmp_path: Path, example: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -28,8 +28,9 @@ from blender_service.wire.rank_slice import Slice
 from blender_service.wire.status import error_of
 from tests.blender_service.certificates import Authority
 from tests.blender_service.packed_tables import PackedFixture
-from tests.blender_service.server.test_settings import health_of, wait_for
+from tests.blender_service.server.test_settings import health_of
 from tests.blender_service.test_streaming import MIB, held_bytes
+from tests.waiting import until
 
 Serve = Callable[..., RunningServer]
 HEADERS, RST, SETTINGS, PING, CONTINUATION = 1, 3, 4, 6, 9
@@ -250,10 +251,10 @@ def test_a_deadline_that_passes_in_a_stalled_stream_frees_its_slot(
     server = serve()
     with grpc.insecure_channel(server.address) as channel:
         request = rows_pb2.ReadBlendRequest(blend=endless(server))
-        stream = rows_pb2_grpc.RowServiceStub(channel).ReadBlend(request, timeout=1)
+        stream = rows_pb2_grpc.RowServiceStub(channel).ReadBlend(request, timeout=3)
         next(stream)
-        wait_for(lambda: server._limits.running == 1)
-        wait_for(lambda: server._limits.running == 0)
+        until(lambda: server._limits.running == 1)
+        until(lambda: server._limits.running == 0)
         with pytest.raises(grpc.RpcError) as caught:
             list(stream)
         assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
@@ -281,7 +282,7 @@ def test_streams_that_read_flat_out_all_get_their_share(
     for thread in threads:
         thread.start()
     try:
-        wait_for(lambda: min(taken) >= 20, seconds=60)
+        until(lambda: min(taken) >= 20)
     finally:
         stopped.set()
         for thread in threads:

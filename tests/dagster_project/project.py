@@ -41,7 +41,7 @@ class Project:
         artifacts.mkdir(parents=True, exist_ok=True)
         self.root = root
         self.instance = instance or dg.DagsterInstance.ephemeral(tempdir=str(artifacts))
-        lake = LakeResource(spark_config={"spark.sql.shuffle.partitions": "2"})
+        lake = LakeResource()
         self.definitions = build(dg.Definitions(assets=list(assets)), lake)
 
     def changed(self, *assets: dg.AssetsDefinition) -> Project:

@@ -25,7 +25,7 @@ from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import settings_at
 from tests.dagster_project.planted_lake import ALONE, EDITS, PlantedLake, make
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 Said = pytest.CaptureFixture[str]
 Rows = list[dict[str, Any]]

@@ -18,7 +18,7 @@ from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import settings_at
 from tests.dagster_project.planted_lake import draw, edited, run_declared
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 EIGHT = [f"page-{number}.txt" for number in range(8)]
 Names = set[str]

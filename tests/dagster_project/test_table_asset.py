@@ -333,10 +333,10 @@ def test_dynamic_partitions_come_while_the_project_lives(spark: object, tmp_path
     ("kind", "field", "zone", "first"),
     [
         ("date", "part", "America/New_York", date(2024, 3, 10)),
-        ("timestamptz", "days(part)", "UTC", datetime(2024, 3, 10, tzinfo=UTC)),
+        pytest.param("timestamptz", "days(part)", "UTC", datetime(2024, 3, 10, tzinfo=UTC), marks=pytest.mark.nightly),
         ("timestamptz", "days(part)", "America/New_York", datetime(2024, 3, 10, 5, tzinfo=UTC)),
-        ("timestamp", "days(part)", "America/New_York", datetime(2024, 3, 10)),
-        ("string", "part", "UTC", "2024-03-10"),
+        pytest.param("timestamp", "days(part)", "America/New_York", datetime(2024, 3, 10), marks=pytest.mark.nightly),
+        pytest.param("string", "part", "UTC", "2024-03-10", marks=pytest.mark.nightly),
     ],
 )
 def test_a_day_is_replaced_and_the_next_stays(

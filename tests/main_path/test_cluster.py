@@ -15,7 +15,7 @@ import pytest
 
 from tests.main_path.standalone import Standalone, said, standalone
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 # A user's project: a table, what its executors call in the same module, and a package of the user's with its own data.
 OWN_TABLES = """

@@ -27,7 +27,7 @@ from spark_jobs.lake.session.session import start_session
 from spark_jobs.lake.session.settings import settings_at
 from tests.main_path.project import Outcome, point_at, run, write_first, write_second
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 Rows = list[tuple[int, bytes]]
 

@@ -214,7 +214,7 @@ def test_a_failed_check_leaves_the_older_output(here: Path, capsys: pytest.Captu
     assert pq.read_table(here / "texts.parquet").num_rows == 1
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_step_runs_under_spark_submit(tmp_path: Path) -> None:
     """Spark's own launcher starts the same program."""
     from spark_jobs.lake.session.java import java_home

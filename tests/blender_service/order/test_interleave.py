@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blender_service.order.interleave import MAX_CYCLE_ROWS, build_cycle, parse_weight, quantize, reduce_weights
+from tests.tiers import tries
 
 positive = st.fractions(min_value=Fraction(1, 10**6), max_value=10**6)
 
@@ -28,7 +29,7 @@ def test_golden_cycles_never_change() -> None:
 
 
 @given(st.lists(st.integers(1, 200), min_size=1, max_size=12))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tries(150))
 def test_every_prefix_is_within_tijdemans_bound(weights: list[int]) -> None:
     """At every prefix of a cycle each source is within 1 - 1/(2n-2) rows of its exact share; at its end exact."""
     reduced = reduce_weights([Fraction(weight) for weight in weights])
@@ -45,7 +46,6 @@ def test_every_prefix_is_within_tijdemans_bound(weights: list[int]) -> None:
 
 
 @given(st.lists(positive, min_size=1, max_size=8), positive)
-@settings(deadline=None)
 def test_equal_proportions_give_equal_weights(weights: list[Fraction], factor: Fraction) -> None:
     """0.5 : 0.25, 2 : 1 and 2/3 : 1/3 are one blend: the whole weights are the same."""
     assert reduce_weights(weights) == reduce_weights([weight * factor for weight in weights])
@@ -65,7 +65,6 @@ def test_what_is_no_weight_is_refused(text: str) -> None:
 
 
 @given(st.lists(positive, min_size=1, max_size=20), st.integers(20, 5000))
-@settings(deadline=None)
 def test_quantized_weights_fill_the_cycle(weights: list[Fraction], cycle_rows: int) -> None:
     """The nearest weights sum to the cycle, none is 0, and none is off by a row unless it was raised to 1."""
     whole = quantize(weights, cycle_rows)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from blender_service.order.permutation import grouping, mix, permute, shuffle, source_key, tweak
 from tests.blender_service import simulator
+from tests.tiers import tries
 
 words = st.integers(0, 2**64 - 1)
 
@@ -24,14 +25,14 @@ def test_golden_values_never_change() -> None:
 
 
 @given(word=words, size=st.integers(1, 2000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tries(60))
 def test_permute_is_a_bijection(word: int, size: int) -> None:
     """Every place is reached once, for every word and size."""
     assert sorted(permute(np.arange(size, dtype=np.uint64), word, size).tolist()) == list(range(size))
 
 
 @given(word=words, size=st.integers(1, 10**12), data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tries(60))
 def test_permute_equals_a_row_by_row_one(word: int, size: int, data: st.DataObject) -> None:
     """The vectorised form equals plain integers, up to 10**12 rows."""
     places = data.draw(st.lists(st.integers(0, size - 1), min_size=1, max_size=5))
@@ -40,7 +41,7 @@ def test_permute_equals_a_row_by_row_one(word: int, size: int, data: st.DataObje
 
 
 @given(seed=words, epoch=st.integers(0, 5), size=st.integers(1, 200), block=st.integers(1, 40), group=st.integers(1, 6))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=tries(40))
 def test_shuffle_equals_written_out_groups(seed: int, epoch: int, size: int, block: int, group: int) -> None:
     """The grouped permutation is the one that permutes lists of blocks and then the rows of each group."""
     word = tweak(source_key(seed, "a"), 0, epoch, 0)
@@ -50,7 +51,7 @@ def test_shuffle_equals_written_out_groups(seed: int, epoch: int, size: int, blo
 
 
 @given(word=words, block=st.integers(1, 30), group=st.integers(1, 6), blocks=st.integers(1, 40), short=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tries(60))
 def test_a_group_touches_no_more_blocks_than_it_may(
     word: int, block: int, group: int, blocks: int, short: st.DataObject
 ) -> None:

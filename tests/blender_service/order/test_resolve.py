@@ -18,6 +18,7 @@ from blender_service.order.permutation import shuffle, source_key, tweak
 from blender_service.order.resolve import BlendOrder, ResolvedRows
 from blender_service.order.segments import Pin, SourceOrder, resolve_segments
 from tests.blender_service.simulator import SimulatedSource, simulate
+from tests.tiers import tries
 
 GOLDEN = Path(__file__).parents[1] / "order_golden.json"
 BIG = 10**12
@@ -62,7 +63,7 @@ def as_tuples(resolved: ResolvedRows) -> list[tuple[str, int, int]]:
 @given(
     st.lists(source_orders, min_size=1, max_size=6), st.integers(0, 2**64 - 1), st.integers(1, 20), st.integers(1, 5)
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tries(60))
 def test_order_equals_a_row_by_row_simulator(
     sources: list[Shape], seed: int, block_rows: int, group_blocks: int
 ) -> None:
@@ -82,7 +83,7 @@ def test_order_equals_a_row_by_row_simulator(
 
 
 @given(st.lists(source_orders, min_size=1, max_size=5), st.lists(st.integers(0, 10**15), min_size=1, max_size=40))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tries(60))
 def test_compiled_order_equals_numpy_in_any_order_of_offsets(sources: list[Shape], offsets: list[int]) -> None:
     """The kernel and the NumPy form agree bit for bit, however far and in whatever order the offsets are."""
     order = build([source._replace(max_epochs=0) for source in sources])
@@ -92,7 +93,7 @@ def test_compiled_order_equals_numpy_in_any_order_of_offsets(sources: list[Shape
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 80), st.integers(1, 3)), min_size=1, max_size=6))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=tries(80))
 def test_continue_reads_every_row_of_every_epoch_once(shapes: list[tuple[int, int, int]]) -> None:
     """With CONTINUE everywhere, the blend holds each row exactly max_epochs times, once an epoch."""
     order = build([Shape(weight, rows, epochs, False) for weight, rows, epochs in shapes])
@@ -102,7 +103,7 @@ def test_continue_reads_every_row_of_every_epoch_once(shapes: list[tuple[int, in
 
 
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=8))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tries(60))
 def test_weights_equal_to_rows_read_all_in_one_segment(rows: list[int]) -> None:
     """A source is exhausted at the first slot it cannot fill, so END loses no row of an even blend."""
     sources = [Shape(count, count, 1, True) for count in rows]

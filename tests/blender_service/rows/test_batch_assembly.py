@@ -19,6 +19,7 @@ from blender_service.tables.block_file import Block, BlockKey
 from blender_service.tables.block_reader import BlockReader
 from blender_service.wire.row_batch import decode, encode, names_field
 from tests.blender_service.random_blocks import random_block
+from tests.tiers import tries
 
 BLOCK_ROWS = 300  # so that places in a block need more than a byte
 WINDOW_TOKENS = 8
@@ -57,7 +58,7 @@ class FakeReader:
     first_block=st.sampled_from([0, (1 << 33) // BLOCK_ROWS]),
     messages=st.integers(1, 4),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=tries(40))
 def test_a_message_holds_the_rows_that_were_resolved(
     seed: int, rows: int, epoch: int, first_block: int, messages: int
 ) -> None:

@@ -31,6 +31,7 @@ from blender_service.tables.parquet_to_block import decode_blocks
 from blender_service.wire.rank_slice import Slice
 from blender_service.wire.row_batch import RowBatch, concatenate, decode, encode
 from tests.blender_service.packed_tables import PADDING, WINDOW_TOKENS, PackedFixture, Row, create_packed, to_arrow
+from tests.tiers import tries
 
 
 def rows_of(batch: RowBatch) -> Iterator[Row]:
@@ -83,7 +84,7 @@ def test_every_row_is_the_one_that_was_written(lake: Catalog, code: PackedFixtur
 
 
 @given(offset=st.integers(0, 600), rows=st.integers(1, 100), bound=st.integers(1, 50))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=tries(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_read_does_not_depend_on_how_it_is_cut(
     lake: Catalog, code: PackedFixture, offset: int, rows: int, bound: int
 ) -> None:
@@ -291,7 +292,7 @@ def test_offsets_outside_the_blend_are_refused(lake: Catalog, prose: PackedFixtu
 
 
 @given(step=st.integers(1, 12), world=st.integers(1, 12), offset=st.integers(0, 100))
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=tries(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_slices_of_all_ranks_tile_every_whole_step(
     lake: Catalog, prose: PackedFixture, step: int, world: int, offset: int
 ) -> None:

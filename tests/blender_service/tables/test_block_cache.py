@@ -24,6 +24,7 @@ from blender_service.server.blender import Blender
 from blender_service.tables.block_cache import QUARANTINE, BlockCache, Pin
 from tests.blender_service.packed_tables import PackedFixture
 from tests.blender_service.random_blocks import key_of, random_block
+from tests.waiting import until
 
 FILE_BYTES = 4096 + 2 * 16 * 4
 
@@ -222,6 +223,7 @@ for turn in range(1 << 30):
 """
 
 
+@pytest.mark.nightly
 def test_a_killed_writer_leaves_nothing_half(tmp_path: Path) -> None:
     """Two processes write into one folder and are killed at any moment: every file that has a name is whole."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -304,10 +306,6 @@ def test_later_blocks_are_built_before_they_are_needed(
     next(stream)
     assert blender.cache.events.counts.misses == len(set(number[:1].tolist()))
     next(stream)
-    deadline = time.monotonic() + 10
-    while blender.cache.events.counts.misses < len(needed | later):
-        assert time.monotonic() < deadline, "nothing was fetched ahead"
-        time.sleep(0.01)
-    time.sleep(0.1)
+    until(lambda: blender.cache.events.counts.misses >= len(needed | later))
     assert blender.cache.events.counts.misses == len(needed | later)
     assert all(reader._pinned[0].is_cached(block) for block in later)

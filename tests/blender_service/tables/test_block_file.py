@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from blender_service.exceptions import DamagedBlockError
 from blender_service.tables.block_file import Block, BlockKey, decode_block_file, encode_block
 from tests.blender_service.random_blocks import random_block
+from tests.tiers import tries
 
 
 def file_of(block: Block, key: BlockKey) -> bytes:
@@ -26,7 +27,7 @@ def file_of(block: Block, key: BlockKey) -> bytes:
     start=st.integers(0, 1 << 40),
     seed=st.integers(0, 1 << 32),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tries(60))
 def test_a_block_comes_back_as_it_was(rows: int, window_tokens: int, token_bytes: int, start: int, seed: int) -> None:
     """Every array of the file equals the one written, in type and shape, aligned, and cannot be written to."""
     key = BlockKey("file.parquet", start, start + rows, window_tokens, token_bytes, 1 << 16)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from blender_service.server.server import RunningServer
 from blender_service.wire.row_batch import RowBatch
 from tests.blender_service.packed_tables import PackedFixture, create_packed
 from tests.blender_service.rows.test_blend_reader import rows_of
+from tests.waiting import until
 
 Serve = Callable[..., RunningServer]
 
@@ -27,8 +29,11 @@ def news(lake: Catalog) -> PackedFixture:
     return create_packed(lake, "main.packed_news_16")
 
 
-def test_rows_come_in_order_within_two_seconds_of_their_commit(
-    client: BlenderClient, news: PackedFixture, prose: PackedFixture
+@pytest.mark.parametrize(
+    "most_seconds", [pytest.param(math.inf, id="in the end"), pytest.param(2, id="soon", marks=pytest.mark.nightly)]
+)
+def test_rows_come_in_order_soon_after_their_commit(
+    client: BlenderClient, news: PackedFixture, prose: PackedFixture, most_seconds: float
 ) -> None:
     """A reader of an empty live table gets the other source's rows, waits, and goes on as soon as rows are appended."""
     blend = client.create_blend(
@@ -46,18 +51,16 @@ def test_rows_come_in_order_within_two_seconds_of_their_commit(
     thread.start()
     committed = []
     for seed, count in enumerate((1, 7, 12)):
-        time.sleep(0.3)
         news.append(count, seed=seed, increment=seed)
         committed.append((len(news.rows), time.monotonic()))
-    thread.join(timeout=20)
-    assert not thread.is_alive()
+    thread.join()
     rows = [(b.source_names[b.sources[i]], int(b.ordinals[i]), row) for b in got for i, row in enumerate(rows_of(b))]
     served = [(ordinal, row) for name, ordinal, row in rows if name == "news"]
     assert [ordinal for ordinal, _ in served] == list(range(20))
     assert [row for _, row in served] == news.rows
     total, at = committed[-1]
     assert total == 20
-    assert arrived[-1] - at < 2
+    assert arrived[-1] - at < most_seconds
 
 
 def test_a_deadline_ends_the_wait_and_names_the_row(client: BlenderClient, news: PackedFixture) -> None:
@@ -87,11 +90,9 @@ def test_a_wait_is_told_and_ends_with_the_server(serve: Serve, lake: Catalog, ne
 
         thread = threading.Thread(target=read)
         thread.start()
-        time.sleep(0.3)
-        started = time.monotonic()
-        server.stop(grace_seconds=5)
-        assert time.monotonic() - started < 3
-        thread.join(timeout=5)
+        until(lambda: server._limits.running == 1)
+        server.stop(grace_seconds=3600)  # a reader that were held would hang the test
+        thread.join()
         assert isinstance(failed[0], ServerUnavailableError)
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from blender_service.exceptions import MalformedMessageError
 from blender_service.wire.protobuf import ALIGNMENT, varint
 from blender_service.wire.row_batch import RowBatch, decode, empty_batch, encode
+from tests.tiers import tries
 
 
 def random_batch(rows: int, window_tokens: int, token_bytes: int, offset: int, seed: int) -> RowBatch:
@@ -84,7 +85,7 @@ batches = st.builds(
 
 
 @given(batch=batches)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tries(150))
 def test_generated_classes_read_and_write_the_same(batch: RowBatch) -> None:
     """What is framed by hand parses into the very message that generated code makes, and the other way round."""
     message = encode(batch)
@@ -98,7 +99,7 @@ def test_generated_classes_read_and_write_the_same(batch: RowBatch) -> None:
 
 
 @given(batch=batches)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tries(60))
 def test_ids_come_last_and_aligned(batch: RowBatch) -> None:
     """The ids are the end of the message, on a multiple of 8 bytes, so that a reader views them without a copy."""
     message = encode(batch)
@@ -133,7 +134,7 @@ def test_a_message_that_was_cut_is_refused_or_shorter() -> None:
 
 
 @given(content=st.binary(max_size=200))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tries(300))
 def test_any_bytes_are_a_batch_or_the_named_error(content: bytes) -> None:
     """Nothing that comes over a wire raises anything but MalformedMessageError."""
     try:
@@ -143,7 +144,7 @@ def test_any_bytes_are_a_batch_or_the_named_error(content: bytes) -> None:
 
 
 @given(at=st.integers(0, 10_000), bit=st.integers(0, 7))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tries(300))
 def test_a_changed_message_is_a_batch_or_the_named_error(at: int, bit: int) -> None:
     """The same for a real message with one bit changed."""
     message = bytearray(encode(random_batch(4, 8, 4, 1 << 40, 3)))

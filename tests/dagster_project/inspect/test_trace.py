@@ -111,6 +111,7 @@ def test_other_encodings_count_in_the_bytes_of_the_file() -> None:
     assert file_bytes("xé", "utf-8-sig", 1, 3) == (4, 6)
 
 
+@pytest.mark.nightly
 def test_a_warm_trace_takes_less_than_a_tenth_of_a_second(lake: TracedLake) -> None:
     """The second question to a tracer, median of eleven."""
     tracer = Tracer(lake.catalogue, PACKED)

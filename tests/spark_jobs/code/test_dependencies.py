@@ -64,6 +64,7 @@ def test_edges_stay_in_their_repository_and_files_that_are_not_read_say_why(spar
     assert methods.keys() == {"r", "other"}
 
 
+@pytest.mark.nightly
 def test_rows_fit_the_tables_and_are_identical_for_1_2_and_7_partitions(spark: SparkSession) -> None:
     """Columns as declared, blocking checks pass, and neither partitions nor the order of rows show."""
     plain = {name: sorted(map(str, frame.collect())) for name, frame in run(spark).items()}
@@ -222,7 +223,7 @@ def test_runs_join_what_batches_cut_and_keep_null_apart() -> None:
         assert runs == [[0, 1], [2, 3], [4]]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_repository_of_200000_files_is_resolved() -> None:
     """Each file imports the next one by name, in batches of 10,000 rows as Spark sends them."""
     count = 200_000

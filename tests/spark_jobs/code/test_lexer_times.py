@@ -11,6 +11,8 @@ from spark_jobs.code.syntax.definitions import Definitions
 from spark_jobs.code.syntax.symbols import read_uses
 from tests.spark_jobs.code.made_repository import check, repository_of
 
+pytestmark = pytest.mark.nightly
+
 SIZE = 500_000
 MOST_SECONDS = 2.0  # of the processor; half a megabyte of code takes a hundredth of that
 

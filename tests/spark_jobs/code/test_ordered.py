@@ -119,6 +119,7 @@ def test_rows_fit_the_table(spark: SparkSession) -> None:
             assert frame.where(f"not ({check.predicate})").count() == 0
 
 
+@pytest.mark.nightly
 def test_order_is_identical_for_1_2_and_7_partitions(spark: SparkSession) -> None:
     """Neither the number of partitions nor the order of rows shows."""
     for with_edges in (False, True):
@@ -189,7 +190,7 @@ def test_a_repository_of_one_file_has_rank_0() -> None:
     assert ranked(kernel_rows([("a", "x.py", None)], [])) == ["a"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_repository_of_200000_files_is_ordered() -> None:
     """A chain of imports through all of them, in batches of 10,000 rows as Spark sends them."""
     count = 200_000

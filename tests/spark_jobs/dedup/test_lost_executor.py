@@ -14,7 +14,7 @@ import pytest
 
 from tests.spark_jobs.dedup.near_corpus import found_pairs, near_steps, planted, rows_of
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 _EXECUTOR = "CoarseGrainedExecutorBackend"
 

@@ -24,7 +24,7 @@ def articles(folder: Path, count: int) -> dict[str, Document]:
         return {name: Document(0, "prose", text) for name, text in split}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_planted_pair_of_the_published_articles_is_found(spark: SparkSession, real_data: Path) -> None:
     """Chris McCormick's 2,500 articles: the 20 planted pairs are among the pairs, and one of each goes."""
     folder = real_data / "near_duplicates"
@@ -39,7 +39,7 @@ def test_every_planted_pair_of_the_published_articles_is_found(spark: SparkSessi
     assert expected == set(found_pairs(tables)), "what is no planted pair is not alike"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_pages_of_four_versions_of_a_manual_are_compared_as_by_brute_force(
     spark: SparkSession, real_data: Path
 ) -> None:

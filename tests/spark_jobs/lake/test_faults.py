@@ -81,7 +81,7 @@ def seen(lake: Lake) -> dict[str, str]:
     return {name: str(digest(lake.session().table(f"lake.demo.{name}"))) for name in names}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_kill_between_any_two_commits_changes_nothing_in_the_end(
     tmp_path: Path, lake_at: LakeAt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,6 +199,7 @@ def test_a_rebuild_killed_half_way_and_taken_back_loses_no_increment(
     assert rows(lake, "demo.ranked", "increment", "ordinal", "n") == before
 
 
+@pytest.mark.nightly
 def test_a_rollback_by_hand_brings_back_the_older_facts(lake: Lake, folder: Path) -> None:
     """After a rollback the ledger says what main holds, also once more is written on top and history is expired."""
     materialize(lake, bind(doubles))

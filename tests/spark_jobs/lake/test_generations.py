@@ -32,6 +32,7 @@ from spark_jobs.lake.run.plan import Task, other_settings, outgrown, tasks
 from spark_jobs.lake.run.reads import snapshots_of, taken_increments
 from spark_jobs.lake.run.refreeze import refrozen_tables
 from spark_jobs.lake.session.catalogue import GENERATION_PROPERTY, SCOPE_PROPERTY
+from tests.tiers import tries
 
 Rows = list[tuple[int, ...]]
 
@@ -285,7 +286,7 @@ actions = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tries(300))
 @given(st.lists(actions, max_size=10), st.lists(st.integers(0, 9), max_size=4))
 def test_a_lake_that_was_changed_equals_a_fresh_one(history: list[tuple[str, Any]], first: list[int]) -> None:
     """Thresholds change, increments come, runs stop between steps, generations begin: it ends as a fresh lake does."""

@@ -48,6 +48,7 @@ from tests.spark_jobs.packing.test_packed import (
     corpus,
     line_tokenizer,
 )
+from tests.tiers import tries
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -80,7 +81,7 @@ def windows(draw: st.DrawFn) -> list[list[tuple[str, int]]]:
     return found
 
 
-@settings(max_examples=300)
+@settings(max_examples=tries(300))
 @given(windows(), st.sets(st.sampled_from("abcd")), st.integers(0, 3))
 def test_segments_are_closed_up_to_the_left(made: list[list[tuple[str, int]]], gone: set[str], skip: int) -> None:
     """What stays keeps its tokens and order, abuts from place 0, and the rest of the window is padding."""
@@ -229,6 +230,7 @@ def test_excised_documents_are_gone_and_all_else_is_as_it_was(lake_at: LakeAt, t
     assert list(find_windows(TABLE, lake.catalogue.load_table(TABLE), gone)) == []
 
 
+@pytest.mark.nightly
 def test_what_is_packed_later_leaves_excised_documents_out(lake_at: LakeAt, tmp_path: Path) -> None:
     """Tokens still hold them; a table packed anew, one of another length and later increments have all but them."""
     lake = lake_at(tmp_path / "lake")
@@ -303,6 +305,7 @@ def served(catalogue: Catalog, blend_id: str, rows: int) -> dict[int, list[tuple
     return found
 
 
+@pytest.mark.nightly
 def test_no_generation_serves_an_excised_document(
     lake_at: LakeAt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 COUNT, L = 200_000, 2048
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_repository_of_200000_files_is_ordered_and_packed(spark: SparkSession, tmp_path: Path) -> None:
     """A chain of imports against the order of the paths: every file has its rank, and neighbours share windows."""
     files = spark.range(COUNT).selectExpr(

@@ -183,6 +183,7 @@ def test_every_token_is_found_again_once(reference: list[Row], rows: Corpus) -> 
     assert len(reference) <= -(-sum(len(i) + 1 for i in rows.own_ids().values() if i) // L) + 1
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("partitions", [1, 2, 7])
 def test_table_is_identical_for_1_2_and_7_partitions(
     spark: SparkSession, reference: list[Row], rows: Corpus, partitions: int
@@ -206,7 +207,13 @@ POLICIES: dict[str, dict[str, object]] = {
 }
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(
+    "policy",
+    [
+        pytest.param(name, marks=[] if name in ("repository", "concatenated") else pytest.mark.nightly)
+        for name in POLICIES
+    ],
+)
 def test_every_policy_keeps_every_token_whatever_the_partitions(spark: SparkSession, rows: Corpus, policy: str) -> None:
     """Ordinals are dense, the proof finds no document that lost a token, and 1 and 7 partitions give one table."""
     config = POLICIES[policy]

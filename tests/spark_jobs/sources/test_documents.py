@@ -106,6 +106,7 @@ def _nullable(columns: list[tuple[str, DataType]]) -> list[tuple[str, str]]:
     return [(name, kind.simpleString()) for name, kind in columns]
 
 
+@pytest.mark.nightly
 def test_rows_are_identical_for_1_2_and_7_partitions_and_another_order(
     spark: SparkSession,
     files_config: Configs,

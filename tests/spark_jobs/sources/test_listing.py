@@ -231,6 +231,7 @@ def test_size_ranks_deal_the_largest_files_first(files_config: Configs, data: Pa
     }
 
 
+@pytest.mark.nightly
 def test_ten_thousand_files_are_listed_in_two_seconds(files_config: Configs, data: Path, landing: Any) -> None:
     """Both the first time and when all of them are known; in seconds of this process, as the machine may be busy."""
     for number in range(10_000):

@@ -152,6 +152,7 @@ def test_every_character_normalizes_between_others() -> None:
     assert normalize(source)[0] == unicodedata.normalize("NFC", source)
 
 
+@pytest.mark.nightly
 def test_marks_in_the_worst_order_take_no_longer_than_their_number() -> None:
     """Sorting marks by insertion would take minutes for these 800 kB."""
     source = "a" + "\u0301\u0327" * 200_000

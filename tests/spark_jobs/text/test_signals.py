@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pytest
 
 from spark_jobs.text.measures import COUNTS, FRACTIONS, measure
 from spark_jobs.text.signals import SIGNALS, SignalsConfig, signals
@@ -70,6 +71,7 @@ def test_marker_lines_bound_the_head(spark: SparkSession) -> None:
     assert found == [None, "do not edit"]
 
 
+@pytest.mark.nightly
 def test_signals_are_identical_for_1_2_and_7_partitions(spark: SparkSession) -> None:
     """Neither the number of partitions nor the order of rows shows, to the last bit of every fraction."""
     plain = by_id(signals(texts(spark), SignalsConfig()))

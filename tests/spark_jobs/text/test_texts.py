@@ -6,6 +6,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+
 from spark_jobs.text.letters import letters_sha256
 from spark_jobs.text.normalization import RULES, normalize
 from spark_jobs.text.texts import TEXTS, TextsConfig, texts
@@ -57,6 +59,7 @@ def test_min_letters_decides_who_is_compared(spark: SparkSession) -> None:
     assert [row.content for row in rows] == [""]
 
 
+@pytest.mark.nightly
 def test_texts_are_identical_for_1_2_and_7_partitions(spark: SparkSession) -> None:
     """Neither the number of partitions nor the order of rows shows."""
     plain = by_id(texts(documents(spark), TextsConfig()))
@@ -82,9 +85,9 @@ def test_declarations_load_without_spark() -> None:
         "text.texts",
         "text.signals",
         "text.verdicts",
-        "dedup.members",
-        "dedup.exact_duplicates",
-        "dedup.survivors",
+        "dedup.membership.members",
+        "dedup.membership.exact_duplicates",
+        "dedup.removal.survivors",
     )
     code = f"import sys\nfor name in {(*steps, 'code.ordered')}: __import__('spark_jobs.' + name)\n"
     code += "print(sorted({'pyspark', 'pandas', 'matplotlib', 'numba'} & set(sys.modules)))"

@@ -228,6 +228,7 @@ def test_rows_fit_the_table(spark: SparkSession) -> None:
     assert frame.where(check.predicate).count() == len(CASES)
 
 
+@pytest.mark.nightly
 def test_verdicts_are_identical_for_1_2_and_7_partitions(spark: SparkSession) -> None:
     """Neither the number of partitions nor the order of rows shows."""
     plain = by_id(verdicts(signals(spark), VerdictsConfig()))

@@ -30,6 +30,7 @@ from tests.spark_jobs.packing.encoders import (
     tokenizer_of,
     trained_tokenizer,
 )
+from tests.tiers import tries
 
 
 class Reference:
@@ -94,8 +95,11 @@ def fast(splitting: str) -> tuple[LibraryEncoder, PieceEncoder]:
 
 pytestmark = needs_fast_encoder
 
+# Every code point is tried for each.
+TRIED = [pytest.param(name, marks=[] if name == "gpt2" else pytest.mark.nightly) for name in SPLITTINGS]
 
-@pytest.mark.parametrize("splitting", SPLITTINGS)
+
+@pytest.mark.parametrize("splitting", TRIED)
 def test_known_splittings_are_certified(splitting: str) -> None:
     """Each has a fast path, tried on every code point, for the libraries that are installed."""
     found = certified(splitting)
@@ -112,7 +116,7 @@ def test_every_code_point_beyond_ascii_is_in_one_run() -> None:
     assert all(run.text.strip("a1?") == "".join(map(chr, range(run.first, run.last + 1))) for run in runs)
 
 
-@pytest.mark.parametrize("splitting", SPLITTINGS)
+@pytest.mark.parametrize("splitting", TRIED)
 def test_excluded_code_points_are_those_that_a_known_context_tells_apart(splitting: str) -> None:
     """Before 's, which is a word after letters and numbers alone, one of them differs at these characters alone.
 
@@ -137,12 +141,12 @@ def test_excluded_code_points_are_those_that_a_known_context_tells_apart(splitti
     assert differing == set(np.flatnonzero(table).tolist())
 
 
-@pytest.mark.parametrize("splitting", SPLITTINGS)
+@pytest.mark.parametrize("splitting", TRIED)
 def test_texts_without_an_excluded_code_point_have_the_references_ids(splitting: str) -> None:
     """What the certificate promises, on texts that nobody chose: any Unicode, and what splittings treat specially."""
     table = certified(splitting).excluded_table()
 
-    @settings(max_examples=150)
+    @settings(max_examples=tries(150))
     @given(HARD_TEXT)
     def holds(text: str) -> None:
         if not table[[ord(character) for character in text]].any():
@@ -263,7 +267,7 @@ def test_a_certificate_is_for_its_versions_alone() -> None:
     assert not Certificate("ab", certified("gpt2").reference, "gigatoken 0.0", None, (), 1).is_for_this_installation
 
 
-@settings(max_examples=100)
+@settings(max_examples=tries(100))
 @given(st.sets(st.integers(0, 200)))
 def test_ranges_hold_the_same_numbers(numbers: set[int]) -> None:
     """Stretches without a gap, ascending, never touching."""

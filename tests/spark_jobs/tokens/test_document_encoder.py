@@ -22,6 +22,7 @@ from spark_jobs.tokens.certificate import Certificate
 from spark_jobs.tokens.document_encoder import DocumentColumn, DocumentEncoder
 from spark_jobs.tokens.fast_encoder import FastEncoder, encoder_version, reference_version
 from tests.spark_jobs.packing.encoders import HARD_TEXT, SOURCES, needs_fast_encoder, reference_ids, trained_tokenizer
+from tests.tiers import tries
 
 pytestmark = needs_fast_encoder
 EXCLUDED = "\u088f"  # a letter of Unicode 17
@@ -59,7 +60,7 @@ def ids(made: DocumentEncoder, texts: list[str | bytes]) -> list[list[int]]:
     return [found.tolist() for found in made.encode(column(texts))]
 
 
-@settings(max_examples=200)
+@settings(max_examples=tries(200))
 @given(st.lists(HARD_TEXT, max_size=5))
 def test_any_documents_have_the_references_ids(texts: list[str]) -> None:
     """Whichever of them take the fast path."""
@@ -139,7 +140,7 @@ def test_bytes_that_are_no_utf8_are_refused(text: bytes) -> None:
         ids(encoder(), ["fine", text])
 
 
-@settings(max_examples=200)
+@settings(max_examples=tries(200))
 @given(HARD_TEXT, st.characters(codec="utf-8", min_codepoint=128))
 def test_a_character_is_found_where_it_is_and_nowhere_else(text: str, wanted: str) -> None:
     """Whatever stands beside it; what is looked for may be in the text or not."""
@@ -226,6 +227,7 @@ assert np.array_equal(found.reshape(count, -1), np.broadcast_to(expected, (count
 """
 
 
+@pytest.mark.nightly
 def test_a_document_of_100_megabytes_needs_few_times_its_size(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Its ids are those of the block that it repeats (which ends where a cut is safe), in at most 700 MB more."""
     folder = tmp_path_factory.mktemp("long")

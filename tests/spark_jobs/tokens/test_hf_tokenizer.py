@@ -23,6 +23,7 @@ from spark_jobs.tokens.hf_tokenizer import (
     read_facts,
     train_byte_pairs,
 )
+from tests.tiers import tries
 
 ROOT = Path(__file__).parents[3]
 SOURCES = [path.read_text() for path in sorted((ROOT / "spark_jobs").rglob("*.py"))]
@@ -68,7 +69,7 @@ def test_trained_file_has_the_two_specials_and_all_bytes(trained: str) -> None:
     assert set(pre_tokenizers.ByteLevel.alphabet()) <= set(Tokenizer.from_str(trained).get_vocab())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=tries(200))
 @given(st.lists(st.text(max_size=40), max_size=5))
 def test_ids_decode_to_the_text(trained_once: str, texts: list[str]) -> None:
     """Any text comes back from its ids, the empty one from none."""
@@ -94,7 +95,7 @@ def test_special_token_text_stays_text(trained: str) -> None:
 TRICKY = st.text(st.sampled_from("ab1 \n\n\n'st\t\r\u00a0\u0085\u2028\u200b\x1c\x0b.,é漢🙂_"), max_size=300)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=tries(500))
 @given(texts=st.lists(TRICKY, max_size=4), batch_characters=st.integers(1, 100))
 def test_cutting_long_documents_changes_no_id(trained_once: str, texts: list[str], batch_characters: int) -> None:
     """However small the batches, ids are those of the whole text at once."""
@@ -104,7 +105,7 @@ def test_cutting_long_documents_changes_no_id(trained_once: str, texts: list[str
     assert found == [tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=tries(200))
 @given(TRICKY, st.integers(1, 50))
 def test_pieces_join_to_the_text_and_end_in_line_feeds(text: str, target: int) -> None:
     """Nothing is lost; each cut lies after a lone line feed, and pieces are not shorter than asked for."""

@@ -22,6 +22,7 @@ from spark_jobs.tokens.hf_tokenizer import load_reference, train_byte_pairs
 from spark_jobs.tokens.piece_encoder import LONGEST_PIECE, PieceEncoder
 from spark_jobs.tokens.pre_tokenization import token_name
 from tests.spark_jobs.packing.encoders import HARD_TEXT, changed, needs_fast_encoder, tokenizer_of
+from tests.tiers import tries
 
 SCRIPTS = ("电影院在哪里", "かなカナ", "한국어가나다", "привет", "السلام", "नमस्ते", "ภาษาไทย", "ΑΩδέ", "🙂🚀", "abcé")
 SPLITTINGS = ("gpt2", "llama3", "qwen2")
@@ -89,7 +90,7 @@ def are_old(text: str) -> bool:
 def test_any_text_has_the_references_ids(splitting: str) -> None:
     """Known characters side by side, others between them, white space and contractions: none moves a token."""
 
-    @settings(max_examples=400)
+    @settings(max_examples=tries(400))
     @given(st.one_of(MANY_SCRIPTS, HARD_TEXT).filter(are_old))
     def holds(text: str) -> None:
         assert ids(encoder(splitting), text) == reference_ids(tokenizer(splitting), text)

@@ -20,6 +20,7 @@ from spark_jobs.tokens.pre_tokenization import (
     token_name,
 )
 from tests.spark_jobs.packing.encoders import SPLITTINGS, changed, tokenizer_of, trained_tokenizer
+from tests.tiers import tries
 
 
 @cache
@@ -38,7 +39,7 @@ def words(splitting: str, text: str) -> list[str]:
 def test_one_id_is_one_word(splitting: str) -> None:
     """Over any short text of representatives, whole words give as many ids as the pre-tokenizer gives words."""
 
-    @settings(max_examples=150)
+    @settings(max_examples=tries(150))
     @given(st.text(st.sampled_from(REPRESENTATIVES), max_size=4))
     def holds(text: str) -> None:
         assert revealing(splitting, True).encode(text).tokens == words(splitting, text)
@@ -50,7 +51,7 @@ def test_one_id_is_one_word(splitting: str) -> None:
 def test_what_is_not_joined_was_split(splitting: str) -> None:
     """Of characters beyond ASCII each border inside a word joins two bytes, and no border between words does."""
 
-    @settings(max_examples=150)
+    @settings(max_examples=tries(150))
     @given(st.text(st.characters(min_codepoint=128, codec="utf-8"), max_size=8))
     def holds(text: str) -> None:
         inside = len(text) - len(words(splitting, text))

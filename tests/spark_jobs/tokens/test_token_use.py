@@ -12,6 +12,7 @@ from spark_jobs.tokens.pictures import characters_per_token, draw_token_statisti
 from spark_jobs.tokens.token_statistics import described_row
 from spark_jobs.tokens.token_use import COUNTED_SCHEMA, TokenUses, count_partition, word_counts
 from tests.spark_jobs.packing.encoders import HARD_TEXT
+from tests.tiers import tries
 
 VOCABULARY_SIZE = 21
 DOCUMENT = st.tuples(
@@ -60,7 +61,7 @@ def expected_row(documents: list[Document], group: tuple[str, str]) -> dict[str,
     }
 
 
-@settings(max_examples=200)
+@settings(max_examples=tries(200))
 @given(st.lists(DOCUMENT, max_size=12), st.integers(0, 12), st.integers(0, 12))
 def test_counts_are_those_of_a_loop_however_parted(documents: list[Document], first: int, second: int) -> None:
     """Two partitions, the first of two batches, merged: each group's counts as one document after the other gives."""

@@ -71,6 +71,7 @@ def frame(spark: SparkSession, rows: list[dict[str, object]]) -> DataFrame:
     return spark.createDataFrame(pa.Table.from_pylist(rows, pa.schema(kinds)))
 
 
+@pytest.mark.nightly
 def test_tokenizer_is_identical_for_1_2_and_7_partitions(spark: SparkSession) -> None:
     """Partitions and row order change nothing, with a sample that is a part of the documents."""
     rows = documents()

@@ -90,6 +90,7 @@ def test_every_survivor_has_the_ids_of_its_text(spark: SparkSession, file: str) 
     assert sum(row["token_count"] == 0 for row in found) == sum(not row["content"] for row in surviving()) > 0
 
 
+@pytest.mark.nightly
 def test_table_is_identical_for_1_2_and_7_partitions(spark: SparkSession, file: str) -> None:
     """Partitions, row order and batch size change nothing."""
     expected = run(spark, file, rows(), 2, 1 << 20)

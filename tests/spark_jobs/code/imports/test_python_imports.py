@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 import sys
 from pathlib import Path
 
@@ -41,7 +42,7 @@ def by_parser(text: str) -> Found:
         elif isinstance(node, ast.ImportFrom):
             names = ("" if name.name == "*" else name.name for name in node.names)
             found.update((node.level, node.module or "", name, kind) for name in names)
-        elif isinstance(node, ast.If) and ast.unparse(node.test).split(".")[-1] == "TYPE_CHECKING":
+        elif isinstance(node, ast.If) and re.fullmatch(r"(\w+\.)*TYPE_CHECKING", ast.unparse(node.test)):
             for inner in node.body:
                 visit(inner, TYPE_ONLY)
             for inner in node.orelse:

@@ -192,7 +192,7 @@ def test_late_files_are_told_by_their_path(path: str, late: bool) -> None:
     assert is_late(path) == late
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_50000_files_in_one_component_take_less_than_three_seconds() -> None:
     """The worst case: 400,000 random edges make one component of nearly all files. The bar is 30 seconds."""
     count, draw = 50_000, np.random.default_rng(0)

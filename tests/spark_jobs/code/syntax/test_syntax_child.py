@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 from spark_jobs.code.syntax.definitions import Definitions
 from spark_jobs.code.syntax.syntax_child import SyntaxChild, SyntaxLimits, shared_child
 from spark_jobs.exceptions import StepRunError
+from tests.waiting import until
 
 _LIMITS = SyntaxLimits(parse_seconds=0.2, memory_bytes=1 << 30, file_bytes=1 << 20)
 
@@ -111,9 +111,5 @@ def test_the_child_ends_with_its_parent() -> None:
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    for _ in range(100):
-        stat = Path(f"/proc/{pid}/stat")
-        if not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z":
-            return
-        time.sleep(0.05)
-    pytest.fail(f"child {pid} outlived its parent by five seconds")
+    stat = Path(f"/proc/{pid}/stat")
+    until(lambda: not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z")

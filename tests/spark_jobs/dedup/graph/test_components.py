@@ -60,7 +60,9 @@ def by_hand(pairs: Sequence[Pair], increment: int) -> list[Row]:
     return sorted(rows)
 
 
-@pytest.mark.parametrize(("seed", "driver_edges", "increments"), [(1, 10**6, 3), (3, 0, 2)])
+@pytest.mark.parametrize(
+    ("seed", "driver_edges", "increments"), [(1, 10**6, 3), pytest.param(3, 0, 2, marks=pytest.mark.nightly)]
+)
 def test_every_increment_has_the_components_of_all_pairs_so_far(
     spark: SparkSession, seed: int, driver_edges: int, increments: int
 ) -> None:
@@ -88,6 +90,7 @@ def test_an_untouched_component_has_no_new_rows(spark: SparkSession) -> None:
     assert run(spark, pairs, [(0, *row) for row in first], 1) == [(0.7, doc, "d", 3) for doc in "def"]
 
 
+@pytest.mark.nightly
 def test_rows_are_identical_for_1_2_and_7_partitions(spark: SparkSession) -> None:
     """Neither the number of partitions nor the order of rows shows."""
     pairs = planted(5, increments=1)

@@ -113,6 +113,7 @@ def test_a_chain_takes_logarithmic_rounds(spark: SparkSession, caplog: pytest.Lo
     assert [record.message.endswith("at rest") for record in rounds] == [False] * (len(rounds) - 1) + [True]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("limit", [ALL_ON_SPARK, ALL_ON_DRIVER])
 def test_components_are_identical_for_1_2_and_7_partitions(spark: SparkSession, limit: int) -> None:
     """Neither the number of partitions nor the order of edges shows."""

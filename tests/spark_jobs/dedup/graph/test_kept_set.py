@@ -149,6 +149,7 @@ def test_few_rounds_for_a_chain_in_random_order(spark: SparkSession, caplog: pyt
     assert found == find(spark, grouped(parts, ranked_id), ALL_ON_DRIVER)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("limit", [ALL_ON_SPARK, ALL_ON_DRIVER])
 def test_removals_are_identical_for_1_2_and_7_partitions(spark: SparkSession, limit: int) -> None:
     """Neither the number of partitions nor the order of edges shows."""

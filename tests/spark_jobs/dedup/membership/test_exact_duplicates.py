@@ -181,6 +181,7 @@ def test_texts_with_few_letters_are_compared_by_bytes_alone(spark: SparkSession)
     assert run(spark, members, [], 0) == {Removal("code", "d", "b", "bytes")}
 
 
+@pytest.mark.nightly
 def test_removals_are_identical_for_1_2_and_7_partitions(spark: SparkSession) -> None:
     """Neither the number of partitions nor the order of rows shows, odd letters included."""
     members = random_members(9, increments=1, consistent=False)

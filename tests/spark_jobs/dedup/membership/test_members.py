@@ -158,6 +158,7 @@ def test_a_policy_for_a_dataset_that_is_not_there_is_refused() -> None:
         MembersConfig(datasets=("code", "code"))
 
 
+@pytest.mark.nightly
 def test_members_are_identical_for_1_2_and_7_partitions(spark: SparkSession) -> None:
     """Neither the number of partitions nor the order of rows shows."""
     config = MembersConfig(datasets=ALL, revisions={"docs": "all"})

@@ -20,6 +20,7 @@ from spark_jobs.dedup.near.bands import (
 )
 from spark_jobs.dedup.near.buckets import DEFAULT_DOCUMENT_BYTES
 from spark_jobs.exceptions import ConfigError
+from tests.tiers import tries
 
 UInt8Array = npt.NDArray[np.uint8]
 
@@ -136,7 +137,7 @@ def test_a_background_without_pairs_still_gives_a_scheme() -> None:
     assert scheme.false_per_document == 0
 
 
-@settings(max_examples=60)
+@settings(max_examples=tries(60))
 @given(
     st.floats(0.5, 1.0),
     st.floats(0.5, 0.9999),
@@ -197,7 +198,7 @@ def test_golden_positions_and_keys() -> None:
     assert keys[0].tolist() == GOLDEN_KEYS
 
 
-@settings(max_examples=60)
+@settings(max_examples=tries(60))
 @given(shapes, st.integers(0, 2**32 - 1))
 def test_keys_are_equal_where_the_values_are(shape: tuple[int, int, bool], seed: int) -> None:
     """Two documents share the key of a band iff its values and their salts are equal; its number is in the low bits."""

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from spark_jobs.dedup.near.similarity import agreement_counts, background_counts, least_agreement, overlaps
 from spark_jobs.exceptions import InputError
 from tests.spark_jobs.dedup.made_bags import Bag, bags_of, jaccard, random_bag, random_pair, real_bags
+from tests.tiers import tries
 
 # Few tokens, so that bags share some, at both ends of the range of hashes too.
 tokens = st.integers(0, 12) | st.sampled_from([2**63, 2**64 - 2, 2**64 - 1])
@@ -29,7 +30,7 @@ def brute_counts(made: list[Bag], bin_count: int) -> list[int]:
     return counts
 
 
-@settings(max_examples=300)
+@settings(max_examples=tries(300))
 @given(st.lists(st.tuples(bags, bags), max_size=9))
 def test_overlaps_are_sums_of_minima_and_maxima(pairs: list[tuple[Bag, Bag]]) -> None:
     """Any number of rows of any sizes, empty bags among them: the two sums, so J as an exact fraction."""
@@ -61,7 +62,7 @@ def test_overlaps_want_a_right_bag_for_each_left_one() -> None:
         overlaps(bags_of([{}, {}]), bags_of([{}]))
 
 
-@settings(max_examples=200)
+@settings(max_examples=tries(200))
 @given(st.lists(bags, max_size=12), st.sampled_from([1, 7, 1000]))
 def test_background_counts_every_pair_once(made: list[Bag], bin_count: int) -> None:
     """The histogram is that of brute force over all pairs; equal bags are in the last bin, empty ones in the first."""

@@ -17,6 +17,7 @@ from spark_jobs.dedup.near.darts import make_darts
 from spark_jobs.dedup.near.weighted_minhash import SIGNATURE_VERSION, signatures
 from spark_jobs.exceptions import EmptyBagError
 from tests.spark_jobs.dedup.made_bags import Bag, bags_of, hot_tokens, jaccard, random_bag, random_pair, real_bags
+from tests.tiers import tries
 
 Float64Array = npt.NDArray[np.float64]
 
@@ -95,7 +96,7 @@ small_bags = st.dictionaries(
 )
 
 
-@settings(max_examples=12)
+@settings(max_examples=tries(12))
 @given(small_bags, st.integers(0, MASK))
 def test_signatures_follow_the_rules_of_darts(bag: Bag, seed: int) -> None:
     """The kernel gives what enumerating every dart of the bag gives."""

@@ -118,7 +118,9 @@ def one_after_another(pairs: Sequence[Pair], leaving: Collection[str] = ()) -> d
     return rows
 
 
-@pytest.mark.parametrize(("seed", "driver_edges", "increments"), [(1, 10**6, 3), (3, 0, 2)])
+@pytest.mark.parametrize(
+    ("seed", "driver_edges", "increments"), [(1, 10**6, 3), pytest.param(3, 0, 2, marks=pytest.mark.nightly)]
+)
 def test_removals_over_increments_are_those_of_one_after_another(
     spark: SparkSession, seed: int, driver_edges: int, increments: int
 ) -> None:
@@ -198,6 +200,7 @@ def test_the_witness_has_the_highest_fraction_and_then_comes_first(spark: SparkS
     assert {row.witness_doc_id for row in run(spark, equal[:2], [], 2)} == {"a"}
 
 
+@pytest.mark.nightly
 def test_removals_are_identical_for_1_2_and_7_partitions(spark: SparkSession) -> None:
     """Neither the number of partitions nor the order of rows shows."""
     pairs = planted(5, increments=1)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from spark_jobs.dedup.removal.survivors import SURVIVORS, SurvivorsConfig, survivors
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ def test_rows_fit_the_table(spark: SparkSession) -> None:
     assert run(spark, REMOVED).dtypes == [(column.name, column.type) for column in SURVIVORS.columns]
 
 
+@pytest.mark.nightly
 def test_survivors_are_identical_for_1_2_and_7_partitions(spark: SparkSession) -> None:
     """Neither the number of partitions nor the order of rows shows."""
     plain = by_id(run(spark, REMOVED))

@@ -104,7 +104,7 @@ def test_a_giant_component_has_topics_and_others_have_none(spark: SparkSession) 
     assert set(rows) == {*WEB, *SCIENCE, *OTHERS[:2]}
 
 
-@pytest.mark.parametrize(("bridge", "pieces"), [(75, 2), (92, 1)])
+@pytest.mark.parametrize(("bridge", "pieces"), [pytest.param(75, 2, marks=pytest.mark.nightly), (92, 1)])
 def test_a_topic_is_cut_off_unless_a_pair_is_above_the_cut(spark: SparkSession, bridge: int, pieces: int) -> None:
     """Inside topics nothing changes; a pair between two pieces removes nobody, though both ends are kept."""
     pairs = [*linked(WEB, 80), *linked(SCIENCE, 80), (WEB[2], SCIENCE[3], bridge)]
@@ -150,6 +150,7 @@ def test_increments_extend_components(spark: SparkSession) -> None:
     assert {rows[name].topic for name in SCIENCE} == {first[SCIENCE[0]].topic}
 
 
+@pytest.mark.nightly
 def test_the_size_of_a_giant_is_a_share_of_all_repositories(spark: SparkSession) -> None:
     """12 of 42 are more than a quarter and less than a third."""
     frames = inputs(spark, GIANT)

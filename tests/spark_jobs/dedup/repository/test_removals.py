@@ -29,8 +29,6 @@ from tests.spark_jobs.dedup.repository_corpus import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.slow
-
 
 def repository(name: str, contents: str, increment: int = 0) -> list[File]:
     """A repository with one file for each word."""
@@ -177,6 +175,7 @@ def test_documents_without_a_repository_never_leave(world: dict[str, DataFrame])
     assert not leaving(world) & {*loose, WORLD.witnesses().get(LOOSE.doc_id, LOOSE.doc_id)}
 
 
+@pytest.mark.nightly
 def test_rows_are_the_same_for_1_2_and_7_partitions(spark: SparkSession, world: dict[str, DataFrame]) -> None:
     """Neither partitions nor the order of rows show in any table."""
     first = [file for file in FILES if file.increment == 0]
@@ -186,12 +185,14 @@ def test_rows_are_the_same_for_1_2_and_7_partitions(spark: SparkSession, world: 
         assert {name: sorted(map(repr, frame.collect())) for name, frame in found.items()} == plain
 
 
+@pytest.mark.nightly
 def test_a_corpus_without_repositories_has_no_rows(spark: SparkSession) -> None:
     """Documents alone make no repository, and nothing goes."""
     found = run(spark, Corpus([LOOSE, File(0, None, "more.md", "more")]))
     assert all(frame.count() == 0 for frame in found.values())
 
 
+@pytest.mark.nightly
 def test_proofs_find_rows_that_are_wrong(spark: SparkSession, world: dict[str, DataFrame]) -> None:
     """A removal that is missing, one without a pair, one whose witness was removed before, a witness that leaves."""
     frames = {**WORLD.inputs(spark, 1), **world}

@@ -84,7 +84,7 @@ def test_who_waits_too_long_is_told_who_holds_it(catalogue: SqlCatalog, tmp_path
 
 def test_who_waits_gets_it_when_the_other_is_done(catalogue: SqlCatalog, tmp_path: Path) -> None:
     """The second comes in after the first."""
-    with holder(tmp_path, 0.7), table_leases(catalogue, ["a.b"], wait_seconds=20):
+    with holder(tmp_path, 0.7), table_leases(catalogue, ["a.b"], wait_seconds=600):
         assert leases(catalogue) == ["a.b"]
 
 
@@ -93,9 +93,8 @@ def test_a_killed_process_holds_nobody_up(catalogue: SqlCatalog, tmp_path: Path)
     with holder(tmp_path, 60) as process:
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-        started = time.monotonic()
-        with table_leases(catalogue, ["a.b"], wait_seconds=20):
-            assert time.monotonic() - started < 5
+        with table_leases(catalogue, ["a.b"], wait_seconds=0):
+            assert leases(catalogue) == ["a.b"]
 
 
 def forge(catalogue: SqlCatalog, host: str, expires: int, started: int = 1) -> None:
@@ -139,8 +138,9 @@ def test_a_held_lease_is_renewed(catalogue: SqlCatalog, monkeypatch: pytest.Monk
     with table_leases(catalogue, ["a.b"]), catalogue.engine.connect() as connection:
         first = connection.execute(text("SELECT expires FROM headrace_leases")).scalar_one()
         connection.rollback()
-        time.sleep(1.8)
-        assert connection.execute(text("SELECT expires FROM headrace_leases")).scalar_one() > first
+        while connection.execute(text("SELECT expires FROM headrace_leases")).scalar_one() <= first:
+            connection.rollback()
+            time.sleep(0.05)
         connection.rollback()
 
 
@@ -152,7 +152,7 @@ def test_of_many_threads_one_is_inside_at_a_time(catalogue: SqlCatalog, monkeypa
 
     def work(number: int) -> None:
         tables = ["a.a", "a.b"] if number % 2 else ["a.b", "a.a"]
-        with table_leases(catalogue, tables, wait_seconds=60):
+        with table_leases(catalogue, tables, wait_seconds=600):
             inside.append(number)
             most.append(len(inside))
             time.sleep(0.02)

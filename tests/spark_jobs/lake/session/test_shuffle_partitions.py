@@ -16,6 +16,7 @@ from spark_jobs.lake.session.shuffle_partitions import (
     listed_size,
     partition_count,
 )
+from tests.conftest import spark_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +53,7 @@ def test_a_number_that_was_given_stays(spark: SparkSession) -> None:
     session = spark.newSession()
     before = session.conf.get(SHUFFLE_PARTITIONS)
     follow_input(session, [Size(GIB, 1), Size(GIB, 1)])
-    assert session.conf.get(SHUFFLE_PARTITIONS) == before == "2"
+    assert session.conf.get(SHUFFLE_PARTITIONS) == before == spark_settings()[SHUFFLE_PARTITIONS]
     session.conf.set(FOLLOW, "true")
     follow_input(session, [Size(GIB, 1), Size(GIB, 1)])
     assert session.conf.get(SHUFFLE_PARTITIONS) == "32"

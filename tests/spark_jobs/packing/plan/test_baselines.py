@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from spark_jobs.packing.plan.baselines import OpenWindow, Sequence, SequencePlacer, count_windows, lay
 from spark_jobs.packing.plan.placement import UnitRules, WindowOrder
 from tests.spark_jobs.packing.plan.test_placement import Document, arranged, in_order
+from tests.tiers import tries
 
 
 def windows_by_loop(token_counts: list[int], window_tokens: int, leading: int, sequence: Sequence) -> list[list[str]]:
@@ -32,7 +33,7 @@ def windows_by_loop(token_counts: list[int], window_tokens: int, leading: int, s
 
 
 @pytest.mark.parametrize("sequence", ["next_fit", "concat_and_slice"])
-@settings(max_examples=300)
+@settings(max_examples=tries(300))
 @given(st.lists(st.integers(0, 40), max_size=40), st.integers(2, 16), st.integers(1, 9), st.integers(0, 1))
 def test_windows_are_those_of_a_loop(
     sequence: Sequence, token_counts: list[int], window_tokens: int, batch_rows: int, leading: int
@@ -53,7 +54,7 @@ def test_windows_are_those_of_a_loop(
     assert window.window_count == len(laid)
 
 
-@settings(max_examples=200)
+@settings(max_examples=tries(200))
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.none(), st.integers(0, 40)), max_size=40),
     st.sampled_from(["next_fit", "concat_and_slice"]),

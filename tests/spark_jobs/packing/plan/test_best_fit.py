@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.packing.plan.best_fit import plan_slots
+from tests.tiers import tries
 
 
 def naive_best_fit_decreasing(lengths: list[int], window_tokens: int) -> list[int]:
@@ -43,7 +44,7 @@ def unit_lengths(draw: st.DrawFn) -> tuple[int, list[int]]:
     return window_tokens, draw(st.one_of(from_pool, anything))
 
 
-@settings(max_examples=3000, deadline=None)
+@settings(max_examples=tries(3000))
 @given(unit_lengths())
 def test_fill_levels_are_those_of_best_fit_decreasing(case: tuple[int, list[int]]) -> None:
     """The multiset of fill levels equals the naive reference's; windows are dense; units abut without overlap."""

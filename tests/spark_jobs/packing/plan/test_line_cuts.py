@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from spark_jobs.packing.plan.line_cuts import cut_batches, line_end_tokens, soft_line_cuts
 from spark_jobs.tokens.hf_tokenizer import Encoder, train_byte_pairs
+from tests.tiers import tries
 
 
 def cuts_by_loop(ends_line: list[bool], window_tokens: int, leading: int) -> list[int]:
@@ -30,7 +31,7 @@ def cuts_by_loop(ends_line: list[bool], window_tokens: int, leading: int) -> lis
     return cuts
 
 
-@settings(max_examples=500)
+@settings(max_examples=tries(500))
 @given(st.lists(st.booleans(), min_size=1, max_size=80), st.integers(2, 20), st.integers(0, 1))
 def test_soft_cuts_follow_the_rule(ends_line: list[bool], window_tokens: int, leading: int) -> None:
     """Cuts are those of the rule, K = ceil(n / L) pieces come out, and each fits a window."""

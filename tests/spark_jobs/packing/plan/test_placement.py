@@ -25,6 +25,7 @@ from spark_jobs.packing.plan.placement import (
 )
 from spark_jobs.packing.plan.repository_runs import ALONE, EVERY_RUN
 from spark_jobs.packing.plan.units import UnitCounts
+from tests.tiers import tries
 
 Document = tuple[int, str | None, int]
 BUCKETS = 5
@@ -77,7 +78,7 @@ def placed(batches: list[pa.RecordBatch], placer: Placer) -> list[dict[str, obje
     return [row for batch in placer.place_batches(batches) for row in batch.to_pylist()]
 
 
-@settings(max_examples=300)
+@settings(max_examples=tries(300))
 @given(st.lists(st.integers(1, 9), max_size=60), st.lists(st.integers(0, 60), max_size=4))
 def test_slots_are_taken_in_order(lengths: list[int], cuts: list[int]) -> None:
     """Taking slots batch by batch equals a loop over single units."""
@@ -95,7 +96,7 @@ def test_slots_are_taken_in_order(lengths: list[int], cuts: list[int]) -> None:
     assert np.array_equal(next_slots, counters)
 
 
-@settings(max_examples=300)
+@settings(max_examples=tries(300))
 @given(
     documents_strategy,
     st.integers(2, 40),
@@ -155,7 +156,7 @@ def test_a_run_stays_adjacent_and_in_order() -> None:
     assert by_document["002"] == (window, start + 4)
 
 
-@settings(max_examples=200)
+@settings(max_examples=tries(200))
 @given(documents_strategy, st.integers(1, 7))
 def test_repositories_come_whole(documents: list[Document], batch_rows: int) -> None:
     """Rows keep their order, and no repository is in two batches."""

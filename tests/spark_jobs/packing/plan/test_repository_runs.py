@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from spark_jobs.packing.plan.repository_runs import ALONE, EVERY_RUN, greedy_starts, join_runs, unit_lengths
 from spark_jobs.packing.plan.units import cut_documents
+from tests.tiers import tries
 
 
 def greedy_by_loop(lengths: list[int], hard: list[bool], limit: int) -> list[bool]:
@@ -21,7 +22,7 @@ def greedy_by_loop(lengths: list[int], hard: list[bool], limit: int) -> list[boo
     return starts
 
 
-@settings(max_examples=500)
+@settings(max_examples=tries(500))
 @given(st.lists(st.tuples(st.integers(1, 20), st.booleans()), max_size=80), st.integers(1, 40))
 def test_greedy_runs_are_those_of_a_loop(pieces: list[tuple[int, bool]], limit: int) -> None:
     """Orbits by doubling give what one piece after the other gives; a piece above the limit is alone."""
@@ -62,7 +63,7 @@ def loosened_by_loop(token_counts: list[int], groups: list[int], window_tokens: 
     return units
 
 
-@settings(max_examples=500)
+@settings(max_examples=tries(500))
 @given(
     st.lists(st.tuples(st.integers(0, 90), st.integers(0, 3)), max_size=60),
     st.integers(2, 64),

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_jobs.packing.plan.shuffle_at_rest import permutation_key, permute
+from tests.tiers import tries
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tries(300))
 @given(size=st.one_of(st.integers(1, 1030), st.integers(1, 20_000)), key=st.integers(0, 2**64 - 1))
 def test_every_place_is_taken_once(size: int, key: int) -> None:
     """The images of [0, N) are [0, N)."""

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from spark_jobs.packing.plan.best_fit import plan_slots
 from spark_jobs.packing.plan.units import Cuts, UnitCounts, cut_documents, with_specials
+from tests.tiers import tries
 
 
-@settings(max_examples=300)
+@settings(max_examples=tries(300))
 @given(st.lists(st.integers(0, 60), max_size=30), st.integers(2, 12), st.integers(0, 1))
 def test_documents_are_cut_into_the_fewest_pieces(token_counts: list[int], window_tokens: int, leading: int) -> None:
     """Pieces cover a document's tokens and its specials once, in ceil(n / L) pieces; an empty document has none."""
@@ -31,7 +32,7 @@ def test_documents_are_cut_into_the_fewest_pieces(token_counts: list[int], windo
         assert pieces.length[rows].sum() == length
 
 
-@settings(max_examples=300)
+@settings(max_examples=tries(300))
 @given(st.lists(st.integers(1, 100), max_size=300), st.integers(2, 12))
 def test_cuts_are_as_many_as_no_packing_can_do_without(token_counts: list[int], window_tokens: int) -> None:
     """Over all documents: sum of ceil(n / L) - 1, so nothing that fits a window is cut."""
@@ -67,7 +68,7 @@ def test_no_documents_make_no_pieces() -> None:
     assert len(counts.ranks(*plan_slots({}, 4).first_slots()).bucket) == 0
 
 
-@settings(max_examples=300)
+@settings(max_examples=tries(300))
 @given(st.dictionaries(st.tuples(st.integers(0, 4), st.integers(1, 9)), st.integers(1, 5)), st.randoms())
 def test_ranks_are_units_of_the_same_length_in_earlier_buckets(
     units: dict[tuple[int, int], int], random: object

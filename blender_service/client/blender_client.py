@@ -27,7 +27,6 @@ from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2
 from blender_service.blend.definition_messages import (
     Blend,
     BlendDescription,
-    BlendSource,
     Continuation,
     blend_of,
     continuation_of,
@@ -60,8 +59,6 @@ OPTIONS: Final = (
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2_000),
 )
-
-__all__ = ["Blend", "BlendSource", "BlenderClient", "Continuation", "Identity", "RowStream", "connect"]
 
 
 class BlenderClient:

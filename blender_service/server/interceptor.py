@@ -206,11 +206,13 @@ class CallInterceptor(grpc.ServerInterceptor):
         self._blender.within(call.may_read).config(call.blend_id)
 
     def _end(self, call: Call) -> None:
-        """Hear the end of a call."""
-        if call.stream_of is not None:
-            self._limits.give_back(call.stream_of)
+        """Tell the observers, then give the stream's slot back: a server that stops waits for the slots."""
         call.status = call.status or "CANCELLED"
-        self._tell("ended", call)
+        try:
+            self._tell("ended", call)
+        finally:
+            if call.stream_of is not None:
+                self._limits.give_back(call.stream_of)
 
     def _tell(self, event: str, call: Call, *facts: Any) -> None:
         for observer in self._observers:

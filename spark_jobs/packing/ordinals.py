@@ -22,7 +22,7 @@ from pyiceberg.types import LongType
 
 from spark_jobs.exceptions import ConfigError, TableMismatchError
 
-_BATCH_ROWS = 64
+_BATCH_ROWS = 64  # windows that are decoded at once on the way to the wanted one
 _SCAN_ROWS = 8192
 
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from spark_jobs.arrays import BoolArray, Int64Array
 
-HISTOGRAM_LENGTH: Final = 33
+HISTOGRAM_LENGTH: Final = 33  # a token count has 0 to 32 bits
 SUMMED: Final = ("document_count", "token_count", "character_count", "byte_count", "word_count")
 COUNTED_SCHEMA: Final = pa.schema(
     [

@@ -21,7 +21,7 @@ import signal
 import sys
 from typing import BinaryIO, Final
 
-_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_PDEATHSIG: Final = 1  # <sys/prctl.h>: asks the kernel for a signal when the parent ends
 LENGTH_BYTES: Final = 4
 
 

@@ -29,7 +29,7 @@ IN_PLACE = "rows_in_place"
 REQUIRED = "required_columns"
 UNIQUE = "unique_key"
 _ARROW_AUDIT_ROWS = 1_000_000  # up to here a group-by in memory is faster than starting a Spark job
-_SHOWN_ROWS = 10
+_SHOWN_ROWS = 10  # bad rows whose keys are put into a message
 _SHOWN_CHARACTERS = 80
 
 

@@ -19,7 +19,7 @@ from pyiceberg.table import Table as IcebergTable
 
 from spark_jobs.lake.session.catalogue import load_table
 
-_BATCH_ROWS = 64
+_BATCH_ROWS = 64  # values of the wide column that are decoded at once on the way to the wanted one
 _BUFFER_BYTES = 1 << 20
 EVERYTHING = AlwaysTrue()
 

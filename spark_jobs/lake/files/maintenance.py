@@ -13,7 +13,7 @@ from spark_jobs.lake.session.catalogue import spark_identifier
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_MIN_FILES = 2
+_MIN_FILES = 2  # Iceberg's own default, 5, leaves groups of up to four files unmerged
 
 
 def compact(spark: SparkSession, catalogue: Catalog, identifier: str) -> tuple[int, int]:

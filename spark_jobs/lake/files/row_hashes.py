@@ -19,7 +19,7 @@ from numba import njit
 from spark_jobs.arrays import UInt64Array
 from spark_jobs.exceptions import TableMismatchError
 
-_SEED = 42
+_SEED = 42  # of Spark's `xxhash64`
 _P1 = np.uint64(0x9E3779B185EBCA87)
 _P2 = np.uint64(0xC2B2AE3D27D4EB4F)
 _P3 = np.uint64(0x165667B19E3779F9)
@@ -28,7 +28,7 @@ _P5 = np.uint64(0x27D4EB2F165667C5)
 _BITS = np.uint64(64)
 _NEEDS_ESCAPE = r'["\\\x00-\x1f]'
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-_LANES = 4
+_LANES = 4  # lists hashed side by side; `_hash_lists` has them written out
 
 
 def row_hashes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:

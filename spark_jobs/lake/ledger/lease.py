@@ -39,7 +39,7 @@ WAIT_SECONDS = 600
 _POLL_SECONDS = 0.5
 _BRANCH_PREFIX = "audit_"
 _BRANCH = re.compile(rf"{_BRANCH_PREFIX}(?:([0-9a-f]{{8}})_(\d+)_(\d+)_(\d+)_)?[0-9a-f]{{12}}")
-_ABANDONED_SECONDS = 7 * 86_400
+_ABANDONED_SECONDS = 7 * 86_400  # of a branch of another host, whose processes cannot be looked up
 
 _LEASES = Table(
     "headrace_leases",

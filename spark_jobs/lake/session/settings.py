@@ -22,6 +22,7 @@ from pyiceberg.utils.config import Config
 from spark_jobs.exceptions import CatalogueError
 
 CATALOGUE = "lake"
+# How long SQLite waits for a lock. The drivers' defaults, 3 s in Java and 5 s in Python, fail on a lock held for 12 s.
 _BUSY_SECONDS = 30
 # SQL states of connections that a Postgres server ends when it stops; on these Iceberg opens another connection.
 _POSTGRES_STOPS = "57P01,57P02,57P03"

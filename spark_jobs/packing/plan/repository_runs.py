@@ -21,8 +21,8 @@ import numpy as np
 from spark_jobs.arrays import BoolArray, Int64Array
 from spark_jobs.packing.plan.units import Pieces
 
-ALONE = -1
-EVERY_RUN = 0
+ALONE = -1  # in place of a theta: every piece is a unit
+EVERY_RUN = 0  # as a theta: no run is split again
 THETA_PERCENTS = tuple(range(50, 100, 5))
 _FILLER_SHARE = 16
 

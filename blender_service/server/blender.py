@@ -5,10 +5,10 @@ Replicas share nothing but the lake; those of one machine may share a folder of 
 
 from __future__ import annotations
 
+import copy
 import logging
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -19,7 +19,7 @@ from blender_service.blend.config import BLEND_ID, BlendConfig
 from blender_service.blend.create import Draft, create_blend, draft_blend, draft_update, update_blend
 from blender_service.blend.describe import BlendDescription, describe
 from blender_service.blend.requests import BlendSpec, UpdateSpec
-from blender_service.blend.store import BlendStore, not_found, open_store
+from blender_service.blend.store import not_found, open_store
 from blender_service.exceptions import InvalidReadError, OffsetOutOfRangeError, SourceChangedError, StateError
 from blender_service.order.resolve import BlendOrder
 from blender_service.order.resolved_blend import Head
@@ -66,36 +66,11 @@ class _Opened(NamedTuple):
     order: BlendOrder
 
 
-@dataclass(frozen=True)
-class _Shared:
-    """Caches that all callers share: what they hold is the same for everyone who may see it.
-
-    Attributes:
-        blocks: decoded blocks of packed tables.
-        fetcher: builds blocks ahead of their readers.
-        opened: blends by id, those used last.
-        indices: by table and pinned snapshot, the snapshot read and its files by ordinals.
-        tables_of: tables that each blend reads.
-        lock: guards `opened`.
-    """
-
-    blocks: BlockCache
-    fetcher: BlockFetcher = field(default_factory=BlockFetcher)
-    opened: OrderedDict[str, _Opened] = field(default_factory=OrderedDict)
-    indices: dict[tuple[str, str], tuple[int, tuple[OrdinalRun, ...]]] = field(default_factory=dict)
-    tables_of: dict[str, frozenset[str]] = field(default_factory=dict)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-
 class Blender:
     """Creates, lists and opens the blends of one lake; the CLI and the server both stand on it."""
 
     def __init__(
-        self,
-        catalogue: Catalog,
-        cache_bytes: int = DEFAULT_CACHE_BYTES,
-        cache_folder: Path | None = None,
-        view: tuple[BlendStore, _Shared] | None = None,
+        self, catalogue: Catalog, cache_bytes: int = DEFAULT_CACHE_BYTES, cache_folder: Path | None = None
     ) -> None:
         """Serve the blends of a catalogue's warehouse.
 
@@ -103,18 +78,18 @@ class Blender:
             catalogue: of the lake.
             cache_bytes: bound of the block files.
             cache_folder: where they lie, shared with other processes; None for a temporary one of its own.
-            view: store and caches to use instead of new ones; see `within`.
 
         Raises:
             BlockCacheError: the folder cannot be made.
         """
         self._catalogue = catalogue
-        self._store, self._shared = view or (open_store(catalogue), _Shared(BlockCache(cache_folder, cache_bytes)))
-
-    @property
-    def cache(self) -> BlockCache:
-        """The cache of blocks."""
-        return self._shared.blocks
+        self._store = open_store(catalogue)
+        self.cache = BlockCache(cache_folder, cache_bytes)
+        self._fetcher = BlockFetcher()
+        self._opened: OrderedDict[str, _Opened] = OrderedDict()
+        self._indices: dict[tuple[str, str], tuple[int, tuple[OrdinalRun, ...]]] = {}
+        self._tables_of: dict[str, frozenset[str]] = {}
+        self._lock = threading.Lock()
 
     @property
     def cache_events(self) -> CacheEvents:
@@ -129,8 +104,10 @@ class Blender:
         """
         if may_read is None:
             return self
-        visible = VisibleBlends(self._store, may_read, self._shared.tables_of)
-        return Blender(visible_catalogue(self._catalogue, may_read), view=(visible, self._shared))
+        seen = copy.copy(self)  # caches are shared: what they hold is the same for all who may see it
+        seen._catalogue = visible_catalogue(self._catalogue, may_read)
+        seen._store = VisibleBlends(self._store, may_read, self._tables_of)
+        return seen
 
     def create(self, spec: BlendSpec) -> BlendConfig:
         """Create a blend, or find the one that is already the same; see `creation.create_blend`."""
@@ -261,7 +238,7 @@ class Blender:
         for index, name in enumerate(order.names):
             if name in needed:
                 readers[index] = self._reader(name, pins[name], config)
-        return BlendReader(config, order, readers, self._shared.fetcher, self.cache.max_bytes // 2)
+        return BlendReader(config, order, readers, self._fetcher, self.cache.max_bytes // 2)
 
     def prewarm(self, blend_id: str, offset: int, rows: int) -> None:
         """Build the blocks of some rows, so that reading them waits for nothing; see `BlendReader.prewarm`."""
@@ -287,13 +264,13 @@ class Blender:
         if snapshot is None:
             return None
         key = (pin.table_uuid, pin.snapshot_id or "live")
-        indexed_id, runs = self._shared.indices.get(key, (None, ()))
+        indexed_id, runs = self._indices.get(key, (None, ()))
         is_new = indexed_id is None
         if indexed_id != snapshot.snapshot_id:
             runs = index_snapshot(table, pin.table, snapshot)
             if pin.rows is not None:  # the successor of an excised snapshot may hold later increments as well
                 runs = tuple(run._replace(end=min(run.end, pin.rows)) for run in runs if run.start < pin.rows)
-            self._shared.indices[key] = (snapshot.snapshot_id, runs)
+            self._indices[key] = (snapshot.snapshot_id, runs)
         packed = PackedTable(pin.table, window, runs, table.io)
         if is_new and not all(has_page_checksums(packed, run) for run in {*runs[:1], *runs[-1:]}):
             logger.warning(
@@ -312,19 +289,19 @@ class Blender:
         """Read a config and its head, and keep those used last; they never change."""
         if not self._store.shows(blend_id):
             raise not_found(blend_id)
-        with self._shared.lock:
-            if blend_id in self._shared.opened:
-                self._shared.opened.move_to_end(blend_id)
-                return self._shared.opened[blend_id]
+        with self._lock:
+            if blend_id in self._opened:
+                self._opened.move_to_end(blend_id)
+                return self._opened[blend_id]
         config = self._store.get(blend_id)
         head = self._store.head(config)
         opened = _Opened(config, head, config.order(head))
-        with self._shared.lock:
-            if blend_id not in self._shared.opened:
+        with self._lock:
+            if blend_id not in self._opened:
                 self._warn_small_cache(config)
-            self._shared.opened[blend_id] = opened
-            while len(self._shared.opened) > BLENDS_AT_HAND:
-                self._shared.opened.popitem(last=False)
+            self._opened[blend_id] = opened
+            while len(self._opened) > BLENDS_AT_HAND:
+                self._opened.popitem(last=False)
         return opened
 
     def _warn_small_cache(self, config: BlendConfig) -> None:

@@ -289,7 +289,7 @@ def repositories_a_window(
     distinct, first_slots = plan.first_slots()
     next_slots = np.zeros(window_tokens + 1, dtype=np.int64)
     next_slots[distinct] = first_slots
-    windows, _ = plan.place(take_slots(lengths, next_slots), lengths)
+    windows, _ = plan.look_up(take_slots(lengths, next_slots), lengths)
     of_unit = repositories[pieces.document[starts]]
     pairs = np.unique(windows * (int(repositories.max()) + 1) + of_unit)
     return len(pairs) / plan.window_count

@@ -11,8 +11,9 @@ from datetime import UTC
 
 import dagster as dg
 from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOrEqual, LessThan
+from pyiceberg.table import Table as IcebergTable
 
-from spark_jobs.lake.declare.tables import Table, partition_column
+from spark_jobs.lake.declare.tables import Table, partition_column, type_text
 from spark_jobs.lake.ledger.place import Place
 
 # Spark's names of the types that a window can be compared with; its own `timestamp` has a zone.
@@ -20,16 +21,25 @@ _WINDOWED = {"date": "date", "timestamp": "timestamp_ntz", "timestamptz": "times
 
 
 def place_of(table: Table, partitions: dg.PartitionsDefinition[str], key: str) -> Place:
-    """Which rows of a table a partition is, for Spark."""
-    column, kind = _column(table)
+    """The rows of a declared table that a partition consists of, for Spark."""
+    predicate = _predicate(*_column(table), partitions, key)
+    return Place(key, predicate, predicate)
+
+
+def predicate_of(table: IcebergTable, partitions: dg.PartitionsDefinition[str], key: str) -> str:
+    """The rows of an existing table that a partition consists of, as a condition in SQL."""
+    schema = table.schema()
+    column = schema.find_field(table.spec().fields[0].source_id)
+    return _predicate(column.name, type_text(column.field_type), partitions, key)
+
+
+def _predicate(column: str, kind: str, partitions: dg.PartitionsDefinition[str], key: str) -> str:
     window = _window(kind, partitions, key)
     if window is None:
         literal = key.replace("\\", "\\\\").replace("'", "\\'")
-        predicate = f"{column} = '{literal}'"
-    else:
-        start, end = (f"cast('{moment}' AS {_WINDOWED[kind]})" for moment in window)
-        predicate = f"{column} >= {start} AND {column} < {end}"
-    return Place(key, predicate, predicate)
+        return f"{column} = '{literal}'"
+    start, end = (f"cast('{moment}' AS {_WINDOWED[kind]})" for moment in window)
+    return f"{column} >= {start} AND {column} < {end}"
 
 
 def rows_of(table: Table, partitions: dg.PartitionsDefinition[str], key: str) -> BooleanExpression:

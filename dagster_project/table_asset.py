@@ -42,7 +42,7 @@ from dagster_project.metadata import (
     notice_metadata,
     shown_rows,
 )
-from dagster_project.partitions import place_of, rows_of
+from dagster_project.partitions import place_of, predicate_of, rows_of
 from dagster_project.run_config import bind_config, config_fields
 from spark_jobs.exceptions import AuditError, DeclarationError, SparkJobsError, StepRunError, nearest
 from spark_jobs.lake.declare.step import Plot, Scope, Step, step
@@ -183,8 +183,6 @@ def _source(given: Source | Sequence[str]) -> Source:
     return given if isinstance(given, str) else tuple(given)
 
 
-# Declared partitions by table: a partition of one table reads the same partition of an input declared alike.
-_PARTITIONED: dict[str, tuple[Table, dg.PartitionsDefinition[str]]] = {}
 # Declared steps by table, as they run without a run config: what a run will change is told from them.
 _BINDINGS: dict[str, Binding] = {}
 
@@ -218,15 +216,12 @@ class _Asset:
                 check_identifier(identifier)
             except DeclarationError as error:
                 raise DefinitionError(str(error)) from error
-            _PARTITIONED.pop(identifier, None)
         if self.partitions_def is None:
             return
         if isinstance(self.partitions_def, dg.MultiPartitionsDefinition):
             raise DefinitionError(f"{self.tables[0]}: partitions of several dimensions are not supported; use one")
         if not self.step.table.partition or self.step.table.has_increments:
             raise DefinitionError(f"{self.tables[0]}: name the partitions' column in the table's partition=(...)")
-        for table in self.step.tables:
-            _PARTITIONED[f"{self.namespace}.{table.name}"] = (table, self.partitions_def)
 
     def build(self) -> dg.AssetsDefinition:
         """The definition."""
@@ -296,7 +291,7 @@ class _Asset:
         """Materialize, and tell Dagster; a failed audit shows its checks and no materialization."""
         lake: Lake = context.resources.lake.open(context.run.run_id)
         try:
-            outcomes = self._materialize(lake, self._binding(context))
+            outcomes = self._materialize(lake, self._binding(context, lake))
         except AuditError as error:
             for check in error.checks:
                 yield dg.AssetCheckResult(
@@ -329,17 +324,19 @@ class _Asset:
             for then, now in zip(outcomes, materialize(lake, binding), strict=True)
         )
 
-    def _binding(self, context: dg.AssetExecutionContext) -> Binding:
+    def _binding(self, context: dg.AssetExecutionContext, lake: Lake) -> Binding:
         config = bind_config(self.step.config, self.tables[0], context.op_execution_context.op_config or {})
         places: dict[str, dict[str, str]] = {}
         partition = None
         if self.partitions_def is not None:
             key = context.partition_key
             partition = place_of(self.step.table, self.partitions_def, key)
+            # A partition reads the same partition of inputs with equal partitions, and all of other inputs.
+            graph = context.job_def.asset_layer.asset_graph
             for name in self._upstream():
-                table, theirs = _PARTITIONED.get(name, (None, None))
-                if table is not None and theirs == self.partitions_def:
-                    places[name] = {key: place_of(table, theirs, key).predicate}
+                asset, table = dg.AssetKey(name.split(".")), load_table(lake.catalogue, name)
+                if table is not None and graph.has(asset) and graph.get(asset).partitions_def == self.partitions_def:
+                    places[name] = {key: predicate_of(table, self.partitions_def, key)}
         return Binding(
             step=self.step,
             namespace=self.namespace,

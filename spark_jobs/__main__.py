@@ -1,13 +1,13 @@
-"""Every step as a program of its own, under plain `python` and under `spark-submit`.
+"""Run one step from the command line, with plain `python` or with `spark-submit`.
 
-    python -m spark_jobs                                   the steps
-    python -m spark_jobs signals --help                    its config, its inputs, its table
+    python -m spark_jobs                                   list the steps
+    python -m spark_jobs signals --help                    describe the config, inputs and table of one
     python -m spark_jobs signals --input texts=notes.texts --output notes.signals
     python -m spark_jobs verdicts --input signals=signals.parquet --output verdicts.parquet prose.min_words=20
     spark-submit spark_jobs/__main__.py texts --input documents=docs.parquet --output texts.parquet
 
-Tables are brought up to date as everywhere (increments, audit, ledger). A Parquet output is written beside its place,
-checked, and renamed.
+Tables are brought up to date as by `headrace run` (increments, audit, ledger). A Parquet output is written under
+another name, checked, and renamed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from spark_jobs.registry import config_model, find_step, step_names
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one step; gives the exit status: 0 done, 2 something given cannot be used."""
+    """Run one step; gives the exit status, 0 for success and 2 where an argument, input or result was refused."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     for chatty in ("py4j", "pyiceberg"):
@@ -57,7 +57,7 @@ def _run(name: str, words: list[str]) -> int:
 
 
 def _parser(name: str, model: type[BaseModel]) -> argparse.ArgumentParser:
-    """Arguments of a step, its config described from the model."""
+    """Parser of a step's arguments, whose help describes the config from its model."""
     parser = argparse.ArgumentParser(
         prog=f"python -m spark_jobs {name}",
         description=(model.__doc__ or "").strip(),
@@ -69,13 +69,15 @@ def _parser(name: str, model: type[BaseModel]) -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME=TABLE_OR_PARQUET",
-        help="an input; several tables, whose union is read, are separated by commas",
+        help="an input of the step; of several tables, separated by commas, the union is read",
     )
-    parser.add_argument("--output", required=True, metavar="TABLE_OR_PARQUET", help="namespace.table, or a path")
     parser.add_argument(
-        "--follow", metavar="TABLE", help="table whose increments are followed; default: the first input"
+        "--output", required=True, metavar="TABLE_OR_PARQUET", help="namespace.table, or a folder of Parquet files"
     )
-    parser.add_argument("--increment", type=int, help="compute this increment only; default: all that are new")
+    parser.add_argument(
+        "--follow", metavar="TABLE", help="compute one increment for each increment of this table; default: first input"
+    )
+    parser.add_argument("--increment", type=int, help="compute this increment only; default: all new or changed ones")
     parser.add_argument("--config", metavar="FILE", help="YAML or JSON file with the config")
     parser.add_argument("settings", nargs="*", metavar="key=value", help="config values; nested ones as a.b=value")
     return parser
@@ -107,7 +109,7 @@ def _describe_tables(name: str, model: type[BaseModel]) -> list[str]:
 
 
 def read_config(name: str, model: type[BaseModel], file: str | None, settings: Sequence[str]) -> BaseModel:
-    """A config from a file and key=value settings, which win.
+    """The config of a step from a file and from key=value settings, which override the file.
 
     Raises:
         ConfigError: the file cannot be read, a setting is no key=value, or a value is refused.
@@ -125,13 +127,13 @@ def read_config(name: str, model: type[BaseModel], file: str | None, settings: S
             raise ConfigError(f"--config {file}: it holds a {type(values).__name__}; write name: value lines")
     for setting in settings:
         key, value = _pair(setting)
-        place = values
+        section = values
         *outer, last = key.split(".")
         for part in outer:
-            place = place.setdefault(part, {})
-            if not isinstance(place, dict):
+            section = section.setdefault(part, {})
+            if not isinstance(section, dict):
                 raise ConfigError(f"{setting}: {part} is a value, it has no parts")
-        place[last] = _plain(value)
+        section[last] = _plain(value)
     try:
         return model.model_validate(values)
     except ValidationError as error:
@@ -148,7 +150,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _plain(text: str) -> Any:
-    """JSON where it is JSON, else the text itself."""
+    """The value of a text that is JSON, else the text itself."""
     try:
         return json.loads(text)
     except json.JSONDecodeError:

@@ -1,4 +1,4 @@
-"""Types of NumPy arrays by what they hold, for annotations."""
+"""Names for the types of NumPy arrays, for annotations."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What can go wrong in the steps and the lake, as one tree.
+"""The exceptions of the steps and the lake, and the outcome of a check that they carry.
 
-SparkJobsError              catch this one: every message says what, where and how to mend
+SparkJobsError              the base to catch: every message says what, where and how to mend
 +-- SetupError              the machine lacks something (Java, jars, disk)
 +-- DeclarationError        a mistake in code or YAML, found before anything runs
 |   +-- TableDeclarationError
@@ -48,7 +48,7 @@ class ConfigError(SparkJobsError):
 
 @dataclass(frozen=True)
 class CheckResult:
-    """Outcome of one blocking check; `bad_keys` says which rows are bad, up to ten of them."""
+    """Outcome of one blocking check; `bad_keys` are the keys of up to ten bad rows."""
 
     name: str
     passed: bool
@@ -57,7 +57,7 @@ class CheckResult:
     bad_keys: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """What is wrong, with which rows."""
+        """The check with its number of bad rows, and the keys of some."""
         keys = f", such as {'; '.join(self.bad_keys)}" if self.bad_keys else ""
         return f"{self.name}: {self.bad_row_count} rows ({self.description}){keys}"
 
@@ -101,7 +101,7 @@ class StepRunError(SparkJobsError):
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """The end of a message about a name that nobody knows: the one most like it, and all there are (at most twenty)."""
+    """The end of a message about an unknown name: the known name most like it, and a list of at most twenty."""
     names = list(known)
     question = nearest(given, names)
     more = ", .." if len(names) > 20 else ""
@@ -109,6 +109,6 @@ def did_you_mean(given: str, known: Iterable[str]) -> str:
 
 
 def nearest(given: str, known: Iterable[str]) -> str:
-    """The same where there are too many to list: the one most like it, if any is."""
+    """The end of a message about an unknown name: the known name most like it; empty where none is."""
     found = get_close_matches(given, list(known), n=1, cutoff=0.5)
     return f"; did you mean {found[0]!r}?" if found else ""

@@ -1,4 +1,4 @@
-"""Running one step from the command line: between tables of the lake, Parquet files, or from one to the other."""
+"""What `python -m spark_jobs STEP` does: run a step on tables of the lake or Parquet files, into either of them."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def run_step(
     Args:
         step: what to compute.
         config: its config.
-        inputs: table, tables separated by commas, or path of Parquet files, by parameter.
+        inputs: by parameter, a table, tables separated by commas, or a path of Parquet files.
         output: `namespace.table` (side tables go to the same namespace) or a path.
         follow: table whose increments are followed.
-        increment: the one to compute; required knowledge only where no table says which there are.
+        increment: the one to compute; without it all that are new, or 0 where no input is a table.
 
     Raises:
         ConfigError: an input is missing or unknown.
@@ -82,7 +82,7 @@ def run_step(
 
 
 def _source(text: str) -> Source:
-    """One table or path, or several; paths as absolute ones, since a JVM may have been started elsewhere."""
+    """One table or path, or several; paths are made absolute, since a running JVM may have another working folder."""
     parts = tuple(os.path.abspath(part) if _is_local(part) else part for part in text.split(","))
     return parts if len(parts) > 1 else parts[0]
 
@@ -92,7 +92,7 @@ def _is_local(text: str) -> bool:
 
 
 def _in_one_line(step: Step, lines: Iterator[str]) -> Iterator[str]:
-    """Pass lines on, and say in one line what Spark fails with.
+    """Pass lines on, and turn a failure of Spark into an error of one line.
 
     Raises:
         StepRunError: Spark failed.
@@ -114,7 +114,7 @@ def _to_parquet(
     path: Path,
     increment: int,
 ) -> Iterator[str]:
-    """Compute one increment into Parquet: `path` itself, or a folder each for a step with side tables."""
+    """Compute one increment into Parquet files in `path`, with side tables in a folder of it for each table."""
     unknown = [name for name in sources if name not in (*step.inputs, *(table.name for table in step.tables))]
     if unknown:
         raise ConfigError(f"{step.name}: input {unknown[0]} is unknown; its inputs are {', '.join(step.inputs)}")
@@ -179,7 +179,7 @@ def _read(spark: SparkSession, source: Source) -> DataFrame:
 
 
 def _write(spark: SparkSession, table: Table, frame: DataFrame, target: Path, evidence: Evidence) -> int:
-    """Write beside the target, audit, rename."""
+    """Write rows beside the target, audit them and rename; gives their number, from the footers of the files."""
     from pyspark.sql import functions as F
 
     increment = evidence.increment or 0
@@ -202,9 +202,4 @@ def _write(spark: SparkSession, table: Table, frame: DataFrame, target: Path, ev
         os.replace(beside, target)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-    return landed_count(spark, target)
-
-
-def landed_count(spark: SparkSession, target: Path) -> int:
-    """Rows of Parquet files, from their footers."""
     return spark.read.parquet(str(target)).count()

@@ -1,4 +1,4 @@
-"""All steps by name, imported when they are asked for; in the order that data flows."""
+"""All steps by name, in the order data flows; a step's module is imported when the step is asked for."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def step_names() -> tuple[str, ...]:
 
 
 def config_model(name: str) -> type[BaseModel]:
-    """Config model of a step.
+    """The config model of a step.
 
     Raises:
         ConfigError: no step of this name.
@@ -63,7 +63,7 @@ def config_model(name: str) -> type[BaseModel]:
 
 
 def find_step(name: str, config: BaseModel) -> Step:
-    """A step by name; `packed` is made for the dataset and window length of its config.
+    """A step by name; `packed` is made for the dataset and the window length in its config.
 
     Raises:
         ConfigError: no step of this name.

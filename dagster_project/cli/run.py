@@ -141,9 +141,9 @@ def _foreseen(catalogue: Catalog, tables: list[str]) -> Iterator[str]:
         listed = " ".join(refused)
         yield f"other columns are declared than the tables have, so their steps will fail: headrace table drop {listed}"
     found = foresee(ledger, bindings)
-    for table, sentence in found.frozen:
+    for table, sentence in found.kept_frozen:
         yield f"{table} stays {sentence}"
-    for table in found.thawed:
+    for table in found.recomputed_frozen:
         yield f"{table} was computed from rows that are computed anew: so is it, and all that follows from it"
     blends = standing_blends(catalogue, found.renumbered)
     for table in found.renumbered:

@@ -1,4 +1,5 @@
-"""Repositories: which of their files need which, and the order in which they are read.
+"""Repositories: which files depend on which others, and the order in which the files are packed.
 
-`dependencies` (per dataset) -> `ordered` (per corpus); each is a step, the other modules here are their kernels.
+Two steps, `dependencies` (of a dataset) and `ordered` (of a corpus). `imports` and `syntax` find dependencies, `order`
+turns them into an order.
 """

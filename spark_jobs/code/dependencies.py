@@ -1,4 +1,4 @@
-"""Dependencies: which files of a repository need which others, found by the rules of their languages."""
+"""The step `dependencies`: which files of a repository need which others, found by the rules of their languages."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 
 class DependenciesConfig(BaseModel):
-    """What is read to find dependencies."""
+    """Bounds of what is read and parsed to find dependencies."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     max_file_bytes: int = Field(
         1_000_000,
         ge=1,
-        description="larger files are not read (what people write is smaller, what is generated imports little); they "
-        "are listed with the reason too_large and take their place by path and by what needs them",
+        description="larger files are not read (hand-written ones are smaller, generated ones import little); they are "
+        "listed with the reason too_large and ordered by their path and by the files that need them",
     )
     max_repository_bytes: int = Field(
         500_000_000,
         ge=1,
-        description="code of one repository that is read, small files first; the rest has the reason repository_full. "
-        "Bounds the memory of a task at about three times as much",
+        description="code of one repository that is read, small files first; the rest is listed with the reason "
+        "repository_full. Bounds the memory of a task at about three times as much",
     )
     syntax: SyntaxLimits = Field(SyntaxLimits(), description="what parsing a file for its symbols may cost")
 
@@ -100,15 +100,15 @@ DEPENDENCY_METHODS = Table(
 
 @step(version="3", scope=Scope.INCREMENT, tables=(DEPENDENCIES, DEPENDENCY_METHODS))
 def dependencies(documents: DataFrame, texts: DataFrame, config: DependenciesConfig) -> Output:
-    """Find what the files of each repository need of each other; all its files are in one task.
+    """Find what the files of each repository need of each other; all files of a repository are in one task.
 
     Args:
         documents: shard, doc_id, repository, path, kind, language, byte_count; those without repository are left out.
         texts: shard, doc_id, content.
-        config: what is read.
+        config: bounds of what is read.
 
     Returns:
-        Both tables over one persisted pass; the caller unpersists it once they are written.
+        Both tables over one persisted DataFrame, which the caller unpersists once they are written.
     """
     from pyspark import StorageLevel
     from pyspark.sql import functions as F
@@ -143,7 +143,7 @@ def dependencies(documents: DataFrame, texts: DataFrame, config: DependenciesCon
 
 
 def _is_read() -> SparkColumn:
-    """Whether a file may say what it needs: code, and what names the packages of a repository."""
+    """Whether a file is read: code, and manifests, which name the packages of a repository."""
     from pyspark.sql import functions as F
 
     return (F.col("kind") == "code") | F.col("path").rlike(MANIFEST)

@@ -1,6 +1,6 @@
-"""Neighbouring rows with the same key, whole, out of Arrow batches that may cut them anywhere.
+"""Group sorted rows by a key, out of Arrow batches that end anywhere.
 
-batches   [a a b] [b b] [b c]      runs   [a a]  [b b b b]  [c]
+batches   [a a b] [b b] [b c]      groups   [a a]  [b b b b]  [c]
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ def _as_it_is(rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows
 
 
-def runs_of(
+def grouped_rows(
     batches: Iterable[pa.RecordBatch], key: tuple[str, ...], keep: Callable[[], Keep] = lambda: _as_it_is
 ) -> Iterator[pa.Table]:
-    """Join the rows of each key; one run at a time is held.
+    """Join the rows of each key; one group at a time is in memory.
 
     Args:
         batches: rows sorted by the key.
-        key: columns whose values neighbours share; null is a value.
-        keep: makes, for every run, what its parts go through before they wait for the rest.
+        key: the columns; null is a value.
+        keep: called for every group, gives a function that its parts go through before they wait for the rest.
     """
     waiting: list[pa.RecordBatch] = []
     current: tuple[object, ...] | None = None
@@ -43,7 +43,7 @@ def runs_of(
 
 
 def _bounds(batch: pa.RecordBatch, key: tuple[str, ...]) -> Iterator[tuple[int, int]]:
-    """First row and row after the last of each run inside a batch."""
+    """First row, and row after the last, of each group inside a batch."""
     if not batch.num_rows:
         return
     changes = np.zeros(batch.num_rows - 1, dtype=np.bool_)

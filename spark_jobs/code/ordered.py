@@ -1,4 +1,4 @@
-"""Ordered: in which order the documents of a repository are read: what a file needs comes before it."""
+"""The step `ordered`: rank the documents of a repository so that what a file needs comes before it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OF_EDGES = frozenset({"needed_doc_id", "needed_path", "kind"})
 
 
 class OrderedConfig(BaseModel):
-    """In which order the files of a repository are read."""
+    """How the files of a repository are ordered."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -30,22 +30,22 @@ class OrderedConfig(BaseModel):
     )
     two_level_languages: tuple[str, ...] = Field(
         ("Go",),
-        description="where most files of code are of these, two_level stands for dependencies_first: languages whose "
-        "packages are directories and cannot need each other in a circle",
+        description="in repositories where most code is of these languages, two_level is used in place of "
+        "dependencies_first; for languages whose packages are directories that cannot import each other in a circle",
     )
     seed: int = Field(0, ge=0, lt=1 << 63, description="of the policy random")
 
 
 ORDERED = Table(
     name="ordered",
-    comment="One row per surviving document: its place among those of its repository.",
+    comment="One row per surviving document: its rank among those of its repository.",
     columns=(
         Column("dataset!", "string", "dataset that the document came from"),
         Column("shard!", "int", "hash of the repository (else the doc_id) modulo the dataset's shards"),
         Column("doc_id!", "string", "identity of the document"),
         Column("repository", "string", "repository of the document; null where it has none"),
         Column("package", "string", "directory of its path; null at the top"),
-        Column("rank!", "long", "place in the repository, from 0 without gaps; 0 for a document without repository"),
+        Column("rank!", "long", "position in the repository, from 0 without gaps; 0 for a document without repository"),
     ),
     key=("doc_id",),
     partition=("increment", "shard"),
@@ -62,7 +62,7 @@ def ordered(
 ) -> DataFrame:
     """Rank the documents of each repository so that what a file needs comes before it; one row per document.
 
-    Edges of files that did not survive go on to order those that did: see `repository_order`.
+    Dependencies through files that did not survive still order those that did, see `repository_order`.
 
     Args:
         survivors: rows of `survivors` of the increment.
@@ -94,7 +94,7 @@ def _ranked_by_path(found: DataFrame) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    # A document without repository is alone in its group, so none of them wait for each other in one task.
+    # A document without repository is a group of its own, so that these do not all end up in one task.
     has_none = F.col("repository").isNull()
     group = Window.partitionBy("dataset", has_none, F.coalesce("repository", "doc_id")).orderBy("path", "doc_id")
     return found.withColumn("rank", (F.row_number().over(group) - 1).cast("long"))

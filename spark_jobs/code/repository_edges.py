@@ -1,10 +1,10 @@
-"""From the files of repositories to the dependencies between them; Arrow batches in, Arrow batches out.
+"""Find the dependencies between the files of each repository; Arrow batches in, Arrow batches out.
 
-Rows come sorted by (shard, repository, byte_count): all files of a repository in one go, small ones first. One
-repository at a time is held in memory. Its texts have a budget: what does not fit is left out, the largest files first,
-takes part by its path alone, and is listed with the reason.
+Rows come sorted by (shard, repository, byte_count): all files of a repository one after the other, small ones first.
+One repository at a time is in memory. Its texts have a budget of bytes: texts beyond it, which are those of the largest
+files, are dropped. Such a file is listed with the reason, and others may still depend on it by its path.
 
-Records of Parquet and JSONL files may be files of repositories, whose path is their id: `part-0.jsonl#src/a.go` is
+A record of a Parquet or JSONL file may be a file of a repository, with its path as id: `part-0.jsonl#src/a.go` is
 src/a.go to the resolvers.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_jobs.code.grouped_rows import runs_of
+from spark_jobs.code.grouped_rows import grouped_rows
 from spark_jobs.code.imports.dependency import Dependency, Repository, Resolver
 from spark_jobs.code.imports.resolvers import RESOLVERS
 from spark_jobs.code.syntax.symbols import symbol_edges
@@ -25,7 +25,7 @@ from spark_jobs.code.syntax.syntax_child import SyntaxLimits, shared_child
 
 REPOSITORY_FULL = "repository_full"
 _RECORDS = r"^.*?\.(?:jsonl|ndjson|parquet|pq)(?:\.gz|\.zstd?)?#"
-"""What stands before the id in the path of a record."""
+"""The part of a record's path that comes before its id."""
 _LIMITS = SyntaxLimits()
 _UNREAD = pa.list_(pa.struct([pa.field("path", pa.string()), pa.field("reason", pa.string())]))
 FOUND = pa.schema(
@@ -59,26 +59,27 @@ def found_batches(
 
     Args:
         files: rows (shard, repository, doc_id, path, language, byte_count, content, unread) sorted by (shard,
-            repository, byte_count); `content` is null where a text is not read, `unread` says why it should have been.
-        max_repository_bytes: texts of one repository that are read, by the documents' own sizes.
-        resolvers: what looks for imports.
+            repository, byte_count); `content` is null where a text is not read, and `unread` then holds the reason if
+            the text would have been of use.
+        max_repository_bytes: texts of one repository that are read, by the documents' sizes.
+        resolvers: find imports.
         limits: of parsing a file for its symbols.
 
     Yields:
         One batch of `FOUND` per repository: its edges by path, kind and path, then its own row.
     """
-    for run in runs_of(files, ("shard", "repository"), lambda: _Budget(max_repository_bytes).spend):
-        yield _repository_batch(run, limits, resolvers)
+    for rows in grouped_rows(files, ("shard", "repository"), lambda: _Budget(max_repository_bytes).spend):
+        yield _repository_batch(rows, limits, resolvers)
 
 
 class _Budget:
-    """How many bytes of a repository are still read."""
+    """Bytes of a repository that may still be read."""
 
     def __init__(self, byte_count: int) -> None:
         self._left = byte_count
 
     def spend(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Take the texts of some files out of the budget; those that do not fit lose their text and say so."""
+        """Charge the texts of some files to the budget; drop those that do not fit, with the reason in `unread`."""
         wanted = pc.is_valid(rows.column("content"))
         sizes = pc.if_else(wanted, rows.column("byte_count"), 0)
         used = np.cumsum(sizes.to_numpy(zero_copy_only=False))
@@ -94,7 +95,7 @@ class _Budget:
 
 
 def _repository_batch(rows: pa.Table, limits: SyntaxLimits, resolvers: Sequence[Resolver]) -> pa.RecordBatch:
-    """Edges and facts of one repository."""
+    """Edges of one repository, and its own row."""
     rows = _one_per_path(rows)
     repository = Repository(
         paths=tuple(_paths(rows)),
@@ -178,7 +179,7 @@ def merged(edges: Iterable[Dependency]) -> list[Dependency]:
 
 
 def method_of(import_count: int, symbol_count: int) -> str:
-    """What the order of a repository rests on: imports, symbols, both, or its paths alone."""
+    """The column `method`: whether a repository's order rests on imports, symbols, both, or paths alone."""
     if import_count and symbol_count:
         return "imports_and_symbols"
     return "imports" if import_count else "symbols" if symbol_count else "path"

@@ -1,17 +1,17 @@
-"""Excise: documents leave a packed table for good, and no other row changes its ordinal.
+"""Excise: take documents out of a packed table for good; no row changes its ordinal.
 
-    list      in `system.excisions`, so that whatever is packed later leaves the documents out (`lake.excisions`)
-    find      windows that hold the documents, by their segments, in every snapshot that is served: the head of main,
-              and what blends or tags pin of older generations (`generations`); the files that hold those windows
-    rewrite   these files alone, on a branch from that snapshot, audited like any write
-    publish   one commit for each: its successor is named by main, or by the tags that named the snapshot, and the
-              property `headrace.successors` says that it is served in its place, and in that of older ones alike
-    record    for main, data versions of the increments touched, in the ledger
+    list      add the documents to `system.excisions`, so that nothing packed later has them (`lake.run.excisions`)
+    find      windows with segments of the documents, in every snapshot that is served: the head of main, and what
+              blends or tags pin of older generations (`generations`)
+    rewrite   only the files that hold those windows, on a branch from the snapshot, audited like any write
+    publish   one commit for each snapshot: its successor becomes the head of main, or takes over the tags of the
+              snapshot, and the property `headrace.successors` says that it is served instead of the snapshot
+    record    for main, the data versions of the increments that changed, in the ledger
 
-A crash leaves each of these snapshots as it was before its one commit, or as it is after it; the next call does what is
-left. Tags (what blends have pinned) name the successors then, so that maintenance may drop the old files. The property
-`headrace.excised` counts the documents taken out of the table since it was made; Blender tells it. Texts, tokens and
-all else that is known of the documents stay in their own tables (docs/packing.md says what to do).
+A crash leaves each of these snapshots as it was before its one commit or as it is after it; calling again does the
+rest. Tags (which blends set for what they pin) name the successors afterwards, so that maintenance may delete the old
+files. The property `headrace.excised` counts the documents excised since the table was made; Blender reports it. Texts,
+tokens and other tables still have the documents (docs/packing.md says what to do about them).
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ class Succeeded:
     """What an excision did to one snapshot.
 
     Attributes:
-        generation: that it belongs to.
+        generation: of the snapshot.
         ordinals: windows that were changed, ascending.
-        tokens_removed: tokens that went, specials included.
+        tokens_removed: tokens that were removed, specials included.
         files_rewritten: data files.
         rows_rewritten: rows in them.
         old_snapshot_id: the snapshot.
@@ -104,15 +104,15 @@ class Excised:
 
     Attributes:
         identifier: the table.
-        doc_ids: documents that were found, ascending; the others were not in it.
+        doc_ids: documents that were found, ascending; the others were not in the table.
         ordinals: windows of the head of main that were changed, ascending.
-        tokens_removed: tokens that went from it, specials included.
-        files_rewritten: data files of it.
+        tokens_removed: tokens that were removed from the head of main, specials included.
+        files_rewritten: its data files that were written again.
         rows_rewritten: rows in them.
         old_snapshot_id: head of main before; None where nothing was found.
         new_snapshot_id: its successor.
         tags_moved: tags that now name a successor.
-        earlier: the same of snapshots beside main, which blends or tags pin.
+        earlier: what was done to other snapshots, which blends or tags pin.
         left: what still holds the documents and could not be changed, a line each.
     """
 
@@ -131,7 +131,7 @@ class Excised:
 
 @dataclass(frozen=True)
 class _Holding:
-    """What one served snapshot holds of the documents."""
+    """The windows and files of one served snapshot that hold the documents."""
 
     head: ServedHead
     runs: tuple[OrdinalRun, ...]
@@ -147,7 +147,7 @@ def excise(lake: Lake, identifier: str, doc_ids: Collection[str], pinned: Collec
         lake: where the table is.
         identifier: the table.
         doc_ids: the documents.
-        pinned: snapshots that blends pin; those that have a tag are known without.
+        pinned: snapshots that blends pin; those with a tag need not be given.
 
     Raises:
         InputError: there is no such table.
@@ -165,7 +165,8 @@ def excise(lake: Lake, identifier: str, doc_ids: Collection[str], pinned: Collec
         packed_facts(identifier, table)
         wanted = frozenset(doc_ids)
         record_excisions(lake.catalogue, identifier, wanted, lake.run_id)
-        # Main comes last: a document counts as taken out with the last snapshot that holds it, also after a crash.
+        # Main comes last. A document counts as excised with the last snapshot that holds it, so it is counted once even
+        # if a crash comes between two snapshots.
         holdings = [_holding(identifier, table, head, wanted) for head in reversed(served_heads(table, pinned))]
         holdings = [holding for holding in holdings if holding.runs]
         tags = _tags(table)
@@ -198,7 +199,7 @@ def _holding(identifier: str, table: IcebergTable, head: ServedHead, wanted: fro
 
 
 def _left(identifier: str, table: IcebergTable, wanted: frozenset[str]) -> Iterator[str]:
-    """Branches of users that hold the documents: whoever works on one would lose what is done there."""
+    """A line for each user's branch that still holds the documents; rewriting it would undo the user's work there."""
     for name, ref in sorted(table.refs().items()):
         if name != MAIN_BRANCH and ref.snapshot_ref_type == SnapshotRefType.BRANCH:
             windows = sum(1 for _ in find_windows(identifier, table, wanted, snapshot_id=ref.snapshot_id))
@@ -216,7 +217,7 @@ def _succeed(lake: Lake, identifier: str, holding: _Holding, count: int) -> Succ
         lake: where the table is.
         identifier: the table.
         holding: the snapshot, with what it holds of the documents.
-        count: documents that are out of the table after this.
+        count: documents that no snapshot holds any more after this one.
     """
     started = time.monotonic()
     head = holding.head
@@ -233,7 +234,8 @@ def _succeed(lake: Lake, identifier: str, holding: _Holding, count: int) -> Succ
         first = min(
             (number for number, version in versions.items() if version != before[number].data_version), default=0
         )
-        # An increment of a numbered table counts only if it is no older than those before it, so later ones come along.
+        # An increment of a numbered table is valid only if it is no older than those before it (`ledger.validity`), so
+        # later increments are recorded again too.
         recorded = [
             _row(before[number], versions[number], written, lake, time.monotonic() - started)
             for number in before
@@ -242,7 +244,7 @@ def _succeed(lake: Lake, identifier: str, holding: _Holding, count: int) -> Succ
         publish(lake.catalogue, written, replace(recorded[-1], inputs=excisions_in(recorded[-1].inputs)), changed)
         lake.ledger.record(recorded)
     else:
-        _publish_aside(lake.catalogue, written, head, changed)
+        _publish_beside_main(lake.catalogue, written, head, changed)
     return Succeeded(
         properties_at(table, head.snapshot).get(GENERATION_PROPERTY, ""),
         holding.ordinals,
@@ -257,7 +259,7 @@ def _succeed(lake: Lake, identifier: str, holding: _Holding, count: int) -> Succ
 def _rewrite(
     lake: Lake, identifier: str, table: IcebergTable, holding: _Holding, before: Mapping[int, Materialization]
 ) -> tuple[Written, dict[int, DataVersion]]:
-    """Write the files of a snapshot that hold documents again without them, to a branch, audited.
+    """Write the files of a snapshot that hold documents again without these, to a branch, and audit them.
 
     Returns:
         What was written, and the data versions after it of the increments in `before`.
@@ -290,15 +292,15 @@ def _rewrite(
         if written is not None:
             discard(lake.catalogue, written)
         raise StepRunError(f"{identifier}: {failure_line(error)}") from error
-    except Exception:  # whatever it is, what was written must not stay
+    except Exception:  # of any kind: the branch that was written must not stay
         if written is not None:
             discard(lake.catalogue, written)
         raise
     return written, versions
 
 
-def _publish_aside(catalogue: Catalog, written: Written, head: ServedHead, properties: Mapping[str, str]) -> None:
-    """Let the tags of a snapshot beside main name its successor instead, in one commit; one that had none gets one."""
+def _publish_beside_main(catalogue: Catalog, written: Written, head: ServedHead, properties: Mapping[str, str]) -> None:
+    """Point the tags of a snapshot beside main to its successor, in one commit; a snapshot without a tag gets one."""
 
     def requirements(now: IcebergTable) -> tuple[TableRequirement, ...]:
         return (
@@ -318,7 +320,7 @@ def _publish_aside(catalogue: Catalog, written: Written, head: ServedHead, prope
 
 
 def excised_table(dataset: str, window_tokens: int) -> Table:
-    """A packed table as it is checked after an excision: windows may be empty, and some tokens are gone."""
+    """The declaration by which a packed table is audited after an excision: windows may be empty, tokens missing."""
     declared = packed_table(dataset, window_tokens)
     others = tuple(check for check in declared.checks if check.name != "filled_window")
     filled = Check(
@@ -332,7 +334,7 @@ def excised_table(dataset: str, window_tokens: int) -> Table:
 def _rewritten(
     rows: DataFrame, runs: Sequence[OrdinalRun], change: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 ) -> DataFrame:
-    """The rows of the files after a change, each file's in a partition of its own and in order."""
+    """The rows of some files after a change, those of each file in a partition of its own and in order."""
     from pyspark.sql import functions as F
 
     ends = ", ".join(f"{run.end}L" for run in runs)
@@ -349,16 +351,16 @@ def _versions(
     predicate: str,
     before: Mapping[int, Materialization],
 ) -> dict[int, DataVersion]:
-    """Data versions of all increments after the excision: versions add up, so only rewritten rows are read."""
+    """Data versions of all increments after the excision; they are additive, so only rewritten rows are read."""
     old = _by_increment(spark.table(spark_identifier(identifier)).where(predicate), declared)
     new = _by_increment(spark.table(spark_identifier(identifier, written.branch)).where(predicate), declared)
     found = {}
     for number, row in before.items():
-        gone, come, version = old.get(number, DataVersion()), new.get(number, DataVersion()), row.data_version
+        removed, added, version = old.get(number, DataVersion()), new.get(number, DataVersion()), row.data_version
         found[number] = DataVersion(
-            version.count - gone.count + come.count,
-            version.sum - gone.sum + come.sum,
-            version.xor ^ gone.xor ^ come.xor,
+            version.count - removed.count + added.count,
+            version.sum - removed.sum + added.sum,
+            version.xor ^ removed.xor ^ added.xor,
         )
     return found
 
@@ -373,7 +375,7 @@ def _by_increment(rows: DataFrame, declared: Table) -> dict[int, DataVersion]:
 def _row(
     before: Materialization, version: DataVersion, written: Written, lake: Lake, seconds: float
 ) -> Materialization:
-    """The ledger's row of an increment, as it was computed but for what was excised."""
+    """The ledger's row of an increment after the excision: as it was computed, with another version and snapshot."""
     return replace(
         before,
         data_version=version,
@@ -385,7 +387,7 @@ def _row(
 
 
 def _tags(table: IcebergTable) -> dict[str, int]:
-    """Tags of a table, by name, with the snapshots that they name."""
+    """The snapshot that each tag of a table names, by the tag's name."""
     return {
         name: ref.snapshot_id
         for name, ref in sorted(table.refs().items())
@@ -405,7 +407,7 @@ def _tag(name: str, snapshot_id: int) -> SetSnapshotRefUpdate:
 
 
 def _move_tags(catalogue: Catalog, identifier: str) -> None:
-    """Point tags of snapshots that have a successor to it."""
+    """Point the tags of snapshots that have a successor to the successor."""
 
     def updates(now: IcebergTable) -> tuple[SetSnapshotRefUpdate, ...]:
         later = successors(now)

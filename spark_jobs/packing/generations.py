@@ -1,10 +1,10 @@
-"""Generations of a packed table: which of its snapshots are served, and what each of them was made with.
+"""Generations of a packed table: which of its snapshots are served, and which properties each was written with.
 
-A generation begins when an ordinal comes to mean another row: a table that is packed anew. Blends and tags pin
-snapshots, so older generations go on being served beside the head of main:
+A generation begins when an ordinal comes to mean another row, which happens when the table is packed anew. Blends and
+tags pin snapshots, so older generations are served beside the head of main:
 
-    generation a   S1 <- S2           a blend pins S1, a tag names S2: S2 stands for both, ordinals mean the same in it
-    generation b   S2 <- S3 <- S4     the head of main stands for S3 and for whatever pinned it
+    generation a   S1 <- S2           a blend pins S1, a tag names S2: S2 serves both, since ordinals mean the same rows
+    generation b   S2 <- S3 <- S4     the head of main, S4, also serves blends that pin S3
 
 An excision gives each of these heads a successor of its own; the property `headrace.successors` says which.
 """
@@ -40,7 +40,7 @@ class ServedHead:
 
     Attributes:
         snapshot: the newest one.
-        covered: ids of all that it stands for, its own included.
+        covered: ids of all snapshots that it is served for, its own included.
         is_main: whether it is the head of main.
     """
 
@@ -50,11 +50,11 @@ class ServedHead:
 
 
 def served_heads(table: IcebergTable, pinned: Collection[int] = ()) -> list[ServedHead]:
-    """The head of main, then those of whatever else is pinned, the newest first.
+    """The snapshots that are served: the head of main, then one for each pinned generation, the newest first.
 
     Args:
         table: a packed table.
-        pinned: ids of snapshots that somebody pins without a tag; those of tags are known.
+        pinned: ids of snapshots that blends pin; those with a tag need not be given.
     """
     by_id = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
     later = successors(table)
@@ -73,9 +73,9 @@ def served_heads(table: IcebergTable, pinned: Collection[int] = ()) -> list[Serv
 
 
 def successors(table: IcebergTable) -> dict[int, int]:
-    """Snapshots that are served from a later one since documents were excised.
+    """For each snapshot that is served from a later one since documents were excised, the id of the later one.
 
-    One that was once given a successor of another generation has none: nobody can be served from that.
+    A successor of another generation is left out, since its ordinals mean other rows.
     """
     found = {int(old): int(new) for old, new in json.loads(table.properties.get(SUCCESSORS_PROPERTY, "{}")).items()}
     by_id = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
@@ -87,31 +87,31 @@ def successors(table: IcebergTable) -> dict[int, int]:
 
 
 def with_successor(table: IcebergTable, head: ServedHead, successor: int) -> dict[int, int]:
-    """The mapping of successors after a head got one."""
+    """The mapping of successors after a served head was given one."""
     later = successors(table)
     moved = {old: successor for old, new in later.items() if new in head.covered}
     return {**later, **moved, **dict.fromkeys(sorted(head.covered), successor)}
 
 
 def properties_at(table: IcebergTable, snapshot: Snapshot) -> dict[str, str]:
-    """Properties of the table as they were when a snapshot was written; the present ones for what nobody says."""
+    """Properties of the table as they were when a snapshot was written, the present ones where its summary has none."""
     return {**table.properties, **stamp(table, snapshot)}
 
 
 def stamp(table: IcebergTable, snapshot: Snapshot) -> dict[str, str]:
-    """What its summary says of a snapshot's rows and generation, for a successor to say it too.
+    """Window facts and generation of a snapshot, from its summary; a successor's summary repeats them.
 
-    Compaction says nothing, so what it compacted is asked; if expiry has taken that, nobody knows the generation.
+    The summary of a compaction lacks them, so its parent's is read. Empty where expiry has removed that parent.
     """
-    asked: Snapshot | None = snapshot
-    while asked is not None and asked.summary is not None:
-        said = asked.summary.additional_properties
-        upkeep = asked.summary.operation == Operation.REPLACE or EXCISES in said
-        if GENERATION_PROPERTY in said or not upkeep:
-            known = {name: said[name] for name in FACTS if name in said}
+    current: Snapshot | None = snapshot
+    while current is not None and current.summary is not None:
+        summary = current.summary.additional_properties
+        keeps_rows = current.summary.operation == Operation.REPLACE or EXCISES in summary
+        if GENERATION_PROPERTY in summary or not keeps_rows:
+            known = {name: summary[name] for name in FACTS if name in summary}
             return {GENERATION_PROPERTY: table.properties.get(GENERATION_PROPERTY, ""), **known}
-        parent = asked.parent_snapshot_id
-        asked = table.snapshot_by_id(parent) if parent is not None else None
+        parent = current.parent_snapshot_id
+        current = table.snapshot_by_id(parent) if parent is not None else None
     return {}
 
 
@@ -120,7 +120,7 @@ def _generation(table: IcebergTable, snapshot: Snapshot) -> str | None:
 
 
 def _same_rows(table: IcebergTable, head: Snapshot) -> list[int]:
-    """Ids from a snapshot down to the first of its generation, or to where nobody knows it any more."""
+    """Ids from a snapshot down to the first one of its generation, or to where the generation is not known any more."""
     generation = _generation(table, head)
     found = [head.snapshot_id]
     while generation is not None and head.parent_snapshot_id is not None:

@@ -1,10 +1,10 @@
-"""Which file of a packed table holds which ordinals, and which windows hold a document, by PyIceberg alone.
+"""Find windows of a packed table by ordinal or by document, with PyIceberg alone, so that Spark need not start.
 
     file A  ordinals 0..4095       row of ordinal o in a file = o - smallest
     file B  ordinals 4096..9999
 
-A window is found by the files' bounds in the metadata. A document is found by reading `segments` of the increments
-that may hold it, and no other wide column.
+The file of an ordinal follows from the bounds of the column in Iceberg's metadata. The windows of a document are found
+by reading the column `segments` of the increments that may hold it, and no other wide column.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pyiceberg.types import LongType
 
 from spark_jobs.exceptions import ConfigError, TableMismatchError
 
-_BATCH_ROWS = 64
+_BATCH_ROWS = 64  # windows that are decoded at once on the way to the wanted one
 _SCAN_ROWS = 8192
 
 
@@ -35,7 +35,7 @@ class OrdinalRun(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """What a packed table is of.
+    """What a packed table holds.
 
     Attributes:
         corpus: its namespace.
@@ -49,7 +49,7 @@ class Packed(NamedTuple):
 
 
 def packed_facts(identifier: str, table: IcebergTable) -> Packed:
-    """Read from name and properties what a packed table is of.
+    """Read from its name and properties what a packed table holds.
 
     Raises:
         ConfigError: it is no packed table.
@@ -100,19 +100,19 @@ def ordinal_runs(
 
 
 def read_window(table: IcebergTable, run: OrdinalRun, ordinal: int, columns: list[str]) -> dict[str, Any]:
-    """Some columns of one window, reading no more than up to its row in its row group."""
-    place = ordinal - run.start
+    """Some columns of one window; its row group is decoded only up to its row."""
+    index = ordinal - run.start
     with table.io.new_input(run.path).open() as stream:
         file = pq.ParquetFile(stream, buffer_size=1 << 16, pre_buffer=False, page_checksum_verification=True)
         group = 0
-        while place >= file.metadata.row_group(group).num_rows:
-            place -= file.metadata.row_group(group).num_rows
+        while index >= file.metadata.row_group(group).num_rows:
+            index -= file.metadata.row_group(group).num_rows
             group += 1
         for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns):
-            if place < batch.num_rows:
-                row: dict[str, Any] = batch.slice(place, 1).to_pylist()[0]
+            if index < batch.num_rows:
+                row: dict[str, Any] = batch.slice(index, 1).to_pylist()[0]
                 return row
-            place -= batch.num_rows
+            index -= batch.num_rows
     raise TableMismatchError(f"ordinal {ordinal} is not in {run.path}, whose metadata says so; pack the table again")
 
 

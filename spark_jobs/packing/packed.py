@@ -1,15 +1,15 @@
-"""Packed tables: the documents of one dataset in windows of L tokens, one table per dataset and window length.
+"""The step `packed`: the documents of one dataset in windows of L tokens, one table per dataset and window length.
 
-    arrange    tokens x ordered, without ids -> documents in metadata order, each with the place of its row in tokens
+    arrange    join tokens and ordered, without ids: documents in metadata order, with file and row number of their ids
     count      units per (theta, order bucket, length); the only rows that reach the driver
     plan       best-fit decreasing on the histogram -> slots; prefix sums over the buckets -> each bucket's first slots
     place      per bucket, in metadata order: unit -> slot -> (ordinal, window_start) of its pieces
-    cut        placements, some 100 bytes a piece, go to the data files of tokens: workers read the ids there and cut
-    assemble   the one heavy shuffle: ids go straight to the data file of their ordinal, are sorted there and laid out
-    prove      what the windows hold of every document is compared with its tokens, by digests (`conservation`)
+    cut        shuffle placements, some 100 bytes a piece, by data file of tokens; workers read the ids there and cut
+    assemble   the one heavy shuffle: ids go straight to the data file of their ordinal, are sorted and written there
+    prove      the tokens of every document in its windows are compared with `tokens`, by digests (`token_digest`)
 
-Ids never pass through Spark as lists, of which it moves single elements: they are read by Arrow (`late_columns`) and
-shuffled as bytes.
+Ids never pass through Spark as lists, which it moves element by element: workers read them by Arrow (`late_columns`),
+and they are shuffled as bytes.
 
 Memory: the driver holds the histogram (24 bytes per (bucket, length) present) and the plan (at most about 3.1 rows of
 32 bytes per distinct length); a task holds the metadata of the largest repository, or a row group of tokens, or one
@@ -96,35 +96,37 @@ def packed_step(dataset: str, window_tokens: int) -> Step:
                 f"the step packs {dataset!r} into {window_tokens}; use packed_step({config.dataset!r}, "
                 f"{config.window_tokens})"
             )
-        joined = config.plan == "best_fit" and _keeps_repositories(members, config)
-        return pack(tokens, ordered, tokenizer, Place(base, increment, joined), config)
+        joins = config.plan == "best_fit" and _keeps_repositories(members, config)
+        return pack(tokens, ordered, tokenizer, PackedIncrement(base, increment, joins), config)
 
     return packed
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where the windows go, and what they keep together.
+class PackedIncrement:
+    """The increment that is packed.
 
     Attributes:
-        base: rows of the table in earlier increments; the windows take ordinals from here.
-        increment: number of the increment, part of the permutation's key.
-        joined: whether neighbouring documents of a repository become one unit.
+        base: rows of the table in earlier increments; the new windows take ordinals from here.
+        number: of the increment, part of the permutation's key.
+        joins_repositories: whether neighbouring documents of a repository become one unit.
     """
 
     base: int
-    increment: int
-    joined: bool
+    number: int
+    joins_repositories: bool
 
 
-def pack(tokens: DataFrame, ordered: DataFrame, tokenizer: DataFrame, place: Place, config: PackedConfig) -> Output:
+def pack(
+    tokens: DataFrame, ordered: DataFrame, tokenizer: DataFrame, increment: PackedIncrement, config: PackedConfig
+) -> Output:
     """Pack the documents of one increment of one dataset.
 
     Args:
         tokens: rows (dataset, shard, doc_id, input_ids, token_count) of the increment.
         ordered: rows (dataset, shard, doc_id, repository, package, rank) of the increment.
         tokenizer: its one row.
-        place: where the windows go.
+        increment: which one, and from which ordinal on.
         config: dataset, window length and policies.
 
     Returns:
@@ -141,17 +143,17 @@ def pack(tokens: DataFrame, ordered: DataFrame, tokenizer: DataFrame, place: Pla
     own = located(tokens.where(F.col("dataset") == config.dataset))
     if own is None:
         raise InputError(f"{name}: tokens must be one table or Parquet files, so that ids can be read where they lie")
-    thetas = (*THETA_PERCENTS, ALONE) if place.joined else (ALONE,)
+    thetas = (*THETA_PERCENTS, ALONE) if increment.joins_repositories else (ALONE,)
     rules = UnitRules(
         config.window_tokens,
         int(facts.beginning_of_document_id is not None),
-        (EVERY_RUN, *thetas) if place.joined else thetas,
+        (EVERY_RUN, *thetas) if increment.joins_repositories else thetas,
     )
     arranged = _arranged(own, ordered, _line_cuts(own, tokenizer, facts, rules, config), config).persist()
     counts = arranged.mapInArrow(_counter(rules, config), _COUNTS_DDL).persist()
     try:
-        found, place_batches = _planned(counts, rules, thetas, place, name, config)
-    except BaseException:  # whatever stops the plan, nobody else will let the documents go
+        found, place_batches = _planned(counts, rules, thetas, increment, name, config)
+    except BaseException:  # an interrupt too: no caller knows of the persisted documents yet
         arranged.unpersist()
         raise
     finally:
@@ -168,7 +170,7 @@ def pack(tokens: DataFrame, ordered: DataFrame, tokenizer: DataFrame, place: Pla
         .repartition(FILE, F.expr(f"{ROW} div {_FILE_ROWS}"))
         .sortWithinPartitions(FILE, ROW, "document_start")
         .mapInArrow(functools.partial(cut_pieces, late=late, facts=facts), _PARTS_DDL)
-        .repartitionById(file_count, F.expr(f"cast((ordinal - {place.base}L) div {config.file_rows} as int)"))
+        .repartitionById(file_count, F.expr(f"cast((ordinal - {increment.base}L) div {config.file_rows} as int)"))
         .sortWithinPartitions("ordinal", "window_start")
     )
     windows = ArrowRows(parts, functools.partial(assemble_windows, facts=facts), _WINDOWS_DDL)
@@ -176,7 +178,7 @@ def pack(tokens: DataFrame, ordered: DataFrame, tokenizer: DataFrame, place: Pla
 
 
 def _keeps_repositories(members: DataFrame | None, config: PackedConfig) -> bool:
-    """Whether neighbours in a repository are packed together: as the config says, else for code."""
+    """Whether neighbours in a repository are packed together: as the config says, else if most documents are code."""
     from pyspark.sql import functions as F
 
     if config.affinity is not None or members is None:
@@ -206,9 +208,10 @@ def _line_cuts(
 
 
 def _arranged(own: DataFrame, ordered: DataFrame, cuts: DataFrame | None, config: PackedConfig) -> DataFrame:
-    """Every document in metadata order, buckets whole; one that `ordered` lacks is ordered by its id alone.
+    """All documents in metadata order, each bucket in one partition.
 
-    A document that `tokens` lacks comes with no token count, and is refused when it is cut.
+    A document that `ordered` lacks is ordered by its id alone. One that `tokens` lacks has a null token count, and is
+    refused when it is cut.
     """
     from pyspark.sql import functions as F
 
@@ -235,16 +238,21 @@ def _bucket(bucket_count: int) -> SparkColumn:
 
 
 def _counter(rules: UnitRules, config: PackedConfig) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
-    """What counts units, or the windows of a sequence."""
+    """The function over batches that counts units, or for the other plans windows."""
     if config.plan == "best_fit":
         return functools.partial(count_batches, rules=rules)
     return functools.partial(count_windows, rules=rules, sequence=config.plan)
 
 
 def _planned(
-    counts: DataFrame, rules: UnitRules, thetas: tuple[int, ...], place: Place, name: str, config: PackedConfig
+    counts: DataFrame,
+    rules: UnitRules,
+    thetas: tuple[int, ...],
+    increment: PackedIncrement,
+    name: str,
+    config: PackedConfig,
 ) -> tuple[Chosen, Callable[[Batches], Iterator[pa.RecordBatch]]]:
-    """Choose the plan; gives it with what places documents by it."""
+    """Choose the plan; gives it with the function over batches that places documents by it."""
     histograms, totals = _histograms(counts, config)
     found = choose_plan(histograms, thetas, config.shards, config.window_tokens, config.target_utilisation)
     if config.plan != "best_fit":
@@ -255,15 +263,15 @@ def _planned(
     logger.info(
         "%s: increment %d: %d windows from ordinal %d, theta %s, %d of %d neighbours kept, %d empty documents left out",
         name,
-        place.increment,
+        increment.number,
         found.window_count,
-        place.base,
+        increment.base,
         "none" if found.theta == ALONE else found.theta / 100,
         found.kept,
         found.joinable,
         totals.get(EMPTY_DOCUMENTS, 0),
     )
-    order = WindowOrder(place.base, found.window_count, permutation_key(name, place.increment, config.seed))
+    order = WindowOrder(increment.base, found.window_count, permutation_key(name, increment.number, config.seed))
     if config.plan != "best_fit":
         first_windows = np.cumsum([0, *(plan.window_count for plan in found.plans)]).tolist()
         return found, SequencePlacer(rules, config.plan, tuple(first_windows), order).place_batches
@@ -275,7 +283,7 @@ def _planned(
 def _histograms(
     counts: DataFrame, config: PackedConfig
 ) -> tuple[dict[tuple[int, int], dict[int, int]], dict[int, int]]:
-    """Units per length by (theta, shard of the plan), and the totals of what is counted without a length."""
+    """Units per length by (theta, shard of the plan), and totals of the rows of length 0, which count other things."""
     from pyspark.sql import functions as F
 
     shard = F.expr(f"bucket * {config.shards}L div {config.bucket_count}").cast("int").alias("plan_shard")

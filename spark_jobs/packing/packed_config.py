@@ -1,4 +1,4 @@
-"""What a user may say about packing."""
+"""The config of packing."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class PackedConfig(BaseModel):
         0.998,
         ge=0,
         le=1,
-        description="least share of places that hold a token; affinity repository keeps as many neighbours together "
-        "as this allows",
+        description="least share of the windows' positions that hold a token; affinity repository keeps as many "
+        "neighbours together as this allows",
     )
     cut: Literal["exact", "line"] = Field(
         "exact",
@@ -38,20 +38,20 @@ class PackedConfig(BaseModel):
     )
     plan: Literal["best_fit", "next_fit", "concat_and_slice"] = Field(
         "best_fit",
-        description="best-fit decreasing; to compare with: next_fit fills windows in order, concat_and_slice cuts the "
-        "string of all documents anywhere (cut and affinity say nothing then)",
+        description="best_fit is best-fit decreasing; for comparison, next_fit fills windows in order and "
+        "concat_and_slice cuts the string of all documents every L tokens (cut and affinity have no effect then)",
     )
     shards: int = Field(
         1,
         ge=1,
         le=4096,
-        description="plans made apart, each of a share of the repositories; each loses about one window",
+        description="number of independent plans, each of a share of the repositories; each wastes about one window",
     )
     order_buckets: int = Field(
         64,
         ge=1,
         le=4096,
-        description="hash buckets of repositories in the metadata order; bounds parallelism, not size",
+        description="hash buckets of repositories, which tasks work on; bounds parallelism, not size",
     )
     seed: int = Field(0, ge=0, description="chooses the order of the windows at rest, with table name and increment")
     rows_per_file: int | None = Field(
@@ -63,7 +63,7 @@ class PackedConfig(BaseModel):
 
     @model_validator(mode="after")
     def _shards_are_of_whole_buckets(self) -> PackedConfig:
-        """Refuse shards that some would be without a bucket."""
+        """Refuse more shards than buckets, since some shards would have none."""
         if self.shards > self.order_buckets:
             raise ValueError(
                 f"shards is {self.shards}, order_buckets {self.order_buckets}; a shard needs a bucket: give no more "
@@ -78,5 +78,5 @@ class PackedConfig(BaseModel):
 
     @property
     def bucket_count(self) -> int:
-        """Parts of the metadata order that tasks work on: sequences are made shard by shard."""
+        """Parts of the metadata order that tasks work on; the comparison plans are made shard by shard."""
         return self.order_buckets if self.plan == "best_fit" else self.shards

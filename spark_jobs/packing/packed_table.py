@@ -1,4 +1,4 @@
-"""What is promised of a packed table: its columns, its checks, and the proof that no token was lost."""
+"""The declaration of a packed table: its columns, its checks, and the proof that no token was lost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DIGESTS_DDL = "doc_id string, token_count bigint, digest bigint"
 def lost_tokens(
     landed: DataFrame, frames: Mapping[str, DataFrame], increment: int | None, config: PackedConfig
 ) -> DataFrame:
-    """Documents of which the windows hold anything else than each token once and the declared specials; there are none.
+    """Documents whose tokens in the windows are not each of their tokens once, with the declared specials.
 
     Args:
         landed: rows of the packed table of the increment.
@@ -84,14 +84,14 @@ def packed_table(dataset: str, window_tokens: int) -> Table:
             Check(
                 "segments_fill_the_window",
                 "aggregate(segments, 0, (sum, s) -> if(s.window_start = sum, sum + s.token_count, -1)) = token_count",
-                "segments abut from place 0 to token_count",
+                "segments abut from position 0 to token_count",
                 segments_fill,
             ),
         ),
         proofs=(
             Proof(
                 "every_token_once",
-                "the windows hold each token of each document once, in its place, and the declared specials",
+                "the windows hold each token of each document once, at its position, and the declared specials",
                 lost_tokens,
             ),
         ),
@@ -106,7 +106,7 @@ def packed_table(dataset: str, window_tokens: int) -> Table:
 
 
 def window_facts(tokenizer: DataFrame, config: PackedConfig) -> tuple[WindowFacts, dict[str, str]]:
-    """What the windows share, and the same as table properties.
+    """The facts that all windows share, and the table properties that record them.
 
     Raises:
         ConfigError: the tokenizer is missing, or lacks the token that the config names.

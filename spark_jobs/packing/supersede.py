@@ -1,13 +1,13 @@
-"""Supersede: packed documents leave when their source has replaced or lost them (the step `revisions` says which).
+"""Supersede: excise packed documents that their source has replaced or lost (the step `revisions` says which).
 
-    which     members that leave by the corpus's policies, or stand as what the caller names; excised once each
-    but not   a member that a current document was removed as a duplicate of, directly or through another one: the text
-              would be nowhere then
-              a member whose path's latest document is out of the table itself: it returned after it was excised
-    then      `excise` takes them out of the windows, and keeps them out of what is packed later
+    excised   members that leave by the corpus's policies, or have a standing that the caller names
+    kept      a member that a current document was removed as a duplicate of, directly or through another one, since
+              otherwise no window would hold the text
+              a member whose path's latest document is excised itself, because it returned after it was excised
 
-What was excised so is a member of a new generation where it is the latest of its path again: `reinstate` lets it in
-again before the table is packed. Documents that were excised by name stay out.
+`excise` takes them out of the windows and of what is packed later. In a new generation such a document may be the
+latest of its path again: `reinstate` takes it off the list of excisions before the table is packed. Documents that a
+person excised by id stay out.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 RUN_PREFIX = "supersede-"
-"""Begins the run_id of such excisions, which tells them from those of a person."""
+"""Prefix of the run_id of such excisions, which tells them from those that a person asked for."""
 
 
 @dataclass(frozen=True)
 class Superseded:
-    """What left one packed table, and what did not.
+    """What was excised from one packed table, and what was kept.
 
     Attributes:
-        excised: what the excision did; nothing where no document was to leave.
-        staying: documents that stay, since a current one was removed as their duplicate, or since what replaced them
-            is out of the table; ascending.
+        excised: what the excision did; empty where no document was to be excised.
+        staying: documents that were kept, since a current one was removed as their duplicate, or since the document
+            that replaced them is excised; ascending.
     """
 
     excised: Excised
@@ -53,16 +53,16 @@ class Superseded:
 def excise_superseded(
     lake: Lake, identifier: str, threshold: float | None, standing: Collection[str] = ()
 ) -> Superseded:
-    """Take members that leave, or have one of some standings, out of a packed table.
+    """Excise members that leave, or that have one of some standings, from a packed table.
 
     Args:
         lake: the lake.
         identifier: the packed table of a corpus.
         threshold: the one at which the corpus removes near-duplicates; None where it keeps them.
-        standing: `superseded`, `gone`: what leaves whatever the policies of the corpus say.
+        standing: `superseded`, `gone`: members of these standings are excised whatever the corpus's policies are.
 
     Raises:
-        InputError: the corpus has no table of revisions yet, as one of an earlier version of headrace.
+        InputError: the corpus has no table `revisions`, as one that an earlier version of headrace made.
         SparkJobsError: as `excise`.
     """
     corpus = identifier.split(".")[0]
@@ -91,7 +91,7 @@ def excise_superseded(
 
 
 def reinstate(lake: Lake, identifier: str) -> None:
-    """Let documents in again that left this way and are members of a new generation; call it before packing."""
+    """Take documents off the list of excisions that left this way and are members again; called before packing."""
     corpus = identifier.split(".")[0]
     excised = excised_by(lake.catalogue, identifier, RUN_PREFIX)
     if not excised:
@@ -117,7 +117,7 @@ def _decided(
     threshold: float | None,
     standing: Collection[str],
 ) -> tuple[list[str], tuple[str, ...]]:
-    """Which of the candidates leave, and which stay; those that stand otherwise by now are neither."""
+    """Which candidates leave and which stay; candidates whose standing has changed meanwhile are in neither."""
     from pyspark.sql import functions as F
 
     spark = lake.session()

@@ -1,4 +1,4 @@
-"""How full the windows of a packed table are: one number, and its picture."""
+"""How full the windows of a packed table are: utilisation, and the plot of the step `packed`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 
 def utilisation(token_counts: pa.ChunkedArray | pa.Array, window_tokens: int) -> float:
-    """Share of all places that hold a token: (tokens + specials) / (windows * L); 1.0 for no windows.
+    """Share of all positions that hold a token: (tokens + specials) / (windows * L); 1.0 for no windows.
 
     Args:
         token_counts: column `token_count` of a packed table.
@@ -22,7 +22,7 @@ def utilisation(token_counts: pa.ChunkedArray | pa.Array, window_tokens: int) ->
 
 
 def draw_fill(rows: pa.Table, window_tokens: int) -> bytes:
-    """Draw how many windows have how many empty places; a PNG of a few kilobytes.
+    """Draw a histogram of the windows' token counts; a PNG of a few kilobytes.
 
     Args:
         rows: a table with the column `token_count`.

@@ -1,1 +1,1 @@
-"""From surviving texts to ids: one tokenizer for a corpus, and encoders that give exactly its ids."""
+"""From surviving texts to token ids: one tokenizer for a corpus, and encoders that give exactly its ids."""

@@ -1,16 +1,16 @@
-"""The certificate of a fast encoder: for which texts its ids are the reference's, for one tokenizer and two versions.
+"""The certificate: for which texts the fast encoder gives the reference's ids, with one tokenizer and given versions.
 
     texts without an excluded code point    the fast encoder
     all others                              the reference (Hugging Face's `tokenizers`)
 
-Both libraries carry tables of characters, of different editions of Unicode, so they disagree on characters that are
-letters in one and unassigned in the other; every upgrade of either moves that set. So it is measured: every code point
-is probed for its class (`class_probes`, with the vocabularies of `revealing`), and what differs is excluded. Whatever
-else the two must agree in allows no exception, and any difference there means no certificate: how classes follow one
-another, all tokens of the vocabulary, special and added tokens, texts of many words, the cuts in long documents.
+Both libraries carry tables of characters, from different versions of Unicode, so they disagree on characters that are
+letters in one and unassigned in the other, and every upgrade of either changes which these are. So the certificate is
+measured: the class of every code point is probed (`certificate_probes`), and code points with a difference are
+excluded. Everything else must agree without exception, or there is no certificate: how classes follow one another, all
+tokens of the vocabulary, special and added tokens, texts of many words, the cuts in long documents.
 
-A certificate decides no row of `tokens`, for ids are the same with and without it. It is valid for the versions that it
-names; where others are installed it is made again (a few seconds) and not stored.
+A certificate decides no row of `tokens`, since ids are the same with and without it. It is valid for the versions that
+it names; where others are installed a new one is made (a few seconds) and not stored.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from spark_jobs.arrays import BoolArray, Int32Array
 from spark_jobs.tokens.certificate_probes import (
     boundaries,
     character_probes,
-    code_point_runs,
+    code_point_blocks,
+    first_probe,
     line_ends,
     structure_probes,
-    telling_probe,
     whole_words,
 )
 from spark_jobs.tokens.fast_encoder import NO_ENCODER, LibraryEncoder, encoder_version, load_pieces, reference_version
@@ -45,7 +45,7 @@ from spark_jobs.tokens.pre_tokenization import splitting_name, token_bytes
 _log = logging.getLogger(__name__)
 _BATCH: Final = 4096
 _CODE_POINTS: Final = 0x110000
-_MOST_EXCLUDED: Final = 1 << 16
+_MOST_EXCLUDED: Final = 1 << 16  # 14,049 are measured (docs/tokens.md); many more mean that something else is wrong
 _PLAIN_MODEL: Final[dict[str, tuple[object, ...]]] = {
     "type": ("BPE",),
     "dropout": (None, 0.0),
@@ -60,12 +60,12 @@ class Encodes(Protocol):
     """An encoder of documents given as UTF-8."""
 
     def encode(self, data: bytes) -> Int32Array | None:
-        """(T,) ids of a document; None where it leaves it to another encoder."""
+        """(T,) ids of a document; None where another encoder must do it."""
         ...
 
 
 Loader = Callable[[str], Encodes | None]
-"""Makes a fast encoder of a tokenizer.json; None where it does not know such a one."""
+"""Makes a fast encoder of a tokenizer.json; gives None for a kind of tokenizer that the encoder does not support."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Certificate:
         reference: name and version of the library whose ids count.
         encoder: names and versions of the fast encoders; `none` where none is installed.
         refusal: why there is no fast path; None where there is one.
-        excluded: code points whose documents take the slow path, as (first, last), ascending.
+        excluded: code points whose documents go to the reference, as (first, last), ascending.
         probe_count: texts that both encoded.
     """
 
@@ -90,12 +90,12 @@ class Certificate:
 
     @property
     def is_for_this_installation(self) -> bool:
-        """Whether the libraries that are installed here are the ones that were compared."""
+        """Whether the versions that are installed here are the ones that were compared."""
         return (self.reference, self.encoder) == (reference_version(), encoder_version())
 
     @classmethod
     def refused(cls, tokenizer_sha256: str, reason: str) -> Certificate:
-        """No fast path, for a reason that nothing was probed for."""
+        """A certificate without a fast path, for a reason that needs no probes."""
         return cls(tokenizer_sha256, reference_version(), encoder_version(), reason, (), 0)
 
     @classmethod
@@ -117,7 +117,7 @@ class Certificate:
         return {**dataclasses.asdict(self), "excluded": ranges}
 
     def excluded_table(self) -> BoolArray:
-        """(0x110000,) whether a text with this code point takes the slow path."""
+        """(0x110000,) whether a text with this code point goes to the reference."""
         table = np.zeros(_CODE_POINTS, dtype=np.bool_)
         for first, last in self.excluded:
             table[first : last + 1] = True
@@ -135,7 +135,7 @@ def certify(file_text: str, *loaders: Loader) -> Certificate:
 
     Args:
         file_text: text of a tokenizer.json.
-        loaders: each makes a fast encoder of a tokenizer; by default the library's and ours. All must be right.
+        loaders: each makes a fast encoder; by default gigatoken's and ours. All of them must agree with the reference.
 
     Returns:
         A certificate, with the reason where it refuses the fast path.
@@ -172,10 +172,10 @@ def certify(file_text: str, *loaders: Loader) -> Certificate:
 
 
 def _require_known(file_text: str) -> dict[str, Any]:
-    """The pre-tokenizer of a tokenizer that probes can say everything about.
+    """The pre-tokenizer of a tokenizer whose behaviour the probes cover completely.
 
     Raises:
-        _RefusedError: it is another one, or no fast encoder is installed.
+        _RefusedError: the tokenizer is of another kind, or no fast encoder is installed.
     """
     if encoder_version() == NO_ENCODER:
         raise _RefusedError("no fast encoder is installed; pip install headrace[fast]")
@@ -197,20 +197,20 @@ def _require_known(file_text: str) -> dict[str, Any]:
 
 
 class _Comparison:
-    """Encodes probes both ways, and counts them."""
+    """Encodes probes by the reference and by the fast encoders, and counts them."""
 
     def __init__(self, loaders: Sequence[Loader]) -> None:
         self._loaders = loaders
         self.probe_count = 0
 
     def require_equal(self, file_text: str, probes: Sequence[str], what: str) -> None:
-        """Refuse the first probe whose ids differ."""
+        """Refuse the tokenizer if the ids of a probe differ; the message names the first."""
         for number, (expected, found) in enumerate(self._ids(file_text, probes)):
             if expected != found:
                 raise _RefusedError(f"{what}: ids of {probes[number][:80]!r} differ")
 
     def require_equal_pieces(self, pre_tokenizer: Mapping[str, Any]) -> None:
-        """Refuse a line end at which the reference's ids depend on what stands on the other side."""
+        """Refuse the tokenizer if the reference's ids on one side of a line end depend on what is on the other side."""
         pairs = line_ends()
         reference = load_reference(whole_words(pre_tokenizer, [left + right for left, right in pairs]))
         self.probe_count += len(pairs)
@@ -222,33 +222,39 @@ class _Comparison:
             if together != left + right:
                 raise _RefusedError(f"cuts: ids of {pair[0]!r} and {pair[1]!r} are not those of both together")
 
-    def differing_code_points(self, revealing: str) -> list[int]:
-        """Code points beyond ASCII that the two take for different things, ascending."""
-        runs = list(code_point_runs())
+    def differing_code_points(self, file_text: str) -> list[int]:
+        """Code points beyond ASCII to which the reference and a fast encoder give different classes, ascending.
+
+        Args:
+            file_text: text of the tokenizer.json that `boundaries` makes.
+        """
+        blocks = list(code_point_blocks())
         doubtful = [
             number
-            for run, (expected, found) in zip(runs, self._ids(revealing, [run.text for run in runs]), strict=True)
-            if expected != found or len(expected) != run.joined_length
-            for number in range(run.first, run.last + 1)
+            for block, (expected, found) in zip(
+                blocks, self._ids(file_text, [block.text for block in blocks]), strict=True
+            )
+            if expected != found or len(expected) != block.unsplit_length
+            for number in range(block.first, block.last + 1)
         ]
-        # One context shows nearly all that differ; only what it does not tell apart needs the others.
-        telling = self._are_equal(revealing, [[telling_probe(chr(number))] for number in doubtful])
-        excluded = [number for number, equal in zip(doubtful, telling, strict=True) if not equal]
-        others = [number for number, equal in zip(doubtful, telling, strict=True) if equal]
-        same = self._are_equal(revealing, [character_probes(chr(number)) for number in others])
+        # One context shows nearly all that differ; only the code points that it does not show need the others.
+        first = self._are_equal(file_text, [[first_probe(chr(number))] for number in doubtful])
+        excluded = [number for number, equal in zip(doubtful, first, strict=True) if not equal]
+        others = [number for number, equal in zip(doubtful, first, strict=True) if equal]
+        same = self._are_equal(file_text, [character_probes(chr(number)) for number in others])
         excluded += [number for number, equal in zip(others, same, strict=True) if not equal]
         if len(excluded) > _MOST_EXCLUDED:
             raise _RefusedError(f"the two differ in {len(excluded)} code points")
         return sorted(excluded)
 
     def _are_equal(self, file_text: str, probes: Sequence[Sequence[str]]) -> list[bool]:
-        """Whether all of each group of probes (of one size) have equal ids."""
+        """For each group of probes (all of one size) whether the ids of all its probes agree."""
         flat = [probe for group in probes for probe in group]
         equal = np.array([expected == found for expected, found in self._ids(file_text, flat)], dtype=np.bool_)
         return [bool(group.all()) for group in np.split(equal, len(probes))] if probes else []
 
     def _ids(self, file_text: str, probes: Sequence[str]) -> Iterable[tuple[list[int], list[int]]]:
-        """Ids of the reference and of a fast encoder: of the first that differs where one does."""
+        """Ids of each probe by the reference, and by the first fast encoder that differs from it, if one does."""
         reference = load_reference(file_text)
         with _refusing("the fast encoder does not load it"):
             encoders = [encoder for load in self._loaders if (encoder := load(file_text)) is not None]
@@ -265,7 +271,10 @@ class _Comparison:
 
 @contextlib.contextmanager
 def _refusing(what: str) -> Iterator[None]:
-    """Turn whatever a foreign library raises into a refusal; a panic of Rust is no `Exception`."""
+    """Turn any error of a foreign library into a refusal.
+
+    `BaseException`, because a panic in Rust is raised as one that is no `Exception`.
+    """
     try:
         yield
     except (KeyboardInterrupt, SystemExit, GeneratorExit):
@@ -276,7 +285,7 @@ def _refusing(what: str) -> Iterator[None]:
 
 
 def _vocabulary_probes(file_text: str, excluded: set[int]) -> list[str]:
-    """Texts of the tokenizer's own tokens: each one, many in a row, names of special and added ones."""
+    """Texts of the tokenizer's own tokens: each alone, many in a row, and the names of special and added tokens."""
     declared = json.loads(file_text)
     found = (token_bytes(name) for name in declared["model"]["vocab"])
     texts = [text for text in map(_as_text, found) if text is not None and not excluded.intersection(map(ord, text))]
@@ -297,7 +306,7 @@ def _as_text(data: bytes | None) -> str | None:
 
 
 def _ranges(numbers: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Ascending numbers as (first, last) of each stretch without a gap."""
+    """Ascending numbers as the (first, last) of each range without a gap."""
     if not numbers:
         return ()
     ascending = np.array(numbers, dtype=np.int64)

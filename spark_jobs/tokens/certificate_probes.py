@@ -1,29 +1,27 @@
-"""Texts that show, by their ids, for what an encoder takes each character: letter, number, white space or another.
+"""Probes: texts, and tokenizers to encode them with, that reveal the class an encoder gives to each character.
 
-They are encoded with the vocabularies of `revealing`, which hide no split between words.
+Classes are letter, number, white space and other. The texts:
 
     structure     every text of up to four characters out of a representative of each class, and every ASCII character
                   in each of the contexts below: all ways that classes can follow one another
-    runs          64 neighbouring code points between two characters of the class that they should have: aXYZ..a,
-                  1XYZ..1 or ??XYZ..??. Where the reference does not split it, each of its
-                  characters is of that class: in the known splittings no other stays in a word with both its neighbours
-    contexts      where it does split, every code point of the run is probed alone. `?X's` is the one that shows most:
-                  after a letter or a number 's is a word, after others ' belongs to what is before
+    blocks        64 neighbouring code points between two characters of the class that they should have: aXYZ..a,
+                  1XYZ..1 or ??XYZ..??. Where the reference does not split such a text, all of its characters are of
+                  that class: in the known splittings no other stays in one word with both its neighbours
+    contexts      where the reference does split it, every code point of the block is probed alone. The context `?X's`
+                  shows most differences: after a letter or a number 's is a word, after others ' ends the word before
 
-Which class a code point should have is asked of this Python's tables; a wrong guess costs time and nothing else.
+The expected class of a code point comes from this Python's tables; a wrong one costs time and nothing else.
 
-Tokenizers that show where texts are split: made to be probed, with the pre-tokenizer of a real one.
+Ids show where a text was split into words only if the vocabulary has a token across the split, and a real vocabulary
+has few such tokens of rare characters. So two encoders can agree on all ids of short texts and still give a character
+different classes. Two vocabularies, used with the pre-tokenizer of the real tokenizer, show every split:
 
-Ids tell words apart only where the vocabulary has a token over the place in question, and a real vocabulary has few
-over rare characters. So two encoders can agree on all ids of short texts and still take a character for different
-things. Two vocabularies leave no such doubt:
-
-    whole words    every part of the probes is a token, and a word that is a token becomes it: one id is one word
+    whole words    every substring of a probe is a token, and a word that is a token becomes it: one id is one word
                    "a1?"  ->  a  1  ?      or a1  ?       or  a  1?
-    boundaries     two bytes are joined where a character ends and the next begins: what is not joined was split
+    boundaries     the last byte of a character and the first byte of the next are merged, unless they were split
                    "aéé"  ->  a+C3  A9+C3  A9     or, with a split after the first é,  a+C3  A9  C3  A9
 
-The first needs a token per part of a probe, which is fine for ASCII; the second does for all 1.1 million code points.
+The first needs a token for every substring, which is possible for ASCII; the second covers all 1.1 million code points.
 """
 
 from __future__ import annotations
@@ -40,10 +38,11 @@ from spark_jobs.tokens.pre_tokenization import BYTE_NAMES, token_name
 
 REPRESENTATIVES: Final = "as1?' \n\r\té²\u00a0—"
 _LONGEST: Final = 4
-_RUN_LENGTH: Final = 64
-_TELLING: Final = "?X's 0"
+_BLOCK_LENGTH: Final = 64
+_FIRST_CONTEXT: Final = "?X's 0"
 _CONTEXTS: Final = (
-    *("X", "aXa", "1X1", "??X??", "XX", " X", "  X", "  Xa", "X a", "X  a", "\nX", "X\n", " X\n", "X's 0", _TELLING),
+    *("X", "aXa", "1X1", "??X??", "XX", " X", "  X", "  Xa", "X a", "X  a", "\nX", "X\n", " X\n", "X's 0"),
+    _FIRST_CONTEXT,
     *("a'Xa", "a'rXa", "a'Xea", "a'lXa", "a'Xla", "a'vXa", "a1X1a", "1X11"),
 )
 _BESIDE: Final = {"L": ("a", "a"), "N": ("1", "1")}
@@ -52,8 +51,8 @@ _ASCII: Final = 128
 
 
 @dataclass(frozen=True)
-class Run:
-    """Neighbouring code points that should be of one class, between characters that are.
+class CodePointBlock:
+    """Neighbouring code points that should be of one class, between characters of that class.
 
     Attributes:
         first: lowest code point.
@@ -66,8 +65,8 @@ class Run:
     text: str
 
     @property
-    def joined_length(self) -> int:
-        """Tokens of the text under `revealing.boundaries` where nothing is split."""
+    def unsplit_length(self) -> int:
+        """Tokens of the text in the vocabulary of `boundaries` where nothing is split."""
         return len(self.text.encode()) - (self.last - self.first + 2)
 
 
@@ -85,49 +84,43 @@ def character_probes(character: str) -> list[str]:
     return [context.replace("X", character) for context in _CONTEXTS]
 
 
-def telling_probe(character: str) -> str:
-    """A character in the context that shows most."""
-    return _TELLING.replace("X", character)
+def first_probe(character: str) -> str:
+    """A character in the context that shows most differences, which is tried before the others."""
+    return _FIRST_CONTEXT.replace("X", character)
 
 
 def line_ends() -> list[tuple[str, str]]:
-    """What stands before and after a cut at a line end: a visible character, the line feed | a visible character."""
+    """Texts on both sides of a cut at a line end: a visible character and a line feed | a visible character."""
     ways = [*map("".join, itertools.product(REPRESENTATIVES, repeat=2)), *REPRESENTATIVES]
     before = [way + "\n" for way in ways if not way[-1].isspace()]
     after = [way for way in ways if not way[0].isspace()]
     return list(itertools.product(before, after))
 
 
-def code_point_runs() -> Iterator[Run]:
-    """Runs that hold every code point beyond ASCII once, surrogates left out."""
+def code_point_blocks() -> Iterator[CodePointBlock]:
+    """Blocks that hold every code point beyond ASCII once, surrogates left out."""
     for beside, group in itertools.chain(
         itertools.groupby(range(_ASCII, 0xD800), key=_beside),
         itertools.groupby(range(0xE000, sys.maxunicode + 1), key=_beside),
     ):
-        for run in _batched(group):
-            first, last = run[0], run[-1]
-            yield Run(first, last, "".join((beside[0], *map(chr, run), beside[1])))
-
-
-def _batched(numbers: Iterator[int]) -> Iterator[tuple[int, ...]]:
-    """Tuples of a run's length, the last one shorter."""
-    while run := tuple(itertools.islice(numbers, _RUN_LENGTH)):
-        yield run
+        while numbers := tuple(itertools.islice(group, _BLOCK_LENGTH)):
+            text = "".join((beside[0], *map(chr, numbers), beside[1]))
+            yield CodePointBlock(numbers[0], numbers[-1], text)
 
 
 def _beside(number: int) -> tuple[str, str]:
-    """Characters of the class that a code point should have."""
+    """Characters of the class that a code point should have, for both sides of a block."""
     return _BESIDE.get(unicodedata.category(chr(number))[0], _OTHERS)
 
 
 _LEADING: Final = range(0xC2, 0xF5)
 _CONTINUING: Final = range(0x80, 0xC0)
 ANCHORS: Final = b"a1?' \ns"
-"""ASCII characters that probes put beside others."""
+"""ASCII characters that probes put beside other characters."""
 
 
 def whole_words(pre_tokenizer: Mapping[str, Any], probes: Iterable[str]) -> str:
-    """A tokenizer.json in which every part of every probe is a token of its own.
+    """A tokenizer.json in which every substring of every probe is a token.
 
     Args:
         pre_tokenizer: of the tokenizer that is probed.
@@ -140,10 +133,13 @@ def whole_words(pre_tokenizer: Mapping[str, Any], probes: Iterable[str]) -> str:
 
 
 def boundaries(pre_tokenizer: Mapping[str, Any]) -> str:
-    """A tokenizer.json that joins the last byte of a character with the first of the next, and does nothing else.
+    """A tokenizer.json that merges the last byte of a character with the first byte of the next, and nothing else.
 
-    Neighbours are a character beyond ASCII and either another or one of `ANCHORS`. Of two neighbours of one anchor the
-    one beyond ASCII is joined first.
+    The two characters are beyond ASCII or of `ANCHORS`. An anchor between two characters merges with one of them only:
+    with one beyond ASCII before it merges with another anchor.
+
+    Args:
+        pre_tokenizer: of the tokenizer that is probed.
     """
     pairs = [
         *itertools.product(_CONTINUING, _LEADING),
@@ -156,7 +152,7 @@ def boundaries(pre_tokenizer: Mapping[str, Any]) -> str:
 
 
 def _tokenizer_json(pre_tokenizer: Mapping[str, Any], tokens: Iterable[str], merges: list[list[str]]) -> str:
-    """A byte-level BPE; without merges, words that are tokens become them."""
+    """A byte-level BPE. Without merges it has `ignore_merges`: a word that is a token becomes that token."""
     vocabulary = {name: number for number, name in enumerate(dict.fromkeys([*BYTE_NAMES, *tokens]))}
     model = {
         "type": "BPE",

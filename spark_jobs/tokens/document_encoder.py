@@ -1,11 +1,11 @@
-"""Ids of documents: by the fast encoder what its certificate covers, by the reference all else, and some by both.
+"""Encode documents: by the fast encoder those that its certificate covers, by the reference all others.
 
     ASCII, or no excluded code point    fast                        nearly all real documents
     an excluded code point              reference, in batches       and everything where there is no certificate
     a thousandth, by hash of doc_id     fast and reference; the first difference is an error
 
-Documents are read from the buffers of Arrow columns. ASCII is found for a whole column at once; other documents are
-decoded, which refuses bytes that are no UTF-8, and their code points beyond ASCII are looked up in a table.
+Documents are read from the buffers of Arrow columns. Which of them are ASCII is found for a whole column at once; the
+others are decoded, which refuses bytes that are no UTF-8, and their code points beyond ASCII are looked up in a table.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MOST_CHECKED_BYTES = 1 << 20  # of the first document; those chosen by hash are
 
 @dataclass
 class Tally:
-    """How many documents took which way."""
+    """Number of documents by encoder, and of those that both encoded."""
 
     fast: int = 0
     reference: int = 0
@@ -77,15 +77,15 @@ class DocumentColumn:
             ) from error
 
     def has_any(self, row: int, code_points: BoolArray) -> bool:
-        """Whether a document has one of some code points beyond ASCII.
+        """Whether a document has one of some code points.
 
         Args:
             row: the document.
-            code_points: (0x110000,) which ones; none of ASCII.
+            code_points: (0x110000,) which ones; none of them is ASCII.
         """
         if self._ascii[row]:
             return False
-        self.text(row)  # refuses what is no UTF-8
+        self.text(row)  # decoded to refuse what is no UTF-8, which the compiled loop relies on
         from spark_jobs.tokens.word_ends import has_any
 
         return bool(has_any(np.frombuffer(self._content[row].as_buffer(), np.uint8), code_points))
@@ -97,8 +97,8 @@ class DocumentEncoder:
 
     Attributes:
         file_text: text of the tokenizer.json.
-        certificate: what the fast encoder may encode; with a refusal, or for other versions than those here, nothing.
-        batch_characters: most characters that the reference gets at once (see `byte_pairs.Encoder`).
+        certificate: what the fast encoder may encode; nothing if it is a refusal or for other versions than installed.
+        batch_characters: most characters that the reference gets at once (see `hf_tokenizer.Encoder`).
         load_fast: makes the fast encoder.
         tally: documents so far.
     """
@@ -151,7 +151,7 @@ class DocumentEncoder:
         yield from reference.encode((documents.text(row) for row in rows), self.batch_characters)
 
     def _is_checked(self, doc_id: str, data: bytes) -> bool:
-        """Whether the reference encodes a document too: a thousandth of all, and the first of every task."""
+        """Whether the reference encodes a document as well: a thousandth of all, and the first of every task."""
         is_first = self.tally.checked == 0 and 0 < len(data) <= _MOST_CHECKED_BYTES
         return is_first or zlib.crc32(doc_id.encode()) % _CHECKED_ONE_IN == 0
 
@@ -166,9 +166,9 @@ class DocumentEncoder:
         if np.array_equal(expected, ids):
             return
         common = min(len(expected), len(ids))
-        place = int(np.append(np.flatnonzero(expected[:common] != ids[:common]), common)[0])
+        first = int(np.append(np.flatnonzero(expected[:common] != ids[:common]), common)[0])
         raise InputError(
             f"tokens: document {documents.doc_ids[row]}: {self.certificate.encoder} gives other ids than "
-            f"{self.certificate.reference} from token {place} on; set use_fast_encoder to false in the config of "
+            f"{self.certificate.reference} from token {first} on; set use_fast_encoder to false in the config of "
             "tokens and report the document"
         )

@@ -1,17 +1,17 @@
 """The fast encoders: `gigatoken`, a hundred times as fast as the reference, and our own (`piece_encoder`).
 
-    Chinese, Japanese: a third beyond ASCII, in long stretches    our own, where it knows the tokenizer
-    other documents, and a piece that is too long for it          gigatoken
+    Chinese, Japanese: a third beyond ASCII, in long stretches    our own, where it supports the tokenizer
+    other documents, and a piece that is too long for ours        gigatoken
 
-The library remembers words, and without spaces few come again: on Chinese it has a third to a half of our speed
-(benchmarks/bench_tokens.py --languages). Where words have spaces it is faster.
+gigatoken caches words, and in scripts without spaces few words come again: on Chinese it has a third to a half of our
+speed (benchmarks/bench_tokens.py --languages). Where words have spaces it is faster.
 
-It is an option of the installation (`pip install headrace[fast]`) and decides no row: what the two may encode is what a
-certificate says they encode as the reference does (`certificate`).
+gigatoken is an optional dependency (`pip install headrace[fast]`) and decides no row: the two encode only the texts for
+which a certificate says that they give the reference's ids (`certificate`).
 
-One document is one call of `encode`, which works on the calling thread. The library's batch calls are left alone: they
-use a pool of threads by default, which hangs in a process that was forked after the pool was made (as Spark's workers
-are), and they import `awkward`, a second. Bytes that are no UTF-8 pass without complaint, so callers check them.
+One document is one call of `encode`, which works on the calling thread. gigatoken's batch calls are not used: they use
+a pool of threads by default, which hangs in a process that was forked after the pool was made (as Spark's workers are),
+and they import `awkward`, which takes a second. gigatoken accepts bytes that are no UTF-8, so callers check them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _version(library: str) -> str:
 
 
 def load_pieces(file_text: str) -> PieceEncoder | None:
-    """Our own encoder of the tokenizer, or None where it does not know such a one."""
+    """Our own encoder of the tokenizer, or None where it does not support the tokenizer."""
     from spark_jobs.tokens.piece_encoder import PieceEncoder
 
     try:
@@ -69,15 +69,15 @@ def load_pieces(file_text: str) -> PieceEncoder | None:
 
 @functools.lru_cache(maxsize=2)
 def load_fast_encoder(file_text: str) -> FastEncoder:
-    """A fast encoder of the tokenizer; kept while the process lives, with what it has learned of frequent words."""
+    """A fast encoder of the tokenizer; kept while the process lives, with its caches of frequent words."""
     return FastEncoder(file_text)
 
 
 class LibraryEncoder:
-    """Ids of whole documents by the library.
+    """Ids of whole documents by gigatoken.
 
-    It takes the text of a special token for the token. It is given the file without them, so that they are text, as
-    they are for the reference with `encode_special_tokens`. Other added tokens stay and match.
+    gigatoken would encode the text of a special token as that token. It is given the file without special tokens, so
+    that their text is encoded as text, as the reference does with `encode_special_tokens`. Other added tokens stay.
     """
 
     def __init__(self, file_text: str) -> None:
@@ -87,7 +87,7 @@ class LibraryEncoder:
             file_text: text of a tokenizer.json.
 
         Raises:
-            RuntimeError: the library does not know such a tokenizer.
+            RuntimeError: the library does not support the tokenizer.
         """
         from gigatoken.gigatoken_rs import load_hf_json
 

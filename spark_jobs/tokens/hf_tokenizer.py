@@ -29,7 +29,7 @@ PADDING = "<|padding|>"
 END_OF_DOCUMENT_NAMES = (END_OF_DOCUMENT, "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[EOS]")
 PADDING_NAMES = (PADDING, "<|pad|>", "<pad>", "[PAD]", "<|finetune_right_pad_id|>")
 
-_PIECES_PER_BATCH = 8  # so that one long document keeps several threads busy
+_PIECES_PER_BATCH = 8  # at least, so that one long document keeps several threads busy
 _UP_TO_SPACE = re.compile(r"(?s).*\S(?=[ \t\n\r])")
 _SAFE_CUT = re.compile(r"(?<=\S\n)(?=\S)")
 
@@ -54,11 +54,12 @@ class TokenizerFacts:
 def train_byte_pairs(texts: Iterable[str], vocabulary_size: int, min_frequency: int) -> str:
     """Train a byte-level BPE; any text can be encoded and decoded without loss.
 
-    Words are split by GPT-2's pattern, kept with their leading space. The two special tokens take ids 0 and 1.
+    Words are split by GPT-2's pattern, which keeps a leading space with its word. The special tokens have ids 0 and 1.
 
     Args:
         texts: documents, in any order.
-        vocabulary_size: most tokens the vocabulary may have, with 256 bytes and 2 specials; fewer where the texts end.
+        vocabulary_size: most tokens of the vocabulary, 256 bytes and 2 special tokens included; it has fewer where the
+            texts have no more frequent pairs.
         min_frequency: least occurrences of a pair that is merged.
 
     Returns:
@@ -81,10 +82,11 @@ def train_byte_pairs(texts: Iterable[str], vocabulary_size: int, min_frequency: 
 
 
 def cut_before_spaces(text: str, most_characters: int) -> Iterator[str]:
-    """Cut a text into pieces of at most so many characters, each before the last white space that allows it.
+    """Cut a text into pieces of at most so many characters, each before the last white space that fits.
 
-    GPT-2's pattern ends a word before white space that follows something else, so the words of the pieces are those of
-    the text. A stretch that is longer than a piece and has no such place is cut at its length: there, one word is two.
+    GPT-2's pattern ends a word before white space that follows a visible character, so the words of the pieces are
+    those of the text. A stretch without white space that is longer than a piece is cut at the limit, which splits a
+    word in two.
     """
     start = 0
     while len(text) - start > most_characters:
@@ -97,16 +99,16 @@ def cut_before_spaces(text: str, most_characters: int) -> Iterator[str]:
 
 
 def read_facts(file_text: str, end_of_document: str | None = None, padding: str | None = None) -> TokenizerFacts:
-    """Find size and special tokens of a tokenizer.
+    """Read vocabulary size and special tokens from a tokenizer.json.
 
     Args:
         file_text: text of a tokenizer.json.
         end_of_document: text of the end-of-document token; by default the first known name that the file has.
         padding: text of the padding token; by default the first known name, else the end-of-document token itself
-            (harmless: the places of padding follow from the window's token count, never from the id).
+            (harmless: which positions are padding follows from the window's token count, never from the id).
 
     Raises:
-        InputError: no tokenizer, or a token that it does not have.
+        InputError: the file is no tokenizer, or lacks a token that is named.
     """
     tokenizer = _parse(file_text)
     special_tokens = {t.content: i for i, t in sorted(tokenizer.get_added_tokens_decoder().items()) if t.special}
@@ -127,7 +129,7 @@ def read_facts(file_text: str, end_of_document: str | None = None, padding: str 
 
 
 def _find(vocabulary: dict[str, int], wanted: str | None, names: Sequence[str], setting: str) -> int | None:
-    """Id of the wanted token, else of the first known name; None where no known name is there."""
+    """Id of the wanted token, else of the first known name that the vocabulary has; None where it has none."""
     if wanted is not None:
         if wanted not in vocabulary:
             raise InputError(
@@ -143,15 +145,15 @@ def _parse(file_text: str) -> Tokenizer:
 
     try:
         return Tokenizer.from_str(file_text)
-    except Exception as error:  # the library raises bare Exception
+    except Exception as error:  # `tokenizers` raises bare Exception, nothing narrower
         raise InputError(f"tokenizer: the file is no tokenizer.json that this library reads: {error}") from error
 
 
 def load_reference(file_text: str) -> Tokenizer:
-    """The library's tokenizer of a file, set to give the ids of a text alone.
+    """The library's tokenizer of a file, set to give the ids of a text and nothing else.
 
-    What a document says is text: the names of special tokens in it are encoded as any other characters. Truncation,
-    padding and the post-processor's template of a given file are switched off (the last where it encodes).
+    Names of special tokens in a document are encoded as text, as any other characters are. Truncation and padding that
+    the file asks for are switched off here, its post-processor's template where texts are encoded.
     """
     tokenizer = _parse(file_text)
     tokenizer.encode_special_tokens = True
@@ -216,12 +218,13 @@ def _batches(pieces: Iterable[tuple[str, bool]], batch_characters: int) -> Itera
 
 
 def can_cut_at_lines(file_text: str) -> bool:
-    r"""Whether a text may be cut after any line feed between two characters that are no white space, ids unchanged.
+    r"""Whether a text may be cut after any line feed between two visible characters without a change of its ids.
 
-    True for the known splittings (`pre_tokenization`, which asks for no normalizer) without an added token besides
-    special ones (which are encoded as text). In GPT-2's a lone line feed is a word by itself: `\s+(?!\S)` cannot match
-    it before a visible character, `\s+` matches it alone, at the end of a text as well. In the others it ends a word,
-    by `[\r\n]*` after symbols and by `\s*[\r\n]+` else, and begins none that has more. No word looks back over it.
+    True for the known splittings (`pre_tokenization`, which implies that there is no normalizer) if all added tokens
+    are special ones (which are encoded as text). In GPT-2's splitting a lone line feed is a word by itself:
+    `\s+(?!\S)` cannot match it before a visible character, `\s+` matches it alone, at the end of a text as well. In the
+    others it ends a word, by `[\r\n]*` after symbols and by `\s*[\r\n]+` elsewhere, and no longer word begins with it.
+    No pattern looks back over it.
     """
     declared = json.loads(file_text)
     return splitting_name(declared) is not None and all(
@@ -230,7 +233,7 @@ def can_cut_at_lines(file_text: str) -> bool:
 
 
 def cut_at_lines(text: str, target_characters: int) -> list[str]:
-    """Cut a text at safe line ends into pieces of at least `target_characters` but for the last; joined they are it."""
+    """Cut a text at safe line ends into pieces of at least `target_characters`, but for the last one."""
     pieces = []
     start = 0
     while len(text) - start > target_characters:

@@ -1,4 +1,4 @@
-"""Pictures of tokens: how long documents are, and how much text a token holds, by dataset and language."""
+"""The plot of `token_statistics`: lengths of documents by dataset, and characters per token by language."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def draw_token_statistics(rows: pa.Table) -> bytes:
     figure = Figure(figsize=(9, 3), dpi=80, layout="constrained")
     FigureCanvasAgg(figure)
     lengths, sizes = figure.subplots(1, 2)
-    for place, (dataset, histogram) in enumerate(length_histograms(rows).items()):
+    for number, (dataset, histogram) in enumerate(length_histograms(rows).items()):
         seen = np.trim_zeros(histogram, "b")
         label = f"{dataset}: {histogram.sum():,} documents"
-        lengths.step(range(len(seen)), seen, where="mid", label=label, color=_COLOURS[place % len(_COLOURS)])
+        lengths.step(range(len(seen)), seen, where="mid", label=label, color=_COLOURS[number % len(_COLOURS)])
     lengths.set_xlabel("bits of the token count (11: 1,024 to 2,047 tokens)")
     lengths.set_ylabel("documents")
     if rows.num_rows:
@@ -42,7 +42,7 @@ def draw_token_statistics(rows: pa.Table) -> bytes:
 
 
 def length_histograms(rows: pa.Table) -> dict[str, np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """Documents by the bits of their token count, over all languages and increments, by dataset."""
+    """By dataset, the number of documents by the bits of their token count, over all languages and increments."""
     found: dict[str, np.ndarray[tuple[int], np.dtype[np.int64]]] = {}
     for row in rows.select(["dataset", "length_histogram"]).to_pylist():
         histogram = np.array(row["length_histogram"], dtype=np.int64)

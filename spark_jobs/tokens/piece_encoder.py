@@ -1,20 +1,21 @@
-"""Byte pairs merged in pieces: the fast encoder of scripts without spaces.
+"""The fast encoder for scripts without spaces: cut words into independent pieces, and merge byte pairs in each.
 
-Han characters follow one another without a space, so that a word of the pre-tokenizer is a clause: seldom seen before,
-slow to merge, useless to remember. But no merge joins what no token spans. So words are cut into pieces:
+Han characters follow one another without a space, so a word of the pre-tokenizer is a whole clause: rarely seen before,
+slow to merge, not worth caching. But every merge makes a token, so no merge crosses a boundary that no token spans.
+Words are cut at such boundaries:
 
     word     电影院在哪里      a token spans 电影, 影院, 哪里; none spans 院在 or 在哪
     pieces   电影院 | 在 | 哪里
 
-    joined      two characters that some token of the vocabulary holds side by side, or that a token which begins or
-                ends inside a character could; kept as bits by a hash. A bit that is set by chance costs time alone.
-    exact       a merge makes a token. Where no token spans a place, what is left of it and what is right of it are
-                merged as if they were alone, in whatever order.
-    remembered  ids of words and pieces of up to 31 bytes, in a table of a fixed size: the newest of a slot stays
+    joined      pairs of characters that are not cut apart: some token of the vocabulary holds them side by side, or
+                could, if it begins or ends inside a character. Kept as bits by a hash; a collision costs only time.
+    exact       the pieces on both sides of a boundary that no token spans are merged independently of each other, so
+                the ids are those of the whole word
+    cached      ids of words and pieces of up to 31 bytes, in a table of a fixed size: the newest of a slot stays
 
-A piece that is not remembered is merged by the pair of least rank, the leftmost first, as the reference does, but
-begins with whole characters. That is the same where each pair ranks behind the merges that make its parts (which is
-checked), for a character whose bytes no token joins with a neighbour's.
+A piece that is not cached is merged by the pair of least rank, the leftmost first, as the reference does, except that
+it starts from whole characters instead of bytes. The result is the same if every pair ranks behind the merges that make
+its parts (this is checked) and no token joins bytes of the character with bytes of a neighbour.
 
 Nothing here counts references to arrays (`_nrt=False`): counting takes half the time. The GIL is kept, because threads
 that share an encoder share its tables.
@@ -37,13 +38,13 @@ Key = tuple[np.uint64, np.uint64, np.uint64, np.uint64]
 LONGEST_PIECE: Final = 512  # merging takes time by the square of the length
 MOST_IDS: Final = 1 << 20  # an id takes 20 bits of a pair, a rank the 24 that are left
 _BLOCK: Final = 1 << 18
-_KEY_BYTES: Final = 31
-_KEPT_IDS: Final = 7
+_KEY_BYTES: Final = 31  # an entry of the cache has 32 bytes for its key, of which one holds length and kind
+_KEPT_IDS: Final = 7  # and 32 bytes for the number of ids and the ids, 4 bytes each
 _KEPT: Final = 1 << 16  # entries of 64 bytes: 4 MiB
 _PART: Final = 1 << 21  # marks the one byte that is known of a character, which is no code point then
 _LEFT: Final = 1
 _RIGHT: Final = 2
-_NO_RANK: Final = 1 << 24
+_NO_RANK: Final = 1 << 24  # above all ranks, which have 24 bits
 _EMPTY: Final = np.uint64(0xFFFFFFFFFFFFFFFF)
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 _ZERO: Final = np.uint64(0)
@@ -55,7 +56,7 @@ class Tables(NamedTuple):
     Attributes:
         classes: (0x110000,) class of every code point.
         most_numbers: see `word_ends.MOST_NUMBERS`.
-        joined: (B,) bits by a hash of two characters: set where a token may span the place between them.
+        joined: (B,) bits by a hash of two characters: set where a token may span the boundary between them.
         parts: (256,) whether a token may begin (1) behind a byte or end (2) with it, inside a character.
         whole: (0x110000,) id of a character alone; -1 where it is several, or must begin as bytes.
         byte_ids: (256,) id of each byte.
@@ -64,7 +65,7 @@ class Tables(NamedTuple):
         marks_words: whether a word that is a token becomes it without merges (`ignore_merges`).
         irregular: (N, 8) such words that merges would make something else, laid out as `kept`.
         longest: bytes of the longest piece that is encoded here.
-        kept: (K, 8) the bytes and ids of words and pieces, in slots by a hash.
+        kept: (K, 8) the cache: bytes and ids of words and pieces, in slots by a hash.
         symbols: (longest,) ids of the piece that is merged.
         ranks: (longest,) rank of each of them with the next one.
     """
@@ -86,7 +87,7 @@ class Tables(NamedTuple):
 
 
 class PieceEncoder:
-    """Ids of whole documents, equal to the reference's where a certificate says so; memory stays as it is."""
+    """Ids of whole documents, equal to the reference's where a certificate says so; its memory does not grow."""
 
     def __init__(self, file_text: str) -> None:
         """Read a tokenizer.
@@ -181,7 +182,7 @@ def _power_of_two(least: int) -> int:
 
 @njit(cache=True, _nrt=False)
 def _set_joined(spelled: UInt8Array, ends: Int64Array, tables: Tables) -> None:
-    """Set what the tokens span. Where their bytes are no UTF-8, what is set is never asked for."""
+    """Set the bits of the boundaries that tokens span. Bits that bytes outside UTF-8 set are never read."""
     start = 0
     for end in ends:
         for at in range(start + 1, end):
@@ -201,14 +202,14 @@ def _set_joined(spelled: UInt8Array, ends: Int64Array, tables: Tables) -> None:
             else:
                 tables.parts[spelled[at]] |= _RIGHT
             if before >= 0x80 or after >= 0x80:
-                place = _bit(before, after, tables.joined)
-                tables.joined[place >> 3] |= 1 << (place & 7)
+                bit = _bit(before, after, tables.joined)
+                tables.joined[bit >> 3] |= 1 << (bit & 7)
         start = end
 
 
 @njit(cache=True, _nrt=False)
 def _set_pairs(lefts: Int64Array, rights: Int64Array, ranks: Int64Array, tables: Tables) -> None:
-    """Enter the merges."""
+    """Enter the merges into `pairs`."""
     for number in range(len(ranks)):
         pair = np.uint64(lefts[number]) << np.uint64(20) | np.uint64(rights[number])
         slot = _slot(pair, tables.pairs)
@@ -227,7 +228,7 @@ def _set_tokens(
     ignores: bool,
     tables: Tables,
 ) -> Integer:
-    """Enter characters that are one token, and tokens that merges do not make; the bytes of the longest safe piece."""
+    """Enter characters that are one token, and tokens that merges do not make; gives the bytes of the longest piece."""
     longest = LONGEST_PIECE
     start = 0
     for number in range(len(ends)):
@@ -237,8 +238,8 @@ def _set_tokens(
         for at in range(start + 1, end):
             is_character = is_character and spelled[at] & 0xC0 == 0x80
         if 0 < size <= LONGEST_PIECE and (is_character or ignores):
-            for place in range(size):
-                tables.symbols[place] = tables.byte_ids[spelled[start + place]]
+            for index in range(size):
+                tables.symbols[index] = tables.byte_ids[spelled[start + index]]
             is_made = _merge(size, tables) == 1 and tables.symbols[0] == ids[number]
             if is_made and is_character and (are_ordered or size == 1):
                 tables.whole[code_point(spelled, start)] = ids[number]
@@ -257,7 +258,7 @@ def _set_tokens(
 
 @njit(cache=True, _nrt=False, inline="always")
 def _bit(before: int, after: int, joined: UInt8Array) -> Integer:
-    """Place of the bit of two characters."""
+    """Index of the bit of two characters."""
     mixed = (np.uint64(before) << np.uint64(22) | np.uint64(after)) * _MIX
     return np.int64(mixed >> np.uint64(32)) & (len(joined) * 8 - 1)
 
@@ -265,13 +266,13 @@ def _bit(before: int, after: int, joined: UInt8Array) -> Integer:
 @njit(cache=True, _nrt=False, inline="always")
 def _has_bit(before: int, after: int, joined: UInt8Array) -> bool:
     """Whether a token may hold two characters side by side."""
-    place = _bit(before, after, joined)
-    return bool((joined[place >> 3] >> (place & 7)) & 1)
+    bit = _bit(before, after, joined)
+    return bool((joined[bit >> 3] >> (bit & 7)) & 1)
 
 
 @njit(cache=True, _nrt=False, inline="always")
 def _is_torn(data: UInt8Array, at: int, before: int, after: int, tables: Tables) -> bool:
-    """Whether a token may span the place between two characters and begin or end inside one of them."""
+    """Whether a token may span the boundary between two characters and begin or end inside one of them."""
     left = tables.parts[data[at - 1]] & _LEFT != 0
     right = tables.parts[data[at]] & _RIGHT != 0
     return bool(
@@ -283,7 +284,7 @@ def _is_torn(data: UInt8Array, at: int, before: int, after: int, tables: Tables)
 
 @njit(cache=True, _nrt=False, inline="always")
 def _piece_end(data: UInt8Array, at: int, end_of_word: int, tables: Tables) -> Integer:
-    """End of the piece that begins at a byte; ASCII is not cut."""
+    """End of the piece that begins at a byte; two ASCII characters are never cut apart."""
     end = at + width(data[at])
     before = code_point(data, at)
     while end < end_of_word:
@@ -301,7 +302,7 @@ def _piece_end(data: UInt8Array, at: int, end_of_word: int, tables: Tables) -> I
 
 @njit(cache=True, _nrt=False, inline="always")
 def _begin(data: UInt8Array, start: int, end: int, tables: Tables) -> Integer:
-    """Put the symbols of a piece that merging begins with; how many there are."""
+    """Write the symbols that the merging of a piece starts from; gives their number."""
     count = 0
     at = start
     here = code_point(data, at)
@@ -314,8 +315,8 @@ def _begin(data: UInt8Array, start: int, end: int, tables: Tables) -> Integer:
             after = code_point(data, following)
             torn_after = (here >= 0x80 or after >= 0x80) and _is_torn(data, following, here, after, tables)
         if torn or torn_after or tables.whole[here] < 0:
-            for place in range(at, following):
-                tables.symbols[count] = tables.byte_ids[data[place]]
+            for index in range(at, following):
+                tables.symbols[count] = tables.byte_ids[data[index]]
                 count += 1
         else:
             tables.symbols[count] = tables.whole[here]
@@ -326,7 +327,7 @@ def _begin(data: UInt8Array, start: int, end: int, tables: Tables) -> Integer:
 
 @njit(cache=True, _nrt=False, inline="always")
 def _slot(pair: np.uint64, pairs: UInt64Array) -> Integer:
-    """Where a pair is looked for first."""
+    """Slot at which the search for a pair begins."""
     return np.int64((pair * _MIX) >> np.uint64(30)) & (len(pairs) - 1)
 
 
@@ -342,24 +343,24 @@ def _rank(left: int, right: int, pairs: UInt64Array) -> np.int32:
 
 @njit(cache=True, _nrt=False, inline="always")
 def _merge(count: int, tables: Tables) -> Integer:
-    """Merge the first symbols of the tables until no merge is left; how many there are then."""
+    """Merge the first symbols of the tables until no merge is left; gives the number of symbols then."""
     symbols, ranks, pairs = tables.symbols, tables.ranks, tables.pairs
-    for place in range(count - 1):
-        ranks[place] = _rank(symbols[place], symbols[place + 1], pairs)
+    for index in range(count - 1):
+        ranks[index] = _rank(symbols[index], symbols[index + 1], pairs)
     while count > 1:
         least = ranks[0]
         at = 0
-        for place in range(1, count - 1):
-            if ranks[place] < least:
-                least = ranks[place]
-                at = place
+        for index in range(1, count - 1):
+            if ranks[index] < least:
+                least = ranks[index]
+                at = index
         if least == _NO_RANK:
             break
         symbols[at] = tables.merged[least]
         count -= 1
-        for place in range(at + 1, count):
-            symbols[place] = symbols[place + 1]
-            ranks[place] = ranks[place + 1]
+        for index in range(at + 1, count):
+            symbols[index] = symbols[index + 1]
+            ranks[index] = ranks[index + 1]
         if at > 0:
             ranks[at - 1] = _rank(symbols[at - 1], symbols[at], pairs)
         if at < count - 1:
@@ -369,7 +370,7 @@ def _merge(count: int, tables: Tables) -> Integer:
 
 @njit(cache=True, _nrt=False, inline="always")
 def _load(padded: UInt64Array, at: int, size: int) -> Integer:
-    """Bytes from a place on, the first one lowest; those beyond `size` are 0."""
+    """Up to 8 bytes from a position on as one number, the first byte lowest; those beyond `size` are 0."""
     shift = np.uint64(8 * (at & 7))
     found = padded[at >> 3] >> shift | (padded[(at >> 3) + 1] << (np.uint64(63) - shift)) << np.uint64(1)
     return found & ((np.uint64(1) << np.uint64(8 * size)) - np.uint64(1)) if size < 8 else found
@@ -377,7 +378,7 @@ def _load(padded: UInt64Array, at: int, size: int) -> Integer:
 
 @njit(cache=True, _nrt=False, inline="always")
 def _key(padded: UInt64Array, at: int, size: int, is_word: bool) -> Key:
-    """Up to 31 bytes, how many, and whether they are a word: a piece is not taken for the word of its bytes."""
+    """Up to 31 bytes, their number, and whether they are a word: a word and a piece of the same bytes may differ."""
     return (
         _load(padded, at, size),
         _load(padded, at + 8, size - 8) if size > 8 else _ZERO,
@@ -395,7 +396,7 @@ def _hash(key: Key) -> Integer:
 
 @njit(cache=True, _nrt=False, inline="always")
 def _is_at(entries: UInt64Array, slot: int, key: Key) -> bool:
-    """Whether an entry is that of a key."""
+    """Whether the entry in a slot has a key."""
     return bool(
         entries[slot, 0] == key[0]
         and entries[slot, 1] == key[1]
@@ -406,13 +407,13 @@ def _is_at(entries: UInt64Array, slot: int, key: Key) -> bool:
 
 @njit(cache=True, _nrt=False, inline="always")
 def _recall(entries: UInt64Array, slot: int, ids: Int32Array, count: int) -> Integer:
-    """Put the ids of an entry; how many there are."""
+    """Write the ids of an entry from `ids[count]` on; gives their number."""
     first = entries[slot, 4]
     kept = np.int64(first & np.uint64(0xFFFFFFFF))
     ids[count] = np.int32(first >> np.uint64(32))
-    for place in range(2, kept + 1):
-        ids[count + place - 1] = np.int32(
-            entries[slot, 4 + (place >> 1)] >> np.uint64(32 * (place & 1)) & np.uint64(0xFFFFFFFF)
+    for index in range(2, kept + 1):
+        ids[count + index - 1] = np.int32(
+            entries[slot, 4 + (index >> 1)] >> np.uint64(32 * (index & 1)) & np.uint64(0xFFFFFFFF)
         )
     return kept
 
@@ -420,18 +421,18 @@ def _recall(entries: UInt64Array, slot: int, ids: Int32Array, count: int) -> Int
 @njit(cache=True, _nrt=False, inline="always")
 def _keep(entries: UInt64Array, slot: int, key: Key, ids: Int32Array, count: int) -> None:
     """Write an entry: 31 bytes and their number, the number of ids and up to seven ids."""
-    for place in range(4):
-        entries[slot, place] = key[place]
+    for index in range(4):
+        entries[slot, index] = key[index]
     entries[slot, 4] = np.uint64(count)
-    for place in range(5, 8):
-        entries[slot, place] = _ZERO
-    for place in range(1, count + 1):
-        entries[slot, 4 + (place >> 1)] |= np.uint64(ids[place - 1]) << np.uint64(32 * (place & 1))
+    for index in range(5, 8):
+        entries[slot, index] = _ZERO
+    for index in range(1, count + 1):
+        entries[slot, 4 + (index >> 1)] |= np.uint64(ids[index - 1]) << np.uint64(32 * (index & 1))
 
 
 @njit(cache=True, _nrt=False, inline="always")
 def _irregular_slot(key: Key, tables: Tables) -> Integer:
-    """Slot of a word among the irregular ones, or the free one where it would be."""
+    """Slot of a word in `irregular`, or the free slot where it would be."""
     slot = _hash(key) & (len(tables.irregular) - 1)
     while tables.irregular[slot, 3] != _ZERO and not _is_at(tables.irregular, slot, key):
         slot = (slot + 1) & (len(tables.irregular) - 1)
@@ -442,7 +443,7 @@ def _irregular_slot(key: Key, tables: Tables) -> Integer:
 def _remembered(
     data: UInt8Array, padded: UInt64Array, at: int, end: int, is_word: bool, tables: Tables, ids: Int32Array, count: int
 ) -> Integer:
-    """Put the ids of a character that is one token, or of what is kept; how many, 0 where they must be made."""
+    """Write the ids of a character that is one token, or of a cached word or piece; gives their number, else 0."""
     size = end - at
     if size == width(data[at]):
         number = tables.whole[code_point(data, at)]
@@ -460,7 +461,7 @@ def _remembered(
 def _made(
     data: UInt8Array, padded: UInt64Array, at: int, end: int, is_word: bool, tables: Tables, ids: Int32Array, count: int
 ) -> Integer:
-    """Put the ids of a piece that merging gives, and keep them; how many."""
+    """Merge a piece, write its ids and cache them; gives their number."""
     size = end - at
     key = _key(padded, at, min(size, _KEY_BYTES), is_word and tables.marks_words)
     if is_word and tables.marks_words and size <= _KEY_BYTES:
@@ -468,8 +469,8 @@ def _made(
         if tables.irregular[slot, 3] != _ZERO:
             return _recall(tables.irregular, slot, ids, count)
     found = _merge(_begin(data, at, end, tables), tables)
-    for place in range(found):
-        ids[count + place] = tables.symbols[place]
+    for index in range(found):
+        ids[count + index] = tables.symbols[index]
     if size <= _KEY_BYTES and found <= _KEPT_IDS:
         _keep(tables.kept, _hash(key) & (len(tables.kept) - 1), key, tables.symbols, found)
     return found
@@ -479,7 +480,7 @@ def _made(
 def _encode(
     data: UInt8Array, padded: UInt64Array, at: int, end_of_word: int, tables: Tables, ids: Int32Array
 ) -> tuple[Integer, Integer, Integer]:
-    """Encode until the text ends or the room for ids.
+    """Encode until the text ends or `ids` is full.
 
     Args:
         data: (B,) a text as valid UTF-8.
@@ -487,10 +488,10 @@ def _encode(
         at: first byte that is not encoded.
         end_of_word: end of the word that it belongs to; not above `at` where it begins one.
         tables: see there.
-        ids: where they are put.
+        ids: where they are written.
 
     Returns:
-        First byte that is not encoded, -1 for a piece that is too long; the end of its word; ids that were put.
+        First byte that is not encoded, -1 for a piece that is too long; the end of its word; number of ids written.
     """
     count = 0
     start_of_word = -1

@@ -1,7 +1,7 @@
-"""What a tokenizer.json says of how texts become words before byte pairs are merged, read without loading it.
+"""How a tokenizer.json splits texts into words before byte pairs are merged, read from the file without loading it.
 
-Three ways of splitting are known here by name. All ask of a character only whether it is a letter, a number, white
-space or none of these (and which of a few ASCII characters it is), which is what the probes of a certificate can show.
+Three splittings are known here by name. All depend only on whether a character is a letter, a number, white space or
+none of these (and on a few ASCII characters themselves), which is what the probes of a certificate can compare.
 
     gpt2     "it's 2026"  ->  it  's  Ġ2026         ByteLevel with its own pattern
     llama3   "it's 2026"  ->  it  's  Ġ  202  6     Split by a pattern, then ByteLevel
@@ -34,7 +34,7 @@ _BYTES: Final = {name: byte for byte, name in enumerate(BYTE_NAMES)}
 
 
 def splitting_name(declared: Mapping[str, Any]) -> str | None:
-    """Name of the way that a tokenizer splits texts into words; None where it is another one or texts are changed.
+    """Name of the splitting that a tokenizer uses; None for any other, or where a normalizer changes texts first.
 
     Args:
         declared: a parsed tokenizer.json.
@@ -62,11 +62,11 @@ def _is_byte_level(part: Mapping[str, Any], use_regex: bool) -> bool:
 
 
 def token_name(data: bytes) -> str:
-    """How a byte-level vocabulary writes some bytes."""
+    """The name that a byte-level vocabulary gives to a token of some bytes."""
     return "".join(BYTE_NAMES[byte] for byte in data)
 
 
 def token_bytes(name: str) -> bytes | None:
-    """The bytes that a token of a byte-level vocabulary stands for; None where a character stands for no byte."""
+    """The bytes of a token of a byte-level vocabulary; None where a character of its name stands for no byte."""
     found = [_BYTES.get(character) for character in name]
     return None if None in found else bytes(byte for byte in found if byte is not None)

@@ -1,7 +1,8 @@
 """Which bytes of a text each token stands for.
 
-Tokens of a byte-level tokenizer spell their bytes, one character of the vocabulary's alphabet each, and nothing comes
-between them: lengths add up to places. Other tokenizers (normalizers, added spaces) say offsets when they encode.
+The name of a byte-level token has one character for each of its bytes, and tokens follow one another without a gap, so
+positions are sums of lengths. For other tokenizers (normalizers, added spaces) the text is encoded again, which gives
+offsets.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import numpy as np
 
 from spark_jobs.arrays import Int32Array, Int64Array
 from spark_jobs.exceptions import TableMismatchError
+from spark_jobs.tokens.hf_tokenizer import load_reference
 
 
 def token_byte_lengths(file_text: str) -> Int64Array | None:
@@ -36,7 +38,7 @@ def token_byte_lengths(file_text: str) -> Int64Array | None:
 
 
 def encoded_bounds(file_text: str, text: str, input_ids: Int32Array) -> tuple[Int64Array, Int64Array]:
-    """First bytes of tokens and bytes after them, from the offsets that encoding the whole text again gives.
+    """Byte ranges of tokens, from the offsets that encoding the whole text again gives.
 
     Args:
         file_text: text of a tokenizer.json.
@@ -44,18 +46,12 @@ def encoded_bounds(file_text: str, text: str, input_ids: Int32Array) -> tuple[In
         input_ids: (T,) its ids as they were stored.
 
     Returns:
-        (T,) starts and (T,) ends in the text's UTF-8; a token that is part of a character is given the character.
+        (T,) starts and (T,) ends in the text's UTF-8; a token that is part of a character has the whole character.
 
     Raises:
         TableMismatchError: the text does not give these ids.
     """
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_str(file_text)
-    tokenizer.encode_special_tokens = True
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    encoding = tokenizer.encode(text, add_special_tokens=False)
+    encoding = load_reference(file_text).encode(text, add_special_tokens=False)
     if not np.array_equal(np.array(encoding.ids, dtype=np.int32), input_ids):
         raise TableMismatchError(
             f"trace: the text encodes to {len(encoding.ids)} tokens other than the {len(input_ids)} in tokens; "
@@ -63,13 +59,13 @@ def encoded_bounds(file_text: str, text: str, input_ids: Int32Array) -> tuple[In
         )
     widths = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
     utf8 = 1 + (widths >= 0x80).astype(np.int64) + (widths >= 0x800) + (widths >= 0x10000)
-    places = np.concatenate([[0], np.cumsum(utf8)])
+    byte_of = np.concatenate([[0], np.cumsum(utf8)])  # by character
     offsets = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
-    return places[offsets[:, 0]], places[offsets[:, 1]]
+    return byte_of[offsets[:, 0]], byte_of[offsets[:, 1]]
 
 
 def _parts(declared: dict[str, object] | None, key: str) -> list[dict[str, object]]:
-    """A declaration, or what a sequence of them consists of."""
+    """The parts of a declaration that is a sequence, however deep; else the declaration itself."""
     if declared is None:
         return []
     if declared.get("type") != "Sequence":

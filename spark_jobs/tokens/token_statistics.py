@@ -1,4 +1,4 @@
-"""Token statistics: what the documents of each dataset and language are to the tokenizer."""
+"""The step `token_statistics`: how the documents of each dataset and language come out under the tokenizer."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def token_statistics(tokens: DataFrame, texts: DataFrame, tokenizer: DataFrame) 
 
 
 def _merge(batches: Iterable[pa.RecordBatch], vocabulary_size: int) -> Iterator[pa.RecordBatch]:
-    """The rows of some datasets and languages, from all counts of each."""
+    """Rows of the table, from all partial counts of some datasets and languages."""
     uses = TokenUses(vocabulary_size)
     for counted in batches:
         uses.merge(counted)
@@ -114,7 +114,7 @@ def _merge(batches: Iterable[pa.RecordBatch], vocabulary_size: int) -> Iterator[
 
 
 def described_row(counts: dict[str, Any], vocabulary_size: int) -> dict[str, Any]:
-    """Counts of some documents, with what follows from them.
+    """A row of the table: counts of some documents, and the ratios that follow from them.
 
     Args:
         counts: as `TokenUses.rows` gives them.

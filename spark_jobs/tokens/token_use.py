@@ -1,7 +1,7 @@
-"""What a corpus looks like to its tokenizer: lengths of documents, size of tokens, how much of the vocabulary is used.
+"""Counts behind `token_statistics`: documents, tokens, characters, lengths, and which ids of the vocabulary occur.
 
-Everything is a count, so parts add up: of batches, partitions, increments, languages. Which ids occur is a bitmap, one
-bit an id, and bitmaps are joined by `or`. Lengths are counted in powers of two:
+All are counts, so those of batches, partitions, increments and languages add up. Which ids occur is a bitmap, one bit
+an id, and bitmaps are joined by `or`. Lengths of documents are counted in powers of two:
 
     tokens       0   1   2-3   4-7   8-15   ..
     histogram   [0] [1]  [2]   [3]   [4]    ..
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from spark_jobs.arrays import BoolArray, Int64Array
 
-HISTOGRAM_LENGTH: Final = 33
+HISTOGRAM_LENGTH: Final = 33  # a token count has 0 to 32 bits
 SUMMED: Final = ("document_count", "token_count", "character_count", "byte_count", "word_count")
 COUNTED_SCHEMA: Final = pa.schema(
     [
@@ -40,7 +40,7 @@ class TokenUse:
     """Counts of some documents.
 
     Attributes:
-        sums: of `SUMMED`.
+        sums: (5,) the counts named in `SUMMED`.
         max_token_count: tokens of the longest document.
         histogram: (HISTOGRAM_LENGTH,) documents by the bits of their token count.
         used: (V,) whether an id occurs.
@@ -74,8 +74,8 @@ class TokenUses:
     def count(self, batch: pa.RecordBatch) -> None:
         """Count a batch of documents (dataset, language, content, input_ids, token_count)."""
         groups = _groups(batch)
-        place = {group: number for number, group in enumerate(dict.fromkeys(groups))}
-        codes = np.array([place[group] for group in groups], dtype=np.int64)
+        code_of = {group: number for number, group in enumerate(dict.fromkeys(groups))}
+        codes = np.array([code_of[group] for group in groups], dtype=np.int64)
         counts = batch.column("token_count").to_numpy().astype(np.int64)
         measured = np.stack(
             [
@@ -86,10 +86,10 @@ class TokenUses:
                 word_counts(batch.column("content")),
             ]
         )
-        used = np.zeros((len(place), self.vocabulary_size), dtype=np.bool_)
+        used = np.zeros((len(code_of), self.vocabulary_size), dtype=np.bool_)
         used[np.repeat(codes, counts), batch.column("input_ids").flatten().to_numpy()] = True
         bits = np.frexp(counts)[1]
-        for group, code in place.items():
+        for group, code in code_of.items():
             rows = codes == code
             self.add(
                 group,
@@ -102,7 +102,7 @@ class TokenUses:
             )
 
     def merge(self, rows: pa.RecordBatch) -> None:
-        """Add rows of `COUNTED_SCHEMA` (others of their columns are not looked at)."""
+        """Add rows of `COUNTED_SCHEMA`; further columns are ignored."""
         for row in rows.to_pylist():
             bits = np.unpackbits(np.frombuffer(row["used_ids"], np.uint8), bitorder="little")
             use = TokenUse(
@@ -136,7 +136,7 @@ class TokenUses:
 
 
 def count_partition(batches: Iterable[pa.RecordBatch], vocabulary_size: int) -> Iterator[pa.RecordBatch]:
-    """Batches of documents as one batch of counts; none where there is no document."""
+    """Count the documents of a partition into one batch of `COUNTED_SCHEMA`; none where there is no document."""
     uses = TokenUses(vocabulary_size)
     for batch in batches:
         if len(batch):

@@ -1,12 +1,12 @@
-"""The tokenizer of a corpus: trained once on a sample of what survived, or taken from a file; then frozen.
+"""The step `tokenizer`: train a corpus's tokenizer on a sample of its survivors, or take one from a file; then frozen.
 
 The sample is the documents with the smallest hashes of their ids, as many as fit `sample_bytes`, so it depends neither
-on partitions nor on the order of rows. Two passes: bytes per bucket of hashes (65,536 numbers for the driver) give the
-bucket where the sample ends; then the documents up to it go to one task, which sorts, cuts and trains. It trains on
-pieces of at most 65,536 characters, cut before white space, where words end anyway (`cut_before_spaces`): memory grows
-with `sample_bytes`, and not with the longest document.
+on partitions nor on the order of rows. Two passes: the first sums bytes by bucket of hashes (65,536 numbers for the
+driver) to find the bucket where the sample ends; then the documents up to it go to one task, which sorts, cuts and
+trains. Training sees pieces of at most 65,536 characters, cut before white space, where words end anyway
+(`cut_before_spaces`), so memory grows with `sample_bytes` and not with the longest document.
 
-Beside the tokenizer lies its certificate (see `certificate`), made in one task of about five seconds.
+A second table holds the tokenizer's certificate (`certificate`), made in one task of about five seconds.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ _CERTIFICATE_SCHEMA = pa.schema(
 class TokenizerConfig(BaseModel):
     """A tokenizer file, or how to train one.
 
-    With `file`, its content decides the rows, not its path: `file_sha256` is filled in by reading the file when the
-    config is made, and is what the step key must see. A file whose content is not the one named is refused.
+    The content of `file` decides the rows, not its path: `file_sha256` is filled in by reading the file when the config
+    is made, and goes into the step key in place of the path. A file with another content than named is refused.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -156,7 +156,7 @@ TOKENIZER_CERTIFICATE = Table(
 def tokenizer(survivors: DataFrame, texts: DataFrame, config: TokenizerConfig) -> Output:
     """Train the corpus's tokenizer, or take the one in a file; one row is a tokenizer.
 
-    Beside it lies its certificate, which says what the fast encoder may encode.
+    The side table holds its certificate, which says what the fast encoder may encode.
     """
     made = _from_file(survivors, config) if config.file is not None else _trained(survivors, texts, config).persist()
     certificates = made.select("file").mapInArrow(_certify, _CERTIFICATE_DDL)
@@ -198,7 +198,7 @@ def _from_file(survivors: DataFrame, config: TokenizerConfig) -> DataFrame:
 
 
 def _certify(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The certificate of every tokenizer; in one task."""
+    """A certificate for every tokenizer in the batches; there is one, so this is one task."""
     for batch in batches:
         rows = [certify(file_text).row() for file_text in batch.column("file").to_pylist()]
         if rows:
@@ -206,14 +206,14 @@ def _certify(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _bucket(column: str) -> Any:
-    """Which of the equal ranges of hashes a hash lies in, ascending with it."""
+    """The bucket of a hash: its upper 16 bits, ascending with the hash."""
     from pyspark.sql import functions as F
 
     return F.shiftright(column, 48)
 
 
 def _last_bucket(documents: DataFrame, sample_bytes: int) -> int:
-    """The first bucket of hashes up to which the documents hold at least `sample_bytes`; the last one else."""
+    """The first bucket up to which documents hold at least `sample_bytes`; the number of buckets where none does."""
     from pyspark.sql import functions as F
 
     size = F.sum(F.octet_length("content"))
@@ -228,13 +228,13 @@ def _last_bucket(documents: DataFrame, sample_bytes: int) -> int:
 
 
 def _train(batches: Iterable[pa.RecordBatch], config: TokenizerConfig) -> Iterator[pa.RecordBatch]:
-    """Train on the documents in their order until the sample is full; in one task."""
+    """Train on the documents of one task, in their order, until the sample is full."""
     text = train_byte_pairs(_sample(batches, config.sample_bytes), config.vocabulary_size, config.min_frequency)
     yield _row(text, config)
 
 
 def _sample(batches: Iterable[pa.RecordBatch], sample_bytes: int) -> Iterator[str]:
-    """Pieces of the documents while they fit; the first is taken in any case, and has at most as many characters."""
+    """Pieces of the documents while they fit into the sample; the first one is taken in any case."""
     used = 0
     for batch in batches:
         for content in batch.column("content"):

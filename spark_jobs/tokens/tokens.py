@@ -1,12 +1,12 @@
-"""Tokens: the ids of every document that survived, as its tokenizer gives them, without special tokens.
+"""The step `tokens`: the token ids of every document that survived, without special tokens.
 
-Ids are those of Hugging Face's `tokenizers`, whoever computes them: where the tokenizer's certificate allows it, the
-fast encoder does (`document_encoder`), some eighty times as fast. Where the certificate is for other versions than
-those installed it is made again on the driver, in a few seconds.
+Ids are always those of Hugging Face's `tokenizers`. Where the tokenizer's certificate allows it, the fast encoder
+computes them (`document_encoder`), some eighty times as fast. Where the certificate is for other versions than those
+installed, a new one is made on the driver, in a few seconds.
 
-The survivors are narrow: they are broadcast to the texts while Spark's own threshold allows it, and content stays where
-it lies. Beyond it content is shuffled once. The tokenizer's file and its certificate travel with the function; both
-encoders are made once per worker process.
+The survivors are narrow: while Spark's own threshold allows it they are broadcast to the texts, and the content is not
+shuffled; above the threshold it is shuffled once. The tokenizer's file and its certificate are sent with the function;
+both encoders are made once per worker process.
 
 The reference encodes a batch with all cores. Measured on 2 cores (benchmarks/bench_packing.py): one task 5.9 MB/s
 against 3.3 with one thread, two tasks at once 5.6 against 5.3, so threads are left on;
@@ -70,7 +70,7 @@ class TokensConfig(BaseModel):
 def _survivors_without_tokens(
     rows: DataFrame, inputs: Mapping[str, DataFrame], increment: int | None, config: TokensConfig
 ) -> DataFrame:
-    """Survivors that no text was found for."""
+    """Survivors without a row of `tokens`."""
     keys = ["dataset", "shard", "doc_id"]
     return inputs["survivors"].select(*keys).join(rows.select(*keys), keys, "left_anti")
 
@@ -111,7 +111,7 @@ TOKENS = Table(
         ),
     ),
     sampled=("input_ids",),
-    # What `packed` reads at once: 4 million ids, or as many as Spark encodes in these bytes where it compacts.
+    # `packed` reads a row group at once: 4 million ids, or as many as Spark encodes in these bytes where it compacts.
     properties={"write.parquet.row-group-size-bytes": str(16 << 20)},
 )
 
@@ -158,12 +158,12 @@ def tokens(
     return Output(
         {TOKENS.name: made.to_frame()},
         {"headrace.tokenizer-sha256": row["sha256"], "headrace.vocabulary-size": str(row["vocabulary_size"])},
-        made={TOKENS.name: made},
+        arrow_rows={TOKENS.name: made},
     )
 
 
 def _certificate(stored: DataFrame | None, file_text: str, sha256: str, config: TokensConfig) -> Certificate:
-    """The certificate to go by: the stored one, or a new one where other versions are installed; logs a refusal."""
+    """The stored certificate, or a new one where other versions are installed; logs a refusal."""
     found: Any = None if stored is None else stored.first()
     certificate = None if found is None else Certificate.from_row(found.asDict(recursive=True))
     if not config.use_fast_encoder:
@@ -182,7 +182,7 @@ def _certificate(stored: DataFrame | None, file_text: str, sha256: str, config: 
 
 
 def _encode(batches: Iterable[pa.RecordBatch], encoding: Encoding) -> Iterator[pa.RecordBatch]:
-    """Encode batches of documents, keeping their columns; about `batch_characters` tokens at once go out."""
+    """Encode batches of documents into batches of `_TOKENS_SCHEMA`, of about `batch_characters` tokens each."""
     encoder = DocumentEncoder(encoding.file_text, encoding.certificate, encoding.batch_characters)
     for batch in batches:
         done = 0
@@ -211,10 +211,10 @@ def _rows(documents: pa.RecordBatch, ids: list[npt.NDArray[np.int32]], vocabular
     np.cumsum(counts, out=offsets[1:])
     joined = np.concatenate(ids)
     if int(joined.max(initial=0)) >= vocabulary_size:
-        place = int(np.argmax(joined >= vocabulary_size))
-        document = documents.column("doc_id")[int(np.searchsorted(offsets, place, "right")) - 1]
+        first = int(np.argmax(joined >= vocabulary_size))
+        document = documents.column("doc_id")[int(np.searchsorted(offsets, first, "right")) - 1]
         raise InputError(
-            f"tokens: document {document} has token id {joined[place]}, the vocabulary ends at {vocabulary_size - 1}; "
+            f"tokens: document {document} has token id {joined[first]}, the vocabulary ends at {vocabulary_size - 1}; "
             "materialize tokenizer again, its vocabulary_size is not that of its file"
         )
     input_ids = pa.ListArray.from_arrays(pa.array(offsets), pa.array(joined))

@@ -1,13 +1,13 @@
-r"""Where the words of a text end, compiled: the known splittings (`pre_tokenization`) as state machines over UTF-8.
+r"""Find where the words of a text end: the known splittings (`pre_tokenization`) as compiled loops over UTF-8.
 
     gpt2            's 't 're 've 'm 'll 'd | ` ?` letters | ` ?` numbers | ` ?` others | white space
     llama3, qwen2   the same in any case | [^\r\n]? letters | 1 to 3 numbers, or 1 | ` ?` others [\r\n]* | white space
 
-White space that something visible follows leaves it its last character ("a  b" -> a, " ", " b"). In the second form it
-ends after its last line end, if it has one.
+White space before a visible character leaves its last character to the next word ("a  b" -> a, " ", " b"). In the
+second form a word of white space ends after its last line end, if it has one.
 
-Classes of characters are those of this Python's tables. They need not be the reference's: a certificate finds what
-differs. Imported by workers only: numba takes half a second to load.
+Classes of characters are those of this Python's tables. They need not be the reference's, since a certificate finds the
+differences. Imported by workers only: numba takes half a second to load.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from numba import njit
 from spark_jobs.arrays import UInt8Array
 
 Integer = Any
-"""What compiled code gives back: NumPy's integers where Python runs it."""
+"""The integer that a compiled function returns; run by Python it is one of NumPy's."""
 
 OTHER: Final = 0
 LETTER: Final = 1
@@ -68,7 +68,7 @@ def code_point(data: UInt8Array, at: int) -> Integer:
 
 @njit(cache=True, nogil=True, _nrt=False)
 def has_any(data: UInt8Array, wanted: npt.NDArray[np.bool_]) -> bool:
-    """Whether a text has one of some characters beyond ASCII.
+    """Whether a text has one of some code points beyond ASCII.
 
     Args:
         data: (B,) the text as valid UTF-8.

@@ -151,7 +151,7 @@ def pack(documents: list[tuple[str, list[int]]]) -> list[dict[str, Any]]:
     plan = plan_slots(dict(zip(lengths.tolist(), counts.tolist(), strict=True)), SIZE)
     order = np.argsort(-pieces.length, kind="stable")
     windows, places = np.empty_like(order), np.empty_like(order)
-    windows[order], places[order] = plan.place(np.arange(len(order)), pieces.length[order])
+    windows[order], places[order] = plan.look_up(np.arange(len(order)), pieces.length[order])
     own = [np.array(ids, dtype="<u2") for _, ids in documents]
     parts = [
         {

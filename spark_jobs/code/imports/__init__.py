@@ -1,1 +1,1 @@
-"""What the files of a repository import, language by language."""
+"""Resolvers: the files that each file of a repository imports, a module or two for each language."""

@@ -1,10 +1,10 @@
-"""Where the C and C++ files of a repository look for headers, as compile_commands.json says.
+"""The directories in which C and C++ files look for headers, from compile_commands.json.
 
     [{"directory": "/src/x/build", "file": "../app/main.c", "command": "cc -I../posix -c ../app/main.c"}]
 
-Its paths are those of some machine: what all but the ends of the files' paths have in common is the top of the
-repository (`/src/x`), and directories outside it are none of its own. A file without a command of its own, such as a
-header, looks where every command of the repository does.
+Its paths are absolute paths of some machine. The top of the repository there (`/src/x`) is what remains of a compiled
+file's path without its path in the repository; directories outside of it are ignored. For a file without a command,
+such as a header, the directories that all commands have in common are taken.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FLAGS: Final = ("-iquote", "-isystem", "-idirafter", "-I")
 
 
 class HeaderSearch:
-    """The directories in which files look for headers, below the top of the repository, in order."""
+    """The directories in which each file looks for headers, as paths of the repository, in order."""
 
     def __init__(self, repository: Repository) -> None:
         """Read every compile_commands.json."""
@@ -46,7 +46,7 @@ class HeaderSearch:
 
 
 def _commands(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Files that are compiled and the directories that each looks in, both absolute; what is malformed is left out."""
+    """Compiled files, each with the directories that it looks in, all absolute; malformed entries are left out."""
     try:
         entries = json.loads(text)
     except (ValueError, RecursionError):
@@ -80,7 +80,7 @@ def _searched(arguments: list[str]) -> Iterator[str]:
 
 
 def _top(compiled: list[str], files: set[str]) -> str:
-    """What stands before the paths of most compiled files, with a slash at the end; empty where none is known here."""
+    """The repository's top on that machine, with a slash at the end; empty where no compiled file is one of `files`."""
     tops: Counter[str] = Counter()
     most_parts = max((file.count("/") for file in files), default=0) + 1
     for file in compiled:

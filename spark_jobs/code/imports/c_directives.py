@@ -1,7 +1,8 @@
-"""Where the `#include` lines of a C or C++ file are; one compiled pass.
+"""Find the `#include` lines of a C or C++ file in one compiled pass.
 
-The pass knows comments, strings, character constants, digit separators (1'000), raw strings of C++ and joined lines. It
-does not evaluate conditions: what `#if` leaves out on one machine is read on another one. It never fails.
+The pass recognizes comments, strings, character constants, digit separators (1'000), raw strings of C++ and joined
+lines. It does not evaluate conditions, since a branch of `#if` that one machine skips is compiled on another. It never
+fails.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def _after_word(text: UInt8Array, place: int, word: UInt8Array) -> int:
 
 @njit(cache=True)
 def _name(text: UInt8Array, place: int) -> tuple[int, int]:
-    """Span of the name that the directive after a hash includes; -1 where it includes none."""
+    """Span of the name that the directive after a `#` includes; -1 where it includes none."""
     place = _skip_blank(text, place)
     after = _after_word(text, place, _INCLUDE)
     after = max(after, _after_word(text, after, _NEXT)) if after >= 0 else _after_word(text, place, _IMPORT)

@@ -1,12 +1,12 @@
 """Includes between the C, C++ and Cuda files of a repository.
 
-    "x/y.h"     the file beside the one that includes it; else that in the first directory which compile_commands.json
-                names; else of all whose path ends in x/y.h the nearest
-    <x/y.h>     the same without the first; names of the standard library mean the compiler's files
+    "x/y.h"     the file beside the including one; else the file in the first directory of compile_commands.json that
+                has it; else the nearest of all files whose path ends in x/y.h
+    <x/y.h>     the same without the first rule; names of the standard library mean the compiler's files
 
-The end of the path stands for the include directories that only a build knows, where no manifest says them. Nothing
-leads from the user of a header to the file that implements it; that is left to edges by symbol. Out of scope: names
-that are macros, generated headers.
+Matching the end of a path makes up for include directories that only a build knows, where there is no manifest. No edge
+leads from the user of a header to the file that implements it; these are found by symbols. Out of scope: names that are
+macros, generated headers.
 """
 
 from __future__ import annotations

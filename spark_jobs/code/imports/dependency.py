@@ -1,4 +1,4 @@
-"""What a resolver is given and what it gives: the files of one repository, and which of them need which.
+"""The interface of resolvers: from the files of one repository to the dependencies between them.
 
 A resolver handles one family of languages. It takes the whole repository, looks at the files of its own languages, and
 yields a `Dependency` for every file that one of them names. Ends are indices into `Repository.paths`, so an edge is two
@@ -7,11 +7,11 @@ integers and resolvers never copy paths:
     paths      a/__init__.py  a/core.py  a/text.py          a/text.py says `from . import core`
     yields     Dependency(needs=2, needed=1, kind="import", evidence="from . import core")
 
-Kinds, the strongest first. What runs when a file is loaded binds the order of files the most:
+Kinds, the strongest first. Code that runs when a file is loaded matters most for the order of files:
 
     import         a statement at the top level, executed (or read by the compiler) before the rest of the file
     import_inner   the same inside a function: needed when that is called
-    import_type    for the type checker alone
+    import_type    only for the type checker
     module         a file that declares another one as its part (Rust `mod`)
     symbol         a name defined there is used here; no statement says where it comes from
 """
@@ -61,7 +61,7 @@ Resolver = Callable[[Repository], Iterable[Dependency]]
 
 
 def utf8_of(text: str) -> bytes:
-    """The bytes of a text as lexers read it: without the byte order mark, which would hide a word at the beginning."""
+    """The UTF-8 of a text without its byte order mark, which would hide a word at the beginning from the lexers."""
     return text.removeprefix("\ufeff").encode(errors="surrogatepass")
 
 

@@ -1,13 +1,13 @@
-"""Go: files that a file needs, by the packages that it imports and by the names of its own package.
+"""Dependencies between Go files: by imported packages, and by names inside a package.
 
     import "example.org/m/text"     the module path of the nearest go.mod says which directory that is; of its files
                                     those that define a name used as `text.Name`                              import
     Name, without a package         the file of the same package that defines it at the top                   symbol
 
-A directory may hold two packages, `p` and `p_test`. Files named `*_test.go` see the others, never the other way round,
-so tests close no cycles. Imports of which no name is found (`_ "..."`, generated code) lead to all files of their
-package. Top-level declarations are those that begin a line, as gofmt writes them. `replace a => ./b` in a go.mod or
-go.work makes `a` a module path of that directory too.
+A directory may hold two packages, `p` and `p_test`. Files named `*_test.go` depend on the others and never the other
+way round, so tests close no cycles. Imports of which no name is used (`_ "..."`, generated code) lead to all files of
+their package. Top-level declarations are those that begin a line, as gofmt writes them. `replace a => ./b` in a go.mod
+or go.work makes `a` a module path of that directory too.
 
 Without go.mod the module path is guessed: the one under which most packages of the repository are imported. The package
 at the top is one of them where its name is the last part of the path:

@@ -1,4 +1,4 @@
-"""Java: which file defines the types that a file names, in the order in which the compiler looks for them.
+"""Dependencies between Java files: the files that define the types a file names, looked up as the compiler does.
 
     import a.b.Outer.Inner;     the longest part that is a type here                         import
     import static a.b.C.f;      likewise                                                     import
@@ -6,8 +6,8 @@
     a.b.E in the code           a name with its package                                      import
     F in the code               a type of the own package that is not imported               symbol
 
-Types are told by their capital; an import names any. An import that the code never mentions is one for comments
-(`import_type`). What is not seen: types that are inherited, or that a chain of calls gives without naming them.
+In code a type is recognized by its capital letter; imports may name any type. An import that the code never uses is for
+comments (`import_type`). Not found: types that are inherited, or that a chain of calls gives without naming them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Imports between the JavaScript and TypeScript files of a repository.
 
-A name is tried in this order, the first file that is there is meant:
+A name is resolved by these rules in order, to the first file that exists:
 
     ./x  ../x      beside the file: as it stands; .ts for .js; with an extension; package.json or index of a directory
     #x             `imports` of the package.json above

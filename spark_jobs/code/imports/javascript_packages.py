@@ -1,9 +1,9 @@
-"""What the JSON files of a repository say about names of modules: package.json and tsconfig.json.
+"""Names of modules that package.json and tsconfig.json files of a repository define.
 
     package.json     name, and where the package begins: source, exports, module, main, types; #names in imports
     tsconfig.json    compilerOptions.paths and baseUrl, with what it extends and the projects it references
 
-Files that are no JSON say nothing. Comments and trailing commas are allowed, as TypeScript does.
+Files that are no JSON are ignored. Comments and trailing commas are allowed, as TypeScript allows them.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Package:
 
 
 def read_package(directory: str, text: str) -> Package:
-    """What a package.json in this directory says."""
+    """Read the package.json of a directory."""
     facts = parse_json(text)
     name, exports = facts.get("name"), facts.get("exports")
     if isinstance(exports, str | list) or (isinstance(exports, dict) and not any(k.startswith(".") for k in exports)):
@@ -106,7 +106,7 @@ def matching(table: Mapping[str, tuple[str, ...]], name: str) -> tuple[str, ...]
 
 @dataclass(frozen=True)
 class PathsOfProject:
-    """What a tsconfig.json says about names.
+    """The names that a tsconfig.json defines.
 
     Attributes:
         paths: files by pattern, below the top of the repository.

@@ -1,12 +1,12 @@
-"""Where a JavaScript or TypeScript file names other modules; one compiled pass.
+"""Find where a JavaScript or TypeScript file names other modules, in one compiled pass.
 
     import a from "x"     import "x"     export * from "x"     const a = require("x")      import
     import type A from "x"     export type { A } from "x"                                  import_type
     import("x")     function f() { require("x") }                                          import_inner
 
-The pass knows comments (JSDoc is full of `import("x")`), strings, templates with `${}` inside each other, and regular
-expressions (by what stands before the slash). `require` counts as run at load outside of all braces. It never fails; a
-string or regular expression that does not end in its line is taken to end there.
+The pass recognizes comments (JSDoc is full of `import("x")`), strings, nested templates with `${}`, and regular
+expressions (by what comes before the slash). A `require` outside of all braces counts as run when the file is loaded.
+The pass never fails; a string or regular expression without an end is taken to end with its line.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ def _is_type_only(text: UInt8Array, place: int) -> bool:
 
 @njit(cache=True)
 def _reference(text: UInt8Array, word: int, place: int, depth: int) -> tuple[int, int, int, int]:
-    """What the statement after one of the three words names: span, byte after it, and kind; -1 for nothing."""
+    """The module named by the statement after one of the three words: span, byte after it, and kind; -1 for none."""
     if word == _REQUIRE:
         begin, end, after = _argument(text, place)
         return begin, end, after, LOADED if depth == 0 else INNER

@@ -1,11 +1,11 @@
-"""Kotlin: which file defines the classes, functions and properties that a file names.
+"""Dependencies between Kotlin files: the files that define the classes, functions and properties a file names.
 
     import a.b.C          C, or what it is in, at the top of a file of package a.b           import
     import a.b.*          the names of that package which the code uses                      import
     D, f() in the code    what the own package has at the top of another file                symbol
 
-An import that the code never mentions is one for comments (`import_type`). Extension functions are also found after a
-dot. Java files of the same repository are not looked at.
+An import that the code never uses is for comments (`import_type`). Extension functions are also found after a dot. Java
+files of the same repository are ignored.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Files found by the end of their path, and of several the one nearest to who asks.
+"""Find files by the end of their path; of several, the one nearest to the file that names it.
 
-Vendored copies, several roots in one repository and include directories that only a build file knows all come to this:
-a name fits several files, and the one meant shares the most directories with the file that names it.
+With vendored copies, several roots in one repository, or include directories that only a build file knows, a name fits
+several files. The one that shares the most directories with the naming file is taken.
 
     asked for `json/reader.h` in `src/net`      src/json/reader.h          src shared: this one
                                                 third_party/json/reader.h  nothing shared
@@ -38,7 +38,7 @@ class Nearest:
 
 
 class SuffixIndex:
-    """Paths by their ends, at whole components; what was asked for once is remembered."""
+    """Paths by their ends, at whole components; results are cached by name."""
 
     def __init__(self, entries: Iterable[tuple[str, int]]) -> None:
         self._by_last: dict[str, list[tuple[str, int]]] = defaultdict(list)

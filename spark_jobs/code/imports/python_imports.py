@@ -2,14 +2,14 @@
 
     import a.b.c                    the module a.b.c; packages on the way are no edge of their own
     from a.b import c               the module a.b.c where there is one, else a.b
-    from ..x import y               counted from the file's own directory
+    from ..x import y               relative to the file's own directory
     from a import *                 a
 
-A dotted name is a path that ends in its parts. Where several files fit, those count first whose package begins right
-there (the directory above has no `__init__`: a root), and of these the nearest; so a repository may have several roots
-(`src`, one per distribution) and vendored copies. Packages without `__init__` are found by the end of their path alone,
-and directories that setuptools gives another name (`package-dir`) by that too.
-Names of the standard library mean files of the repository only from below a root that holds them.
+A dotted name fits every path that ends in its parts. Of several such files those are preferred whose path counts from a
+root (a directory without `__init__`), and of these the nearest is taken; so a repository may have several roots (`src`,
+one per distribution) and vendored copies. Packages without `__init__` are found by the end of their path alone, and
+directories that setuptools renames (`package-dir`) by that name too. Names of the standard library mean files of the
+repository only for files below a root that holds them.
 
 Out of scope: `importlib.import_module` and `__import__`, changes of `sys.path`, names that no file stands for.
 """
@@ -67,7 +67,7 @@ def python_imports(repository: Repository) -> Iterator[Dependency]:
 
 
 def parse_import(statement: str) -> list[Target]:
-    """What one import statement names; nothing where it cannot be read.
+    """The modules that one import statement names; none where it cannot be parsed.
 
     Args:
         statement: from its first word on, comments and joined lines included, without the line end.
@@ -218,7 +218,7 @@ def _join(directory: str, path: str) -> str:
 
 
 def _ancestor(directory: str, levels: int) -> str | None:
-    """The directory so many levels up; None above the top."""
+    """The directory a number of levels up; None above the top."""
     for _ in range(levels):
         if not directory:
             return None

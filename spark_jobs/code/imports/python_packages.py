@@ -1,4 +1,4 @@
-"""Which directories of a repository are imported under another name, as setuptools is told.
+"""Directories of a repository that are imported under another name, by the manifests of setuptools.
 
     pyproject.toml    [tool.setuptools.package-dir]    acme = "sources"
     setup.cfg         [options] package_dir            acme = sources

@@ -1,6 +1,6 @@
-"""Names of Python's standard library: what an absolute import of one of them means, whatever a repository holds.
+"""Names of Python's standard library, which absolute imports of these names mean.
 
-A list of its own, and not that of the interpreter at hand, so that edges do not change with the version of Python.
+The list is fixed and not that of the running interpreter, so that edges do not change with the version of Python.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Where the import statements of a Python file are, and whether they run when it is loaded; one compiled pass.
+"""Find the import statements of a Python file, and whether they run when it is loaded, in one compiled pass.
 
-The pass knows strings (doctests and templates hold imports too), comments, brackets, joined lines and blocks:
+The pass recognizes strings (doctests and templates contain imports too), comments, brackets, joined lines and blocks:
 
     import a                        import          runs when the file is loaded, as do those in if, try and class
     def f():
@@ -9,8 +9,8 @@ The pass knows strings (doctests and templates hold imports too), comments, brac
         import c                    import_type     never runs
     try: import d; import e         two statements of one line
 
-It never fails. Text that is no Python gives what looks like imports; an open bracket ends where an unindented line
-begins with `import`, `from`, `def` or `class`.
+It never fails. In text that is no Python it finds whatever looks like an import. A bracket that is never closed ends
+where an unindented line begins with `import`, `from`, `def` or `class`.
 """
 
 from __future__ import annotations

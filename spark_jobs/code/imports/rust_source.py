@@ -1,11 +1,11 @@
-"""Rust: the modules that one file declares, and the paths that each of them names.
+"""The modules that a Rust file declares, and the paths that each of them names.
 
     mod a;                     a module in another file                 mod b { ... }      one in this file
     #[path = "x.rs"] mod c;    where that file is                       use d::{e, f as g, h::*};
     crate::i::J, self::k       paths in the code of the module that they stand in
 
-Braces of macros and functions are no modules, so what `cfg_if! { mod a; }` declares is found; modules that are compiled
-under some conditions only count as well. Names that macros make are not seen.
+Braces of macros and functions make no module of their own, so the declaration in `cfg_if! { mod a; }` is found. Modules
+that are compiled only under conditions count too. Names that macros generate are not found.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rust: the tree of modules of every crate, and the files that define what `use` and other paths name.
+"""Dependencies between Rust files: the module tree of every crate, and the files that define what paths name.
 
     src/lib.rs: mod a; pub use a::T;      needs src/a.rs (`module`, and `import` for the `use`)
     src/b.rs:   use crate::T;             needs src/a.rs: `pub use` is followed to where a name is defined

@@ -1,4 +1,4 @@
-"""Names in blanked sources, in bulk, and the file that is nearest to another one; what several resolvers share."""
+"""Shared by several resolvers: the names in a source without comments and strings, and the nearest of several files."""
 
 from __future__ import annotations
 

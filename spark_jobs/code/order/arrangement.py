@@ -1,14 +1,15 @@
-"""In which order the files of a repository are read: components first, then tiers and greed inside each.
+"""Order the files of a repository by their dependencies, circles included.
 
-    components   files that need each other in a circle stay together; a component comes after all that it needs
-    tiers        inside one, edges are given up from the weakest strength on; what the stronger ones still bind stays
-                 bound, and where everything is a circle again, so on with the next strength
-    greed        what no strength decides stands as the greedy feedback order of all edges of the component puts it
-    neighbours   at last the components are taken again, dependencies first, staying in a directory while it lasts
+    components   files that need each other in a circle form a component; a component comes after all that it needs
+    strengths    inside a component edges are ignored from the weakest strength on, until the others form no circle.
+                 Where a part of it is still a circle, the same is done to that part with the next strength
+    greedy       where no strength decides, the greedy feedback order of all edges of the component does
+    directories  at last the components are ordered again, dependencies first, staying in a directory while one of its
+                 components can come next
 
     a --import--> b --import--> c,  c --import_type--> a     one component; without the weaker edge: c, b, a
 
-All tiers of all components are worked on at once: a block is what is still together, and blocks never interleave.
+All components are refined at once: a block is a set of files that still form one part, and blocks never interleave.
 """
 
 from __future__ import annotations
@@ -19,7 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from spark_jobs.arrays import BoolArray, Int64Array
-from spark_jobs.code.order.file_graph import greedy_places, neighbourly_places, strong_components, topological_places
+from spark_jobs.code.order.file_graph import (
+    directory_positions,
+    greedy_positions,
+    strong_components,
+    topological_positions,
+)
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,7 @@ class FileGraph:
 
 
 def file_graph(vertex_count: int, needs: Int64Array, needed: Int64Array, strength: Int64Array) -> FileGraph:
-    """Make a graph of edges in any order and number: of each pair the strongest, none from a file to itself.
+    """Make a graph of edges in any order and number; keeps the strongest edge of each pair and no loops.
 
     Args:
         vertex_count: V.
@@ -60,32 +66,32 @@ def file_graph(vertex_count: int, needs: Int64Array, needed: Int64Array, strengt
     return FileGraph(vertex_count, needs[first], needed[first], strength[first])
 
 
-def arranged_places(graph: FileGraph, homes: Int64Array) -> Int64Array:
-    """Place every file after what it needs, wherever that is possible.
+def arranged_positions(graph: FileGraph, directories: Int64Array) -> Int64Array:
+    """Position of every file, after all that it needs wherever that is possible.
 
     Every edge between two components is satisfied. Where nothing else decides, the least vertex comes first.
 
     Args:
         graph: the files and what they need.
-        homes: (V,) directory of each file, by number; files of one directory stay together as far as edges allow.
+        directories: (V,) number of each file's directory; files of one stay together as far as edges allow.
 
     Returns:
         (V,) a permutation: 0 for the file that is read first.
     """
     component = strong_components(graph.needs, graph.needed, graph.vertex_count)
     inner = _arrange_blocks(graph, component)
-    return _with_neighbours(graph, component, inner, homes)
+    return _by_directory(graph, component, inner, directories)
 
 
 def _arrange_blocks(graph: FileGraph, block: Int64Array) -> Int64Array:
-    """(V,) place of every file, blocks in their order and each arranged by the strengths of its edges."""
+    """(V,) position of every file, blocks in their order and each ordered inside by the strengths of its edges."""
     for strength in np.unique(graph.strength):
         inside = graph.only(block[graph.needs] == block[graph.needed])
         if not len(inside.needs):
             break
         if not (inside.strength == strength).any():
-            continue  # nothing is given up at this strength
-        greedy = greedy_places(inside.needs, inside.needed, _weights(inside.strength), graph.vertex_count)
+            continue  # no edge is ignored at this strength
+        greedy = greedy_positions(inside.needs, inside.needed, _weights(inside.strength), graph.vertex_count)
         kept = inside.only(inside.strength > strength)
         part = strong_components(kept.needs, kept.needed, graph.vertex_count)
         block = _parts_in_order(kept, part, block, greedy)[part]
@@ -100,7 +106,7 @@ def _weights(strength: Int64Array) -> Int64Array:
 
 
 def _parts_in_order(kept: FileGraph, part: Int64Array, block: Int64Array, greedy: Int64Array) -> Int64Array:
-    """(P,) number of each part among all: blocks in their order, in them dependencies first, then by least place."""
+    """(P,) position of each part: blocks in their order, inside dependencies first, then by least greedy position."""
     part_count = int(part.max()) + 1
     least = np.full(part_count, np.iinfo(np.int64).max)
     np.minimum.at(least, part, greedy)
@@ -108,30 +114,30 @@ def _parts_in_order(kept: FileGraph, part: Int64Array, block: Int64Array, greedy
     block_of[part] = block
     priority = _inverse(np.lexsort((least, block_of)))
     across = part[kept.needs] != part[kept.needed]
-    places: Int64Array = topological_places(part[kept.needs[across]], part[kept.needed[across]], priority)
-    return places
+    positions: Int64Array = topological_positions(part[kept.needs[across]], part[kept.needed[across]], priority)
+    return positions
 
 
-def _with_neighbours(graph: FileGraph, component: Int64Array, inner: Int64Array, homes: Int64Array) -> Int64Array:
-    """Take the components again, dependencies first, staying in a directory; their insides are left as they are."""
+def _by_directory(graph: FileGraph, component: Int64Array, inner: Int64Array, directories: Int64Array) -> Int64Array:
+    """Order the components again, dependencies first, staying in a directory; inside they stay as they are."""
     if not graph.vertex_count:
         return inner
     order = np.lexsort((inner, component))
     bounds = np.flatnonzero(np.diff(component[order], prepend=-1))
     firsts, lasts = order[bounds], order[np.append(bounds[1:], len(order)) - 1]
     across = component[graph.needs] != component[graph.needed]
-    places = neighbourly_places(
+    positions = directory_positions(
         component[graph.needs[across]],
         component[graph.needed[across]],
-        homes[firsts],
-        homes[lasts],
-        int(homes.max()) + 1,
+        directories[firsts],
+        directories[lasts],
+        int(directories.max()) + 1,
     )
-    return _inverse(np.lexsort((inner, places[component])))
+    return _inverse(np.lexsort((inner, positions[component])))
 
 
 def _inverse(order: npt.NDArray[np.intp]) -> Int64Array:
-    """Place of every element from the elements by place."""
-    places = np.empty(len(order), dtype=np.int64)
-    places[order] = np.arange(len(order))
-    return places
+    """The inverse permutation: position of every element, from the elements by position."""
+    positions = np.empty(len(order), dtype=np.int64)
+    positions[order] = np.arange(len(order))
+    return positions

@@ -1,12 +1,13 @@
-"""The order of the files of a repository: what they need first, by one of five policies.
+"""Order the files of a repository by one of five policies.
 
-    dependencies_first   flat: see `arrangement`; files of a directory stay together as far as edges allow
-    two_level            directories in that order, then the files inside each; exact where packages need no circle (Go)
+    dependencies_first   by `arrangement`; files of a directory stay together as far as edges allow
+    two_level            directories in that order, then the files inside each; exact where packages cannot import each
+                         other in a circle (Go)
     depth_first          post-order of a plain depth-first search, as published descriptions have it
     path                 by the UTF-8 bytes of the path
     random               by a hash of seed and path
 
-Under the first two, tests, examples and documentation come last, except for what other files import.
+Under the first two, tests, examples and documentation come last, except for those that other files import.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ import numpy as np
 
 from spark_jobs.arrays import BoolArray, Int64Array
 from spark_jobs.code.imports.dependency import KINDS
-from spark_jobs.code.order.arrangement import FileGraph, arranged_places, file_graph
-from spark_jobs.code.order.file_graph import MAX_VERTICES, depth_first_places, reachable
+from spark_jobs.code.order.arrangement import FileGraph, arranged_positions, file_graph
+from spark_jobs.code.order.file_graph import MAX_VERTICES, depth_first_positions, reachable
 from spark_jobs.code.order.late_files import is_late
 from spark_jobs.code.order.policy import Policy
 from spark_jobs.exceptions import InputError
 
 STRENGTH: Final = {"import": 3, "import_inner": 2, "import_type": 1, "module": 1, "symbol": 0}
-"""How firmly a kind binds: what runs first when a file is loaded binds most, a mere name least."""
+"""Strength of the edges of each kind: strongest for code that runs when a file is loaded, weakest for a mere name."""
 _PROMOTES: Final = STRENGTH["import_inner"]
 
 
@@ -48,7 +49,7 @@ class Edges:
 
 
 def order_files(paths: Sequence[str], edges: Edges, policy: Policy = "dependencies_first", seed: int = 0) -> Int64Array:
-    """Place every file of a repository.
+    """Position of every file of a repository.
 
     Args:
         paths: (V,) ascending by UTF-8 bytes, unique.
@@ -67,24 +68,24 @@ def order_files(paths: Sequence[str], edges: Edges, policy: Policy = "dependenci
     if policy == "path" or not count:
         return np.arange(count)
     if policy == "random":
-        return _random_places(paths, seed)
+        return _random_positions(paths, seed)
     strengths = np.array([STRENGTH[kind] for kind in KINDS])
     graph = file_graph(count, edges.needs, edges.needed, strengths[edges.kind])
     if policy == "depth_first":
-        places: Int64Array = depth_first_places(graph.needs, graph.needed, count)
-        return places
+        positions: Int64Array = depth_first_positions(graph.needs, graph.needed, count)
+        return positions
     late = late_files(paths, graph)
     graph = graph.only(late[graph.needs] | ~late[graph.needed])
-    homes = _homes(paths, late)
+    directories = _directories(paths, late)
     if policy == "two_level":
-        return _two_level_places(graph, homes)
-    return _flat_places(graph, homes, late)
+        return _two_level_positions(graph, directories)
+    return _flat_positions(graph, directories, late)
 
 
 def late_files(paths: Sequence[str], graph: FileGraph) -> BoolArray:
     """(V,) which files come last: tests, examples and documentation, unless other files import them.
 
-    Imports inside functions count too, and so does what an import needs in turn.
+    Imports inside functions count, and so do the imports of what is imported.
 
     Args:
         paths: (V,) the files.
@@ -106,17 +107,17 @@ def _check(paths: Sequence[str], edges: Edges) -> None:
         )
 
 
-def _random_places(paths: Sequence[str], seed: int) -> Int64Array:
-    """By a keyed hash of the path, so that a file's place among others does not depend on these."""
+def _random_positions(paths: Sequence[str], seed: int) -> Int64Array:
+    """By a keyed hash of the path, so that the order of two files does not depend on the other files."""
     key = seed.to_bytes(8, "little", signed=False)
     hashed = [hashlib.blake2b(path.encode(errors="surrogatepass"), digest_size=16, key=key).digest() for path in paths]
-    places = np.empty(len(paths), dtype=np.int64)
-    places[sorted(range(len(paths)), key=hashed.__getitem__)] = np.arange(len(paths))
-    return places
+    positions = np.empty(len(paths), dtype=np.int64)
+    positions[sorted(range(len(paths)), key=hashed.__getitem__)] = np.arange(len(paths))
+    return positions
 
 
-def _homes(paths: Sequence[str], late: BoolArray) -> Int64Array:
-    """(V,) number of each file's directory, by first path; those of late files are others, and come after."""
+def _directories(paths: Sequence[str], late: BoolArray) -> Int64Array:
+    """(V,) number of each file's directory, by path; directories of late files have numbers after all others."""
     numbers: dict[tuple[bool, str], int] = {}
     own = [(flag, posixpath.dirname(path)) for path, flag in zip(paths, late.tolist(), strict=True)]
     for key in sorted(set(own)):
@@ -124,22 +125,22 @@ def _homes(paths: Sequence[str], late: BoolArray) -> Int64Array:
     return np.fromiter((numbers[key] for key in own), dtype=np.int64, count=len(own))
 
 
-def _flat_places(graph: FileGraph, homes: Int64Array, late: BoolArray) -> Int64Array:
-    """All files by one graph; late ones get the last numbers, and nothing before them needs them."""
+def _flat_positions(graph: FileGraph, directories: Int64Array, late: BoolArray) -> Int64Array:
+    """All files in one graph; late files get the last numbers, and no other file needs them."""
     order = np.argsort(late, kind="stable")
     number = np.empty(len(order), dtype=np.int64)
     number[order] = np.arange(len(order))
     renumbered = file_graph(graph.vertex_count, number[graph.needs], number[graph.needed], graph.strength)
-    return arranged_places(renumbered, homes[order])[number]
+    return arranged_positions(renumbered, directories[order])[number]
 
 
-def _two_level_places(graph: FileGraph, homes: Int64Array) -> Int64Array:
-    """Directories as one file each, and the files of each directory by the edges inside it."""
-    home_count = int(homes.max()) + 1
-    needs, needed = homes[graph.needs], homes[graph.needed]
-    directories = file_graph(home_count, needs, needed, graph.strength)
-    of_home = arranged_places(directories, np.zeros(home_count, dtype=np.int64))
-    inside = arranged_places(graph.only(needs == needed), homes)
-    places = np.empty(len(homes), dtype=np.int64)
-    places[np.lexsort((inside, of_home[homes]))] = np.arange(len(homes))
-    return places
+def _two_level_positions(graph: FileGraph, directories: Int64Array) -> Int64Array:
+    """Directories ordered as if each were one file, and the files of each directory by the edges inside it."""
+    directory_count = int(directories.max()) + 1
+    needs, needed = directories[graph.needs], directories[graph.needed]
+    between = file_graph(directory_count, needs, needed, graph.strength)
+    of_directory = arranged_positions(between, np.zeros(directory_count, dtype=np.int64))
+    inside = arranged_positions(graph.only(needs == needed), directories)
+    positions = np.empty(len(directories), dtype=np.int64)
+    positions[np.lexsort((inside, of_directory[directories]))] = np.arange(len(directories))
+    return positions

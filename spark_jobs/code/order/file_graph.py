@@ -1,10 +1,10 @@
-"""Graph kernels for the order of files: components, greedy feedback order and topological order, on integer arrays.
+"""Compiled graph algorithms on integer arrays: components, greedy feedback order and topological orders.
 
 Vertices are 0..V-1. An edge leads from `needs` to `needed`, and an order is good where the needed end comes first.
-Nothing here recurses: a repository may hold one chain of 200,000 files.
+Nothing here recurses, since a repository may hold one chain of 200,000 files.
 
-All compiled code of the order is in this one module: numba's cache notices changes of the file that it compiled, not of
-other files whose functions were called.
+All compiled code of the order is in this one module, because numba's cache notices changes of the file that it
+compiled, but not of other files whose functions it calls.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numba import njit
 
 from spark_jobs.arrays import Int64Array
 
-MAX_VERTICES = 1 << 24
+MAX_VERTICES = 1 << 24  # a key of the heap holds a vertex in 24 bits and a difference of weights in 36
 _DELTA_LIMIT = 1 << 35
 _NONE = -1
 
@@ -39,35 +39,35 @@ def _adjacency(source: Int64Array, target: Int64Array, vertex_count: int) -> tup
 @njit(cache=True)
 def _push(heap: Int64Array, size: int, value: int) -> int:
     """Add to a binary heap, least first; gives its new size."""
-    place = size
-    while place > 0:
-        parent = (place - 1) >> 1
+    position = size
+    while position > 0:
+        parent = (position - 1) >> 1
         if heap[parent] <= value:
             break
-        heap[place] = heap[parent]
-        place = parent
-    heap[place] = value
+        heap[position] = heap[parent]
+        position = parent
+    heap[position] = value
     return size + 1
 
 
 @njit(cache=True)
 def _pop(heap: Int64Array, size: int) -> int:
-    """Take the least value of a binary heap out, which holds one value less afterwards."""
+    """Remove the least value of a binary heap and give it; the caller counts the size down."""
     least: int = heap[0]
     size -= 1
     value = heap[size]
-    place = 0
+    position = 0
     while True:
-        child = 2 * place + 1
+        child = 2 * position + 1
         if child >= size:
             break
         if child + 1 < size and heap[child + 1] < heap[child]:
             child += 1
         if heap[child] >= value:
             break
-        heap[place] = heap[child]
-        place = child
-    heap[place] = value
+        heap[position] = heap[child]
+        position = child
+    heap[position] = value
     return least
 
 
@@ -133,8 +133,8 @@ def strong_components(needs: Int64Array, needed: Int64Array, vertex_count: int) 
 
 
 @njit(cache=True)
-def depth_first_places(needs: Int64Array, needed: Int64Array, vertex_count: int) -> Int64Array:
-    """Place of each vertex in the post-order of a plain depth-first search from the least vertex; cycles cut anywhere.
+def depth_first_positions(needs: Int64Array, needed: Int64Array, vertex_count: int) -> Int64Array:
+    """Position of each vertex in the post-order of a depth-first search from the least vertex; cycles are cut ready.
 
     Args:
         needs: (E,) the end that depends.
@@ -145,7 +145,7 @@ def depth_first_places(needs: Int64Array, needed: Int64Array, vertex_count: int)
         (V,) a permutation: 0 for the vertex that comes first.
     """
     start, targets = _adjacency(needs, needed, vertex_count)
-    place = np.full(vertex_count, _NONE, dtype=np.int64)
+    position = np.full(vertex_count, _NONE, dtype=np.int64)
     seen = np.zeros(vertex_count, dtype=np.bool_)
     next_edge = start[:-1].copy()
     path = np.empty(vertex_count, dtype=np.int64)
@@ -166,15 +166,15 @@ def depth_first_places(needs: Int64Array, needed: Int64Array, vertex_count: int)
                     depth += 1
                     path[depth] = target
                 continue
-            place[vertex] = placed
+            position[vertex] = placed
             placed += 1
             depth -= 1
-    return place
+    return position
 
 
 @njit(cache=True)
 def reachable(needs: Int64Array, needed: Int64Array, begin: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """(V,) which vertices are needed by those marked, directly or through others, with the marked ones themselves."""
+    """(V,) which vertices the marked ones need, directly or through others; the marked ones are among them."""
     start, targets = _adjacency(needs, needed, begin.size)
     found = begin.copy()
     waiting = np.empty(begin.size, dtype=np.int64)
@@ -186,8 +186,8 @@ def reachable(needs: Int64Array, needed: Int64Array, begin: npt.NDArray[np.bool_
     while count > 0:
         count -= 1
         vertex = waiting[count]
-        for place in range(start[vertex], start[vertex + 1]):
-            target = targets[place]
+        for position in range(start[vertex], start[vertex + 1]):
+            target = targets[position]
             if not found[target]:
                 found[target] = True
                 waiting[count] = target
@@ -197,7 +197,7 @@ def reachable(needs: Int64Array, needed: Int64Array, begin: npt.NDArray[np.bool_
 
 @njit(cache=True)
 def _greedy_key(vertex: int, needs_count: int, users_count: int, delta: int) -> int:
-    """Who is taken next, least first: what needs nothing, what nobody uses, then by use less need; ties by vertex."""
+    """Sort key, least first: a vertex that needs nothing, one that nothing needs, else needs less uses; then the id."""
     if needs_count == 0:
         return vertex
     if users_count == 0:
@@ -206,12 +206,13 @@ def _greedy_key(vertex: int, needs_count: int, users_count: int, delta: int) -> 
 
 
 @njit(cache=True)
-def greedy_places(needs: Int64Array, needed: Int64Array, weight: Int64Array, vertex_count: int) -> Int64Array:
-    """Place vertices so that little weight leads forward: a feedback order by greed, O(E log V).
+def greedy_positions(needs: Int64Array, needed: Int64Array, weight: Int64Array, vertex_count: int) -> Int64Array:
+    """Order vertices so that edges of little weight are violated: a greedy feedback order, O(E log V).
 
-    Source: Eades, Lin and Smyth 1993, "A fast and effective heuristic for the feedback arc set problem". Of what is
-    left, a vertex that needs nothing goes to the front, one that nobody needs to the back, else the one with the most
-    use less need to the front. Parts of a graph that no edge joins do not influence each other.
+    Source: Eades, Lin and Smyth 1993, "A fast and effective heuristic for the feedback arc set problem". Of the
+    vertices that are left, one that needs nothing goes to the front, one that nothing needs to the back, else the one
+    with the greatest weight of users less weight of needs to the front. Parts of a graph that no edge joins do not
+    influence each other.
 
     Args:
         needs: (E,) the end that depends.
@@ -220,7 +221,7 @@ def greedy_places(needs: Int64Array, needed: Int64Array, weight: Int64Array, ver
         vertex_count: V, at most `MAX_VERTICES`.
 
     Returns:
-        (V,) distinct places, 0..V-1.
+        (V,) distinct positions, 0..V-1.
     """
     start, targets = _adjacency(needs, needed, vertex_count)
     users_start, users = _adjacency(needed, needs, vertex_count)
@@ -239,40 +240,40 @@ def greedy_places(needs: Int64Array, needed: Int64Array, weight: Int64Array, ver
     for vertex in range(vertex_count):
         current[vertex] = _greedy_key(vertex, needs_count[vertex], users_count[vertex], delta[vertex])
         size = _push(heap, size, current[vertex])
-    place = np.full(vertex_count, _NONE, dtype=np.int64)
+    position = np.full(vertex_count, _NONE, dtype=np.int64)
     front, back = 0, vertex_count
     while size > 0:
         key = _pop(heap, size)
         size -= 1
         vertex = key & ((1 << 24) - 1)
-        if place[vertex] != _NONE or key != current[vertex]:
+        if position[vertex] != _NONE or key != current[vertex]:
             continue
         if needs_count[vertex] > 0 and users_count[vertex] == 0:
             back -= 1
-            place[vertex] = back
+            position[vertex] = back
         else:
-            place[vertex] = front
+            position[vertex] = front
             front += 1
         for at in range(start[vertex], start[vertex + 1]):
             other = targets[at]
-            if place[other] == _NONE:
+            if position[other] == _NONE:
                 users_count[other] -= 1
                 delta[other] -= target_weights[at]
                 current[other] = _greedy_key(other, needs_count[other], users_count[other], delta[other])
                 size = _push(heap, size, current[other])
         for at in range(users_start[vertex], users_start[vertex + 1]):
             other = users[at]
-            if place[other] == _NONE:
+            if position[other] == _NONE:
                 needs_count[other] -= 1
                 delta[other] += user_weights[at]
                 current[other] = _greedy_key(other, needs_count[other], users_count[other], delta[other])
                 size = _push(heap, size, current[other])
-    return place
+    return position
 
 
 @njit(cache=True)
-def topological_places(needs: Int64Array, needed: Int64Array, priority: Int64Array) -> Int64Array:
-    """Place vertices after all that they need; of those that may come next the one with the least priority.
+def topological_positions(needs: Int64Array, needed: Int64Array, priority: Int64Array) -> Int64Array:
+    """Order vertices after all that they need; of those that may come next, the one with the least priority does.
 
     Source: Kahn 1962, "Topological sorting of large networks", with a heap of what is ready.
 
@@ -297,83 +298,88 @@ def topological_places(needs: Int64Array, needed: Int64Array, priority: Int64Arr
     for vertex in range(vertex_count):
         if waits_for[vertex] == 0:
             size = _push(heap, size, priority[vertex])
-    place = np.full(vertex_count, _NONE, dtype=np.int64)
+    position = np.full(vertex_count, _NONE, dtype=np.int64)
     placed = 0
     while size > 0:
         vertex = by_priority[_pop(heap, size)]
         size -= 1
-        place[vertex] = placed
+        position[vertex] = placed
         placed += 1
         for at in range(start[vertex], start[vertex + 1]):
             user = users[at]
             waits_for[user] -= 1
             if waits_for[user] == 0:
                 size = _push(heap, size, priority[user])
-    return place
+    return position
 
 
 @njit(cache=True)
-def neighbourly_places(
-    needs: Int64Array, needed: Int64Array, first_home: Int64Array, last_home: Int64Array, home_count: int
+def directory_positions(
+    needs: Int64Array, needed: Int64Array, first_directory: Int64Array, last_directory: Int64Array, directory_count: int
 ) -> Int64Array:
-    """Place vertices after all that they need, staying at home: next is what is ready where the last one ended.
+    """Order vertices after all that they need, staying in a directory while one of its vertices may come next.
 
-    A vertex leads from a home to a home (the directories of the first and the last file of a component). Of several
-    that are ready at home, or of all that are ready where none is, the least vertex is next.
+    A vertex is a component: it begins in the directory of its first file and ends in that of its last file. Next comes
+    the least of the vertices that are ready and begin where the last one ended; if there is none, the least of all that
+    are ready.
 
     Args:
         needs: (E,) the end that depends.
         needed: (E,) the end it depends on; the edges close no cycle.
-        first_home: (V,) where each vertex begins, in 0..H-1.
-        last_home: (V,) where it ends.
-        home_count: H.
+        first_directory: (V,) directory in which each vertex begins, in 0..H-1.
+        last_directory: (V,) directory in which it ends.
+        directory_count: H.
 
     Returns:
         (V,) a permutation: 0 for the vertex that comes first.
     """
-    vertex_count = first_home.size
+    vertex_count = first_directory.size
     start, users = _adjacency(needed, needs, vertex_count)
     waits_for = np.zeros(vertex_count, dtype=np.int64)
     for edge in range(needs.size):
         waits_for[needs[edge]] += 1
-    home_start = np.zeros(home_count + 1, dtype=np.int64)
+    heap_start = np.zeros(directory_count + 1, dtype=np.int64)
     for vertex in range(vertex_count):
-        home_start[first_home[vertex] + 1] += 1
-    for home in range(home_count):
-        home_start[home + 1] += home_start[home]
-    home_sizes = np.zeros(home_count, dtype=np.int64)
-    at_home = np.empty(vertex_count, dtype=np.int64)
-    anywhere = np.empty(vertex_count, dtype=np.int64)
+        heap_start[first_directory[vertex] + 1] += 1
+    for directory in range(directory_count):
+        heap_start[directory + 1] += heap_start[directory]
+    heap_sizes = np.zeros(directory_count, dtype=np.int64)
+    heaps = np.empty(vertex_count, dtype=np.int64)
+    ready = np.empty(vertex_count, dtype=np.int64)
     size = 0
     for vertex in range(vertex_count):
         if waits_for[vertex] == 0:
-            home = first_home[vertex]
-            home_sizes[home] = _push(at_home[home_start[home] : home_start[home + 1]], home_sizes[home], vertex)
-            size = _push(anywhere, size, vertex)
-    place = np.full(vertex_count, _NONE, dtype=np.int64)
-    placed, home = 0, _NONE
+            directory = first_directory[vertex]
+            heap_sizes[directory] = _push(
+                heaps[heap_start[directory] : heap_start[directory + 1]],
+                heap_sizes[directory],
+                vertex,
+            )
+            size = _push(ready, size, vertex)
+    position = np.full(vertex_count, _NONE, dtype=np.int64)
+    placed, directory = 0, _NONE
     while placed < vertex_count:
         vertex = _NONE
-        while vertex == _NONE and home != _NONE and home_sizes[home] > 0:
-            vertex = _pop(at_home[home_start[home] : home_start[home + 1]], home_sizes[home])
-            home_sizes[home] -= 1
-            if place[vertex] != _NONE:
+        while vertex == _NONE and directory != _NONE and heap_sizes[directory] > 0:
+            vertex = _pop(heaps[heap_start[directory] : heap_start[directory + 1]], heap_sizes[directory])
+            heap_sizes[directory] -= 1
+            if position[vertex] != _NONE:
                 vertex = _NONE
         while vertex == _NONE and size > 0:
-            vertex = _pop(anywhere, size)
+            vertex = _pop(ready, size)
             size -= 1
-            if place[vertex] != _NONE:
+            if position[vertex] != _NONE:
                 vertex = _NONE
         if vertex == _NONE:
             break  # only a cycle is left, which the caller has ruled out
-        place[vertex] = placed
+        position[vertex] = placed
         placed += 1
-        home = last_home[vertex]
+        directory = last_directory[vertex]
         for at in range(start[vertex], start[vertex + 1]):
             user = users[at]
             waits_for[user] -= 1
             if waits_for[user] == 0:
-                own = first_home[user]
-                home_sizes[own] = _push(at_home[home_start[own] : home_start[own + 1]], home_sizes[own], user)
-                size = _push(anywhere, size, user)
-    return place
+                own = first_directory[user]
+                heap_sizes[own] = _push(heaps[heap_start[own] : heap_start[own + 1]], heap_sizes[own], user)
+                size = _push(ready, size, user)
+    return position

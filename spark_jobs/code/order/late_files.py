@@ -1,6 +1,6 @@
-"""Which files are read late because they exercise or explain others: tests, examples, benchmarks and documentation.
+"""Which paths are those of tests, examples, benchmarks and documentation, which come after the files they are about.
 
-A `#` stands before the id of a record, which may be the path of a file.
+A `#` comes before the id of a record, which may be the path of a file.
 """
 
 from __future__ import annotations

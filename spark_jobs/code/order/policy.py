@@ -1,4 +1,4 @@
-"""Names of the policies that order the files of a repository; here alone, so that config needs no compiled code."""
+"""Names of the policies that order files; in a module of their own, so that configs load without compiled code."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""From the files and dependencies of repositories to the order of the files; Arrow batches in, Arrow batches out.
+"""Order the surviving files of each repository by its dependencies; Arrow batches in, Arrow batches out.
 
 Rows come sorted by (dataset, repository): survivors (with `shard`) and edges (with `needed_doc_id`) mixed. A file that
-an edge names and that did not survive is placed like the others and then left out, so that what leads through it still
-counts: with `a` needing `b` needing `c` and `b` removed, `c` still comes before `a`.
+an edge names and that did not survive is ordered like the others and then left out, so that dependencies through it
+still count: with `a` needing `b` needing `c` and `b` removed, `c` still comes before `a`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_jobs.arrays import Int64Array
-from spark_jobs.code.grouped_rows import runs_of
+from spark_jobs.code.grouped_rows import grouped_rows
 from spark_jobs.code.imports.dependency import KINDS
 from spark_jobs.code.order.dependency_order import Edges, order_files
 from spark_jobs.code.order.policy import Policy
@@ -39,7 +39,7 @@ class OrderRules:
 
     Attributes:
         policy: that of most repositories.
-        two_level_languages: where most files of code are of these, `two_level` stands for `dependencies_first`.
+        two_level_languages: where most code is of these, `two_level` is used in place of `dependencies_first`.
         seed: of the policy `random`.
     """
 
@@ -48,7 +48,7 @@ class OrderRules:
     seed: int
 
     def policy_of(self, languages: Iterable[str | None]) -> Policy:
-        """The policy for a repository with files of these languages, None for what is no code."""
+        """The policy for a repository with files of these languages; the language of a file that is no code is None."""
         counted = Counter(language for language in languages if language is not None)
         if self.policy != "dependencies_first" or not counted:
             return self.policy
@@ -67,17 +67,17 @@ def ranked_batches(rows: Iterable[pa.RecordBatch], rules: OrderRules) -> Iterato
     Yields:
         One batch of `RANKED` per repository that has survivors: ranks from 0 without gaps, by rank.
     """
-    for run in runs_of(rows, ("dataset", "repository")):
-        is_edge = pc.is_valid(run.column("needed_doc_id"))
-        survivors = run.filter(pc.invert(is_edge))
+    for group in grouped_rows(rows, ("dataset", "repository")):
+        is_edge = pc.is_valid(group.column("needed_doc_id"))
+        survivors = group.filter(pc.invert(is_edge))
         if survivors.num_rows:
-            order = _order(survivors, run.filter(is_edge), rules)
+            order = _order(survivors, group.filter(is_edge), rules)
             ranked = survivors.take(pa.array(order)).append_column("rank", pa.array(np.arange(len(order))))
             yield from ranked.select(RANKED.names).cast(RANKED).combine_chunks().to_batches()
 
 
 def _order(survivors: pa.Table, edges: pa.Table, rules: OrderRules) -> Int64Array:
-    """Rows of the survivors in the order they are read."""
+    """Rows of the survivors in their order."""
     row_of = {doc_id: row for row, doc_id in enumerate(survivors.column("doc_id").to_pylist())}
     path_of = dict(zip(row_of, survivors.column("path").to_pylist(), strict=True))
     needs, needed = edges.column("doc_id").to_pylist(), edges.column("needed_doc_id").to_pylist()
@@ -92,6 +92,6 @@ def _order(survivors: pa.Table, edges: pa.Table, rules: OrderRules) -> Int64Arra
         kind=np.fromiter((kinds[kind] for kind in edges.column("kind").to_pylist()), dtype=np.int64, count=len(needs)),
     )
     policy = rules.policy_of(survivors.column("language").to_pylist())
-    places = order_files([path_of[doc_id] for doc_id in ids], arrays, policy, rules.seed)
-    by_place = np.argsort(places).tolist()
-    return np.array([row_of[ids[index]] for index in by_place if ids[index] in row_of], dtype=np.int64)
+    positions = order_files([path_of[doc_id] for doc_id in ids], arrays, policy, rules.seed)
+    by_position = np.argsort(positions).tolist()
+    return np.array([row_of[ids[index]] for index in by_position if ids[index] in row_of], dtype=np.int64)

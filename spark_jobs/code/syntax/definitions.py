@@ -1,13 +1,14 @@
-"""Definitions: the names that a file gives to others, and those that it binds for itself, from its syntax tree.
+"""Definitions: the names that a file defines for others, and those that it binds for itself, from its syntax tree.
 
     def area(width): height = 2        defines `area`, binds `width` and `height`
 
-Defined are functions, classes, types, constants and macros that other files can name: those at the top of a file, in
-its namespaces and modules, not methods and not locals. Bound are parameters, variables and loop targets; a file that
-binds a name does not mean another file's by it. Trees with errors are used all the same: in C, macros make them normal.
+Defined are functions, classes, types, constants and macros that other files can name: those at the top of a file and in
+its namespaces and modules, but no methods and no locals. Bound are parameters, variables and loop targets; where a file
+binds a name, its uses of that name mean no other file. Trees with errors are used too, since macros make them common in
+C.
 
-Runs in the child process alone (see `syntax_child`), which imports little: each grammar only when it is needed. The
-stock queries of the grammars are not used, they miss too much and count prototypes of C as definitions.
+Runs only in the child process (`syntax_child`), which imports little: each grammar when it is first needed. The queries
+that come with the grammars are not used, because they miss too much and count prototypes of C as definitions.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ class Definitions(NamedTuple):
     """Names of one file, each once, ascending.
 
     Attributes:
-        defined: for others.
-        bound: for itself.
+        defined: names that other files may use.
+        bound: names of the file's own variables and parameters.
     """
 
     defined: tuple[str, ...]
@@ -256,7 +257,7 @@ GRAMMARS: Final = {
 """,
     ),
 }
-"""By the names of `documents.language`. Others have no symbols; COBOL's scanner for one never ends on some inputs."""
+"""By the names of `documents.language`. Other languages have no symbols; COBOL's grammar hangs on some inputs."""
 
 
 class _Loaded(NamedTuple):

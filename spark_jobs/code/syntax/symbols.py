@@ -2,19 +2,19 @@
 
 A name counts if at most two files of its language define it (of two, the nearer is meant), has three characters or
 more, and is no keyword, no `__dunder__` and nothing that the using file defines or binds itself. In Python and
-JavaScript every name of another file stands in an import statement, so only the words of these count there: that alone
-takes precision from 0.2-0.35 to 0.4-0.6. Elsewhere all words of the code do. The name of a file without its extension,
-and the name of a directory for its `__init__`, is a name that the words of import statements may mean too, strings
-included (`require "./a"`, `source a.sh`); of several such files again the nearest.
+JavaScript every name of another file appears in an import statement, so only words of import statements count there:
+that raises precision from 0.2-0.35 to 0.4-0.6. In other languages all words of the code count. Words of import
+statements, strings included, may also name files themselves (`require "./a"`, `source a.sh`): by the file's name
+without extension, or by a directory's name for its `__init__`; of several such files the nearest is meant.
 
-Names say less than imports. So symbols are added only between files that no import links, and by language:
+Names are weaker evidence than imports. So symbols are added only between files that no import links, and by language:
 
     Go, Java, Kotlin, Python,         where imports are resolved no symbols (Go and Java have those of a package from
     JavaScript, TypeScript, Rust      their own resolvers); where a repository's imports link none of its files, all
     C, C++                            from a user to the file that implements a header which both include
     all other languages               everywhere
 
-Definitions come from the syntax tree (`definitions`), so they are asked of a child process (`syntax_child`).
+Definitions come from syntax trees (`definitions`), which a child process makes (`syntax_child`).
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ _IMPORT_LINE: Final = re.compile(
 _DIRECTORY_FILES: Final = frozenset({"__init__", "index", "mod", "init"})
 
 Parse = Callable[[Sequence[tuple[str, bytes]]], Sequence[Definitions | str]]
-"""From (language, source) of files to what they define, or the reason why that is not known."""
+"""Gives for (language, source) of each file its definitions, or the reason why they are not known."""
 
 
 class SymbolEdges(NamedTuple):
-    """What symbols say of a repository.
+    """The dependencies of a repository that follow from symbols.
 
     Attributes:
         dependencies: of kind `symbol`; every pair of files at most once.
-        failures: index of a file -> why it could not be parsed.
+        failures: index of a file to the reason why it could not be parsed.
     """
 
     dependencies: list[Dependency]
@@ -78,7 +78,7 @@ def symbol_edges(
         repository: its files.
         linked: (needs, needed) of all imports that were resolved.
         parse: finds definitions; `SyntaxChild.definitions`.
-        alone: use symbols for every language, whatever is linked: for comparisons.
+        alone: use symbols for every language, even where imports are resolved; for comparisons.
 
     Returns:
         The edges, and the files that could not be parsed.
@@ -118,11 +118,11 @@ def symbol_edges(
 
 
 class Uses(NamedTuple):
-    """Words of one file that may be names of other files.
+    """Words of one file that may name other files or what these define.
 
     Attributes:
-        names: of what they define.
-        stems: of the files themselves.
+        names: that other files may define.
+        stems: that may be names of files.
     """
 
     names: set[str]
@@ -130,7 +130,7 @@ class Uses(NamedTuple):
 
 
 def read_uses(language: str, source: bytes, own: Definitions) -> Uses:
-    """What a file may use of others.
+    """The words by which a file may use others.
 
     Args:
         language: of the file.
@@ -144,10 +144,10 @@ def read_uses(language: str, source: bytes, own: Definitions) -> Uses:
     code = blank(source, language) if is_known else source
     keywords = keywords_of(language) if is_known else frozenset()
     statements = _STATEMENTS.get(_FAMILIES.get(language, language), _IMPORT_LINE)
-    places = [found.span() for found in statements.finditer(code if language == "Python" else source)]
-    imported = words(b" ".join(source[begin:end] for begin, end in places))
+    spans = [found.span() for found in statements.finditer(code if language == "Python" else source)]
+    imported = words(b" ".join(source[begin:end] for begin, end in spans))
     if language in _IMPORTS_NAME_ALL:
-        names = words(b" ".join(code[begin:end] for begin, end in places)) - set(own.defined)
+        names = words(b" ".join(code[begin:end] for begin, end in spans)) - set(own.defined)
     else:
         names = words(code) - set(own.defined) - set(own.bound)
     return Uses(
@@ -161,7 +161,7 @@ def is_telling(name: str) -> bool:
 
 
 class _Names:
-    """Where the names of one family of languages are defined."""
+    """The files that define each name, for one family of languages."""
 
     def __init__(self, paths: tuple[str, ...], known: dict[int, Definitions]) -> None:
         self.paths = paths
@@ -174,7 +174,7 @@ class _Names:
         self.defined = {name: files for name, files in defined.items() if len(files) <= MOST_DEFINING_FILES}
 
     def needed_by(self, index: int, uses: Uses) -> Iterator[tuple[int, str]]:
-        """Files that a file uses, each once, with the first name that says so."""
+        """Files that a file uses, each once, with the first name by which it does."""
         seen = {index}
         for used, files in ((uses.names, self.defined), (uses.stems, self.stems)):
             for name in sorted(used & files.keys()):
@@ -185,14 +185,14 @@ class _Names:
 
 
 def stem_of(path: str) -> str:
-    """The name that others use for a file: its own without the extension, or its directory's for `__init__`."""
+    """The name by which others name a file: its own without the extension, or its directory's for `__init__`."""
     directory, _, name = path.rpartition("/")
     stem = name.partition(".")[0]
     return directory.rpartition("/")[2] if stem in _DIRECTORY_FILES and directory else stem
 
 
 def _included(pairs: set[tuple[int, int]]) -> dict[int, set[int]]:
-    """File -> what it includes."""
+    """The files that each file includes, by the including file."""
     found: dict[int, set[int]] = defaultdict(set)
     for needs, needed in pairs:
         found[needs].add(needed)
@@ -200,6 +200,6 @@ def _included(pairs: set[tuple[int, int]]) -> dict[int, set[int]]:
 
 
 def _implements(paths: tuple[str, ...], included: dict[int, set[int]], user: int, definer: int) -> bool:
-    """Whether a file defines what a header declares which the user includes as well."""
+    """Whether a file implements a header that the user includes: it is no header, and both include the same one."""
     headers = included.get(user, set()) & included.get(definer, set())
     return not paths[definer].endswith((".h", ".hpp", ".hh", ".hxx")) and bool(headers)

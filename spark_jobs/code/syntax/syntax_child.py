@@ -1,16 +1,16 @@
-"""Parsing in a process that can be killed: a file that hangs or crashes the parser costs that file only.
+"""Parse in a child process that can be killed, so that a file which hangs or crashes the parser is the only one lost.
 
     with SyntaxChild(SyntaxLimits()) as child:
         child.definitions([("Python", b"def area(): ..."), ("Ruby", b"...")])
         # [Definitions(defined=("area",), bound=()), "timeout: more than 2 s of processor time"]
 
-One child serves a worker for its life (`shared_child`); it is started by exec, so it has no part in the threads and the
-JVM of the worker. Batches go in whole, answers come back file by file. When the child ends, the file that it was at
-gets the reason, another child is started, and the files after it are sent again.
+One child serves a worker for its life (`shared_child`). It is started by exec, so it shares neither threads nor JVM
+with the worker. Files are sent in batches, answers come back file by file. When the child dies, the file that it was
+parsing gets the reason, another child is started, and the files after it are sent again.
 
-Two clocks run per file. The processor time that the child spends is limited by the kernel, and does not depend on how
-busy the machine is; so it nearly always gives the same answer for the same file. A child that waits instead of working
-is killed by the parent after `PATIENCE` times that limit. The limit on memory makes the parser fail or abort.
+Two limits of time hold for each file. Processor time is limited by the kernel and does not depend on how busy the
+machine is, so the answer for a file is nearly always the same. A child that waits instead of computing is killed by the
+parent after `PATIENCE` times that limit. The limit on memory makes the parser fail or abort.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ File = tuple[str, bytes]
 
 
 class SyntaxLimits(BaseModel):
-    """What one file may cost."""
+    """Limits of parsing one file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -57,9 +57,10 @@ class SyntaxLimits(BaseModel):
 
 
 class SyntaxChild:
-    """A child process and the pipes to it; started when first needed, and again after every end.
+    """A child process and the pipes to it; started when first needed, and again after every death.
 
-    Used by one thread, which must live as long as the child is needed: the child ends with it.
+    To be used by one thread, which must live as long as the child is needed: the kernel kills the child with the thread
+    that started it.
     """
 
     def __init__(
@@ -91,10 +92,10 @@ class SyntaxChild:
             files: language and source of each.
 
         Returns:
-            For each what it defines, or one line with the reason why that is not known.
+            For each its definitions, or one line with the reason why they are not known.
 
         Raises:
-            StepRunError: the child does not even start.
+            StepRunError: the child cannot be started.
         """
         answers: list[Definitions | str] = []
         for batch in _batches(files):
@@ -109,13 +110,13 @@ class SyntaxChild:
         return answers
 
     def close(self) -> None:
-        """End the child."""
+        """Kill the child."""
         if self._process is not None:
             self._process.kill()
             self._end_of_child()
 
     def _parse(self, files: Sequence[File]) -> list[Definitions | str]:
-        """Parse the files of one batch, with as many children as it takes."""
+        """Parse the files of one batch, with a new child after each death."""
         answers: list[Definitions | str] = []
         while len(answers) < len(files):
             waiting = files[len(answers) :]
@@ -125,7 +126,7 @@ class SyntaxChild:
         return answers
 
     def _exchange(self, files: Sequence[File]) -> list[Definitions | str]:
-        """Send files and take answers until all are there, or the child has ended or must be ended."""
+        """Send files and receive answers until all are there, or the child has died or was killed."""
         process = self._started()
         message = pickle.dumps(list(files))
         unsent = memoryview(len(message).to_bytes(LENGTH_BYTES, "little") + message)
@@ -197,7 +198,7 @@ class SyntaxChild:
         return process
 
     def _end_of_child(self) -> str:
-        """Wait for the end of a child that ends or was killed; why it ended, in one line."""
+        """Wait for a child that ends or was killed; gives the reason of its end in one line."""
         process, self._process = self._process, None
         kept_waiting, self._kept_waiting = self._kept_waiting, False
         assert process is not None
@@ -218,7 +219,7 @@ class SyntaxChild:
 
 
 def _batches(files: Sequence[File]) -> Iterator[list[File]]:
-    """Files in pieces of some megabytes, so that a restart sends little again."""
+    """Files in batches of some megabytes, so that little is sent again after a restart."""
     batch: list[File] = []
     size = 0
     for file in files:
@@ -232,7 +233,7 @@ def _batches(files: Sequence[File]) -> Iterator[list[File]]:
 
 
 def _write(pipe: int, message: memoryview) -> int:
-    """Write what the pipe takes; all of it counts as written once nobody reads any more."""
+    """Write what the pipe takes; gives the bytes written, all of them if the child reads no more."""
     try:
         return os.write(pipe, message)
     except BlockingIOError:

@@ -2,9 +2,9 @@
 
     python -m spark_jobs.code.syntax.syntax_worker PARSER PARENT_PID CPU_SECONDS MEMORY_BYTES
 
-Nothing inside a process stops a parser that loops in compiled code. So before each file the child sets a timer of the
-kernel for its own processor time, whose signal (SIGPROF, nobody catches it) ends the process; the parent sees the end
-and knows the file. The kernel also ends the child with its parent, and refuses it memory beyond the limit.
+Nothing inside a process can stop a parser that loops in compiled code. So before each file the child sets a timer of
+the kernel on its own processor time, whose signal (SIGPROF, which is not caught) ends the process; the parent sees that
+and knows the file. The kernel also ends the child with its parent, and refuses memory beyond the limit.
 
 Messages on both pipes are a length of 4 bytes (little-endian) and a pickle. In: a list of (language, source). Out: for
 each file what the parser gave, or the reason why it gave nothing; before all of them one `None`: the child is ready.
@@ -21,7 +21,7 @@ import signal
 import sys
 from typing import BinaryIO, Final
 
-_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_PDEATHSIG: Final = 1  # <sys/prctl.h>: asks the kernel for a signal when the parent ends
 LENGTH_BYTES: Final = 4
 
 
@@ -30,15 +30,15 @@ def main(arguments: list[str]) -> int:
     parser, parent, cpu_seconds, memory_bytes = arguments[0], int(arguments[1]), float(arguments[2]), int(arguments[3])
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
-        return 1  # it ended before the line above
+        return 1  # the parent ended before the line above, so no signal will come
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt goes to the whole group; the parent ends this process
     module, _, function = parser.partition(":")
     parse = getattr(importlib.import_module(module), function)
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a parser prints is no answer
+    os.dup2(2, 1)  # so that what a parser prints does not get between the answers
     _send(answers, None)
     while (batch := _receive(sys.stdin.buffer)) is not None:
         for language, source in batch:
@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
                 answer = parse(language, source)
             except MemoryError:
                 answer = "memory limit"
-            except Exception as error:  # noqa: BLE001 - whatever a grammar raises costs its file alone
+            except Exception as error:  # noqa: BLE001 - any error of a grammar loses its file and no other
                 answer = f"{type(error).__name__}: {error}"[:200]
             signal.setitimer(signal.ITIMER_PROF, 0)
             _send(answers, answer)

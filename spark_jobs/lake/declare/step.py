@@ -15,9 +15,9 @@ input holds
     INTAKE      the rows of all increments of the inputs that no earlier increment of the own table took in
     WHOLE       all rows (tables without increments)
 
-while an input that is frozen itself is always given whole. An input bound to several tables is their union, with a
-column `dataset` (the namespace each row came from) and `dataset_increment`. A corpus reads its datasets by the corpus's
-own increments. A parameter with a default (None) may be left unbound.
+while an input that is frozen itself is always given whole. An input bound to several tables is their union, with the
+columns `dataset` (the namespace that a row comes from) and `dataset_increment`. In a step of a corpus, increments are
+numbered as the corpus numbers them. A parameter with a default (None) may be left unbound.
 
 The function returns a DataFrame with the columns of its table but for `increment`, or an `Output` where it has side
 tables or table properties that only the data can tell.
@@ -78,7 +78,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class ArrowRows:
-    """Rows that Python makes in the last stage, so that its workers may write them to data files themselves.
+    """Rows made by a Python function in the last stage, so that Python workers may write the data files themselves.
 
     Attributes:
         frame: what the function is applied to.
@@ -104,14 +104,14 @@ class Output:
         properties: table properties of the main table that the data decides; they are immutable while the table lives.
         persisted: DataFrames to unpersist once all frames are written.
         summary: short facts of how the rows were made, for the summary of their snapshot.
-        made: by table's name, how Python makes the rows of its frame.
+        arrow_rows: by table's name, the same rows as a Python function makes them, where one does.
     """
 
     frames: Mapping[str, DataFrame]
     properties: Mapping[str, str] = field(default_factory=dict)
     persisted: tuple[DataFrame, ...] = ()
     summary: Mapping[str, str] = field(default_factory=dict)
-    made: Mapping[str, ArrowRows] = field(default_factory=dict)
+    arrow_rows: Mapping[str, ArrowRows] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -120,16 +120,17 @@ class Step:
 
     Attributes:
         name: the name of its main table, of its command and of its section of a config.
-        version: code version, bumped whenever the rows change (a test guards it).
+        version: code version, changed whenever the rows change (`tests/test_code_versions.py` guards it).
         scope: see `Scope`.
         tables: main table first, then side tables; published in this order, recorded in the ledger together.
         config: the config model.
         function: the wrapped function.
-        discover: for a step at the source of data: from its config, the own last side table so far (Arrow) and
-            whether config or code changed since (so that all is read again) to the Arrow table that becomes the first
-            input of the next increment, or None where nothing is new.
-        numbered: rows carry dense ordinals that continue over increments: an increment that is computed again
-            takes all later ones with it, under a new generation.
+        discover: for a step at the source of data: lists what the source has. It is called with the config, the rows
+            of the step's last side table (Arrow) and whether config or code changed since (then everything is listed
+            again), and gives the Arrow table that becomes the first input of the next increment, None where nothing is
+            new.
+        numbered: whether rows carry dense ordinals that continue over increments. When an increment of such a table is
+            computed again, all later ones are removed with it, and a new generation begins.
         plot: a picture for the UI.
     """
 

@@ -137,13 +137,13 @@ class Check:
 
 @dataclass(frozen=True)
 class Proof:
-    """A blocking check that no single row can show: what the rows say together, and beside the step's inputs.
+    """A blocking check over all rows together, or over the rows and the step's inputs.
 
     Attributes:
-        name: as a check's.
+        name: of the check.
         description: what holds.
-        violations: from the rows as they were written, the step's inputs by name (its own earlier rows among them), the
-            increment and the step's config to the rows that break it.
+        violations: gives the rows that break it. Its arguments are the rows as they were written, the step's inputs by
+            name (the table's own earlier rows among them), the increment and the step's config.
     """
 
     name: str
@@ -153,12 +153,12 @@ class Proof:
 
 @dataclass(frozen=True)
 class Notice:
-    """Rows that people are told of though they are published: a check that warns and never blocks.
+    """A check that warns and never blocks: rows that are published, and that people are told of.
 
     Attributes:
-        name: as a check's.
+        name: of the check.
         rows: which rows, as a filter of PyIceberg's.
-        called: what they are, in a word.
+        called: the noun for such rows in messages, such as `rejected`.
         by: column by whose values they are counted.
         description: what holds where there are none.
     """
@@ -175,7 +175,7 @@ INCREMENT = Column("increment!", "int", "increment that brought the row, from 0"
 
 @dataclass(frozen=True)
 class Table:
-    """What is promised about one table; see the module for an example.
+    """The declaration of one table; see the module for an example.
 
     Attributes:
         name: last part of the identifier, `[a-z][a-z0-9_]{0,40}`.
@@ -186,7 +186,7 @@ class Table:
         partition: identity columns or `days(column)`, in order.
         checks: blocking row checks, audited before publishing. Required columns and the key are checked besides.
         proofs: blocking checks over all rows written together, each a Spark job of its own.
-        notice: rows of the newest increment that people are told of; None where none are.
+        notice: which rows of the newest increment people are told of; None for none.
         properties: table properties set at creation.
         sampled: columns whose values are text of documents, hidden where the policy for samples is `ids`.
     """
@@ -370,9 +370,9 @@ def _struct_field(text: str, ids: _Ids) -> NestedField:
 def _split(text: str) -> list[str]:
     """Split at commas outside of angle brackets."""
     parts, depth, start = [], 0, 0
-    for place, character in enumerate(text):
+    for position, character in enumerate(text):
         depth += (character == "<") - (character == ">")
         if character == "," and depth == 0:
-            parts.append(text[start:place].strip())
-            start = place + 1
+            parts.append(text[start:position].strip())
+            start = position + 1
     return [*parts, text[start:].strip()]

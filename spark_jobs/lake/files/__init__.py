@@ -1,1 +1,1 @@
-"""How rows get in and out: data files, write-audit-publish, lookups, maintenance."""
+"""How rows are written to tables and read from them: data files, write-audit-publish, lookups, maintenance."""

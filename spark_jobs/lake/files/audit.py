@@ -1,4 +1,11 @@
-"""The blocking checks of a table: counted while it is written, by a job of its own, or beside the inputs."""
+"""The audit: counts the rows that break each blocking check of a table, before they are published.
+
+    row checks, required columns   aggregates that are observed while the rows are written, at no extra pass
+    keys that come twice           by Arrow over the key columns, above a million rows by a Spark job
+    proofs                         a Spark job each, over the rows written and the step's inputs
+
+A check that fails names the keys of up to ten bad rows.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +28,8 @@ if TYPE_CHECKING:
 IN_PLACE = "rows_in_place"
 REQUIRED = "required_columns"
 UNIQUE = "unique_key"
-_ARROW_AUDIT_ROWS = 1_000_000
-_SHOWN_ROWS = 10
+_ARROW_AUDIT_ROWS = 1_000_000  # up to here a group-by in memory is faster than starting a Spark job
+_SHOWN_ROWS = 10  # bad rows whose keys are put into a message
 _SHOWN_CHARACTERS = 80
 
 
@@ -36,7 +43,7 @@ class Evidence:
 
 
 def check_columns(declared: Table, place: Place) -> dict[str, Column]:
-    """Count of bad rows by check, as aggregates over the rows written."""
+    """For each check the aggregate over the rows written that counts those which break it."""
     from pyspark.sql import functions as F
 
     def bad(predicate: str) -> Column:
@@ -46,7 +53,7 @@ def check_columns(declared: Table, place: Place) -> dict[str, Column]:
 
 
 def _predicates(declared: Table, place: Place) -> dict[str, str]:
-    """What must hold for every row, in SQL, by check."""
+    """By check, the SQL predicate that must be true of every row."""
     required = [f"`{column.name}` IS NOT NULL" for column in declared.all_columns if column.required]
     first = {REQUIRED: " AND ".join(required), IN_PLACE: place.predicate}
     wanted = {name: predicate for name, predicate in first.items() if predicate not in ("", "true")}
@@ -58,7 +65,7 @@ def check_names(declared: Table, placed: bool) -> dict[str, str]:
 
     Args:
         declared: the table.
-        placed: whether rows belong to an increment or a partition.
+        placed: whether a materialization writes an increment or a partition, not the whole table.
     """
     required = [column.name for column in declared.all_columns if column.required]
     names = {}
@@ -79,7 +86,7 @@ def check_result(name: str, bad_rows: int, declared: Table) -> CheckResult:
 
 
 def audit_frame(rows: DataFrame, declared: Table, place: Place) -> tuple[CheckResult, ...]:
-    """All blocking checks over rows that were written outside of the lake, in Spark jobs of their own."""
+    """All blocking checks over rows that were written to Parquet files outside the lake, in Spark jobs of their own."""
     counts = count_bad(rows, check_columns(declared, place))
     outcome = [check_result(name, count, declared) for name, count in counts.items()]
     outcome += [_repeated_keys(rows, declared)] if declared.key else []
@@ -89,14 +96,14 @@ def audit_frame(rows: DataFrame, declared: Table, place: Place) -> tuple[CheckRe
 def with_bad_keys(
     checks: Iterable[CheckResult], declared: Table, place: Place, landed: DataFrame, written: DataFrame
 ) -> tuple[CheckResult, ...]:
-    """Results of row checks and of the key, those that failed with the keys of bad rows, by a Spark job each.
+    """Add the keys of some bad rows to the results that failed, by a Spark job for each.
 
     Args:
-        checks: what was counted.
+        checks: results of row checks and of the key.
         declared: the table.
-        place: what of it was written.
-        landed: rows that were written there.
-        written: all rows that were written, also those out of place.
+        place: the part of it that was written.
+        landed: rows of that part.
+        written: all rows that were written, those outside of that part included.
     """
     predicates = _predicates(declared, place)
 
@@ -111,7 +118,7 @@ def with_bad_keys(
 
 
 def _keys(rows: DataFrame, declared: Table) -> tuple[str, ...]:
-    """How to find some rows again: by the key, else the order, else the first columns; never by texts of documents."""
+    """Values by which to find some rows: key, else sort columns, else first columns; never the text of documents."""
     simple = [column.name for column in declared.all_columns if "<" not in column.type]
     named = declared.key or declared.sort or simple[:3]
     names = [name for name in named if name in rows.columns and name not in declared.sampled]
@@ -144,15 +151,15 @@ def key_check(
     row_count: int,
     landed: Callable[[], DataFrame],
 ) -> list[CheckResult]:
-    """Rows that share their key with another: small tables by Arrow (a Spark job costs more than the rows).
+    """Count rows that share their key with another.
 
     Args:
-        table: that was written, with the snapshot.
+        table: the table, in which the snapshot is.
         snapshot_id: what was written.
         declared: names the key.
-        place: what of the table was written.
-        row_count: rows there.
-        landed: makes the frame of those rows.
+        place: the part of the table that was written.
+        row_count: its rows.
+        landed: makes the DataFrame of those rows.
     """
     if not declared.key:
         return []
@@ -166,7 +173,7 @@ def key_check(
 
 
 def proof_results(declared: Table, landed: DataFrame, evidence: Evidence) -> tuple[CheckResult, ...]:
-    """Count what breaks each proof of a table."""
+    """Count the rows that break each proof of a table."""
     results = []
     for proof in declared.proofs:
         bad = proof.violations(landed, evidence.frames, evidence.increment, evidence.config)

@@ -1,14 +1,14 @@
 """Data files that Python workers write themselves, and the commit that makes them a snapshot.
 
-Spark takes rows from Python element by element, hashes and writes lists element by element: some 140 ns an element
-measured, where Arrow and a compiled hash take 25. So rows that Python makes in the last stage of a step stay there:
+Spark takes lists from Python, hashes and writes them element by element: some 140 ns an element measured, where Arrow
+and a compiled hash take 25. So rows that a Python function makes in the last stage of a step are written by its worker:
 
-    worker    batches -> checks and row hashes counted -> row groups of a Parquet file per partition value
-    driver    footers and counts of all tasks that came to their end -> one snapshot on the branch, by PyIceberg
+    worker    batches -> checks and row hashes counted -> row groups of one Parquet file per partition value
+    driver    footers and counts of all tasks that ended -> one snapshot on the branch, by PyIceberg
 
-A task that failed, or ran twice, leaves files that no snapshot names. Tables are written so where all of this is known
-to give what Spark gives: partitions by value, no order but that of the rows, types that `row_hashes` takes, and checks
-with an Arrow form; others are written by Spark.
+A task that failed, or ran twice, leaves files that no snapshot names. A table is written this way only where the result
+is known to equal Spark's: identity partitions, rows already in the table's order, types that `row_hashes` takes, and
+checks with an Arrow form. Other tables are written by Spark.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ Batches = Iterable[pa.RecordBatch]
 
 
 def file_rules(table: IcebergTable, declared: Table, laid_out: bool) -> FileRules | None:
-    """How workers write files of a table; None where Spark must.
+    """How workers write the files of a table; None where Spark must write them.
 
     Args:
-        table: where they go.
+        table: the table.
         declared: its declaration.
         laid_out: whether the rows come in the order that the files must have.
     """
@@ -75,7 +75,7 @@ def file_rules(table: IcebergTable, declared: Table, laid_out: bool) -> FileRule
 
 
 def file_schema(schema: pa.Schema) -> pa.Schema:
-    """PyIceberg's Arrow schema with offsets of 32 bits, as rows have them."""
+    """PyIceberg's Arrow schema with strings and lists of 32-bit offsets, which is what Spark's batches have."""
     return pa.schema([_small(field) for field in schema])
 
 
@@ -113,7 +113,7 @@ def _is_plain(kind: pa.ListType) -> bool:
 
 
 def with_constant(made: ArrowRows, name: str, value: int) -> ArrowRows:
-    """The rows with one more column first, an int that is the same in all of them."""
+    """The rows with one more column in front, an int that is the same in all of them."""
     make = made.function
 
     def function(batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -136,14 +136,14 @@ def write_data_files(
 
     Args:
         table: as it is with the branch.
-        rules: of its files.
+        rules: how its files are written.
         made: the rows.
         branch: of the table.
-        replaced: rows that go, in whole data files.
+        replaced: rows to remove, which fill whole data files.
         properties: of the snapshot.
 
     Returns:
-        Version of the rows, and bad rows by check.
+        Data version of the rows, and bad rows by check.
     """
     make = made.function
     rows = made.frame.mapInArrow(lambda batches: write_task(make(batches), rules), RESULT_DDL).collect()
@@ -167,7 +167,7 @@ def write_data_files(
 
 
 def _data_files(table: IcebergTable, written: Iterable[Any]) -> Iterator[DataFile]:
-    """What Iceberg keeps of files that workers wrote."""
+    """Iceberg's manifest entries of files that workers wrote."""
     plan = compute_statistics_plan(table.schema(), table.properties)
     field_ids = parquet_path_to_id_mapping(table.schema())
     for file in written:

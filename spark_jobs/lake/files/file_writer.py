@@ -1,6 +1,6 @@
-"""A worker's side of `data_files`: rows become Parquet files, counted and hashed on the way.
+"""The worker's half of `data_files`: write rows as Parquet files, and check and hash them on the way.
 
-Memory: the row group that is filled, and at most 128 MB of rows that wait in all files together.
+Memory: the row group that is written, and at most 128 MiB of rows that wait in all open files together.
 """
 
 from __future__ import annotations
@@ -72,7 +72,11 @@ class FileRules:
 
 
 def write_task(batches: Batches, rules: FileRules) -> Iterator[pa.RecordBatch]:
-    """Write the rows of a task; gives one row of `RESULT_SCHEMA`."""
+    """Write the rows of a task.
+
+    Yields:
+        One row of `RESULT_SCHEMA`: data version, bad rows by check, and the files with their footers.
+    """
     from spark_jobs.lake.files.row_hashes import row_hashes
 
     version = DataVersion()
@@ -89,7 +93,7 @@ def write_task(batches: Batches, rules: FileRules) -> Iterator[pa.RecordBatch]:
             version += DataVersion(rows.num_rows, total, int(np.bitwise_xor.reduce(hashes)))
             files.add(rows)
         written = files.close()
-    except BaseException:  # whatever it is, no snapshot will name what was written
+    except BaseException:  # an interrupt too: no snapshot will name these files, so nothing else removes them
         files.remove()
         raise
     result = {"version": str(version), "bad_rows": bad.tolist(), "files": written}
@@ -119,13 +123,13 @@ class _File:
     waiting_bytes: int = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Let rows wait."""
+        """Keep rows for the next row group."""
         self.waiting.append(rows)
         self.waiting_rows += rows.num_rows
         self.waiting_bytes += rows.nbytes
 
     def flush(self, row_count: int) -> None:
-        """Write the first rows that wait as one row group."""
+        """Write the first `row_count` of the waiting rows as one row group."""
         if not row_count:
             return
         table = pa.Table.from_batches(self.waiting)
@@ -162,13 +166,13 @@ class _Files:
             largest.flush(largest.waiting_rows)
 
     def close(self) -> list[dict[str, Any]]:
-        """Finish all files; gives what the driver must know of each."""
+        """Finish all files; gives path, size, partition and footer of each for the driver."""
         for key in list(self._open):
             self._finish(key)
         return self._done
 
     def remove(self) -> None:
-        """Remove what was written, as far as that can be done."""
+        """Remove what was written; errors are ignored, since another one is being raised already."""
         for file in self._open.values():
             for part in (file.writer, file.sink):
                 with contextlib.suppress(OSError, pa.ArrowException):
@@ -186,7 +190,7 @@ class _Files:
         path = "/".join([rules.folder, *parts, f"{uuid.uuid4().hex}.parquet"])
         self._paths.append(path)
         sink = create(path, rules.properties)
-        # Ids are smaller without a dictionary once compressed, and faster; names that repeat need it.
+        # Token ids are smaller without a dictionary once compressed, and faster to write; strings that repeat need one.
         strings = [field.name for field in rules.schema if pa.types.is_string(field.type)]
         writer = pq.ParquetWriter(
             sink,
@@ -212,7 +216,7 @@ class _Files:
 
 
 def _by_value(rows: pa.RecordBatch, columns: tuple[str, ...]) -> Iterator[tuple[list[Any], pa.RecordBatch]]:
-    """Rows by their values in some columns."""
+    """Split rows by their values in some columns."""
     if not rows.num_rows:
         return
     codes = np.zeros(rows.num_rows, dtype=np.int64)

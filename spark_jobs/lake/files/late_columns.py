@@ -1,15 +1,15 @@
-"""Columns that Python workers read from the data files themselves, where Spark only says which rows.
+"""Late columns: Python workers read them from the data files themselves; Spark passes only the position of each row.
 
 Spark reads a list out of Iceberg element by element, and hands it to Python the same way: some 100 ns an element
-measured, where Arrow takes 6 to 9. So a frame carries the place of a row instead of its lists, and whoever needs the
-lists fetches them as Arrow arrays, a row group at a time:
+measured, where Arrow takes 6 to 9. So a frame carries file and row number instead of the lists, and the Python worker
+that needs the lists reads them as Arrow arrays, a row group at a time:
 
     doc_id  data_file    data_row             a.parquet: row groups of 2,000 rows
     x       a.parquet         7       ->      [0 .. 1999] [2000 .. 3999] ..
     y       a.parquet      2100               read first, then the second; each once, if rows come in order
 
-Places are metadata that Iceberg and Spark's Parquet reader give beside every row (`_file`, `_pos`; `_metadata`). Frames
-that are not read from files have none.
+File and row number are metadata columns that Iceberg (`_file`, `_pos`) and Spark's Parquet reader (`_metadata`) give
+beside every row. Frames that are not read straight from files have none.
 
 Memory of a worker: one row group of the wanted columns.
 """
@@ -38,21 +38,31 @@ FILE, ROW = "data_file", "data_row"
 
 
 def located(frame: DataFrame) -> DataFrame | None:
-    """The frame with the place of each row: `data_file`, the path or URI, and `data_row`, from 0 in the file.
+    """The frame with the position of each row: `data_file`, its path or URI, and `data_row`, from 0 in the file.
 
     Returns:
         None where the rows do not come straight from files: made in memory, joined or put together of several tables.
     """
     from pyspark.sql import functions as F
 
-    hidden = frame._jdf.queryExecution().analyzed().metadataOutput()  # the one way to ask that logs no error
-    names = {hidden.apply(number).name() for number in range(hidden.size())}
-    if "_file" in names:
+    if _has_metadata(frame, "_file"):
         return frame.withColumns({FILE: F.col("_file"), ROW: F.col("_pos")})
-    if "_metadata" in names:
+    if _has_metadata(frame, "_metadata"):
+        # Spark gives paths as URIs with escapes; url_decode is for forms, where + stands for a blank.
         path = F.expr("url_decode(replace(_metadata.file_path, '+', '%2B'))")
         return frame.withColumns({FILE: path, ROW: F.col("_metadata.row_index")})
     return None
+
+
+def _has_metadata(frame: DataFrame, name: str) -> bool:
+    """Whether the source of a frame's rows gives a metadata column."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        frame.metadataColumn(name)
+    except AnalysisException:  # the API has no other way to ask; unlike a failed `select` it logs nothing
+        return False
+    return True
 
 
 def map_rows(
@@ -103,30 +113,30 @@ class LateColumns:
     properties: Mapping[str, str]
 
     def fetch(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        """Put the late columns in the place of `data_file` and `data_row`.
+        """Replace `data_file` and `data_row` by the late columns.
 
         Args:
-            batches: rows with both; any order is right, that of the files is fast.
+            batches: rows with both; any order gives the right rows, the order of the files is fast.
 
         Yields:
             The rows in their order, in batches of one row group each.
         """
-        for rows, group, places in self.groups(batches):
+        for rows, group, indices in self.groups(batches):
             kept = [name for name in rows.schema.names if name not in (FILE, ROW)]
-            together = len(places) == places[-1] - places[0] + 1 and bool((np.diff(places) == 1).all())
-            found = group.slice(places[0], len(places)) if together else group.take(pa.array(places))
+            contiguous = len(indices) == indices[-1] - indices[0] + 1 and bool((np.diff(indices) == 1).all())
+            found = group.slice(indices[0], len(indices)) if contiguous else group.take(pa.array(indices))
             yield pa.RecordBatch.from_arrays(
                 [*(rows.column(name) for name in kept), *found.columns], names=[*kept, *self.names]
             )
 
     def groups(self, batches: Batches) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch, Int64Array]]:
-        """Read row groups as rows ask for them.
+        """Read the row groups that rows lie in, one after the other.
 
         Args:
             batches: as for `fetch`.
 
         Yields:
-            Some rows; the late columns of a row group that holds them all; (N,) where in it they lie.
+            Some rows; the late columns of the row group that holds them all; (N,) index of each row in that group.
         """
         path, number = "", -1
         file: pq.ParquetFile | None = None
@@ -142,23 +152,23 @@ class LateColumns:
                     file, path, number = pq.ParquetFile(opened, page_checksum_verification=True), own, -1
                     sizes = [file.metadata.row_group(n).num_rows for n in range(file.metadata.num_row_groups)]
                     firsts = np.cumsum([0, *sizes])[:-1]
-                places = part.column(ROW).to_numpy()
-                wanted = np.searchsorted(firsts, places, side="right") - 1
-                for start, end in _runs(wanted):
+                numbers = part.column(ROW).to_numpy()
+                wanted = np.searchsorted(firsts, numbers, side="right") - 1
+                for start, end in _stretches(wanted):
                     if group is None or wanted[start] != number:
                         number = int(wanted[start])
                         table = file.read_row_group(number, columns=list(self.names), use_threads=False)
                         group = table.select(self.names).combine_chunks().to_batches()[0]
-                    yield part.slice(start, end - start), group, places[start:end] - firsts[number]
+                    yield part.slice(start, end - start), group, numbers[start:end] - firsts[number]
 
 
 def _same_file(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Parts of a batch that lie in one file each."""
     codes = batch.column(FILE).dictionary_encode().indices.to_numpy()
-    for start, end in _runs(codes):
+    for start, end in _stretches(codes):
         yield batch.slice(start, end - start)
 
 
-def _runs(values: npt.NDArray[np.integer]) -> Iterator[tuple[int, int]]:
-    """Where runs of equal values start and end."""
+def _stretches(values: npt.NDArray[np.integer]) -> Iterator[tuple[int, int]]:
+    """Start and end of each stretch of equal values."""
     yield from pairwise([0, *(np.flatnonzero(np.diff(values)) + 1).tolist(), len(values)])

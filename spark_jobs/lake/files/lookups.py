@@ -1,8 +1,8 @@
-"""A few rows of a table by PyIceberg alone: for questions of people, who do not wait for Spark to start.
+"""Look up a few rows of a table by PyIceberg alone, so that commands answer without starting Spark.
 
-Conditions are pushed down to partitions, files and row groups; only the columns asked for are read. The text of a
-document is the exception that needs care: one row of a wide column. It is found by the narrow column `doc_id`, and then
-the wide one is decoded up to that row, in the one row group that holds it.
+Conditions are pushed down to partitions, files and row groups; only the columns asked for are read. One value of a wide
+column, such as the text of a document, is read differently: its row is found by the narrow column `doc_id`, and then
+the wide column is decoded up to that row, in the one row group that holds it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyiceberg.table import Table as IcebergTable
 
 from spark_jobs.lake.session.catalogue import load_table
 
-_BATCH_ROWS = 64
+_BATCH_ROWS = 64  # values of the wide column that are decoded at once on the way to the wanted one
 _BUFFER_BYTES = 1 << 20
 EVERYTHING = AlwaysTrue()
 
@@ -46,7 +46,7 @@ def read_columns(
 def read_rows(
     catalogue: Catalog, identifier: str, columns: Sequence[str], condition: BooleanExpression
 ) -> list[dict[str, Any]]:
-    """The same as dictionaries; none where there is no such table."""
+    """As `read_columns`, each row a dictionary; empty where there is no such table."""
     found = read_columns(catalogue, identifier, columns, condition)
     return [] if found is None else found.to_pylist()
 
@@ -61,7 +61,7 @@ def read_wide_value(
         identifier: a table with the column `doc_id`.
         column: the wide one, e.g. `content`.
         doc_id: identity of the document.
-        narrow: what else is known of its row, best its partition.
+        narrow: a further condition that the row meets, best on its partition.
     """
     table = load_table(catalogue, identifier)
     if table is None or table.current_snapshot() is None:
@@ -69,7 +69,7 @@ def read_wide_value(
     condition = And(narrow, EqualTo("doc_id", doc_id))
     scan = table.scan(condition, selected_fields=(column,))
     tasks = list(scan.plan_files())
-    if any(task.delete_files for task in tasks):  # a row group's places are not the table's then
+    if any(task.delete_files for task in tasks):  # then rows of the files may not be rows of the table
         rows = scan.to_arrow().column(column)
         return rows[0].as_py() if len(rows) else None
     for task in tasks:
@@ -85,11 +85,11 @@ def _value_in(table: IcebergTable, path: str, column: str, doc_id: str) -> Any:
         file = pq.ParquetFile(stream, buffer_size=_BUFFER_BYTES, page_checksum_verification=True)
         for group in range(file.num_row_groups):
             ids = file.read_row_group(group, columns=["doc_id"]).column("doc_id")
-            place = pc.index(ids, pa.scalar(doc_id, ids.type)).as_py()
-            if place < 0:
+            index = pc.index(ids, pa.scalar(doc_id, ids.type)).as_py()
+            if index < 0:
                 continue
             for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=[column]):
-                if place < len(batch):
-                    return batch.column(0)[place].as_py()
-                place -= len(batch)
+                if index < len(batch):
+                    return batch.column(0)[index].as_py()
+                index -= len(batch)
     return None

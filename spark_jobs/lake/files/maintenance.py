@@ -1,4 +1,4 @@
-"""Upkeep: merging small files and expiring snapshots, without changing what any row or ordinal means."""
+"""Maintenance: merge small files and expire snapshots; no row changes, and no ordinal comes to mean another row."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from spark_jobs.lake.session.catalogue import spark_identifier
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_MIN_FILES = 2
+_MIN_FILES = 2  # Iceberg's own default, 5, leaves groups of up to four files unmerged
 
 
 def compact(spark: SparkSession, catalogue: Catalog, identifier: str) -> tuple[int, int]:
     """Merge the small data files of each partition; rows keep the table's sort order inside a file.
 
-    In a packed table a merged file holds one contiguous run of ordinals still: an increment's files are merged in order
-    of their ordinals and cut into ranges.
+    In a packed table each merged file still holds one contiguous run of ordinals, because the files of an increment are
+    merged in order of their ordinals and cut into ranges.
 
     Returns:
         Data files before and after.

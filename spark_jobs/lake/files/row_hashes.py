@@ -1,9 +1,9 @@
-"""The row hash of `digest` over Arrow batches: bit for bit Spark's `xxhash64`, for rows that Spark never sees.
+"""The row hash of `data_version` over Arrow batches: bit for bit Spark's `xxhash64`, for rows that Spark never sees.
 
 A row is hashed column by column, each hash the seed of the next: a null flag, then the value if there is one; a list
-of numbers as its size and its elements, a list of structs as Spark's JSON of it. XXH64 (Collet) of 4 and of 8 bytes is
-what Spark gives for an int and a long. The chain over a list waits for every multiplication, so four are walked at
-once.
+of numbers as its size and its elements, a list of structs as Spark's JSON of it. For an int and a long Spark gives the
+XXH64 (Collet) of their 4 and 8 bytes. Every step over a list needs the result of the one before, so the processor would
+wait for each multiplication: four lists are hashed side by side.
 
 Imported by workers only: numba takes half a second to load.
 """
@@ -19,7 +19,7 @@ from numba import njit
 from spark_jobs.arrays import UInt64Array
 from spark_jobs.exceptions import TableMismatchError
 
-_SEED = 42
+_SEED = 42  # of Spark's `xxhash64`
 _P1 = np.uint64(0x9E3779B185EBCA87)
 _P2 = np.uint64(0xC2B2AE3D27D4EB4F)
 _P3 = np.uint64(0x165667B19E3779F9)
@@ -28,11 +28,11 @@ _P5 = np.uint64(0x27D4EB2F165667C5)
 _BITS = np.uint64(64)
 _NEEDS_ESCAPE = r'["\\\x00-\x1f]'
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-_LANES = 4
+_LANES = 4  # lists hashed side by side; `_hash_lists` has them written out
 
 
 def row_hashes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """(N,) signed 64-bit hash of every row, as `digest.row_hash` over the same columns.
+    """(N,) signed 64-bit hash of every row, as `data_version.row_hash` over the same columns.
 
     Args:
         rows: columns of the types that `data_files.can_hash` takes, in the table's order.
@@ -47,7 +47,7 @@ def row_hashes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
 
 
 def _hash_column(state: UInt64Array, column: pa.Array, missing: npt.NDArray[np.bool_]) -> None:
-    """Go on with the values of one column."""
+    """Mix the values of one column into the hashes of their rows."""
     kind = column.type
     if pa.types.is_boolean(kind):
         _hash_ints(state, pc.fill_null(column, False).cast(pa.int32()).to_numpy(), missing)
@@ -210,13 +210,13 @@ def _hash_lists(
     counts: npt.NDArray[np.int32],
     order: npt.NDArray[np.int64],
 ) -> None:
-    """Go on with the elements of lists; `order` puts lists of like length side by side."""
+    """Mix the elements of lists into the hashes of their rows; `order` puts lists of like length side by side."""
     is_long = values.itemsize == 8
     done = 0
     while done + _LANES <= len(order):
         a, b, c, d = order[done], order[done + 1], order[done + 2], order[done + 3]
         sa, sb, sc, sd = state[a], state[b], state[c], state[d]
-        together = counts[a]  # the shortest: they come in order
+        together = counts[a]  # the shortest of the four, since `order` is ascending
         for i in range(together):
             sa = _of_number(values[starts[a] + i], sa, is_long)
             sb = _of_number(values[starts[b] + i], sb, is_long)

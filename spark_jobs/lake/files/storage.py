@@ -1,6 +1,6 @@
-"""Data files as Python workers open them: local ones directly, others by PyIceberg's FileIO.
+"""Open data files in Python workers: local ones directly, others by PyIceberg's FileIO.
 
-Most workers need local files only, and PyIceberg takes half a second to load.
+PyIceberg takes half a second to load, which workers that need only local files are spared.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Write, audit, publish: how rows become visible, whole or not at all.
+"""Write, audit, publish: rows become visible all together or not at all.
 
-    branch audit_<run> at main  ->  one snapshot is written to it, the digest taken in the same pass: by Spark, or by
-                                    Python's workers where they make the rows (`data_files`)
+    branch audit_<writer>       ->  one snapshot is written to a branch that starts at main, by Spark or by Python
+                                    workers (`data_files`); the same pass computes the data version
     audit of what was written   ->  nulls in required columns, row checks, rows out of place, keys that come twice
     publish                     ->  one commit: main moves to the snapshot if it is where the writer found it, the
-                                    branch goes, the facts of the materialization come into the table's properties
+                                    branch is dropped, the ledger row is put into the table's properties
 
-A failed audit, an exception or a `kill -9` leaves main as it was. Branches of dead writers are removed by the next one.
+A failed audit, an exception or a `kill -9` leaves main as it was. The next writer removes the branches of dead ones.
 """
 
 from __future__ import annotations
@@ -61,7 +61,14 @@ _BRANCH_SUMMARY = "headrace.branch"
 
 @dataclass(frozen=True)
 class Target:
-    """Where rows go: what part of which table, and whether the frame's partitions are its data files already."""
+    """Where rows go.
+
+    Attributes:
+        identifier: the table.
+        declared: its declaration.
+        place: the part of it that is written.
+        laid_out: whether each partition of the frame is one data file already, its rows in order.
+    """
 
     identifier: str
     declared: Table
@@ -71,7 +78,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Written:
-    """One snapshot on its branch, not published yet."""
+    """One snapshot on a branch, not published yet."""
 
     identifier: str
     branch: str
@@ -125,12 +132,13 @@ def write_to_branch(
     Args:
         spark: session of the lake.
         catalogue: of the same lake.
-        table: the table as it is now; whoever moves its main meanwhile makes the later `publish` fail.
-        target: what of it is replaced.
+        table: the table as it is now; if its main moves before `publish`, that fails.
+        target: the part of it that is replaced.
         frame: the rows.
         summary: properties of the snapshot.
-        made: the same rows as Python makes them, where it does: its workers write the files if they can.
-        base: the snapshot that they change; the head of main by default.
+        made: the same rows as a Python function makes them, where one does; then its workers write the files if they
+            can.
+        base: the snapshot that the branch starts at; the head of main by default.
 
     Raises:
         TableMismatchError: the rows are not of the table's columns.
@@ -150,7 +158,7 @@ def write_to_branch(
     if snapshot is None or snapshot.summary is None:
         raise LeaseError(f"{identifier}: branch {branch} vanished while it was written; run again")
     facts = snapshot.summary.additional_properties
-    if facts.get(_BRANCH_SUMMARY) != branch:  # nothing to replace and nothing to add makes no snapshot
+    if facts.get(_BRANCH_SUMMARY) != branch:  # no rows to replace and none to add: no snapshot was made
         facts = {}
     added = int(facts.get("added-records", 0))
 
@@ -179,7 +187,7 @@ def write_to_branch(
 
 
 def _added(spark: SparkSession, identifier: str, branch: str, base: Snapshot | None) -> DataFrame:
-    """Rows of a branch in files that the snapshot before it has not."""
+    """Rows of a branch that lie in files which the snapshot before it does not have."""
     rows = spark.table(spark_identifier(identifier, branch)).select("*", "_file")
     if base is None:
         return rows
@@ -190,20 +198,20 @@ def _added(spark: SparkSession, identifier: str, branch: str, base: Snapshot | N
 def _write_by_workers(
     catalogue: Catalog, made: ArrowRows, target: Target, branch: str, properties: Mapping[str, str]
 ) -> tuple[DataVersion, dict[str, int]] | None:
-    """Have Python's workers write what they make; gives version and bad rows by check, None where Spark must."""
+    """Have Python workers write their rows; gives version and bad rows by check, None where Spark must write them."""
     table = catalogue.load_table(target.identifier)
     rules = file_rules(table, target.declared, target.laid_out)
     if rules is None or target.place.replaced is None:
         return None
     version, bad_rows = write_data_files(table, rules, made, branch, target.place.replaced, properties)
-    # The increment is a constant of the rows, so that all are in place.
+    # Every row carries the increment as a constant (`with_constant`), so none can be out of place.
     return version, {name: bad_rows.get(name, 0) for name in check_columns(target.declared, target.place)}
 
 
 def _write_by_spark(
     rows: DataFrame, target: Target, branch: str, properties: Mapping[str, str]
 ) -> tuple[DataVersion, dict[str, int]]:
-    """Write rows by Spark; gives their version and bad rows by check, observed in the same pass."""
+    """Write rows by Spark; gives their data version and bad rows by check, observed in the same pass."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
@@ -228,7 +236,7 @@ def _write_by_spark(
 
 
 def prove(spark: SparkSession, written: Written, target: Target, evidence: Evidence) -> Written:
-    """Add to what was written the results of its table's proofs, over the rows as they lie on the branch."""
+    """Add the results of the table's proofs, over the rows as they are on the branch."""
     if not target.declared.proofs:
         return written
     landed = spark.table(spark_identifier(written.identifier, written.branch)).where(target.place.predicate)
@@ -238,7 +246,7 @@ def prove(spark: SparkSession, written: Written, target: Target, evidence: Evide
 def _start_branch(
     spark: SparkSession, catalogue: Catalog, table: IcebergTable, identifier: str, branch: str, base: Snapshot | None
 ) -> None:
-    """Make a branch at a snapshot, and remove those of writers that are gone."""
+    """Make a branch at a snapshot, and remove the branches of writers that are gone."""
     stale = [name for name in table.refs() if is_abandoned(catalogue, name)]
     for name in stale:
         _log.info("%s: removing branch %s of a run that did not end", identifier, name)
@@ -266,9 +274,10 @@ def _ref(name: str, snapshot_id: int) -> SetSnapshotRefUpdate:
 
 
 def _read_again(landed: DataFrame, checks: Mapping[str, Column], added: int) -> tuple[DataVersion, dict[str, int]]:
-    """Version and bad rows of what landed in its place, by Spark jobs of their own.
+    """Data version and bad rows of the rows on the branch, by Spark jobs of their own.
 
-    Spark may count a partition twice when its shuffle files were lost and made again: then what landed decides.
+    Needed when what was observed does not add up to the rows written: Spark counts a partition twice in `observe` when
+    its shuffle files were lost and made again.
     """
     version = digest(landed)
     counts = count_bad(landed, checks)
@@ -278,7 +287,7 @@ def _read_again(landed: DataFrame, checks: Mapping[str, Column], added: int) -> 
 
 
 def publish(catalogue: Catalog, written: Written, stored: Materialization, properties: Mapping[str, str]) -> None:
-    """Make a written snapshot the head of main, with its facts, in one commit.
+    """Make a written snapshot the head of main and store its ledger row in the table's properties, in one commit.
 
     Raises:
         LeaseError: main is no longer where the writer found it.
@@ -308,15 +317,20 @@ def publish(catalogue: Catalog, written: Written, stored: Materialization, prope
 
 
 def discard(catalogue: Catalog, written: Written) -> None:
-    """Drop the branch of rows that are not to be published; their files go with the next expiry of snapshots."""
-    _remove_branch(catalogue, written.identifier, written.branch)
+    """Drop the branch of rows that are not published; their files are deleted by the next expiry of snapshots."""
+    commit(
+        catalogue,
+        written.identifier,
+        lambda now: (AssertTableUUID(uuid=now.metadata.table_uuid),),
+        lambda now: (RemoveSnapshotRefUpdate(ref_name=written.branch),) if written.branch in now.refs() else (),
+    )
 
 
 def require_passed(written: Written) -> None:
     """Refuse to publish rows that failed a check.
 
     Raises:
-        AuditError: names the checks that failed, with how many rows and the keys of some.
+        AuditError: names the checks that failed, with the number of bad rows and the keys of some.
     """
     failed = [check for check in written.checks if not check.passed]
     if failed:
@@ -324,12 +338,3 @@ def require_passed(written: Written) -> None:
         raise AuditError(
             f"{written.identifier}: audit failed, the table is as it was: {reasons}", written.identifier, written.checks
         )
-
-
-def _remove_branch(catalogue: Catalog, identifier: str, branch: str) -> None:
-    commit(
-        catalogue,
-        identifier,
-        lambda table: (AssertTableUUID(uuid=table.metadata.table_uuid),),
-        lambda table: (RemoveSnapshotRefUpdate(ref_name=branch),) if branch in table.refs() else (),
-    )

@@ -1,1 +1,1 @@
-"""What was computed: step keys, data versions, the ledger, and the lease of a table's only writer."""
+"""What was computed: step keys, data versions, the ledger's rows, and the leases that keep writers apart."""

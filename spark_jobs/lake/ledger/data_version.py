@@ -91,7 +91,7 @@ def digest_columns(row: Column) -> dict[str, Column]:
 
 
 def version_of(values: dict[str, int | None]) -> DataVersion:
-    """Put the aggregates of `digest_columns` together; no rows give nulls, which count as 0."""
+    """The version that the aggregates of `digest_columns` make; over no rows they are null and count as 0."""
     high, low = values["digest_high"] or 0, values["digest_low"] or 0
     return DataVersion(values["digest_count"] or 0, (high << 32) + low, values["digest_xor"] or 0)
 

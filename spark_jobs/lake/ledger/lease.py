@@ -1,12 +1,14 @@
-"""One writer per table at a time: a lease that survives nobody.
+"""One writer per table at a time: an advisory lock that ends with the process that holds it.
 
 A lease is a row `(table, holder, host, pid, started, expires)` in the catalogue's own database, taken by an INSERT that
-fails when the row is there. A holder renews it from a thread. Whoever finds a lease waits, and takes it over at once
-when its process on this machine is gone (`kill -9` needs no patience), or when it has expired elsewhere.
+fails when the row is there. The holder renews it from a thread. A second writer waits. It takes the lease over as soon
+as the holder's process is gone, if that ran on this machine, so nobody waits after a `kill -9`; the lease of another
+machine must expire first.
 
-The lease only saves work: what makes two writers safe is the commit that publishes, which demands that main is where
-the writer found it. Catalogues without a database of their own (REST) rely on that alone: there two writers work side
-by side, each on a branch whose name says whose it is, and nobody removes the branch of one that may be alive.
+The lease only saves work. What makes two writers safe is the commit that publishes, which demands that main is where
+the writer found it. Catalogues without a database of their own (REST) have no leases and rely on that commit alone.
+There two writers work side by side, each on a branch whose name tells its process, and a branch is removed only if its
+process is known to be gone.
 """
 
 from __future__ import annotations
@@ -32,12 +34,12 @@ from spark_jobs.exceptions import LeaseError
 
 _log = logging.getLogger(__name__)
 
-LEASE_SECONDS = 60
+LEASE_SECONDS = 60  # renewed six times in that span, so five renewals in a row may fail
 WAIT_SECONDS = 600
 _POLL_SECONDS = 0.5
 _BRANCH_PREFIX = "audit_"
 _BRANCH = re.compile(rf"{_BRANCH_PREFIX}(?:([0-9a-f]{{8}})_(\d+)_(\d+)_(\d+)_)?[0-9a-f]{{12}}")
-_ABANDONED_SECONDS = 7 * 86_400
+_ABANDONED_SECONDS = 7 * 86_400  # of a branch of another host, whose processes cannot be looked up
 
 _LEASES = Table(
     "headrace_leases",
@@ -84,17 +86,18 @@ def writer_branch() -> str:
 
 
 def is_abandoned(catalogue: Catalog, name: str) -> bool:
-    """Whether a branch is that of a writer that is gone, so that it can be removed.
+    """Whether a branch was left by a writer that is gone, so that it can be removed.
 
-    Under the lease of its table nobody else is alive. Where there are no leases the process is looked for, and one of
-    another host counts as gone after a week. Names that earlier versions of headrace made do not tell: they go.
+    The caller holds the lease of the table, so every other writer's branch is abandoned. In a catalogue without leases
+    the process named by the branch is looked up, and a branch of another host counts as abandoned after a week. Names
+    made by earlier versions of headrace name no process; such branches count as abandoned.
 
     Args:
         catalogue: of the table, whose lease is held where it has leases.
         name: of the branch.
     """
     found = _BRANCH.fullmatch(name)
-    if found is None:  # a user's
+    if found is None:  # a branch that a user made
         return False
     host, pid, started, since = found.groups()
     if isinstance(catalogue, SqlCatalog) or host is None:
@@ -109,10 +112,10 @@ def _host() -> str:
 
 
 def _make_table(engine: Engine) -> None:
-    """Make the table of leases where it is not there; two processes may try at once."""
+    """Make the table of leases where it is not there."""
     try:
         _LEASES.create(engine, checkfirst=True)
-    except (OperationalError, ProgrammingError, IntegrityError):
+    except (OperationalError, ProgrammingError, IntegrityError):  # another process made it after the look
         _LEASES.create(engine, checkfirst=True)
 
 

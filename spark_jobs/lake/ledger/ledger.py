@@ -1,13 +1,13 @@
 """The ledger `system.materializations`: one row per table and increment (or partition) that was computed.
 
-It answers two questions without Spark: is this step key known (then nothing is computed), and what is the data version
-of an increment. The newest row of a table and place counts, as long as the table still holds what it says:
+It answers two questions without Spark: whether a step key is known (then nothing is computed), and which data version
+an increment has. Of the rows of one table and place the newest counts, as long as the table still holds what it says:
 
-    the table's uuid is the row's, and main still descends from the row's snapshot   (see validity.py)
+    the table's uuid is the row's, and main still descends from the row's snapshot   (`validity`)
 
-A row lost in a crash between publishing and recording is recovered from the table: the commit that publishes puts the
-same facts into its property `headrace.last-materialization`. (A snapshot's summary cannot hold them all: it is fixed
-before the pass that computes the data version; it holds step key, code version, inputs, run and git commit.)
+A row that a crash between publishing and recording lost is recovered from the table, because the commit that publishes
+puts the same facts into the table property `headrace.last-materialization`. The snapshot's summary cannot hold them: it
+is fixed before the pass that computes the data version.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ MATERIALIZATIONS = Table(
 
 
 class Ledger:
-    """The facts of every table that hold for what readers see; reads again only when another process has written.
+    """Reads and appends the ledger's rows, and tells which of them are true of the tables as they are now.
 
-    Not safe for use from several threads at once.
+    The ledger is read again only when another process has written it. Not safe for use from several threads at once.
     """
 
     def __init__(self, catalogue: Catalog) -> None:
@@ -79,7 +79,7 @@ class Ledger:
         self._places: dict[str, dict[str, Materialization]] = {}
 
     def refresh(self) -> None:
-        """Read the ledger where it changed, and forget what is known of the tables' heads."""
+        """Read the ledger if it changed, and drop the cached tables, so that their heads are looked up anew."""
         self._tables.clear()
         self._places.clear()
         self._read()
@@ -100,16 +100,16 @@ class Ledger:
         return self._tables[identifier]
 
     def places(self, identifier: str) -> dict[str, Materialization]:
-        """Valid facts of one table by place, a row lost in a crash recovered from the table.
+        """Valid rows of one table by place, a row lost in a crash recovered from the table.
 
         Raises:
-            TableMismatchError: somebody else wrote the table, so what it holds is not known.
+            TableMismatchError: something other than headrace wrote the table, so what it holds is not known.
         """
         found = self._standing(identifier)
         return {place: row for place, row in found.items() if not row.is_forgotten}
 
     def _standing(self, identifier: str) -> dict[str, Materialization]:
-        """Facts of all rows that the table holds by place, also of those that are to be computed anew."""
+        """Rows for all that the table holds, by place, those included that are marked to be computed anew."""
         if identifier not in self._places:
             table = self.table(identifier)
             if table is None or table.current_snapshot() is None:
@@ -121,7 +121,7 @@ class Ledger:
         return self._places[identifier]
 
     def _known(self, identifier: str, table: IcebergTable) -> list[Materialization]:
-        """Rows of one table, with the one that a crash kept from being recorded."""
+        """Rows of one table, with the one that a crash may have kept from being recorded."""
         last = _last(table)
         if last is None or _recorded(last, self._rows.get(identifier, [])):
             return self._rows.get(identifier, [])
@@ -133,18 +133,19 @@ class Ledger:
         return [*rows, last]
 
     def increments(self, identifier: str) -> dict[int, Materialization]:
-        """Valid facts of a table by increment, ascending."""
+        """Valid rows of a table by increment, ascending."""
         return _by_increment(self.places(identifier))
 
     def increments_there(self, identifier: str) -> dict[int, Materialization]:
-        """The same of all increments whose rows the table holds, also of those that are to be computed anew."""
+        """As `increments`, with those that are marked to be computed anew and whose rows the table still holds."""
         return _by_increment(self._standing(identifier))
 
     def settle(self, identifiers: Iterable[str]) -> None:
-        """Write down what only the tables' present state tells, before it changes: called by a writer under its lease.
+        """Record what is known only from the present state of some tables, before a publish changes that state.
 
-        A row that a crash lost is kept nowhere but in the table's property, which the next publish overwrites. And that
-        a snapshot was rolled back is seen only as long as newer ones do not hide it: its rows are withdrawn.
+        Called by a writer under its lease. Two things are recorded: rows that a crash lost, which are only in the
+        table's property, and that property is overwritten by the next publish; and withdrawals of snapshots that were
+        rolled back, which cannot be told from others once expiry has cut the chain.
         """
         missing: list[Materialization] = []
         for identifier in identifiers:
@@ -158,13 +159,13 @@ class Ledger:
             self.record(missing)
 
     def forget(self, identifiers: Collection[str], since: int = 0) -> None:
-        """Have increments of some tables computed anew, in one commit: called by a writer under their leases.
+        """Mark increments of some tables to be computed anew, in one commit; called by a writer under their leases.
 
-        Readers see the rows that are there until then. The first increment that is computed takes all later ones away.
+        Readers see the present rows until then. The first increment that is computed removes all later ones.
 
         Args:
             identifiers: the tables.
-            since: first increment that counts no more.
+            since: first increment that is marked.
         """
         self.settle(identifiers)
         increments = (row for table in identifiers for number, row in self.increments(table).items() if number >= since)
@@ -188,7 +189,7 @@ class Ledger:
             self._places.pop(row.table, None)
         snapshot = table.current_snapshot()
         if snapshot is not None and snapshot.parent_snapshot_id == self._snapshot_id:
-            self._snapshot_id = snapshot.snapshot_id  # nobody wrote in between: all rows are known
+            self._snapshot_id = snapshot.snapshot_id  # no other commit came between, so all rows are known
 
 
 def _by_increment(rows: Mapping[str, Materialization]) -> dict[int, Materialization]:

@@ -1,4 +1,4 @@
-"""What is known of one increment (or partition) that was computed: a row of the ledger."""
+"""A row of the ledger: the facts of one increment (or partition) that was computed."""
 
 from __future__ import annotations
 
@@ -57,15 +57,15 @@ class Materialization:
 
     @property
     def is_forgotten(self) -> bool:
-        """Whether the rows that are there count as not computed."""
+        """Whether the place is marked to be computed anew, though its rows are still there."""
         return self.step_key == FORGOTTEN
 
 
 def forgotten(row: Materialization) -> Materialization:
-    """The row that says that another one's place is to be computed anew, though its rows are still there."""
+    """The ledger row that marks the place of `row` to be computed anew."""
     return dataclasses.replace(row, step_key=FORGOTTEN)
 
 
 def withdrawn(row: Materialization) -> Materialization:
-    """The row that takes `row` back."""
+    """The ledger row that says that the snapshot of `row` was rolled back."""
     return dataclasses.replace(row, step_key="", data_version=DataVersion(), inputs={}, row_count=0, byte_count=0)

@@ -1,4 +1,4 @@
-"""What part of a table one materialization writes."""
+"""A place: the part of a table that one materialization writes, which is an increment, a partition or all of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression, EqualTo, Greate
 
 @dataclass(frozen=True)
 class Place:
-    """What part of a table is replaced.
+    """The part of a table that one materialization writes.
 
     Attributes:
         key: name in the ledger: an increment, a partition, or empty for the whole table.
@@ -25,7 +25,7 @@ class Place:
 
     @classmethod
     def increment(cls, number: int, and_later: bool = False) -> Place:
-        """Increment `number`; with `and_later` all later ones go away with it."""
+        """Increment `number`; with `and_later`, writing it also removes all later ones."""
         comparison, replaced = (">=", GreaterThanOrEqual) if and_later else ("=", EqualTo)
         return cls(
             str(number),
@@ -36,5 +36,5 @@ class Place:
 
     @classmethod
     def whole(cls) -> Place:
-        """The table."""
+        """The whole table."""
         return cls("", "true", "true", AlwaysTrue())

@@ -1,4 +1,4 @@
-"""Step keys: what decides the rows of one increment, hashed.
+"""Step keys: a hash of everything that decides the rows of one increment.
 
     step key = SHA-256 of (step, code version, config, versions of the inputs read, increment or partition)
 
@@ -21,7 +21,7 @@ def canonical_json(value: Any) -> str:
 
 
 def config_json(config: BaseModel) -> str:
-    """What of a config decides rows, as canonical JSON.
+    """The fields of a config that decide rows, as canonical JSON.
 
     Fields declared with `json_schema_extra={"affects_rows": False}` (speed, where a file lies) are left out.
     """

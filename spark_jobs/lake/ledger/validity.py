@@ -1,14 +1,15 @@
-"""Which rows of the ledger hold for what readers of a table see now.
+"""Which rows of the ledger are true of what readers of a table see now.
 
-Main is a chain of snapshots; a row holds while its snapshot is in that chain. Two things blur the picture:
+Main is a chain of snapshots; a row is valid while its snapshot is in that chain. Two operations on tables make this
+harder to tell:
 
-    S1 <- S2 <- S3          expiry cuts the chain (S3 alone is left): what is older than the cut is believed
-     +- S2'                a rollback to S1 left S2' aside; after the cut nothing tells it from S2, so whoever
-                            writes next withdraws its rows first (`Ledger.settle`)
+    S1 <- S2 <- S3          expiry removes S1 and S2: rows older than the oldest snapshot left count as valid
+     +- S2'                a rollback to S1 left S2' beside the chain. After the expiry S2' cannot be told from S2,
+                            so the next writer records first that the rows of S2' are withdrawn (`Ledger.settle`)
 
-Compaction puts snapshots into the chain that only rewrite files. In a table with dense ordinals an increment that is
-computed again takes all later ones with it, so theirs count only if they were written after it. So do increments that
-were forgotten (`Ledger.forget`): they are there until an increment that was written later takes their place.
+Compaction adds snapshots to the chain that only rewrite files. In a table with dense ordinals, writing an increment
+again removes all later ones, so the rows of those are valid only if they were written after it. The same is true of
+increments that were marked to be computed anew (`Ledger.forget`): they are there until an earlier increment is written.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def valid_rows(table: IcebergTable, rows: Sequence[Materialization]) -> dict[str
 
 
 def rolled_back(table: IcebergTable, rows: Sequence[Materialization]) -> list[Materialization]:
-    """Rows whose snapshot main does not descend from, and of which nothing says so yet; one for each snapshot."""
+    """Rows whose snapshot main no longer descends from and that are not withdrawn yet; one for each snapshot."""
     ids, cut = _chain_ids(table)
     uuid = str(table.metadata.table_uuid)
     taken_back = {row.snapshot_id for row in rows if row.is_withdrawal}
@@ -65,7 +66,7 @@ def refuse_foreign(
     """Refuse a table that holds rows which no materialization published.
 
     Raises:
-        TableMismatchError: says how to go back.
+        TableMismatchError: the message says how to go back.
     """
     chain = _chain(table)
     newest = max((row.sequence_number for row in rows), default=0)
@@ -84,7 +85,7 @@ def refuse_foreign(
 
 
 def _chain(table: IcebergTable) -> list[Snapshot]:
-    """Snapshots from the head of main down to where expiry has cut."""
+    """Snapshots from the head of main down to the oldest that expiry has left."""
     by_id = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
     found = []
     snapshot = table.current_snapshot()
@@ -95,7 +96,7 @@ def _chain(table: IcebergTable) -> list[Snapshot]:
 
 
 def _chain_ids(table: IcebergTable) -> tuple[frozenset[int], int]:
-    """Ids of the chain, and the sequence number where expiry has cut it."""
+    """Ids of the chain, and the sequence number of its oldest snapshot."""
     chain = _chain(table)
     cut = (chain[-1].sequence_number or 0) if chain else 0
     return frozenset(snapshot.snapshot_id for snapshot in chain), cut
@@ -106,7 +107,7 @@ def _holds(row: Materialization, ids: frozenset[int], cut: int, taken_back: set[
 
 
 def _ascending(rows: Mapping[str, Materialization]) -> dict[str, Materialization]:
-    """Increments up to the first that was written before an earlier one."""
+    """Increments in order, up to the first one that is older than one before it."""
     found: dict[str, Materialization] = {}
     newest = -1
     for place in sorted(rows, key=int):
@@ -118,7 +119,7 @@ def _ascending(rows: Mapping[str, Materialization]) -> dict[str, Materialization
 
 
 def _not_taken_away(rows: Mapping[str, Materialization]) -> dict[str, Materialization]:
-    """All but forgotten increments that an increment before them took away."""
+    """All rows but those marked to be computed anew that a write of an earlier increment has removed."""
     found: dict[str, Materialization] = {}
     newest = -1
     for place in sorted(rows, key=lambda place: int(place) if place.isdigit() else -1):

@@ -1,1 +1,1 @@
-"""How tables are brought up to date: what a step reads, what has to be computed, and computing it."""
+"""How tables are brought up to date: what a step reads, what has to be computed, and how that is done."""

@@ -1,6 +1,6 @@
 """A step bound to the lake: which tables it reads and writes, with which config.
 
-A `Binding` is all that `materialize` needs; Dagster's assets, `headrace run` and the command line make the same ones.
+A `Binding` is all that `materialize` needs. Dagster's assets, `headrace run` and `python -m spark_jobs` all make one.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class Binding:
         namespace: where its tables live.
         inputs: table (or tables, whose union is read) of every input parameter.
         config: config of the step.
-        clock: table whose increments are followed; None for steps without increments.
+        clock: table whose increments the step follows; None for steps without increments.
         partition: the one partition to compute, for tables with partitions of the user's.
-        input_places: for input tables of which only some partitions are read: SQL condition by partition key.
+        input_places: for input tables of which only some partitions are read: SQL condition by the partition's key.
         arguments: further arguments of the function (`context`).
         only: the one increment to compute; None for all that are new.
-        unbound: whether the inputs come from elsewhere, so that none need to be bound.
+        unbound: whether the caller reads the inputs itself (Parquet files), so that none need to be bound.
     """
 
     step: Step
@@ -73,7 +73,7 @@ class Binding:
 
     @property
     def discovered(self) -> str | None:
-        """The input that a step at the source of data makes for itself."""
+        """Name of the input that `Step.discover` makes, for a step at the source of data."""
         return self.step.inputs[0] if self.step.discover is not None else None
 
     @property
@@ -96,7 +96,17 @@ class Binding:
         increment: int | None,
         base: int,
     ) -> Output:
-        """Call the step's function with what its parameters name; one DataFrame is the output's only frame."""
+        """Call the step's function with the values that its parameters name.
+
+        Args:
+            frames: the inputs by parameter.
+            session: gives the Spark session, for functions with the parameter `spark`.
+            increment: the one that is computed.
+            base: rows that earlier increments of the own table hold.
+
+        Returns:
+            What the function returned; a single DataFrame becomes the output's only frame.
+        """
         special: dict[str, Any] = {"config": self.config, "increment": increment, "base": base, **self.arguments}
         names = self.step.parameters
         values = {name: special[name] for name in names if name in special}

@@ -1,15 +1,15 @@
-"""Documents that were taken out of packed tables for good: `system.excisions`, and how later computations heed it.
+"""The list of excised documents, `system.excisions`, and how later computations leave these documents out.
 
-An excision rewrites the windows that are there. What is computed later (an increment that is new, a table that is
-packed anew after a change of config or code, another window length) comes from tokens, where the document still is. So
-steps whose rows are numbered read their inputs without the documents that are listed here:
+An excision rewrites the windows that exist. Rows that are computed later (a new increment, a table that is packed anew
+after a change of config or code, another window length) come from tokens, which still hold the document. So steps whose
+rows are numbered read their inputs without the documents that are listed here:
 
-    table is null         the document is out of every packed table, those to come included
-    table is an identifier  out of that one alone
+    table is null           the document is left out of every packed table, later ones included
+    table is an identifier  it is left out of that table
 
-What was computed says in its ledger row, and in its step key, which documents it was computed without. A list that
-changes later has nothing computed again: the excision itself rewrote what was there. To let a document in again, delete
-its rows here; it is packed with the next increment or generation that is computed.
+Ledger row and step key say which documents an increment was computed without. A later change of the list computes
+nothing again, because the excision itself rewrote the rows that existed. To let a document in again, delete its rows
+here; it is packed with the next increment or generation that is computed.
 """
 
 from __future__ import annotations
@@ -78,34 +78,34 @@ def excised_documents(catalogue: Catalog, table: str | None) -> frozenset[str]:
 
 
 def excised_by(catalogue: Catalog, table: str, run_prefix: str) -> set[str]:
-    """Documents that commands whose run_id begins so took out of a packed table."""
+    """Documents that were excised from a packed table by commands whose run_id begins with a prefix."""
     return set(_listed(catalogue, And(EqualTo("table", table), StartsWith("run_id", run_prefix))))
 
 
 def _listed(catalogue: Catalog, condition: BooleanExpression) -> frozenset[str]:
-    """Documents in the rows of the list that meet a condition."""
+    """Documents named by the rows of the list that meet a condition."""
     found = read_columns(catalogue, EXCISIONS, (_DOC_ID,), condition)
     return frozenset() if found is None else frozenset(found[_DOC_ID].to_pylist())
 
 
 def withdraw_excisions(catalogue: Catalog, table: str, doc_ids: Collection[str], run_prefix: str) -> None:
-    """Let documents that such commands took out of a packed table in again, in what is packed from now on."""
+    """Take documents off the list of a packed table that commands with such a run_id put there."""
     if doc_ids:
         condition = And(EqualTo("table", table), StartsWith("run_id", run_prefix), In(_DOC_ID, set(doc_ids)))
         catalogue.load_table(EXCISIONS).delete(condition)
 
 
 def excisions_of(catalogue: Catalog, doc_id: str) -> list[dict[str, Any]]:
-    """What the list says of one document, the oldest first: table, run_id and recorded_at of each row."""
+    """Rows of the list about one document (table, run_id, recorded_at), the oldest first."""
     rows = read_rows(catalogue, EXCISIONS, ("table", "run_id", "recorded_at"), EqualTo(_DOC_ID, doc_id))
     return sorted(rows, key=lambda row: str(row["recorded_at"]))
 
 
 def excisions_read(ledger: Ledger, binding: Binding) -> dict[str, dict[str, Any]]:
-    """What the ledger records of the list as an input of a step: its snapshot, and a digest of the documents.
+    """The list as an input of a step, as the ledger records it: its snapshot, and a digest of the documents.
 
     Args:
-        ledger: through which the list is seen, as it is now.
+        ledger: gives the list's table.
         binding: the step and its table.
 
     Returns:
@@ -126,17 +126,17 @@ def excisions_read(ledger: Ledger, binding: Binding) -> dict[str, dict[str, Any]
 
 
 def excisions_in(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the inputs that a ledger row names, the list of excisions alone."""
+    """The list of excisions among the inputs that a ledger row names."""
     return {name: facts for name, facts in inputs.items() if name == EXCISIONS}
 
 
 def without_excised(ledger: Ledger, binding: Binding, reads: Reads, excised: Mapping[str, Mapping[str, Any]]) -> Reads:
-    """What a step reads, without the documents that are out of its table.
+    """What a step reads, without the documents that are excised from its table.
 
-    Only inputs that have a `doc_id` are narrowed. Files of Parquet are given as they are.
+    Only inputs with a column `doc_id` are narrowed. Parquet files are read as they are.
 
     Args:
-        ledger: through which tables are seen.
+        ledger: gives the input tables.
         binding: the step and its table.
         reads: what it would read.
         excised: the list, as `excisions_read` gives it.

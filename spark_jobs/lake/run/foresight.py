@@ -1,8 +1,8 @@
-"""What a run is going to change of what is there, from the ledger alone: told before any work starts.
+"""Which existing rows a run may change, worked out from the ledger before any work starts.
 
-That increments are added needs no word. What does: a frozen table that stays as it is under other settings, one that
-is computed again because what it was made of changes, and a numbered table that may be packed anew. Rows may still come
-out the same, then nothing of it happens; no row is looked at here.
+A run mostly adds increments, which surprises nobody. Reported here are the other cases: a frozen table that is kept
+though its declaration has changed, a frozen table that is computed again because its inputs change, and a numbered
+table that may be packed anew. No row is read, so a table that is reported may still come out as it was.
 """
 
 from __future__ import annotations
@@ -20,23 +20,28 @@ from spark_jobs.lake.session.catalogue import schema_difference
 
 @dataclass(frozen=True)
 class Foreseen:
-    """What is to be known before a run.
+    """Tables whose rows a run may change, or keep though somebody may expect a change.
 
     Attributes:
-        frozen: frozen tables whose declaration differs from them, each with a sentence; they stay as they are.
-        thawed: frozen tables that were computed from rows which are computed again.
-        renumbered: numbered tables of which rows that are there are computed again.
+        kept_frozen: frozen tables that differ from their declaration and stay as they are, each with a sentence.
+        recomputed_frozen: frozen tables that were computed from rows which are computed again.
+        renumbered: numbered tables of which existing rows are computed again.
     """
 
-    frozen: tuple[tuple[str, str], ...]
-    thawed: tuple[str, ...]
+    kept_frozen: tuple[tuple[str, str], ...]
+    recomputed_frozen: tuple[str, ...]
     renumbered: tuple[str, ...]
 
 
 def foresee(ledger: Ledger, bindings: Iterable[Binding]) -> Foreseen:
-    """Look ahead over steps, inputs before those that read them."""
+    """Work out what a run of some steps changes.
+
+    Args:
+        ledger: as it is before the run.
+        bindings: the steps, each after those whose tables it reads.
+    """
     again: dict[str, set[str]] = {}
-    frozen, thawed, renumbered = [], [], []
+    kept_frozen, recomputed_frozen, renumbered = [], [], []
     for binding in bindings:
         if _is_refused(ledger, binding):
             continue
@@ -45,18 +50,18 @@ def foresee(ledger: Ledger, bindings: Iterable[Binding]) -> Foreseen:
         if binding.step.scope is Scope.FROZEN:
             settings = other_settings(ledger, binding)
             if places:
-                thawed.append(binding.tables[0])
+                recomputed_frozen.append(binding.tables[0])
             elif settings:
-                frozen.append((binding.tables[0], settings))
+                kept_frozen.append((binding.tables[0], settings))
         elif binding.step.numbered and places:
             renumbered.append(binding.tables[0])
-    return Foreseen(tuple(frozen), tuple(thawed), tuple(renumbered))
+    return Foreseen(tuple(kept_frozen), tuple(recomputed_frozen), tuple(renumbered))
 
 
 def other_columns(ledger: Ledger, bindings: Iterable[Binding]) -> tuple[str, ...]:
-    """Tables that their steps cannot write because they have other columns, as those of an earlier version of headrace.
+    """Tables that their steps cannot write because an earlier version of headrace made them with other columns.
 
-    Those of a source get the columns that they lack, so they are not told of.
+    Tables of a source are left out, since they get the columns that they lack.
     """
     return tuple(
         identifier
@@ -68,7 +73,7 @@ def other_columns(ledger: Ledger, bindings: Iterable[Binding]) -> tuple[str, ...
 
 
 def _is_refused(ledger: Ledger, binding: Binding) -> bool:
-    """Whether a table cannot be told of because somebody else wrote it; the run says so when it comes to it."""
+    """Whether the ledger cannot say what a table holds, since another program wrote it; the run itself will say so."""
     try:
         for table in binding.tables:
             ledger.places(table)
@@ -78,7 +83,7 @@ def _is_refused(ledger: Ledger, binding: Binding) -> bool:
 
 
 def _computed_again(ledger: Ledger, binding: Binding, again: dict[str, set[str]]) -> set[str]:
-    """Places of a step that are there and are computed again: their keys are new, or they have read such places."""
+    """Existing places of a step that are computed again: their step key is new, or they read a place that is."""
     if binding.step.discover is not None or binding.step.scope is Scope.INTAKE:
         return set()  # these only add
     try:
@@ -91,7 +96,7 @@ def _computed_again(ledger: Ledger, binding: Binding, again: dict[str, set[str]]
         for task in tasks(ledger, binding):
             if task.place.key in known:
                 found.add(task.place.key)
-    except SparkJobsError:  # an input is not there yet: the run says so, or makes it
+    except SparkJobsError:  # an input does not exist yet: the run makes it, or says so
         return set()
     if binding.step.numbered and found:
         found |= {place for place in known if int(place) > min(map(int, found))}

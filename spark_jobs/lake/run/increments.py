@@ -1,4 +1,4 @@
-"""Increments of a corpus: which increments of its datasets each one took in."""
+"""The step `increments`: which increments of its datasets each increment of a corpus took in."""
 
 from __future__ import annotations
 

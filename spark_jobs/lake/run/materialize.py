@@ -2,12 +2,10 @@
 
     plan      from the ledger alone: which increments are there, which of their keys are known   (no Spark)
     compute   read the inputs at their heads, call the step, write to a branch, audit            (under the lease)
-    publish   main moves; where the rows came out the same as before nothing is published        (early cut-off)
+    publish   main moves; nothing is published where the rows are the same as before             (early cut-off)
     record    all tables of the step, in one commit of the ledger
 
-This is the one engine behind Dagster's assets, `headrace run` and `python -m spark_jobs`.
-
-Which code made the rows: the commit of the checkout.
+Dagster's assets, `headrace run` and `python -m spark_jobs` all compute through this module.
 """
 
 from __future__ import annotations
@@ -47,7 +45,7 @@ from spark_jobs.lake.ledger.materialization import Materialization
 from spark_jobs.lake.ledger.step_key import config_json
 from spark_jobs.lake.run.binding import Binding
 from spark_jobs.lake.run.excisions import excisions_in
-from spark_jobs.lake.run.plan import Task, other_settings, outgrown, tasks
+from spark_jobs.lake.run.plan import Task, first_surplus_increment, other_settings, tasks
 from spark_jobs.lake.run.reads import frames, sizes_of
 from spark_jobs.lake.session.catalogue import GENERATION_PROPERTY, SCOPE_PROPERTY, catalogue_errors, ensure_table
 from spark_jobs.lake.session.shuffle_partitions import follow_input, listed_size
@@ -79,10 +77,10 @@ class TableOutcome:
         computed: places that were computed, in order.
         unchanged: places that were left.
         version: data version of the whole table (of the partition, where one was asked for).
-        latest: newest facts of the table, None where it holds nothing.
-        checks: results of the audit, the worst over all places computed; empty where nothing was.
-        seconds: wall-clock time of all that was computed.
-        note: why a frozen table is not what its declaration says; empty where it is.
+        latest: newest valid ledger row of the table; None where it holds nothing.
+        checks: results of the audit, the worst over all places computed; empty where nothing was computed.
+        seconds: wall-clock time of the computation.
+        note: how a frozen table differs from its declaration; empty where it does not.
     """
 
     identifier: str
@@ -111,26 +109,29 @@ def materialize(lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
 
 def _materialize(lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
     lake.ledger.refresh()
-    if outgrown(lake.ledger, binding) is None and next(tasks(lake.ledger, binding), None) is None:
+    if first_surplus_increment(lake.ledger, binding) is None and next(tasks(lake.ledger, binding), None) is None:
         return _outcomes(lake, binding, [], {}, 0.0)
     with table_leases(lake.catalogue, list(binding.tables), lake.wait_seconds):
         lake.ledger.refresh()
         lake.ledger.settle(binding.tables)
-        since = outgrown(lake.ledger, binding)
+        since = first_surplus_increment(lake.ledger, binding)
         if since is not None:
             lake.ledger.forget(binding.tables, since)
         computed: list[str] = []
         checks: dict[str, tuple[CheckResult, ...]] = {}
         started = time.monotonic()
         for task in tasks(lake.ledger, binding):
-            for identifier, results in _compute_again(lake, binding, task).items():
+            for identifier, results in _compute_with_retry(lake, binding, task).items():
                 checks[identifier] = _worst(checks.get(identifier, ()), results)
             computed.append(task.place.key)
         return _outcomes(lake, binding, computed, checks, time.monotonic() - started)
 
 
-def _compute_again(lake: Lake, binding: Binding, task: Task) -> dict[str, tuple[CheckResult, ...]]:
-    """`_compute`, once more where the catalogue's database went away: Spark waits for no server that starts anew."""
+def _compute_with_retry(lake: Lake, binding: Binding, task: Task) -> dict[str, tuple[CheckResult, ...]]:
+    """`_compute`, a second time where the catalogue's database went away while it ran.
+
+    Spark's catalogue, unlike PyIceberg's (`catalogue._connect_again`), does not wait for a database that is restarted.
+    """
     try:
         return _compute(lake, binding, task)
     except StepRunError as error:
@@ -158,7 +159,7 @@ def _compute(lake: Lake, binding: Binding, task: Task) -> dict[str, tuple[CheckR
 def _write(
     lake: Lake, binding: Binding, task: Task, generation: Mapping[str, str]
 ) -> tuple[Mapping[str, str], list[Written]]:
-    """Call the step and write its rows to branches, all audited; gives the step's properties and what was written."""
+    """Call the step, write its rows to branches and audit them; gives the table properties and what was written."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -178,7 +179,7 @@ def _write(
         for declared, table, identifier in zip(binding.step.tables, ready, binding.tables, strict=True):
             frame = _with_increment(output.frames[declared.name], task.increment, declared.has_increments)
             target = Target(identifier, declared, task.place, laid_out=binding.step.numbered)
-            made = output.made.get(declared.name)
+            made = output.arrow_rows.get(declared.name)
             if made is not None and declared.has_increments:
                 made = with_constant(made, "increment", task.increment or 0)
             own = output.properties if declared is binding.step.table else {}
@@ -195,17 +196,17 @@ def _write(
         _discard_all(lake, written)
         raise
     finally:
-        with contextlib.suppress(PySparkException, Py4JError, OSError):  # a JVM that died keeps nothing
+        with contextlib.suppress(PySparkException, Py4JError, OSError):  # a JVM that died holds nothing any more
             for frame in output.persisted:
                 frame.unpersist()
     return output.properties, written
 
 
 def _inputs(lake: Lake, binding: Binding, task: Task) -> dict[str, DataFrame]:
-    """What the step reads, by parameter; its shuffles are made for that."""
+    """What the step reads, by parameter; also sets the number of shuffle partitions by the size of that."""
     spark = lake.session()
     sizes = sizes_of(task.reads, lake.ledger)
-    if task.discovered is not None:  # of its own history such a step reads identities alone
+    if task.discovered is not None:  # a step at the source reads only identities of its own history
         sizes = [listed_size(task.discovered)]
     follow_input(spark, sizes)
     given = frames(spark, binding, task.reads)
@@ -251,8 +252,8 @@ def _publish(
             sequence_number=before.sequence_number,
             byte_count=before.byte_count,
         )
-    # Inputs of history would grow with every increment. Those of an intake or a frozen table are few, and nothing else
-    # tells what it took in, or whether it is to be computed anew.
+    # The table property leaves the inputs out, since those of scope history grow with every increment. The inputs of an
+    # intake or a frozen table are few, and nothing else says what it took in, or whether it must be computed anew.
     kept = binding.step.scope in (Scope.INTAKE, Scope.FROZEN)
     stored = facts if kept else replace(facts, inputs=excisions_in(facts.inputs))
     publish(lake.catalogue, one, stored, properties if one.identifier == binding.tables[0] else {})
@@ -260,7 +261,7 @@ def _publish(
 
 
 def _generation(lake: Lake, binding: Binding, task: Task) -> dict[str, str]:
-    """For numbered tables: a new generation when an ordinal may come to mean another row, never for an append."""
+    """Generation of a numbered table: a new one when an ordinal may come to mean another row, never for an append."""
     if not binding.step.numbered:
         return {}
     table = lake.ledger.table(binding.tables[0])
@@ -294,7 +295,7 @@ def _with_increment(frame: DataFrame, increment: int | None, wanted: bool) -> Da
 
 
 def _summary(lake: Lake, binding: Binding, task: Task) -> dict[str, str]:
-    """What the snapshot's summary says; short, because readers load every summary with the table."""
+    """Facts for the snapshot's summary; few and short, because readers load every summary with the table."""
     snapshots = {table: facts["snapshot_id"] for table, facts in task.inputs.items()}
     values = {
         "headrace.step": binding.step.name,
@@ -321,7 +322,7 @@ def _worst(before: tuple[CheckResult, ...], now: tuple[CheckResult, ...]) -> tup
 def _outcomes(
     lake: Lake, binding: Binding, computed: list[str], checks: Mapping[str, tuple[CheckResult, ...]], seconds: float
 ) -> tuple[TableOutcome, ...]:
-    """What is there now, by table."""
+    """The outcome of each table, with what it holds now."""
     found = []
     note = other_settings(lake.ledger, binding)
     for identifier in binding.tables:

@@ -1,7 +1,7 @@
-"""What has to be computed: the increments of a step whose keys are not known, worked out from the ledger alone.
+"""What has to be computed: the increments of a step whose step keys are not known, worked out from the ledger alone.
 
     WHOLE, a partition    one task, when an input's version, the code or the config changed
-    INCREMENT, HISTORY    one task for each such increment of the clock, in order
+    INCREMENT, HISTORY    one task for each increment of the clock (`Binding.clock`) for which that is so, in order
     FROZEN                one task, once, and again when the increment that it was computed from was computed anew
     INTAKE                one task, the next increment, when inputs hold increments that no earlier one took in
     a source              one task, the next increment, when the source has something new
@@ -40,7 +40,7 @@ class Task:
         increment: of the clock or the source; None for a table without increments.
         key: its step key.
         reads: what the step reads.
-        discovered: what the source has, for steps that look at one.
+        discovered: what `Step.discover` listed, for steps at the source of data.
         excised: the list of excised documents that the reads leave out, as `excisions_read` gives it.
     """
 
@@ -58,7 +58,7 @@ class Task:
 
 
 def tasks(ledger: Ledger, binding: Binding) -> Iterator[Task]:
-    """The places to compute, in order; each is worked out after the one before it was recorded."""
+    """The tasks of a step, in order; each is worked out only after the one before it was recorded."""
     scope = binding.step.scope
     if binding.step.discover is not None:
         yield from _discovery_task(ledger, binding)
@@ -74,10 +74,14 @@ def tasks(ledger: Ledger, binding: Binding) -> Iterator[Task]:
         yield from _increment_tasks(ledger, binding)
 
 
-def outgrown(ledger: Ledger, binding: Binding) -> int | None:
-    """The increment from which on a table is to be forgotten, because it has more than there are in what it follows.
+def first_surplus_increment(ledger: Ledger, binding: Binding) -> int | None:
+    """From which increment on a table must be computed anew, because it has more increments than its clock.
 
-    So it is where that began a new generation, or was rolled back. Rows with ordinals are numbered anew from the start.
+    This happens after the clock began a new generation (refreeze) or was rolled back. Of a table with ordinals all
+    increments are computed anew, of others the clock's last one, since writing it removes the later ones.
+
+    Returns:
+        The increment; None where the table has no increment that the clock lacks.
     """
     step = binding.step
     if step.scope not in (Scope.INCREMENT, Scope.HISTORY) or step.discover is not None or binding.clock is None:
@@ -116,15 +120,15 @@ def _increment_tasks(ledger: Ledger, binding: Binding) -> Iterator[Task]:
 
 
 def _has_later(ledger: Ledger, binding: Binding, increment: int) -> bool:
-    """Whether a table has later increments that count; those that do not are to go with the next that is written."""
+    """Whether a table has valid increments after a number."""
     return any(number > increment for table in binding.tables for number in ledger.increments(table))
 
 
 def _key_before(ledger: Ledger, binding: Binding, increment: int) -> str:
-    """Key of an increment of a numbered table, which goes into the key of the next.
+    """Step key of an increment of a numbered table, which goes into the key of the next.
 
     Raises:
-        InputError: it is not there, so nobody knows with which ordinal the next one begins.
+        InputError: the increment does not exist, so the first ordinal of the next one is not known.
     """
     row = ledger.increments(binding.tables[0]).get(increment)
     if row is None:
@@ -136,7 +140,7 @@ def _key_before(ledger: Ledger, binding: Binding, increment: int) -> str:
 
 
 def _task(ledger: Ledger, binding: Binding, place: Place, increment: int | None, chained: str = "") -> Iterator[Task]:
-    """The task of one place, unless its key is known."""
+    """The task of one place, unless its step key is known."""
     reads = reads_of(binding, ledger, increment)
 
     def key(inputs: Mapping[str, Any]) -> str:
@@ -168,7 +172,7 @@ def _key(
 
 
 def _frozen_task(ledger: Ledger, binding: Binding) -> Iterator[Task]:
-    """The task of a frozen table, where it is not there, or what it was computed from has changed since."""
+    """The task of a frozen table that does not exist yet, or whose inputs have changed since it was computed."""
     reads = reads_of(binding, ledger, _frozen_from(ledger, binding))
     key = _key(binding, reads, "0")
     rows = [ledger.places(table).get("0") for table in binding.tables]
@@ -187,8 +191,8 @@ def _frozen_from(ledger: Ledger, binding: Binding) -> int:
 def _read_other_rows(row: Materialization, reads: Reads, key: str) -> bool:
     """Whether a frozen table was computed from other rows than its inputs hold now.
 
-    Its config and code may have changed, that leaves it as it is. A row recovered by an earlier version of headrace
-    does not say what was read; then only the same key is sure to mean the same rows.
+    A change of its config or code does not count: the table stays as it is. A ledger row recovered by an earlier
+    version of headrace does not name its inputs; then the step key is compared instead.
     """
     if not row.inputs:
         return row.step_key != key
@@ -197,9 +201,9 @@ def _read_other_rows(row: Materialization, reads: Reads, key: str) -> bool:
 
 
 def other_settings(ledger: Ledger, binding: Binding) -> str:
-    """In one line, how the config and code of a frozen table differ from those that it was computed with; else nothing.
+    """One line on how a frozen table's declared config and code differ from those it was computed with; else empty.
 
-    It stays as it is under other settings, because all that follows from it would change.
+    Such a table is kept, because everything that is computed from it would change.
     """
     row = ledger.places(binding.tables[0]).get("0") if binding.step.scope is Scope.FROZEN else None
     if row is None:
@@ -218,7 +222,7 @@ def other_settings(ledger: Ledger, binding: Binding) -> str:
 
 
 def _intake_task(ledger: Ledger, binding: Binding) -> Iterator[Task]:
-    """The next increment of a corpus, where a dataset has increments that no earlier one took in."""
+    """The task of a corpus's next increment, where a dataset has increments that no earlier one took in."""
     own = ledger.increments(binding.tables[0])
     taken: dict[str, set[str]] = {}
     for row in own.values():
@@ -240,18 +244,19 @@ def _intake_task(ledger: Ledger, binding: Binding) -> Iterator[Task]:
 
 
 def _discovery_task(ledger: Ledger, binding: Binding) -> Iterator[Task]:
-    """The next increment of a dataset, where its source has something new.
+    """The task of a dataset's next increment, where its source has something new.
 
-    After a change of config or code, and where a table lacks a column, every file is looked at again; what comes out
-    the same is not landed twice.
+    After a change of config or code, and where a table lacks a column, every file is read again; documents that come
+    out the same are not landed twice. The last of the step's tables (`arrivals`) is published last, so its increments
+    are those that are complete.
     """
-    discover, seal = binding.step.discover, binding.tables[-1]
+    discover, arrivals = binding.step.discover, binding.tables[-1]
     if discover is None:
         raise InputError(f"{binding.tables[0]}: its step has no source to look at; bind its inputs to tables")
-    sealed = ledger.increments(seal)
+    complete = ledger.increments(arrivals)
     config = config_json(binding.config)
-    iceberg = ledger.table(seal)
-    last = sealed[max(sealed)] if sealed else None
+    iceberg = ledger.table(arrivals)
+    last = complete[max(complete)] if complete else None
     as_before = last is not None and (last.config, last.code_version) == (config, binding.step.version)
     for declared, identifier in zip(binding.step.tables, binding.tables, strict=True):
         table = ledger.table(identifier)
@@ -264,7 +269,7 @@ def _discovery_task(ledger: Ledger, binding: Binding) -> Iterator[Task]:
     listing = discover(binding.config, known, not as_before)
     if listing is None:
         return
-    number = max(sealed, default=-1) + 1
+    number = max(complete, default=-1) + 1
     key = step_key(
         step=binding.step.name,
         version=binding.step.version,

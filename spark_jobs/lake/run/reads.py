@@ -1,7 +1,7 @@
 """What one increment of a step reads: which tables, at which snapshots, which increments, with which data versions.
 
-A `Reads` is worked out from the ledger alone (no Spark) and goes into the step key; `frames` turns it into DataFrames,
-pinned to the snapshots that were found.
+`reads_of` works this out from the ledger alone, without Spark; its data versions go into the step key. `frames` turns
+the result into DataFrames, pinned to the snapshots that were found.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Read:
-    """Part of one table.
+    """The part of one table that is read.
 
     Attributes:
         table: identifier.
         snapshot_id: head of main when the step started.
         versions: data version read, by increment or partition.
-        increments: for a table with increments, the table's own increment to the reader's.
+        increments: for a table with increments, number of each increment read to the number that the reader gives it.
         predicate: SQL condition for a partition of the user's.
         labelled: whether the reader gets the columns `dataset` and `dataset_increment`.
     """
@@ -48,7 +48,7 @@ Reads = Mapping[str, tuple[Read, ...]]
 
 
 def versions_of(reads: Reads) -> dict[str, dict[str, str]]:
-    """What goes into the step key: data versions by `parameter:table` and place."""
+    """Data versions by `parameter:table` and place, as they go into the step key."""
     return {
         f"{parameter}:{read.table}": dict(read.versions)
         for parameter, parts in reads.items()
@@ -58,7 +58,7 @@ def versions_of(reads: Reads) -> dict[str, dict[str, str]]:
 
 
 def snapshots_of(reads: Reads) -> dict[str, dict[str, object]]:
-    """What the ledger records of inputs: snapshot and data versions by table."""
+    """Snapshot and data versions by table, as the ledger records inputs."""
     found: dict[str, dict[str, object]] = {}
     for parts in reads.values():
         for read in parts:
@@ -80,7 +80,7 @@ def sizes_of(reads: Reads, ledger: Ledger) -> list[Size]:
 
 
 def taken_increments(ledger: Ledger, intake: str) -> dict[int, dict[str, tuple[int, ...]]]:
-    """Which dataset increments each corpus increment took in: corpus increment to dataset to its increments."""
+    """Which increments of which dataset each increment of a corpus took in: corpus increment to dataset to numbers."""
     found: dict[int, dict[str, tuple[int, ...]]] = {}
     for number, row in ledger.increments(intake).items():
         found[number] = {
@@ -91,7 +91,7 @@ def taken_increments(ledger: Ledger, intake: str) -> dict[int, dict[str, tuple[i
 
 
 def reads_of(binding: Binding, ledger: Ledger, increment: int | None) -> Reads:
-    """Work out what the step reads for one increment (None: for a table without increments).
+    """Work out what a step reads for one increment, None for a table without increments.
 
     Raises:
         InputError: an input table, or an increment of it, has not been materialized.
@@ -122,7 +122,7 @@ def is_path(source: str) -> bool:
 
 
 def _files_version(path: str) -> str:
-    """Version of Parquet files: their names, sizes and times, which cost no read of the rows."""
+    """Version of Parquet files, from names, sizes and times of modification, so that no row is read."""
     root = Path(path)
     if not root.exists():
         raise InputError(f"{path}: no such file or folder; give --input NAME=TABLE_OR_PARQUET")
@@ -177,7 +177,7 @@ def _read(binding: Binding, ledger: Ledger, table: str, increment: int | None, l
 
 
 def _wanted_increments(binding: Binding, ledger: Ledger, table: str, increment: int) -> dict[int, int]:
-    """Increments of an input that increment n reads, to the reader's own numbering."""
+    """Number of each input increment that is read, to the number that the reader gives it."""
     upto = binding.step.scope is Scope.HISTORY
     numbers = range(increment + 1) if upto else range(increment, increment + 1)
     dataset = table.split(".")[0]
@@ -211,7 +211,7 @@ def _frame(spark: SparkSession, read: Read) -> DataFrame:
     if is_path(read.table):
         return spark.read.parquet(read.table)
     frame = spark.read.option("versionAsOf", str(read.snapshot_id)).table(spark_identifier(read.table))
-    # A snapshot is read with the columns that the table had then.
+    # Iceberg reads a snapshot with the columns that the table had then; those added since are null in it.
     for field in spark.table(spark_identifier(read.table)).schema.fields:
         if field.name not in frame.columns:
             frame = frame.withColumn(field.name, F.lit(None).cast(field.dataType))
@@ -229,7 +229,7 @@ def _frame(spark: SparkSession, read: Read) -> DataFrame:
 
 
 def _renumbered(increments: Mapping[int, int]) -> Column:
-    """A dataset's increment as the corpus counts."""
+    """The column `increment`, from the table's numbers to the reader's."""
     from pyspark.sql import functions as F
 
     if len(set(increments.values())) == 1:

@@ -1,11 +1,11 @@
-"""Refreeze: a corpus begins a generation whose frozen tables see all increments there are.
+"""Refreeze: compute a corpus anew, so that its frozen tables are made from all increments there are.
 
-    forget    in one commit of the ledger, what was computed of the corpus's tables counts no more
-    run       `<corpus>.increments` takes all increments of the datasets in again, as increment 0; every other table
-              follows, frozen ones included, and the first increment that is written takes the later ones away
+    forget    in one commit of the ledger, the increments of the corpus's tables are marked to be computed anew
+    run       `<corpus>.increments` takes all increments of the datasets in again, as increment 0. Every other table
+              follows, frozen ones included, and the first increment that is written removes the later ones
 
-Until the run has come to a table readers see its rows as they were. A run that is killed goes on where it stopped, as
-any other. Packed snapshots that blends or tags pin stay, and are served as before.
+Until the run has written a table, readers see its rows as they were. A run that is killed goes on where it stopped, as
+any other does. Packed snapshots that blends or tags pin stay, and are served as before.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, catalogue_errors
 
 
 def refreeze(lake: Lake, corpus: str) -> tuple[str, ...]:
-    """Have a corpus computed anew from all increments of its datasets.
+    """Mark a corpus's tables so that the next run computes them anew from all increments of its datasets.
 
     Returns:
-        The tables that the next run computes anew in any case; others follow where their inputs come out otherwise.
+        The tables that the next run computes anew in any case; others follow if their inputs come out differently.
 
     Raises:
-        InputError: it was never computed, so nothing is frozen.
-        LeaseError: a run is at work on one of its tables.
+        InputError: the corpus was never computed, so nothing is frozen.
+        LeaseError: a run is writing one of its tables.
     """
     tables = corpus_tables(lake.catalogue, corpus)
     with catalogue_errors(), table_leases(lake.catalogue, tables, lake.wait_seconds):
@@ -41,18 +41,18 @@ def refreeze(lake: Lake, corpus: str) -> tuple[str, ...]:
 
 
 def corpus_tables(catalogue: Catalog, corpus: str) -> list[str]:
-    """Identifiers of all tables of a namespace, by name; none where it is not there."""
+    """Identifiers of all tables of a namespace, by name; empty where there is no such namespace."""
     there = (corpus,) in catalogue.list_namespaces()
     return [f"{corpus}.{name}" for _, name in sorted(catalogue.list_tables(corpus))] if there else []
 
 
 def refrozen_tables(ledger: Ledger, corpus: str, tables: Sequence[str]) -> tuple[str, ...]:
-    """Tables of a corpus that count as not computed when it is refrozen.
+    """Tables of a corpus that a refreeze marks to be computed anew.
 
-    With one increment it is the frozen ones and the list of increments: all others follow where they must.
+    In a corpus of one increment these are the frozen tables and `increments`; others are computed where a key changes.
 
     Raises:
-        InputError: it was never computed.
+        InputError: the corpus was never computed.
     """
     scopes = {}
     for identifier in tables:

@@ -1,4 +1,4 @@
-"""The catalogue through PyIceberg: opening it, making tables as declared, committing several changes as one."""
+"""The catalogue through PyIceberg: open it, make tables as declared, commit several changes as one."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _BASE_PROPERTIES = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "50",
 }
-_COMMIT_TRIES = 20
+_COMMIT_TRIES = 20  # as many as tables have for their own commits, see above
 _RECONNECT_SECONDS, _RECONNECT_PAUSE_SECONDS = 60.0, 0.5
 SCOPE_PROPERTY = "headrace.scope"
 GENERATION_PROPERTY = "headrace.generation"
@@ -61,7 +61,8 @@ def open_catalogue(settings: LakeSettings) -> Catalog:
         if settings.properties.get("uri", "").startswith("sqlite:"):
             _sqlite_path(settings.properties["uri"]).parent.mkdir(parents=True, exist_ok=True)
         catalogue = _load(settings)
-        if isinstance(catalogue, SqlCatalog) and catalogue.engine.dialect.name != "sqlite":  # it was reached once
+        # From here on a lost server may come back; at the first connection a wrong address must fail at once.
+        if isinstance(catalogue, SqlCatalog) and catalogue.engine.dialect.name != "sqlite":
             event.listen(catalogue.engine, "do_connect", _connect_again)
         return catalogue
     except (SQLAlchemyError, OSError, ValueError) as error:
@@ -73,12 +74,12 @@ def open_catalogue(settings: LakeSettings) -> Catalog:
 def _load(settings: LakeSettings) -> Catalog:
     try:
         return load_catalog(CATALOGUE, **settings.properties)
-    except SQLAlchemyError:  # two processes made the catalogue's tables at once: now they are there
+    except SQLAlchemyError:  # another process made the catalogue's tables at the same moment: now they exist
         return load_catalog(CATALOGUE, **settings.properties)
 
 
 def _connect_again(dialect: Any, record: object, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """A connection to the database, as soon as there is one: its server may be starting anew, which fails no run."""
+    """Connect to the database, waiting up to a minute for its server, so that a restart of it fails no run."""
     deadline = time.monotonic() + _RECONNECT_SECONDS
     while True:
         try:
@@ -100,23 +101,23 @@ def require_writable(settings: LakeSettings) -> None:
         CatalogueError: names the file or folder.
     """
     uri = settings.properties.get("uri", "")
-    places = [Path(settings.warehouse)] if "://" not in settings.warehouse else []
-    places += [_sqlite_path(uri), _sqlite_path(uri).parent] if uri.startswith("sqlite:") else []
-    for place in places:
-        if place.exists() and not os.access(place, os.W_OK):
+    paths = [Path(settings.warehouse)] if "://" not in settings.warehouse else []
+    paths += [_sqlite_path(uri), _sqlite_path(uri).parent] if uri.startswith("sqlite:") else []
+    for path in paths:
+        if path.exists() and not os.access(path, os.W_OK):
             raise CatalogueError(
-                f"{place}: may not be written by this user; run as its owner, change its permissions (chmod), or name "
+                f"{path}: may not be written by this user; run as its owner, change its permissions (chmod), or name "
                 "another lake in PYICEBERG_CATALOG__LAKE__URI and PYICEBERG_CATALOG__LAKE__WAREHOUSE"
             )
 
 
 @contextlib.contextmanager
 def catalogue_errors() -> Iterator[None]:
-    """Turn what the catalogue's database or another writer raises into one line.
+    """Turn errors of the catalogue's database, and lost races with other writers, into errors of one line.
 
     Raises:
         CatalogueError: the database is locked, full or gone.
-        LeaseError: commits of others came between, again and again.
+        LeaseError: every retry of a commit lost against a commit of another writer.
     """
     try:
         yield
@@ -139,15 +140,15 @@ def load_table(catalogue: Catalog, identifier: str) -> IcebergTable | None:
 def ensure_table(
     catalogue: Catalog, identifier: str, declared: Table, properties: Mapping[str, str], grows: bool = False
 ) -> IcebergTable:
-    """Get a table, making it as declared where it is not there yet.
+    """Get a table, making it as declared if it does not exist.
 
     Args:
         catalogue: where it is.
         identifier: its name.
-        declared: what it is to be.
-        properties: of a new one, beside those declared.
-        grows: whether optional columns that it lacks are added. So it is where rows cannot be computed again: those
-            that are there were written by an earlier version of headrace, and hold nulls then.
+        declared: its declaration.
+        properties: of a new table, beside those declared.
+        grows: whether optional columns that an existing table lacks are added; rows that an earlier version of headrace
+            wrote hold nulls in them. Used where rows cannot be computed again, because they came from a source.
 
     Raises:
         TableMismatchError: it exists with other columns or partitions; the message names the first difference.
@@ -181,16 +182,16 @@ def ensure_table(
 
 
 def _grown(existing: IcebergTable, declared: Table) -> IcebergTable:
-    """The table with the optional columns that it lacks, each where the declaration has it."""
+    """The table with the optional columns that it lacks, each in its position in the declaration."""
     there = set(existing.schema().column_names)
     fields = declared.schema().fields
-    lacking = [place for place, field in enumerate(fields) if field.name not in there and not field.required]
+    lacking = [index for index, field in enumerate(fields) if field.name not in there and not field.required]
     if lacking:
         with existing.update_schema() as update:
-            for place in lacking:
-                field = fields[place]
+            for index in lacking:
+                field = fields[index]
                 update.add_column(field.name, field.field_type, field.doc)
-                update.move_after(field.name, fields[place - 1].name)
+                update.move_after(field.name, fields[index - 1].name)
     return existing
 
 
@@ -231,10 +232,16 @@ def commit(
     requirements: Callable[[IcebergTable], tuple[TableRequirement, ...]],
     updates: Callable[[IcebergTable], tuple[TableUpdate, ...]],
 ) -> None:
-    """Apply several updates as one commit, again from fresh metadata when another commit came between.
+    """Apply several updates as one commit, with retries from fresh metadata when another commit came between.
+
+    Args:
+        catalogue: of the table.
+        identifier: the table.
+        requirements: what must hold of the table as it is now.
+        updates: what to change of it; nothing is committed where this is empty.
 
     Raises:
-        CommitFailedException: a requirement does not hold.
+        CommitFailedException: a requirement does not hold, or every retry lost against another commit.
     """
     for attempt in range(_COMMIT_TRIES):
         table = catalogue.load_table(identifier)
@@ -255,6 +262,6 @@ def commit(
 
 @functools.cache
 def spark_identifier(identifier: str, branch: str | None = None) -> str:
-    """The table's name in Spark SQL, with its branch where one is meant."""
+    """The table's name in Spark SQL, with the branch if one is given."""
     suffix = f".branch_{branch}" if branch else ""
     return f"{CATALOGUE}.{identifier}{suffix}"

@@ -1,9 +1,9 @@
-"""What a run on a cluster needs beyond one on this machine: its code there, and a word when it gets no cores.
+"""Run on a cluster: send the code to its executors, and warn when the run gets no cores.
 
-Executors need the driver's version of Python with headrace's dependencies (`requirements.lock`), and not headrace: the
-code goes with the session, as an archive that every executor unpacks into its work folder and has in front of its
-path. There it lies as files, so that modules find their own sources and Numba its caches, and an executor on which some
-headrace is installed runs the driver's code nevertheless: rows never depend on which executor made them.
+Executors need the driver's version of Python with headrace's dependencies (`requirements.lock`), but not headrace. The
+code is sent with the session, as an archive that every executor unpacks into its work folder and puts in front of its
+path. Unpacked it is files, in which modules find their own sources and Numba its caches. An executor on which another
+version of headrace is installed still runs the driver's code, so rows never depend on which executor made them.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _POLL_SECONDS = 1.0
 
 
 def is_local(master: str) -> bool:
-    """Whether all tasks run on the driver's machine, which has the code and the files."""
+    """Whether all tasks run on the driver's machine, where the code and the files are."""
     return master.startswith("local")
 
 
 def join_cluster(context: SparkContext) -> None:
-    """Send code to the executors of a session and watch it for cores, once; nothing where all is on this machine."""
+    """Send the code to the executors of a session and start watching it for cores, once; does nothing in local mode."""
     if is_local(context.master or "") or CODE_FOLDER in context.environment.get("PYTHONPATH", ""):
         return
     _ship_code(context)
@@ -49,7 +49,7 @@ def _ship_code(context: SparkContext) -> None:
     """Give executors headrace's code and the user's own, ahead of what is installed there."""
     from pyspark import SparkFiles
 
-    archive = Path(SparkFiles.getRootDirectory()) / f"{CODE_FOLDER}.zip"  # which Spark removes with the session
+    archive = Path(SparkFiles.getRootDirectory()) / f"{CODE_FOLDER}.zip"  # Spark removes this folder with the session
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as into:
         for path in own_code():
             for file in _files(path):
@@ -70,8 +70,8 @@ def own_code() -> list[Path]:
         module = sys.modules.get(name)
         folders = list(getattr(module, "__path__", ()))
         file = getattr(module, "__file__", None)
-        for place in folders or ([file] if file and not name.startswith("__") else []):
-            path = Path(place).absolute()
+        for found in folders or ([file] if file and not name.startswith("__") else []):
+            path = Path(found).absolute()
             if path.exists() and (name in _OWN or not _is_installed(path)):
                 own[path] = None
     return list(own)
@@ -83,7 +83,7 @@ def _is_installed(path: Path) -> bool:
 
 
 def _files(path: Path) -> Iterator[Path]:
-    """The file, or all files of a package but for what Python and other tools keep there."""
+    """The file, or all files of a package, without byte code and hidden files."""
     if path.is_file():
         yield path
         return
@@ -93,7 +93,7 @@ def _files(path: Path) -> Iterator[Path]:
 
 
 def _watch(context: SparkContext) -> None:
-    """Say so whenever no task has run for a while though some are due, and when they run again."""
+    """Log a warning when no task has run for a while though some are due, and another one when they run again."""
     from py4j.protocol import Py4JError
 
     tracker, master = context.statusTracker(), context.master

@@ -68,7 +68,7 @@ def jar_directory() -> Path:
 
 
 def jar_paths(purposes: frozenset[str] = CORE) -> list[Path]:
-    """The local jars of these purposes, their content just checked (0.1 s for 60 MB).
+    """The local jars of these purposes, after their content was checked (0.1 s for 60 MB).
 
     Raises:
         SetupError: a jar is missing or not the locked one.
@@ -155,7 +155,7 @@ def _ivy_command(jar: Jar, scratch: Path) -> list[str]:
 
 
 def _proxy_options() -> list[str]:
-    """Java does not read the variables that every other program on the machine obeys."""
+    """Java's options for the proxy, which it does not take from the environment as other programs do."""
     address = urlsplit(os.environ.get("https_proxy") or os.environ.get("HTTPS_PROXY") or "")
     if not address.hostname:
         return []
@@ -176,7 +176,7 @@ def _trust_options(scratch: Path) -> list[str]:
 
 
 def _reason(output: str) -> str:
-    """The line of Ivy's long report that says what went wrong."""
+    """The line of Ivy's report that says what went wrong."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     telling = [line for line in lines if "error" in line.lower() and not line.startswith("::")]
     telling += [line for line in lines if "not found" in line]

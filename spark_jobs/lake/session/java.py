@@ -1,17 +1,8 @@
-"""The Java that Spark runs on: one that the machine has, else the runtime that is installed as a wheel.
+"""The Java that Spark runs on, and the certificates that it is told to trust.
 
-Looked for in this order, first Java 17 or 21 wins: `JAVA_HOME`, `java` on the PATH, `/usr/lib/jvm`, the wheel (extra
-`java`, which needs neither root nor a download of its own). `python -m spark_jobs.lake.session.java` says which one it
-is.
-
-The certificates that this machine trusts, as a Java key store.
-
-A Java runtime brings its own certificates and does not see those that a company adds to the system's; Python does. The
-format is JKS, the oldest of Java's: simple enough to write down, and every Java reads it.
-
-    FEEDFEED, version 2, count, {tag 2, alias, milliseconds, "X.509", length, DER}*, SHA-1(password, phrase, the rest)
-
-Strings are two bytes of length and UTF-8; numbers are big-endian. Source: OpenJDK, sun.security.provider.JavaKeyStore.
+The first Java 17 or 21 is taken of: `JAVA_HOME`, `java` on the PATH, `/usr/lib/jvm`, the runtime that is installed as a
+wheel (extra `java`, which needs neither root nor a download of its own). `python -m spark_jobs.lake.session.java` says
+which one it is.
 """
 
 from __future__ import annotations
@@ -101,7 +92,7 @@ def _home_of(java: Path) -> Path:
 
 
 def _properties(java: Path) -> dict[str, str]:
-    """What a JVM says of itself; empty where it does not run."""
+    """System properties of a JVM; empty where it does not run."""
     command = [str(java), "-XshowSettings:properties", "-version"]
     try:
         output = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60).stderr
@@ -128,6 +119,46 @@ def _bundled_home() -> Path | None:
     return launcher.parent.parent
 
 
+TRUST_STORE_PASSWORD: Final = "changeit"
+"""Java's default. The store holds public certificates, and the password only goes into its checksum."""
+
+_MAGIC: Final = 0xFEEDFEED
+_VERSION: Final = 2
+_TRUSTED_CERTIFICATE: Final = 2
+_PHRASE: Final = b"Mighty Aphrodite"  # the constant that JavaKeyStore mixes into every checksum
+
+
+def system_trust_store() -> bytes | None:
+    """A JKS file of the certificates that Python trusts (`SSL_CERT_FILE`, else the system's); None if there are none.
+
+    A Java runtime brings its own certificates and does not see those that a company adds to the system's.
+    """
+    certificates = ssl.create_default_context().get_ca_certs(binary_form=True)
+    return java_key_store(certificates) if certificates else None
+
+
+def java_key_store(certificates: Sequence[bytes]) -> bytes:
+    """Write DER certificates as trusted entries of a JKS file, aliases "0", "1", ...
+
+    JKS is the oldest of Java's formats: simple to write, and every Java reads it.
+
+        FEEDFEED, version 2, count, {tag 2, alias, milliseconds, "X.509", length, DER}*, SHA-1(password, phrase, all)
+
+    Strings are two bytes of length and UTF-8; numbers are big-endian.
+    Source: OpenJDK, sun.security.provider.JavaKeyStore.
+    """
+    body = struct.pack(">III", _MAGIC, _VERSION, len(certificates))
+    for number, certificate in enumerate(certificates):
+        body += struct.pack(">I", _TRUSTED_CERTIFICATE) + _text(str(number)) + struct.pack(">Q", 0)
+        body += _text("X.509") + struct.pack(">I", len(certificate)) + certificate
+    return body + hashlib.sha1(TRUST_STORE_PASSWORD.encode("utf-16-be") + _PHRASE + body).digest()
+
+
+def _text(value: str) -> bytes:
+    encoded = value.encode()
+    return struct.pack(">H", len(encoded)) + encoded
+
+
 def main() -> int:
     """Print the Java that Spark will run on; status 2 and one line where there is none."""
     try:
@@ -141,32 +172,3 @@ def main() -> int:
 
 if __name__ == "__main__":
     sys.exit(main())
-
-
-TRUST_STORE_PASSWORD: Final = "changeit"
-"""Java's customary one: the store holds public certificates, its password only sums it up."""
-
-_MAGIC: Final = 0xFEEDFEED
-_VERSION: Final = 2
-_TRUSTED_CERTIFICATE: Final = 2
-_PHRASE: Final = b"Mighty Aphrodite"
-
-
-def system_trust_store() -> bytes | None:
-    """A JKS file of what Python trusts (`SSL_CERT_FILE`, else the system's certificates); None where it trusts none."""
-    certificates = ssl.create_default_context().get_ca_certs(binary_form=True)
-    return java_key_store(certificates) if certificates else None
-
-
-def java_key_store(certificates: Sequence[bytes]) -> bytes:
-    """Write DER certificates as trusted entries of a JKS file, aliases "0", "1", ..."""
-    body = struct.pack(">III", _MAGIC, _VERSION, len(certificates))
-    for number, certificate in enumerate(certificates):
-        body += struct.pack(">I", _TRUSTED_CERTIFICATE) + _text(str(number)) + struct.pack(">Q", 0)
-        body += _text("X.509") + struct.pack(">I", len(certificate)) + certificate
-    return body + hashlib.sha1(TRUST_STORE_PASSWORD.encode("utf-16-be") + _PHRASE + body).digest()
-
-
-def _text(value: str) -> bytes:
-    encoded = value.encode()
-    return struct.pack(">H", len(encoded)) + encoded

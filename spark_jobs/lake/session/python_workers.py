@@ -1,9 +1,9 @@
-"""Starts PySpark's Python workers without Spark's archives on their path, named by `spark.python.daemon.module`.
+"""PySpark's daemon, started without Spark's archives on the path; `spark.python.daemon.module` names this module.
 
-Spark puts the jar it runs from, 5,000 entries, and a zip of pyspark in front of the path of its workers; and a worker
-has Python forget what it knows of every archive on the path, and read its directory again, before each task: 0.25 s a
-task measured, for nothing, where most tasks of a laptop take less. Where pyspark is installed neither is needed. What a
-session ships with a job (`spark.submit.pyFiles`) is put on the path later, and stays.
+Spark puts the jar that it runs from (5,000 entries) and a zip of pyspark in front of the path of its Python workers.
+Before each task a worker invalidates Python's import caches, so the directory of every archive on the path is read
+again: 0.25 s a task measured, which is more than most tasks of a laptop take. Where pyspark is installed neither
+archive is needed. What a session ships with a job (`spark.submit.pyFiles`) is put on the path later, and stays.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _is_spark_archive(entry: PurePath) -> bool:
 
 
 def main() -> None:
-    """Clean the path, if pyspark is found without the archives, and be PySpark's daemon."""
+    """Remove the archives from the path, if pyspark is found without them, and run PySpark's daemon."""
     path = without_archives(sys.path)
     if all(PathFinder.find_spec(name, path) for name in ("pyspark", "py4j")):
         for entry in set(sys.path).difference(path):

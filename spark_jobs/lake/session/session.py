@@ -1,13 +1,13 @@
-"""The Spark session of a lake: one place for every setting, derived from the catalogue's own.
+"""The Spark session of a lake, with all its settings, derived from those of the catalogue.
 
     HEADRACE_SPARK_MASTER           default `local[*]`; `spark://host:7077` moves the same code onto a cluster
     HEADRACE_SPARK_MEMORY           of the driver; default 3g in local mode, where it does all work, else Spark's, 1g
     HEADRACE_SPARK_CORES            most cores of a cluster that the run takes; default all (spark.cores.max)
     HEADRACE_SPARK_EXECUTOR_MEMORY  of an executor's JVM; default Spark's, 1g (spark.executor.memory)
-    HEADRACE_SPARK_PARTITIONS       of every shuffle; default: they follow the input of each step (`partitions`)
+    HEADRACE_SPARK_PARTITIONS       of every shuffle; default: by the input of each step (`shuffle_partitions`)
 
-Anything else goes through Spark's own `spark-defaults.conf` or `PYSPARK_SUBMIT_ARGS`, and wins over what is set here
-only where nothing is.
+Anything else goes through Spark's own `spark-defaults.conf` or `PYSPARK_SUBMIT_ARGS`; values that are set here win over
+those.
 """
 
 from __future__ import annotations
@@ -115,7 +115,9 @@ def start_session(
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    running = SparkContext._active_spark_context  # the one way to ask without starting one
+    # Private, because the public ways start a context where none runs (`getOrCreate`), or see only sessions of this
+    # thread (`SparkSession.getActiveSession`).
+    running = SparkContext._active_spark_context
     log = settings.home / "logs" / "spark.log"
     try:
         if running is not None:
@@ -138,7 +140,12 @@ def start_session(
 
 
 def _with_partitions(session: SparkSession, given: bool) -> SparkSession:
-    """The session, its shuffles to follow the input unless their partitions were given, there or to Spark itself."""
+    """The session, set up so that shuffle partitions follow the input, unless their number was configured.
+
+    Args:
+        session: a new one.
+        given: whether headrace's settings have the number; Spark's own are looked up here.
+    """
     context = session.sparkContext
     given = given or context.getConf().contains(SHUFFLE_PARTITIONS)
     session.conf.set(FOLLOW, str(not given).lower())
@@ -149,7 +156,7 @@ def _with_partitions(session: SparkSession, given: bool) -> SparkSession:
 
 @contextlib.contextmanager
 def _jvm_log(path: Path) -> Iterator[None]:
-    """Send what the JVM writes to a file: it inherits standard error when it starts, before a log level can be set."""
+    """Send the JVM's standard error to a file; it is inherited when the JVM starts, before a log level can be set."""
     if os.environ.get("HEADRACE_DEBUG"):
         yield
         return

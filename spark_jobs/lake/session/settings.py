@@ -1,4 +1,4 @@
-"""Where the lake is: PyIceberg's own settings, and Spark's derived from them, so that both always see one lake.
+"""Where the lake is: PyIceberg's settings, and Spark's derived from them, so that both always open the same lake.
 
 The catalogue is named `lake`. Its settings are PyIceberg's (`.pyiceberg.yaml`, or `PYICEBERG_CATALOG__LAKE__URI` and
 friends); without any, SQLite and Parquet files in `./warehouse`. What Spark needs is computed from the same properties:
@@ -22,8 +22,9 @@ from pyiceberg.utils.config import Config
 from spark_jobs.exceptions import CatalogueError
 
 CATALOGUE = "lake"
+# How long SQLite waits for a lock. The drivers' defaults, 3 s in Java and 5 s in Python, fail on a lock held for 12 s.
 _BUSY_SECONDS = 30
-# What Postgres says to connections that it ends when it stops: Iceberg then opens another one.
+# SQL states of connections that a Postgres server ends when it stops; on these Iceberg opens another connection.
 _POSTGRES_STOPS = "57P01,57P02,57P03"
 # PyIceberg's names of what opens an object store, and those of Spark's catalogue for the same.
 FILE_PROPERTIES: Mapping[str, str] = {
@@ -37,7 +38,7 @@ FILE_PROPERTIES: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class LakeSettings:
-    """PyIceberg's properties of the catalogue `lake`, complete.
+    """All of PyIceberg's properties of the catalogue `lake`.
 
     Attributes:
         properties: as given to `pyiceberg.catalog.load_catalog`.
@@ -71,7 +72,7 @@ class LakeSettings:
         """Spark's settings for the same catalogue.
 
         Raises:
-            CatalogueError: a catalogue type or address that Spark's Iceberg cannot be told.
+            CatalogueError: a catalogue type or address that Spark's Iceberg does not support.
         """
         prefix = f"spark.sql.catalog.{CATALOGUE}"
         values = {
@@ -128,7 +129,7 @@ def load_settings() -> LakeSettings:
     """Read PyIceberg's settings of the catalogue `lake`, or make the embedded default.
 
     Raises:
-        CatalogueError: settings are there, but without a warehouse or an address.
+        CatalogueError: there are settings, but none of the warehouse or the address.
     """
     configured = {str(k): str(v) for k, v in (Config().get_catalog_config(CATALOGUE) or {}).items()}
     if not configured:

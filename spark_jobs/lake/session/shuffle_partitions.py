@@ -1,7 +1,8 @@
-"""Into how many partitions a step's shuffles go: as many as its input is worth, on the cores that there are.
+"""How many partitions a step's shuffles have, by the size of its input and the number of cores.
 
-Every partition starts work of its own, in Python too: 200 of them, Spark's default, for three lines of text cost 134 s
-on a cluster where 1 took 4; and too few of a large input pass the memory of an executor. Rows do not depend on it.
+Every partition is a task, with a Python worker where the step needs one: Spark's default of 200 partitions cost 134 s
+for three lines of text on a cluster, 1 partition 4 s. Too few partitions of a large input exceed the memory of an
+executor. Rows do not depend on the number.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ _PER_CORE = 2
 
 
 class Size(NamedTuple):
-    """Of an input: bytes as they lie in files, and rows."""
+    """Size of an input: bytes of its files, and rows."""
 
     byte_count: int
     row_count: int
 
 
 def listed_size(listing: pa.Table) -> Size:
-    """What the listing of a source says there is to read: the `byte_count` of its rows, less those `unchanged`."""
+    """Size of what a source's listing says is to be read: the `byte_count` of its rows, without those `unchanged`."""
     if "unchanged" in listing.column_names:
         listing = listing.filter(pc.invert(listing["unchanged"]))
     byte_count = pc.sum(listing["byte_count"]).as_py() if "byte_count" in listing.column_names else listing.nbytes
@@ -44,7 +45,7 @@ def partition_count(size: Size, cores: int) -> int:
 
 
 def follow_input(spark: SparkSession, sizes: Iterable[Size]) -> None:
-    """Set the partitions of the session's next shuffles by what is read, unless their number was given."""
+    """Set the partitions of the session's next shuffles by what is read, unless their number was configured."""
     if spark.conf.get(FOLLOW, "false") == "true":
         read = list(sizes)
         size = Size(sum(one.byte_count for one in read), sum(one.row_count for one in read))
@@ -52,5 +53,5 @@ def follow_input(spark: SparkSession, sizes: Iterable[Size]) -> None:
 
 
 def default_count(cores: int) -> int:
-    """Partitions where nothing is known of the input: some for each core, without 200 empty tasks."""
+    """Partitions where nothing is known of the input."""
     return max(4, _PER_CORE * cores)

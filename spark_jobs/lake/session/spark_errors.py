@@ -1,4 +1,4 @@
-"""What went wrong inside Spark, in one line."""
+"""The cause of a Spark failure in one line, found in its long message."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _FULL_DISK = ("No space left on device", "Disk quota exceeded")
 
 
 def lost_database(error: BaseException | None) -> bool:
-    """Whether Spark failed because the server of the catalogue's database ended its connections, or is starting."""
+    """Whether Spark failed because the catalogue's database server ended its connections, or is starting."""
     return _LOST_DATABASE.search(str(error)) is not None
 
 
 def failure_line(error: Exception) -> str:
     """The line of a Spark failure that says what happened.
 
-    An error that a step raised on purpose on an executor is told in its own words; else the last line of a Python
+    For an error that a step raised on purpose on an executor this is its own message; else the last line of a Python
     worker's trace, or the deepest cause in the JVM.
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -42,5 +42,5 @@ def failure_line(error: Exception) -> str:
 
 def _after(lines: list[str], sign: str) -> str:
     """The line that follows the one with `sign`."""
-    place = next(number for number, line in enumerate(lines) if sign in line)
-    return "".join(lines[place + 1 : place + 2]).replace('"', "")
+    number = next(number for number, line in enumerate(lines) if sign in line)
+    return "".join(lines[number + 1 : number + 2]).replace('"', "")

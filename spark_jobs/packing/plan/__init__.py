@@ -1,1 +1,1 @@
-"""Which documents share a window: best-fit decreasing on the histogram of lengths."""
+"""The plan: which documents share a window, by best-fit decreasing on the histogram of lengths."""

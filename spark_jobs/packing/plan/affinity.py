@@ -1,8 +1,9 @@
-"""Which units are packed: the smallest theta whose plan fills the windows well enough, else documents by themselves.
+"""Choose how much of repositories is kept together: the smallest theta whose plan fills the windows well enough.
 
-The units of every theta were counted in one pass; a plan per theta is a matter of milliseconds. A smaller theta keeps
-more neighbours together and leaves fewer small units to fill the gaps, so the first one that reaches the target, from
-below, is the best.
+Theta is the least fill at which neighbours are packed as one unit (`repository_runs`). The units of every theta were
+counted in one pass, and a plan takes milliseconds. A smaller theta keeps more neighbours together and leaves fewer
+small units to fill the gaps, so the first theta, ascending, that reaches the target keeps the most. If none does,
+documents are packed by themselves.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from spark_jobs.arrays import Int64Array
 from spark_jobs.packing.plan.best_fit import SlotTable, plan_slots
 from spark_jobs.packing.plan.placement import PlanShard
 from spark_jobs.packing.plan.repository_runs import ALONE, EVERY_RUN
@@ -51,12 +51,12 @@ class Chosen:
 
     @property
     def utilisation(self) -> float:
-        """Share of all places that hold a token; 1.0 for no windows."""
-        places = self.window_count * (self.plans[0].window_tokens if self.plans else 0)
-        return self.token_count / places if places else 1.0
+        """Share of all positions that hold a token; 1.0 for no windows."""
+        position_count = self.window_count * (self.plans[0].window_tokens if self.plans else 0)
+        return self.token_count / position_count if position_count else 1.0
 
     def facts(self) -> dict[str, str]:
-        """What is recorded of the packing."""
+        """What the snapshot's summary says of the packing."""
         return {
             "headrace.packing.units": str(self.unit_count),
             "headrace.packing.windows": str(self.window_count),
@@ -80,10 +80,10 @@ def choose_plan(
     Args:
         histograms: units per length, by (theta, shard).
         thetas: those to try, ascending, ALONE last; the last is taken whatever it reaches. EVERY_RUN among the
-            histograms gives the upper bound of what is kept, and is not tried itself.
+            histograms gives the upper bound of what can be kept, and is not tried itself.
         shard_count: number of plans.
         window_tokens: L.
-        target_utilisation: least share of places that hold a token.
+        target_utilisation: least share of positions that hold a token.
     """
 
     def units(theta: int) -> int:
@@ -104,7 +104,7 @@ def choose_plan(
 
 
 def plan_shards(chosen: Chosen, counts: UnitCounts, bucket_count: int) -> tuple[PlanShard, ...]:
-    """What tasks need of the chosen plans.
+    """The chosen plans in the form that tasks place units by.
 
     Args:
         chosen: the plans.
@@ -112,7 +112,7 @@ def plan_shards(chosen: Chosen, counts: UnitCounts, bucket_count: int) -> tuple[
         bucket_count: order buckets.
     """
     shard_count = len(chosen.plans)
-    shard = shard_of_buckets(counts.bucket, shard_count, bucket_count)
+    shard = counts.bucket * shard_count // bucket_count  # as `placement.plan_shard_of`
     first_windows = np.cumsum([0, *(plan.window_count for plan in chosen.plans)]).tolist()
     found = []
     for number, plan in enumerate(chosen.plans):
@@ -120,8 +120,3 @@ def plan_shards(chosen: Chosen, counts: UnitCounts, bucket_count: int) -> tuple[
         ranks = UnitCounts(counts.bucket[own], counts.length[own], counts.count[own]).ranks(*plan.first_slots())
         found.append(PlanShard(plan, ranks, first_windows[number]))
     return tuple(found)
-
-
-def shard_of_buckets(buckets: Int64Array, shard_count: int, bucket_count: int) -> Int64Array:
-    """(N,) shards of order buckets, as `shard_of`."""
-    return buckets * shard_count // bucket_count

@@ -1,10 +1,11 @@
-"""Windows filled one after the other in metadata order, to compare best-fit decreasing with.
+"""Two plans to compare best-fit decreasing with, which fill windows one after the other in metadata order.
 
     next_fit            a piece that does not fit into the open window opens the next one; the rest stays empty
     concat_and_slice    all documents are one string of tokens, cut every L of them: no padding, but cuts anywhere
 
-Both are sequential: a window depends on all before it. So a shard of the plan is one task, over metadata only, and a
-bucket is a shard here. Two passes over the same rows, as in `placement`: how many windows each shard has, then places.
+Both are sequential, since a window depends on all before it. So each shard of the plan is one task, over metadata only,
+and here a bucket is a shard. As in `placement` there are two passes over the same rows: the first counts the windows of
+each shard, the second places documents.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ Sequence = Literal["next_fit", "concat_and_slice"]
 
 @dataclass
 class OpenWindow:
-    """Where the next piece goes.
+    """The window that the next piece goes into.
 
     Attributes:
         number: windows before the open one.
@@ -59,9 +60,9 @@ class SequencePlacer:
 
     Attributes:
         rules: how documents are cut; their thetas are not used.
-        sequence: which of the two.
+        sequence: which of the two plans.
         first_windows: number of the first window of each shard in the increment.
-        order: of the windows.
+        order: from windows to ordinals.
     """
 
     rules: UnitRules
@@ -70,18 +71,18 @@ class SequencePlacer:
     order: WindowOrder
 
     def place_batches(self, documents: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Place documents; as `Placer.place_batches`, with the number of the shard as bucket."""
+        """Place documents as `Placer.place_batches` does; the bucket of a row is the number of its shard."""
         for bucket, parts in groupby(bucket_parts(documents), key=itemgetter(0)):
             window = OpenWindow()
             for _, rows in parts:
-                pieces, windows, starts = lay(rows, self.rules, self.sequence, window)
+                pieces, windows, starts = fill_windows(rows, self.rules, self.sequence, window)
                 yield placements(rows, pieces, self.order.ordinals(self.first_windows[bucket] + windows), starts)
 
 
 def count_windows(
     documents: Iterable[pa.RecordBatch], rules: UnitRules, sequence: Sequence
 ) -> Iterator[pa.RecordBatch]:
-    """Count the windows of each shard; rows and results as of `placement.count_batches`, each window a unit of L.
+    """Count the windows of each shard; arguments and rows as of `placement.count_batches`, a window as a unit of L.
 
     Pieces and tokens are counted as units of length 0 under SEQUENCE_PIECES and SEQUENCE_TOKENS.
     """
@@ -89,7 +90,7 @@ def count_windows(
         window = OpenWindow()
         totals = dict.fromkeys((EMPTY_DOCUMENTS, SEQUENCE_PIECES, SEQUENCE_TOKENS), 0)
         for _, rows in parts:
-            pieces, _, _ = lay(rows, rules, sequence, window)
+            pieces, _, _ = fill_windows(rows, rules, sequence, window)
             totals[EMPTY_DOCUMENTS] += rows.num_rows - int(pieces.first.sum())
             totals[SEQUENCE_PIECES] += len(pieces.length)
             totals[SEQUENCE_TOKENS] += int(pieces.length.sum())
@@ -98,7 +99,7 @@ def count_windows(
             yield count_row(what, bucket, 0, total)
 
 
-def lay(
+def fill_windows(
     rows: pa.RecordBatch, rules: UnitRules, sequence: Sequence, window: OpenWindow
 ) -> tuple[Pieces, Int64Array, Int64Array]:
     """Place the next documents of a shard.
@@ -106,11 +107,11 @@ def lay(
     Args:
         rows: documents in metadata order.
         rules: how they are cut.
-        sequence: which of the two ways.
-        window: the open window; moved on.
+        sequence: which of the two plans.
+        window: the open window, which is updated.
 
     Returns:
-        The pieces, (N,) their windows, counted from 0 in the shard, and (N,) their places in those.
+        The pieces, (N,) their windows, counted from 0 in the shard, and (N,) their first positions in those.
     """
     pieces = pieces_of(rows, rules)
     if sequence == "concat_and_slice":
@@ -118,17 +119,17 @@ def lay(
         return _slice(with_specials(token_counts, rules.leading), rules, window)
     if not len(pieces.length):
         return pieces, pieces.start, pieces.start
-    # What the open window holds already is one more piece before the others.
+    # What the open window holds already counts as one more piece before the others.
     lengths = np.concatenate([[window.fill], pieces.length]) if window.fill else pieces.length
     hard = np.arange(len(lengths)) == 0
     starts = greedy_starts(lengths, hard, rules.window_tokens)
     before = np.cumsum(lengths) - lengths
     nth = np.cumsum(starts) - 1
-    places = before - before[starts][nth]
+    positions = before - before[starts][nth]
     windows = window.number + nth
-    window.number, window.fill = int(windows[-1]), int(places[-1] + lengths[-1])
+    window.number, window.fill = int(windows[-1]), int(positions[-1] + lengths[-1])
     own = slice(len(lengths) - len(pieces.length), None)
-    return pieces, windows[own], places[own]
+    return pieces, windows[own], positions[own]
 
 
 def _slice(lengths: Int64Array, rules: UnitRules, window: OpenWindow) -> tuple[Pieces, Int64Array, Int64Array]:
@@ -140,8 +141,8 @@ def _slice(lengths: Int64Array, rules: UnitRules, window: OpenWindow) -> tuple[P
     document = np.repeat(np.arange(len(lengths), dtype=np.int64), counts)
     number = np.arange(len(document)) - np.repeat(np.cumsum(counts) - counts, counts)
     windows = begins[document] // size + number
-    first_places = np.maximum(windows * size, begins[document])
+    first_tokens = np.maximum(windows * size, begins[document])
     if len(ends):
         window.number, window.fill = divmod(int(ends[-1]), size)
-    pieces = pieces_between(document, first_places - begins[document], lengths, rules.leading)
-    return pieces, windows, first_places - windows * size
+    pieces = pieces_between(document, first_tokens - begins[document], lengths, rules.leading)
+    return pieces, windows, first_tokens - windows * size

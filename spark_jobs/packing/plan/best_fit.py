@@ -35,7 +35,7 @@ _BLOCK_BITS = 512
 
 @dataclass(frozen=True)
 class SlotTable:
-    """Where the units of every length go; slots are numbered over all lengths, longest length first.
+    """The plan: for the units of every length, slots in windows; slots are numbered over all lengths, longest first.
 
     Attributes:
         window_tokens: length of a window, L.
@@ -45,7 +45,7 @@ class SlotTable:
         first_slot: (R,) number of the row's first slot, ascending, from 0.
         copies: (R,) neighbouring slots that one window of the row holds.
         start_window: (R,) first window of the row.
-        offset: (R,) place of the first of the copies in each window.
+        offset: (R,) position of the first of the copies in each window.
     """
 
     window_tokens: int
@@ -57,15 +57,15 @@ class SlotTable:
     start_window: Int64Array
     offset: Int64Array
 
-    def place(self, slots: Int64Array, lengths: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """Look up slots.
+    def look_up(self, slots: Int64Array, lengths: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Look up where slots are.
 
         Args:
             slots: (N,) slot numbers as `first_slots` counts them.
             lengths: (N,) the length of the unit in each slot.
 
         Returns:
-            (N,) windows and (N,) places of the first token in them.
+            (N,) windows and (N,) positions of the units' first tokens in them.
         """
         row = np.searchsorted(self.first_slot, slots, side="right") - 1
         nth = slots - self.first_slot[row]
@@ -79,7 +79,7 @@ class SlotTable:
 
 
 class _OpenClasses:
-    """Classes by room, with the smallest room that takes a length: a bit set of two levels over stacks."""
+    """Classes of windows by room; finds the smallest room that a length fits by a bit set of two levels over stacks."""
 
     def __init__(self, window_tokens: int) -> None:
         self._stacks: dict[int, list[tuple[int, int]]] = {}
@@ -87,7 +87,7 @@ class _OpenClasses:
         self._summary = 0
 
     def push(self, room: int, start: int, windows: int) -> None:
-        """Add a class of `windows` windows from `start`; one without room is full and never asked for again."""
+        """Add a class of `windows` windows from `start`, unless it has no room left or no window."""
         if room == 0 or windows == 0:
             return
         stack = self._stacks.setdefault(room, [])
@@ -98,7 +98,7 @@ class _OpenClasses:
         stack.append((start, windows))
 
     def pop(self, length: int) -> tuple[int, int, int] | None:
-        """Take the class with the least room >= length: (room, start, windows), the youngest of equals; or None."""
+        """Take the class with the least room >= length, of equals the last added: (room, start, windows), or None."""
         word, bit = divmod(length, _BLOCK_BITS)
         here = self._words[word] >> bit
         if here:

@@ -1,12 +1,12 @@
-"""Cuts at line ends: a document longer than a window is cut where a line ends, into no more pieces than without.
+"""Cuts at line ends: a document longer than a window is cut where lines end, into the fewest pieces all the same.
 
-Of K = ceil(n / L) pieces, cut i may lie between n - (K - i) L, or the rest would not fit into K - i pieces, and L after
-the cut before. The last line end in there is taken; without one the cut is made at the upper end, in mid-line:
+Of K = ceil(n / L) pieces, cut i may lie from n - (K - i) L, or the rest would not fit into K - i pieces, to L after the
+cut before. The last line end in that range is taken; if there is none, the cut is at its upper end, in mid-line:
 
     L = 8, n = 18, K = 3      lines end before token 5, 7, 11, 18
     cut 1 in [2, 8] -> 7      cut 2 in [10, 15] -> 11      pieces of 7, 4, 7
 
-A line end is a token whose bytes end in LF. Whether a token does is asked once per vocabulary.
+A line end is a token whose bytes end in LF, which is looked up once for every token of the vocabulary.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def line_end_tokens(file_text: str, vocabulary_size: int) -> BoolArray:
 
 
 def soft_line_cuts(ends_line: BoolArray, window_tokens: int, leading: int) -> Int64Array:
-    """Cut one document at line ends.
+    """Where to cut one document, at line ends as far as possible.
 
     Args:
         ends_line: (T,) whether each of the document's own tokens ends a line.
@@ -70,7 +70,7 @@ def cut_batches(
 
     Args:
         documents: rows with `input_ids`; all other columns are kept.
-        line_ends: (V,) whether a token ends a line; ids outside of it do not (and are refused later).
+        line_ends: (V,) whether a token ends a line; ids outside the vocabulary end none (they are refused later).
         window_tokens: L.
         leading: 1 where documents have a beginning-of-document token, else 0.
 
@@ -87,10 +87,10 @@ def cut_batches(
             for row in range(batch.num_rows)
         ]
         bounds = np.zeros(len(found) + 1, dtype=np.int32)
-        np.cumsum([len(cuts) for cuts in found], out=bounds[1:])
-        places = np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
+        np.cumsum([len(one) for one in found], out=bounds[1:])
+        cuts = np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
         kept = [name for name in batch.schema.names if name != "input_ids"]
         yield pa.RecordBatch.from_arrays(
-            [*(batch.column(name) for name in kept), pa.ListArray.from_arrays(pa.array(bounds), pa.array(places))],
+            [*(batch.column(name) for name in kept), pa.ListArray.from_arrays(pa.array(bounds), pa.array(cuts))],
             names=[*kept, "cuts"],
         )

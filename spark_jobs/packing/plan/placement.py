@@ -1,11 +1,11 @@
-"""Documents in metadata order become units, and units take places: each the next slot of its length in a window.
+"""Make units of documents in metadata order, and give each unit the next slot of its length in a window.
 
-Two passes over the same rows (`arranged`), each bucket whole in one task and in metadata order:
+Two passes over the same rows (`packed._arranged`), each bucket whole in one task and in metadata order:
 
     count   units per (bucket, length), for every theta that is tried     -> the plan and each bucket's first slots
     place   unit -> slot -> (ordinal, window_start) -> its pieces
 
-Rows come in batches of any size; what must not be cut by their ends, a repository, is put together first.
+Batches of rows end anywhere, so the rows of a repository are put into one batch first.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class UnitRules:
     Attributes:
         window_tokens: L.
         leading: 1 where documents have a beginning-of-document token, else 0.
-        thetas: least fills of a run in percent of L, as `Runs.unit_starts` takes them: all that are counted.
+        thetas: the least fills of a run for which units are counted, in percent of L (see `Runs.unit_starts`).
     """
 
     window_tokens: int
@@ -67,7 +67,7 @@ class UnitRules:
 
 @dataclass(frozen=True)
 class PlanShard:
-    """One plan of some order buckets, and where its windows begin.
+    """The plan of some order buckets, and the number of its first window.
 
     Attributes:
         plan: slots of every length.
@@ -82,12 +82,12 @@ class PlanShard:
 
 @dataclass(frozen=True)
 class WindowOrder:
-    """From windows, as planned, to ordinals.
+    """The map from planned windows to ordinals.
 
     Attributes:
         base: ordinal of the increment's first row.
         window_count: windows of the increment.
-        key: of the permutation.
+        key: of the permutation (`shuffle_at_rest`).
     """
 
     base: int
@@ -96,7 +96,7 @@ class WindowOrder:
 
     def ordinals(self, windows: Int64Array) -> Int64Array:
         """(N,) ordinals of windows."""
-        if not len(windows):  # documents without tokens may be all there is
+        if not len(windows):  # all documents of a task may be empty
             return windows
         return self.base + permute(windows, self.window_count, self.key)
 
@@ -106,10 +106,10 @@ class Placer:
     """What a task needs to place the units of its order buckets.
 
     Attributes:
-        rules: of which `thetas[0]` is the one that was chosen.
+        rules: with the theta that was chosen as `thetas[0]`.
         shards: plans by number of the shard.
         bucket_count: order buckets; bucket b is of shard `b * len(shards) // bucket_count`.
-        order: of the windows.
+        order: from windows to ordinals.
     """
 
     rules: UnitRules
@@ -129,7 +129,7 @@ class Placer:
         current = -1
         next_slots = np.zeros(0, dtype=np.int64)
         for bucket, rows in bucket_parts(whole_repositories(documents)):
-            shard = self.shards[shard_of(bucket, len(self.shards), self.bucket_count)]
+            shard = self.shards[plan_shard_of(bucket, len(self.shards), self.bucket_count)]
             if bucket != current:
                 current = bucket
                 next_slots = shard.ranks.of_bucket(bucket, self.rules.window_tokens)
@@ -140,14 +140,14 @@ class Placer:
         pieces = pieces_of(rows, self.rules)
         starts = _runs(rows, pieces, self.rules).unit_starts(self.rules.thetas[0])
         lengths = unit_lengths(pieces.length, starts)
-        windows, unit_places = shard.plan.place(take_slots(lengths, next_slots), lengths)
+        windows, unit_starts = shard.plan.look_up(take_slots(lengths, next_slots), lengths)
         unit = np.cumsum(starts) - 1
         before = np.cumsum(pieces.length) - pieces.length
-        window_starts = unit_places[unit] + before - before[starts][unit]
+        window_starts = unit_starts[unit] + before - before[starts][unit]
         return placements(rows, pieces, self.order.ordinals(shard.first_window + windows)[unit], window_starts)
 
 
-def shard_of(bucket: int, shard_count: int, bucket_count: int) -> int:
+def plan_shard_of(bucket: int, shard_count: int, bucket_count: int) -> int:
     """The plan that an order bucket belongs to: neighbouring buckets share one."""
     return bucket * shard_count // bucket_count
 
@@ -157,9 +157,9 @@ def placements(rows: pa.RecordBatch, pieces: Pieces, ordinals: Int64Array, start
 
     Args:
         rows: documents with data_file, data_row and doc_id.
-        pieces: theirs.
-        ordinals: (N,) rows of the table that the pieces lie in.
-        starts: (N,) places of their first tokens there.
+        pieces: their pieces.
+        ordinals: (N,) ordinal of each piece's window.
+        starts: (N,) position of each piece's first token in its window.
     """
     document = pa.array(pieces.document)
     return pa.RecordBatch.from_arrays(
@@ -181,7 +181,7 @@ def take_slots(lengths: Int64Array, next_slots: Int64Array) -> Int64Array:
 
     Args:
         lengths: (N,) lengths of units in metadata order.
-        next_slots: (L + 1,) next free slot of each length; moved on by the units.
+        next_slots: (L + 1,) next free slot of each length, which is updated.
 
     Returns:
         (N,) slots: what a loop `slot[i] = next_slots[lengths[i]]; next_slots[lengths[i]] += 1` gives.
@@ -241,7 +241,7 @@ def pieces_of(rows: pa.RecordBatch, rules: UnitRules) -> Pieces:
 
 
 def whole_repositories(documents: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Put rows of one repository, which batches may have cut, into one batch.
+    """Put all rows of a repository into one batch.
 
     Args:
         documents: rows with bucket and repository, those of one repository side by side.
@@ -310,7 +310,7 @@ def _runs(rows: pa.RecordBatch, pieces: Pieces, rules: UnitRules) -> Runs:
 
 
 class _LengthCounts:
-    """How often each length comes: the lengths themselves while they are few, one number per length after that."""
+    """Counts of each length: a list of the lengths themselves while they are few, an array by length after that."""
 
     def __init__(self, window_tokens: int) -> None:
         self._dense: Int64Array | None = None
@@ -343,7 +343,7 @@ def count_row(theta: int, bucket: int, length: int, count: int) -> pa.RecordBatc
 
 
 def _counted(theta: int, bucket: int, lengths: Int64Array, counts: Int64Array) -> pa.RecordBatch:
-    """What was counted of one bucket under one theta."""
+    """Rows of `COUNTS_SCHEMA` of one bucket under one theta."""
     return pa.RecordBatch.from_arrays(
         [
             pa.array(np.full(len(lengths), theta, dtype=np.int32)),

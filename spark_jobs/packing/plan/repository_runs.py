@@ -1,15 +1,15 @@
 """Runs: neighbouring pieces of one repository that are packed as one unit, so that they share a window.
 
-Pieces join in order while the run is at most L tokens. A piece of a document that was cut begins a run (only the last
-one is ever joined by others), and so does the first piece of a repository. Runs made so are 0.5 to 1 L long and leave
-no small units to fill the gaps, so those emptier than a share theta of the window are split again, into runs of at most
-L / 16:
+Pieces join in order while the run has at most L tokens. A piece of a document that was cut begins a run (only the last
+such piece is ever joined by others), and so does the first piece of a repository. Most of these runs are 0.5 to 1 L
+long, which leaves no small units to fill the gaps in windows. So runs below a share theta of the window are split
+again, into runs of at most L / 16:
 
     L = 32, theta = .75     pieces  10 12 3 | 2 9 1 | 30          a run ends where the next piece would not fit, or at |
                             joined    25    |  12   | 30
                             loosened  25    | 2 9 1 | 30          12 < .75 * 32: split into runs of at most 2
 
-Only lengths decide, so all theta are counted in one pass and the plan says which one fills the windows well enough.
+Units depend on lengths alone, so those of all thetas are counted in one pass; `affinity` chooses among them.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ import numpy as np
 from spark_jobs.arrays import BoolArray, Int64Array
 from spark_jobs.packing.plan.units import Pieces
 
-ALONE = -1
-EVERY_RUN = 0
+ALONE = -1  # in place of a theta: every piece is a unit
+EVERY_RUN = 0  # as a theta: no run is split again
 THETA_PERCENTS = tuple(range(50, 100, 5))
 _FILLER_SHARE = 16
 
 
 @dataclass(frozen=True)
 class Runs:
-    """Greedy runs over some pieces, and what they are split into where they are too empty.
+    """Greedy runs over some pieces, and the short runs that they are split into where they are too empty.
 
     Attributes:
         lengths: (N,) tokens of the pieces.
@@ -75,10 +75,11 @@ def join_runs(pieces: Pieces, group_starts: BoolArray, window_tokens: int) -> Ru
 
 
 def greedy_starts(lengths: Int64Array, hard: BoolArray, limit: int) -> BoolArray:
-    """Where runs begin when each takes the next piece while it stays within a limit.
+    """Where runs begin when each run takes the next piece while it stays within a limit.
 
-    Every piece knows where a run that began at it would end, so the runs are the orbits of that map from the hard
-    boundaries on. They are followed by doubling its steps: log2(longest orbit) passes over arrays, no loop over pieces.
+    For every piece it is known where a run that begins with it ends. The starts of runs are reached by following this
+    map from the hard boundaries on. The map is composed with itself in each pass (pointer doubling), so that there are
+    log2(runs between two boundaries) passes over arrays and no loop over pieces.
 
     Args:
         lengths: (N,) > 0; one above the limit is a run by itself.
@@ -95,7 +96,7 @@ def greedy_starts(lengths: Int64Array, hard: BoolArray, limit: int) -> BoolArray
     following = np.maximum(following, np.arange(1, count + 1))
     boundaries = np.append(np.flatnonzero(hard), count)
     next_hard = boundaries[np.searchsorted(boundaries, np.arange(count), side="right")]
-    # A run that reaches a boundary ends its orbit there: what follows begins an orbit of its own.
+    # A run that reaches a hard boundary is followed no further: the next run starts from the boundary by itself.
     jump = np.append(np.where(following >= next_hard, count, following), count)
     reached = np.append(hard, False)
     waiting = np.flatnonzero(jump[:count] < count)

@@ -1,9 +1,10 @@
-"""A keyed permutation of [0, N): the order in which the windows of an increment lie at rest.
+"""A keyed permutation of [0, N), by which the windows of an increment are shuffled in the table.
 
-An alternating Feistel network of 6 rounds on b = max(8, bits of N - 1) bits, walked along its cycles until it is below
-N (fewer than 2 steps on average for N > 128), then rotated: on 2^b values a Feistel network makes even permutations
-only, half of all orders, and under 8 bits it is far from uniform. Bijective for every key and N, without any table.
-The golden values of its test guard the order: a change here moves every row of every packed table.
+An alternating Feistel network of 6 rounds on b = max(8, bits of N - 1) bits is applied until the value is below N
+(cycle walking, fewer than 2 steps on average for N > 128); then the value is rotated. On 2^b values a Feistel network
+makes only even permutations, half of all orders, and under 8 bits it is far from uniform, hence the rotation and the
+8. The map is bijective for every key and N, and needs no table. The golden values of its test guard the order: a change
+here moves every row of every packed table.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def mix(values: UInt64Array) -> UInt64Array:
 
 
 def permute(values: Int64Array, size: int, key: int) -> Int64Array:
-    """Send each value to its place under the permutation of [0, size) that `key` chooses.
+    """Permute values by the permutation of [0, size) that `key` chooses.
 
     Args:
         values: (N,) in [0, size).
@@ -44,7 +45,7 @@ def permute(values: Int64Array, size: int, key: int) -> Int64Array:
         key: 64 well mixed bits, see `permutation_key`.
 
     Returns:
-        (N,) places in [0, size), distinct for distinct values.
+        (N,) permuted values in [0, size), distinct for distinct values.
     """
     if size == 1:
         return np.zeros_like(values)

@@ -1,13 +1,13 @@
-"""Units, what is packed: a piece of a document, or a run of neighbouring documents of one repository.
+"""Pieces of documents and counts of units. A unit, what is packed, is a piece or a run of pieces of one repository.
 
-A document of t tokens has n of them with its declared specials: the end of document, and where one is asked for a
-beginning of document. For n <= L it is one piece; a longer one becomes the fewest pieces, ceil(n / L), cut every L
-tokens, or where `line_cuts` says so:
+A document of t tokens has n tokens with its special ones: the end of document, and a beginning of document where the
+config asks for one. For n <= L it is one piece. A longer one is cut into the fewest pieces, ceil(n / L), every L tokens
+or where `line_cuts` says:
 
     L = 4, t = 9:   [0 1 2 3] [4 5 6 7] [8 eod]        pieces of lengths 4, 4, 2
     L = 4, t = 4:   [0 1 2 3] [eod]                    the end of document may stand alone
 
-An empty document makes no piece. Which pieces are one unit is the affinity's choice (`runs`).
+An empty document makes no piece. `repository_runs` decides which pieces form one unit.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ class Cuts:
     """Where long documents are cut other than every L tokens.
 
     Attributes:
-        document: (C,) index of the document, ascending; as often as it has cuts, which is once less than pieces.
-        place: (C,) first token of the piece after the cut, in the document with its specials; ascending in each.
+        document: (C,) index of the document, ascending; once for each cut, and there is a cut less than pieces.
+        start: (C,) first token of the piece after the cut, in the document with its specials; ascending in each.
     """
 
     document: Int64Array
-    place: Int64Array
+    start: Int64Array
 
 
 def with_specials(token_counts: Int64Array, leading: int) -> Int64Array:
@@ -87,9 +87,9 @@ def cut_documents(token_counts: Int64Array, window_tokens: int, leading: int = 0
     start = number * window_tokens
     if cuts is not None and len(cuts.document):
         # A document's cuts lie together, so the n-th of them begins its piece n + 1.
-        runs = np.flatnonzero(np.diff(cuts.document, prepend=-1))
-        nth = np.arange(len(cuts.document)) - np.repeat(runs, np.diff(runs, append=len(cuts.document)))
-        start[first_piece[cuts.document] + nth + 1] = cuts.place
+        firsts = np.flatnonzero(np.diff(cuts.document, prepend=-1))
+        nth = np.arange(len(cuts.document)) - np.repeat(firsts, np.diff(firsts, append=len(cuts.document)))
+        start[first_piece[cuts.document] + nth + 1] = cuts.start
     return pieces_between(document, start, lengths, leading)
 
 
@@ -111,7 +111,7 @@ def pieces_between(document: Int64Array, start: Int64Array, lengths: Int64Array,
 
 @dataclass(frozen=True)
 class BucketRanks:
-    """Where each order bucket starts to count the units of each length, as global slot numbers.
+    """The first slot of each order bucket for the units of each length.
 
     The units of one length take that length's slots in metadata order. A bucket holds a contiguous run of that order,
     so its first slot of a length is the number of units of that length in the buckets before it: a prefix sum.
@@ -147,13 +147,6 @@ class UnitCounts:
     bucket: Int64Array
     length: Int64Array
     count: Int64Array
-
-    def histogram(self) -> dict[int, int]:
-        """Units per length over all buckets."""
-        lengths, inverse = np.unique(self.length, return_inverse=True)
-        totals = np.zeros(len(lengths), dtype=np.int64)
-        np.add.at(totals, inverse, self.count)
-        return dict(zip(lengths.tolist(), totals.tolist(), strict=True))
 
     def ranks(self, slot_lengths: Int64Array, length_first_slots: Int64Array) -> BucketRanks:
         """Exclusive prefix sums over the buckets within each length.

@@ -1,1 +1,1 @@
-"""Windows, cut and assembled as planned, and the digest that shows that no token was lost."""
+"""Windows are cut and assembled as planned, and digests prove that no token was lost."""

@@ -1,12 +1,12 @@
-"""Windows assembled from the parts of documents that were placed in them; Arrow batches in, Arrow batches out.
+"""Assemble windows from the parts of documents that were placed in them; Arrow batches in, Arrow batches out.
 
-The parts come sorted by (ordinal, window_start), so each window is a run of neighbouring rows:
+The parts come sorted by (ordinal, window_start), so the rows of a window are neighbours:
 
     ordinal  window_start  ids      begins  ends        input_ids of ordinal 7, L = 8, end of document 0, padding 1
           7             0  5 6 7    false   true        5 6 7 0 9 9 0 1
           7             4  9 9      false   true
 
-A window may go on in the next batch: its rows wait until a row of another window, or the end, is seen. Memory: one
+A window may go on in the next batch, so its rows wait for a row of another window, or for the end. Memory: one
 input batch (Spark sends at most spark.sql.execution.arrow.maxBytesPerBatch, 64 MB, or one row) and one output batch.
 """
 
@@ -76,14 +76,15 @@ class WindowFacts:
 
 
 def stream_starts(document_starts: Int64Array, first_ids: Int32Array, beginning_id: int | None) -> Int64Array:
-    """Where segments begin in their documents with specials.
+    """Where segments begin in their documents, special tokens counted.
 
-    A segment that starts at token 0 begins with the beginning of document, where there is one; but where windows are
-    cut anywhere that token may be a segment by itself, and the next one starts at 0 too. Its first id tells.
+    A segment that starts at token 0 of its document begins with the beginning-of-document token, if documents have one.
+    But with `concat_and_slice` that token may be a segment by itself, and then the next segment starts at token 0 too;
+    the first id tells the two apart.
 
     Args:
         document_starts: (S,) first token of each segment in the document's own tokens.
-        first_ids: (S,) the token that each segment begins with.
+        first_ids: (S,) id of each segment's first token.
         beginning_id: the beginning-of-document token; None where there is none.
     """
     if beginning_id is None:
@@ -94,11 +95,11 @@ def stream_starts(document_starts: Int64Array, first_ids: Int32Array, beginning_
 
 
 def assemble_windows(parts: Iterable[pa.RecordBatch], facts: WindowFacts) -> Iterator[pa.RecordBatch]:
-    """Build the windows of a run of ordinals.
+    """Build the windows of contiguous ordinals.
 
     Args:
         parts: rows of `PARTS_SCHEMA` sorted by (ordinal, window_start): `ids` are bytes of `id_type`, `begins` and
-            `ends` say that the token before, and after, the document is in this part.
+            `ends` say whether the beginning and the end-of-document token are to be added to this part.
         facts: what the windows share.
 
     Yields:
@@ -126,7 +127,7 @@ def assemble_windows(parts: Iterable[pa.RecordBatch], facts: WindowFacts) -> Ite
 
 
 def _batches(parts: list[pa.RecordBatch], facts: WindowFacts, last: int) -> Iterator[pa.RecordBatch]:
-    """Whole windows in groups of bounded size; `last` is the ordinal before them, -1 where there is none."""
+    """Batches of whole windows, of bounded size; `last` is the ordinal before them, -1 where there is none."""
     rows = pa.Table.from_batches(parts).combine_chunks()
     if not rows.num_rows:
         return
@@ -150,7 +151,7 @@ def _batches(parts: list[pa.RecordBatch], facts: WindowFacts, last: int) -> Iter
 
 def _windows(rows: pa.RecordBatch, bounds: Int64Array, facts: WindowFacts) -> pa.RecordBatch:
     """The windows whose rows lie between neighbouring `bounds`."""
-    from spark_jobs.packing.windows.token_loops import copy_runs
+    from spark_jobs.packing.windows.token_loops import copy_slices
 
     size = facts.window_tokens
     values, own_counts = _piece_ids(rows, facts)
@@ -165,9 +166,9 @@ def _windows(rows: pa.RecordBatch, bounds: Int64Array, facts: WindowFacts) -> pa
     input_ids = np.full((len(bounds) - 1) * size, facts.padding_id, dtype=np.int32)
     if facts.beginning_of_document_id is not None:
         input_ids[(window * size + starts)[begins]] = facts.beginning_of_document_id
-    places = window * size + starts + begins
-    copy_runs(values, np.cumsum(own_counts) - own_counts, own_counts, input_ids, places)
-    input_ids[(places + own_counts)[ends]] = facts.end_of_document_id
+    targets = window * size + starts + begins
+    copy_slices(values, np.cumsum(own_counts) - own_counts, own_counts, input_ids, targets)
+    input_ids[(targets + own_counts)[ends]] = facts.end_of_document_id
 
     segments = pa.StructArray.from_arrays(
         [
@@ -191,7 +192,7 @@ def _windows(rows: pa.RecordBatch, bounds: Int64Array, facts: WindowFacts) -> pa
 
 
 def _piece_ids(rows: pa.RecordBatch, facts: WindowFacts) -> tuple[npt.NDArray[np.unsignedinteger], Int64Array]:
-    """Ids of the parts, one part after the other, and (N,) how many each has."""
+    """Ids of all parts one after the other, and (N,) the number of ids of each."""
     column = rows.column("ids")
     counts = pc.binary_length(column).to_numpy().astype(np.int64) // facts.id_type.itemsize
     if not counts.sum():
@@ -208,7 +209,7 @@ def _check_abutting(
     token_counts: Int64Array,
     window_tokens: int,
 ) -> None:
-    """Refuse windows whose parts do not follow each other from 0 without gap or overlap."""
+    """Refuse windows whose parts leave a gap, overlap, or are longer than L together."""
     before = np.cumsum(lengths) - lengths
     expected = before - np.repeat(before[bounds[:-1]], np.diff(bounds))
     wrong = np.flatnonzero(starts != expected)

@@ -1,8 +1,8 @@
-"""Documents taken out of windows: the segments that stay are closed up to the left, padding fills the end.
+"""Take documents out of windows: the other segments are closed up to the left, and padding fills the end.
 
     segments  a b c, b is gone         [a a b b b c P]  ->  [a a c P P P P]
 
-A window of such documents alone becomes all padding, without segments; it keeps its ordinal like any other.
+A window that holds only such documents becomes all padding, without segments; it keeps its ordinal.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def excise_windows(
 
     Args:
         windows: rows with token_count, input_ids and segments; all other columns are kept.
-        doc_ids: the documents that go.
+        doc_ids: the documents that are taken out.
         window_tokens: L.
         padding_id: token after the last segment.
 
@@ -45,11 +45,11 @@ def excise_windows(
         before = np.cumsum(counts) - counts
         starts = before - (np.cumsum(token_counts) - token_counts)[row]
         sources = row * window_tokens + kept.field("window_start").to_numpy()
-        places = row * window_tokens + starts
+        targets = row * window_tokens + starts
         within = np.arange(int(counts.sum())) - np.repeat(before, counts)
         ids = np.full(batch.num_rows * window_tokens, padding_id, dtype=np.int32)
         values = batch.column("input_ids").flatten().to_numpy()
-        ids[np.repeat(places, counts) + within] = values[np.repeat(sources, counts) + within]
+        ids[np.repeat(targets, counts) + within] = values[np.repeat(sources, counts) + within]
         parts = pa.StructArray.from_arrays(
             [
                 kept.field("doc_id"),

@@ -1,6 +1,6 @@
-"""Pieces of documents cut out of the data files of `tokens`, as they were placed; Arrow batches in, Arrow batches out.
+"""Cut the pieces that were placed out of the documents in the data files of `tokens`; Arrow in, Arrow out.
 
-The placements come sorted by the place of their document, so every row group is read once:
+The placements come sorted by data file and row of their document, so every row group is read once:
 
     data_row  document_start  own_tokens        input_ids of row 3        ids
            3               0           4   ->   [5 6 7 8 9]               05 00 06 00 07 00 08 00
@@ -27,12 +27,12 @@ _BATCH_TOKENS = 1 << 20
 
 
 def cut_pieces(placements: Iterable[pa.RecordBatch], late: LateColumns, facts: WindowFacts) -> Iterator[pa.RecordBatch]:
-    """Cut the ids of documents as they were placed.
+    """Cut the ids of pieces out of documents.
 
     Args:
         placements: rows (data_file, data_row, ordinal, window_start, doc_id, document_start, own_tokens, begins, ends).
-        late: reads `input_ids`.
-        facts: of the windows.
+        late: reads `input_ids` from the data files.
+        facts: what the windows share.
 
     Yields:
         Batches of `PARTS_SCHEMA`, one row per piece, of at most 1 Mi tokens or one piece.
@@ -40,16 +40,16 @@ def cut_pieces(placements: Iterable[pa.RecordBatch], late: LateColumns, facts: W
     Raises:
         TableMismatchError: a document is shorter than placed, or has an id outside the vocabulary.
     """
-    from spark_jobs.packing.windows.token_loops import copy_runs
+    from spark_jobs.packing.windows.token_loops import copy_slices
 
-    for rows, group, places in late.groups(placements):
+    for rows, group, indices in late.groups(placements):
         lists = group.column(0)
         values, offsets = lists.values.to_numpy(), lists.offsets.to_numpy().astype(np.int64)
         counts = rows.column("own_tokens").to_numpy().astype(np.int64)
-        starts = offsets[places] + rows.column("document_start").to_numpy()
-        _check_lengths(rows, starts + counts, offsets[places + 1])
+        starts = offsets[indices] + rows.column("document_start").to_numpy()
+        _check_lengths(rows, starts + counts, offsets[indices + 1])
         foreign = bool(len(values)) and (int(values.min()) < 0 or int(values.max()) >= facts.vocabulary_size)
-        if foreign:  # not of one of these documents, perhaps
+        if foreign:  # somewhere in the row group, perhaps in a document that is not cut here
             _check_vocabulary(rows, values, starts, counts, facts)
         ends = np.cumsum(counts)
         first = 0
@@ -59,7 +59,7 @@ def cut_pieces(placements: Iterable[pa.RecordBatch], late: LateColumns, facts: W
             part = slice(first, end)
             own = counts[part]
             ids = np.empty(int(own.sum()), dtype=facts.id_type)
-            copy_runs(values, starts[part], own, ids, np.cumsum(own) - own)
+            copy_slices(values, starts[part], own, ids, np.cumsum(own) - own)
             yield _parts(rows.slice(first, end - first), ids, own)
             first = end
 
@@ -86,10 +86,10 @@ def _check_vocabulary(
     rows: pa.RecordBatch, values: npt.NDArray[np.int32], starts: Int64Array, counts: Int64Array, facts: WindowFacts
 ) -> None:
     """Refuse ids that the tokenizer does not have."""
-    from spark_jobs.packing.windows.token_loops import copy_runs
+    from spark_jobs.packing.windows.token_loops import copy_slices
 
     own = np.empty(int(counts.sum()), dtype=values.dtype)
-    copy_runs(values, starts, counts, own, np.cumsum(counts) - counts)
+    copy_slices(values, starts, counts, own, np.cumsum(counts) - counts)
     foreign = np.flatnonzero((own < 0) | (own >= facts.vocabulary_size))
     if foreign.size:
         row = int(np.searchsorted(np.cumsum(counts), foreign[0], side="right"))

@@ -1,9 +1,9 @@
-"""Token conservation: what a packed table holds of each document is its tokens, each once, and its declared specials.
+"""Digests that prove that a packed table holds each token of each document once, and its declared special tokens.
 
-A document is a set of (place, token id) with its specials in their places. Each pair is mixed to 64 bits, and a
-document's digest is the xor of all its pairs and their count. Pieces of it in any windows add up to the same digest; a
-token lost, doubled, moved or changed gives another one (but for one chance in 2^64). So two streams of tokens are
-compared by one narrow row per document, and no token is shuffled for it.
+A document, special tokens included, is a set of pairs (position, token id). Each pair is mixed to 64 bits, and the
+digest of a document is the xor of all its pairs, with their count. The digests of its pieces, in whatever windows, add
+up to the digest of the document; a token that is lost, doubled, moved or changed gives another one (but for a chance of
+one in 2^64). So `tokens` and windows are compared by one narrow row per document, and no token is shuffled for it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def digest_windows(windows: Iterable[pa.RecordBatch], facts: WindowFacts) -> Ite
     Yields:
         Batches of `DIGESTS_SCHEMA`, one row per segment.
     """
-    from spark_jobs.packing.windows.token_loops import digest_runs
+    from spark_jobs.packing.windows.token_loops import digest_slices
 
     for batch in windows:
         lists = batch.column("segments")
@@ -43,15 +43,15 @@ def digest_windows(windows: Iterable[pa.RecordBatch], facts: WindowFacts) -> Ite
         row = np.repeat(np.arange(batch.num_rows), pc.list_value_length(lists).to_numpy())
         counts = segments.field("token_count").to_numpy().astype(np.int64)
         values = batch.column("input_ids").flatten().to_numpy()
-        places = row * facts.window_tokens + segments.field("window_start").to_numpy()
+        sources = row * facts.window_tokens + segments.field("window_start").to_numpy()
         starts = stream_starts(
-            segments.field("document_start").to_numpy(), values[places], facts.beginning_of_document_id
+            segments.field("document_start").to_numpy(), values[sources], facts.beginning_of_document_id
         )
-        yield _rows(segments.field("doc_id"), counts, digest_runs(values, places, counts, starts))
+        yield _rows(segments.field("doc_id"), counts, digest_slices(values, sources, counts, starts))
 
 
 def digest_documents(documents: Iterable[pa.RecordBatch], facts: WindowFacts) -> Iterator[pa.RecordBatch]:
-    """Digest documents as they should be found in windows: with their specials; empty ones are left out.
+    """Digest documents with their special tokens, as windows should hold them; empty documents are left out.
 
     Args:
         documents: rows (doc_id, input_ids).
@@ -60,7 +60,7 @@ def digest_documents(documents: Iterable[pa.RecordBatch], facts: WindowFacts) ->
     Yields:
         Batches of `DIGESTS_SCHEMA`, one row per document.
     """
-    from spark_jobs.packing.windows.token_loops import digest_runs
+    from spark_jobs.packing.windows.token_loops import digest_slices
 
     leading = int(facts.beginning_of_document_id is not None)
     for batch in documents:
@@ -71,16 +71,16 @@ def digest_documents(documents: Iterable[pa.RecordBatch], facts: WindowFacts) ->
             continue
         starts = (np.cumsum(own) - own)[there]
         own = own[there]
-        digests = digest_runs(lists.flatten().to_numpy(), starts, own, np.full(len(own), leading, dtype=np.int64))
+        digests = digest_slices(lists.flatten().to_numpy(), starts, own, np.full(len(own), leading, dtype=np.int64))
         digests ^= _token(own + leading, facts.end_of_document_id)
         if facts.beginning_of_document_id is not None:
             digests ^= _token(np.zeros_like(own), facts.beginning_of_document_id)
         yield _rows(batch.column("doc_id").take(pa.array(there)), own + leading + 1, digests)
 
 
-def _token(places: Int64Array, token: int) -> Int64Array:
-    """(N,) one token mixed with each of N places, as `digest_runs` does."""
-    found: Int64Array = mix((places.astype(np.uint64) << np.uint64(32)) | np.uint64(token)).view(np.int64)
+def _token(positions: Int64Array, token: int) -> Int64Array:
+    """(N,) one token mixed with each of N positions, as `digest_slices` does."""
+    found: Int64Array = mix((positions.astype(np.uint64) << np.uint64(32)) | np.uint64(token)).view(np.int64)
     return found
 
 

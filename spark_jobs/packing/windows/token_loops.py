@@ -1,4 +1,4 @@
-"""Loops over tokens, compiled: copied in runs, and digested where they lie.
+"""Compiled loops over tokens: copy slices of an array, and digest them in place.
 
 NumPy would need an index of 8 bytes a token for each of these, several passes over it, and fresh memory for every pass:
 some 100 ns a token measured, where these take 1 to 2. Imported by workers only: numba takes half a second to load.
@@ -19,32 +19,42 @@ _mix = njit(mix)
 
 
 @njit(cache=True, nogil=True)
-def copy_runs(
-    source: npt.NDArray[Any], starts: Int64Array, counts: Int64Array, target: npt.NDArray[Any], places: Int64Array
+def copy_slices(
+    source: npt.NDArray[Any], starts: Int64Array, counts: Int64Array, target: npt.NDArray[Any], targets: Int64Array
 ) -> None:
-    """Copy runs of `counts` values from `starts` in the source to `places` in the target, which may be narrower."""
-    for run in range(len(counts)):
-        start, place = starts[run], places[run]
-        for i in range(counts[run]):
-            target[place + i] = source[start + i]
+    """Copy slices of a source into a target, whose integers may be narrower.
+
+    Args:
+        source: values.
+        starts: (N,) where the slices begin in the source.
+        counts: (N,) values of each.
+        target: written to.
+        targets: (N,) where the slices begin in the target.
+    """
+    for number in range(len(counts)):
+        start, to = starts[number], targets[number]
+        for i in range(counts[number]):
+            target[to + i] = source[start + i]
 
 
 @njit(cache=True, nogil=True)
-def digest_runs(ids: npt.NDArray[np.int32], starts: Int64Array, counts: Int64Array, places: Int64Array) -> Int64Array:
-    """(N,) xor of the mixed (place, id) of each of N runs of tokens.
+def digest_slices(
+    ids: npt.NDArray[np.int32], starts: Int64Array, counts: Int64Array, positions: Int64Array
+) -> Int64Array:
+    """(N,) xor of the mixed pairs (position, id) of each of N slices of tokens.
 
     Args:
         ids: token ids.
-        starts: (N,) where the runs begin in `ids`.
+        starts: (N,) where the slices begin in `ids`.
         counts: (N,) tokens of each.
-        places: (N,) place of each run's first token in its document.
+        positions: (N,) position of each slice's first token in its document.
     """
     found = np.zeros(len(counts), dtype=np.int64)
-    for run in range(len(counts)):
-        start, place = starts[run], places[run]
+    for number in range(len(counts)):
+        start, position = starts[number], positions[number]
         digest = np.uint64(0)
-        for i in range(counts[run]):
-            pair = (np.uint64(place + i) << np.uint64(32)) | np.uint64(np.uint32(ids[start + i]))
+        for i in range(counts[number]):
+            pair = (np.uint64(position + i) << np.uint64(32)) | np.uint64(np.uint32(ids[start + i]))
             digest ^= _mix(pair)
-        found[run] = np.int64(digest)
+        found[number] = np.int64(digest)
     return found

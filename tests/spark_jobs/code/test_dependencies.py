@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from spark_jobs.code.dependencies import DEPENDENCIES, DEPENDENCY_METHODS, DependenciesConfig, dependencies
-from spark_jobs.code.grouped_rows import runs_of
+from spark_jobs.code.grouped_rows import grouped_rows
 from spark_jobs.code.imports.dependency import Dependency, Repository
 from spark_jobs.code.imports.resolvers import RESOLVERS
 from spark_jobs.code.repository_edges import found_batches, merged, method_of
@@ -219,7 +219,7 @@ def test_runs_join_what_batches_cut_and_keep_null_apart() -> None:
     for size in (1, 2, 5):
         parts = [batch.slice(start, size) for start in range(0, 5, size)]
         parts.insert(1, batch.slice(0, 0))
-        runs = [run.column("row").to_pylist() for run in runs_of(parts, ("key",))]
+        runs = [run.column("row").to_pylist() for run in grouped_rows(parts, ("key",))]
         assert runs == [[0, 1], [2, 3], [4]]
 
 

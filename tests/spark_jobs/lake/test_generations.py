@@ -28,7 +28,7 @@ from spark_jobs.lake.ledger.materialization import Materialization
 from spark_jobs.lake.ledger.step_key import config_json
 from spark_jobs.lake.run.binding import Binding
 from spark_jobs.lake.run.foresight import Foreseen, foresee
-from spark_jobs.lake.run.plan import Task, other_settings, outgrown, tasks
+from spark_jobs.lake.run.plan import Task, first_surplus_increment, other_settings, tasks
 from spark_jobs.lake.run.reads import snapshots_of, taken_increments
 from spark_jobs.lake.run.refreeze import refrozen_tables
 from spark_jobs.lake.session.catalogue import GENERATION_PROPERTY, SCOPE_PROPERTY
@@ -183,7 +183,7 @@ class ModelLake(Ledger):
         """Bring the first steps up to date; the others are as a kill left them."""
         for made in STEPS[:upto]:
             binding = self.binding(made)
-            since = outgrown(self, binding)
+            since = first_surplus_increment(self, binding)
             if since is not None:
                 self.forget(binding.tables, since)
             for task in tasks(self, binding):
@@ -354,8 +354,8 @@ def test_what_a_run_will_change_is_foreseen() -> None:
     assert foresee(lake, bindings) == Foreseen((), (), ())
     lake.configs["background"] = Factor(factor=3)
     found = foresee(lake, [lake.binding(made) for made in STEPS])
-    assert found.thawed == found.renumbered == ()
-    assert [table for table, _ in found.frozen] == ["c.background"] and "declared: 3" in found.frozen[0][1]
+    assert found.recomputed_frozen == found.renumbered == ()
+    assert [table for table, _ in found.kept_frozen] == ["c.background"] and "declared: 3" in found.kept_frozen[0][1]
     lake.configs["kept"] = Threshold(least=6)
     found = foresee(lake, [lake.binding(made) for made in STEPS])
     assert found == Foreseen((), ("c.vocabulary", "c.background"), ("c.packed",))

@@ -17,7 +17,7 @@ from tokenizers import AddedToken, Tokenizer, normalizers
 from spark_jobs.arrays import Int32Array
 from spark_jobs.tokens import certificate as certificate_module
 from spark_jobs.tokens.certificate import Certificate, certify
-from spark_jobs.tokens.certificate_probes import code_point_runs
+from spark_jobs.tokens.certificate_probes import code_point_blocks
 from spark_jobs.tokens.fast_encoder import NO_ENCODER, LibraryEncoder, encoder_version
 from spark_jobs.tokens.hf_tokenizer import load_reference
 from spark_jobs.tokens.piece_encoder import PieceEncoder
@@ -108,12 +108,12 @@ def test_known_splittings_are_certified(splitting: str) -> None:
     assert found.probe_count > 100_000
 
 
-def test_every_code_point_beyond_ascii_is_in_one_run() -> None:
+def test_every_code_point_beyond_ascii_is_in_one_block() -> None:
     """None is left out but surrogates, which no text holds, and none is probed twice."""
-    runs = list(code_point_runs())
-    numbers = list(itertools.chain.from_iterable(range(run.first, run.last + 1) for run in runs))
+    blocks = list(code_point_blocks())
+    numbers = list(itertools.chain.from_iterable(range(block.first, block.last + 1) for block in blocks))
     assert numbers == [number for number in range(128, 0x110000) if not 0xD800 <= number < 0xE000]
-    assert all(run.text.strip("a1?") == "".join(map(chr, range(run.first, run.last + 1))) for run in runs)
+    assert all(one.text.strip("a1?") == "".join(map(chr, range(one.first, one.last + 1))) for one in blocks)
 
 
 @pytest.mark.parametrize("splitting", TRIED)
@@ -157,13 +157,13 @@ def test_texts_without_an_excluded_code_point_have_the_references_ids(splitting:
 
 
 @pytest.fixture
-def few_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Code points up to U+3000 alone, which is much faster."""
-    runs = [run for run in code_point_runs() if run.last < 0x3000]
-    monkeypatch.setattr(certificate_module, "code_point_runs", lambda: runs)
+    blocks = [block for block in code_point_blocks() if block.last < 0x3000]
+    monkeypatch.setattr(certificate_module, "code_point_blocks", lambda: blocks)
 
 
-@pytest.mark.usefixtures("few_runs")
+@pytest.mark.usefixtures("few_blocks")
 def test_a_character_taken_for_something_else_is_excluded() -> None:
     """An encoder that is right but for one symbol is certified without that symbol alone, as is one beside it."""
     for encoders in ((SplitsAt,), (Reference, SplitsAt)):
@@ -171,19 +171,19 @@ def test_a_character_taken_for_something_else_is_excluded() -> None:
         assert (found.refusal, found.excluded) == (None, ((0x21AF, 0x21AF),))
 
 
-@pytest.mark.usefixtures("few_runs")
+@pytest.mark.usefixtures("few_blocks")
 def test_digits_one_by_one_are_certified() -> None:
     """The third known splitting, which differs from the second in numbers alone."""
     assert certify(tokenizer_of("qwen2")).refusal is None
 
 
-@pytest.mark.usefixtures("few_runs")
+@pytest.mark.usefixtures("few_blocks")
 def test_the_reference_is_certified_against_itself() -> None:
     """The probes find no difference where there is none."""
     assert certify(trained_tokenizer(), Reference).excluded == ()
 
 
-@pytest.mark.usefixtures("few_runs")
+@pytest.mark.usefixtures("few_blocks")
 @pytest.mark.parametrize(
     ("text", "what"), [("?'s", "structure"), (" return", "vocabulary"), ("\n<|endoftext|>\n", "vocabulary")]
 )

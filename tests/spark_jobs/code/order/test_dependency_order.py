@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_jobs.code.imports.dependency import KINDS
-from spark_jobs.code.order.arrangement import arranged_places, file_graph
+from spark_jobs.code.order.arrangement import arranged_positions, file_graph
 from spark_jobs.code.order.dependency_order import Edges, order_files
 from spark_jobs.code.order.late_files import is_late
 from spark_jobs.code.order.policy import Policy
@@ -60,7 +60,7 @@ def repositories(draw: st.DrawFn) -> tuple[list[str], Edges]:
 def test_arrangement_is_that_of_the_recursive_definition(case: tuple[int, list[Edge]], homes: list[int]) -> None:
     """Inside every component: greed over all its edges, then tier by tier, one component after the other."""
     count, edges = case
-    places = arranged_places(file_graph(count, *columns(edges)), np.array(homes[:count]))
+    places = arranged_positions(file_graph(count, *columns(edges)), np.array(homes[:count]))
     pairs = strongest(edges)
     for component in components(set(range(count)), set(pairs), count):
         expected = arrange(set(component), pairs, count)
@@ -73,7 +73,7 @@ def test_arrangement_is_that_of_the_recursive_definition(case: tuple[int, list[E
 def test_every_edge_between_components_is_satisfied(case: tuple[int, list[Edge]], homes: list[int]) -> None:
     """All of them, of any strength: 100%, not 99.9%."""
     count, edges = case
-    places = arranged_places(file_graph(count, *columns(edges)), np.array(homes[:count]))
+    places = arranged_positions(file_graph(count, *columns(edges)), np.array(homes[:count]))
     assert sorted(places.tolist()) == list(range(count))
     reach = closure(count, set(strongest(edges)))
     assert all(places[b] < places[a] for a, b in strongest(edges) if not reach[b, a])

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_jobs.code.order.file_graph import (
-    depth_first_places,
-    greedy_places,
-    neighbourly_places,
+    depth_first_positions,
+    directory_positions,
+    greedy_positions,
     reachable,
     strong_components,
-    topological_places,
+    topological_positions,
 )
 from tests.spark_jobs.code.graphs import Edge, closure, columns, graphs, greedy, strongest
 
@@ -39,7 +39,7 @@ def test_greedy_places_are_those_of_the_definition(case: tuple[int, list[Edge]])
     """Round by round, over all vertices that are left."""
     count, edges = case
     needs, needed, strength = columns(simple(edges))
-    places = greedy_places(needs, needed, 2**strength, count)
+    places = greedy_positions(needs, needed, 2**strength, count)
     assert np.argsort(places).tolist() == greedy(set(range(count)), strongest(edges))
 
 
@@ -62,7 +62,7 @@ def test_depth_first_is_the_post_order_of_recursion(case: tuple[int, list[Edge]]
         if root not in seen:
             visit(root)
     needs, needed, _ = columns(simple(edges))
-    assert np.argsort(depth_first_places(needs, needed, count)).tolist() == found
+    assert np.argsort(depth_first_positions(needs, needed, count)).tolist() == found
 
 
 @given(graphs(), st.data())
@@ -85,7 +85,7 @@ def test_topological_takes_the_least_priority_that_is_ready(case: tuple[int, lis
     while len(found) < count:
         ready = [v for v in range(count) if v not in found and all(b in found for a, b, _ in downward if a == v)]
         found.append(min(ready, key=lambda v: priority[v]))
-    assert np.argsort(topological_places(needs, needed, priority)).tolist() == found
+    assert np.argsort(topological_positions(needs, needed, priority)).tolist() == found
 
 
 @given(graphs(), st.data())
@@ -103,7 +103,7 @@ def test_neighbourly_stays_at_home_while_something_there_is_ready(
         ready = [v for v in range(count) if v not in found and all(b in found for a, b, _ in downward if a == v)]
         near = [v for v in ready if found and first[v] == last[found[-1]]]
         found.append(min(near or ready))
-    assert np.argsort(neighbourly_places(needs, needed, first, last, 3)).tolist() == found
+    assert np.argsort(directory_positions(needs, needed, first, last, 3)).tolist() == found
 
 
 def test_a_chain_of_200000_files_neither_recurses_nor_overflows() -> None:
@@ -111,4 +111,4 @@ def test_a_chain_of_200000_files_neither_recurses_nor_overflows() -> None:
     count = 200_000
     needs, needed = np.arange(count - 1), np.arange(1, count)
     assert strong_components(needs, needed, count).tolist() == list(range(count))[::-1]
-    assert depth_first_places(needs, needed, count).tolist() == list(range(count))[::-1]
+    assert depth_first_positions(needs, needed, count).tolist() == list(range(count))[::-1]

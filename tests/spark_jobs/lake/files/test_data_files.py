@@ -70,7 +70,7 @@ def lists(numbers, config: FactorConfig) -> Output:  # type: ignore[no-untyped-d
     """Lists made in Python."""
     factor = config.factor
     made = ArrowRows(numbers.select("n"), lambda batches: _listed(batches, factor), _DDL)
-    return Output({"lists": made.to_frame()}, made={"lists": made})
+    return Output({"lists": made.to_frame()}, arrow_rows={"lists": made})
 
 
 def by_spark(what: Step) -> Step:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_jobs.packing.plan.baselines import OpenWindow, Sequence, SequencePlacer, count_windows, lay
+from spark_jobs.packing.plan.baselines import OpenWindow, Sequence, SequencePlacer, count_windows, fill_windows
 from spark_jobs.packing.plan.placement import UnitRules, WindowOrder
 from tests.spark_jobs.packing.plan.test_placement import Document, arranged, in_order
 from tests.tiers import tries
@@ -44,7 +44,7 @@ def test_windows_are_those_of_a_loop(
     found: dict[int, dict[int, str]] = {}
     for start in range(0, rows.num_rows, batch_rows):
         part = rows.slice(start, batch_rows)
-        pieces, windows, places = lay(part, UnitRules(window_tokens, leading), sequence, window)
+        pieces, windows, places = fill_windows(part, UnitRules(window_tokens, leading), sequence, window)
         for number in range(len(windows)):
             for place in range(int(pieces.length[number])):
                 token = f"{start + pieces.document[number]}:{pieces.start[number] + place}"

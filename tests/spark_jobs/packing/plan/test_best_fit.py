@@ -30,7 +30,7 @@ def placed(lengths: list[int], window_tokens: int) -> tuple[np.ndarray, np.ndarr
     distinct, counts = np.unique(lengths, return_counts=True)
     plan = plan_slots(dict(zip(distinct.tolist(), counts.tolist(), strict=True)), window_tokens)
     by_length = np.array(sorted(lengths, reverse=True), dtype=np.int64)
-    windows, starts = plan.place(np.arange(len(by_length)), by_length)
+    windows, starts = plan.look_up(np.arange(len(by_length)), by_length)
     return by_length, windows, starts, plan.window_count
 
 

@@ -19,7 +19,7 @@ from spark_jobs.packing.plan.placement import (
     UnitRules,
     WindowOrder,
     count_batches,
-    shard_of,
+    plan_shard_of,
     take_slots,
     whole_repositories,
 )
@@ -68,7 +68,7 @@ def planned(counts: dict[tuple[int, int, int], int], theta: int, shards: int, wi
     histograms: dict[tuple[int, int], dict[int, int]] = {}
     for (own_theta, bucket, length), units in counts.items():
         if length:
-            histogram = histograms.setdefault((own_theta, shard_of(bucket, shards, BUCKETS)), {})
+            histogram = histograms.setdefault((own_theta, plan_shard_of(bucket, shards, BUCKETS)), {})
             histogram[length] = histogram.get(length, 0) + units
     return choose_plan(histograms, (theta,), shards, window_tokens, 0.0)
 

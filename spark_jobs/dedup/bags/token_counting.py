@@ -21,7 +21,7 @@ from spark_jobs.arrays import Int32Array, Int64Array, UInt8Array, UInt64Array
 from spark_jobs.dedup.bags.features import STRUCTURE_TOKENS, WORD_PAIRS, WORDS_AND_STRUCTURE
 from spark_jobs.lexing.compiled_sources import sources_number
 from spark_jobs.lexing.language_syntax import SyntaxTables
-from spark_jobs.lexing.lex import begin_text, lex, machine
+from spark_jobs.lexing.lex import begin_text, lex, make_machine
 from spark_jobs.lexing.machine import KEYWORD, STATE_WORDS, TEXT, U64, Block, eight_bytes_at, new_block, store
 from spark_jobs.lexing.word_characters import WordTables
 from spark_jobs.lexing.words import (
@@ -265,7 +265,7 @@ def _entries(sources: int) -> tuple[Any, Any]:
             i, end, lexer = offsets[text], offsets[text + 1], np.int64(lexers[text])
             structure = features[text] == WORDS_AND_STRUCTURE
             begin_text(i, lexer, structure, syntax, state)
-            m = machine(data, end, lexer, syntax, words, state, block)
+            m = make_machine(data, end, lexer, syntax, words, state, block)
             used, seen, run_count, slot_bits = 0, 0, 0, _FEWEST_SLOT_BITS
             held[:] = ZERO
             while i < end:
@@ -315,7 +315,7 @@ def _entries(sources: int) -> tuple[Any, Any]:
         state = np.empty(STATE_WORDS if sources >= 0 else 0, np.int64)
         block = new_block(data.size)
         begin_text(0, lexer, structure, syntax, state)
-        _, n = lex(machine(data, data.size, lexer, syntax, words, state, block), 0, lexer)
+        _, n = lex(make_machine(data, data.size, lexer, syntax, words, state, block), 0, lexer)
         return Block(block.hashes[:n], block.starts[:n], block.ends[:n], block.classes[:n])
 
     return count_texts, lex_text

@@ -42,7 +42,6 @@ from spark_jobs.lexing.language_syntax import (
 from spark_jobs.lexing.lex import begin_text, make_machine
 from spark_jobs.lexing.lexers import FIRST_LANGUAGE, syntax_tables
 from spark_jobs.lexing.machine import (
-    BEGIN,
     EXTRA,
     FLAGS,
     OPERAND,
@@ -227,7 +226,6 @@ def _entry(sources: int) -> Any:
         state = np.zeros(STATE_WORDS if sources >= 0 else 0, np.int64)
         no_tokens = new_block(0)
         begin_text(0, FIRST_LANGUAGE, False, syntax, state)
-        state[BEGIN] = np.int64(source.ctypes.data)
         m = make_machine(source, source.size, FIRST_LANGUAGE, syntax, word_bytes, state, no_tokens)
         address = np.int64(out.ctypes.data)
         i = 0

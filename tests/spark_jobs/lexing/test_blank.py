@@ -29,6 +29,8 @@ from spark_jobs.lexing.blank import BLANKED_LANGUAGES, blank, blanking_tables, k
         ("C", "int a; // goes on \\\n still\nend", "int a end"),
         ("PHP", 'it\'s <?php echo "a $b c"; # q\n end', "php echo b end"),
         ("Ruby", 'x = "a #{b} c" # d\n=begin\nzz\n=end\nlast', "x b last"),
+        ("Ruby", "=begin\nzz\n=end\nlast", "last"),
+        ("Shell", "# a\nb # c\nd", "b d"),
         ("Lua", "x = [[a]] --[[ b\n c ]] d -- e\nend", "x d end"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Repositories of Python sources and what is known about them: installed distributions, or directories.
+"""Find repositories of Python sources and the facts about them: installed distributions, or directories.
 
 A distribution is one repository, named as the package index normalises names (PEP 503). Its files are those its RECORD
 lists; its facts come out of its METADATA. A directory is one repository named after it; its facts come out of the
@@ -29,7 +29,7 @@ _INFO_DIRECTORY = re.compile(r"^([^/]+?)-[^/-]+(?:-py[0-9.]+)?\.(dist|egg)-info/
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known about one repository; a row of `repositories`."""
+    """Facts about one repository; a row of `repositories`."""
 
     repository: str
     revision: str | None = None
@@ -134,7 +134,7 @@ def _header(distribution: importlib.metadata.Distribution, name: str) -> str | N
 
 
 def dependency_names(requirements: Iterable[str]) -> list[str]:
-    """Normalised names of what is required, sorted; what only an extra asks for is left out."""
+    """Normalised names of requirements, sorted, without those of extras."""
     names = set()
     for requirement in requirements:
         found = _REQUIREMENT.match(requirement)
@@ -199,7 +199,7 @@ def _distribution_files(
 
 
 def stable_path(path: str) -> str:
-    """The path without the version in the name of an info directory, so that an upgrade changes the file, not its path.
+    """The path without the version in the name of an info directory, so that a file keeps its path at an upgrade.
 
     `rich-15.0.0.dist-info/METADATA` is `rich.dist-info/METADATA`.
     """

@@ -1,4 +1,4 @@
-"""How programming languages write comments, strings and keywords, as tables that the compiled lexer follows.
+"""Tables of how programming languages write comments, strings and keywords, for the compiled lexer.
 
 A *region* is a part of a source that is no code: a comment, a string. It is known by the bytes that open and close it
 and by what its inside may do (`Flag`). Everything else is code: identifiers, numbers, keywords, punctuation. That is
@@ -18,7 +18,7 @@ from spark_jobs.arrays import Int64Array, UInt8Array, UInt64Array
 
 
 class Flag(IntFlag):
-    """What the inside of a region may do."""
+    """Properties of a region, mostly of its inside."""
 
     REGION = 1
     """Set for every region; a state without any flag is code."""
@@ -74,7 +74,7 @@ class Region:
 
 @dataclass(frozen=True)
 class Syntax:
-    """What the lexer knows of one language.
+    """The syntax of one language, as far as the lexer knows it.
 
     Attributes:
         languages: its names in `documents.language`.

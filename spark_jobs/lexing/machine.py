@@ -99,7 +99,7 @@ def new_block(token_count: int) -> Block:
 
 
 def _loader(bits: int, result: Any) -> Any:
-    """A function that reads a little-endian number of so many bits at an address, aligned or not."""
+    """Make a function that reads a little-endian number of 8, 32 or 64 bits at an address, aligned or not."""
 
     def typed(typing_context: Any, address: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

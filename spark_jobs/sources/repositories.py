@@ -13,9 +13,8 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.sources.file_trees import FoundFile, absolute, find_files, stat_file
@@ -40,10 +39,6 @@ class Facts:
     topics: list[str] = field(default_factory=list)
     dependencies: list[str] = field(default_factory=list)
     metadata: dict[str, str] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The facts by column name."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -83,7 +78,10 @@ def installed_repositories(names: Sequence[str] | None) -> list[Repository]:
         raise InputError(
             f"not installed: {', '.join(unknown)}; install them, or take them off the list of distributions"
         )
-    return [_installed(name, installed[name]) for name in wanted]
+    return [
+        Repository(distribution_facts(name, found), str(found.locate_file("")), found)
+        for name, found in ((name, installed[name]) for name in wanted)
+    ]
 
 
 def directory_repositories(patterns: Iterable[str]) -> list[Repository]:
@@ -103,11 +101,6 @@ def directory_repositories(patterns: Iterable[str]) -> list[Repository]:
             if found.setdefault(name, path) != path:
                 raise InputError(f"{found[name]} and {path} are both named {name}; a dataset needs distinct names")
     return [Repository(_project_facts(name, path), path) for name, path in sorted(found.items())]
-
-
-def _installed(name: str, distribution: importlib.metadata.Distribution) -> Repository:
-    """A distribution as a repository."""
-    return Repository(distribution_facts(name, distribution), str(distribution.locate_file("")), distribution)
 
 
 def distribution_facts(name: str, distribution: importlib.metadata.Distribution) -> Facts:

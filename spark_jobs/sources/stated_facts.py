@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
@@ -77,7 +78,7 @@ def facts_json(facts: Facts, stated: bool = False, touches: bool = True) -> str:
         stated: whether a source states them; then they have precedence over those of a repository's own files.
         touches: whether they give the repository a row in this increment.
     """
-    return json.dumps({**facts.to_dict(), "stated": stated, "touches": touches}, ensure_ascii=False, sort_keys=True)
+    return json.dumps({**asdict(facts), "stated": stated, "touches": touches}, ensure_ascii=False, sort_keys=True)
 
 
 def _facts_or_refusal(fields: Mapping[str, object], seen: set[str]) -> Facts | Refusal:
@@ -88,7 +89,7 @@ def _facts_or_refusal(fields: Mapping[str, object], seen: set[str]) -> Facts | R
         return Refusal(Reason.BAD_RECORD, f'{what}; write {{"repository": "name", "fork_of": ..., "stars": ...}}')
     try:
         facts, fault = stated_facts(repository, fields)
-        json.dumps(facts.to_dict(), ensure_ascii=False).encode()
+        json.dumps(asdict(facts), ensure_ascii=False).encode()
     except UnicodeEncodeError:
         return Refusal(Reason.UNDECODABLE, "a value holds a lone surrogate")
     except RecursionError:

@@ -82,9 +82,9 @@ def test_declarations_load_without_spark() -> None:
         "text.texts",
         "text.signals",
         "text.verdicts",
-        "dedup.members",
-        "dedup.exact_duplicates",
-        "dedup.survivors",
+        "dedup.membership.members",
+        "dedup.membership.exact_duplicates",
+        "dedup.removal.survivors",
     )
     code = f"import sys\nfor name in {(*steps, 'code.ordered')}: __import__('spark_jobs.' + name)\n"
     code += "print(sorted({'pyspark', 'pandas', 'matplotlib', 'numba'} & set(sys.modules)))"

@@ -33,11 +33,12 @@ from spark_jobs.dedup.bags.bag_arrays import Bags, token_weights, total_weights
 from spark_jobs.dedup.bags.features import Features, token_rules
 from spark_jobs.dedup.bags.token_counts import TokenCounts, count_tokens
 from spark_jobs.dedup.bags.token_table import UnitTable
-from spark_jobs.dedup.graph.in_memory import REMOVED, decide
+from spark_jobs.dedup.graph.in_memory import REMOVED, kept_states
 from spark_jobs.dedup.near.bands import band_keys, solve_bands
-from spark_jobs.dedup.near.bucket_records import pairs_within, runs
+from spark_jobs.dedup.near.bucket_records import group_by_key, pairs_within
+from spark_jobs.dedup.near.darts import Darts, make_darts
 from spark_jobs.dedup.near.similarity import agreement_counts, background_counts, least_agreement, overlaps
-from spark_jobs.dedup.near.weighted_minhash import Darts, make_darts, signatures
+from spark_jobs.dedup.near.weighted_minhash import signatures
 from spark_jobs.lexing.lexers import lexer_of
 
 Int64Array = npt.NDArray[np.int64]
@@ -147,7 +148,7 @@ def candidates(sketches: UInt8Array, bags: Bags, documents: int) -> tuple[Int64A
     scheme = solve_bands(background_counts(sample), documents, THRESHOLD, 0.9999)
     keys = band_keys(sketches, scheme, np.zeros(len(sketches), np.uint64))
     places = np.repeat(np.arange(len(sketches), dtype=np.int64), scheme.bands)
-    found = runs(keys.ravel(), places, np.zeros(keys.size, np.bool_))
+    found = group_by_key(keys.ravel(), places, np.zeros(keys.size, np.bool_))
     left, right = pairs_within(
         found.new_offsets, found.new, found.earlier_offsets, found.earlier, np.diff(found.new_offsets)
     )
@@ -166,7 +167,7 @@ def find_duplicates(texts: list[str]) -> tuple[Pairs, list[int]]:
     shared, united = overlaps(rows_of(made.bags, left), rows_of(made.bags, right))
     alike = shared * 10 >= united * 7
     left, right = left[alike], right[alike]
-    state = decide(right, left, len(made.bags))
+    state = kept_states(right, left, len(made.bags))
     pairs = list(zip(made.rows[left].tolist(), made.rows[right].tolist(), strict=True))
     return pairs, made.rows[state == REMOVED].tolist()
 

@@ -29,11 +29,12 @@ from numpy.typing import NDArray
 from spark_jobs.dedup.bags.bag_arrays import Bags, total_weights
 from spark_jobs.dedup.bags.features import kind_salt
 from spark_jobs.dedup.bags.token_counts import count_tokens
-from spark_jobs.dedup.graph.in_memory import least_linked
+from spark_jobs.dedup.graph.in_memory import component_labels
 from spark_jobs.dedup.near.bands import band_keys, solve_bands
-from spark_jobs.dedup.near.bucket_records import pairs_within, runs
+from spark_jobs.dedup.near.bucket_records import group_by_key, pairs_within
+from spark_jobs.dedup.near.darts import make_darts
 from spark_jobs.dedup.near.similarity import agreement_counts, overlaps
-from spark_jobs.dedup.near.weighted_minhash import make_darts, signatures
+from spark_jobs.dedup.near.weighted_minhash import signatures
 from spark_jobs.dedup.repository.bags import MOST_UNIT, WEIGHT_STEP
 from spark_jobs.lexing.lexers import lexer_of
 
@@ -164,7 +165,7 @@ def components(bags: Bags, exact: NDArray[np.int64], threshold: float) -> NDArra
     scheme = solve_bands(np.array([10**6] + [0] * 1000), len(rows), threshold, 0.9999)
     keys = band_keys(values, scheme, np.zeros(len(rows), np.uint64))
     places = np.repeat(np.arange(len(rows)), keys.shape[1])
-    found = runs(keys.ravel(), places, np.zeros(places.size, np.bool_))
+    found = group_by_key(keys.ravel(), places, np.zeros(places.size, np.bool_))
     everyone = np.diff(found.new_offsets)
     left, right = pairs_within(found.new_offsets, found.new, found.earlier_offsets, found.earlier, everyone)
     left, right = np.unique(np.stack([left, right]), axis=1)
@@ -172,7 +173,7 @@ def components(bags: Bags, exact: NDArray[np.int64], threshold: float) -> NDArra
     left, right = left[close], right[close]
     shared, united = overlaps(taken(some, left), taken(some, right))
     linked = shared >= threshold * united
-    labels: NDArray[np.int64] = least_linked(rows[left[linked]], rows[right[linked]], len(exact))[exact]
+    labels: NDArray[np.int64] = component_labels(rows[left[linked]], rows[right[linked]], len(exact))[exact]
     return labels
 
 

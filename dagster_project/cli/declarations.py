@@ -248,7 +248,8 @@ def _require_usable(name: str, source: dict[str, Any], corpora: tuple[str, ...])
     """Check a declaration as the project would, and that its source has files, before anything is written."""
     from dagster_project.run_config import bind_config
     from spark_jobs.lake.declare.tables import check_identifier
-    from spark_jobs.sources.documents import ARRIVALS, DocumentsConfig, discover
+    from spark_jobs.sources.documents import ARRIVALS, DocumentsConfig
+    from spark_jobs.sources.listing import discover
     from spark_jobs.sources.source_config import KINDS
 
     datasets = {str(declared["name"]) for _, declared in declarations(_DATASET)}

@@ -98,7 +98,7 @@ DEPENDENCY_METHODS = Table(
 )
 
 
-@step(version="3", scope=Scope.INCREMENT, tables=(DEPENDENCIES, DEPENDENCY_METHODS))
+@step(version="4", scope=Scope.INCREMENT, tables=(DEPENDENCIES, DEPENDENCY_METHODS))
 def dependencies(documents: DataFrame, texts: DataFrame, config: DependenciesConfig) -> Output:
     """Find what the files of each repository need of each other; all files of a repository are in one task.
 

@@ -1,7 +1,4 @@
-"""Pictures of what deduplication found: sizes of components, similarity to the witness, what thresholds keep.
-
-Pictures of the bands: how similar unrelated documents are, and which pairs the bands find.
-"""
+"""Plots of deduplication's tables as PNG images: background, bands, pairs, components, removals, thresholds."""
 
 from __future__ import annotations
 
@@ -26,17 +23,17 @@ def draw_component_sizes(rows: pa.Table) -> bytes:
         rows: increment, threshold, doc_id, component and document_count of `components`; of a document the row of the
             highest increment counts.
     """
-    figure, axes = new_axes()
-    for place, (threshold, sizes) in enumerate(component_sizes(rows).items()):
+    figure, axes = _new_axes()
+    for index, (threshold, sizes) in enumerate(component_sizes(rows).items()):
         size, count = np.unique(sizes, return_counts=True)
         label = f"J >= {threshold:g}: {len(sizes):,} components, the largest of {sizes.max():,}"
-        axes.plot(size, count, "o-", markersize=3, linewidth=0.8, color=_COLOURS[place % len(_COLOURS)], label=label)
+        axes.plot(size, count, "o-", markersize=3, linewidth=0.8, color=_COLOURS[index % len(_COLOURS)], label=label)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter("{x:,.0f}")
     _describe(axes, "documents in a component", "components")
-    return png(figure)
+    return _png(figure)
 
 
 def component_sizes(rows: pa.Table) -> dict[float, np.ndarray[tuple[int], np.dtype[np.int64]]]:
@@ -63,41 +60,41 @@ def draw_witness_similarities(rows: pa.Table) -> bytes:
     Args:
         rows: threshold and similarity of `removals`.
     """
-    figure, axes = new_axes()
+    figure, axes = _new_axes()
     thresholds = sorted(pc.unique(rows["threshold"]).to_pylist())
     bins = np.linspace(min(thresholds, default=0.0), 1, 51).tolist()
-    for place, threshold in enumerate(thresholds):
+    for index, threshold in enumerate(thresholds):
         similarity = rows.filter(pc.equal(rows["threshold"], threshold))["similarity"].to_numpy()
-        colour = _COLOURS[place % len(_COLOURS)]
+        colour = _COLOURS[index % len(_COLOURS)]
         label = f"J >= {threshold:g}: {len(similarity):,} removed"
         axes.hist(similarity, bins=bins, histtype="step", color=colour, label=label)
     _describe(axes, "weighted Jaccard similarity J to the witness", "removed documents")
-    return png(figure)
+    return _png(figure)
 
 
 def draw_pair_similarities(rows: pa.Table) -> bytes:
-    """Draw how similar the verified pairs are.
+    """Draw how similar the verified pairs are, as a histogram.
 
     Args:
         rows: similarity of `pairs`.
     """
-    figure, axes = new_axes()
+    figure, axes = _new_axes()
     similarity = rows["similarity"].to_numpy()
     bins = np.linspace(similarity.min(initial=1.0), 1, 51).tolist()
     axes.hist(similarity, bins=bins, color=_COLOURS[0])
     axes.set_title(f"{len(similarity):,} pairs", size=10)
     _describe(axes, "weighted Jaccard similarity J", "pairs")
-    return png(figure)
+    return _png(figure)
 
 
 def draw_kept(rows: pa.Table) -> bytes:
-    """Draw which share of documents and bytes each threshold keeps, and of duplicates finds, over all increments.
+    """Draw the share of documents and bytes that each threshold keeps, and of duplicates that it found.
 
     Args:
         rows: threshold, member_count, kept_count, kept_byte_count, removed_byte_count, similar_count and found_count
-            of `thresholds`.
+            of `thresholds`, summed over all increments.
     """
-    figure, axes = new_axes()
+    figure, axes = _new_axes()
     names = [name for name in rows.column_names if name != "threshold"]
     sums = rows.group_by("threshold").aggregate([(name, "sum") for name in names]).sort_by("threshold")
     of = {name: sums[f"{name}_sum"].to_numpy().astype(np.float64) for name in names}
@@ -108,14 +105,14 @@ def draw_kept(rows: pa.Table) -> bytes:
         ("bytes kept", of["kept_byte_count"], of["kept_byte_count"] + of["removed_byte_count"]),
         (f"duplicates of sampled documents found, of {int(similar.max(initial=0)):,}", of["found_count"], similar),
     )
-    for place, (label, part, whole) in enumerate(lines):
+    for index, (label, part, whole) in enumerate(lines):
         some = whole > 0
-        axes.plot(threshold[some], 100 * part[some] / whole[some], "o-", color=_COLOURS[place], label=label)
+        axes.plot(threshold[some], 100 * part[some] / whole[some], "o-", color=_COLOURS[index], label=label)
     _describe(axes, "threshold of J", "%")
-    return png(figure)
+    return _png(figure)
 
 
-def new_axes() -> tuple[Figure, Axes]:
+def _new_axes() -> tuple[Figure, Axes]:
     """An empty figure of the size that the UI shows."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -132,7 +129,7 @@ def _describe(axes: Axes, horizontal: str, vertical: str) -> None:
         axes.legend(fontsize=7)
 
 
-def png(figure: Figure) -> bytes:
+def _png(figure: Figure) -> bytes:
     """A figure as a PNG of a few kilobytes."""
     stream = io.BytesIO()
     figure.savefig(stream, format="png")
@@ -140,33 +137,30 @@ def png(figure: Figure) -> bytes:
 
 
 def draw_background(rows: pa.Table) -> bytes:
-    """Pairs by similarity, one line a kind; a PNG.
+    """Draw the share of random pairs at or above each similarity, one line per kind.
 
     Args:
-        rows: kind, similarity, pair_count.
+        rows: kind, similarity and pair_count of `background`.
     """
-    figure, axes = new_axes()
+    figure, axes = _new_axes()
     for kind in sorted(set(rows.column("kind").to_pylist())):
-        part = rows.filter(pa.compute.equal(rows.column("kind"), kind)).sort_by("similarity")
+        part = rows.filter(pc.equal(rows.column("kind"), kind)).sort_by("similarity")
         counts = part.column("pair_count").to_numpy()
         similarity = part.column("similarity").to_numpy()
         axes.plot(similarity, counts[::-1].cumsum()[::-1] / max(1, counts.sum()), label=kind)
     axes.set_yscale("log")
     axes.set_xlim(0, 1)
-    axes.set_xlabel("similarity of two random documents, at least")
-    axes.set_ylabel("share of pairs")
-    if rows.num_rows:
-        axes.legend(fontsize=8)
-    return png(figure)
+    _describe(axes, "similarity of two random documents, at least", "share of pairs")
+    return _png(figure)
 
 
 def draw_bands(rows: pa.Table) -> bytes:
-    """Candidate probability by similarity under the newest bands, over the background; a PNG.
+    """Draw the candidate probability by similarity under the newest bands, over the background.
 
     Args:
-        rows: increment, similarity, candidate_probability, background_fraction, band_count, row_count.
+        rows: increment, similarity, candidate_probability, background_fraction, band_count and row_count of `bands`.
     """
-    figure, axes = new_axes()
+    figure, axes = _new_axes()
     increments = rows.column("increment").to_numpy()
     newest = rows.filter(pa.array(increments == increments.max())) if rows.num_rows else rows
     newest = newest.sort_by("similarity")
@@ -183,4 +177,4 @@ def draw_bands(rows: pa.Table) -> bytes:
     if newest.num_rows:
         bands, values = newest.column("band_count")[0].as_py(), newest.column("row_count")[0].as_py()
         axes.set_title(f"{bands} bands of {values} rows", size=10)
-    return png(figure)
+    return _png(figure)

@@ -1,7 +1,7 @@
-"""Compile the kernels of deduplication before the first worker needs them: a few documents go through all of them.
+"""Compile the kernels of deduplication ahead of time, by sending a few documents through all of them.
 
-Numba compiles a kernel when it is first called, for the types it is called with, and keeps the result beside the
-source. Without this every worker of a fresh installation would do so at the same time, in the middle of the first step.
+Numba compiles a kernel when it is first called, for the types it is called with, and caches the result beside the
+source. Without this program every worker of a fresh installation would compile at the same time, in the first step.
 
     python -m spark_jobs.dedup.rehearsal
 """
@@ -26,7 +26,7 @@ _TEXTS = [
 
 
 def rehearse() -> int:
-    """Run every compiled kernel once, on the types that Spark's workers call it with; gives the number of pairs."""
+    """Run every compiled kernel once, on the types that Spark's workers call it with; the number of pairs found."""
     words = _words()
     bags = _bags(words)
     signatures = _signatures(bags, words)
@@ -35,7 +35,7 @@ def rehearse() -> int:
 
 
 def _batch(columns: dict[str, pa.Array]) -> pa.RecordBatch:
-    """A batch as a worker gets it: its buffers cannot be written to."""
+    """A batch as a worker gets it, by IPC: its buffers are read-only, which makes other types for Numba."""
     batch = pa.RecordBatch.from_pydict(columns)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as stream:
@@ -74,10 +74,10 @@ def _bags(words: pa.Table) -> pa.RecordBatch:
 
     hashes = np.sort(words.column("token_hash").to_numpy().view(np.uint64))
     units = Units(hashes, np.full(len(hashes), 9, np.uint8), {"prose": 20}, token_version(Features()))
-    return _frozen(_bag_batches(iter([_texts()]), units, BagsConfig()))
+    return _first(_bag_batches(iter([_texts()]), units, BagsConfig()))
 
 
-def _frozen(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
+def _first(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
     """The first batch of a step as the next step's worker gets it."""
     batch = next(batches)
     return _batch(dict(zip(batch.schema.names, batch.columns, strict=True)))
@@ -91,7 +91,7 @@ def _signatures(bags: pa.RecordBatch, words: pa.Table) -> pa.RecordBatch:
     hashes = words.column("token_hash").to_numpy().tobytes()
     units = np.full(words.num_rows, 9, np.uint8).tobytes()
     list(_sign(iter([bags]), SignaturesConfig(), b"", b""))
-    return _frozen(_sign(iter([bags]), SignaturesConfig(), hashes, units))
+    return _first(_sign(iter([bags]), SignaturesConfig(), hashes, units))
 
 
 def _candidates(signatures: pa.RecordBatch) -> pa.RecordBatch:
@@ -103,13 +103,13 @@ def _candidates(signatures: pa.RecordBatch) -> pa.RecordBatch:
     scheme = solve_bands(np.array([10, 0], np.int64), signatures.num_rows, 0.5, 0.9)
     filled = next(fill(iter([signatures]), partial(_keys, scheme=scheme), filter_bytes(8))).column("filled")[0].as_py()
     for block in (None, filled):
-        records = _frozen(band_records(iter([signatures]), scheme, 1, earlier=False, filled=block))
-    found = _frozen(bucket_lists(iter([records])))
+        records = _first(band_records(iter([signatures]), scheme, 1, earlier=False, filled=block))
+    found = _first(bucket_lists(iter([records])))
     return next(all_pairs(iter([found]), not_among=filled))
 
 
 def _joined(bags: pa.RecordBatch) -> None:
-    """The exact joins, of a pool and of a sample."""
+    """Run the exact joins: of the pool of large buckets, and of the sample that recall is measured with."""
     from spark_jobs.dedup.near.large_buckets import _count, list_candidates, prefix_records
     from spark_jobs.dedup.near.verification import BAG
     from spark_jobs.dedup.removal.thresholds import _indexed, _similar_documents

@@ -1,7 +1,7 @@
-"""In and out of the parts of a source that are no code: what opens a comment or a string, and what closes it.
+"""Recognise where comments and strings begin and end, and where code inside of a string does.
 
-The region that a lexer is in is its state: flags (0 is code), closing bytes, and a stack of the strings that hold the
-present code. Every function takes a position and gives the one to go on from, never beyond the end of the text.
+The state of a lexer says which region it is in: flags (0 is code), closing bytes, and a stack of the strings around the
+present code. Functions that take a position return the one to go on from, never beyond the end of the text.
 """
 
 from __future__ import annotations
@@ -11,22 +11,30 @@ from typing import Final
 import numpy as np
 from numba import njit
 
-from spark_jobs.lexing.language_syntax import REGION_WORDS, Flag, Prefix
+from spark_jobs.lexing.language_syntax import (
+    CLOSE,
+    FORMAT_START,
+    LINE_END,
+    OPEN,
+    REGION_WORDS,
+    Flag,
+    Prefix,
+)
 from spark_jobs.lexing.machine import (
     BEGIN,
+    BRACE_DEPTH,
     CLOSING,
     CLOSING_MASK,
-    DEPTH,
     EXTRA,
     FLAGS,
-    HELD,
     IN_CLASS,
-    MOST_HELD,
+    IN_SCRIPT,
+    MAX_STRING_DEPTH,
     NESTING,
     OPENING,
     OPERAND,
-    RUN,
     STACK,
+    STRING_DEPTH,
     U64,
     Machine,
     byte_at,
@@ -36,7 +44,7 @@ from spark_jobs.lexing.machine import (
 )
 from spark_jobs.lexing.words import EIGHT, ONE, ZERO, decode_at, load_eight
 
-# Flags as plain numbers: Numba takes no enumerations of bits.
+# Flags as plain numbers, since Numba does not support IntFlag.
 REGION, COMMENT, ONE_LINE, ESCAPES = map(int, (Flag.REGION, Flag.COMMENT, Flag.ONE_LINE, Flag.ESCAPES))
 CONTINUES, DOUBLED, NESTED, CLASSES = map(int, (Flag.CONTINUES, Flag.DOUBLED, Flag.NESTED, Flag.CLASSES))
 DOLLAR_BRACE, BRACE, HASH_BRACE = map(int, (Flag.DOLLAR_BRACE, Flag.BRACE, Flag.HASH_BRACE))
@@ -44,28 +52,29 @@ DOLLAR_NAME, AFTER_SPACE, LINE_START = map(int, (Flag.DOLLAR_NAME, Flag.AFTER_SP
 PYTHON, FAMILY_C, RUST, REGEX = map(int, (Prefix.PYTHON, Prefix.C, Prefix.RUST, Prefix.REGEX))
 
 NEWLINE, QUOTE, APOSTROPHE, BACKSLASH, SLASH, HASH, DOLLAR = (ord(character) for character in "\n\"'\\/#$")
-BRACE_OPEN, SQUARE_OPEN, SQUARE_CLOSE = (ord(character) for character in "{[]")
+BRACE_OPEN, BRACE_CLOSE, SQUARE_OPEN, SQUARE_CLOSE = (ord(character) for character in "{}[]")
+# Bytes in which the end of a regular expression is looked for.
 LONGEST_REGEX: Final = 4096
 
 
 @njit
-def enter(state: int, region: int, extra: int) -> None:
-    """From code into the region that the five numbers at an address describe."""
-    enter_raw(
+def enter_region(state: int, region: int, extra: int) -> None:
+    """Go from code into a region of the language's table; `region` is the address of its five numbers."""
+    enter_custom_region(
         state, eight_bytes_at(region + 16), eight_bytes_at(region + 24), np.int64(eight_bytes_at(region + 32)) | extra
     )
     put_state(state, OPENING, np.int64(eight_bytes_at(region)))
 
 
 @njit
-def enter_raw(state: int, closing: np.uint64, mask: np.uint64, flags: int) -> None:
-    """From code into a region that this very place defines."""
+def enter_custom_region(state: int, closing: np.uint64, mask: np.uint64, flags: int) -> None:
+    """Go from code into a region that no table describes: a raw string, a character literal, a regular expression."""
     put_state(state, FLAGS, REGION | flags)
     put_state(state, CLOSING, np.int64(closing))
     put_state(state, CLOSING_MASK, np.int64(mask))
     put_state(state, NESTING, 1)
     put_state(state, IN_CLASS, 0)
-    put_state(state, RUN, 0)
+    put_state(state, IN_SCRIPT, 0)
 
 
 @njit
@@ -75,7 +84,7 @@ def _bytes_mask(byte_count: int) -> np.uint64:
 
 @njit
 def mask_bytes(mask: np.uint64) -> int:
-    """How many bytes a mask lets count."""
+    """The number of bytes that a mask selects."""
     size = 0
     while mask != ZERO:
         mask >>= EIGHT
@@ -84,38 +93,66 @@ def mask_bytes(mask: np.uint64) -> int:
 
 
 @njit
-def hold(state: int) -> bool:
-    """From a string into the code that it holds; false where too many are held already."""
-    held = get_state(state, HELD)
-    if held == MOST_HELD:
+def enter_code_in_string(state: int) -> bool:
+    """Go from a string into the code inside of it; false where strings are nested too deeply already."""
+    depth = get_state(state, STRING_DEPTH)
+    if depth == MAX_STRING_DEPTH:
         return False
-    at = STACK + 4 * held
+    at = STACK + 4 * depth
     put_state(state, at, get_state(state, FLAGS))
     put_state(state, at + 1, get_state(state, CLOSING))
     put_state(state, at + 2, get_state(state, CLOSING_MASK))
-    put_state(state, at + 3, get_state(state, DEPTH))
-    put_state(state, HELD, held + 1)
-    put_state(state, DEPTH, 0)
+    put_state(state, at + 3, get_state(state, BRACE_DEPTH))
+    put_state(state, STRING_DEPTH, depth + 1)
+    put_state(state, BRACE_DEPTH, 0)
     put_state(state, FLAGS, 0)
     put_state(state, OPERAND, 0)
     return True
 
 
 @njit
-def release(state: int) -> None:
-    """Back into the string that holds this code."""
-    put_state(state, HELD, get_state(state, HELD) - 1)
-    at = STACK + 4 * get_state(state, HELD)
+def return_to_string(state: int) -> None:
+    """Go from code back into the string around it."""
+    put_state(state, STRING_DEPTH, get_state(state, STRING_DEPTH) - 1)
+    at = STACK + 4 * get_state(state, STRING_DEPTH)
     put_state(state, FLAGS, get_state(state, at))
     put_state(state, CLOSING, get_state(state, at + 1))
     put_state(state, CLOSING_MASK, get_state(state, at + 2))
-    put_state(state, DEPTH, get_state(state, at + 3))
-    put_state(state, RUN, 0)
+    put_state(state, BRACE_DEPTH, get_state(state, at + 3))
+    put_state(state, IN_SCRIPT, 0)
+
+
+@njit
+def punctuation(data: int, i: int, end: int, action: int, state: int) -> int:
+    """Go past a byte of punctuation or a line end in code, or back into the string around the code that it ends."""
+    depth, byte = get_state(state, STRING_DEPTH), byte_at(data + i)
+    if action == CLOSE:
+        put_state(state, OPERAND, 1)
+        if depth > 0:
+            if get_state(state, BRACE_DEPTH) == 0 and byte == BRACE_CLOSE:
+                return_to_string(state)
+            else:
+                put_state(state, BRACE_DEPTH, max(get_state(state, BRACE_DEPTH) - 1, 0))
+    elif action != LINE_END:
+        put_state(state, OPERAND, 0)
+        if depth > 0:
+            string_flags = get_state(state, STACK + 4 * (depth - 1))
+            if action == OPEN:
+                put_state(state, BRACE_DEPTH, get_state(state, BRACE_DEPTH) + 1)
+            elif action == FORMAT_START and get_state(state, BRACE_DEPTH) == 0 and string_flags & BRACE:
+                differs = byte == 33 and i + 1 < end and byte_at(data + i + 1) == 61  # !=
+                if not differs:
+                    return_to_string(state)
+    elif depth > 0 and get_state(state, STACK + 4 * (depth - 1)) & ONE_LINE:
+        # The string around this code must end on its line and was not closed: it ends here, and all around it.
+        put_state(state, STRING_DEPTH, 0)
+        put_state(state, BRACE_DEPTH, 0)
+    return i + 1
 
 
 @njit
 def open_region(m: Machine, i: int) -> int:
-    """Enter the region that opens at i, if one does; the position after what opens it, or i."""
+    """Enter the region that opens at i, if one does; the position after its opening bytes, or i."""
     data, end, state = m.data, m.end, m.state
     byte, x = byte_at(data + i), load_eight(data, i, end)
     first = np.int64(eight_bytes_at(m.first_region + 8 * byte))
@@ -128,21 +165,21 @@ def open_region(m: Machine, i: int) -> int:
         flags = np.int64(eight_bytes_at(region + 32))
         if flags & (AFTER_SPACE | LINE_START) and not _may_open(data, i, flags, state):
             continue
-        enter(state, region, get_state(state, EXTRA))
+        enter_region(state, region, get_state(state, EXTRA))
         put_state(state, EXTRA, 0)
         return i + mask_bytes(mask)
     if m.prefixes & RUST and byte == APOSTROPHE:
         return _rust_quote(data, i, end, state)
     regex = m.prefixes & REGEX and byte == SLASH and get_state(state, OPERAND) == 0
     if regex and _regex_closes(data, i, end):
-        enter_raw(state, U64(SLASH), U64(255), ONE_LINE | ESCAPES | CLASSES)
+        enter_custom_region(state, U64(SLASH), U64(255), ONE_LINE | ESCAPES | CLASSES)
         return i + 1
     return i
 
 
 @njit
 def _may_open(data: int, i: int, flags: int, state: int) -> bool:
-    """Whether what stands before i lets a region open that needs the begin of a word, or of a line."""
+    """Whether a region that opens only at the begin of a word, or of a line, may open at i."""
     if i == get_state(state, BEGIN):
         return True
     before = byte_at(data + i - 1)
@@ -153,12 +190,12 @@ def _may_open(data: int, i: int, flags: int, state: int) -> bool:
 
 @njit
 def _rust_quote(data: int, i: int, end: int, state: int) -> int:
-    """Past an apostrophe of Rust: into a character literal, or to the name of a lifetime."""
+    """Go past an apostrophe of Rust: into a character literal, or to the name of a lifetime."""
     if i + 1 < end and byte_at(data + i + 1) != BACKSLASH:
         _, size = decode_at(data, i + 1, end)
         if not (i + 1 + size < end and byte_at(data + i + 1 + size) == APOSTROPHE):
             return i + 1
-    enter_raw(state, U64(APOSTROPHE), U64(255), ONE_LINE | ESCAPES)
+    enter_custom_region(state, U64(APOSTROPHE), U64(255), ONE_LINE | ESCAPES)
     return i + 1
 
 
@@ -182,7 +219,7 @@ def _regex_closes(data: int, i: int, end: int) -> bool:
 
 @njit
 def string_prefix(data: int, i: int, j: int, end: int, prefixes: int, state: int) -> int:
-    """Where to go on if the letters from i to j are the prefix of a string, else 0."""
+    """The position to go on from if the letters from i to j are the prefix of a string literal, else 0."""
     quote = byte_at(data + j)
     if quote not in (QUOTE, APOSTROPHE, HASH):
         return 0
@@ -213,7 +250,7 @@ def string_prefix(data: int, i: int, j: int, end: int, prefixes: int, state: int
 
 @njit
 def _raw_string(data: int, quote: int, end: int, prefixes: int, state: int) -> int:
-    """Enter a raw string of C++ (at its quote) or Rust (at quote or hashes); where it begins, 0 if it is none."""
+    """Enter a raw string of C++ (at its quote) or Rust (at quote or hashes); the position of its text, 0 if none."""
     closing, size = ZERO, 0
     if prefixes & RUST:
         closing, size, k = U64(QUOTE), 1, quote
@@ -236,13 +273,13 @@ def _raw_string(data: int, quote: int, end: int, prefixes: int, state: int) -> i
         if size < 8:
             closing |= U64(QUOTE) << U64(8 * size)
             size += 1
-    enter_raw(state, closing, _bytes_mask(size), 0)
+    enter_custom_region(state, closing, _bytes_mask(size), 0)
     return k + 1
 
 
 @njit
-def special(data: int, i: int, end: int, state: int) -> int:
-    """Past a byte of a region that is no word, closing the region or holding it where that byte says so.
+def step_in_region(data: int, i: int, end: int, state: int) -> int:
+    """Go past a byte inside of a region that belongs to no word; it may close the region or begin code inside of it.
 
     Returns:
         The next position, or -1 if a `$` stands before a name that is an identifier.
@@ -271,15 +308,15 @@ def special(data: int, i: int, end: int, state: int) -> int:
 
 @njit
 def _interpolation(i: int, byte: int, following: int, flags: int, state: int) -> int:
-    """Into the code that a string holds, if it begins at i."""
+    """Go into code inside of a string, if it begins at i."""
     if byte == BRACE_OPEN and flags & BRACE:
         if following == BRACE_OPEN:
             return i + 2
-        hold(state)
+        enter_code_in_string(state)
         return i + 1
     if following == BRACE_OPEN:
         opens = (byte == DOLLAR and flags & DOLLAR_BRACE) or (byte == HASH and flags & HASH_BRACE)
-        if opens and hold(state):
+        if opens and enter_code_in_string(state):
             return i + 2
     if byte == DOLLAR and flags & DOLLAR_NAME and (97 <= (following | 32) <= 122 or following == 95):
         return -1
@@ -288,7 +325,7 @@ def _interpolation(i: int, byte: int, following: int, flags: int, state: int) ->
 
 @njit
 def _close(data: int, i: int, end: int, mask: np.uint64, state: int) -> int:
-    """Past the closing bytes of a region at i, out of it unless it goes on."""
+    """Go past the closing bytes at i, and leave the region unless they are doubled or close a nested one."""
     size = mask_bytes(mask)
     if get_state(state, FLAGS) & DOUBLED and i + size < end and byte_at(data + i + size) == byte_at(data + i):
         return i + size + 1
@@ -304,7 +341,7 @@ def _close(data: int, i: int, end: int, mask: np.uint64, state: int) -> int:
 
 @njit
 def _leave(state: int, i: int) -> int:
-    """Back into code."""
+    """Go from a region back into code."""
     if not get_state(state, FLAGS) & COMMENT:
         put_state(state, OPERAND, 1)
     put_state(state, FLAGS, 0)

@@ -1,4 +1,7 @@
-"""The identity of compiled code: Numba's cache looks at the file of an entry only, not at the files that it calls."""
+"""A number that identifies the source of compiled code, so that Numba's cache never serves that of another version.
+
+Numba's cache compares the file of the cached function only, not those of the functions that it calls.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from collections.abc import Iterable
 
 
 def sources_number(modules: Iterable[str]) -> int:
-    """63 bits over the sources of modules that are compiled together: another number is another cache.
+    """63 bits over the sources of modules that are compiled together; the cached function encloses it as its key.
 
     Args:
         modules: their dotted names.

@@ -1,8 +1,9 @@
-"""How programming languages write comments, strings and keywords, as tables that the compiled lexer follows.
+"""Tables of how programming languages write comments, strings and keywords, for the compiled lexer.
 
 A *region* is a part of a source that is no code: a comment, a string. It is known by the bytes that open and close it
 and by what its inside may do (`Flag`). Everything else is code: identifiers, numbers, keywords, punctuation. That is
-far less than a grammar, and enough to tell the three apart byte by byte; what it does not see is listed in `lexers`.
+far less than a grammar, and enough to tell comments, strings and code apart byte by byte; `lexers` lists what is
+missed.
 """
 
 from __future__ import annotations
@@ -12,16 +13,17 @@ from enum import IntFlag
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+
+from spark_jobs.arrays import Int64Array, UInt8Array, UInt64Array
 
 
 class Flag(IntFlag):
-    """What the inside of a region may do."""
+    """Properties of a region, mostly of its inside."""
 
     REGION = 1
-    """Set for every region; no flag at all is code."""
+    """Set for every region; a state without any flag is code."""
     COMMENT = 2
-    """It stands between tokens, and is none of an expression's operands."""
+    """A comment: never an operand of an expression, which decides whether a slash after it begins a regex."""
     ONE_LINE = 4
     """It ends with its line at the latest."""
     ESCAPES = 8
@@ -37,7 +39,7 @@ class Flag(IntFlag):
     DOLLAR_BRACE = 256
     """`${` up to the matching brace is code."""
     BRACE = 512
-    """`{` up to the matching brace is code, `{{` is not; a `:` or `!` there goes back to text."""
+    """`{` up to the matching brace is code, `{{` is not; a `:` or `!` at its top level ends the code."""
     HASH_BRACE = 1024
     """`#{` up to the matching brace is code."""
     DOLLAR_NAME = 2048
@@ -49,7 +51,7 @@ class Flag(IntFlag):
 
 
 class Prefix(IntFlag):
-    """Which letters before a quote belong to a string, and what else only one family of languages has."""
+    """Which letters before a quote belong to a string, and other rules of one family of languages."""
 
     NONE = 0
     PYTHON = 1
@@ -72,13 +74,13 @@ class Region:
 
 @dataclass(frozen=True)
 class Syntax:
-    """What the lexer knows of one language.
+    """The syntax of one language, as far as the lexer knows it.
 
     Attributes:
-        languages: its names in `documents.language`; none for what all other text has.
+        languages: its names in `documents.language`.
         regions: comments and strings; of several that fit, the one with the longest opening bytes opens.
         keywords: words that do not count, parted by spaces.
-        prefixes: letters before quotes, and the like.
+        prefixes: rules of its family.
         word_byte: an ASCII byte beside letters, digits and `_` that identifiers may have.
         begins_in: index of the region that a file begins in, or -1 for code.
     """
@@ -257,48 +259,51 @@ class SyntaxTables(NamedTuple):
         regions: (R, 5) uint64: opening bytes, mask of those that count, closing bytes, their mask, `Flag`.
     """
 
-    actions: npt.NDArray[np.uint8]
-    keywords: npt.NDArray[np.uint64]
-    word_bytes: npt.NDArray[np.uint64]
-    prefixes: npt.NDArray[np.int64]
-    begins_in: npt.NDArray[np.int64]
-    first_region: npt.NDArray[np.int64]
-    regions: npt.NDArray[np.uint64]
+    actions: UInt8Array
+    keywords: UInt64Array
+    word_bytes: UInt64Array
+    prefixes: Int64Array
+    begins_in: Int64Array
+    first_region: Int64Array
+    regions: UInt64Array
 
 
 SPACE: Final = 0
 NAME: Final = 1
 WIDE: Final = 2
 DIGIT: Final = 3
-LEAD: Final = 4
+REGION_START: Final = 4
 OPEN: Final = 5
 CLOSE: Final = 6
 LINE_END: Final = 7
-TO_TEXT: Final = 8
+FORMAT_START: Final = 8
 OPERATOR: Final = 9
-"""OPERATOR is all other punctuation; LEAD may open a region; TO_TEXT are `:` and `!`, which end code inside a
-string."""
+"""What a byte of code may begin.
+
+WIDE is a byte beyond ASCII, REGION_START one that may open a region. FORMAT_START is `:` or `!`, which end code inside
+of a string of `Flag.BRACE`; OPERATOR is all other punctuation.
+"""
 
 KEYWORD_SLOTS: Final = 512
 REGION_WORDS: Final = 5
 
 
-def byte_actions(syntax: Syntax) -> npt.NDArray[np.uint8]:
+def byte_actions(syntax: Syntax) -> UInt8Array:
     """(256,) what each byte of code may begin."""
     actions = np.full(256, OPERATOR, dtype=np.uint8)
     actions[:33] = SPACE
     actions[[ord(byte) for byte in "([{"]] = OPEN
     actions[[ord(byte) for byte in ")]}"]] = CLOSE
-    actions[[ord(byte) for byte in ":!"]] = TO_TEXT
+    actions[[ord(byte) for byte in ":!"]] = FORMAT_START
     actions[ord("0") : ord("9") + 1] = DIGIT
     actions[[byte for byte in range(128) if chr(byte).isalpha() or chr(byte) in ("_", syntax.word_byte)]] = NAME
     actions[128:] = WIDE
     actions[ord("\n")] = LINE_END
-    actions[[region.opening[0] for region in syntax.regions]] = LEAD
+    actions[[region.opening[0] for region in syntax.regions]] = REGION_START
     if syntax.prefixes & Prefix.RUST:
-        actions[ord("'")] = LEAD
+        actions[ord("'")] = REGION_START
     if syntax.prefixes & Prefix.REGEX:
-        actions[ord("/")] = LEAD
+        actions[ord("/")] = REGION_START
     return actions
 
 

@@ -1,13 +1,13 @@
-r"""From the bytes of a text to its tokens, at the speed of compiled code.
+r"""Split the UTF-8 bytes of a text into tokens, in compiled code.
 
-Two machines share the words. *Prose* is words and, in scripts without spaces, bigrams. *Code* goes to and fro between
-code and the regions of its language (comments, strings), whose insides are prose; strings may hold code again
-(`${...}`), kept on a short stack:
+There are two lexers. That of *prose* gives words and, in scripts without spaces, bigrams of characters. That of *code*
+switches between code and the regions of its language (comments, strings), whose insides are lexed as prose. A string
+may contain code again (`${...}`); the strings around the present code are kept on a short stack:
 
     x = f"Total {count:>8}"  # In EUR      code x | text total | code count | text 8 | text in eur
 
-A machine stops when the block of tokens is full and goes on later from its state, so a text of any length needs one
-block. Every step moves on by at least one byte, and nothing is read beyond the end of the text.
+A lexer stops when its block of tokens is full and goes on from its state at the next call, so a text of any length
+needs one block. Every step moves on by at least one byte, and nothing is read beyond the end of the text.
 """
 
 from __future__ import annotations
@@ -20,26 +20,21 @@ from numba import njit
 from spark_jobs.arrays import Int64Array, UInt8Array
 from spark_jobs.lexing.comments_and_strings import (
     APOSTROPHE,
-    BRACE,
     COMMENT,
-    ONE_LINE,
-    enter,
+    enter_region,
     open_region,
-    release,
-    special,
+    punctuation,
+    step_in_region,
     string_prefix,
 )
 from spark_jobs.lexing.language_syntax import (
-    CLOSE,
     DIGIT,
     KEYWORD_SLOTS,
-    LEAD,
     LINE_END,
     NAME,
-    OPEN,
+    REGION_START,
     REGION_WORDS,
     SPACE,
-    TO_TEXT,
     WIDE,
     Prefix,
     SyntaxTables,
@@ -47,25 +42,21 @@ from spark_jobs.lexing.language_syntax import (
 from spark_jobs.lexing.lexers import FIRST_LANGUAGE, PROSE
 from spark_jobs.lexing.machine import (
     BEGIN,
-    DEPTH,
     EXTRA,
     FLAGS,
-    HELD,
     IDENTIFIER,
+    IN_SCRIPT,
     KEYWORD,
     MARK,
     NUMBER,
     OPERAND,
     QUOTED,
-    RUN,
-    STACK,
     STRUCTURE,
     TEXT,
     U64,
     Block,
     Machine,
     byte_at,
-    eight_bytes_at,
     emit,
     get_state,
     put_state,
@@ -73,6 +64,7 @@ from spark_jobs.lexing.machine import (
 from spark_jobs.lexing.word_characters import WORD, WordTables
 from spark_jobs.lexing.words import (
     CASE,
+    LONGEST_KEYWORD,
     UNDERSCORES,
     ZERO,
     any_word,
@@ -80,31 +72,20 @@ from spark_jobs.lexing.words import (
     decode_at,
     hash_bytes,
     hash_step,
+    is_keyword,
     lex_prose,
     wide_text,
     wide_word,
 )
 
 _C_NUMBERS: Final = int(Prefix.C_NUMBERS)
-_KEYWORD_SHIFT: Final = U64(64 - (KEYWORD_SLOTS - 1).bit_length())
-_LONGEST_KEYWORD: Final = 16
 _STRING: Final = U64(0x22)
-_BRACE_CLOSE, _DOT = ord("}"), ord(".")
-
-
-@njit
-def _is_keyword(keywords: int, h: np.uint64) -> bool:
-    slot = np.int64(h >> _KEYWORD_SHIFT)
-    while True:
-        found = eight_bytes_at(keywords + 8 * slot)
-        if found == ZERO or found == h:  # noqa: PLR1714, SIM109 - compiled to two compares
-            return found == h
-        slot = (slot + 1) & (KEYWORD_SLOTS - 1)
+_DOT = ord(".")
 
 
 @njit
 def _number_end(data: int, i: int, end: int, family_c: bool) -> int:
-    """Where the number ends that begins at i: digits, letters, `_`, fractions, signed exponents.
+    """The position after the number at i: digits, letters, `_`, fractions, signed exponents.
 
     In the family of C a number may end in a point or go on with a suffix after it, and quotes group digits.
     """
@@ -128,8 +109,8 @@ def _number_end(data: int, i: int, end: int, family_c: bool) -> int:
 
 
 @njit
-def _part(m: Machine, n: int, h: np.uint64, start: int, stop: int, kind: int) -> int:
-    """Make a token of what is no word of the code but a part of its structure, where that is asked for."""
+def _emit_structure(m: Machine, n: int, h: np.uint64, start: int, stop: int, kind: int) -> int:
+    """Add a token of the classes KEYWORD, MARK or QUOTED if the caller asked for structure; the new token count."""
     if get_state(m.state, STRUCTURE) == 0:
         return n
     return emit(m, n, h, start, stop, kind)
@@ -137,7 +118,7 @@ def _part(m: Machine, n: int, h: np.uint64, start: int, stop: int, kind: int) ->
 
 @njit
 def _name(m: Machine, i: int, n: int, action: int) -> tuple[int, int]:
-    """Past an identifier, a keyword, the letters before a string, or a character that separates."""
+    """Lex an identifier, a keyword, the prefix of a string, or a separator; the next position and the token count."""
     data, end, state = m.data, m.end, m.state
     if action == NAME:
         h, j = any_word(data, i, end, ZERO, m.word_byte, True, m.classes, m.lower)
@@ -149,11 +130,11 @@ def _name(m: Machine, i: int, n: int, action: int) -> tuple[int, int]:
         following = string_prefix(data, i, j, end, m.prefixes, state)
         if following > 0:
             if get_state(state, FLAGS) != 0:
-                n = _part(m, n, _STRING, i, following, QUOTED)
+                n = _emit_structure(m, n, _STRING, i, following, QUOTED)
             return following, n
-    if j - i <= _LONGEST_KEYWORD and _is_keyword(m.keywords, h):
+    if j - i <= LONGEST_KEYWORD and is_keyword(m.keywords, h):
         put_state(state, OPERAND, 0)
-        n = _part(m, n, h, i, j, KEYWORD)
+        n = _emit_structure(m, n, h, i, j, KEYWORD)
     else:
         put_state(state, OPERAND, 1)
         n = emit(m, n, h, i, j, IDENTIFIER)
@@ -162,7 +143,7 @@ def _name(m: Machine, i: int, n: int, action: int) -> tuple[int, int]:
 
 @njit
 def _code(m: Machine, i: int, n: int) -> tuple[int, int]:
-    """Add tokens of code to the block until a region opens; where it stopped, and how many tokens the block has."""
+    """Add tokens of code to the block until a region opens or the block is full; position and token count."""
     data, end, state = m.data, m.end, m.state
     while i < end and n < m.room:
         action = byte_at(m.actions + byte_at(data + i))
@@ -177,80 +158,51 @@ def _code(m: Machine, i: int, n: int) -> tuple[int, int]:
             n = emit(m, n, hash_bytes(data, i, j), i, j, NUMBER)
             put_state(state, OPERAND, 1)
             i = j
-        elif action == LEAD:
+        elif action == REGION_START:
             j = open_region(m, i)
             flags = get_state(state, FLAGS)
             if flags != 0:
-                return j, n if flags & COMMENT else _part(m, n, _STRING, i, j, QUOTED)
+                return j, n if flags & COMMENT else _emit_structure(m, n, _STRING, i, j, QUOTED)
             put_state(state, EXTRA, 0)
             if j == i:
                 j += 1
                 if byte_at(data + i) > 32:
                     put_state(state, OPERAND, 0)
-                    n = _part(m, n, hash_step(ZERO, U64(byte_at(data + i))), i, j, MARK)
+                    n = _emit_structure(m, n, hash_step(ZERO, U64(byte_at(data + i))), i, j, MARK)
             i = j
         else:
             if action != LINE_END:
-                n = _part(m, n, hash_step(ZERO, U64(byte_at(data + i))), i, i + 1, MARK)
-            i = _punctuation(data, i, end, action, state)
+                n = _emit_structure(m, n, hash_step(ZERO, U64(byte_at(data + i))), i, i + 1, MARK)
+            i = punctuation(data, i, end, action, state)
             if get_state(state, FLAGS) != 0:
                 return i, n
     return i, n
 
 
 @njit
-def _punctuation(data: int, i: int, end: int, action: int, state: int) -> int:
-    """Past one byte of punctuation, or back into the string that holds this code."""
-    held, byte = get_state(state, HELD), byte_at(data + i)
-    if action == CLOSE:
-        put_state(state, OPERAND, 1)
-        if held > 0:
-            if get_state(state, DEPTH) == 0 and byte == _BRACE_CLOSE:
-                release(state)
-            else:
-                put_state(state, DEPTH, max(get_state(state, DEPTH) - 1, 0))
-    elif action != LINE_END:
-        put_state(state, OPERAND, 0)
-        if held > 0:
-            if action == OPEN:
-                put_state(state, DEPTH, get_state(state, DEPTH) + 1)
-            elif (
-                action == TO_TEXT and get_state(state, DEPTH) == 0 and get_state(state, STACK + 4 * (held - 1)) & BRACE
-            ):
-                differs = byte == 33 and i + 1 < end and byte_at(data + i + 1) == 61  # !=
-                if not differs:
-                    release(state)
-    elif held > 0 and get_state(state, STACK + 4 * (held - 1)) & ONE_LINE:
-        put_state(state, HELD, 0)  # a string of one line ended unclosed: whatever held it is over too
-        put_state(state, DEPTH, 0)
-    return i + 1
-
-
-@njit
 def _region_text(m: Machine, i: int, n: int) -> tuple[int, int]:
-    """Add words of a region to the block until it closes; where it stopped, and how many tokens the block has."""
+    """Add words of a region to the block until it closes or the block is full; position and token count."""
     data, end, state, classes, lower = m.data, m.end, m.state, m.classes, m.lower
     while i < end and n < m.room:
         byte = byte_at(data + i)
         if byte >= 128:
-            h, j, following, run = wide_text(data, i, end, CASE, get_state(state, RUN), classes, lower)
-            put_state(state, RUN, run)
+            h, j, following, in_script = wide_text(data, i, end, CASE, get_state(state, IN_SCRIPT), classes, lower)
+            put_state(state, IN_SCRIPT, in_script)
             if j > i:
                 n = emit(m, n, h, i, j, TEXT)
             i = following
         elif byte_at(classes + byte) == WORD:
-            # After `$` the name is an identifier, see below: as it is, with what identifiers may have.
             h, j = any_word(data, i, end, CASE, UNDERSCORES, False, classes, lower)
             n = emit(m, n, h, i, j, TEXT)
-            put_state(state, RUN, 0)
+            put_state(state, IN_SCRIPT, 0)
             i = j
         elif byte == 32:
-            put_state(state, RUN, 0)
+            put_state(state, IN_SCRIPT, 0)
             i += 1
         else:
-            put_state(state, RUN, 0)
-            following = special(data, i, end, state)
-            if following < 0:
+            put_state(state, IN_SCRIPT, 0)
+            following = step_in_region(data, i, end, state)
+            if following < 0:  # `$` and a name: an identifier of code, so its case is kept
                 i += 1
                 h, j = any_word(data, i, end, ZERO, m.word_byte, True, classes, lower)
                 n = emit(m, n, h, i, j, IDENTIFIER)
@@ -264,20 +216,28 @@ def _region_text(m: Machine, i: int, n: int) -> tuple[int, int]:
 
 @njit
 def begin_text(begin: int, lexer: int, structure: bool, syntax: SyntaxTables, state: Int64Array) -> None:
-    """Make the state that of a text's first byte, at `begin`; `structure` asks for the tokens from KEYWORD on."""
+    """Set the state for the first byte of a text.
+
+    Args:
+        begin: position of that byte.
+        lexer: code of the lexer.
+        structure: whether tokens of the classes KEYWORD, MARK and QUOTED are made.
+        syntax: descriptions of the languages.
+        state: (STATE_WORDS,) int64, written over.
+    """
     state[:] = 0
     state[BEGIN] = begin
     state[STRUCTURE] = structure
     if lexer >= FIRST_LANGUAGE and syntax.begins_in[lexer - FIRST_LANGUAGE] >= 0:
         region = syntax.begins_in[lexer - FIRST_LANGUAGE]
-        enter(np.int64(state.ctypes.data), np.int64(syntax.regions.ctypes.data) + 8 * REGION_WORDS * region, 0)
+        enter_region(np.int64(state.ctypes.data), np.int64(syntax.regions.ctypes.data) + 8 * REGION_WORDS * region, 0)
 
 
 @njit
-def machine(
+def make_machine(
     data: UInt8Array, end: int, lexer: int, syntax: SyntaxTables, words: WordTables, state: Int64Array, block: Block
 ) -> Machine:
-    """The lexer of a text. The arrays must outlive it: it has but their addresses.
+    """Gather what the lexer of a text reads and writes. It holds addresses only, so the arrays must outlive it.
 
     Args:
         data: (N,) bytes, contiguous.
@@ -286,7 +246,7 @@ def machine(
         syntax: descriptions of the languages.
         words: tables of all characters.
         state: (STATE_WORDS,) as `begin_text` or the call before has left it.
-        block: what the tokens are written to, from its start at each call of `lex`.
+        block: receives the tokens; each call of `lex` fills it from its start.
     """
     language = max(lexer - FIRST_LANGUAGE, 0)
     return Machine(

@@ -1,17 +1,17 @@
-"""Which lexer a document has: prose, a language's own, or the generic one.
+"""Choose the lexer of a document, and describe the languages to the compiled code.
 
 - **prose**: words, lower-cased.
 - **a language's own** (the languages of `language_syntax`): identifiers and numbers as they are; keywords and
   punctuation do not count; words of comments and strings as prose. All share one token space, so the word `total` of a
-  comment is the identifier `total`: code that was commented out, a key that became an attribute, and above all a string
-  that a cut file left open change few tokens, and the vocabulary is smaller. What tells documents apart is their rare
-  tokens anyway.
-- **generic** (other code, markup, data): words as they are, wherever they stand.
+  comment is the identifier `total`. Code that was commented out, a key that became an attribute, and above all a string
+  that a cut file left open therefore change few tokens, and the vocabulary is smaller. Documents are told apart by
+  their rare tokens in any case.
+- **generic** (other code, markup, data): words as they are, in code, comments and strings alike.
 
-A language's lexer is no parser. It does not know: here-documents and `%w[]` of Shell, Ruby and Perl, text between tags
-of JSX (an apostrophe there opens a string, up to the end of its line), regular expressions of JavaScript after `)` and
-`}`, delimiters of C++ raw strings beyond their sixth byte, code that strings of PHP hold in braces, nesting of strings
-in strings beyond eight levels.
+A language's lexer is no parser. It does not recognise: here-documents and `%w[]` of Shell, Ruby and Perl, text between
+tags of JSX (an apostrophe there opens a string, up to the end of its line), regular expressions of JavaScript after `)`
+and `}`, delimiters of C++ raw strings beyond their sixth byte, code in braces in strings of PHP, and strings nested in
+strings beyond eight levels.
 """
 
 from __future__ import annotations
@@ -22,7 +22,15 @@ from typing import Final
 
 import numpy as np
 
-from spark_jobs.lexing.language_syntax import KEYWORD_SLOTS, SYNTAXES, Region, SyntaxTables, byte_actions, packed
+from spark_jobs.lexing.language_syntax import (
+    KEYWORD_SLOTS,
+    SYNTAXES,
+    Region,
+    Syntax,
+    SyntaxTables,
+    byte_actions,
+    packed,
+)
 
 PROSE: Final = 0
 GENERIC: Final = 1
@@ -39,7 +47,7 @@ _64_BITS: Final = (1 << 64) - 1
 
 
 def lexer_of(kind: str, language: str | None) -> int:
-    """Code of the lexer of a document.
+    """The code of the lexer that a document is read by.
 
     Args:
         kind: `documents.kind`: code, prose, markup, data.
@@ -54,23 +62,23 @@ def lexer_of(kind: str, language: str | None) -> int:
 
 
 def word_hash(word: bytes) -> int:
-    """Hash of a token's bytes, before salt and mixing; the compiled lexers give the same."""
+    """Hash of a token's bytes, before salt and mixing; equal to that of the compiled lexers (`words.hash_bytes`)."""
     h = 0
-    for at in range(0, len(word), 8):
-        h = ((h ^ int.from_bytes(word[at : at + 8], "little")) * _G) & _64_BITS
+    for start in range(0, len(word), 8):
+        h = ((h ^ int.from_bytes(word[start : start + 8], "little")) * _G) & _64_BITS
         h ^= h >> 32
     return h
 
 
 @cache
-def syntax_tables() -> SyntaxTables:
-    """The languages as the compiled lexer reads them."""
-    languages = len(SYNTAXES)
+def syntax_tables(syntaxes: tuple[Syntax, ...] = SYNTAXES) -> SyntaxTables:
+    """The languages as the compiled code reads them, by default those that have a lexer of their own."""
+    languages = len(syntaxes)
     keywords = np.zeros((languages, KEYWORD_SLOTS), dtype=np.uint64)
     first_region = np.zeros((languages, 257), dtype=np.int64)
     begins_in = np.full(languages, -1, dtype=np.int64)
     regions: list[Region] = []
-    for code, syntax in enumerate(SYNTAXES):
+    for code, syntax in enumerate(syntaxes):
         for keyword in dict.fromkeys(syntax.keywords.split()):
             h = word_hash(keyword.encode())
             slot = h >> 64 - (KEYWORD_SLOTS - 1).bit_length()
@@ -84,10 +92,10 @@ def syntax_tables() -> SyntaxTables:
         first_region[code] = len(regions) + np.searchsorted(first_bytes, np.arange(257))
         regions += ordered
     return SyntaxTables(
-        actions=np.stack([byte_actions(syntax) for syntax in SYNTAXES]),
+        actions=np.stack([byte_actions(syntax) for syntax in syntaxes]),
         keywords=keywords,
-        word_bytes=np.array([ord(syntax.word_byte) * 0x0101010101010101 for syntax in SYNTAXES], dtype=np.uint64),
-        prefixes=np.array([syntax.prefixes for syntax in SYNTAXES], dtype=np.int64),
+        word_bytes=np.array([ord(syntax.word_byte) * 0x0101010101010101 for syntax in syntaxes], dtype=np.uint64),
+        prefixes=np.array([syntax.prefixes for syntax in syntaxes], dtype=np.int64),
         begins_in=begins_in,
         first_region=first_region,
         regions=np.array(
@@ -99,6 +107,6 @@ def syntax_tables() -> SyntaxTables:
 
 @cache
 def syntax_digest() -> str:
-    """SHA-256 of all descriptions of languages, in hex."""
+    """SHA-256 of the descriptions of all languages, in hex."""
     parts = (array.astype(array.dtype.newbyteorder("<")).tobytes() for array in syntax_tables())
     return hashlib.sha256(b"".join(parts)).hexdigest()

@@ -1,9 +1,9 @@
-"""Memory of the compiled lexers: bytes at addresses, the machine that a lexer is, the block that it fills.
+"""The memory of the compiled lexers: access to bytes by address, a lexer's state, and the block of tokens it fills.
 
-Addresses, not arrays, go down to the functions that run once per token: Numba counts references of every array that it
-passes on, which costs more than the token itself (five times, measured).
+Functions that run once per token take addresses instead of arrays: Numba counts the references of every array that is
+passed on, which takes five times as long as the token itself (measured).
 
-Functions here and in the modules above are compiled without a cache of their own: `token_counting` explains.
+Functions of this package are compiled without a cache of their own; `spark_jobs.dedup.bags.token_counting` says why.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ MARK: Final = 4
 QUOTED: Final = 5
 """Classes of tokens; TEXT is a word of prose, also of the prose in comments and strings.
 
-Those from KEYWORD on are made of code alone, and only where its structure is asked for: a keyword, a byte of
-punctuation, the beginning of a string, whatever the string holds.
+KEYWORD, MARK (a byte of punctuation) and QUOTED (the opening of a string, whatever the string contains) are made of
+code alone, and only where the caller asks for its structure.
 """
 
-MOST_HELD: Final = 8
-"""Strings that hold code that holds strings ...: how deep a lexer follows."""
+MAX_STRING_DEPTH: Final = 8
+"""Levels of strings with code inside that a lexer follows."""
 
-# The state of a lexer between two blocks: int64 words, then MOST_HELD strings of 4 words each.
-FLAGS, CLOSING, CLOSING_MASK, OPENING, NESTING, IN_CLASS, RUN, OPERAND, HELD, DEPTH, EXTRA, BEGIN, STRUCTURE = range(13)
+# The state of a lexer between two blocks: int64 words, then MAX_STRING_DEPTH strings of 4 words each.
+FLAGS, CLOSING, CLOSING_MASK, OPENING, NESTING, IN_CLASS, IN_SCRIPT = range(7)
+OPERAND, STRING_DEPTH, BRACE_DEPTH, EXTRA, BEGIN, STRUCTURE = range(7, 13)
 STACK: Final = 16
-STATE_WORDS: Final = STACK + 4 * MOST_HELD
+STATE_WORDS: Final = STACK + 4 * MAX_STRING_DEPTH
 
 
 class Machine(NamedTuple):
@@ -46,10 +47,10 @@ class Machine(NamedTuple):
     Attributes:
         data, end: address of the byte at position 0; position after the text's last byte.
         state: address of STATE_WORDS int64.
-        classes, lower: addresses of the tables of characters.
-        hashes, starts, ends, kinds, room: addresses of the block's arrays; tokens that fit.
-        actions, keywords, first_region, regions: addresses of the language's tables.
-        prefixes, word_byte: of the language.
+        classes, lower: addresses of `WordTables`.
+        hashes, starts, ends, kinds, room: addresses of the arrays of the `Block`; number of tokens that fit.
+        actions, keywords, first_region, regions: addresses of the language's rows of `SyntaxTables`.
+        prefixes, word_byte: the language's, as in `SyntaxTables`.
     """
 
     data: int
@@ -88,7 +89,7 @@ class Block(NamedTuple):
 
 @njit
 def new_block(token_count: int) -> Block:
-    """A block with room for that many tokens."""
+    """An empty block for that many tokens."""
     return Block(
         np.empty(token_count, np.uint64),
         np.empty(token_count, np.int64),
@@ -98,7 +99,7 @@ def new_block(token_count: int) -> Block:
 
 
 def _loader(bits: int, result: Any) -> Any:
-    """A function that reads a little-endian number of so many bits at an address, aligned or not."""
+    """Make a function that reads a little-endian number of 8, 32 or 64 bits at an address, aligned or not."""
 
     def typed(typing_context: Any, address: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -151,7 +152,7 @@ def put_state(state: int, word: int, number: int) -> None:
 
 @njit
 def emit(m: Machine, n: int, h: np.uint64, start: int, stop: int, kind: int) -> int:
-    """Make the n-th token of the block; how many it has then."""
+    """Write a token to the block at index n; the new token count."""
     store(m.hashes + 8 * n, h)
     store(m.starts + 8 * n, np.int64(start))
     store(m.ends + 8 * n, np.int64(stop))

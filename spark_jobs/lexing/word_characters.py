@@ -1,10 +1,11 @@
-"""What every character is to a tokenizer: a part of words, a part of text without spaces, or neither.
+"""Classify every character for the lexers: part of a word, part of a script without spaces, or separator.
 
 Words are made of letters, numbers and marks (L*, N*, M*: without marks Indic words fall apart) and of `_`. Scripts that
-put no space between words have a class each, because a run of theirs is a sentence: it is cut into bigrams. Lower case
-is Unicode's simple mapping, one code point for one; U+0130, whose lower case takes two, stays as it is.
+put no space between words have a class each, because a sequence of their characters is a sentence: it becomes bigrams.
+Lower case is Unicode's simple mapping, one code point for one; U+0130, whose lower case takes two, stays as it is.
 
-The tables come from Python's own `unicodedata`, so another Python may cut texts in another way: `tables_digest` tells.
+The tables come from Python's `unicodedata`, so another version of Python may split texts differently; `tables_digest`
+tells such versions apart.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from functools import cache
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+
+from spark_jobs.arrays import UInt8Array, UInt32Array
 
 SEPARATOR: Final = 0
 WORD: Final = 1
@@ -40,15 +42,15 @@ LAST_CASED: Final = 0x1FFFF  # case ends with plane 1
 
 
 class WordTables(NamedTuple):
-    """What the compiled lexers look up.
+    """The tables of characters that the compiled lexers read.
 
     Attributes:
         classes: (0x110000,) uint8, class by code point: SEPARATOR, WORD, or a script.
         lower: (0x20000,) uint32, the lower case of a code point; characters above have no case.
     """
 
-    classes: npt.NDArray[np.uint8]
-    lower: npt.NDArray[np.uint32]
+    classes: UInt8Array
+    lower: UInt32Array
 
 
 @cache
@@ -68,10 +70,10 @@ def word_tables() -> WordTables:
     return WordTables(classes, _lower())
 
 
-def _lower() -> npt.NDArray[np.uint32]:
-    """Lower case by code point, where that is one code point too."""
+def _lower() -> UInt32Array:
+    """(0x20000,) lower case by code point; a character without one, or with one of two code points, is its own."""
     points = np.arange(LAST_CASED + 1, dtype=np.uint32)
-    # Left out: halves of pairs are no text, U+0130 grows, and the form of a sigma depends on what stands around it.
+    # Left out: surrogates are no text, U+0130 becomes two code points, and the form of a sigma depends on its context.
     whole = ((points < 0xD800) | (points > 0xDFFF)) & (points != 0x130) & (points != ord("Σ"))
     text = points[whole].tobytes().decode("utf-32-le").lower()
     lower = points.copy()
@@ -83,6 +85,6 @@ def _lower() -> npt.NDArray[np.uint32]:
 
 @cache
 def tables_digest() -> str:
-    """SHA-256 of both tables, in hex: equal digests cut and lower-case every text alike."""
+    """SHA-256 of both tables, in hex: under equal digests every text is split and lower-cased alike."""
     tables = word_tables()
     return hashlib.sha256(tables.classes.tobytes() + tables.lower.astype("<u4").tobytes()).hexdigest()

@@ -1,10 +1,10 @@
-"""Words of any script and their hashes, at the speed of compiled code; prose is nothing but words.
+"""Find the words of any script and hash them, in compiled code; prose is lexed into words alone.
 
 A token's hash is over its bytes (lower-cased in prose), eight at a time as little-endian numbers, the last padded with
 zeros: `h = (h ^ block) * G; h ^= h >> 32`. Words of up to eight bytes never collide. `finish` salts and mixes it.
 
-Eight bytes of ASCII are classified in one go, as in Hacker's Delight (Warren, chapter 6). A word with another character
-is read once more, code point by code point; both ways give the same hash.
+Eight bytes of ASCII are classified at once, as in Hacker's Delight (Warren, chapter 6). A word with a character beyond
+ASCII is read again, code point by code point; both ways give the same hash.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Final
 import numpy as np
 from numba import njit
 
+from spark_jobs.lexing.language_syntax import KEYWORD_SLOTS
 from spark_jobs.lexing.machine import (
-    RUN,
+    IN_SCRIPT,
     TEXT,
     U64,
     Machine,
@@ -42,6 +43,9 @@ _PAST_9: Final = U64((0x7F - ord("9")) * 0x0101010101010101)
 UNDERSCORES: Final = U64(ord("_") * 0x0101010101010101)
 ZERO, ONE, _TWO, _SEVEN, EIGHT, _SIXTY_FOUR = (U64(number) for number in (0, 1, 2, 7, 8, 64))
 _S27, _S30, _S31, S32 = (U64(number) for number in (27, 30, 31, 32))
+_KEYWORD_SHIFT: Final = U64(64 - (KEYWORD_SLOTS - 1).bit_length())
+LONGEST_KEYWORD: Final = 16
+"""Bytes above which no word is looked up among keywords: `reinterpret_cast` of C++ is the longest."""
 
 
 @njit
@@ -56,14 +60,14 @@ def finish(token_hash: np.uint64, salt: np.uint64) -> np.uint64:
 
 @njit
 def hash_step(h: np.uint64, block: np.uint64) -> np.uint64:
-    """A hash that goes on with eight more bytes."""
+    """The hash after eight more bytes."""
     h = (h ^ block) * _G
     return h ^ (h >> S32)
 
 
 @njit
 def load_eight(data: int, i: int, end: int) -> np.uint64:
-    """Eight bytes from i on; zeros where the text has ended."""
+    """Eight bytes from i on as a little-endian number, padded with zeros after the end of the text."""
     if i + 8 <= end:
         return eight_bytes_at(data + i)
     loaded = ZERO
@@ -79,6 +83,17 @@ def hash_bytes(data: int, start: int, stop: int) -> np.uint64:
     for i in range(start, stop, 8):
         h = hash_step(h, load_eight(data, i, stop))
     return h
+
+
+@njit
+def is_keyword(keywords: int, h: np.uint64) -> bool:
+    """Whether a hash is in the table of KEYWORD_SLOTS hashes at an address (open addressing by the top bits)."""
+    slot = np.int64(h >> _KEYWORD_SHIFT)
+    while True:
+        found = eight_bytes_at(keywords + 8 * slot)
+        if found == ZERO or found == h:  # noqa: PLR1714, SIM109 - compiled to two compares
+            return found == h
+        slot = (slot + 1) & (KEYWORD_SLOTS - 1)
 
 
 @njit
@@ -109,7 +124,7 @@ def ascii_word(data: int, i: int, end: int, fold: np.uint64, extra: np.uint64) -
 
 @njit
 def decode_at(data: int, i: int, end: int) -> tuple[int, int]:
-    """Code point at i and its length in bytes; what is no UTF-8 is U+FFFD, one byte long."""
+    """Code point at i and its length in bytes; a byte that begins no UTF-8 sequence is U+FFFD, one byte long."""
     first = np.int64(byte_at(data + i))
     if first < 0x80:
         return first, 1
@@ -143,7 +158,7 @@ def encode_point(point: int) -> tuple[np.uint64, np.uint64]:
 def wide_word(
     data: int, i: int, end: int, fold: np.uint64, extra: np.uint64, whole: bool, classes: int, lower: int
 ) -> tuple[np.uint64, int]:
-    """Hash of the word of any characters that begins at i, and the position after it; `whole` takes scripts in too."""
+    """Hash of the word that begins at i, and the position after it; `whole` keeps scripts without spaces in it."""
     h, block, filled = ZERO, ZERO, ZERO
     while i < end:
         point, size = decode_at(data, i, end)
@@ -180,12 +195,21 @@ def any_word(
 
 @njit
 def wide_text(
-    data: int, i: int, end: int, fold: np.uint64, run: int, classes: int, lower: int
+    data: int, i: int, end: int, fold: np.uint64, in_script: int, classes: int, lower: int
 ) -> tuple[np.uint64, int, int, int]:
-    """The token of prose at i, where a character beyond ASCII stands.
+    """The token of prose at i, where the character lies beyond ASCII: a word, or a bigram of a script without spaces.
+
+    Args:
+        data: address of the text.
+        i: position of the character.
+        end: position after the text.
+        fold: as in `ascii_word`.
+        in_script: 1 if the character before was the first of a bigram: then a single one left over is no token.
+        classes: address of the classes of characters.
+        lower: address of their lower case.
 
     Returns:
-        Its hash; where it ends (i if it is none); where the next begins; whether that goes on with a run of a script.
+        Its hash; the position after it (i if there is no token); the position to go on from; the new `in_script`.
     """
     point, size = decode_at(data, i, end)
     kind = byte_at(classes + point)
@@ -201,33 +225,33 @@ def wide_text(
             second_piece, _ = encode_point(second)
             # At most 4 + 4 bytes: a bigram is one block.
             return hash_step(ZERO, piece | second_piece << bits), i + size + second_size, i + size, 1
-    if run == 1:
+    if in_script == 1:
         return ZERO, i, i + size, 0
     return hash_step(ZERO, piece), i + size, i + size, 0
 
 
 @njit
 def lex_prose(m: Machine, i: int, fold: np.uint64) -> tuple[int, int]:
-    """Fill the block with words; where it stopped, and how many they are."""
+    """Fill the block with words; the position to go on from, and the token count."""
     data, end, state, classes, lower = m.data, m.end, m.state, m.classes, m.lower
     n = 0
-    run = get_state(state, RUN)
+    in_script = get_state(state, IN_SCRIPT)
     while i < end and n < m.room:
         byte = byte_at(data + i)
         if byte_at(classes + byte) == WORD and byte < 128:
-            run = 0
+            in_script = 0
             h, j = any_word(data, i, end, fold, UNDERSCORES, False, classes, lower)
             following = j
         elif byte >= 128:
-            h, j, following, run = wide_text(data, i, end, fold, run, classes, lower)
+            h, j, following, in_script = wide_text(data, i, end, fold, in_script, classes, lower)
             if j == i:
                 i = following
                 continue
         else:
-            run = 0
+            in_script = 0
             i += 1
             continue
         n = emit(m, n, h, i, j, TEXT)
         i = following
-    put_state(state, RUN, run)
+    put_state(state, IN_SCRIPT, in_script)
     return i, n

@@ -1,7 +1,7 @@
-"""From bytes to text and back, without loss: `text.encode(encoding)` gives exactly the bytes that were read.
+"""Decode bytes to text without loss: `text.encode(encoding)` gives exactly the bytes that were read.
 
-The order of the tests is the rule: a byte order mark; for Python a declared encoding (PEP 263, only looked for where
-there is a byte beyond ASCII); UTF-8. Nothing is guessed: text in an undeclared legacy encoding is refused.
+The encoding is the first of: that of a byte order mark; for Python a declared one (PEP 263, looked for only where there
+is a byte beyond ASCII); UTF-8. Nothing is guessed: text in an undeclared legacy encoding is refused.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from spark_jobs.sources.refusals import Reason, Refusal
 
-_SNIFFED = 8192
+_SNIFFED = 8192  # bytes in which a null byte means that the file is binary
 _BYTE_ORDER_MARKS: tuple[tuple[bytes, str], ...] = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16: its mark starts with that of UTF-16-LE
@@ -60,7 +60,7 @@ def decode(data: bytes, *, declares_encoding: bool = False) -> Decoded | Refusal
 
 
 def _decode_as(data: bytes, encoding: str) -> Decoded | Refusal:
-    """Decode by one codec; anything but UTF-8 must prove that it gives the same bytes back."""
+    """Decode by one codec, and check for codecs other than UTF-8 that encoding gives the same bytes back."""
     try:
         text = data.decode(encoding)
         text.encode()  # a codec such as raw_unicode_escape can make lone surrogates
@@ -76,6 +76,6 @@ def _decode_as(data: bytes, encoding: str) -> Decoded | Refusal:
 
 
 def binary_refusal(text: str) -> Refusal | None:
-    """What is wrong with a text that has a null character near its start, as the bytes of a file are judged."""
-    place = text.find("\0", 0, _SNIFFED)
-    return None if place < 0 else Refusal(Reason.BINARY, f"null character at {place}: not a text")
+    """The refusal of a text with a null character near its start, else None."""
+    index = text.find("\0", 0, _SNIFFED)
+    return None if index < 0 else Refusal(Reason.BINARY, f"null character at {index}: not a text")

@@ -1,12 +1,12 @@
 """The first step of every dataset: what is new or changed at the source becomes one increment of documents.
 
-    discover   on the driver: the files there are, less those that arrived before and have not changed
-    documents  on the executors: their bytes, read once, as documents, repositories and arrivals
+    discover   on the driver: list the files, and mark those that arrived before and have not changed
+    documents  on the executors: read the bytes of the others once, as documents, repositories and arrivals
 
-The same file read again gives the same document: nothing in a row tells when, where or in which order it was read.
-A document that stands at its path again (the file changed back, or was deleted and is there again) is not landed twice:
-its arrival says `returned`. A document whose file or record is not there any more stays where it is, too: its arrival
-says `gone`. So what is the latest at a path follows from both tables, by increment:
+The same file read again gives the same document: a row does not depend on when, where or in which order it was read.
+A document that is at its path again (the file changed back, or was deleted and restored) is not landed twice: its
+arrival says `returned`. A document whose file or record is not there any more keeps its row: its arrival says `gone`.
+So the latest document at a path follows from both tables, by increment:
 
     increment   at the source   documents   arrivals
     0           A               A           landed
@@ -14,7 +14,7 @@ says `gone`. So what is the latest at a path follows from both tables, by increm
     2           A again         -           returned, doc_id A
     3           no such file    -           gone, doc_id A
 
-Files must be visible to the executors under the same location as to the driver: where the driver can read one that an
+Files must be visible to the executors at the same location as to the driver. If the driver can read a file that an
 executor cannot, the step fails and names it.
 """
 
@@ -23,7 +23,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from spark_jobs.exceptions import InputError
@@ -31,7 +30,7 @@ from spark_jobs.lake.declare.step import Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Notice, Table
 from spark_jobs.lake.session.cluster import is_local
 from spark_jobs.sources.file_trees import is_readable
-from spark_jobs.sources.listing import list_new_or_changed
+from spark_jobs.sources.listing import discover
 from spark_jobs.sources.refusals import Reason
 from spark_jobs.sources.source_config import Source
 
@@ -170,27 +169,13 @@ ARRIVALS = Table(
     ),
 )
 
-_REFUSED_LOOKED_AT = 1000
+_REFUSED_LOOKED_AT = 1000  # refused files that the driver tries to read itself
 _FACT_TEXTS = ("revision", "version", "licence", "home_page", "fork_of")
 _FACT_LISTS = ("topics", "dependencies")
 _FACTS_TYPE = (
     f"repository string, {', '.join(f'{name} string' for name in _FACT_TEXTS)}, topics array<string>, "
     "dependencies array<string>, metadata string, stated boolean, touches boolean"
 )
-
-
-def discover(config: DocumentsConfig, arrivals: pa.Table, reread: bool = False) -> pa.Table | None:
-    """The listing of the source with what is new, changed or gone marked, or None where nothing is.
-
-    Args:
-        config: the dataset's config.
-        arrivals: all its arrivals so far, with `increment`.
-        reread: whether every file is to be read again.
-
-    Raises:
-        InputError: the source holds no file, or names what does not exist.
-    """
-    return list_new_or_changed(config, arrivals, reread)
 
 
 @step(
@@ -253,7 +238,7 @@ def documents(
 
 
 def _require_seen(read: DataFrame, dataset: str) -> None:
-    """Refuse what was read if a file is missing from it because executors do not see what the driver does.
+    """Fail if an executor could not read a file that the driver can.
 
     Raises:
         InputError: names the file.
@@ -272,9 +257,9 @@ def _require_seen(read: DataFrame, dataset: str) -> None:
 
 
 def _repositories(facts: DataFrame) -> DataFrame:
-    """Rows of `repositories` from rows (facts) in JSON, of the repositories that any of them touches.
+    """Merge facts in JSON into rows of `repositories`, one for each repository that any of them touches.
 
-    What is stated counts before what a repository's own files say; of several values the greatest as text.
+    Stated facts have precedence over those of a repository's own files; of several values the greatest as text counts.
     """
     from pyspark.sql import functions as F
 
@@ -303,9 +288,9 @@ def _repositories(facts: DataFrame) -> DataFrame:
 
 
 def _arrivals(files: DataFrame, read: DataFrame) -> DataFrame:
-    """Arrivals of files read, of records refused, and of files that are unchanged or gone with what they were.
+    """The arrivals of files that were read, of refused records, and of files that are unchanged or gone.
 
-    A file that could be read but has no document that is new is unchanged too: it was touched, or is an old one again.
+    A file that was read but has no new document is unchanged too: only its time changed, or its text is an old one.
     """
     from pyspark.sql import functions as F
 
@@ -328,7 +313,7 @@ def _arrivals(files: DataFrame, read: DataFrame) -> DataFrame:
 
 
 def _with_events(rows: DataFrame, files: DataFrame, events: DataFrame | None) -> DataFrame:
-    """Arrivals with documents that returned or are gone: a whole file in its own row, a record in one beside it."""
+    """Add documents that returned or are gone to the arrivals: for a file in its row, for a record as a row more."""
     from pyspark.sql import functions as F
 
     names = [column.name for column in ARRIVALS.columns]

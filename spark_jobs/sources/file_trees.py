@@ -1,9 +1,9 @@
-"""Every file below a path, on the local file system or on any that PyArrow opens by URI.
+"""List every file below a path, on the local file system or on any that PyArrow opens by URI.
 
 Hidden files and directories (a leading dot), `__pycache__` and `node_modules` are left out: version control and build
 tools keep their own there. A directory reached by a link is walked after all real ones and never twice, so a loop of
-links ends, and the real path of a file wins over a linked one. What cannot be read, and a directory met a second time,
-is a row with its reason.
+links ends, and the real path of a file wins over a linked one. A file or directory that cannot be read, and a directory
+that is met a second time, is listed with its refusal.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def absolute(path: str) -> str:
 
 
 def open_file(location: str) -> pa.NativeFile:
-    """Open a location for reading at any place.
+    """Open a location for reading at any offset.
 
     Raises:
         OSError: it is gone, a directory, or may not be read.
@@ -56,7 +56,7 @@ def open_file(location: str) -> pa.NativeFile:
     if is_uri(location):
         try:
             file_system, path = fs.FileSystem.from_uri(location)
-        except pa.ArrowException as error:  # raised on executors that lack what the driver had
+        except pa.ArrowException as error:  # such as a file system that only the driver is configured for
             raise OSError(str(error)) from error
         return file_system.open_input_file(path)
     return fs.LocalFileSystem().open_input_file(location)
@@ -73,7 +73,7 @@ def is_readable(location: str) -> bool:
 
 
 def find_files(root: str) -> Iterator[FoundFile]:
-    """Every file below `root` (an absolute path or URI), or `root` itself where it is a file; in no promised order.
+    """Every file below `root` (an absolute path or URI), or `root` itself where it is a file; in any order.
 
     Raises:
         InputError: nothing is there, or the file system cannot be reached.
@@ -102,7 +102,7 @@ def stat_file(location: str, path: str, entry: os.DirEntry[str] | None = None) -
 
 
 def unreadable(error: OSError) -> Refusal:
-    """The refusal that tells what the file system said, without the path."""
+    """The refusal with the message of the file system, without the path."""
     return Refusal(Reason.UNREADABLE, (error.strerror or str(error) or type(error).__name__).splitlines()[0])
 
 
@@ -117,7 +117,7 @@ def glob_pattern(glob: str) -> re.Pattern[str]:
 
 
 def _walk(root: str) -> Iterator[FoundFile]:
-    """Real directories first, then linked ones; each directory once."""
+    """Walk real directories first, then linked ones; each directory once."""
     seen: dict[tuple[int, int], str] = {}
     real, linked = [(root, "")], list[tuple[str, str]]()
     while real or linked:
@@ -146,7 +146,7 @@ def _walk(root: str) -> Iterator[FoundFile]:
 
 
 def _is_directory(entry: os.DirEntry[str]) -> bool:
-    """Whether an entry is or leads to a directory; a loop of links is no directory, and its stat will say so."""
+    """Whether an entry is or links to a directory; a loop of links is none, and `stat_file` refuses it."""
     try:
         return entry.is_dir()
     except OSError:

@@ -1,7 +1,7 @@
-"""Who a document is: its id, and the shard it lives in (docs/architecture.md, Identity).
+"""The identity of a document, `doc_id`, and its shard (docs/architecture.md, Identity).
 
-Both are functions of what the document says and where it stands, never of when or in which order it was read, so a
-rebuild on another machine gives the same ids. They are fixed for good: changing either makes every document a new one.
+Both are functions of the document's content and path, never of when or in which order it was read, so a rebuild on
+another machine gives the same ids. They are fixed for good: changing either makes every document a new one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def document_id(dataset: str, repository: str | None, path: str, content_sha256:
 
 
 def shard_of(repository: str | None, doc_id: str, shards: int) -> int:
-    """Shard in 0..shards-1: a repository is never split; documents without one spread by their id.
+    """The shard of a document, in 0..shards-1, by its repository, which is never split; without one by its id.
 
     Args:
         repository: name of the repository, or None.

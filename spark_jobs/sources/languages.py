@@ -1,7 +1,7 @@
-"""What a file is, by its name: kind of text, language and media type.
+"""Tell from the name of a file its kind of text, language and media type.
 
-Languages of code are named as GitHub's Linguist names them (The Stack v2 does too). A Markdown or reStructuredText file
-is `prose`, whose light markup the media type tells; `markup` is what is mostly tags (HTML, XML, TeX).
+Languages of code are named as GitHub's Linguist names them (The Stack v2 does too). Markdown and reStructuredText are
+`prose`, with the media type of their light markup; `markup` is text that is mostly tags (HTML, XML, TeX).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 
 class Language(NamedTuple):
-    """What a name says about a file: `kind` is code, prose, markup or data; `name` is None for prose."""
+    """Kind of a file (code, prose, markup or data), name of its language (None for prose), and media type."""
 
     kind: str
     name: str | None
@@ -98,11 +98,11 @@ DECLARES_ENCODING = frozenset({"Python", "Cython"})
 
 
 def language_of(path: str) -> Language | None:
-    """What the name of a file says, or None where it says nothing (unknown or no extension)."""
+    """The language of a file by its name, or None where the extension is unknown or missing."""
     name = posixpath.basename(path).lower()
     return _BY_NAME.get(name) or _BY_EXTENSION.get(posixpath.splitext(name)[1])
 
 
 def is_manifest(path: str) -> bool:
-    """Whether a file says what modules and packages of its repository are called."""
+    """Whether a file is a manifest, by its path."""
     return re.search(MANIFEST, path) is not None

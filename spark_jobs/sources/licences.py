@@ -1,7 +1,7 @@
-"""Licences as SPDX expressions, from what people write in metadata.
+"""Recognise licences in the metadata of distributions and records, as SPDX expressions.
 
-Three places are asked, best first: an SPDX expression, the trove classifiers, the free text of a licence field. What is
-not recognised for certain is None: "BSD" alone names four licences. Ids are those of the SPDX licence list.
+A declared SPDX expression or a licence field with a known name counts first, then the trove classifiers. A licence that
+is not recognised for certain is None: "BSD" alone names four licences. Ids are those of the SPDX licence list.
 """
 
 from __future__ import annotations
@@ -141,12 +141,12 @@ def spdx_licence(expression: str | None, classifiers: Sequence[str], text: str |
 def _canonical(text: str) -> str | None:
     """Parse ids, operators and brackets; None at the first unknown word or where they do not alternate."""
     words: list[str] = []
-    depth, place, wants_id = 0, 0, True
-    while place < len(text):
-        found = _TOKEN.match(text, place)
+    depth, position, wants_id = 0, 0, True
+    while position < len(text):
+        found = _TOKEN.match(text, position)
         if found is None:
             return None
-        place, token = found.end(), found[1]
+        position, token = found.end(), found[1]
         known = _LICENCE_EXCEPTIONS if words[-1:] == ["WITH"] else _LICENCES
         if token == "(" and wants_id and words[-1:] != ["WITH"]:
             depth += 1

@@ -1,12 +1,12 @@
-"""What is there to land: every file of a source, and which of them is new or changed since the last arrivals.
+"""List every file of a source, and mark those that are new, changed or gone since the last arrivals.
 
 A file is unchanged when its latest arrival has the same size and the same modification time; its bytes are not read
-again. A refused file is looked at again when what stood in its way may be gone: it can be opened now, the size limit
-was raised, the column it lacked is no longer asked for. A file of facts about repositories is read whenever any file
-is, changed or not, so that they are known beside every new file.
+again. A refused file is read again when the cause may be removed: it can be opened now, the size limit was raised, the
+column that it lacked is no longer mapped. A file of facts about repositories is read whenever any file is, changed or
+not, so that the facts are known for every new file.
 
-A file is gone when it arrived before and is not listed any more. What cannot be listed is not gone: a directory that
-may not be read keeps its files, and a source without any file is an error unless its dataset says `allow_empty`.
+A file is gone when it arrived before and is not listed any more. Files below a directory that cannot be read are not
+gone, and a source without any file is an error unless its dataset says `allow_empty`.
 
 The listing is one Arrow table on the driver, sorted by location, with the columns of `LISTING`.
 """
@@ -91,7 +91,7 @@ _COMPRESSIONS = (".gz", ".zst", ".zstd")
 
 @dataclass(frozen=True)
 class _Listed:
-    """A file with what is known about the document in it."""
+    """A file, and what is known about the document in it before it is read."""
 
     file: FoundFile
     path: str
@@ -101,8 +101,8 @@ class _Listed:
     refusal: Refusal | None = None
 
 
-def list_new_or_changed(config: DocumentsConfig, arrivals: pa.Table, reread: bool = False) -> pa.Table | None:
-    """List the files of a source and mark those that arrived before, and those that are gone since.
+def discover(config: DocumentsConfig, arrivals: pa.Table, reread: bool = False) -> pa.Table | None:
+    """List the files of a source, and mark those that are unchanged since they arrived, and those that are gone.
 
     Args:
         config: the step's config.
@@ -198,7 +198,7 @@ def _list_repositories(source: PythonCodeSource | PythonDocsSource) -> Iterator[
 
 
 def _list_code(repository: Repository, source: PythonCodeSource) -> Iterator[_Listed]:
-    """Source files, told by their extension, and manifests; what describes the distribution is not its source."""
+    """Source files, by their extension, and manifests; files that describe the distribution are left out."""
 
     def wanted(path: str) -> bool:
         language = language_of(path)
@@ -262,7 +262,7 @@ def _reader_of(path: str, stated: str) -> str | None:
 
 
 def _row(listed: _Listed, before: dict[str, Any] | None) -> dict[str, Any]:
-    """One row of the listing, but for what depends on the other rows."""
+    """One row of the listing, without the columns that depend on other rows."""
     file, facts, language = listed.file, listed.facts, listed.language
     refusal = file.refusal or listed.refusal
     return {
@@ -329,7 +329,7 @@ def _latest_arrivals(arrivals: pa.Table) -> dict[str, dict[str, Any]]:
 
 
 def _is_unchanged(listed: _Listed, before: dict[str, Any], config: DocumentsConfig) -> bool:
-    """Whether a file is as it was, and so is whatever had it refused."""
+    """Whether a file has not changed since its arrival, nor has the cause of its refusal."""
     file = listed.file
     if before["status"] == "gone" or (file.byte_count, file.modified) != (before["byte_count"], before["modified"]):
         return False
@@ -359,8 +359,8 @@ def _add_repository_facts(rows: list[dict[str, Any]], files: Iterable[_Listed]) 
 
 
 def _add_size_ranks(rows: list[dict[str, Any]]) -> None:
-    """Rank the files to be read by size, largest first: dealt in turns, they load all tasks about alike."""
+    """Rank the files to be read by size, largest first; distributed round robin, they load all tasks about alike."""
     fresh = [row for row in rows if not row["unchanged"]]
     sizes = np.array([row["byte_count"] or 0 for row in fresh], np.int64)
-    for rank, place in enumerate(np.argsort(-sizes, kind="stable").tolist()):
-        fresh[place]["size_rank"] = rank
+    for rank, index in enumerate(np.argsort(-sizes, kind="stable").tolist()):
+        fresh[index]["size_rank"] = rank

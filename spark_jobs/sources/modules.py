@@ -1,7 +1,7 @@
-"""Prose inside Python distributions: the docstring of a module, and the long description in core metadata.
+"""Extract prose from Python distributions: the docstring of a module, and the long description in core metadata.
 
 A docstring is found without parsing the module: tokens are read up to the end of the first statement, and only that is
-parsed, so a large module costs no more than a small one, and broken code further down does no harm.
+parsed. So a large module costs no more than a small one, and a syntax error after the docstring does no harm.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def module_docstring(text: str) -> str | Refusal:
         statement = _first_statement(text)
         if statement is None:
             return Refusal(Reason.NO_DOCSTRING, "the module does not start with a string")
-        with warnings.catch_warnings(action="ignore"):  # an invalid escape in the wild is not our warning
+        with warnings.catch_warnings(action="ignore"):  # Python warns of invalid escapes in the sources it parses
             tree = ast.parse(statement)
     except (SyntaxError, tokenize.TokenError, ValueError, RecursionError, MemoryError) as error:
         return Refusal(Reason.SYNTAX_ERROR, f"the first statement cannot be parsed: {type(error).__name__}")
@@ -76,7 +76,7 @@ def _first_statement(text: str) -> str | None:
 
 
 def _cut(rows: list[str], start: tuple[int, int], end: tuple[int, int]) -> str:
-    """The text between two places (row from 1, column from 0)."""
+    """The text between two positions (row from 1, column from 0)."""
     first, last = start[0] - 1, end[0] - 1
     if first == last:
         return rows[first][start[1] : end[1]]
@@ -84,7 +84,7 @@ def _cut(rows: list[str], start: tuple[int, int], end: tuple[int, int]) -> str:
 
 
 def _encodable(text: str) -> str | Refusal:
-    r"""The text, unless escapes such as \ud800 put half a character into it."""
+    r"""The text, or a refusal where escapes such as \ud800 put a lone surrogate into it."""
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -1,11 +1,11 @@
-"""Read listed files once: from rows of the listing to rows of documents and arrivals, in bounded memory.
+"""Read listed files once, in bounded memory: from rows of the listing to rows of documents and arrivals.
 
     batches of the listing -> read_files -> batches of READ_ROWS
 
 A row of READ_ROWS is a document (`doc_id` is set, `location` is its file's), what is known about a repository (`facts`
 is set, as JSON), or an arrival (neither is): one for each file, and one for each record refused, located at
-`file#line:17` or `file#row:17`. Which documents are new is not known here. What happens to one file depends on nothing
-but that file.
+`file#line:17` or `file#row:17`. Which documents are new is decided by the step, not here: the rows of a file depend on
+that file alone.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ READ_ROWS = pa.schema(
 
 
 class ReadingRules(NamedTuple):
-    """What of a dataset's config the executors need: apart from the step, they load this without the lake."""
+    """The part of a dataset's config that executors need, so that they need not import the step and the lake."""
 
     dataset: str
     shards: int
@@ -111,7 +111,7 @@ def read_file(file: Row, rules: ReadingRules) -> Iterator[Row]:
 
 
 def _read_text(file: Row, rules: ReadingRules) -> Iterator[Row]:
-    """The one document of a text file, and its arrival."""
+    """The document of a text file, and the file's arrival."""
     limit = rules.max_document_bytes
     if file["byte_count"] is not None and file["byte_count"] > limit:
         detail = f"{file['byte_count']} bytes; max_document_bytes is {limit}"
@@ -142,7 +142,7 @@ def _read_text(file: Row, rules: ReadingRules) -> Iterator[Row]:
 def _text_document(
     file: Row, decoded: Decoded, content_sha256: str, byte_count: int, rules: ReadingRules
 ) -> Row | Refusal:
-    """The document in a text: all of it, or the prose inside, whose bytes are then its own UTF-8."""
+    """The document in a text: the whole text, or the docstring or description in it, hashed as UTF-8 by itself."""
     if file["reader"] == "text":
         return _document(file, rules, decoded.text, decoded.encoding, content_sha256, byte_count)
     media_type = file["media_type"]
@@ -160,7 +160,7 @@ def _text_document(
 def _read_records(file: Row, rules: ReadingRules) -> Iterator[Row]:
     """Documents, facts and refusals of one file of records, then its arrival: landed where any record is usable.
 
-    The ids seen are held to find repetitions: about 100 bytes for each record of the file.
+    The ids of all records are held to find repeated ones: about 100 bytes for each record of the file.
     """
     seen, stated, fault, refused_count = set[str](), set[str](), None, 0
     try:
@@ -192,7 +192,8 @@ def _read_records(file: Row, rules: ReadingRules) -> Iterator[Row]:
 def _read_facts(file: Row) -> Iterator[Row]:
     """Facts and refused lines of a file about repositories, then its arrival.
 
-    One that has not changed is read too, for repositories whose files have: it gives facts alone, and touches nobody.
+    An unchanged file is read too, because files of its repositories may have changed: it gives facts alone, which make
+    no row of `repositories` by themselves (`touches` is false).
     """
     touches, said, fault = not file["unchanged"], False, None
     location = file["location"] if touches else None
@@ -211,7 +212,7 @@ def _read_facts(file: Row) -> Iterator[Row]:
     except OSError as error:
         fault, content_sha256 = unreadable(error), None
     if not touches:
-        if fault is not None:  # a row of no table, for whoever asks whether executors see what the driver does
+        if fault is not None:  # becomes no row of a table; `documents` checks by it what executors can read
             yield _arrival({"location": None, "path": file["location"]}, fault)
         return
     if said and fault is not None:
@@ -222,7 +223,7 @@ def _read_facts(file: Row) -> Iterator[Row]:
 
 
 def _facts_row(facts: str, location: str | None = None) -> Row:
-    """A row that tells of a repository."""
+    """A row with facts about a repository."""
     return {"doc_id": None, "location": location, "byte_count": None, "facts": facts}
 
 
@@ -241,7 +242,10 @@ def _records(file: Row, source: _HashedFile, rules: ReadingRules) -> Iterator[Re
 
 
 class _Gunzipped(gzip.GzipFile):
-    """A gzip file that is read as far as it is whole: damage is told when all bytes before it have been given."""
+    """A gzip file that returns all bytes before a damage, and then raises OSError.
+
+    GzipFile.read would raise at once and lose what it has decompressed.
+    """
 
     def read(self, size: int | None = -1) -> bytes:
         """Some of the next bytes."""
@@ -252,7 +256,7 @@ class _Gunzipped(gzip.GzipFile):
 
 
 def _decompressed(file: _HashedFile | pa.NativeFile, location: str) -> Stream:
-    """The stream of an open file, decompressed where its name says so."""
+    """The stream of an open file, decompressed by its extension."""
     stream: Stream = file
     extension = location.rpartition(".")[2].lower()
     if extension == "gz":
@@ -279,11 +283,11 @@ def record_columns(location: str, reader: str) -> list[str]:
 
 
 def _record_row(file: Row, record: Record | Refused, seen: set[str], rules: ReadingRules) -> Row:
-    """The document of a record, or the arrival that tells why there is none."""
+    """The document of a record, or the arrival with the reason why there is none."""
     unit = "row" if file["reader"] == "parquet" else "line"
-    place = {"location": f"{file['location']}#{unit}:{record.number}"}
+    where = {"location": f"{file['location']}#{unit}:{record.number}"}
     if isinstance(record, Refused):
-        return _arrival(place, record.refusal)
+        return _arrival(where, record.refusal)
     data = record.text.encode()
     content_sha256 = sha256_hex(data)
     licence = spdx_expression(record.licence)
@@ -300,14 +304,14 @@ def _record_row(file: Row, record: Record | Refused, seen: set[str], rules: Read
     row["metadata"] = {**unrecognised, **record.metadata}
     if row["doc_id"] in seen:
         return _arrival(
-            place, Refusal(Reason.REPEATED_RECORD, f"same path and text as an earlier {unit}"), content_sha256
+            where, Refusal(Reason.REPEATED_RECORD, f"same path and text as an earlier {unit}"), content_sha256
         )
     seen.add(row["doc_id"])
     return row
 
 
 def _record_language(record: Record, source: Source) -> str | None:
-    """What the language column says; without one, what the id says of code, markup and data: it may be a path."""
+    """The language by the column that names it; without one, for code, markup and data, by the id as a path."""
     if record.kind == "prose" or (isinstance(source, FilesSource) and source.language_column is not None):
         return record.language
     told = language_of(record.record_id or "")
@@ -315,7 +319,7 @@ def _record_language(record: Record, source: Source) -> str | None:
 
 
 def _document(file: Row, rules: ReadingRules, content: str, encoding: str, content_sha256: str, byte_count: int) -> Row:
-    """A document's row: what the listing says of its file, and what was read."""
+    """The row of a document, from the listing of its file and from what was read."""
     doc_id = document_id(rules.dataset, file["repository"], file["path"], content_sha256)
     return {
         "shard": shard_of(file["repository"], doc_id, rules.shards),
@@ -338,12 +342,12 @@ def _document(file: Row, rules: ReadingRules, content: str, encoding: str, conte
 
 
 def _is_only_evidence(kind: str, source: Source) -> bool:
-    """Whether a file is of a kind that its source does not take: then it is a manifest, which others need."""
+    """Whether a file is a manifest of a kind that its source does not take, so that it serves `dependencies` alone."""
     return isinstance(source, PythonCodeSource) and kind not in source.kinds
 
 
 def _arrival(file: Row, refusal: Refusal | None, content_sha256: str | None = None) -> Row:
-    """An arrival's row: landed, or rejected with the reason."""
+    """The row of an arrival: landed, or rejected with the reason."""
     return {
         "doc_id": None,
         "location": file["location"],
@@ -368,7 +372,7 @@ class _HashedFile(io.RawIOBase):
         self._started = False
 
     def readable(self) -> bool:
-        """It is."""
+        """Always true; the base class requires it."""
         return True
 
     def read(self, size: int = -1) -> bytes:

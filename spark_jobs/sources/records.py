@@ -1,7 +1,7 @@
-"""Records out of Parquet, JSONL and CSV files: one by one, in bounded memory, each with its number in the file.
+"""Read records from Parquet, JSONL and CSV files one by one, in bounded memory, each with its number in the file.
 
-A record that cannot be used is refused with its number, and the others go on. A fault of the file itself (damage, a
-missing column) ends the reading and is told with number None; what came before it stands.
+A record that cannot be used is refused with its number, and the others are read. A fault of the file itself (damage, a
+missing column) ends the reading and is a refusal with number None; the records before it are used.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from spark_jobs.sources.source_config import KINDS, FilesSource
 
 _CHUNK_BYTES = 1 << 16
 _BATCH_BYTES = 8 << 20
-_LINE_SLACK_BYTES = 1 << 20
+_LINE_SLACK_BYTES = 1 << 20  # for the other fields of a line beside its text
 _SHOWN_COLUMNS = 20
 
 
 class Record(NamedTuple):
-    """One usable record: its number from 1 (line or row), its text, and what the mapped columns say."""
+    """One usable record: its number from 1 (line or row), its text, and the values of the mapped columns."""
 
     number: int
     text: str
@@ -104,7 +104,7 @@ def numbered_lines(stream: Stream, max_bytes: int) -> Iterator[Line | Refused]:
 
 
 def _all_lines(stream: Stream, max_bytes: int) -> Iterator[Line | Refused]:
-    """Lines as they are; one of more than `max_bytes` is refused, and so is the rest of a damaged stream."""
+    """Lines without their LF; one of more than `max_bytes` is refused, and so is the rest of a damaged stream."""
     number, pieces, held, skipped = 1, list[bytes](), 0, False
     try:
         while chunk := stream.read(_CHUNK_BYTES):
@@ -204,7 +204,7 @@ def _csv_rows(stream: Stream, delimiter: str, max_bytes: int) -> Iterator[tuple[
 
 
 def _header_refusal(names: list[str], source: FilesSource) -> Refusal | None:
-    """What in the header of a CSV file stands against the mapping."""
+    """The refusal of a CSV file whose header does not fit the mapping."""
     if any("\0" in name for name in names):
         return Refusal(Reason.BINARY, "null byte in the header; save the file as UTF-8")
     return _names_refusal(names, source, "header")
@@ -229,9 +229,9 @@ def parquet_records(file: pa.NativeFile, source: FilesSource, max_bytes: int) ->
         for batch in parquet.iter_batches(rows, columns=list(source.mapped_columns), use_threads=False):
             values = {name: column_values(batch.column(name)) for name in source.mapped_columns}
             texts = values[source.text_column or ""]
-            for place, text in enumerate(texts):
+            for row, text in enumerate(texts):
                 number += 1
-                yield _usable(number, text, {name: column[place] for name, column in values.items()}, source, max_bytes)
+                yield _usable(number, text, {name: column[row] for name, column in values.items()}, source, max_bytes)
     except (OSError, pa.ArrowException) as error:
         where = "no Parquet file" if number == 0 else f"damaged after row {number}"
         yield Refused(None, Refusal(Reason.CORRUPT_FILE, f"{where}: {_first_line(error)}"))
@@ -247,7 +247,7 @@ def parquet_columns(file: pa.NativeFile) -> list[str]:
 
 
 def jsonl_columns(stream: Stream, record_count: int, max_bytes: int) -> list[str]:
-    """Names that occur in the first records of a file, in the order in which they do."""
+    """Names of the fields of the first records of a file, in the order in which they first occur."""
     lines = (line for line in numbered_lines(stream, max_bytes) if isinstance(line, Line))
     objects = (json_object(line.data) for line in islice(lines, record_count))
     return list(dict.fromkeys(name for fields in objects if isinstance(fields, dict) for name in fields))
@@ -271,7 +271,7 @@ def column_values(column: pa.Array) -> list[Any]:
 
 
 def _text_or_bytes(value: bytes | None) -> str | bytes | None:
-    """Text where the bytes are UTF-8."""
+    """The text in UTF-8 bytes; other bytes as they are."""
     try:
         return None if value is None else value.decode()
     except UnicodeDecodeError:
@@ -335,7 +335,7 @@ def _lacking(numbers: Iterable[int], source: FilesSource) -> Iterator[Refused]:
 
 
 def _schema_refusal(schema: pa.Schema, source: FilesSource) -> Refusal | None:
-    """What in a Parquet schema stands against the mapping."""
+    """The refusal of a Parquet file whose schema does not fit the mapping."""
     if refusal := _names_refusal(schema.names, source, "file"):
         return refusal
     kind = schema.field(source.text_column).type
@@ -346,13 +346,13 @@ def _schema_refusal(schema: pa.Schema, source: FilesSource) -> Refusal | None:
     return Refusal(Reason.WRONG_TYPE, f"column {source.text_column!r} is {kind}, not text; name the column of the text")
 
 
-def _names_refusal(names: list[str], source: FilesSource, place: str) -> Refusal | None:
-    """Which of the mapped columns is not there once."""
+def _names_refusal(names: list[str], source: FilesSource, where: str) -> Refusal | None:
+    """The refusal of a file in which a mapped column is missing, or is there more than once."""
     for name in source.mapped_columns:
         count = names.count(name)
         if count != 1:
             what = "no column" if count == 0 else f"{count} columns are named"
-            return Refusal(Reason.MISSING_COLUMN, f"{what} {name!r} in the {place}; it has {_shown(names)}")
+            return Refusal(Reason.MISSING_COLUMN, f"{what} {name!r} in the {where}; it has {_shown(names)}")
     return None
 
 
@@ -372,5 +372,5 @@ def _shown(names: Iterable[str]) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    """What an error says, in one line."""
+    """The first line of an error's message."""
     return (str(error) or type(error).__name__).splitlines()[0][:300]

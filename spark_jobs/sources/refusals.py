@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 class Reason(enum.StrEnum):
-    """The fault found; what the file really held is told by `arrivals.detail`."""
+    """The codes of faults; the sentence in `arrivals.detail` says what was found in the file."""
 
     UNREADABLE = "unreadable"
     """The file system refused to list or open it, or it vanished between listing and reading."""
@@ -64,5 +64,5 @@ class Refusal:
     detail: str
 
     def and_also(self, other: Refusal) -> Refusal:
-        """This fault, told together with another one of the same file."""
+        """This fault with the sentence about another one of the same file appended."""
         return Refusal(self.reason, f"{self.detail}; {other.detail}")

@@ -1,4 +1,4 @@
-"""Repositories of Python sources and what is known about them: installed distributions, or directories.
+"""Find repositories of Python sources and the facts about them: installed distributions, or directories.
 
 A distribution is one repository, named as the package index normalises names (PEP 503). Its files are those its RECORD
 lists; its facts come out of its METADATA. A directory is one repository named after it; its facts come out of the
@@ -13,9 +13,8 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.sources.file_trees import FoundFile, absolute, find_files, stat_file
@@ -29,7 +28,7 @@ _INFO_DIRECTORY = re.compile(r"^([^/]+?)-[^/-]+(?:-py[0-9.]+)?\.(dist|egg)-info/
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known about one repository; a row of `repositories`."""
+    """Facts about one repository; a row of `repositories`."""
 
     repository: str
     revision: str | None = None
@@ -40,10 +39,6 @@ class Facts:
     topics: list[str] = field(default_factory=list)
     dependencies: list[str] = field(default_factory=list)
     metadata: dict[str, str] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The facts by column name."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -83,7 +78,10 @@ def installed_repositories(names: Sequence[str] | None) -> list[Repository]:
         raise InputError(
             f"not installed: {', '.join(unknown)}; install them, or take them off the list of distributions"
         )
-    return [_installed(name, installed[name]) for name in wanted]
+    return [
+        Repository(distribution_facts(name, found), str(found.locate_file("")), found)
+        for name, found in ((name, installed[name]) for name in wanted)
+    ]
 
 
 def directory_repositories(patterns: Iterable[str]) -> list[Repository]:
@@ -103,11 +101,6 @@ def directory_repositories(patterns: Iterable[str]) -> list[Repository]:
             if found.setdefault(name, path) != path:
                 raise InputError(f"{found[name]} and {path} are both named {name}; a dataset needs distinct names")
     return [Repository(_project_facts(name, path), path) for name, path in sorted(found.items())]
-
-
-def _installed(name: str, distribution: importlib.metadata.Distribution) -> Repository:
-    """A distribution as a repository."""
-    return Repository(distribution_facts(name, distribution), str(distribution.locate_file("")), distribution)
 
 
 def distribution_facts(name: str, distribution: importlib.metadata.Distribution) -> Facts:
@@ -134,7 +127,7 @@ def _header(distribution: importlib.metadata.Distribution, name: str) -> str | N
 
 
 def dependency_names(requirements: Iterable[str]) -> list[str]:
-    """Normalised names of what is required, sorted; what only an extra asks for is left out."""
+    """Normalised names of requirements, sorted, without those of extras."""
     names = set()
     for requirement in requirements:
         found = _REQUIREMENT.match(requirement)
@@ -199,7 +192,7 @@ def _distribution_files(
 
 
 def stable_path(path: str) -> str:
-    """The path without the version in the name of an info directory, so that an upgrade changes the file, not its path.
+    """The path without the version in the name of an info directory, so that a file keeps its path at an upgrade.
 
     `rich-15.0.0.dist-info/METADATA` is `rich.dist-info/METADATA`.
     """

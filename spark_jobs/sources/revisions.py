@@ -1,7 +1,7 @@
-"""Revisions: which document is the latest at its path, and what a new reading of the source changes about that.
+"""Revisions: which document is the latest at its path, and which events of a new reading of the source change that.
 
-The latest document of a path is the one that landed or returned there last, unless it is gone since. A reading changes
-that without landing anything in two ways, each an event:
+The latest document of a path is the one that landed or returned there last, unless it is gone since. A reading that
+lands no document at a path can change the latest one there in two ways, each an event:
 
     returned    the documents read at a path are all known, and the latest one is not among them (or the path was gone)
     gone        the latest document's file is not listed any more, or its file of records was read to the end without it
@@ -24,12 +24,12 @@ PATH = ("repository", "path")
 
 
 def landings_and_events(documents: DataFrame, arrivals: DataFrame | None) -> DataFrame:
-    """Everything that says which document is the latest at a path, with the columns `gone` and `landed`.
+    """All rows that decide which document is the latest at a path, with the columns `gone` and `landed`.
 
     Args:
         documents: documents that landed.
-        arrivals: rows of `arrivals` with `status` and columns of the documents; those without a doc_id say nothing
-            here. None where there are none.
+        arrivals: rows of `arrivals` with `status` and columns of the documents; those without a doc_id are ignored.
+            None where there are none.
 
     Returns:
         The documents (landed, not gone) and the events (not landed), which lack columns that arrivals have not.
@@ -57,7 +57,7 @@ def newest(order: str) -> Column:
 
 
 def latest_at_paths(documents: DataFrame, arrivals: DataFrame, keys: Sequence[str], order: str) -> DataFrame:
-    """What stands at each path after all increments given: keys, doc_id, gone, landed; see `landings_and_events`."""
+    """The last landing or event at each path: keys, doc_id, gone, landed; see `landings_and_events`."""
     told = landings_and_events(documents.select("doc_id", order, *keys), arrivals)
     found = told.groupBy(*keys).agg(newest(order).alias("newest"))
     return found.select(*keys, *(f"newest.{name}" for name in ("doc_id", "gone", "landed")))
@@ -73,7 +73,7 @@ def same_path(one: str, other: str, keys: Sequence[str] = PATH) -> Column:
 
 
 def reading_events(files: DataFrame, read: DataFrame, documents: DataFrame, arrivals: DataFrame) -> DataFrame:
-    """Find what a reading of the source says of documents that landed before.
+    """Find the documents that a reading of the source shows to have returned, or to be gone.
 
     Args:
         files: the listing.
@@ -82,7 +82,7 @@ def reading_events(files: DataFrame, read: DataFrame, documents: DataFrame, arri
         arrivals: its arrivals so far.
 
     Returns:
-        Rows (location, repository, path, doc_id, status): the file that it is told by, the document and its path.
+        Rows (location, repository, path, doc_id, status): the file that shows it, the document and its path.
     """
     from pyspark.sql import functions as F
 
@@ -105,7 +105,7 @@ def reading_events(files: DataFrame, read: DataFrame, documents: DataFrame, arri
 
 
 def _returned(now: DataFrame, before: DataFrame) -> DataFrame:
-    """Paths at which only known documents were read, the latest one not among them."""
+    """Documents that returned: at their path only known documents were read, and not the latest one."""
     from pyspark.sql import functions as F
 
     is_latest = (F.col("doc_id") == F.col("latest")) & ~F.col("was_gone")

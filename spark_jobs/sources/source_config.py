@@ -1,12 +1,12 @@
-"""Where documents come from, as a user declares it: one model for each kind of source.
+"""The config of sources: one model for each kind of source that a user can declare.
 
 source: {kind: python_code, distributions: [attrs, rich]}
 source: {kind: python_docs, directories: [~/src/*]}
 source: {kind: files, path: ~/crawl, text_column: body, id_column: url, metadata_columns: [fetched]}
 source: {kind: files, path: ~/code, text_column: text, repository_column: repo, fact_columns: {fork_of: parent}}
 
-What is known about repositories may also lie in a file of its own, `repositories.jsonl` (see `stated_facts`): in the
-root of the source, which is `path`, or the folder of the directories; or wherever `repositories` says.
+Facts about repositories may also be in a file of their own (see `stated_facts`): the one that `repositories` names,
+else `repositories.jsonl` in the root of the source, which is `path` or the folder of the directories.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RECORD_READERS = ("parquet", "jsonl", "csv", "tsv")
 
 
 class _Described(BaseModel):
-    """A source that may say what is known about its repositories."""
+    """A source with an optional file of facts about its repositories."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -47,7 +47,7 @@ class _Repositories(_Described):
 
     @model_validator(mode="after")
     def _one_origin(self) -> _Repositories:
-        """Distributions or directories: mixing them would let two repositories share a name."""
+        """Refuse distributions together with directories: two repositories could have one name."""
         if self.distributions is not None and self.directories:
             raise ValueError("name distributions or directories, not both; declare a dataset for each")
         if self.distributions is not None and not self.distributions:
@@ -104,7 +104,7 @@ class FilesSource(_Described):
 
     @model_validator(mode="after")
     def _facts_have_a_repository_and_one_origin(self) -> FilesSource:
-        """Facts of columns are about the repository of a column, and no file says otherwise."""
+        """Refuse columns of facts without a column of the repository, or together with a file of facts."""
         if self.fact_columns and self.repository_column is None:
             raise ValueError(f"fact_columns names {sorted(self.fact_columns)}, repository_column is missing; add it")
         if self.fact_columns and self.repositories is not None:
@@ -113,13 +113,13 @@ class FilesSource(_Described):
 
     @property
     def mapped_columns(self) -> tuple[str, ...]:
-        """Every column that a file of records is asked for, each once."""
+        """Every column that is read from a file of records, each once."""
         named = (*self.role_columns.values(), *self.fact_columns.values(), *self.metadata_columns)
         return tuple(dict.fromkeys(named))
 
     @property
     def role_columns(self) -> dict[str, str]:
-        """Columns that say one thing about a document each, by the field of this config that names them."""
+        """The columns that are mapped to one property of a document each, by the field of this config."""
         roles = ("text", "id", "repository", "language", "licence", "kind")
         named = {f"{role}_column": getattr(self, f"{role}_column") for role in roles}
         return {field: name for field, name in named.items() if name is not None}

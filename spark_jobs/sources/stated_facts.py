@@ -1,4 +1,4 @@
-"""Facts about repositories that a source states: lines of a file `repositories.jsonl`, or columns of records.
+"""Read facts about repositories that a source states: lines of `repositories.jsonl`, or columns of records.
 
     {"repository": "valkey", "fork_of": "redis", "stars": 24000, "licence": "BSD-3-Clause", "topics": ["database"]}
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
@@ -26,11 +27,11 @@ _LISTS = ("topics", "dependencies")
 
 
 def stated_facts(repository: str, values: Mapping[str, object]) -> tuple[Facts, str | None]:
-    """Read what is stated about a repository; nulls say nothing.
+    """Read the facts stated about a repository; nulls are ignored.
 
     Args:
         repository: its name.
-        values: what is stated, by key: columns of `repositories`, `stars`, or anything else.
+        values: the facts by key: columns of `repositories`, `stars`, or any other.
 
     Returns:
         The facts, and the first value that could not be read, in words; None where all could.
@@ -70,25 +71,25 @@ def stated_lines(stream: pa.NativeFile) -> Iterator[Facts | Refused]:
 
 
 def facts_json(facts: Facts, stated: bool = False, touches: bool = True) -> str:
-    """Facts as the step reads them.
+    """Facts as JSON, for the step that merges them.
 
     Args:
-        facts: what is known.
-        stated: whether people state it, which counts before what a repository's own files say.
-        touches: whether the repository has a row in this increment because of it.
+        facts: of one repository.
+        stated: whether a source states them; then they have precedence over those of a repository's own files.
+        touches: whether they give the repository a row in this increment.
     """
-    return json.dumps({**facts.to_dict(), "stated": stated, "touches": touches}, ensure_ascii=False, sort_keys=True)
+    return json.dumps({**asdict(facts), "stated": stated, "touches": touches}, ensure_ascii=False, sort_keys=True)
 
 
 def _facts_or_refusal(fields: Mapping[str, object], seen: set[str]) -> Facts | Refusal:
-    """Facts of one line, whose repository is remembered, or what is wrong with it."""
+    """The facts of one line, or its refusal; the repository is added to those seen."""
     repository = fields.get("repository")
     if not isinstance(repository, str) or not repository:
         what = "no key 'repository'" if repository is None else f"'repository' is {json.dumps(repository)}, not a name"
         return Refusal(Reason.BAD_RECORD, f'{what}; write {{"repository": "name", "fork_of": ..., "stars": ...}}')
     try:
         facts, fault = stated_facts(repository, fields)
-        json.dumps(facts.to_dict(), ensure_ascii=False).encode()
+        json.dumps(asdict(facts), ensure_ascii=False).encode()
     except UnicodeEncodeError:
         return Refusal(Reason.UNDECODABLE, "a value holds a lone surrogate")
     except RecursionError:
@@ -102,7 +103,7 @@ def _facts_or_refusal(fields: Mapping[str, object], seen: set[str]) -> Facts | R
 
 
 def _read(key: str, value: object) -> Any:
-    """A value in the form that its key wants, or None where it has another."""
+    """A value in the form that its key requires, or None where it has another form."""
     if key in _LISTS:
         return value if isinstance(value, list) and all(isinstance(item, str) for item in value) else None
     if key == "stars":

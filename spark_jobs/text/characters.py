@@ -1,4 +1,4 @@
-"""The class of every character: one byte per code point, looked up by arrays of code points.
+"""Classify every character for the measures of texts: tables with one byte per code point.
 
 Classes come from the general categories of the Unicode version that this Python carries (3.11: 14.0, 3.12: 15.0,
 3.13: 15.1). Categories of assigned characters hardly ever change; characters that are newer than the interpreter have
@@ -35,7 +35,7 @@ SPACELESS_WORD_LENGTHS: Final = (
     (("Thai", "Lao"), 4.0),
     (("Khmer", "Burmese"), 5.0),
 )
-"""Scripts and the characters that are taken for one word of theirs.
+"""Scripts, and the mean number of characters of a word in them.
 
 Source: the dictionaries of ICU 78 (`Intl.Segmenter`) find words of 1.56 letters in the Chinese, 1.72 in the Japanese
 and 4.23 in the Thai sentences of the Leipzig corpora; 4.2 (Lao), 6.0 (Khmer) and 5.1 (Burmese) in the first article of
@@ -55,9 +55,9 @@ def character_classes() -> npt.NDArray[np.uint8]:
     classes = np.full(len(major), OTHER, dtype=np.uint8)
     is_letter = (major == ord("L")) | (major == ord("M"))
     classes[is_letter] = ALPHABETIC
-    for place, (names, _) in enumerate(SPACELESS_WORD_LENGTHS):
+    for index, (names, _) in enumerate(SPACELESS_WORD_LENGTHS):
         for first, last in (span for name, spans in SCRIPTS if name in names for span in spans):
-            classes[first : last + 1][is_letter[first : last + 1]] = FIRST_SPACELESS + place
+            classes[first : last + 1][is_letter[first : last + 1]] = FIRST_SPACELESS + index
     classes[[0x0F0B, 0x0F0C]] = SYLLABLE_END
     classes[major == ord("N")] = NUMERIC
     classes[(major == ord("N")) & (minor == ord("d"))] = DECIMAL

@@ -1,6 +1,6 @@
-r"""The letters of a text: lower case, without white space and punctuation; texts with equal letters say the same.
+r"""The letters of a text, by which texts are compared that differ only in case, white space and punctuation.
 
-The letters are defined character by character, so they do not depend on what stands around:
+Letters are defined character by character, independent of context:
 
 1. Each character is lower-cased by Unicode's full mapping (`str.lower`); a final sigma counts as sigma.
 2. White space, punctuation, control and format characters are left out (general categories Z*, P*, Cc, Cf). Symbols
@@ -8,7 +8,7 @@ The letters are defined character by character, so they do not depend on what st
 
     'Hello, World!\n'  ->  'helloworld'  ->  SHA-256 of these ten bytes
 
-Few letters say little (`return 0;`), so a text with fewer than `min_letters` of them has no hash.
+Short texts such as `return 0;` are equal by chance, so a text with fewer than `min_letters` letters has no hash.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def letters(utf8: bytes) -> bytes:
     Returns:
         The letters in UTF-8.
     """
-    # ASCII is done on bytes, at the speed of memory; bytes above 127 pass untouched.
+    # ASCII is translated as bytes, which is fast; bytes above 127 stay as they are.
     rest: bytes = utf8.translate(_ASCII_LOWER, _ASCII_LEFT_OUT)
     if rest.isascii():
         return rest
-    # Lower-casing characters one by one or all together differs in the final sigma alone.
+    # Lower-casing a whole text differs from lower-casing its characters one by one in the final sigma alone.
     points = code_points(str(rest, "utf-8").lower().replace("ς", "σ").encode("utf-8"))
     return points[~without_letters()[points]].tobytes().decode("utf-32-le").encode("utf-8")
 
@@ -51,7 +51,7 @@ def letters_sha256(utf8: bytes, min_letters: int) -> str | None:
         64 lower-case hex digits, or None.
     """
     kept = letters(utf8)
-    # A character has at most four bytes: only in between must they be counted.
+    # A character has 1 to 4 bytes, so characters are counted only where the number of bytes does not decide.
     if len(kept) < min_letters or (len(kept) < 4 * min_letters and len(str(kept, "utf-8")) < min_letters):
         return None
     return hashlib.sha256(kept).hexdigest()

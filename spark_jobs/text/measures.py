@@ -11,9 +11,9 @@ Definitions. *Characters* are code points. *White space* is that of `str.isspace
 it (Rae et al. 2021, "Scaling Language Models: Methods, Analysis & Insights from Training Gopher", table A1). Scripts
 that put no space between words (Han, kana, Thai, Lao, Khmer, Burmese) would make a word of a whole sentence: their
 words are estimated, as letters of the text divided by the mean length of a word (`SPACELESS_WORD_LENGTHS`), rounded up
-once. Their letters end a run, and what follows them begins a word if it is a letter or a number; so it is after the
-tsheg of Tibetan. The mean length of words is that of words between spaces, and there is none where most words are
-estimated. A *line* ends at LF or at the end of the text; an LF at the end opens no further line. *Alphabetic* are
+once. Their letters end a run, and a letter or number after them begins a word; the same holds after the tsheg of
+Tibetan. The mean length of words is that of words between spaces, and is undefined where most words are estimated. A
+*line* ends at LF or at the end of the text; an LF at the end opens no further line. *Alphabetic* are
 letters and marks (L*, M*), *digits* decimal digits (Nd), *alphanumeric* letters, marks and numbers (L*, M*, N*);
 *symbols* are all others that are no white space. Every such fraction is of all characters of the text, white space
 included, as in the filters of StarCoder (Li et al. 2023, "StarCoder: may the source be with you!", section 3.1), which
@@ -70,7 +70,7 @@ _WORD: Final = 60  # estimated words are counted in sixtieths, which are whole f
 
 
 def signal_batches(batches: Iterator[pa.RecordBatch], marker_lines: int) -> Iterator[pa.RecordBatch]:
-    """Batches of texts (shard, doc_id, kind, content) as batches of the table `signals`."""
+    """Turn batches of texts (shard, doc_id, kind, content) into batches of the table `signals`."""
     for batch in batches:
         content = batch.column("content")
         measures = measure(content)
@@ -115,7 +115,7 @@ def generated_markers(content: pa.Array, marker_lines: int) -> list[str | None]:
         marker_lines: lines that make the head; of these, at most the first 4,096 bytes are looked at.
 
     Returns:
-        (D,) what the marker says, or None.
+        (D,) the marker, or None.
     """
     offsets, data = utf8_buffer(content)
     markers: list[str | None] = []
@@ -158,7 +158,7 @@ def _measure_chunk(content: pa.Array, is_ascii: bool) -> Measures:
 
 
 def _character_measures(classes: npt.NDArray[np.uint8], starts: Int64Array) -> Measures:
-    """What the classes of the characters say."""
+    """The measures that depend on the classes of characters."""
     characters = np.diff(starts)
     space = classes == SPACE
     spaces = _sums(space, starts)
@@ -187,11 +187,11 @@ def _character_measures(classes: npt.NDArray[np.uint8], starts: Int64Array) -> M
 
 
 def _spaceless_letters_and_words(classes: npt.NDArray[np.uint8], starts: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """(D,) letters of scripts without spaces between words, and (D,) the words that they are taken for."""
+    """(D,) letters of scripts without spaces between words, and (D,) the estimate of their words."""
     letters = np.zeros(len(starts) - 1, dtype=np.int64)
     parts = np.zeros_like(letters)
-    for place, (_, length) in enumerate(SPACELESS_WORD_LENGTHS):
-        found = _sums(classes == FIRST_SPACELESS + place, starts)
+    for index, (_, length) in enumerate(SPACELESS_WORD_LENGTHS):
+        found = _sums(classes == FIRST_SPACELESS + index, starts)
         letters += found
         parts += found * round(_WORD / length)
     return letters, -(-parts // _WORD)
@@ -209,7 +209,7 @@ def _start_after_spaceless(
 
 
 def _line_measures(points: npt.NDArray[np.uint8] | npt.NDArray[np.uint32], starts: Int64Array) -> Measures:
-    """How many lines, and how long they are, the LF left out."""
+    """The measures of lines: their number and lengths, without the LF."""
     line_ends = np.flatnonzero(points == ord("\n"))
     text_of_line = np.searchsorted(starts, line_ends, side="right") - 1
     line_starts = np.maximum(np.concatenate([[0], line_ends[:-1] + 1])[: len(line_ends)], starts[text_of_line])

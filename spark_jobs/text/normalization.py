@@ -1,22 +1,22 @@
-"""Normal form of a text, and the edits that lead from the source to it.
+"""Normalize a text, and record the edits that lead from the source to it.
 
-Two rules, which never touch the same place:
+There are two rules, which never touch the same bytes:
 
     line_ends   CRLF and lone CR become LF
     nfc         Unicode Normalization Form C (UAX #15)
 
-An edit is a span of the source, in bytes of its UTF-8, and the byte length of what replaced it. All that lies between
-edits is the same in source and text, so a running sum leads any position back. One worked example:
+An edit is a span of the source, in bytes of its UTF-8, and the byte length of its replacement. Source and text are
+equal between edits, so a running sum maps any position of the text back to the source. One worked example:
 
     source   a  CR LF  b  e  U+0301  c        bytes 0:a 1:CR 2:LF 3:b 4:e 5-6:U+0301 7:c
     text     a  LF     b  é          c        bytes 0:a 1:LF 2:b 3-4:é 5:c
     edits    line_ends [1, 2) -> 0            the CR is gone
              nfc       [4, 7) -> 2            three bytes became two
 
-NFC is found span by span. A character whose decomposition begins with a starter that never composes with what precedes
-it is a boundary: text may be cut before it and the parts be normalized alone (UAX #15, "Stable Code Points"). The
-others join what precedes them. So only runs of joining characters, with the boundary before them, and boundaries that
-are themselves replaced, can change.
+NFC is computed span by span. A character whose decomposition begins with a starter that never composes with what
+precedes it is a boundary: a text may be split before it and its parts be normalized alone (UAX #15, "Stable Code
+Points"). All other characters join what precedes them. So only sequences of joining characters with the boundary before
+them, and boundaries that are replaced themselves, can change.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _REPLACED: Final = 2
 
 @dataclass(frozen=True)
 class Edits:
-    """What was replaced in one text, by ascending `start`; spans neither touch inside nor overlap.
+    """The edits of one text by ascending `start`; their spans do not overlap.
 
     Attributes:
         rule: (E,) int64 index into `RULES`.
@@ -58,7 +58,7 @@ class Edits:
     replacement_length: Int64Array
 
     def __len__(self) -> int:
-        """How many edits."""
+        """The number of edits."""
         return len(self.start)
 
     @property
@@ -73,7 +73,7 @@ NO_EDITS: Final = Edits(*(np.empty(0, dtype=np.int64) for _ in range(4)))
 
 
 def normalize(source: str) -> tuple[str, Edits]:
-    """Bring one text into normal form.
+    """Normalize one text.
 
     Args:
         source: any text without lone surrogates.
@@ -89,9 +89,9 @@ def normalize(source: str) -> tuple[str, Edits]:
 
 
 def source_positions(edits: Edits, positions: Int64Array) -> Int64Array:
-    """Lead byte positions of the text back to the source.
+    """Map byte positions of the text back to the source.
 
-    A position inside a replacement leads to the first byte of what was replaced; any other to the very same byte.
+    A position inside a replacement maps to the first byte of what was replaced; any other to the same byte.
 
     Args:
         edits: the edits of the text.
@@ -112,7 +112,7 @@ def source_positions(edits: Edits, positions: Int64Array) -> Int64Array:
 
 
 def source_spans(edits: Edits, starts: Int64Array, ends: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """Lead byte spans of the text back to the smallest spans of the source that made them.
+    """Map byte spans of the text back to the smallest spans of the source that produced them.
 
     Args:
         edits: the edits of the text.
@@ -120,7 +120,7 @@ def source_spans(edits: Edits, starts: Int64Array, ends: Int64Array) -> tuple[In
         ends: (S,) bytes after the last ones, each above its start.
 
     Returns:
-        (S,) starts and (S,) ends in the source; a span that cuts a replacement takes in all that was replaced.
+        (S,) starts and (S,) ends in the source; a span that cuts a replacement includes all that was replaced.
     """
     last_bytes = source_positions(edits, ends - 1)
     if not len(edits):
@@ -132,13 +132,13 @@ def source_spans(edits: Edits, starts: Int64Array, ends: Int64Array) -> tuple[In
 
 
 def _compose(source: str) -> tuple[str, Edits]:
-    """NFC of a text with the spans that changed."""
+    """NFC of a text, and the edits of the spans that changed."""
     if source.isascii() or unicodedata.is_normalized("NFC", source):
         return source, NO_EDITS
     utf8 = source.encode("utf-8")
     starts, ends = _unstable_spans(code_points(utf8))
     spans = [source[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
-    # Texts in decomposed form have a span every few characters, but few different ones.
+    # Texts in decomposed form have a span every few characters, but few distinct ones.
     composed = {span: _nfc(span) for span in set(spans)}
     new_length = {span: -1 if form == span else len(form.encode("utf-8")) for span, form in composed.items()}
     lengths = np.fromiter(map(new_length.__getitem__, spans), dtype=np.int64, count=len(spans))
@@ -192,7 +192,7 @@ def _unstable_spans(points: npt.NDArray[np.uint32]) -> tuple[Int64Array, Int64Ar
 
 
 def _line_end_edits(source: bytes) -> Edits:
-    """Edits of every CR: gone before an LF, else replaced by one."""
+    """The edits of every CR: removed before an LF, else replaced by one."""
     data = np.frombuffer(source, dtype=np.uint8)
     start = np.flatnonzero(data == ord("\r")).astype(np.int64)
     following = np.append(data, np.uint8(0))[start + 1]
@@ -215,8 +215,8 @@ def _stability() -> npt.NDArray[np.uint8]:
         boundary that NFC never leaves as it is; 0 for all other boundaries.
     """
     characters = [chr(point) for point in range(sys.maxunicode + 1) if not 0xD800 <= point < 0xE000]
-    # Whatever can be the second part of a composition: in a pair that NFC composes again, and the Hangul vowels and
-    # final consonants, whose compositions are arithmetic and in no table.
+    # Characters that can be the second part of a composition: those in a pair that NFC composes again, and the Hangul
+    # vowels and final consonants, whose compositions are computed and in no table.
     seconds = {chr(point) for point in (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))}
     decomposing, replaced = [], set()
     for character in characters:

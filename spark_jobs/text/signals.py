@@ -1,4 +1,7 @@
-"""Signals: what was measured of each text, one column per signal; the costly part of filtering."""
+"""Signals: the measures of each text, one column per signal; the costly part of filtering.
+
+The rules that judge signals are a step of their own (`verdicts`), so that a changed bound measures no text again.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class SignalsConfig(BaseModel):
-    """Where signals are looked for."""
+    """Options of the measures."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -103,7 +106,7 @@ def signals(texts: DataFrame, config: SignalsConfig) -> DataFrame:
 
     Args:
         texts: shard, doc_id, kind, content.
-        config: where signals are looked for.
+        config: options of the measures.
 
     Returns:
         Rows of the table `signals`, partitioned and ordered as the texts are.

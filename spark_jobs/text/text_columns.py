@@ -1,4 +1,4 @@
-"""Texts of whole Arrow batches: documents that need no edit pass without being touched."""
+"""Normalize the texts of Arrow batches; columns whose texts need no edit are passed on without a copy."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_jobs.arrays import Int64Array
 from spark_jobs.text.letters import letters_sha256
 from spark_jobs.text.normalization import NO_EDITS, RULES, Edits, normalize
 
@@ -28,7 +29,7 @@ EDITS_TYPE = pa.list_(
 
 
 def text_batches(batches: Iterator[pa.RecordBatch], min_letters: int) -> Iterator[pa.RecordBatch]:
-    """Batches of documents (shard, doc_id, kind, language, content) as batches of the table `texts`."""
+    """Turn batches of documents (shard, doc_id, kind, language, content) into batches of the table `texts`."""
     for batch in batches:
         content, edits = normalized(batch.column("content"))
         yield pa.RecordBatch.from_arrays(
@@ -80,14 +81,14 @@ def edits_column(edits: list[Edits]) -> pa.ListArray:
 
 
 def letters_column(content: pa.Array, min_letters: int) -> pa.Array:
-    """(D,) hash of the letters of each text, null where it has fewer than `min_letters`."""
+    """(D,) hash of the letters of each text; null where it has fewer than `min_letters`."""
     offsets, data = utf8_buffer(content)
     spans = zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
     return pa.array([letters_sha256(bytes(data[start:end]), min_letters) for start, end in spans], type=pa.string())
 
 
-def utf8_buffer(content: pa.Array) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], memoryview]:
-    """The bytes of a column of strings without copying them.
+def utf8_buffer(content: pa.Array) -> tuple[Int64Array, memoryview]:
+    """The bytes of a column of strings, without a copy of them.
 
     Args:
         content: (D,) strings, none of them null.

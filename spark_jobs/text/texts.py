@@ -1,4 +1,4 @@
-"""Texts: the text of every document that goes on, in normal form, with the way back to its source."""
+"""Texts: the normalized text of every document, with the edits that lead back to its source."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class TextsConfig(BaseModel):
-    """How texts are compared."""
+    """Which texts are compared by their letters."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -73,7 +73,7 @@ def texts(documents: DataFrame, config: TextsConfig) -> DataFrame:
 
     Args:
         documents: shard, doc_id, kind, language, content.
-        config: how texts are compared.
+        config: which texts are compared by their letters.
 
     Returns:
         Rows of the table `texts`, partitioned and ordered as the documents are.

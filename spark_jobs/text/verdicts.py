@@ -1,4 +1,7 @@
-"""Verdicts: which documents go on, and every rule that the others failed; cheap, from signals and paths alone."""
+"""Verdicts: which documents go on, and every rule that the others failed.
+
+They are computed from signals and paths alone, so a changed bound costs no new measurement of texts.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from spark_jobs.lake.declare.step import Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.sources.languages import EVIDENCE, MANIFEST
+from spark_jobs.sources.source_config import KINDS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ProseBounds(BaseModel):
-    """What running text looks like.
+    """Bounds of running text.
 
     Sources: Gopher (Rae et al. 2021, table A1) for words and duplicate lines. Symbols are what ROOTS (Laurençon et al.
     2022) filters as special characters; the bounds of symbols, digits and letters are headrace's own, wide enough for
@@ -53,7 +57,7 @@ class ProseBounds(BaseModel):
 
 
 class CodeBounds(BaseModel):
-    """What code written by people looks like.
+    """Bounds of code that people wrote.
 
     Source: StarCoder (Li et al. 2023, section 3.1), and before it Codex (Chen et al. 2021): files with a line above
     1,000 characters, a mean above 100 or less than 25% alphanumeric characters, and generated ones, are left out.
@@ -71,7 +75,7 @@ class CodeBounds(BaseModel):
 
 
 class OtherBounds(BaseModel):
-    """What markup and data must have: something."""
+    """Bounds of markup and of data: they must not be empty."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -135,11 +139,12 @@ VERDICTS = Table(
     ),
 )
 
-KINDS: Final = ("prose", "code", "markup", "data")
-
 
 class _Rule(NamedTuple):
-    """One rule of a kind (None: of all): documents fail it where `signal` is `below`, `above`, or `present`."""
+    """A rule for documents of a kind (None: of all kinds).
+
+    A document fails it where the signal is `below` or `above` the threshold, or is `present` (`side`).
+    """
 
     fault: str
     kind: str | None
@@ -221,7 +226,7 @@ def _rules(config: VerdictsConfig) -> Iterator[_Rule]:
 
 
 def _failure(rule: _Rule) -> SparkColumn:
-    """What a rule puts into `failed`: its name, value and threshold, or null where it does not fail."""
+    """The entry of a rule in `failed`: its name, value and threshold, or null where the document passes."""
     from pyspark.sql import functions as F
 
     signal = F.col(rule.signal)

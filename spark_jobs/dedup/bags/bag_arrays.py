@@ -1,4 +1,4 @@
-"""The bags of a batch of documents as flat arrays, read from the columns of the table `bags` without copying them.
+"""The bags of a batch of documents as flat arrays, read from and written to the binary columns of the table `bags`.
 
 The distinct tokens of document d are those from `offsets[d]` to `offsets[d + 1]`. A token weighs `units * levels`: the
 weight of one occurrence times its capped number of occurrences. Two documents, {a: 2 x 30, c: 1 x 9} and {b: 1 x 255}:
@@ -44,7 +44,7 @@ class Bags:
 
 
 def bags_from_columns(token_hashes: pa.Array, units: pa.Array, levels: pa.Array) -> Bags:
-    """Read bags from their three binary columns; nothing is copied where the machine can read it as it lies.
+    """Read bags from their three binary columns; nothing is copied unless the hashes are badly aligned.
 
     Args:
         token_hashes: (D,) binary or large_binary, 8 bytes little-endian a token, ascending.
@@ -67,6 +67,23 @@ def bags_from_columns(token_hashes: pa.Array, units: pa.Array, levels: pa.Array)
         )
     hashes = np.require(hash_bytes.view("<u8"), dtype=np.uint64, requirements="A")
     return Bags(unit_ends, hashes, unit_bytes, level_bytes)
+
+
+def binary_column(values: UInt8Array | UInt64Array, offsets: Int64Array) -> pa.Array:
+    """Slices of one array as a column of byte strings, little-endian.
+
+    Args:
+        values: (T,) the values of all rows.
+        offsets: (D + 1,) int64 where the values of each row begin.
+
+    Raises:
+        ValueError: the batch is too large for a binary column.
+    """
+    data = np.ascontiguousarray(values.astype(values.dtype.newbyteorder("<"), copy=False)).view(np.uint8)
+    if len(data) >= 1 << 31:
+        raise ValueError(f"bags: a batch holds {len(data)} bytes of tokens, Arrow strings end at 2^31; fewer rows")
+    ends = (offsets * values.itemsize).astype(np.int32)
+    return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, [None, pa.py_buffer(ends), pa.py_buffer(data)])
 
 
 def total_weights(bags: Bags) -> Int64Array:
@@ -102,11 +119,13 @@ def _sum_weights(offsets: Int64Array, units: UInt8Array, levels: UInt8Array, tot
     for doc in range(totals.size):
         total = 0
         for token in range(offsets[doc], offsets[doc + 1]):
-            total += int(np.uint16(units[token] * levels[token]))  # fits, and keeps the product narrow
+            total += int(
+                np.uint16(units[token] * levels[token])
+            )  # 255 * 255 fits into 16 bits, so the product stays narrow
         totals[doc] = total
 
 
 @njit(cache=True, nogil=True)
 def _multiply(units: UInt8Array, levels: UInt8Array, weights: UInt16Array) -> None:
-    for token in range(weights.size):  # NumPy would convert both sides first, at three times the cost
+    for token in range(weights.size):  # NumPy would convert both sides to uint16 first, at three times the cost
         weights[token] = np.uint16(units[token]) * np.uint16(levels[token])

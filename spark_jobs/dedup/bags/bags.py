@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
+from spark_jobs.arrays import Int64Array, UInt8Array, UInt64Array
 from spark_jobs.dedup.bags.features import Features
 from spark_jobs.dedup.bags.vocabulary import compared_members, compared_texts
 from spark_jobs.exceptions import InputError
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class BagsConfig(BaseModel):
-    """How tokens become weights."""
+    """Features of bags, and the cap on the weight of a token."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -39,7 +39,7 @@ class BagsConfig(BaseModel):
 BAGS = Table(
     name="bags",
     comment="One row per document that is compared: its tokens and their weights. A document without any token has "
-    "no row and is nobody's duplicate.",
+    "no row and is no duplicate.",
     columns=(
         Column("dataset!", "string", "dataset that the document came from"),
         Column("shard!", "int", "hash of the repository (else the doc_id) modulo the dataset's shards"),
@@ -76,14 +76,14 @@ class Units:
     """Weights of the vocabulary as a worker needs them.
 
     Attributes:
-        hashes: (V,) uint64, ascending.
-        units: (V,) uint8.
+        hashes: (V,) uint64 tokens, ascending.
+        units: (V,) uint8 their weights.
         others: weight of a token that is not among them, by kind.
         tokens_version: rules and features that made the tokens.
     """
 
-    hashes: NDArray[np.uint64]
-    units: NDArray[np.uint8]
+    hashes: UInt64Array
+    units: UInt8Array
     others: dict[str, int]
     tokens_version: str
 
@@ -96,7 +96,7 @@ def bags(
 
     Args:
         members: rows of `members` of the increment.
-        exact_duplicates: the same of `exact_duplicates`; whom they name is left out.
+        exact_duplicates: the same of `exact_duplicates`; the documents that they name are left out.
         texts: the same of `texts`, of all datasets.
         vocabulary: the frozen table.
         config: levels and features.
@@ -109,7 +109,7 @@ def bags(
 
 
 def read_units(vocabulary: DataFrame) -> Units:
-    """Weights of the vocabulary on the driver: 9 bytes a token."""
+    """Collect the weights of the vocabulary on the driver: 9 bytes a token."""
     found = vocabulary.select("kind", "token_hash", "unit", "tokens_version").toArrow()
     hashes = found.column("token_hash")
     known, other = found.filter(hashes.is_valid()), found.filter(hashes.is_null())
@@ -121,7 +121,7 @@ def read_units(vocabulary: DataFrame) -> Units:
 
 
 def _bag_batches(batches: Iterable[pa.RecordBatch], units: Units, config: BagsConfig) -> Iterator[pa.RecordBatch]:
-    """Texts to rows of `bags`, batch by batch."""
+    """Turn texts into rows of `bags`, batch by batch."""
     from spark_jobs.dedup.bags.features import token_rules
     from spark_jobs.dedup.bags.token_counts import count_tokens, token_version
     from spark_jobs.dedup.bags.token_table import UnitTable
@@ -148,32 +148,23 @@ def _bag_batches(batches: Iterable[pa.RecordBatch], units: Units, config: BagsCo
 
 def _rows(
     batch: pa.RecordBatch,
-    offsets: NDArray[np.int64],
-    hashes: NDArray[np.uint64],
-    units: NDArray[np.uint8],
-    levels: NDArray[np.uint8],
+    offsets: Int64Array,
+    hashes: UInt64Array,
+    units: UInt8Array,
+    levels: UInt8Array,
 ) -> pa.RecordBatch:
     """The rows of the documents that have a token."""
+    from spark_jobs.dedup.bags.bag_arrays import binary_column
+
     lengths = np.diff(offsets)
     some = pa.array(np.flatnonzero(lengths))
-    totals = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(units.astype(np.int64) * levels, out=(sums := np.zeros(len(hashes) + 1, np.int64))[1:])
     totals = sums[offsets[1:]] - sums[offsets[:-1]]
     columns = [
         *(batch.column(name) for name in ("dataset", "shard", "doc_id", "kind", "place")),
         pa.array(lengths.astype(np.int32)),
         pa.array(totals),
-        _binary(hashes.astype("<u8", copy=False).view(np.uint8), offsets * 8),
-        _binary(units, offsets),
-        _binary(levels, offsets),
+        *(binary_column(values, offsets) for values in (hashes, units, levels)),
     ]
     rows = pa.RecordBatch.from_arrays(columns, names=[name.split()[0] for name in _ROW_DDL.split(", ")])
     return rows.take(some) if len(some) < len(lengths) else rows
-
-
-def _binary(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> pa.Array:
-    """(D,) byte strings out of one buffer."""
-    if len(data) >= 1 << 31:
-        raise ValueError(f"bags: a batch holds {len(data)} bytes of tokens, Arrow strings end at 2^31; fewer rows")
-    parts = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(np.ascontiguousarray(data))]
-    return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, parts)

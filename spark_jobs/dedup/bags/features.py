@@ -1,18 +1,19 @@
-"""What of a document is compared: its words, pairs of its words, or its words and the structure of its code.
+"""Which features of a document are compared: its words, pairs of its words, or its words and its code's structure.
 
 - **words**: every word is a feature.
-- **word_pairs**: two consecutive words are; a text of one word has that one alone. Strangers share fewer pairs than
-  words, so a corpus of 10^8 documents or more needs fewer band keys; the same edit costs more similarity.
-- **words_and_structure**, of code: the words, and every second run of STRUCTURE_TOKENS parts of the code, where all
-  identifiers are one part, all numbers and all strings too, and comments are none. New names and new comments change
-  the words and leave the structure.
+- **word_pairs**: every two consecutive words are a feature; a text of one word has that word. Unrelated documents share
+  fewer pairs than words, so a corpus of 10^8 documents or more needs fewer band keys; the same edit costs more
+  similarity.
+- **words_and_structure**, of code: the words, and half of the n-grams of its parts, n = STRUCTURE_TOKENS. Keywords and
+  punctuation are parts as they are; all identifiers are the same part, so are all numbers and all strings; comments are
+  left out. New names and new comments change the words and leave the structure.
 
-      total = rate * 3  # in EUR     words: total rate 3 in eur     runs of 4: [a = a *] [= a * 1]
+      total = rate * 3  # in EUR     words: total rate 3 in eur     4-grams: [a = a *] [= a * 1]
 
-Which half of the runs is taken is decided by their hashes, so two documents take the same ones of those they share.
-`docs/deduplication.md` says what was measured; code without a lexer of its own has no structure, its words are all.
+The hash of an n-gram decides whether it belongs to the half that is taken, so two documents take the same ones of those
+they share. `docs/deduplication.md` has the measurements. Code in a language without a lexer of its own has words alone.
 
-Kinds of documents: each has a vocabulary and a space of tokens of its own.
+Each kind of document has a vocabulary and a token space of its own: hashes are salted by the kind.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from spark_jobs.lexing.lexers import lexer_of
+from spark_jobs.sources.source_config import KINDS
 
 WORDS: Final = 0
 WORD_PAIRS: Final = 1
@@ -38,7 +40,7 @@ _OfText = Literal["words", "word_pairs"]
 
 
 class Features(BaseModel):
-    """What is compared, by kind of document; one name stands for all kinds."""
+    """The features that are compared, by kind of document; one name stands for all kinds."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -50,14 +52,14 @@ class Features(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _one_for_all(cls, given: Any) -> Any:
-        """A name alone is that of every kind."""
+        """Read a single name as that of every kind."""
         return dict.fromkeys(KINDS, given) if isinstance(given, str) else given
 
 
 def token_rules(
     kinds: Sequence[str], languages: Sequence[str | None], features: Features
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint64], npt.NDArray[np.uint8]]:
-    """How the texts of D documents become features, as `token_counts.count_tokens` wants it.
+    """The lexer, salt and features of D documents, as arguments of `token_counts.count_tokens`.
 
     Args:
         kinds: (D,) `documents.kind`.
@@ -74,9 +76,6 @@ def token_rules(
         np.array([salts[kind] for kind in kinds], np.uint64),
         np.array([codes[kind] for kind in kinds], np.uint8),
     )
-
-
-KINDS = ("code", "prose", "markup", "data")
 
 
 def kind_salt(kind: str) -> int:

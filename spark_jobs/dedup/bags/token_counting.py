@@ -1,13 +1,14 @@
-"""Counts the features of texts in tables that come out sorted; the compiled code has its only entries here.
+"""Count the features of texts, in compiled code, into arrays that are sorted by hash.
 
-Tokens come in blocks from `token_lexing` and become what is counted (`features`): they themselves, pairs, runs. The
-table has open addressing by the top bits of the hash and grows with what is distinct in the text; read from end to end
-it is sorted but for neighbours, and an insertion sort finishes. Only as many slots are used, and cleared, as the text
-needs.
+Tokens come in blocks from the lexers (`spark_jobs.lexing.lex`) and become features (`features`): tokens, pairs,
+n-grams. They are counted in a hash table with open addressing by the top bits of the hash, which grows with the number
+of distinct features of the text. Read from end to end the table is sorted but for neighbours, and an insertion sort
+finishes. Only as many slots are used, and cleared, as the text needs.
 
-Numba's cache notices a change of the very file of a function, not of the functions that it calls: with a cache each,
-the modules of a newer version could go on with machine code of an older one, and cut texts in another way. So only the
-entries are cached, and a number over all sources is part of their key.
+`count_texts` and `lex_text` are the only functions that Numba caches; call these, never the kernels below them. Its
+cache compares the file of the cached function only, not those of the functions that it calls: with a cache each, the
+modules of a newer version could go on with machine code of an older one, and split texts differently. So only the
+entries are cached, and a number over all sources is part of their key (`compiled_sources`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from spark_jobs.arrays import Int32Array, Int64Array, UInt8Array, UInt64Array
 from spark_jobs.dedup.bags.features import STRUCTURE_TOKENS, WORD_PAIRS, WORDS_AND_STRUCTURE
 from spark_jobs.lexing.compiled_sources import sources_number
 from spark_jobs.lexing.language_syntax import SyntaxTables
-from spark_jobs.lexing.lex import begin_text, lex, machine
+from spark_jobs.lexing.lex import begin_text, lex, make_machine
 from spark_jobs.lexing.machine import KEYWORD, STATE_WORDS, TEXT, U64, Block, eight_bytes_at, new_block, store
 from spark_jobs.lexing.word_characters import WordTables
 from spark_jobs.lexing.words import (
@@ -49,12 +50,12 @@ _SOURCES: Final = (
 
 
 class Counts(NamedTuple):
-    """Distinct tokens.
+    """Distinct features.
 
     Attributes:
         hashes: (T,) uint64 finished hashes.
-        starts: (T,) int64 position of the first occurrence, of a pair or run that of its last token.
-        lengths: (T,) int32 bytes of it; 0 of pairs and runs, which may be spelled in many ways.
+        starts: (T,) int64 position of the first occurrence; of a pair or n-gram that of its last token.
+        lengths: (T,) int32 bytes of it; 0 of pairs and n-grams, which may be spelled in many ways.
         counts: (T,) int32 occurrences.
     """
 
@@ -87,7 +88,7 @@ def _add(slots: int, slot_bits: int, h: np.uint64, start: int, length_and_count:
     """Add occurrences of a token; 1 if it is new, else 0.
 
     A slot is three words: hash (0: free), start, length << 32 | count. The top bits of a hash are its slot, so the
-    slots are nearly sorted. Whether a token is new cannot be foreseen, so nothing branches on it.
+    slots are nearly sorted. Whether a token is new is unpredictable, so nothing branches on it.
     """
     slot = h >> U64(64 - slot_bits)
     mask = (ONE << U64(slot_bits)) - ONE
@@ -107,7 +108,7 @@ def _add(slots: int, slot_bits: int, h: np.uint64, start: int, length_and_count:
 
 @njit
 def _add_block(block: Block, n: int, slots: int, slot_bits: int) -> int:
-    """Add the first n tokens of a block; how many of them are new."""
+    """Add the first n tokens of a block; the number of new ones."""
     new = 0
     for k in range(n):
         start = block.starts[k]
@@ -117,10 +118,10 @@ def _add_block(block: Block, n: int, slots: int, slot_bits: int) -> int:
 
 @njit
 def _drain(slots: UInt64Array, slot_bits: int, out: Counts, at: int) -> int:
-    """Move what is in the slots to `out` from `at` on, and leave them free; the position after it.
+    """Move the contents of the slots to `out` from index `at` on, and leave the slots free; the index after them.
 
-    Which slots are free cannot be foreseen, so all are moved, to one place past the end if need be; a free one is
-    written over by the next.
+    Which slots are free is unpredictable, so all are copied without a branch, and the next one overwrites a free one.
+    The last may be copied to one index past the end, for which `_with_room` makes room.
     """
     hashes, starts, lengths, counts = out
     for word in range(0, 3 << slot_bits, 3):
@@ -134,7 +135,7 @@ def _drain(slots: UInt64Array, slot_bits: int, out: Counts, at: int) -> int:
 
 @njit
 def _insertion_sort(out: Counts, first: int, last: int) -> None:
-    """Sort by hash what is nearly sorted."""
+    """Sort the nearly sorted counts from `first` to `last` by hash."""
     hashes, starts, lengths, counts = out
     for i in range(first + 1, last):
         h = hashes[i]
@@ -157,7 +158,7 @@ def _finish_block(block: Block, n: int, salt: np.uint64) -> None:
 
 @njit
 def _pair(block: Block, n: int, last: UInt64Array, seen: int, ended: bool) -> int:
-    """Replace the finished tokens of a block by the pairs that end in them; how many pairs.
+    """Replace the finished tokens of a block by the pairs that end in them; the number of pairs.
 
     Args:
         block: tokens; afterwards pairs.
@@ -183,22 +184,23 @@ def _pair(block: Block, n: int, last: UInt64Array, seen: int, ended: bool) -> in
 
 
 @njit
-def _structure(block: Block, n: int, runs: Block, held: UInt64Array, seen: int, salt: np.uint64) -> tuple[int, int]:
-    """Collect every second run of the parts of code, by its hash.
+def _structure(block: Block, n: int, ngrams: Block, held: UInt64Array, seen: int, salt: np.uint64) -> tuple[int, int]:
+    """Collect the half of the n-grams of the parts of code whose hash is even.
 
     A part is a token that is no text; all identifiers are the same part, so are all numbers and all strings. The hash
-    of a run is a polynomial of its parts, so the next run's takes one part in and one out.
+    of an n-gram is a polynomial of its parts, so that of the next one adds one part and drops one (Karp and Rabin 1987,
+    "Efficient randomized pattern-matching algorithms").
 
     Args:
         block: tokens before salt and mixing.
         n: how many.
-        runs: what the runs are written to, finished; as long as the block.
+        ngrams: receives the n-grams, finished; as long as the block.
         held: the last STRUCTURE_TOKENS parts of the text in a ring, all 0 at its beginning, then the polynomial.
         seen: parts of the text so far.
         salt: of the document's kind.
 
     Returns:
-        Number of runs, and the new `seen`.
+        Number of n-grams, and the new `seen`.
     """
     polynomial, made = held[STRUCTURE_TOKENS], 0
     for k in range(n):
@@ -206,14 +208,14 @@ def _structure(block: Block, n: int, runs: Block, held: UInt64Array, seen: int, 
         if kind == TEXT:
             continue
         part = block.hashes[k] if kind > TEXT else hash_step(ZERO, U64(kind + 1))
-        place = seen % STRUCTURE_TOKENS
-        polynomial = polynomial * _BASE + part - held[place] * _LEAVING
-        held[place] = part
+        slot = seen % STRUCTURE_TOKENS
+        polynomial = polynomial * _BASE + part - held[slot] * _LEAVING
+        held[slot] = part
         seen += 1
         if seen < STRUCTURE_TOKENS:
             continue
         h = finish(polynomial, salt ^ _STRUCTURE_SALT)
-        runs.hashes[made], runs.starts[made], runs.ends[made] = h, block.starts[k], block.starts[k]
+        ngrams.hashes[made], ngrams.starts[made], ngrams.ends[made] = h, block.starts[k], block.starts[k]
         made += 1 if h & ONE == ZERO else 0
     held[STRUCTURE_TOKENS] = polynomial
     return made, seen
@@ -221,7 +223,7 @@ def _structure(block: Block, n: int, runs: Block, held: UInt64Array, seen: int, 
 
 @njit
 def _only_words(block: Block, n: int) -> int:
-    """Move the words of a block together; how many they are."""
+    """Keep only the words of a block; the number of them."""
     made = 0
     for k in range(n):
         block.hashes[made], block.starts[made], block.ends[made] = block.hashes[k], block.starts[k], block.ends[k]
@@ -248,11 +250,11 @@ def _entries(sources: int) -> tuple[Any, Any]:
         each.
 
         Returns:
-            (D + 1,) offsets into the counts, ascending in each text; the counts; how many they are.
+            (D + 1,) offsets into the counts, which ascend in each text; the counts; the number of them.
         """
-        texts = offsets.size - 1 if sources >= 0 else 0  # enclosed: see above
+        texts = offsets.size - 1 if sources >= 0 else 0  # always; the mention encloses `sources`
         bounds = np.zeros(texts + 1, np.int64)
-        block, runs, held = (
+        block, ngrams, held = (
             new_block(_BLOCK_TOKENS),
             new_block(_BLOCK_TOKENS),
             np.zeros(STRUCTURE_TOKENS + 1, np.uint64),
@@ -265,19 +267,19 @@ def _entries(sources: int) -> tuple[Any, Any]:
             i, end, lexer = offsets[text], offsets[text + 1], np.int64(lexers[text])
             structure = features[text] == WORDS_AND_STRUCTURE
             begin_text(i, lexer, structure, syntax, state)
-            m = machine(data, end, lexer, syntax, words, state, block)
-            used, seen, run_count, slot_bits = 0, 0, 0, _FEWEST_SLOT_BITS
+            m = make_machine(data, end, lexer, syntax, words, state, block)
+            used, seen, ngram_count, slot_bits = 0, 0, 0, _FEWEST_SLOT_BITS
             held[:] = ZERO
             while i < end:
                 i, n = lex(m, i, lexer)
                 if structure:
-                    run_count, seen = _structure(block, n, runs, held, seen, salts[text])
+                    ngram_count, seen = _structure(block, n, ngrams, held, seen, salts[text])
                     n = _only_words(block, n)
                 _finish_block(block, n, salts[text])
                 if features[text] == WORD_PAIRS:
                     token_count, n = n, _pair(block, n, held, seen, i >= end)
                     seen += token_count
-                new = n + run_count
+                new = n + ngram_count
                 if 4 * (used + new) > 3 << slot_bits:
                     out = _with_room(out, total, used + 1)
                     _drain(slots, slot_bits, out, total)
@@ -290,7 +292,7 @@ def _entries(sources: int) -> tuple[Any, Any]:
                         counted = np.int64(out.lengths[k]) << 32 | np.int64(out.counts[k])
                         _add(address, slot_bits, out.hashes[k], out.starts[k], counted)
                 address = np.int64(slots.ctypes.data)
-                used += _add_block(block, n, address, slot_bits) + _add_block(runs, run_count, address, slot_bits)
+                used += _add_block(block, n, address, slot_bits) + _add_block(ngrams, ngram_count, address, slot_bits)
             out = _with_room(out, total, used + 1)
             _drain(slots, slot_bits, out, total)
             _insertion_sort(out, total, total + used)
@@ -300,7 +302,7 @@ def _entries(sources: int) -> tuple[Any, Any]:
 
     @njit(cache=True)
     def lex_text(data: UInt8Array, lexer: int, structure: bool, syntax: SyntaxTables, words: WordTables) -> Block:
-        """Every token of one text in order, for people and tests.
+        """Every token of one text in order, for benchmarks and tests.
 
         Args:
             data: UTF-8 of the text.
@@ -310,12 +312,12 @@ def _entries(sources: int) -> tuple[Any, Any]:
             words: tables of all characters.
 
         Returns:
-            As many tokens as there are.
+            All tokens, as a block that is full.
         """
         state = np.empty(STATE_WORDS if sources >= 0 else 0, np.int64)
         block = new_block(data.size)
         begin_text(0, lexer, structure, syntax, state)
-        _, n = lex(machine(data, data.size, lexer, syntax, words, state, block), 0, lexer)
+        _, n = lex(make_machine(data, data.size, lexer, syntax, words, state, block), 0, lexer)
         return Block(block.hashes[:n], block.starts[:n], block.ends[:n], block.classes[:n])
 
     return count_texts, lex_text

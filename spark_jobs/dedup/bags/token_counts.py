@@ -1,11 +1,11 @@
-"""Texts to their distinct tokens with counts, straight from Arrow's buffers: the first half of a bag.
+"""Count the distinct tokens of texts, read from Arrow's buffers without a copy: the first half of making a bag.
 
     "The cat, the hat"  ->  cat 1, hat 1, the 2      as 64-bit hashes, ascending
 
-What a token is depends on the document's lexer (`lexers`); `token_lexing` and `token_counting` have the compiled code.
-A hash is salted by the document's kind, so that the word `data` of a prose page and the identifier `data` share
-nothing. What is counted are the features that the corpus has chosen (`features`): the words, pairs of words, or the
-words and the structure of code; all are called tokens from here on.
+What a token is depends on the document's lexer (`spark_jobs.lexing.lexers`). A hash is salted by the document's kind,
+so that the word `data` of a prose page and the identifier `data` are different tokens. The features that the corpus has
+chosen are counted (`features`): the words, pairs of words, or the words and the structure of code; from here on all of
+them are called tokens.
 
 Texts are lexed in blocks of 1,024 tokens, whatever their length. Memory beyond the result: up to 24 bytes per slot of
 the table of the largest document's distinct tokens (less than three slots a token), and while the result grows its
@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from spark_jobs.arrays import Int32Array, Int64Array, UInt8Array, UInt64Array
 from spark_jobs.dedup.bags.features import WORDS, Features
 from spark_jobs.dedup.bags.token_counting import count_texts
 from spark_jobs.exceptions import InputError
@@ -47,33 +48,30 @@ class TokenCounts:
         hashes: (T,) uint64, never 0, ascending inside a document.
         counts: (T,) int32 occurrences in the document.
         starts: (T,) int64 byte position of the first occurrence in the column's buffer (`text_columns.utf8_buffer`), of
-            a pair or run that of its last token.
-        lengths: (T,) int32 bytes of the first occurrence; 0 of pairs and runs, which may be spelled in many ways.
+            a pair or n-gram that of its last token.
+        lengths: (T,) int32 bytes of the first occurrence; 0 of pairs and n-grams, which may be spelled in many ways.
     """
 
-    offsets: npt.NDArray[np.int64]
-    hashes: npt.NDArray[np.uint64]
-    counts: npt.NDArray[np.int32]
-    starts: npt.NDArray[np.int64]
-    lengths: npt.NDArray[np.int32]
+    offsets: Int64Array
+    hashes: UInt64Array
+    counts: Int32Array
+    starts: Int64Array
+    lengths: Int32Array
 
 
 def count_tokens(
-    content: pa.Array,
-    lexers: npt.NDArray[np.uint8],
-    salts: npt.NDArray[np.uint64],
-    features: npt.NDArray[np.uint8] | None = None,
+    content: pa.Array, lexers: UInt8Array, salts: UInt64Array, features: UInt8Array | None = None
 ) -> TokenCounts:
     """Count the tokens of every document of a column.
 
     Args:
         content: (D,) strings, none of them null; string or large_string, slices too.
         lexers: (D,) uint8 codes, see `lexers.lexer_of`.
-        salts: (D,) uint64, see `kinds.kind_salt`.
-        features: (D,) uint8 codes, see `features`; the words where not given.
+        salts: (D,) uint64, see `features.kind_salt`.
+        features: (D,) uint8 codes, see `features`; without them the words are counted.
 
     Returns:
-        Tokens of all documents; one without any has none.
+        Tokens of all documents.
 
     Raises:
         InputError: a null, a document of more than 2^31 - 1 bytes, an unknown lexer, or columns of unlike length.
@@ -105,7 +103,7 @@ def count_tokens(
 
 
 def _read_only(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
-    """A view that cannot be written, so that the compiled code sees one type whoever owns the memory."""
+    """A read-only view, so that Numba sees one type of array and compiles once, whoever owns the memory."""
     view = array.view()
     view.flags.writeable = False
     return view
@@ -113,10 +111,10 @@ def _read_only(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
 
 @cache
 def token_version(features: Features) -> str:
-    """What the tokens of any text depend on, in a short string; other strings may mean other tokens.
+    """A short string that identifies the rules by which texts become tokens; under equal strings tokens are equal.
 
-    Rules of this code, 16 hex digits over the tables of characters (they come from this Python) and languages, and the
-    features of each kind.
+    It has the rules of this code, 16 hex digits over the tables of characters (they come from this Python) and of
+    languages, and the features of each kind.
     """
     digest = hashlib.sha256(f"{tables_digest()} {syntax_digest()}".encode()).hexdigest()[:16]
     chosen = " ".join(f"{kind}={name}" for kind, name in features.model_dump().items())

@@ -1,6 +1,6 @@
-"""A hash table of tokens: counted over many batches, or looked up for their weights, without sorting any batch.
+"""Hash tables of tokens: one counts them over many batches, one finds their weights; neither sorts a batch.
 
-Open addressing with linear probing; hashes of tokens are mixed well enough to be addresses themselves.
+Open addressing with linear probing. The hashes of tokens are mixed well enough for their bits to be the slot.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SHIFT = np.uint64(20)
 
 
 class TokenTable:
-    """Tokens of a partition, each once, with its counts and the spelling that was seen first."""
+    """The distinct tokens of a partition, each with its counts and the spelling that was seen first."""
 
     def __init__(self) -> None:
         self._slots = np.full(_LEAST_SLOTS, _FREE, np.int32)
@@ -38,7 +38,7 @@ class TokenTable:
         return int(self._used[0])
 
     def _grow(self) -> None:
-        """Four times the slots, and entries for half of them."""
+        """Make four times as many slots, and room for half as many entries."""
         self._slots = np.full(self._slots.size * 4, _FREE, np.int32)
         size = self._slots.size // 2
         self._hashes = _longer(self._hashes, size)
@@ -72,12 +72,12 @@ class TokenTable:
             )
             if token == len(counted.hashes):
                 return
-            if len(self) * 2 + 2 <= self._slots.size:  # it was the text that did not fit
+            if len(self) * 2 + 2 <= self._slots.size:  # slots are left, so the room for spellings was full
                 wanted = int(self._used[1] + counted.lengths[token])
                 self._texts = _longer(self._texts, 2 * wanted)
 
     def rows(self, kinds: list[str]) -> pa.RecordBatch:
-        """kind, token_hash, token (as `vocabulary` has it), document_count, occurrence_count."""
+        """All entries as rows (kind, token_hash, token, document_count, occurrence_count), as in `vocabulary`."""
         count, size = (int(value) for value in self._used)
         offsets = np.concatenate([[0], self._ends[:count]]).astype(np.int64)
         texts = [None, pa.py_buffer(offsets), pa.py_buffer(self._texts[:size].copy())]
@@ -96,7 +96,7 @@ class TokenTable:
 
 
 def _longer(array: NDArray[Any], size: int) -> NDArray[Any]:
-    """An array with zeros after what it holds."""
+    """A copy of an array with zeros appended up to a size."""
     made = np.zeros(size, array.dtype)
     made[: array.size] = array
     return made
@@ -115,7 +115,7 @@ def _enter(slots, hashes, count):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _count(slots, entries, texts, used, tokens, data, first):  # type: ignore[no-untyped-def]
-    """Count tokens from `first` on; gives the one that did not fit any more, or their number."""
+    """Count tokens from `first` on; the index of the first that did not fit any more, or the number of tokens."""
     hashes, documents, occurrences, kinds, ends = entries
     token_hashes, token_counts, starts, lengths, token_kinds = tokens
     mask = np.uint64(slots.size - 1)

@@ -8,8 +8,6 @@ is an exact fraction:
 The vocabulary is frozen with the corpus's first increment. A token that is not in it weighs what a token of one
 document weighs, so leaving out the tokens of a single document (most of them) changes no weight. Kinds have
 vocabularies of their own: a token's hash is salted with the kind, documents of different kinds share no token.
-
-Which documents near-duplicates are looked for among, with their texts.
 """
 
 from __future__ import annotations
@@ -22,9 +20,10 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
-from spark_jobs.dedup.bags.features import KINDS, Features
+from spark_jobs.dedup.bags.features import Features
 from spark_jobs.lake.declare.step import Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.sources.source_config import KINDS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -36,7 +35,7 @@ _ROW_DDL = "kind string, token_hash bigint, token string, document_count bigint,
 
 
 class VocabularyConfig(BaseModel):
-    """What counts as a token, and how many of them are kept."""
+    """The features that are counted, and how many distinct ones are kept."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -56,7 +55,7 @@ VOCABULARY = Table(
     columns=(
         Column("kind!", "string", "code, prose, markup or data"),
         Column("token_hash", "long", "the token's hash, salted by kind; null in the row for all other tokens"),
-        Column("token", "string", "a word in lower case, to be read by people; null of pairs, runs, and as above"),
+        Column("token", "string", "a word in lower case, to be read by people; null of pairs, n-grams, and as above"),
         Column("document_count!", "long", "documents that hold it"),
         Column("occurrence_count!", "long", "times it occurs"),
         Column("unit!", "int", "weight of one occurrence, 1 to 255"),
@@ -130,7 +129,7 @@ def vocabulary(members: DataFrame, exact_duplicates: DataFrame, texts: DataFrame
 
 
 def _unit(documents: SparkColumn, document_count: SparkColumn) -> SparkColumn:
-    """Weight of one occurrence. It is stored, so another machine's logarithm cannot change it later."""
+    """The weight of one occurrence. It is stored, so the logarithm of another machine cannot change it later."""
     from pyspark.sql import functions as F
 
     scaled = F.rint(_UNIT_SCALE * F.log((documents + 1) / (document_count + 1)))
@@ -138,7 +137,7 @@ def _unit(documents: SparkColumn, document_count: SparkColumn) -> SparkColumn:
 
 
 def _least_document_count(counted: DataFrame, max_tokens: int) -> int:
-    """The least document count at which no more than `max_tokens` tokens are left; at least 2."""
+    """The least document count that no more than `max_tokens` tokens reach; at least 2."""
     from pyspark.sql import functions as F
 
     found = counted.groupBy("document_count").agg(F.count("*").alias("tokens")).toArrow()
@@ -151,7 +150,7 @@ def _least_document_count(counted: DataFrame, max_tokens: int) -> int:
 
 
 def _count_partition(batches: Iterable[pa.RecordBatch], features: Features) -> Iterator[pa.RecordBatch]:
-    """Tokens of one partition's texts, each once, with its counts and a spelling."""
+    """Count the tokens of one partition's texts; a row per distinct token, with its counts and a spelling."""
     from spark_jobs.dedup.bags.features import token_rules
     from spark_jobs.dedup.bags.token_counts import count_tokens
     from spark_jobs.dedup.bags.token_table import TokenTable
@@ -166,23 +165,20 @@ def _count_partition(batches: Iterable[pa.RecordBatch], features: Features) -> I
         numbers = np.array([names.index(kind) for kind in kinds], np.uint8)
         _, data = utf8_buffer(batch.column("content"))
         table.add(counted, numbers, np.frombuffer(data, np.uint8))
-        if len(table) > _MOST_TOKENS:  # a corpus of ever new tokens: let Spark do the rest
+        if len(table) > _MOST_TOKENS:  # bounds the worker's memory; Spark adds the counts of several tables
             yield table.rows(names)
             table = TokenTable()
     yield table.rows(names)
 
 
-"""Modules that make tokens out of texts."""
-
-
 def compared_members(members: DataFrame, exact_duplicates: DataFrame) -> DataFrame:
-    """Members that repeat no other one exactly: dataset, shard, doc_id, kind, place."""
-    standing = members.join(exact_duplicates.select("doc_id"), "doc_id", "left_anti")
-    return standing.select("dataset", "shard", "doc_id", "kind", "place")
+    """The members that are no exact duplicates, and so are compared: dataset, shard, doc_id, kind, place."""
+    others = members.join(exact_duplicates.select("doc_id"), "doc_id", "left_anti")
+    return others.select("dataset", "shard", "doc_id", "kind", "place")
 
 
 def compared_texts(texts: DataFrame, compared: DataFrame) -> DataFrame:
-    """Their texts: dataset, shard, doc_id, place, kind, language, content."""
+    """The texts of compared members: dataset, shard, doc_id, place, kind, language, content."""
     identity = ["dataset", "shard", "doc_id"]
     read = texts.select(*identity, "kind", "language", "content")
     return read.join(compared.select(*identity, "place"), identity)

@@ -1,11 +1,11 @@
-"""Known duplicates: a file of pairs that somebody stands for, and which documents of a corpus they name.
+"""Known duplicates: read a truth file of labelled pairs, and find the documents of a corpus that they name.
 
     one pair a line     t1088 t5015                two words, or two fields with a comma or a tab between them
                         a.txt,b.txt
     *.parquet           the first two columns
 
 An identifier is a doc_id, a path as in `members`, or the id of a record: `t1088` for the path `articles.jsonl#t1088`.
-It must name one document; what names none or several is reported, never left out in silence.
+It must name one document; identifiers that name none or several are reported, never dropped silently.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from spark_jobs.exceptions import InputError
 
 @dataclass(frozen=True)
 class Resolution:
-    """What identifiers mean in a corpus.
+    """The documents that identifiers name in a corpus.
 
     Attributes:
-        doc_ids: string, one for each identifier; null where it names no one document.
+        doc_ids: string, one for each identifier; null where it does not name exactly one document.
         unknown: identifiers that name none, sorted.
         ambiguous: identifiers that name several, sorted.
     """
@@ -57,7 +57,7 @@ def _from_parquet(file: Path) -> pa.Table:
         raise InputError(f"truth file {file}: {str(error).splitlines()[0]}; give a Parquet file") from error
     if found.num_columns < 2:
         raise InputError(f"truth file {file}: it has {found.num_columns} column; two hold the pairs")
-    first, second = (pc.cast(found.column(place), pa.string()) for place in (0, 1))
+    first, second = (pc.cast(found.column(column), pa.string()) for column in (0, 1))
     if first.null_count or second.null_count:
         raise InputError(f"truth file {file}: {first.null_count + second.null_count} identifiers are null; remove them")
     return pa.table({"first": first, "second": second})
@@ -108,16 +108,16 @@ def resolve(identifiers: pa.Array, members: pa.Table) -> Resolution:
 
 
 def _named(identifiers: pa.Array, names: pa.Array, doc_ids: pa.Array) -> tuple[pa.Array, np.ndarray]:
-    """By identifier: the document of that name, null where not one; and whether several have it."""
+    """For each identifier the document of that name, null unless it is exactly one; and whether several have it."""
     asked = pc.is_in(names, identifiers)
     grouped = (
         pa.table({"name": names.filter(asked), "doc_id": doc_ids.filter(asked)})
         .group_by("name")
         .aggregate([("doc_id", "min"), ("doc_id", "count_distinct")])
     )
-    places = pc.index_in(identifiers, grouped["name"].combine_chunks())
-    counts = pc.fill_null(grouped["doc_id_count_distinct"].combine_chunks().take(places), 0)
-    known = pc.if_else(pc.equal(counts, 1), grouped["doc_id_min"].combine_chunks().take(places), None)
+    indices = pc.index_in(identifiers, grouped["name"].combine_chunks())
+    counts = pc.fill_null(grouped["doc_id_count_distinct"].combine_chunks().take(indices), 0)
+    known = pc.if_else(pc.equal(counts, 1), grouped["doc_id_min"].combine_chunks().take(indices), None)
     return known, np.asarray(pc.greater(counts, 1))
 
 

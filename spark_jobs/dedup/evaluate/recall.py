@@ -1,11 +1,11 @@
-"""Measured recall: some documents compared with all others, without signatures, bands or buckets.
+"""Measured recall: a sample of documents compared with all others, without signatures, bands or buckets.
 
-A proof over stored pairs says nothing of the pairs that were missed. So a sample of the kept documents is put into an
-index of its own, small enough for every worker, and each document of the corpus looks up everything in it that it can
-be similar to, by the same prefixes as in `prefix_join`. The tokens are in the order in which they are rare *in the
-sample*: most tokens of most documents are in no list at all, and what remains is compared bag by bag.
+A proof over stored pairs says nothing about pairs that were missed. So a sample of the kept documents is put into an
+index of its own, small enough for every worker. Each document of the corpus looks up the sampled documents that it can
+be similar to, by the same prefixes as in `prefix_join`, and is compared with these bag by bag. The tokens are ordered
+by how rare they are *in the sample*, so most tokens of most documents are in no list at all.
 
-    a document that is as similar to a kept one as a threshold must be removed there: it was found, or it was missed
+A document that reaches a threshold with a kept one must be removed at that threshold; if it is not, it was missed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from spark_jobs.dedup.near.key_filter import filter_bytes, has_keys, put_keys
 
 
 class SampleIndex(NamedTuple):
-    """S documents and in whose prefixes each token is.
+    """S sampled documents, and for each token the documents that have it in their prefix.
 
     Attributes:
         offsets: (S + 1,) int64 where the tokens of each document begin.
@@ -30,7 +30,7 @@ class SampleIndex(NamedTuple):
         weights: (T,) uint16 their weights.
         totals: (S,) int64 total weights.
         tokens: (V,) uint64 distinct tokens, ascending.
-        ranks: (V,) int64 place of each in the order of tokens, the rarest first.
+        ranks: (V,) int64 rank of each in the order of tokens, the rarest first.
         starts: (V + 1,) int64 where the list of the token of each rank begins.
         documents: (P,) int64 documents with the token in their prefix.
         suffixes: (P,) int64 weight of the token and of all after it in that document.
@@ -66,7 +66,7 @@ class Similar(NamedTuple):
 
 
 def sample_index(bags: Bags, threshold: Fraction) -> SampleIndex:
-    """Index a sample of documents for a lowest similarity."""
+    """Index a sample of documents for lookups with at least the similarity `threshold`."""
     tokens, numbers, counts = np.unique(bags.hashes, return_inverse=True, return_counts=True)
     ranks = np.empty(len(tokens), np.int64)
     ranks[np.argsort(counts, kind="stable")] = np.arange(len(tokens))
@@ -96,7 +96,7 @@ def sample_index(bags: Bags, threshold: Fraction) -> SampleIndex:
 
 
 def similar_to_sample(bags: Bags, index: SampleIndex, threshold: Fraction) -> Similar:
-    """All sampled documents that are at least as similar as the threshold to a document, itself among them.
+    """All pairs of a document and a sampled one that are at least as similar as the threshold, also with itself.
 
     Args:
         bags: D bags.
@@ -124,7 +124,7 @@ class _Documents(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """Tokens that the sample has too: (D + 1,) where each document's begin, (K,) which they are, (K,) their ranks."""
+    """The K tokens of D documents that the sample has: (D + 1,) offsets, (K,) token indices, (K,) their ranks."""
 
     starts: Int64Array
     tokens: Int64Array
@@ -135,7 +135,7 @@ class _Known(NamedTuple):
 def _look_up(
     documents: _Documents, known: _Known, index: SampleIndex, numerator: int, denominator: int
 ) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
-    """Rows, sampled ones, shared and united weights of the pairs that are as similar as numerator / denominator."""
+    """The fields of `Similar` for the threshold numerator / denominator."""
     found = np.empty((4, 1024), np.int64)
     filled = 0
     seen = np.full(index.totals.size, -1, np.int64)
@@ -143,10 +143,10 @@ def _look_up(
         begin, end = known.starts[doc], known.starts[doc + 1]
         total = documents.totals[doc]
         suffix = np.int64(0)
-        for place in range(begin, end):
-            suffix += np.int64(documents.weights[known.tokens[place]])
+        for token in range(begin, end):
+            suffix += np.int64(documents.weights[known.tokens[token]])
         if suffix * denominator < numerator * total:
-            continue  # too much of it is in no sampled document
+            continue  # too much of its weight is on tokens that no sampled document has
         for at in np.argsort(known.ranks[begin:end]):
             if suffix * denominator < numerator * total:
                 break

@@ -1,11 +1,11 @@
-"""How well the pairs that were found agree with pairs that are known: precision, recall and F1 at each threshold.
+"""Precision, recall and F1 of the pairs that were found against pairs that are known, at each threshold.
 
     found   pairs of J >= threshold, and any two documents of one exact class (J = 1)
     known   pairs of a truth file
     precision = |found and known| / |found|     recall = |found and known| / |known|     F1 = their harmonic mean
 
-Exact duplicates have no bags of their own: one document stands for its class, and a pair of that one is a pair of every
-document of the class. Classes are therefore never spelled out: a pair between classes of 3 and 2 counts as 6 pairs.
+Exact duplicates have no bags of their own: one document represents its class, and a pair of that one counts for every
+document of the class. Classes are never expanded: a pair between classes of 3 and 2 counts as 6 pairs.
 
          class  A A' A''    class  B B'      pair A-B of J = 0.9
          found at 0.8: 3 + 1 within, 3 * 2 between = 10
@@ -24,7 +24,7 @@ from spark_jobs.dedup.graph.threshold_pairs import exact
 
 @dataclass(frozen=True)
 class FoundPairs:
-    """Rows of `pairs`, documents as numbers.
+    """Rows of `pairs`, with documents as numbers.
 
     Attributes:
         first: (P,) one document.
@@ -47,9 +47,9 @@ class Score:
         threshold: least J of a pair that counts as found.
         found: pairs found, of all documents.
         known: pairs known, each once.
-        both: of them, found.
-        same_witness: of the known that were not found, those whose documents are represented by one kept document: no
-            pair by themselves, but only one text of the two goes on, or neither.
+        both: known pairs that were found.
+        same_witness: known pairs that were not found, but whose documents have the same kept document, so that no two
+            texts of them go on.
     """
 
     threshold: float
@@ -78,7 +78,7 @@ class Score:
 def score(
     known: Int64Array,
     found: FoundPairs,
-    stands: Int64Array,
+    representatives: Int64Array,
     thresholds: Sequence[float],
     witnesses: Mapping[float, Int64Array] | None = None,
 ) -> list[Score]:
@@ -87,21 +87,21 @@ def score(
     Args:
         known: (T, 2) pairs of different documents, in any order, repeated or not.
         found: verified pairs, of any documents.
-        stands: (N,) by document, who stands for its exact class; itself where it repeats none.
+        representatives: (N,) by document the one that represents its exact class; itself where it repeats none.
         thresholds: similarities, compared exactly as the decimals that they are.
         witnesses: by threshold, (N,) the witness of each removed document, -1 of a kept one.
 
     Returns:
         One score for each threshold, in their order.
     """
-    count = len(stands)
-    sizes = np.bincount(stands, minlength=count).astype(np.int64)
+    count = len(representatives)
+    sizes = np.bincount(representatives, minlength=count).astype(np.int64)
     within = int((sizes * (sizes - 1) // 2).sum())
-    keys = _pair_keys(stands[found.first], stands[found.second], count)
+    keys = _pair_keys(representatives[found.first], representatives[found.second], count)
     between = keys >= 0
     distinct = np.unique(_pair_keys(known[:, 0], known[:, 1], count))
     left, right = np.divmod(distinct, count) if count else (distinct, distinct)
-    known_keys = _pair_keys(stands[left], stands[right], count)
+    known_keys = _pair_keys(representatives[left], representatives[right], count)
     scores = []
     for threshold in thresholds:
         bound = exact(threshold)
@@ -109,7 +109,7 @@ def score(
         here = np.unique(keys[between & reached])
         lower, upper = np.divmod(here, count) if count else (here, here)
         hits = (known_keys < 0) | np.isin(known_keys, here)
-        joined = _joined(left, right, stands, (witnesses or {}).get(threshold)) & ~hits
+        joined = _same_kept(left, right, representatives, (witnesses or {}).get(threshold)) & ~hits
         total = within + int((sizes[lower] * sizes[upper]).sum())
         scores.append(Score(threshold, total, len(distinct), int(hits.sum()), int(joined.sum())))
     return scores
@@ -121,10 +121,12 @@ def _pair_keys(first: Int64Array, second: Int64Array, count: int) -> Int64Array:
     return np.where(first == second, -1, keys).astype(np.int64)
 
 
-def _joined(left: Int64Array, right: Int64Array, stands: Int64Array, witness: Int64Array | None) -> BoolArray:
-    """Whether two documents have one kept document that represents both."""
+def _same_kept(
+    left: Int64Array, right: Int64Array, representatives: Int64Array, witness: Int64Array | None
+) -> BoolArray:
+    """Whether two documents have the same kept document: themselves, their representative or its witness."""
     if witness is None:
         return np.zeros(len(left), bool)
-    kept = np.where(witness[stands] >= 0, witness[stands], stands)
-    joined: BoolArray = kept[left] == kept[right]
-    return joined
+    kept = np.where(witness[representatives] >= 0, witness[representatives], representatives)
+    same: BoolArray = kept[left] == kept[right]
+    return same

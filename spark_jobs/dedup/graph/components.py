@@ -1,18 +1,18 @@
 """Components: documents that are linked by pairs, directly or through others, at each threshold.
 
-An increment touches the components that one of its pairs reaches into: its rows are all documents of those, with the
-component as it is now. So a document can have several rows, and **the newest counts** (the one of the highest
-increment); a document whose component no pair has reached has none.
+The rows of an increment are all documents of the components that its pairs touch, with the component as it is now. So a
+document can have several rows, and **the newest counts** (the one of the highest increment); a document without a pair
+has none.
 
-Nothing is computed twice: what the earlier increments linked comes in as one edge per document met, to the component
-that it was in, so that the cost is that of the increment's pairs and of the components they touch.
+Nothing is computed twice: a document that a new pair touches has one edge to the component in which it was before, so
+the cost is that of the increment's pairs and of the components they touch.
 
     increment 0   pairs a-c, d-e          rows  a: a of 2, c: a of 2, d: d of 2, e: d of 2
     increment 1   pair  f-e               edges f-e, e-d (known)    component d = {d, e, f}
                                           rows  d: d of 3, e: d of 3, f: d of 3       (a and c are as they were)
 
-A component is named by its least doc_id. That one never leaves it, which is why its members so far are the documents
-that ever had a row of that name.
+A component is named by its least doc_id. That document never leaves it, so all documents that ever had a row with that
+name are its members.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, ConfigDict
 
 from spark_jobs.dedup.graph.connected_components import connected_components, with_vertex_count
-from spark_jobs.dedup.graph.dense_graph import DEFAULT_DRIVER_EDGES, DriverEdges, cut
+from spark_jobs.dedup.graph.dense_graph import DEFAULT_DRIVER_EDGES, DriverEdges, checkpointed
 from spark_jobs.dedup.graph.threshold_pairs import (
     DEFAULT_THRESHOLDS,
     Thresholds,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class ComponentsConfig(BaseModel):
-    """At which similarities documents are linked."""
+    """The similarities at which documents are linked."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -78,7 +78,7 @@ COMPONENTS = Table(
     ),
 )
 def components(pairs: DataFrame, components: DataFrame, increment: int, config: ComponentsConfig) -> DataFrame:
-    """Find the components that the pairs of an increment reach; one row per threshold and document of them.
+    """Find the components that the pairs of an increment touch; one row per threshold and document of them.
 
     Args:
         pairs: rows of `pairs` of increments 0 to `increment`, with the column `increment`.
@@ -109,7 +109,7 @@ def components(pairs: DataFrame, components: DataFrame, increment: int, config: 
 
 
 def _extended(edges: DataFrame, known: DataFrame, driver_edges: int) -> DataFrame:
-    """Rows as of `connected_components`, of those that the new edges reach, their known members included."""
+    """The components that the new edges touch, with the members known before, as rows of `connected_components`."""
     from pyspark.sql import functions as F
 
     ends = edges.select("groups", F.explode(F.array("left", "right")).alias("doc_id"))
@@ -121,10 +121,10 @@ def _extended(edges: DataFrame, known: DataFrame, driver_edges: int) -> DataFram
         .agg(F.max_by("component", "increment").alias("right"))
         .select(one_group("group").alias("groups"), F.col("doc_id").alias("left"), "right")
     )
-    reached = cut(connected_components(edges.unionByName(links), driver_edges).drop("vertex_count"))
+    reached = checkpointed(connected_components(edges.unionByName(links), driver_edges).drop("vertex_count"))
     members = (
         known.select("group", F.col("doc_id").alias("vertex"), F.col("component").alias("former"))
         .join(reached.select("group", F.col("vertex").alias("former"), "component"), ["group", "former"])
         .select("group", "vertex", "component")
     )
-    return with_vertex_count(cut(reached.unionByName(members).distinct()))
+    return with_vertex_count(checkpointed(reached.unionByName(members).distinct()))

@@ -12,11 +12,11 @@ neighbours, or v itself:
     chain 1-2-3-4-5    (2 1) (3 2) (4 3) (5 4)  --large-->  (2 1) (3 1) (4 2) (5 3)  --small-->  the same
                                                 --large-->  (2 1) (3 1) (4 1) (5 1)
 
-Neither step links what was not linked, parts what was, or adds edges (the paper proves it). **The end is proven, not
+Neither step connects or separates components, or adds edges (proven in the paper). **Termination is proven, not
 guessed**: every edge carries whether its round found a reason to move it, that is, a lower neighbour of its `low`
 (large-star) or a second lower neighbour of its `high` (small-star). A round in which no edge was moved has shown that
 no vertex is both a high and a low end and that every high end has one low end: the graph is a forest of stars with the
-least vertex in the middle, which is the answer. O(log^2 n) rounds are proven in the paper, O(log n) are observed.
+least vertex in the middle, which is the answer. The paper proves O(log^2 n) rounds; O(log n) are observed.
 
 No task holds a component: minima are combined before they are shuffled, and the edges of one vertex meet its minimum in
 a join that adaptive execution may split.
@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from spark_jobs.dedup.graph.dense_graph import cut, dense_graph, from_driver
+from spark_jobs.dedup.graph.dense_graph import checkpointed, dense_graph, from_driver
 from spark_jobs.dedup.graph.threshold_pairs import group_numbers, one_group
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def connected_components(edges: DataFrame, driver_edge_limit: int) -> DataFrame:
     from pyspark.sql import functions as F
 
     ends = (F.greatest("left", "right").alias("high"), F.least("left", "right").alias("low"))
-    all_edges = cut(edges.where("left <> right and groups <> 0").select("groups", *ends))
+    all_edges = checkpointed(edges.where("left <> right and groups <> 0").select("groups", *ends))
     if all_edges.count() <= driver_edge_limit:
         return _on_driver(all_edges)
     return _in_rounds(
@@ -65,12 +65,12 @@ def connected_components(edges: DataFrame, driver_edge_limit: int) -> DataFrame:
 
 
 def _in_rounds(edges: DataFrame, driver_edge_limit: int) -> DataFrame:
-    """Rows (group, high, low), one for each group of an edge, to rows of the result."""
+    """Solve rows (group, high, low), one for each group of an edge, by rounds on Spark."""
     from pyspark.sql import functions as F
 
     rest, moved, rounds = edges, True, 0
     while moved:
-        flagged = cut(_small_star(_large_star(rest)))
+        flagged = checkpointed(_small_star(_large_star(rest)))
         found = flagged.agg(F.count("*").alias("edges"), F.max("moved").alias("moved")).first()
         moved, edge_count = (bool(found["moved"]), int(found["edges"])) if found else (False, 0)
         rest = flagged.drop("moved")
@@ -84,7 +84,7 @@ def _in_rounds(edges: DataFrame, driver_edge_limit: int) -> DataFrame:
 
 
 def with_vertex_count(found: DataFrame) -> DataFrame:
-    """Rows (group, vertex, component) and how many vertices their component has."""
+    """Add to rows (group, vertex, component) how many vertices their component has."""
     from pyspark.sql import functions as F
 
     sizes = found.groupBy("group", "component").agg(F.count("*").cast("int").alias("vertex_count"))
@@ -98,16 +98,16 @@ def _on_driver(edges: DataFrame) -> DataFrame:
 
 
 def components_table(edges: pa.Table) -> pa.Table:
-    """The same in memory: from rows (groups, one end, other end) to rows (group, vertex, component, vertex_count)."""
+    """Solve graphs in memory: rows (groups, one end, other end) to rows (group, vertex, component, vertex_count)."""
     import pyarrow as pa
 
-    graph = dense_graph(edges)
-    from spark_jobs.dedup.graph.in_memory import least_linked
+    from spark_jobs.dedup.graph.in_memory import component_labels
 
+    graph = dense_graph(edges)
     numbers = np.empty(0, np.int64)
     found = [(numbers, numbers, numbers, numbers)]
     for group, one, other in graph.by_group():
-        component = least_linked(one, other, graph.vertex_count)
+        component = component_labels(one, other, graph.vertex_count)
         linked = np.zeros(graph.vertex_count, np.bool_)
         linked[one] = linked[other] = True
         vertex = np.flatnonzero(linked)
@@ -125,7 +125,7 @@ def components_table(edges: pa.Table) -> pa.Table:
 
 
 def _large_star(edges: DataFrame) -> DataFrame:
-    """Rows (group, high, low) to (group, high, least(low), moved)."""
+    """Turn rows (group, high, low) into rows (group, high, least(low), moved)."""
     from pyspark.sql import functions as F
 
     least = edges.groupBy("group", F.col("high").alias("low")).agg(F.min("low").alias("least"))
@@ -135,7 +135,7 @@ def _large_star(edges: DataFrame) -> DataFrame:
 
 
 def _small_star(edges: DataFrame) -> DataFrame:
-    """Rows (group, high, low, moved), repeats among them, to distinct (group, least(high), low or high, moved)."""
+    """Turn rows (group, high, low, moved), with repeats, into distinct (group, low or high, least(high), moved)."""
     from pyspark.sql import functions as F
 
     least = edges.groupBy("group", "high").agg(F.min("low").alias("least"))

@@ -1,7 +1,7 @@
-"""A graph of any ids as dense numbers, for the kernels that run on the driver; and what cuts a plan between rounds.
+"""Relabel vertices as dense integers for the kernels on the driver; checkpoint DataFrames between rounds on Spark.
 
-A kernel wants vertices 0..V-1. Their numbers follow the order of the ids, so that the least number is the least id.
-Graphs of several groups share the numbers: ids are looked at once, and an edge says which groups it belongs to.
+The kernels need vertices 0..V-1. Their numbers follow the order of the ids, so the least number is the least id. The
+graphs of several groups share the numbers: ids are encoded once, and an edge says which groups it belongs to.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DriverEdges = Annotated[
         json_schema_extra={"affects_rows": False},
     ),
 ]
-"""A field of the configs of steps that solve graphs."""
+"""Type of the config field `driver_edges` in steps that solve graphs."""
 DEFAULT_DRIVER_EDGES = 4_000_000
 
 
@@ -52,7 +52,7 @@ class DenseGraph:
 
     @property
     def vertex_count(self) -> int:
-        """V."""
+        """The number of vertices, V."""
         return len(self.ids)
 
     def by_group(self) -> Iterator[tuple[int, Int64Array, Int64Array]]:
@@ -68,11 +68,11 @@ def dense_graph(edges: pa.Table) -> DenseGraph:
     """Number the vertices of edges.
 
     Args:
-        edges: columns groups (int), and the two ends (both string or both long), by place; no nulls.
+        edges: columns groups (int), and the two ends (both string or both long), in this order; no nulls.
     """
     kind = _wide(edges.schema.field(1).type)
-    ends = [chunk for place in (1, 2) for chunk in edges.column(place).cast(kind).chunks]
-    numbers, ids = _natural_codes(pa.chunked_array(ends, kind))
+    ends = [chunk for index in (1, 2) for chunk in edges.column(index).cast(kind).chunks]
+    numbers, ids = _ranks(pa.chunked_array(ends, kind))
     return DenseGraph(
         ids=ids,
         groups=edges.column(0).to_numpy().astype(np.int32),
@@ -82,11 +82,11 @@ def dense_graph(edges: pa.Table) -> DenseGraph:
 
 
 def _wide(kind: pa.DataType) -> pa.DataType:
-    """Type of the ids: with 64-bit offsets, since the ids of 60 million ends pass 2 GB."""
+    """The type of the ids with 64-bit offsets: 60 million ids of 32 digits pass 2 GB."""
     return pa.large_string() if pa.types.is_string(kind) else kind
 
 
-def _natural_codes(values: pa.ChunkedArray) -> tuple[Int64Array, pa.Array]:
+def _ranks(values: pa.ChunkedArray) -> tuple[Int64Array, pa.Array]:
     """(N,) rank of each value among the distinct ones, and the distinct values in ascending order."""
     encoded = values.dictionary_encode().combine_chunks()
     order = pc.sort_indices(encoded.dictionary).to_numpy()
@@ -96,16 +96,16 @@ def _natural_codes(values: pa.ChunkedArray) -> tuple[Int64Array, pa.Array]:
 
 
 def from_driver(spark: SparkSession, rows: pa.Table, ddl: str) -> DataFrame:
-    """Rows of the driver as a DataFrame of few partitions: Spark makes one of every batch, of 2,000 rows by default."""
+    """A DataFrame of few partitions from a table; Spark would make one of every batch, of 2,000 rows by default."""
     frame = spark.createDataFrame(rows, ddl)
     return frame.coalesce(int(spark.conf.get("spark.sql.shuffle.partitions") or 1))
 
 
-def cut(frame: DataFrame) -> DataFrame:
-    """Compute a frame now and forget how: the plan of the next round starts here, else it doubles with every round.
+def checkpointed(frame: DataFrame) -> DataFrame:
+    """Compute a DataFrame now and truncate its lineage; else the plan would double in size with every round.
 
-    With `spark.checkpoint.dir` set, the rows are kept there and outlive executors. Without it they lie in memory and on
-    disk, on a cluster of two executors each: one may be lost at a time.
+    With `spark.checkpoint.dir` set, the rows are kept there and outlive executors. Without it they are kept in memory
+    and on disk, on a cluster by two executors each, so that one executor may be lost at a time.
     """
     from pyspark import StorageLevel
 

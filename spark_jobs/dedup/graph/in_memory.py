@@ -1,18 +1,4 @@
-"""Connected components in memory: every vertex learns the least vertex it is linked to.
-
-Union by the lesser root: the root of a tree is always its least vertex, so the root is the answer. Paths are halved on
-the way up (Tarjan and van Leeuwen 1984), which keeps E unions at O(E log V) in the worst case, near O(E) in practice.
-
-    edges 4-3, 2-1, 3-1      parent  0 1 2 3 4  ->  0 1 2 3 3  ->  0 1 1 3 3  ->  0 1 1 1 3      roots 0 1 1 1 1
-
-The greedy kept set in memory: who is removed when documents are considered one after another, the best first.
-
-Edges lead from a worse end to a better one and close no cycle. A vertex is removed if and only if one of its better
-neighbours is kept; an acyclic graph has exactly one such set (its kernel: von Neumann and Morgenstern 1944), so that
-any order of work gives the same answer. Kahn's order (1962) visits every edge once:
-
-    c -> b -> a,  d -> b        a has no better neighbour: kept.  So b is removed.  So c and d have none left: kept.
-"""
+"""Graph algorithms on the driver, over vertices 0..V-1: connected components, and the greedy kept set."""
 
 from __future__ import annotations
 
@@ -23,8 +9,14 @@ from spark_jobs.arrays import Int8Array, Int64Array
 
 
 @njit(cache=True)
-def least_linked(left: Int64Array, right: Int64Array, vertex_count: int) -> Int64Array:
+def component_labels(left: Int64Array, right: Int64Array, vertex_count: int) -> Int64Array:
     """Label every vertex with the least vertex of its component.
+
+    Union by the lesser root: the root of a tree is always its least vertex, so the root is the label. Paths are halved
+    on the way up (Tarjan and van Leeuwen 1984), which keeps E unions at O(E log V) in the worst case, near O(E) in
+    practice.
+
+        edges 4-3, 2-1, 3-1      parent  0 1 2 3 4  ->  0 1 2 3 3  ->  0 1 1 3 3  ->  0 1 1 1 3      roots 0 1 1 1 1
 
     Args:
         left: (E,) one end of each edge, in 0..vertex_count - 1.
@@ -57,8 +49,15 @@ UNDECIDED, KEPT, REMOVED = 0, 1, 2
 
 
 @njit(cache=True)
-def decide(worse: Int64Array, better: Int64Array, vertex_count: int) -> Int8Array:
-    """Decide every vertex: O(V + E) time, 8 bytes an edge and 25 bytes a vertex.
+def kept_states(worse: Int64Array, better: Int64Array, vertex_count: int) -> Int8Array:
+    """Decide which vertices the greedy algorithm keeps when it considers the best first.
+
+    Edges lead from a worse end to a better one and close no cycle. A vertex is removed if and only if one of its better
+    neighbours is kept. An acyclic graph has exactly one such set (its kernel: von Neumann and Morgenstern 1944), so any
+    order of work gives the same answer. Kahn's order (1962) visits every edge once: O(V + E) time, 8 bytes an edge and
+    25 bytes a vertex.
+
+        c -> b -> a,  d -> b     a has no better neighbour: kept.  So b is removed.  So c and d have none left: kept.
 
     Args:
         worse: (E,) the end of each edge that goes if the other is kept, in 0..vertex_count - 1.
@@ -66,7 +65,7 @@ def decide(worse: Int64Array, better: Int64Array, vertex_count: int) -> Int8Arra
         vertex_count: V.
 
     Returns:
-        (V,) `KEPT` or `REMOVED`; `UNDECIDED` only on a cycle and on what waits for one.
+        (V,) `KEPT` or `REMOVED`; `UNDECIDED` only on a cycle and where a better neighbour is undecided.
     """
     start = np.zeros(vertex_count + 1, dtype=np.int64)
     waits_for = np.zeros(vertex_count, dtype=np.int64)
@@ -93,8 +92,8 @@ def decide(worse: Int64Array, better: Int64Array, vertex_count: int) -> Int8Arra
     while first < last:
         vertex = queue[first]
         first += 1
-        for place in range(start[vertex], start[vertex + 1]):
-            neighbour = neighbours[place]
+        for position in range(start[vertex], start[vertex + 1]):
+            neighbour = neighbours[position]
             if state[neighbour] != UNDECIDED:
                 continue
             waits_for[neighbour] -= 1

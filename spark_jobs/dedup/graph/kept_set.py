@@ -1,30 +1,31 @@
-"""The kept set of graphs of any size: the complement of the greedy vertex cover, found in parallel rounds.
+"""The kept set of graphs of any size: a maximal independent set by a given order, computed in parallel rounds.
 
 Every edge leads from a worse document to a better one. Considered one after another, the best first, a document is kept
-unless a better neighbour was kept: what is kept is a maximal independent set. Each round decides many at once, with the
-same result, since the set is the only one of its kind (see `greedy_cover`):
+unless a better neighbour was kept. Each round decides many documents at once, with the same result, because the set is
+unique (see `in_memory.kept_states`):
 
-    1. a vertex that is nobody's worse end waits for nobody: it is kept
+    1. a vertex that is the worse end of no edge is kept
     2. its worse neighbours are removed
-    3. edges with a decided end go
+    3. edges with a removed end are dropped
 
-By an order as good as random (a hash of the id, also behind a few coarse classes) the longest wait is O(log n) rounds
-(Fischer and Noever 2018, "Tight Analysis of Parallel Randomized Greedy MIS"), and nearly all edges go in the first two.
-An order that follows the graph, such as a chain of versions ranked by date, decides one vertex of every chain a round:
-so the driver finishes the rest in one pass as soon as that has at most `driver_edge_limit` edges. A larger rest goes on
-in rounds until it has, however large its components are: that always ends, but may take half as many rounds as its
-longest chain has vertices. After `max_rounds` every round logs a warning; raise the limit then (about 200 bytes an edge
-of the driver's memory).
+By an order that is as good as random (a hash of the id, also after a few coarse classes) there are O(log n) rounds
+(Fischer and Noever 2018, "Tight Analysis of Parallel Randomized Greedy MIS"), and nearly all edges are dropped in the
+first two. An order that follows the graph, such as a chain of versions ranked by date, decides one vertex of every
+chain in a round; so the driver finishes the rest in one pass as soon as it has at most `driver_edge_limit` edges. A
+larger rest takes more rounds, however large its components are: that always ends, but may take half as many rounds as
+its longest chain has vertices. After `max_rounds` every round logs a warning; raise the limit then (about 200 bytes an
+edge of the driver's memory).
 
 Graphs of several groups (one for each threshold) are solved together: an edge has one row, and bit g of its `groups`
-says that it is one of group g. All that a round does is done to all groups at once, bit by bit:
+says that it is an edge of group g. A round is computed for all groups at once, bit by bit. A vertex *waits* in a group
+where it has a better neighbour:
 
     edges          b -> a of 0 and 1,  c -> b of 0 and 1,  d -> c of 1
-    waiting        b 0, 1    c 0, 1    d 1          free in a group: who is not waiting there
+    waiting        b 0, 1    c 0, 1    d 1
     removed        b 0, 1                           all groups of b -> a, since a waits nowhere
-    left           d -> c of 1                      next: c waits nowhere, d is removed in 1
+    left           d -> c of 1                      next round: c waits nowhere, d is removed in 1
 
-No task holds a component: what a round knows of a vertex is one row, and joins on a vertex of many edges may be split.
+No task holds a component: a round has one row for a vertex, and joins on a vertex of many edges may be split.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from spark_jobs.dedup.graph.dense_graph import cut, dense_graph, from_driver
+from spark_jobs.dedup.graph.dense_graph import checkpointed, dense_graph, from_driver
 from spark_jobs.dedup.graph.threshold_pairs import without
 from spark_jobs.exceptions import InputError
 
@@ -45,18 +46,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _log = logging.getLogger(__name__)
-_MERGED_ROUNDS = 32
+_MERGED_ROUNDS = 32  # rounds after which their results become one DataFrame, so that the plan stays short
 
 
 def removed_vertices(edges: DataFrame, driver_edge_limit: int, max_rounds: int = 20) -> DataFrame:
-    """Find who is removed: the vertices that have a kept better neighbour.
+    """Find the removed vertices: those that have a kept better neighbour.
 
     Args:
         edges: rows (groups int, worse, better), no nulls; bit g of `groups`, of 0 to 30, says that the edge is one of
             group g. The ends are both strings or both longs, and edges may repeat. Every group is a graph of its own,
             and none has a cycle.
         driver_edge_limit: most edges that are finished in the driver's memory; 0 for none.
-        max_rounds: rounds that any reasonable order needs less than; each one above logs a warning with the mend.
+        max_rounds: each round from here on logs a warning that says how to mend the order.
 
     Returns:
         Rows (vertex, groups), one for each vertex that is removed in any group, with the groups where it is.
@@ -64,7 +65,7 @@ def removed_vertices(edges: DataFrame, driver_edge_limit: int, max_rounds: int =
     Raises:
         InputError: the edges of a group close a cycle.
     """
-    rest = cut(edges.select("groups", "worse", "better").where("groups <> 0"))
+    rest = checkpointed(edges.select("groups", "worse", "better").where("groups <> 0"))
     edge_count, left = _left(rest)
     removed: list[DataFrame] = []
     rounds = 0
@@ -76,7 +77,7 @@ def removed_vertices(edges: DataFrame, driver_edge_limit: int, max_rounds: int =
             raise _cycle(f"{edge_count} edges")
         removed.append(now_removed)
         if len(removed) == _MERGED_ROUNDS:
-            removed = [cut(_merged(removed))]
+            removed = [checkpointed(_merged(removed))]
         _log.info("kept set: round %d: %d edges left", rounds, edge_count)
         if rounds >= max_rounds and edge_count > driver_edge_limit:
             _log.warning(
@@ -93,19 +94,19 @@ def removed_vertices(edges: DataFrame, driver_edge_limit: int, max_rounds: int =
 
 
 def removed_table(edges: pa.Table) -> pa.Table:
-    """The same in memory: from rows (groups, worse, better) to rows (vertex, groups).
+    """Find the removed vertices in memory: rows (groups, worse, better) to rows (vertex, groups).
 
     Raises:
         InputError: the edges of a group close a cycle.
     """
     import pyarrow as pa
 
-    graph = dense_graph(edges)
-    from spark_jobs.dedup.graph.in_memory import REMOVED, UNDECIDED, decide
+    from spark_jobs.dedup.graph.in_memory import REMOVED, UNDECIDED, kept_states
 
+    graph = dense_graph(edges)
     groups = np.zeros(graph.vertex_count, np.int32)
     for group, worse, better in graph.by_group():
-        state = decide(worse, better, graph.vertex_count)
+        state = kept_states(worse, better, graph.vertex_count)
         undecided = int((state == UNDECIDED).sum())
         if undecided:
             raise _cycle(f"{undecided} vertices")
@@ -114,12 +115,12 @@ def removed_table(edges: pa.Table) -> pa.Table:
 
 
 def _round(edges: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """Decide what waits for nobody: (vertex, groups) of who is removed, and the edges that are left."""
+    """One round: rows (vertex, groups) of the vertices that it removes, and the edges that are left."""
     from pyspark.sql import functions as F
 
     waiting = edges.groupBy(F.col("worse").alias("better")).agg(F.bit_or("groups").alias("waiting"))
     free = without(F.col("groups"), F.col("waiting"))
-    removed = cut(
+    removed = checkpointed(
         edges.join(waiting, "better", "left")
         .groupBy(F.col("worse").alias("vertex"))
         .agg(F.bit_or(free).alias("groups"))
@@ -130,11 +131,11 @@ def _round(edges: DataFrame) -> tuple[DataFrame, DataFrame]:
         gone = removed.select(F.col("vertex").alias(end), F.col("groups").alias("gone"))
         left = without(F.col("groups"), F.col("gone"))
         rest = rest.join(gone, end, "left").select(left.alias("groups"), "worse", "better").where("groups <> 0")
-    return removed, cut(rest)
+    return removed, checkpointed(rest)
 
 
 def _left(edges: DataFrame) -> tuple[int, int]:
-    """How many edges there are, and how many when each counts once in every group."""
+    """The number of edges, and their number when each counts once in every group."""
     from pyspark.sql import functions as F
 
     found = edges.agg(F.count("*"), F.coalesce(F.sum(F.bit_count("groups")), F.lit(0))).first()
@@ -142,7 +143,7 @@ def _left(edges: DataFrame) -> tuple[int, int]:
 
 
 def _merged(removed: Sequence[DataFrame]) -> DataFrame:
-    """What several rounds removed, one row a vertex: its groups may have been decided in different rounds."""
+    """The vertices that several rounds removed, one row each: its groups may have been decided in different rounds."""
     from pyspark.sql import functions as F
 
     if len(removed) == 1:

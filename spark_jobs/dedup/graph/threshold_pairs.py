@@ -3,8 +3,8 @@
 A threshold is written in decimals, and J = shared weight / united weight is a fraction of integers, so "J is at least
 0.7" is `10 * shared >= 7 * united`: no rounding decides about a document.
 
-Every threshold makes a graph of its own, a *group*: the place of the threshold in the list. A pair has one row however
-many groups it is an edge of; bit g of its `groups` says that it is one of group g.
+Every threshold makes a graph of its own, a *group*, numbered by the index of the threshold in the list. A pair has one
+row however many groups it is an edge of; bit g of its `groups` says that it is an edge of group g.
 
     thresholds 0.7, 0.8, 0.9       J = 17/20: groups 0 and 1, which is 1 + 2 = 3
 """
@@ -21,9 +21,9 @@ from pydantic import AfterValidator, Field
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_PLACES = 6
+_DECIMALS = 6
 MOST_GROUPS = 31
-"""Bits of an int but the sign."""
+"""Bits of a 32-bit int without its sign."""
 
 
 def _ascending(values: tuple[float, ...]) -> tuple[float, ...]:
@@ -33,8 +33,8 @@ def _ascending(values: tuple[float, ...]) -> tuple[float, ...]:
     for value in values:
         if not 0 < value <= 1:
             raise ValueError(f"threshold {value} is not above 0 and at most 1; write a fraction such as 0.8")
-        if 10**_PLACES % exact(value).denominator:
-            raise ValueError(f"threshold {value} has more than {_PLACES} decimals; round it")
+        if 10**_DECIMALS % exact(value).denominator:
+            raise ValueError(f"threshold {value} has more than {_DECIMALS} decimals; round it")
     if list(values) != sorted(set(values)):
         raise ValueError(f"thresholds {list(values)} are not in ascending order, each once; sort them")
     return values
@@ -72,21 +72,21 @@ def groups_reached(thresholds: Sequence[float]) -> Column:
 
 
 def group_numbers(groups: Column) -> Column:
-    """The numbers of some groups, as an array."""
+    """The numbers of the groups whose bits are set, as an array."""
     from pyspark.sql import functions as F
 
     return F.filter(F.sequence(F.lit(0), F.lit(MOST_GROUPS - 1)), lambda group: F.getbit(groups, group) == 1)
 
 
 def one_group(group: str) -> Column:
-    """Groups of which there is one, whose number is in a column."""
+    """The bit of the group whose number is in a column."""
     from pyspark.sql import functions as F
 
     return F.expr(f"shiftleft(1, {group})")
 
 
 def without(groups: Column, others: Column) -> Column:
-    """Groups that are not among others; a null is none."""
+    """The groups that are not among others; null others are none."""
     from pyspark.sql import functions as F
 
     return groups.bitwiseAND(F.bitwise_not(F.coalesce(others, F.lit(0))))
@@ -100,7 +100,7 @@ def threshold_of(group: Column, thresholds: Sequence[float]) -> Column:
 
 
 def with_group(rows: DataFrame, thresholds: Sequence[float]) -> DataFrame:
-    """Rows with a column `threshold`, as `group`; rows of other thresholds are left out."""
+    """Add the `group` of the column `threshold`; rows of thresholds that are not in the list are left out."""
     from pyspark.sql import functions as F
 
     listed = F.array(*(F.lit(float(threshold)) for threshold in thresholds))

@@ -1,29 +1,29 @@
 """Exact duplicates: members of a corpus that repeat another one, byte for byte or letter for letter.
 
 Two members are the same if they have the same bytes (`content_sha256`), or the same letters (`letters_sha256`, which is
-null for texts with few letters). Who is kept: of members that are the same, the one of the earliest increment, then of
-the lowest `place` (see `members`), then of the lowest doc_id. What an earlier increment kept stays kept, and what it
-removed is nobody's witness. Nor is a document the witness of another revision of its path, nor one that has left (see
-`revisions`): an edit that changes no letter goes on beside what it replaces.
+null for texts with few letters). Of members that are the same, one is kept: that of the earliest increment, then of the
+lowest `place` (see `members`), then of the lowest doc_id. What an earlier increment kept stays kept, and what it
+removed is nobody's witness. A document is not the witness of another revision of its path either, nor is one that has
+left the corpus (see `revisions`): an edit that changes no letter goes on beside the document that it replaces.
 
-It is decided in two rounds over narrow columns (no content is read), each one shuffle:
+The step takes two rounds over narrow columns (no content is read), each one shuffle:
 
-1. Members with the same bytes: the first of them stands for all.
-2. Those that stand, by letters: the first of them is kept. All others, and whomever they stood for, have it as witness.
+1. Of the members with the same bytes, the first represents all.
+2. Of these representatives with the same letters, the first is kept. It is the witness of all others, and of the
+   members that they represent.
 
          bytes letters          round 1         round 2
     A     x1     l1             A               A kept
     B     x2     l1             B               B removed, letters, witness A
-    C     x2     l1             B stands for C  C removed, letters, witness A
-    D     x1     l1             A stands for D  D removed, bytes, witness A
+    C     x2     l1             B for C         C removed, letters, witness A
+    D     x1     l1             A for D         D removed, bytes, witness A
 
-One round, by letters or else bytes, would do if the same bytes always had the same letters. They need not: the text
-that is made of a document depends on its kind, and `min_letters` on its dataset. Two rounds keep the promise in any
-case: of the kept no two share bytes (round 1) nor letters (round 2), but for revisions of one path, and every witness
-is kept, since it came first in both. Only where the same bytes have other letters may a removed member and its witness
-share nothing themselves; then the member that stood for the one shares its bytes, and the witness's letters. Of the
-kept, those that share letters are all revisions of one path: whether the first of them is of a member's own path says
-whether any may be its witness.
+One round, by letters or else by bytes, would do if the same bytes always had the same letters. They need not: the text
+that is made of a document depends on its kind, and `min_letters` on its dataset. Two rounds guarantee in any case that
+no two kept members share bytes (round 1) or letters (round 2), but for revisions of one path, and that every witness is
+kept, since it came first in both. Only where the same bytes have other letters may a removed member and its witness
+share nothing themselves; then its representative shares bytes with the one and letters with the other. Kept members
+that share letters are all revisions of one path, so it is enough to compare a member's path with that of the first.
 """
 
 from __future__ import annotations
@@ -93,16 +93,16 @@ def exact_duplicates(
 
     ranked = compared.withColumn("place", F.struct("increment", "place", "doc_id"))
     same_bytes = Window.partitionBy("content_sha256").orderBy("place")
-    standing = ranked.select(
+    represented = ranked.select(
         "*",
         F.first("place").over(same_bytes).alias("bytes_place"),
         F.first("path_id").over(same_bytes).alias("bytes_path"),
         F.first("letters_sha256").over(same_bytes).alias("letters"),
     )
-    # Without letters a member is grouped by its bytes, that is, with those alone that it stands for.
+    # Without letters a member is grouped by its bytes, that is, with the members alone that it represents.
     group = (F.col("letters").isNull(), F.coalesce("letters", "content_sha256"))
     same_letters = Window.partitionBy(*group).orderBy("bytes_place")
-    judged = standing.withColumn("kept_place", F.first("bytes_place").over(same_letters)).withColumn(
+    judged = represented.withColumn("kept_place", F.first("bytes_place").over(same_letters)).withColumn(
         "kept_path", F.first("bytes_path").over(same_letters)
     )
     repeats = (F.col("place") != F.col("kept_place")) & F.expr("(path_id = kept_path) IS NOT TRUE")

@@ -1,10 +1,10 @@
-"""Places: the order in which documents, or repositories, are kept, as one number.
+"""The keep order of documents, or of repositories, as one number: their `place`. The lowest is kept first.
 
-    place = standing << 59 | the first 59 bits of the identity
+    place = priority << 59 | the first 59 bits of the identity
 
-The standing is one of at most 16 classes, 0 the best: levels of criteria in mixed radix, the first criterion the
-highest. Inside a class the identity, which is a hash, decides: an order as good as random ends in few parallel rounds
-(see `kept_set`).
+The priority is one of at most 16 classes, 0 the best: the levels of the criteria as digits of a number in mixed radix,
+the first criterion the most significant. Inside a class the identity decides, which is a hash: the kept set of an order
+that is as good as random takes few parallel rounds (see `kept_set`).
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ CLASSES = 16
 HASH_BITS = 59
 
 
-def place(standing: Column, identity: Column) -> Column:
-    """Place of an identity (at least 15 hex digits) of a standing from 0 to 15."""
+def place(priority: Column, identity: Column) -> Column:
+    """The place of an identity (at least 15 hex digits) with a priority from 0 to 15."""
     from pyspark.sql import functions as F
 
     first_bits = F.shiftright(F.conv(F.substring(identity, 1, 15), 16, 10).cast("long"), 60 - HASH_BITS)
-    return F.shiftleft(standing, HASH_BITS) + first_bits
+    return F.shiftleft(priority, HASH_BITS) + first_bits
 
 
-def standing(criteria: Sequence[str], levels: Mapping[str, tuple[int, Column]]) -> Column:
-    """Class of a row: criteria from the front, as long as their levels fit into 16 classes.
+def priority(criteria: Sequence[str], levels: Mapping[str, tuple[int, Column]]) -> Column:
+    """The class of a row: criteria are used from the front, as long as their levels fit into 16 classes.
 
     Args:
         criteria: names, the most important first.

@@ -1,16 +1,16 @@
-"""Members: the documents that enter a corpus, before any of them is compared with others, and whom to keep first.
+"""Members: the documents that enter a corpus, and the order in which duplicates among them are kept.
 
-Of documents that repeat each other, the one with the lowest `place` is kept. A place is the document's standing, a
+Of documents that repeat each other, the one with the lowest `place` is kept. A place is the document's priority, a
 coarse class made of what is known about it, and then a hash, so that no dataset or name wins by accident:
 
-    place = standing (0..15, 4 bits) | first 59 bits of doc_id, which is a SHA-256
-    standing counts through the criteria of `keep_first`, the first one weighs most:
-        dataset     its place in the config        starred     its repository has `min_stars` or more
+    place = priority (0..15, 4 bits) | first 59 bits of doc_id, which is a SHA-256
+    the priority counts through the levels of the criteria of `keep_first`, the first criterion weighs most:
+        dataset     its index in the config        starred     its repository has `min_stars` or more
         known_good  its repository is listed       licensed    its licence is known
         original    0 in a repository of its own; 1 in a fork, or in a folder of vendored code; 2 in a fork of a fork
 
-At most 16 classes: criteria are used from the front while they fit. Few classes are what lets the kept set be found in
-few parallel rounds (a class of its own for every document takes as many rounds as there are documents).
+There are at most 16 classes: criteria are used from the front while they fit. With few classes the kept set is found in
+few parallel rounds (a class of its own for every document would take as many rounds as there are documents).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from spark_jobs.dedup.membership.keep_priority import CLASSES, place, standing
+from spark_jobs.dedup.membership.keep_priority import CLASSES, place, priority
 from spark_jobs.dedup.membership.repository_facts import FORK_DEPTHS, stars, with_fork_depth
 from spark_jobs.dedup.membership.standings import PATH, Policy
 from spark_jobs.lake.declare.step import Scope, step
@@ -39,7 +39,7 @@ _VENDORED = (
 
 
 class MembersConfig(BaseModel):
-    """What a corpus takes in."""
+    """The documents that a corpus takes in, and the order in which duplicates among them are kept."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -52,7 +52,7 @@ class MembersConfig(BaseModel):
 
     keep_first: tuple[Criterion, ...] = Field(
         ("dataset", "known_good", "original", "starred", "licensed"),
-        description="whom to keep of documents that repeat each other, the strongest criterion first; then by hash",
+        description="order in which duplicates are kept: by these criteria, the strongest first, then by hash",
     )
     known_good: tuple[str, ...] = Field((), description="repositories whose documents are kept before others'")
     min_stars: int | None = Field(
@@ -116,7 +116,7 @@ def members(
     repositories: DataFrame | None = None,
     arrivals: DataFrame | None = None,
 ) -> DataFrame:
-    """Take in what the verdicts kept, of each path the latest revision; one row per document.
+    """Take in the documents that the verdicts kept, of each path the latest revision; one row per document.
 
     The latest revision is the one that landed or returned in the highest dataset increment, kept or not: a revision
     that was replaced does not come back because its successor was rejected. Contents are never read.
@@ -171,7 +171,7 @@ def _with_facts(documents: DataFrame, repositories: DataFrame | None) -> DataFra
 
 
 def _place(config: MembersConfig) -> SparkColumn:
-    """Standing and hash in one number."""
+    """Priority and hash in one number."""
     from pyspark.sql import functions as F
 
     vendored = F.col("repository").isNotNull() & F.col("path").rlike(_VENDORED)
@@ -194,4 +194,4 @@ def _place(config: MembersConfig) -> SparkColumn:
         ),
         "licensed": (2, F.col("licence").isNull().cast("long")),
     }
-    return place(standing(config.keep_first, levels), F.col("doc_id"))
+    return place(priority(config.keep_first, levels), F.col("doc_id"))

@@ -1,7 +1,7 @@
-"""Repositories as they came: their identity in an increment, what is known about them, and their place in the order.
+"""Repositories as increments bring them: their identity, what is known about them, and their place in the keep order.
 
 The files that one increment brings of a repository are judged together, and once: what later increments add to it has
-an identity of its own. A place is made as that of a document is (see `members`): a standing of at most 16 classes from
+an identity of its own. A place is made as that of a document is (see `members`): a priority of at most 16 classes from
 metadata, and then a hash.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from spark_jobs.dedup.membership.keep_priority import CLASSES, place, standing
+from spark_jobs.dedup.membership.keep_priority import CLASSES, place, priority
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -25,7 +25,7 @@ _VERSION = r"^[^0-9]*([0-9]+(\.[0-9]+)*)"
 
 @dataclass(frozen=True)
 class Preference:
-    """Whom to keep.
+    """Which of several similar repositories is kept.
 
     Attributes:
         criteria: the strongest first.
@@ -41,7 +41,7 @@ class Preference:
 
 
 def repository_files(members: DataFrame) -> DataFrame:
-    """Members that belong to a repository, with its identity.
+    """The members that belong to a repository, with its identity.
 
     Args:
         members: rows of `members` with the column `increment`.
@@ -71,7 +71,7 @@ def repository_id(dataset: Column, repository: Column, increment: Column) -> Col
 
 
 def newest_bags(repository_bags: DataFrame) -> DataFrame:
-    """Of each repository the row that counts: that of the highest increment."""
+    """The rows of `repository_bags` that count: of each repository that of the highest increment."""
     from pyspark.sql import functions as F
 
     newest = repository_bags.groupBy("repository_id").agg(F.max("increment").alias("increment"))
@@ -79,7 +79,7 @@ def newest_bags(repository_bags: DataFrame) -> DataFrame:
 
 
 def newest_facts(repositories: DataFrame) -> DataFrame:
-    """What was last known of each repository: dataset, repository, fork_depth, licence, version, stars, terms.
+    """The latest facts of each repository: dataset, repository, fork_depth, licence, version, stars, terms.
 
     Args:
         repositories: rows of `repositories` of all datasets, with `dataset`, `dataset_increment` and `increment`.
@@ -103,8 +103,8 @@ def newest_facts(repositories: DataFrame) -> DataFrame:
 def with_fork_depth(repositories: DataFrame) -> DataFrame:
     """Add `fork_depth` to rows (repository, fork_of, ..): 0 an original, 1 a fork of one, 2 a fork of a fork.
 
-    What a fork was made of is looked up by its name among the same rows, in any dataset; one that is not there is an
-    original. Deeper forks are 2 as well, since places have few classes.
+    The parent of a fork is looked up by its name among the same rows, in any dataset; a parent that is not there counts
+    as an original. Deeper forks are 2 as well, since places have few classes.
     """
     from pyspark.sql import functions as F
 
@@ -122,7 +122,7 @@ def stars() -> Column:
 
 
 def with_place(bags: DataFrame, facts: DataFrame | None, wanted: Preference) -> DataFrame:
-    """Add `place` to rows (repository_id, dataset, repository, ..); without facts nobody is a fork or licensed."""
+    """Add `place` to rows (repository_id, dataset, repository, ..); without facts none is a fork or licensed."""
     from pyspark.sql import functions as F
 
     if facts is None:
@@ -132,12 +132,12 @@ def with_place(bags: DataFrame, facts: DataFrame | None, wanted: Preference) -> 
     else:
         known = bags.join(facts.drop("terms"), ["dataset", "repository"], "left")
     ranked = _with_newest(known) if "newest" in wanted.criteria else known.withColumn("newest", F.lit(True))
-    placed = ranked.withColumn("place", place(_standing(wanted), F.col("repository_id")))
+    placed = ranked.withColumn("place", place(_priority(wanted), F.col("repository_id")))
     return placed.drop("fork_depth", "licence", "version", "stars", "newest")
 
 
 def _with_newest(bags: DataFrame) -> DataFrame:
-    """Add whether no release of the same name that came along has a higher version; unknown versions are lowest."""
+    """Add `newest`: whether no release of the same name in the frame has a higher version; unknown ones are lowest."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -150,8 +150,8 @@ def _with_newest(bags: DataFrame) -> DataFrame:
     return numbered.withColumn("newest", F.col("number").eqNullSafe(best)).drop("number")
 
 
-def _standing(wanted: Preference) -> Column:
-    """Class of a repository, 0 to 15: criteria from the front, as long as they fit, and only where they can differ."""
+def _priority(wanted: Preference) -> Column:
+    """The class of a repository, 0 to 15; a criterion in which rows cannot differ has one level."""
     from pyspark.sql import functions as F
 
     never = F.lit(False)
@@ -170,7 +170,7 @@ def _standing(wanted: Preference) -> Column:
         ),
         "licensed": (2, _flag(F.col("licence").isNull())),
     }
-    return standing(wanted.criteria, levels)
+    return priority(wanted.criteria, levels)
 
 
 def _flag(condition: Column) -> Column:

@@ -1,11 +1,11 @@
-"""Revisions: what becomes of the members of a corpus when their path has a newer document, an older one again, or none.
+"""Revisions: what becomes of members of a corpus when their path gets a newer document, an older one again, or none.
 
-A member stands as the `latest` of its path from the increment that takes it in. That changes when its dataset says so
+A member has the standing `latest` from the increment that takes it in. The standing changes when its dataset says so
 (`spark_jobs.sources.revisions`), and every change is a row:
 
     superseded  another document is the latest at its path now (only where the dataset's policy is `latest`)
     gone        its file, or its record, is not at the source any more
-    latest      it took the place of another member, or it returned
+    latest      it replaced another member, or it returned
 
     increment   at the path    rows
     0           A              -
@@ -13,12 +13,12 @@ A member stands as the `latest` of its path from the increment that takes it in.
     2           A again        B superseded by A, A latest after B
     3           no file        A gone
 
-Two laws follow for deduplication. Members with one `path_id` are never each other's witness: else an edit would be
-removed as a near-duplicate of the very text that it corrects. And a member that `leaves`, since the corpus says
+Two rules follow for deduplication. Members with the same `path_id` are never each other's witness: else an edit would
+be removed as a near-duplicate of the very text that it corrects. And a member that `leaves`, because the corpus says
 `excise`, is nobody's witness from that increment on; under `keep` what was packed stays, and may justify removals.
 
-A document that returns counts if the corpus still has it as a member that has not left; else the member that stood last
-goes on as the latest until a new generation, since a document is packed from the increment that brought it alone.
+A document that returns counts if it is a member that has not left. Otherwise the member that was the latest remains it
+until a new generation, because a document is packed with the increment that brought it and no other.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class RevisionsConfig(BaseModel):
-    """Which members leave the corpus when their source has changed."""
+    """The members that leave a corpus when their source has changed."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -81,7 +81,7 @@ def revisions(
     increment: int,
     config: RevisionsConfig,
 ) -> DataFrame:
-    """Say which members changed their standing; one row per member.
+    """Find the members whose standing changed; one row per member.
 
     Args:
         documents: rows of `documents` of all datasets of increments 0 to `increment`, with the columns `increment`,
@@ -136,7 +136,7 @@ def revisions(
 
 
 def _newest(documents: DataFrame, arrivals: DataFrame, members: DataFrame, increment: int) -> DataFrame:
-    """What the increment says of paths that have a member from before, or of which it tells more than landings."""
+    """The newest document at each path that had a member before, or that has an arrival with a doc_id."""
     from pyspark.sql import functions as F
 
     now = F.col("increment") == F.lit(increment)
@@ -152,7 +152,7 @@ def _newest(documents: DataFrame, arrivals: DataFrame, members: DataFrame, incre
 
 
 def _standing(is_newest: SparkColumn) -> SparkColumn:
-    """The new standing, from the old one (`was`)."""
+    """The new standing of a member, from the old one (`was`)."""
     from pyspark.sql import functions as F
 
     replaced = ~is_newest & F.col("follows_latest")
@@ -173,7 +173,7 @@ def _leaves(config: RevisionsConfig) -> SparkColumn:
 
 
 def _path_id() -> SparkColumn:
-    """32 hex digits of a SHA-256 over dataset, repository or null, and path."""
+    """The identity of a path: 32 hex digits of a SHA-256 over dataset, repository or null, and path."""
     from pyspark.sql import functions as F
 
     named = F.to_json(F.array("dataset", "repository", "path"))

@@ -1,4 +1,4 @@
-"""What the rows of `revisions` say about members, for the steps that heed it."""
+"""Read from the rows of `revisions` which members have left the corpus, and which share a path."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Policy = Literal["keep", "excise"]
-"""Whether what was packed stays."""
+"""Whether documents that were packed stay."""
 PATH = ("dataset", "repository", "path")
-"""What makes a path among the members of a corpus."""
+"""Columns that identify a path among the members of a corpus."""
 
 
 def standings(revisions: DataFrame) -> DataFrame:
-    """The last row of each member that has any: doc_id, standing, leaves."""
+    """The newest standing of each member that has any row: doc_id, standing, leaves."""
     from pyspark.sql import functions as F
 
     last = F.max(F.struct("increment", "standing", "leaves")).alias("last")
@@ -32,7 +32,7 @@ def left_members(revisions: DataFrame) -> DataFrame:
 
 
 def counting_pairs(pairs: DataFrame, revisions: DataFrame) -> DataFrame:
-    """Pairs that count: the better end has not left by the pair's increment, and their paths differ.
+    """The pairs that count: the better end has not left by the pair's increment, and the paths of both differ.
 
     Args:
         pairs: rows with doc_id, better_doc_id and increment, that of the document that comes later.

@@ -1,7 +1,7 @@
-"""Background: how similar documents are that have nothing to do with each other, measured once on the corpus.
+"""Background: the distribution of the similarity of random pairs of documents, measured once on the corpus.
 
-It decides which bands are cheapest: false candidates come from its tail (boilerplate), which no model predicts. All
-pairs of a sample per kind are compared exactly; the sample is the documents with the smallest hashes.
+It decides which bands are cheapest, because false candidates come from its tail (boilerplate), which no model predicts.
+All pairs of a sample of each kind are compared exactly; the sample is the documents with the smallest hashes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BINS = 1000
 
 
 class BackgroundConfig(BaseModel):
-    """How many documents are compared."""
+    """Size of the sample that is compared."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -56,7 +56,15 @@ BACKGROUND = Table(
     plot=Plot("similarity of unrelated documents", ("kind", "similarity", "pair_count"), draw_background),
 )
 def background(bags: DataFrame, config: BackgroundConfig) -> DataFrame:
-    """Compare all pairs of a sample of each kind; one row per kind and bin with a pair in it."""
+    """Compare all pairs of a sample of each kind; one row per kind and bin that has a pair.
+
+    Args:
+        bags: rows of `bags` of the first increment.
+        config: size of the sample.
+
+    Returns:
+        Rows of the table `background`.
+    """
     from pyspark.sql import functions as F
 
     sizes = {row["kind"]: int(row["count"]) for row in bags.groupBy("kind").count().collect()}
@@ -75,7 +83,7 @@ def background(bags: DataFrame, config: BackgroundConfig) -> DataFrame:
 
 
 def _histograms(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The histogram of each kind in the partition; a sample of one kind is held in memory."""
+    """The histogram of each kind in the partition, whose sample is held in memory."""
     from spark_jobs.dedup.bags.bag_arrays import bags_from_columns
     from spark_jobs.dedup.near.similarity import background_counts
 

@@ -17,8 +17,8 @@ candidate. Their number per document, (N - 1) * P[candidate and J < false_below]
 and grows with the corpus.
 
 What a document costs is counted in bytes: 16 for the key of each band, and 160 for each false candidate, which nearly
-always falls when the 256 values of both signatures are compared, before a bag is read. A corpus grows without an end,
-and never into a wall: where the wanted recall costs more than a document may, it is lowered to what that buys.
+always falls when the 256 values of both signatures are compared, before a bag is read. A corpus may grow without a
+limit: where the wanted recall would cost more than the budget of a document, the recall is lowered to what that buys.
 """
 
 from __future__ import annotations
@@ -41,23 +41,21 @@ BAND_BITS: Final = 10
 """Low bits of a key that hold the band's number."""
 MAX_BANDS: Final = 1 << BAND_BITS
 
-_KEY_BYTES: Final = 16.0  # hash and place
-_FALSE_BYTES: Final = (
-    160.0  # a false candidate costs as much as ten keys (measured: shuffle and verification of a pair)
-)
+_KEY_BYTES: Final = 16.0  # a hash and a place, 8 bytes each
+_FALSE_BYTES: Final = 160.0  # shuffling and verifying a false candidate costs as much as ten keys (measured)
 _LOWER_RECALLS: Final = (0.999, 0.99, 0.95, 0.9, 0.8, 0.7, 0.5, 0.3, 0.1)
 _MAX_ROWS: Final = 24
-_VALUES: Final = 256  # that 8 bits can take
+_VALUES: Final = 256  # of the 8 bits of a signature's value
 
 
 @dataclass(frozen=True)
 class BandScheme:
-    """Which values of a signature are compared together, and what that finds.
+    """The values of a signature that are compared together, and the candidates that they are expected to make.
 
     Attributes:
         bands: number of bands.
         rows: values in each.
-        positions: (bands, rows) int16 places in the signature, fixed by (bands, rows).
+        positions: (bands, rows) int16 indices into the signature, fixed by (bands, rows).
         overlapping: whether bands share values.
         recall: probability that a pair exactly at the threshold becomes a candidate; more similar ones do more often.
         false_per_document: expected false candidates of a document at this corpus size.
@@ -147,7 +145,7 @@ def _cheapest(
             false = _false_candidates(bands, rows, overlapping, chance, documents)
             cost = round(
                 _KEY_BYTES * bands + _FALSE_BYTES * false, 4
-            )  # so that the last bits of a float decide nothing
+            )  # rounded, so that the last bits of a float decide nothing
             holds = overlapping or false <= DISJOINT_FALSE_PER_DOCUMENT
             if holds and (best is None or (cost, bands) < best[:2]):
                 best = (cost, bands, rows, overlapping, false)
@@ -167,12 +165,12 @@ def _cheapest(
 
 
 def band_positions(bands: int, rows: int, overlapping: bool) -> Int16Array:
-    """Places in the signature that each band compares; a fixed function of its arguments, in every version.
+    """Indices into the signature that each band compares; a fixed function of its arguments, in every version.
 
     Args:
         bands: number of bands.
         rows: values in each, at most 256; all bands together at most 256 where they are disjoint.
-        overlapping: random subsets of the 256 places; else the bands lie one after another.
+        overlapping: random subsets of the 256 values; else the bands lie one after another.
 
     Returns:
         (bands, rows) int16, ascending and distinct in each row.
@@ -229,7 +227,7 @@ def _false_candidates(
 
 
 def _least_bands(threshold: float, recall: float, overlapping: bool) -> Iterator[tuple[int, int]]:
-    """(rows, least bands with the recall) for all rows that can have it."""
+    """For each number of rows that allows the recall: the rows, and the fewest bands that reach it."""
     at = np.array([threshold])
     for rows in range(1, _MAX_ROWS + 1):
         most = MAX_BANDS if overlapping else SIGNATURE_VALUES // rows
@@ -246,7 +244,7 @@ def _least_bands(threshold: float, recall: float, overlapping: bool) -> Iterator
 
 
 def _any_of(bands: int, single: Float64Array) -> Float64Array:
-    """1 - (1 - single)^bands without loss where `single` is small."""
+    """1 - (1 - single)^bands, computed without loss of precision where `single` is small."""
     result: Float64Array = -np.expm1(bands * np.log1p(-np.minimum(single, 1 - 1e-16)))
     return result
 
@@ -283,8 +281,8 @@ def _draw_positions(positions: Int16Array) -> None:
     state = np.uint64(bands) * _G + np.uint64(rows)
     order = np.empty(SIGNATURE_VALUES, dtype=np.int16)
     for band in range(bands):
-        for place in range(SIGNATURE_VALUES):
-            order[place] = place
+        for value in range(SIGNATURE_VALUES):
+            order[value] = value
         for row in range(rows):
             state += _G
             left = np.uint64(SIGNATURE_VALUES - row)
@@ -295,18 +293,19 @@ def _draw_positions(positions: Int16Array) -> None:
 
 @njit(cache=True, nogil=True)
 def _hash_bands(signatures: UInt8Array, positions: Int16Array, salts: UInt64Array, keys: UInt64Array) -> None:
+    """Write the key of every band of every signature to `keys`."""
     bands, rows = positions.shape
-    places = positions.ravel().astype(np.uint8)
+    flat = positions.ravel().astype(np.uint8)
     for doc in range(signatures.shape[0]):
         values = signatures[doc]
         salt = mix64(salts[doc] + _G)
-        place = _U0
+        index = _U0
         for band in range(bands):
             state = salt
             word = _U0
             for row in range(rows):
-                word = (word << _U8) | np.uint64(values[places[place]])
-                place += _U1
+                word = (word << _U8) | np.uint64(values[flat[index]])
+                index += _U1
                 if row % _WORD_VALUES == _WORD_VALUES - 1:
                     state = mix64((state ^ word) * _G + np.uint64(band))
                     word = _U0

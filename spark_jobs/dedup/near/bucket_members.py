@@ -1,7 +1,7 @@
-"""Members of buckets: which pairs of them become candidates, batch by batch of lists.
+"""Turn the members of buckets into candidates, batch by batch, for `mapInArrow`.
 
-A candidate is two places (first, second); a bucket's members in order are its earlier ones and then its new ones, and
-two earlier ones are never a candidate. What works on members is a function of batches, for `mapInArrow`.
+Members are named by their place in the keep order. A candidate is two places (first, second). The members of a bucket
+in order are its earlier ones and then its new ones; two earlier ones are never a candidate.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 from pydantic import Field
+
+from spark_jobs.arrays import Int64Array
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,26 +27,26 @@ MaxBucketPairs = Annotated[
 
 
 def with_pair_count(buckets: DataFrame) -> DataFrame:
-    """Add `pair_count`, the candidates that all pairs of a bucket would be, to rows with members and earlier."""
+    """Add `pair_count`, the number of candidates that a bucket holds, to rows with members and earlier."""
     from pyspark.sql import functions as F
 
     fresh, old = F.size("members").cast("long"), F.size("earlier").cast("long")
     return buckets.withColumn("pair_count", fresh * (fresh - 1) / 2 + fresh * old)
 
 
-def list_offsets(column: pa.ListArray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Offsets and values of a column of lists of numbers, its own part of them alone."""
+def list_offsets(column: pa.ListArray) -> tuple[Int64Array, Int64Array]:
+    """Offsets from 0, and the values, of a column of lists of numbers, which may be a slice of a longer one."""
     offsets = column.offsets.to_numpy().astype(np.int64)
     values = column.values.to_numpy()[offsets[0] : offsets[-1]]
     return offsets - offsets[0], values
 
 
 def all_pairs(batches: Iterable[pa.RecordBatch], not_among: bytes | None = None) -> Iterator[pa.RecordBatch]:
-    """All pairs of the members of buckets, each once a batch.
+    """The candidates of buckets; each pair once in a batch.
 
     Args:
         batches: rows with the columns members and earlier.
-        not_among: a filter of places (`key_filter`); pairs of which both places pass are left out.
+        not_among: a filter of places (`key_filter`); pairs of two places in it are left out.
 
     Yields:
         Rows of `CANDIDATES_DDL`.
@@ -65,8 +66,8 @@ def all_pairs(batches: Iterable[pa.RecordBatch], not_among: bytes | None = None)
         yield candidate_batch(first, second)
 
 
-def candidate_batch(first: NDArray[np.int64], second: NDArray[np.int64]) -> pa.RecordBatch:
-    """Candidates as rows of `CANDIDATES_DDL`, each once."""
+def candidate_batch(first: Int64Array, second: Int64Array) -> pa.RecordBatch:
+    """Distinct candidates as rows of `CANDIDATES_DDL`."""
     order = np.lexsort((second, first))
     first, second = first[order], second[order]
     other = np.ones(len(first), np.bool_)
@@ -75,7 +76,7 @@ def candidate_batch(first: NDArray[np.int64], second: NDArray[np.int64]) -> pa.R
 
 
 def all_members(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Places in a batch of buckets, each once."""
+    """The places of the members of buckets; each once in a batch."""
     for batch in batches:
         parts = [list_offsets(batch.column(name))[1] for name in ("members", "earlier")]
         yield pa.RecordBatch.from_arrays([pa.array(np.unique(np.concatenate(parts)))], names=["place"])

@@ -1,10 +1,10 @@
-"""Records of buckets: (key, place) pairs in blocks, scattered to partitions and grouped by key without a row for each.
+"""Scatter (key, place) records to partitions in blocks, and group them by key into buckets, without a Spark row each.
 
-Fifty keys a document would be fifty rows a document for Spark to serialize, hash and sort. Here a block of them travels
-as one row of bytes for each partition that it is meant for:
+Fifty keys a document would be fifty rows a document for Spark to serialize, hash and sort. Here a block of records
+travels to its partition as one row of bytes:
 
     batch of documents -> keys (D, bands) -> scatter by key -> one block for every partition      (mapInArrow)
-    partition          -> its blocks, sorted by key -> runs of at least two = buckets             (mapInArrow)
+    partition          -> its blocks, sorted by key -> groups of at least two = buckets           (mapInArrow)
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-# The low bits of a key are its band (spark_jobs.dedup.near.bands); those above are a hash.
-_BAND_BITS = 10
+from spark_jobs.arrays import BoolArray, Int64Array, UInt64Array
+from spark_jobs.dedup.near.bands import BAND_BITS
 
 
 @dataclass(frozen=True)
-class Runs:
+class Buckets:
     """Buckets with at least two members, at least one of them new.
 
     Attributes:
@@ -31,40 +30,38 @@ class Runs:
         earlier: (M,) int64 places of members of earlier increments, ascending in each bucket.
     """
 
-    keys: NDArray[np.uint64]
-    new_offsets: NDArray[np.int64]
-    new: NDArray[np.int64]
-    earlier_offsets: NDArray[np.int64]
-    earlier: NDArray[np.int64]
+    keys: UInt64Array
+    new_offsets: Int64Array
+    new: Int64Array
+    earlier_offsets: Int64Array
+    earlier: Int64Array
 
 
 @njit(cache=True)
-def scatter(
-    keys: NDArray[np.uint64], places: NDArray[np.int64], partition_count: int
-) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.int64]]:
+def scatter(keys: UInt64Array, places: Int64Array, partition_count: int) -> tuple[Int64Array, UInt64Array, Int64Array]:
     """Order (K,) records by the partition that their key belongs to.
 
     Returns:
         (P + 1,) offsets of the partitions, and keys and places in their order.
     """
-    count = np.uint64(partition_count)
+    count = np.uint64(partition_count)  # the low bits of a key are its band, so the partition is taken from the hash
     offsets = np.zeros(partition_count + 1, np.int64)
     for key in keys:
-        offsets[np.int64((key >> np.uint64(_BAND_BITS)) % count) + 1] += 1
+        offsets[np.int64((key >> np.uint64(BAND_BITS)) % count) + 1] += 1
     for part in range(partition_count):
         offsets[part + 1] += offsets[part]
     filled = offsets[:-1].copy()
     scattered_keys = np.empty_like(keys)
     scattered_places = np.empty_like(places)
     for record in range(keys.size):
-        partition = np.int64((keys[record] >> np.uint64(_BAND_BITS)) % count)
+        partition = np.int64((keys[record] >> np.uint64(BAND_BITS)) % count)
         scattered_keys[filled[partition]] = keys[record]
         scattered_places[filled[partition]] = places[record]
         filled[partition] += 1
     return offsets, scattered_keys, scattered_places
 
 
-def runs(keys: NDArray[np.uint64], places: NDArray[np.int64], is_earlier: NDArray[np.bool_]) -> Runs:
+def group_by_key(keys: UInt64Array, places: Int64Array, is_earlier: BoolArray) -> Buckets:
     """Group (K,) records by key; a bucket of one, or without a new member, is left out."""
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
@@ -74,11 +71,11 @@ def runs(keys: NDArray[np.uint64], places: NDArray[np.int64], is_earlier: NDArra
     wanted = (lengths >= 2) & (new_counts >= 1)
     inside = np.repeat(wanted, lengths)
     chosen = order[inside]
-    run_of = np.repeat(np.arange(int(wanted.sum())), lengths[wanted])
-    chosen = chosen[np.lexsort((places[chosen], run_of))]
+    bucket_of = np.repeat(np.arange(int(wanted.sum())), lengths[wanted])
+    chosen = chosen[np.lexsort((places[chosen], bucket_of))]
     later = ~is_earlier[chosen]
     new_counts = new_counts[wanted]
-    return Runs(
+    return Buckets(
         keys=ordered[starts[wanted]],
         new_offsets=_offsets(new_counts),
         new=places[chosen[later]],
@@ -87,25 +84,25 @@ def runs(keys: NDArray[np.uint64], places: NDArray[np.int64], is_earlier: NDArra
     )
 
 
-def _offsets(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+def _offsets(counts: Int64Array) -> Int64Array:
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
 
 @njit(cache=True)
 def pairs_within(
-    new_offsets: NDArray[np.int64],
-    new: NDArray[np.int64],
-    earlier_offsets: NDArray[np.int64],
-    earlier: NDArray[np.int64],
-    leader_counts: NDArray[np.int64],
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Candidates of (B,) buckets: of the first `leader_counts[b]` members with all that come after them.
+    new_offsets: Int64Array,
+    new: Int64Array,
+    earlier_offsets: Int64Array,
+    earlier: Int64Array,
+    leader_counts: Int64Array,
+) -> tuple[Int64Array, Int64Array]:
+    """Candidates of B buckets: each of the first `leader_counts[b]` members with all that come after it.
 
     The members of a bucket in order are its earlier ones and then its new ones; two earlier ones are never a candidate.
     A leader count of at least the bucket's members gives all pairs.
 
     Returns:
-        (C,) places that come first and (C,) places that come later.
+        (C,) places of the first members, and (C,) places of the later ones.
     """
     total = 0
     for bucket in range(leader_counts.size):
@@ -132,9 +129,9 @@ def pairs_within(
 
 @njit(cache=True)
 def _sizes(
-    new_offsets: NDArray[np.int64],
-    earlier_offsets: NDArray[np.int64],
-    leader_counts: NDArray[np.int64],
+    new_offsets: Int64Array,
+    earlier_offsets: Int64Array,
+    leader_counts: Int64Array,
     bucket: int,
 ) -> tuple[int, int, int]:
     return (

@@ -1,10 +1,10 @@
 """Buckets: documents whose signatures agree in all rows of a band, so that they are worth comparing.
 
-The user states a threshold and a recall; the bands are solved for them, for the number of documents there are and for
-the background that was measured on the corpus; what they will cost when the corpus has grown is told too. Signatures
-are the index that is kept: keys are not stored, so that every increment may have bands of its own. It computes the keys
-of its own documents, and those of all earlier ones on the fly, of which a filter lets only those pass that can meet a
-new one; buckets are then written if they have two members, one of them new.
+The user states a threshold and a recall; the bands are solved for these, for the number of documents and for the
+background that was measured on the corpus. The table `bands` also has a forecast of what bands will cost when the
+corpus has grown. Signatures are the index that is kept: keys are not stored, so that every increment may have bands of
+its own. An increment computes the keys of its own documents and those of all earlier ones, of which a filter passes
+only those that can meet a new one. Buckets with at least two members, one of them new, are written.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
+from spark_jobs.arrays import Int64Array, UInt64Array
 from spark_jobs.dedup.pictures import draw_bands
 from spark_jobs.lake.declare.step import Output, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from pyspark.sql import DataFrame
 
     from spark_jobs.dedup.near.bands import BandScheme
 
 _log = logging.getLogger(__name__)
-# Pairs of at least this similarity have something to do with each other: their number grows with the corpus as the
-# number of documents does, not as its square, so they say nothing about false candidates at another size.
+# Pairs of at least this similarity are related: their number grows as that of documents does, not as its square, so
+# they say nothing about false candidates at another size of the corpus.
 _RELATED = 0.3
 DEFAULT_DOCUMENT_BYTES = 16_384
 """Bytes that finding a document's candidates may cost: about as many as its text and bag take together."""
-_PARTITION_RECORDS = 4_000_000
+PARTITION_RECORDS = 4_000_000
+"""Records of 16 to 40 bytes that a task holds in memory and sorts."""
 _LOWERED = (
     "buckets: %s %d documents the recall at %g is %.4f in place of %g, since keys and candidates of a document may "
     "take %d bytes; raise document_bytes or the threshold, or compare word pairs"
 )
-_BAND_MASK = 1023
 _BATCH_MEMBERS = 4_000_000
 RECORDS_DDL = "part int, keys binary, places binary, earlier boolean"
 BUCKETS_DDL = "band int, bucket bigint, member_count int, members array<bigint>, earlier array<bigint>"
 
 
 class BucketsConfig(BaseModel):
-    """Which pairs the bands must find; the bands are solved from it."""
+    """The pairs that the bands must find; the bands are solved from it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -126,7 +126,7 @@ BANDS = Table(
     ),
 )
 def buckets(signatures: DataFrame, background: DataFrame, increment: int, config: BucketsConfig) -> Output:
-    """Put the documents of an increment, and the earlier ones that they meet, into buckets.
+    """Put the documents of an increment, and the earlier ones that share a key with them, into buckets.
 
     Args:
         signatures: rows of `signatures` of increments 0 to `increment`.
@@ -136,7 +136,6 @@ def buckets(signatures: DataFrame, background: DataFrame, increment: int, config
 
     Returns:
         Rows of `buckets` and of `bands`.
-
     """
     from pyspark.sql import functions as F
 
@@ -172,7 +171,7 @@ def buckets(signatures: DataFrame, background: DataFrame, increment: int, config
     new = narrow.where(is_new)
     new_keys = new_documents * scheme.bands
     passing = int(passing_share(new_keys) * (documents - new_documents) * scheme.bands)
-    partition_count = max(2, -(-(2 * new_keys + passing) // _PARTITION_RECORDS))
+    partition_count = max(2, -(-(2 * new_keys + passing) // PARTITION_RECORDS))
     emit = partial(band_records, scheme=scheme, partition_count=partition_count)
     records = new.mapInArrow(partial(emit, earlier=False, filled=None), RECORDS_DDL)
     if increment > 0:
@@ -192,8 +191,8 @@ def buckets(signatures: DataFrame, background: DataFrame, increment: int, config
     return Output({"buckets": grouped, "bands": signatures.sparkSession.createDataFrame(curve)})
 
 
-def _combined(background: pa.Table, sizes: Mapping[str, int]) -> NDArray[np.int64]:
-    """(bins + 1,) pairs of documents by similarity, of 2^52 random ones; those of two kinds share nothing."""
+def _combined(background: pa.Table, sizes: Mapping[str, int]) -> Int64Array:
+    """(bins + 1,) how many of 2^52 random pairs of documents have each similarity; two of different kinds have 0."""
     from spark_jobs.dedup.near.background import BINS
 
     total = max(1, sum(sizes.values()))
@@ -210,12 +209,12 @@ def _combined(background: pa.Table, sizes: Mapping[str, int]) -> NDArray[np.int6
             measured[bins[of_kind]] = pairs[of_kind] / pairs[of_kind].sum()
             combined += share * measured
             combined[0] -= share
-    pairs_of: NDArray[np.int64] = np.rint(np.maximum(combined, 0.0) * (1 << 52)).astype(np.int64)
+    pairs_of: Int64Array = np.rint(np.maximum(combined, 0.0) * (1 << 52)).astype(np.int64)
     return pairs_of
 
 
-def _curve(scheme: BandScheme, measured: NDArray[np.int64], documents: int, recall: float) -> pa.Table:
-    """Rows of `bands` but for the forecast."""
+def _curve(scheme: BandScheme, measured: Int64Array, documents: int, recall: float) -> pa.Table:
+    """The columns of `bands` without the forecast."""
     from spark_jobs.dedup.near.bands import candidate_probability
 
     steps = np.arange(101)
@@ -239,7 +238,7 @@ def _curve(scheme: BandScheme, measured: NDArray[np.int64], documents: int, reca
     )
 
 
-def _keys(batch: pa.RecordBatch, scheme: BandScheme) -> NDArray[np.uint64]:
+def _keys(batch: pa.RecordBatch, scheme: BandScheme) -> UInt64Array:
     """(D * bands,) keys of a batch of signatures, document by document."""
     from spark_jobs.dedup.bags.features import kind_salt
     from spark_jobs.dedup.near.bands import band_keys
@@ -257,14 +256,14 @@ def band_records(
     earlier: bool,
     filled: bytes | None,
 ) -> Iterator[pa.RecordBatch]:
-    """Keys and places of signatures, in one block for every partition that gets any.
+    """The keys and places of signatures, in one block for every partition that gets any.
 
     Args:
         batches: rows with the columns kind, place and signature.
         scheme: bands.
-        partition_count: partitions that the blocks are meant for, by key.
+        partition_count: partitions that the blocks are distributed to, by key.
         earlier: whether the documents are of earlier increments.
-        filled: a filter of the keys that matter; None for all.
+        filled: a filter; only keys in it pass. None passes all.
 
     Yields:
         Rows of `RECORDS_DDL`.
@@ -297,7 +296,8 @@ def band_records(
 
 def bucket_lists(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The buckets of one partition, which is held in memory: about 32 MB of records, and as much again to sort them."""
-    from spark_jobs.dedup.near.bucket_records import runs
+    from spark_jobs.dedup.near.bands import MAX_BANDS
+    from spark_jobs.dedup.near.bucket_records import group_by_key
 
     keys, places, earlier = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)], [np.zeros(0, np.bool_)]
     for batch in batches:
@@ -306,7 +306,7 @@ def bucket_lists(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             keys.append(np.frombuffer(key_block.as_buffer(), np.uint64))
             places.append(np.frombuffer(place_block.as_buffer(), np.int64))
             earlier.append(np.full(len(keys[-1]), is_earlier.as_py()))
-    found = runs(np.concatenate(keys), np.concatenate(places), np.concatenate(earlier))
+    found = group_by_key(np.concatenate(keys), np.concatenate(places), np.concatenate(earlier))
     members = np.diff(found.new_offsets) + np.diff(found.earlier_offsets)
     block = np.cumsum(members) // _BATCH_MEMBERS
     edges = np.concatenate([[0], np.flatnonzero(np.diff(block)) + 1, [len(members)]])
@@ -314,7 +314,7 @@ def bucket_lists(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         part = found.keys[start:end]
         yield pa.RecordBatch.from_arrays(
             [
-                pa.array((part & np.uint64(_BAND_MASK)).astype(np.int32)),
+                pa.array((part & np.uint64(MAX_BANDS - 1)).astype(np.int32)),
                 pa.array(part.view(np.int64)),
                 pa.array(members[start:end].astype(np.int32)),
                 _lists(found.new_offsets[start : end + 1], found.new),
@@ -324,7 +324,7 @@ def bucket_lists(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         )
 
 
-def _lists(offsets: NDArray[np.int64], values: NDArray[np.int64]) -> pa.ListArray:
-    """Lists of places out of one array."""
+def _lists(offsets: Int64Array, values: Int64Array) -> pa.ListArray:
+    """Slices of one array of places as a column of lists."""
     inside = values[offsets[0] : offsets[-1]]
     return pa.ListArray.from_arrays(pa.array((offsets - offsets[0]).astype(np.int32)), pa.array(inside))

@@ -1,18 +1,18 @@
-"""Frozen darts: random points on the weights of tokens, the same in every process that knows the seed.
+"""Darts: random points on the weights of tokens, a pure function of a seed, so the same in every process.
 
-The weight of a token is cut into strips: strip n is the part that its n-th occurrence adds, `unit` wide, and reaches
-along an axis of ranks without end. Darts fall on the strips as a Poisson process of intensity 1; each gets a uniform
-slot (8 bits) and a uniform value (8 bits):
+The weight of a token is divided into strips: strip n is the part that its n-th occurrence adds. It is `unit` wide, and
+its length is an axis of ranks without end. Darts fall on the strips as a Poisson process of intensity 1; each gets a
+uniform slot (8 bits) and a uniform value (8 bits):
 
     rank (48 bits, 2^35 is 1) << 16 | slot << 8 | value
 
-The rank axis of a strip is cut into cells so narrow that 2 to 4 darts are expected in each (4 at unit 1). The darts of
-a cell are a pure function of (seed, token hash, unit, strip, cell): one hash gives their number, by a table of Poisson
-thresholds in 64-bit integers that `decimal` makes (the same bits on every machine), one hash more gives each dart.
-No float decides anything. Equal ranks are told apart by slot and value, for all bags alike.
+The rank axis of a strip is divided into cells in which 2 to 4 darts are expected (4 at unit 1). The darts of a cell are
+a pure function of (seed, token hash, unit, strip, cell): one hash gives their number, by a table of Poisson thresholds
+in 64-bit integers that `decimal` makes (the same bits on every machine), one more hash gives each dart. No float
+decides anything. Equal ranks are ordered by slot and value, for all bags alike.
 
-For hot tokens the first cells are drawn once, sorted by rank and kept. That table is a cache and nothing else: it may
-differ between machines and be made anew at will.
+For hot tokens, which occur in many bags, the darts of the first cells are drawn once, sorted by rank and kept in a
+table. It is a cache: which tokens it has changes no signature.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ SIGNATURE_VALUES: Final = 256
 """k: slots, and so values in a signature; each has 8 bits."""
 
 SIGNATURE_VERSION: Final = "darts-1:k256:b8"
-"""Stands for all that defines a signature: k and b, mix64 and G, strips, cells, thresholds, the layout of a dart."""
+"""Version of all that defines a signature: k and b, mix64 and G, strips, cells, thresholds, the layout of a dart."""
 
-RUN: Final = 4
-"""Darts of a strip in the table are read by so many; each strip is filled up to a multiple of it."""
+READ_DARTS: Final = 4
+"""Darts that are read from the table at a time; each strip there is padded to a multiple of it."""
 
 RANK_BITS: Final = 48
 """Ranks reach to 8192: a bag of weight 1, the lightest, needs about 1,800."""
@@ -52,7 +52,7 @@ _MAX_64: Final = (1 << 64) - 1
 
 
 class Darts(NamedTuple):
-    """The darts of a seed, those of hot tokens at hand.
+    """The tables that darts are drawn with, and the darts of hot tokens.
 
     Attributes:
         seed: of the hash family, mixed.
@@ -78,7 +78,7 @@ class Darts(NamedTuple):
 def make_darts(
     seed: int, max_level: int, hot_hashes: UInt64Array | None = None, hot_units: UInt8Array | None = None
 ) -> Darts:
-    """Prepare to draw signatures; the darts of hot tokens are drawn here, once.
+    """Prepare to draw signatures, and draw the darts of hot tokens.
 
     Args:
         seed: of the hash family; signatures of different seeds are not comparable.
@@ -102,10 +102,10 @@ def make_darts(
         hot_cells=np.maximum(np.uint64(1), np.uint64(HOT_RANKS) >> cell_bits),
         slots=np.zeros(slot_count, dtype=np.uint64),
         rows=np.zeros((slot_count, max_level + 1), dtype=np.uint32),
-        table=np.full(RUN, _MAX_64, dtype=np.uint64),
+        table=np.full(READ_DARTS, _MAX_64, dtype=np.uint64),
     )
     _enter_tokens(hot_hashes, hot_units, empty)
-    table = np.full(_place_strips(hot_hashes, empty), _MAX_64, dtype=np.uint64)
+    table = np.full(_lay_out_strips(hot_hashes, empty), _MAX_64, dtype=np.uint64)
     darts = empty._replace(table=table)
     _draw_table(hot_hashes, darts)
     return darts
@@ -167,13 +167,13 @@ def mix64(value: np.uint64) -> np.uint64:
 
 @njit(cache=True, inline="always")
 def strip_key(token_hash: np.uint64, strip: int, seed: np.uint64) -> np.uint64:
-    """What the streams of a strip's cells are derived from; cells take the low 32 bits of the multiplier of G."""
+    """The key that the streams of a strip's cells derive from; a cell uses the low 32 bits of the multiplier of G."""
     return token_hash + seed + _G * (np.uint64(strip) << _U32)
 
 
 @njit(cache=True, inline="always")
 def cell_stream(key: np.uint64, cell: np.uint64) -> np.uint64:
-    """The random bits of a cell: its number of darts, and the start of their hashes."""
+    """The random bits of a cell, which decide its number of darts and seed their hashes."""
     stream: np.uint64 = mix64(key + _G * cell)
     return stream
 
@@ -197,7 +197,7 @@ def cell_dart(stream: np.uint64, number: np.uint64, cell: np.uint64, bits: np.ui
 
 @njit(cache=True, inline="always")
 def find_token(token_hash: np.uint64, darts: Darts) -> np.uint64:
-    """Slot of a hot token, or a free one."""
+    """The slot of a hot token; of any other token a free slot."""
     mask = np.uint64(darts.slots.size - 1)
     slot = token_hash & mask
     while darts.rows[slot, 0] != 0 and darts.slots[slot] != token_hash:
@@ -215,9 +215,9 @@ def _enter_tokens(hashes: UInt64Array, units: UInt8Array, darts: Darts) -> None:
 
 
 @njit(cache=True)
-def _place_strips(hashes: UInt64Array, darts: Darts) -> int:
-    """Give each strip of each hot token its place in the table; the size that the table must have."""
-    end = RUN  # something must be there before the first strip
+def _lay_out_strips(hashes: UInt64Array, darts: Darts) -> int:
+    """Give each strip of each hot token its position in the table; the size that the table must have."""
+    end = READ_DARTS  # readers look at the dart before a strip, so something must be there before the first
     for token in range(hashes.size):
         slot = find_token(hashes[token], darts)
         unit = np.uint64(darts.rows[slot, 0])
@@ -227,13 +227,13 @@ def _place_strips(hashes: UInt64Array, darts: Darts) -> int:
             for cell in range(darts.hot_cells[unit]):
                 count += cell_count(cell_stream(key, np.uint64(cell)), unit, darts.thresholds, darts.guides)
             darts.rows[slot, strip] = end
-            end += (int(count) // RUN + 1) * RUN
+            end += (int(count) // READ_DARTS + 1) * READ_DARTS
     return end
 
 
 @njit(cache=True)
 def _draw_table(hashes: UInt64Array, darts: Darts) -> None:
-    """Draw the darts of hot tokens, and sort each strip; cells ascend, so a dart moves within its cell."""
+    """Draw the darts of hot tokens and sort each strip by insertion; cells ascend, so a dart moves within its cell."""
     table = darts.table
     for token in range(hashes.size):
         slot = find_token(hashes[token], darts)
@@ -247,9 +247,9 @@ def _draw_table(hashes: UInt64Array, darts: Darts) -> None:
                 start = end
                 for number in range(cell_count(stream, unit, darts.thresholds, darts.guides)):
                     dart = cell_dart(stream, np.uint64(number), np.uint64(cell), bits)
-                    place = end
-                    while place > start and table[place - _U1] > dart:
-                        table[place] = table[place - _U1]
-                        place -= _U1
-                    table[place] = dart
+                    position = end
+                    while position > start and table[position - _U1] > dart:
+                        table[position] = table[position - _U1]
+                        position -= _U1
+                    table[position] = dart
                     end += _U1

@@ -1,8 +1,8 @@
-"""A Bloom filter: a set of keys of any number in at most 128 MB, that never denies a key which was put in.
+"""A Bloom filter: a set of any number of 64-bit keys in at most 128 MB, without false negatives.
 
-An increment is looked up in the index of all signatures. Each earlier document has as many keys as a new one, and
-nearly none of them matters; the filter (2 to 4 bytes a new key) lets only those leave the scan that probably do. Beyond
-67 million keys it has fewer bits for each, so that more others pass: that costs time, never memory (`passing_share`).
+An increment is compared with the signatures of all earlier documents. Each of these has as many keys as a new document,
+and hardly any is shared with one; the filter (2 to 4 bytes a new key) passes only keys that probably are. Beyond 67
+million keys it has fewer bits for each, so that more others pass: that costs time, never memory (`passing_share`).
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 from numba import njit
-from numpy.typing import NDArray
+
+from spark_jobs.arrays import BoolArray, UInt8Array, UInt64Array
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-KeysOf = Callable[[pa.RecordBatch], NDArray[np.uint64]]
+KeysOf = Callable[[pa.RecordBatch], UInt64Array]
 
-_BITS_PER_KEY = 16
+_BITS_PER_KEY = 16  # with 4 probes fewer than 3 in 1,000 other keys pass
 _PROBES = 4
 _LEAST_BITS = 1 << 13
 _MOST_BITS = 1 << 30
@@ -29,7 +30,7 @@ _FILLED_DDL = "filled binary"
 
 
 def filter_bytes(key_count: int) -> int:
-    """Size of a filter for so many keys: a power of two, 16 to 32 bits a key, at most 128 MB."""
+    """Size of a filter for a number of keys: a power of two, 16 to 32 bits a key, at most 128 MB."""
     bits = _LEAST_BITS
     while bits < min(_MOST_BITS, _BITS_PER_KEY * key_count):
         bits *= 2
@@ -37,7 +38,7 @@ def filter_bytes(key_count: int) -> int:
 
 
 def passing_share(key_count: int) -> float:
-    """Share of other keys that pass a filter of so many keys (Bloom 1970)."""
+    """Share of other keys that pass a filter of a number of keys (Bloom 1970)."""
     return float((1.0 - np.exp(-_PROBES * key_count / (8 * filter_bytes(key_count)))) ** _PROBES)
 
 
@@ -56,7 +57,7 @@ def filter_of(frame: DataFrame, keys: KeysOf, key_count: int) -> bytes:
 
 
 def fill(batches: Iterable[pa.RecordBatch], keys: KeysOf, size: int) -> Iterator[pa.RecordBatch]:
-    """A filter of the keys of one partition."""
+    """The filter of the keys of one partition."""
     filled = np.zeros(size, np.uint8)
     for batch in batches:
         put_keys(keys(batch), filled)
@@ -64,7 +65,7 @@ def fill(batches: Iterable[pa.RecordBatch], keys: KeysOf, size: int) -> Iterator
 
 
 def _unite(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
-    """One filter of all."""
+    """The union of filters."""
     united = np.zeros(size, np.uint8)
     for batch in batches:
         for filled in batch.column("filled"):
@@ -73,11 +74,11 @@ def _unite(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBa
 
 
 @njit(cache=True)
-def put_keys(keys: NDArray[np.uint64], filled: NDArray[np.uint8]) -> None:
+def put_keys(keys: UInt64Array, filled: UInt8Array) -> None:
     """Put (K,) keys into a filter of (B,) bytes, B a power of two."""
     mask = np.uint64(filled.size * 8 - 1)
     for key in keys:
-        probe = key
+        probe = key  # bits below 10 are no hash: keys of bands have the band's number there
         step = (key >> np.uint64(32)) * np.uint64(0x9E3779B97F4A7C15) | np.uint64(1)
         for _ in range(_PROBES):
             bit = (probe >> np.uint64(10)) & mask
@@ -86,12 +87,12 @@ def put_keys(keys: NDArray[np.uint64], filled: NDArray[np.uint8]) -> None:
 
 
 @njit(cache=True)
-def has_keys(keys: NDArray[np.uint64], filled: NDArray[np.uint8]) -> NDArray[np.bool_]:
+def has_keys(keys: UInt64Array, filled: UInt8Array) -> BoolArray:
     """(K,) whether each key was put in; a few others pass too (fewer than 3 in 1,000 at 16 bits a key)."""
     mask = np.uint64(filled.size * 8 - 1)
     found = np.zeros(keys.size, np.bool_)
-    for place in range(keys.size):
-        probe = keys[place]
+    for index in range(keys.size):
+        probe = keys[index]
         step = (probe >> np.uint64(32)) * np.uint64(0x9E3779B97F4A7C15) | np.uint64(1)
         here = True
         for _ in range(_PROBES):
@@ -100,5 +101,5 @@ def has_keys(keys: NDArray[np.uint64], filled: NDArray[np.uint8]) -> NDArray[np.
                 here = False
                 break
             probe += step
-        found[place] = here
+        found[index] = here
     return found

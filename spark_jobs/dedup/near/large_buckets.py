@@ -1,26 +1,27 @@
-"""Large buckets: who is kept of a hundred thousand near-identical documents, without storing all their pairs.
+"""Find which of a hundred thousand near-identical documents are kept, without storing all their pairs.
 
-Boilerplate puts its documents into the same few buckets, and into a thousand small ones besides. Pairs of two documents
-that are both in large buckets are therefore not read off the buckets at all. These documents are the *pool*, and the
-pool is compared with itself by an exact join (`prefix_join`), in rounds, of which each leaves out whom it no longer
-needs:
+Boilerplate puts its documents into the same few large buckets, and into a thousand small ones besides. Pairs of two
+documents that are both in large buckets are therefore not taken from the buckets at all. These documents are the
+*pool*, and the pool is compared with itself by an exact join (`prefix_join`), in rounds:
 
     1. documents that can reach a threshold together meet in the list of a token that is rare in the pool
-    2. in the first round each document is paired with a leader, the first member of a long list: of several that which
-       it shares most long lists with; later all pairs of short lists are made, and those of more leaders in long ones
-    3. the kept set is found from all pairs so far, at every threshold; who is removed at all of them leaves the pool
+    2. in the first round each document is paired with one leader, the first member of a long list; of several leaders
+       it is the one with which the document shares most long lists. Later rounds make all pairs of short lists, and
+       pair the members of long lists with more leaders
+    3. the kept set is computed from all pairs so far, at every threshold; a document that is removed at all of them
+       leaves the pool
 
-until no list is long and nothing is new: then no kept two of the pool are as similar as a threshold, as if all pairs
-had been made. It holds also where a leader turns out to be removed by a document from elsewhere: the members that it
-stood for are kept again in the next round, and compared. Who can remove whom is as in `removals`: what has left is not
-in the pool, and revisions of one path do not count for each other.
+Rounds end when no list is long and no pair is new. Then no two kept documents of the pool reach a threshold together,
+as if all pairs had been made. This holds also where a leader is removed by a document from elsewhere: the members that
+it had removed are kept again in the next round, and compared. The rules of `removals` apply: documents that have left
+are not in the pool, and revisions of one path do not count for each other.
 
     boilerplate with a changed word each: 1 leader, all others are removed by it: 2 rounds
-    pages of one template: what they share is in nobody's prefix, so that only what a page has of its own is compared
+    pages of one template: the text that they share is in no prefix, so that only the rest of a page makes candidates
 
-Leaders grow from 8 to 128 as long as each round removes a tenth of what was left; then all pairs of long lists are
-made. What any machine holds is bounded: places in the pool are a filter of at most 128 MB, which a few others pass, who
-are then compared in the pool as well; edges of the graph come to the driver up to `driver_edges`.
+The number of leaders grows from 8 to 128 as long as each round removes a tenth of what was left; then all pairs of long
+lists are made. The memory of every machine is bounded: the places of the pool are a Bloom filter of at most 128 MB,
+whose few false positives are compared in the pool as well; edges of the graph come to the driver up to `driver_edges`.
 """
 
 from __future__ import annotations
@@ -36,11 +37,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from spark_jobs.arrays import Int64Array, UInt32Array, UInt64Array
 from spark_jobs.dedup.graph.dense_graph import from_driver
 from spark_jobs.dedup.graph.kept_set import removed_table, removed_vertices
 from spark_jobs.dedup.graph.threshold_pairs import exact, groups_reached, without
 from spark_jobs.dedup.membership.standings import counting_pairs, left_members
 from spark_jobs.dedup.near.bucket_members import CANDIDATES_DDL, all_members, all_pairs, candidate_batch
+from spark_jobs.dedup.near.buckets import PARTITION_RECORDS
 from spark_jobs.dedup.near.verification import BAG, PAIR_COLUMNS, Index, verified_pairs
 from spark_jobs.lake.declare.tables import Check, Column, Table
 
@@ -51,8 +54,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _LEADERS = (8, 32, 128)
-_PARTITION_RECORDS = 4_000_000
-_BUCKETS_OF_A_MEMBER = 8  # at least about so many large buckets hold each member, so fewer bits a membership do
+_BUCKETS_OF_A_MEMBER = 8  # a member is in about so many large buckets or more; sizes the filter of distinct members
 _RECORDS_DDL = "part int, records binary"
 _CHOSEN_DDL = "first bigint, second bigint, shared bigint"
 _RECORD = np.dtype(
@@ -78,7 +80,7 @@ LARGE_BUCKETS = Table(
 
 
 class Limits(Protocol):
-    """What of the config decides here."""
+    """The fields of a config that this module reads."""
 
     @property
     def thresholds(self) -> tuple[float, ...]: ...  # noqa: D102
@@ -90,12 +92,12 @@ class Limits(Protocol):
 
 @dataclass(frozen=True)
 class BucketCounts:
-    """What is in the buckets of an increment.
+    """Sizes of the buckets of an increment.
 
     Attributes:
-        small_pairs: pairs of small buckets, each counted in every bucket it shares.
-        large: large buckets.
-        large_members: their members, each counted in every one of them.
+        small_pairs: pairs in small buckets; a pair counts in every bucket that has it.
+        large: number of large buckets.
+        large_members: members of large buckets; a member counts in every bucket that has it.
     """
 
     small_pairs: int
@@ -105,7 +107,7 @@ class BucketCounts:
 
 @dataclass
 class _Comparisons:
-    """What was compared so far.
+    """The state of the rounds: what is compared, and what was found so far.
 
     Attributes:
         pool: the documents of large buckets: doc_id, place, earlier, total_weight and the columns of their bags.
@@ -116,7 +118,7 @@ class _Comparisons:
         revisions: rows of `revisions` up to this increment; None where none is a revision of another.
         index: what candidates are verified with.
         limits: thresholds and limits.
-        kept: DataFrames to unpersist.
+        persisted: DataFrames to unpersist.
         found: pairs verified so far.
         done: candidates of the pool compared so far.
         candidate_count: how many these are.
@@ -130,7 +132,7 @@ class _Comparisons:
     revisions: DataFrame | None
     index: Index
     limits: Limits
-    kept: list[DataFrame]
+    persisted: list[DataFrame]
     found: DataFrame | None = None
     done: DataFrame | None = None
     candidate_count: int = 0
@@ -141,7 +143,7 @@ class _Comparisons:
         return tuple(exact(one) for one in self.limits.thresholds)
 
     def kept_pool(self) -> tuple[DataFrame, list[int]]:
-        """The pool with the groups in which each document is kept by all pairs so far, and how many are in each."""
+        """The pool with the groups in which each document is still kept, and how many are kept in each group."""
         from pyspark.sql import functions as F
 
         every = (1 << len(self.thresholds)) - 1
@@ -151,12 +153,12 @@ class _Comparisons:
             joined = self.pool.join(gone, self.pool["place"] == gone["vertex"], "left")
             pool = joined.select(*self.pool.columns, without(F.lit(every), F.col("groups")).alias("groups"))
         pool = pool.where("groups <> 0").persist()
-        self.kept.append(pool)
+        self.persisted.append(pool)
         counts = [F.count_if(F.getbit("groups", F.lit(group)) == 1) for group in range(len(self.thresholds))]
         return pool, [int(count) for count in pool.agg(*counts).collect()[0]]
 
     def _removed(self) -> DataFrame | None:
-        """Rows (vertex, groups) of who is removed by all pairs so far; None where there are no pairs."""
+        """Rows (vertex, groups) of the documents that the pairs so far remove; None where there are no pairs."""
         from pyspark.sql import functions as F
 
         columns = "increment", "doc_id", "better_doc_id", "place", "better_place", "shared_weight", "united_weight"
@@ -183,12 +185,12 @@ class _Comparisons:
         return gone
 
     def choose(self, pool: DataFrame, leaders: int | None) -> tuple[DataFrame, int]:
-        """Candidates of the pool's documents, repeats among them, and how many are in lists not wholly compared.
+        """Candidates of the pool's documents, with repeats, and how many members of long lists were left out of them.
 
         Args:
             pool: the documents with the groups in which they are compared.
-            leaders: so many first members of long lists are paired with all others; None for all pairs. With 1 short
-                lists have to wait: near-identical documents meet in a thousand of them.
+            leaders: number of first members of a long list that are paired with all others; None for all pairs. With 1
+                short lists are left for later rounds: near-identical documents meet in a thousand of them.
         """
         from pyspark.sql import functions as F
 
@@ -206,7 +208,7 @@ class _Comparisons:
             _CHOSEN_DDL,
         )
         listed = listed.persist()
-        self.kept.append(listed)
+        self.persisted.append(listed)
         left = listed.where("second IS NULL").agg(F.coalesce(F.sum("shared"), F.lit(0))).collect()[0][0]
         chosen = listed.where("second IS NOT NULL")
         return (_one_leader_each(chosen) if leaders == 1 else chosen), int(left)
@@ -215,7 +217,7 @@ class _Comparisons:
         """Verify candidates that were not compared before; False where there are none.
 
         Args:
-            chosen: rows (first, second), repeats among them.
+            chosen: rows (first, second), with repeats.
             threshold: lowest weighted Jaccard similarity.
             beside: other distinct candidates to verify with them, and about how many these are.
         """
@@ -232,7 +234,7 @@ class _Comparisons:
         candidates, total = (fresh.unionByName(beside[0]), count + beside[1]) if beside else (fresh, count)
         verified, persisted = verified_pairs(candidates, total, self.index, threshold)
         more = verified.localCheckpoint()
-        self.kept.extend((*persisted, more))
+        self.persisted.extend((*persisted, more))
         self.found = more if self.found is None else self.found.unionByName(more)
         self.done = fresh if self.done is None else self.done.unionByName(fresh)
         self.candidate_count += count
@@ -248,11 +250,11 @@ def compare_large(
     limits: Limits,
     increment: int,
 ) -> tuple[DataFrame, list[dict[str, Any]], tuple[DataFrame, ...]]:
-    """Compare the members of buckets, some of which are large, until it is settled who is kept.
+    """Compare the members of buckets, some of which are large, until no comparison can change which are kept.
 
     Args:
         sized: the buckets (members, earlier) that are small, and those that are large.
-        counts: what is in them.
+        counts: how much is in them.
         before: rows of `pairs` of earlier increments, and those of `revisions` up to this one, if there are any.
         index: what candidates are verified with.
         limits: thresholds and limits.
@@ -276,13 +278,13 @@ def compare_large(
     state = _Comparisons(
         pool=pool,
         counters=counters,
-        partition_count=max(2, -(-token_count // _PARTITION_RECORDS)),
+        partition_count=max(2, -(-token_count // PARTITION_RECORDS)),
         increment=increment,
         history=history,
         revisions=revisions,
         index=index,
         limits=limits,
-        kept=[small, large, pool],
+        persisted=[small, large, pool],
     )
     of_small = small.mapInArrow(partial(all_pairs, not_among=inside), CANDIDATES_DDL).distinct()
     rounds, kept_counts = _rounds(state, (of_small, counts.small_pairs))
@@ -298,11 +300,11 @@ def compare_large(
         for threshold, kept in zip(limits.thresholds, kept_counts, strict=True)
     ]
     assert state.found is not None  # the first round verifies the small buckets at least
-    return state.found, facts, tuple(state.kept)
+    return state.found, facts, tuple(state.persisted)
 
 
 def _rounds(state: _Comparisons, of_small: tuple[DataFrame, int]) -> tuple[int, list[int]]:
-    """Compare until nothing is new in any list; returns the rounds, and how many are kept in each group."""
+    """Compare until no list has a new pair; the number of rounds, and how many documents are kept in each group."""
     lowest = min(state.thresholds)
     pool, counts = state.kept_pool()
     chosen, _ = state.choose(pool, 1)
@@ -312,7 +314,7 @@ def _rounds(state: _Comparisons, of_small: tuple[DataFrame, int]) -> tuple[int, 
     while True:
         before = sum(counts)
         pool, counts = state.kept_pool()
-        if 10 * sum(counts) > 9 * before:
+        if 10 * sum(counts) > 9 * before:  # leaders remove too little, so all pairs are made
             leaders = None
         chosen, left = state.choose(pool, leaders)
         if not state.compare(chosen, lowest) and not left:
@@ -331,21 +333,21 @@ def large_bucket_rows(like: DataFrame, facts: Sequence[dict[str, Any]]) -> DataF
 
 
 def _one_leader_each(chosen: DataFrame) -> DataFrame:
-    """Of the leaders of a member the one with which it shares most long lists."""
+    """Of several leaders of a member, the one with which it shares most long lists."""
     from pyspark.sql import functions as F
 
     summed = chosen.groupBy("first", "second").agg(F.sum("shared").alias("shared"))
     return summed.groupBy("second").agg(F.max_by("first", F.struct("shared", -F.col("first"))).alias("first"))
 
 
-def _places(batch: pa.RecordBatch) -> NDArray[np.uint64]:
-    """Places of a batch as keys of a filter."""
-    places: NDArray[np.uint64] = batch.column("place").to_numpy().view(np.uint64)
+def _places(batch: pa.RecordBatch) -> UInt64Array:
+    """The places of a batch as keys of a filter."""
+    places: UInt64Array = batch.column("place").to_numpy().view(np.uint64)
     return places
 
 
 def _pool(bags: DataFrame, inside: bytes, increment: int) -> DataFrame:
-    """The bags of the documents whose place passes the filter."""
+    """The bags of the documents whose place is in the filter."""
     from pyspark.sql import functions as F
 
     earlier = (F.col("increment") < increment).alias("earlier")
@@ -354,7 +356,7 @@ def _pool(bags: DataFrame, inside: bytes, increment: int) -> DataFrame:
 
 
 def _passing(batches: Iterable[pa.RecordBatch], inside: bytes) -> Iterator[pa.RecordBatch]:
-    """Rows whose place passes a filter."""
+    """The rows whose place is in a filter."""
     from spark_jobs.dedup.near.key_filter import has_keys
 
     filled = np.frombuffer(inside, np.uint8)
@@ -363,7 +365,7 @@ def _passing(batches: Iterable[pa.RecordBatch], inside: bytes) -> Iterator[pa.Re
 
 
 def _counters(pool: DataFrame) -> tuple[bytes, int, int]:
-    """Counters of the pool's tokens, how many tokens these are, and of how many documents."""
+    """Counters of the pool's tokens, and how many tokens and documents they counted."""
     parts = pool.mapInArrow(_count, "counters binary, documents bigint")
     counted = parts.coalesce(1).mapInArrow(_sum, "counters binary, documents bigint").toArrow().to_pylist()[0]
     return counted["counters"], int(np.frombuffer(counted["counters"], np.uint32).sum()), counted["documents"]
@@ -393,7 +395,7 @@ def _sum(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield _counted(counters, documents)
 
 
-def _counted(counters: NDArray[np.uint32], documents: int) -> pa.RecordBatch:
+def _counted(counters: UInt32Array, documents: int) -> pa.RecordBatch:
     columns = [pa.array([counters.tobytes()], pa.binary()), pa.array([documents], pa.int64())]
     return pa.RecordBatch.from_arrays(columns, names=["counters", "documents"])
 
@@ -401,13 +403,13 @@ def _counted(counters: NDArray[np.uint32], documents: int) -> pa.RecordBatch:
 def prefix_records(
     batches: Iterable[pa.RecordBatch], counters: bytes, thresholds: tuple[Fraction, ...], partition_count: int
 ) -> Iterator[pa.RecordBatch]:
-    """The tokens in the prefixes of documents, in one block for every partition that gets any.
+    """The tokens in the prefixes of documents, as records in one block for every partition that gets any.
 
     Args:
         batches: documents of the pool with the groups in which they are compared.
         counters: how often the tokens occur in the pool.
         thresholds: of the groups.
-        partition_count: partitions that the blocks are meant for, by token.
+        partition_count: partitions that the blocks are distributed to, by token.
 
     Yields:
         Rows of `_RECORDS_DDL`; a block is an array of `_RECORD`.
@@ -424,12 +426,7 @@ def prefix_records(
         found = prefixes(bags, counted, batch.column("groups").to_numpy(), thresholds)
         records = np.empty(len(found.tokens), _RECORD)
         records["token"], records["suffix"] = found.tokens, found.suffixes
-        for name, column in (
-            ("place", "place"),
-            ("total", "total_weight"),
-            ("groups", "groups"),
-            ("earlier", "earlier"),
-        ):
+        for name, column in _RECORD_COLUMNS.items():
             records[name] = batch.column(column).to_numpy(zero_copy_only=False)[found.documents]
         offsets, _, order = scatter(found.tokens, np.arange(len(records)), partition_count)
         records = records[order]
@@ -448,8 +445,8 @@ def list_candidates(
     Args:
         batches: rows of `_RECORDS_DDL`.
         thresholds: of the groups.
-        leaders: so many first members of lists with more than `most` pairs are paired with all others; None for all.
-        most: pairs up to which all pairs of a list are made.
+        leaders: number of first members of a long list that are paired with all others; None for all pairs.
+        most: a list with more pairs than this is long.
 
     Yields:
         Rows of `_CHOSEN_DDL`: two places, and in how many long lists the first leads the second, 0 for pairs of short
@@ -474,8 +471,12 @@ def list_candidates(
     yield _chosen(pa.nulls(1, pa.int64()), pa.nulls(1, pa.int64()), np.array([int(sizes[long].sum())]))
 
 
-def _lists(records: NDArray[np.void]) -> tuple[NDArray[np.int64], NDArray[np.int64], Members]:
-    """Records by token, the earlier documents first and then by place: where lists of at least two begin and end."""
+def _lists(records: NDArray[np.void]) -> tuple[Int64Array, Int64Array, Members]:
+    """Sort records into lists by token, in each the earlier documents first, then by place.
+
+    Returns:
+        (L,) where each list of at least two members begins, (L,) where it ends, and the members.
+    """
     from spark_jobs.dedup.near.prefix_join import Members
 
     records = records[np.lexsort((records["place"], records["earlier"] == 0, records["token"]))]
@@ -493,5 +494,5 @@ def _lists(records: NDArray[np.void]) -> tuple[NDArray[np.int64], NDArray[np.int
     return begins[several], ends[several], members
 
 
-def _chosen(first: pa.Array, second: pa.Array, shared: NDArray[np.int64]) -> pa.RecordBatch:
+def _chosen(first: pa.Array, second: pa.Array, shared: Int64Array) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([first, second, pa.array(shared)], names=["first", "second", "shared"])

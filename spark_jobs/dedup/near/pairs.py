@@ -1,11 +1,11 @@
 """Pairs: every two documents of the corpus that are at least as similar as the lowest threshold, with the exact J.
 
-Candidates come from the buckets, each once; they are verified by their bags, and what is stored is exact. All
-thresholds are read from this one table. A pair leads from a document to the better one: the one that comes first in the
-order (increment, place, doc_id) and is kept if only one of them can be.
+Candidates come from the buckets, each once. They are verified by their bags, so the stored J is exact, and all
+thresholds are read from this one table. A pair leads from a document to the *better* one: the one that comes first in
+the order (increment, place, doc_id), and is kept if only one of them can be.
 
 Buckets of boilerplate can hold a hundred thousand members, which would be billions of pairs. Their members are compared
-by an exact join instead, until nothing is left that could change who is kept: see `large_buckets`.
+by an exact join instead, until no pair is left that could change which documents are kept: see `large_buckets`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class PairsConfig(BaseModel):
-    """Which pairs are stored, and from when on a bucket is large."""
+    """The pairs that are stored, and the size from which on a bucket is large."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -90,7 +90,7 @@ def pairs(
     config: PairsConfig,
     revisions: DataFrame | None = None,
 ) -> Output:
-    """Verify what the buckets of an increment make worth comparing.
+    """Verify the candidates that the buckets of an increment hold.
 
     Args:
         buckets: rows of `buckets`, of which those of the increment are read.
@@ -99,8 +99,8 @@ def pairs(
         pairs: own rows of the increments before.
         increment: the new one.
         config: thresholds and limits.
-        revisions: rows of `revisions` of increments 0 to `increment`, which say who of large buckets can be removed by
-            whom; without it none is a revision of another.
+        revisions: rows of `revisions` of increments 0 to `increment`, which large buckets need; without it no document
+            is a revision of another.
 
     Returns:
         Rows of `pairs` and of `large_buckets`.

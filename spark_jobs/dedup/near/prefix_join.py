@@ -1,4 +1,4 @@
-"""Which documents can reach a weighted Jaccard similarity at all: an exact join by prefixes, for those that bands lose.
+"""Exact similarity join by prefixes: find all pairs of documents that can reach a weighted Jaccard similarity.
 
 Two bags of total weights X and Y with J >= t share at least the weight t / (1 + t) * (X + Y). Put the tokens of every
 document into one order, the rarest first, and call the weight of a token and all after it the document's *suffix*. At
@@ -68,17 +68,17 @@ class Members(NamedTuple):
 
 
 def count_tokens(hashes: UInt64Array, counters: UInt32Array) -> None:
-    """Add (T,) tokens to the 2^20 counters that tell how rare a token is."""
+    """Add (T,) tokens to the 2^20 counters from which the rarity of tokens is estimated."""
     _count(hashes, counters)
 
 
 def prefixes(bags: Bags, counters: UInt32Array, groups: Int32Array, thresholds: tuple[Fraction, ...]) -> Prefixes:
-    """Tokens of every document that another one can share first and still be as similar as asked.
+    """The prefix of every document: tokens that can be the first it shares with a document of the wanted similarity.
 
     Args:
         bags: D bags, with all their tokens.
-        counters: how often the tokens occur among the documents to be compared; who has a token alone shares it with
-            nobody, so it is left out.
+        counters: how often the tokens occur among the documents to be compared; a token that occurs once is shared by
+            no two documents, so it is left out.
         groups: (D,) int32 thresholds at which each document is compared, at least one.
         thresholds: of each group, ascending.
     """
@@ -99,7 +99,7 @@ def list_pairs(
         ends: (L,) int64 where it ends.
         members: the lists' documents.
         thresholds: of each group, ascending.
-        leaders: so many first members of each list are paired with all that come after them; None for all pairs.
+        leaders: number of first members of each list that are paired with all after them; None for all pairs.
 
     Yields:
         (P,) places that come first in their list and (P,) places of the others; a pair once for each list it is in.
@@ -156,6 +156,7 @@ def _prefixes(
     numerators: Int64Array,
     denominators: Int64Array,
 ) -> tuple[Int64Array, UInt64Array, Int64Array]:
+    """The fields of `Prefixes`."""
     documents = np.empty(hashes.size, np.int64)
     tokens = np.empty(hashes.size, np.uint64)
     suffixes = np.empty(hashes.size, np.int64)
@@ -205,7 +206,10 @@ def _is_heavy(members: Members, one: int, numerators: Int64Array, denominators: 
 def _all_pairs(
     begins: Int64Array, ends: Int64Array, members: Members, numerators: Int64Array, denominators: Int64Array
 ) -> tuple[Int64Array, Int64Array]:
-    """The lighter document of a pair is heavy at the token: each heavy one looks for the others."""
+    """All pairs of each list that can reach their threshold.
+
+    The lighter document of such a pair is heavy at the token (`_is_heavy`), so each heavy one looks for the others.
+    """
     first = np.empty(1024, np.int64)
     second = np.empty(1024, np.int64)
     filled = 0
@@ -217,7 +221,7 @@ def _all_pairs(
                 if other == one or (members.earlier[one] and members.earlier[other]):
                     continue
                 if other < one and _is_heavy(members, other, numerators, denominators):
-                    continue  # it found this one
+                    continue  # the other one, being heavy, found this pair before
                 if _can_reach(members, one, other, numerators, denominators):
                     if filled == first.size:
                         first, second = _twice(first), _twice(second)
@@ -236,13 +240,14 @@ def _leader_pairs(
     denominators: Int64Array,
     leaders: int,
 ) -> tuple[Int64Array, Int64Array]:
+    """Pairs of the first `leaders` members of each list with all after them, if they can reach a threshold."""
     first = np.empty(1024, np.int64)
     second = np.empty(1024, np.int64)
     filled = 0
     for at in range(begins.size):
         for one in range(begins[at], min(begins[at] + leaders, ends[at])):
             for other in range(one + 1, ends[at]):
-                if members.earlier[other]:  # and so did the leader, who comes first
+                if members.earlier[other]:  # then the leader, which comes before it, is an earlier one too
                     continue
                 if _can_reach(members, one, other, numerators, denominators):
                     if filled == first.size:
@@ -254,7 +259,7 @@ def _leader_pairs(
 
 @njit(cache=True, nogil=True)
 def _twice(values: Int64Array) -> Int64Array:
-    """The values in an array of twice the size."""
+    """A copy of an array with room for as many values more."""
     larger = np.empty(2 * values.size, np.int64)
     larger[: values.size] = values
     return larger

@@ -1,9 +1,8 @@
-"""Signatures: 256 bytes of each bag, of which any two agree in a place with the probability of their similarity.
+"""Signatures: a sketch of each bag in 256 bytes, of which two agree as often as their bags are similar.
 
-This is the index that is kept: every increment is looked up in it. The tokens that occur in the most documents have
-their darts drawn once a worker; that is a cache, the bytes are the same without it.
-
-Signatures of an Arrow column as one array.
+Two signatures agree in each byte with probability J + (1 - J) / 256 (`weighted_minhash`). They are the index that is
+kept: every increment is compared with it. The darts of the tokens that occur in the most documents are drawn once in
+each worker; that is a cache, the bytes are the same without it.
 """
 
 from __future__ import annotations
@@ -14,16 +13,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
+from spark_jobs.arrays import UInt8Array
 from spark_jobs.lake.declare.step import Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from spark_jobs.dedup.near.weighted_minhash import Darts
+    from spark_jobs.dedup.near.darts import Darts
 
 
 class SignaturesConfig(BaseModel):
@@ -75,7 +74,7 @@ _ROW_DDL = (
 
 @step(version="1", scope=Scope.INCREMENT, tables=(SIGNATURES,))
 def signatures(bags: DataFrame, vocabulary: DataFrame, config: SignaturesConfig) -> DataFrame:
-    """Sign every bag.
+    """Make the signature of every bag.
 
     Args:
         bags: rows of `bags` of the increment.
@@ -98,9 +97,10 @@ def signatures(bags: DataFrame, vocabulary: DataFrame, config: SignaturesConfig)
 def _sign(
     batches: Iterable[pa.RecordBatch], config: SignaturesConfig, hashes: bytes, units: bytes
 ) -> Iterator[pa.RecordBatch]:
-    """Bags to rows of `signatures`, batch by batch."""
+    """Turn bags into rows of `signatures`, batch by batch."""
     from spark_jobs.dedup.bags.bag_arrays import bags_from_columns
-    from spark_jobs.dedup.near.weighted_minhash import SIGNATURE_VERSION, signatures
+    from spark_jobs.dedup.near.darts import SIGNATURE_VERSION
+    from spark_jobs.dedup.near.weighted_minhash import signatures
 
     darts = _darts(config.seed, config.max_level, hashes, units)
     version = f"{SIGNATURE_VERSION}:{config.seed}:{config.max_level}"
@@ -119,14 +119,14 @@ def _sign(
 
 @lru_cache(maxsize=1)
 def _darts(seed: int, max_level: int, hashes: bytes, units: bytes) -> Darts:
-    """The darts of the hot tokens, drawn once a worker."""
-    from spark_jobs.dedup.near.weighted_minhash import make_darts
+    """The darts of the hot tokens, drawn once in a worker."""
+    from spark_jobs.dedup.near.darts import make_darts
 
     return make_darts(seed, max_level, np.frombuffer(hashes, np.uint64), np.frombuffer(units, np.uint8))
 
 
-def signature_rows(column: pa.Array) -> NDArray[np.uint8]:
-    """(D, 256) values of a column of byte strings of 256 bytes each, without copying where Arrow allows it."""
+def signature_rows(column: pa.Array) -> UInt8Array:
+    """A column of byte strings of 256 bytes each as one (D, 256) array, which shares the memory of the column."""
     wide = column.cast(pa.large_binary())
     _, offsets, data = wide.buffers()
     if not len(wide) or data is None:

@@ -1,4 +1,4 @@
-"""How alike documents are: exactly by their bags, cheaply by their signatures, and as a distribution over a sample.
+"""Similarity of documents: exact by their bags, estimated by their signatures, and its distribution over a sample.
 
 J(x, y) = sum over tokens of min(weights) / sum over tokens of max(weights), a fraction of integers. With X and Y the
 total weights and m the sum of the minima, the sum of the maxima is X + Y - m, so only shared tokens are visited.
@@ -128,9 +128,9 @@ class _Columns(NamedTuple):
 def _share(left: _Columns, right: _Columns, shared: Int64Array) -> None:
     """Sum the minima of every row, by merging.
 
-    A step has no branch on which side is behind, since no branch predictor can guess it; so it waits for the step
-    before it. Two rows are merged in turn, one from either half of the rows, so that each fills the other's waits: as
-    many steps at once as neither can run out of tokens in.
+    A step does not branch on which side is behind, since that is unpredictable, so it depends on the step before it.
+    Therefore two rows are merged in alternation, one from either half of the rows: the processor executes a step of one
+    while it waits for the other. The inner loop takes as many steps as neither row can run out of tokens in.
     """
     left_hashes, left_weights = left.hashes, left.weights
     right_hashes, right_weights = right.hashes, right.weights
@@ -158,7 +158,7 @@ def _share(left: _Columns, right: _Columns, shared: Int64Array) -> None:
             shared[other_row] = other_total
             other_row, other_total = other_row + 1, _U0
             k, k_end, m, m_end = _bounds(left, right, other_row, shared.size)
-    for rest in range(row, half):  # the row begun is begun again
+    for rest in range(row, half):  # a row that was begun above is summed again from its start
         shared[rest] = _share_row(left, right, rest)
     for rest in range(other_row, shared.size):
         shared[rest] = _share_row(left, right, rest)
@@ -168,7 +168,7 @@ def _share(left: _Columns, right: _Columns, shared: Int64Array) -> None:
 def _bounds(
     left: _Columns, right: _Columns, row: int, row_end: int
 ) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64]:
-    """Where the tokens of a row begin and end, left and right; nothing for the row after the last."""
+    """Where the tokens of a row begin and end, left and right; four zeros for the row after the last."""
     if row >= row_end:
         return _U0, _U0, _U0, _U0
     return (
@@ -201,6 +201,7 @@ def _count_pairs(
     starts: Int64Array,
     counts: Int64Array,
 ) -> None:
+    """Add all pairs of documents to `counts`; `starts` are where the list of each token begins."""
     bin_count = counts.size - 1
     ends = starts[:-1].copy()
     documents = np.empty(tokens.size, dtype=np.int32)
@@ -208,8 +209,8 @@ def _count_pairs(
     shared = np.zeros(offsets.size, dtype=np.int64)
     for doc in range(offsets.size - 1):
         shared[:doc] = 0
-        for place in range(offsets[doc], offsets[doc + 1]):
-            token, weight = tokens[place], weights[place]
+        for index in range(offsets[doc], offsets[doc + 1]):
+            token, weight = tokens[index], weights[index]
             end = ends[token]
             for entry in range(starts[token], end):
                 shared[documents[entry]] += np.int64(min(weight, minima[entry]))

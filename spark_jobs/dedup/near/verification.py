@@ -1,18 +1,15 @@
 """Verification: from candidates to pairs with their exact similarity, the cheap tests before the costly one.
 
     candidates (two places)
-      -> with both signatures: sizes that cannot reach the threshold, and signatures that agree too seldom, fall
+      -> with both signatures: drop those whose sizes cannot reach the threshold, or whose signatures agree too seldom
       -> with both bags: sum of lesser weights / sum of greater weights, exactly
 
-Bags are large, so only those of documents that still have a candidate are moved, and not to every candidate: candidates
-are dealt out to parts, and each part is brought every document it needs once. A few candidates are verified in the
-driver's memory, with the same rows.
+Bags are large, so only those of documents that still have a candidate are moved, and not once for every candidate:
+candidates are distributed to parts, and each part receives every document that it needs once.
 
-Verification in memory: candidates with their signatures, then with their bags, in a task's memory or the driver's.
-
-An increment of 1% meets a small part of the index, and a small corpus is small at all. Spark would join both with the
-index in a dozen jobs, whose fixed costs are then what the user waits for: `verified_in_memory` takes one scan of the
-signatures and one of the bags, and no shuffle.
+A few candidates are verified in the driver's memory and give the same rows. In a small corpus or a small increment the
+fixed costs of a dozen Spark jobs would be most of the time; `verified_in_memory` takes one scan of the signatures and
+one of the bags, and no shuffle.
 """
 
 from __future__ import annotations
@@ -26,26 +23,26 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from spark_jobs.dedup.graph.dense_graph import cut
+from spark_jobs.arrays import Int64Array
+from spark_jobs.dedup.graph.dense_graph import checkpointed
 from spark_jobs.dedup.near.signatures import signature_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 ENDS = ("dataset", "doc_id", "increment", "place", "kind")
-"""What is said of either document of a pair."""
+"""Columns of either document of a pair."""
 SIGNATURE_LOSS = 1e-6
-"""Of pairs exactly at the threshold one in a million is lost by the test of the signatures."""
+"""Share of the pairs exactly at the threshold that the test of the signatures loses."""
 SIGNATURE = ("total_weight", "signature", "signature_version")
 BAG = ("token_hashes", "units", "levels")
 _BLOCK = 65_536
 # Candidates of a part: of two documents each at most, a signature of 0.3 KB and a bag of about 3 KB.
 _PART_SIGNATURES = 250_000
 _PART_BAGS = 50_000
-# Candidates whose documents are named to every task that reads the index, 40 to 120 bytes each: so the index is scanned
-# and not moved, which an increment of 1% would else wait for.
+# Up to so many candidates, the keys of their documents (40 to 120 bytes each) are broadcast to every task that reads
+# the index, so that it is scanned and not shuffled, which would dominate the time of an increment of 1%.
 _BROADCAST_CANDIDATES = 250_000
 _SIDES = ("left", "right")
 _ENDS_DDL = ", ".join(
@@ -71,7 +68,7 @@ PAIR_COLUMNS = (
 
 @dataclass(frozen=True)
 class Index:
-    """What candidates are verified with.
+    """The tables that candidates are verified with.
 
     Attributes:
         signatures: rows of `signatures` of all increments so far.
@@ -87,7 +84,7 @@ class Index:
 def verified_pairs(
     candidates: DataFrame, candidate_count: int, index: Index, threshold: Fraction
 ) -> tuple[DataFrame, tuple[DataFrame, ...]]:
-    """Candidates that are at least as similar as the threshold.
+    """Verify candidates: keep those that are at least as similar as the threshold.
 
     Args:
         candidates: distinct rows (first bigint, second bigint), two places.
@@ -102,7 +99,7 @@ def verified_pairs(
     if candidate_count <= index.driver_candidates:
         rows = verified_in_memory(candidates.toArrow(), index.signatures, index.bags, threshold)
         return candidates.sparkSession.createDataFrame(rows, _PAIRS_DDL), ()
-    candidates = cut(candidates)  # they are read twice
+    candidates = checkpointed(candidates)  # they are read twice
     parts = max(2, -(-candidate_count // _PART_SIGNATURES))
     signatures = index.signatures.select(*ENDS, *SIGNATURE)
     compare = partial(_agree, threshold=threshold)
@@ -119,9 +116,9 @@ def verified_pairs(
 def _brought(
     candidates: DataFrame, ends: tuple[str, str], documents: DataFrame, key: str, part_count: int, few: bool
 ) -> DataFrame:
-    """Candidates and the documents at their ends in one DataFrame: what belongs together lies in one partition.
+    """Candidates and the documents at their ends in one DataFrame, each candidate in one partition with both documents.
 
-    Candidates are dealt out by their second end: followers of one leader are spread, the leader comes to every part.
+    Candidates are distributed by their second end: those of one leader are spread, and the leader is in every part.
     """
     from pyspark.sql import functions as F
 
@@ -134,7 +131,7 @@ def _brought(
 def _parted(
     batches: Iterable[pa.RecordBatch], key: str, compare: Callable[[pa.Table, pa.Table], pa.Table]
 ) -> Iterator[pa.RecordBatch]:
-    """Compare the candidates of a partition with the documents of the same; a row with the key is a document."""
+    """Compare the candidates of a partition by the documents in it; rows with the key are documents, the others not."""
     whole = list(batches)
     if whole:
         table = pa.Table.from_batches(whole)
@@ -143,7 +140,7 @@ def _parted(
 
 
 def _agree(batches: Iterable[pa.RecordBatch], threshold: Fraction) -> Iterator[pa.RecordBatch]:
-    """Candidates whose sizes and signatures allow the threshold, with their documents."""
+    """The candidates of a partition whose sizes and signatures allow the threshold."""
 
     def compare(candidates: pa.Table, known: pa.Table) -> pa.Table:
         ends = agreeing_ends(candidates, known, threshold)
@@ -154,7 +151,7 @@ def _agree(batches: Iterable[pa.RecordBatch], threshold: Fraction) -> Iterator[p
 
 
 def _overlap(batches: Iterable[pa.RecordBatch], threshold: Fraction) -> Iterator[pa.RecordBatch]:
-    """Rows with the exact similarity of their bags, of those that reach the threshold."""
+    """The candidates of a partition whose bags reach the threshold, with their exact similarity."""
 
     def compare(candidates: pa.Table, found: pa.Table) -> pa.Table:
         left, right = (
@@ -202,14 +199,12 @@ def similar(ends: tuple[pa.Table, pa.Table], found: pa.Table, threshold: Fractio
     )
     shared, united = _overlaps(found, left.astype(np.int64), right.astype(np.int64))
     alike = pa.array(shared * threshold.denominator >= united * threshold.numerator)
-    sides = {
-        f"{side}_{name}": rows.column(name) for side, rows in zip(("left", "right"), ends, strict=True) for name in ENDS
-    }
+    sides = {f"{side}_{name}": rows.column(name) for side, rows in zip(_SIDES, ends, strict=True) for name in ENDS}
     return pa.table({**sides, "shared_weight": shared, "united_weight": united}).filter(alike)
 
 
 def verified_in_memory(candidates: pa.Table, signatures: DataFrame, bags: DataFrame, threshold: Fraction) -> pa.Table:
-    """Candidates that are at least as similar as the threshold.
+    """Verify candidates in the driver's memory: keep those that are at least as similar as the threshold.
 
     Args:
         candidates: columns first and second (int64), distinct pairs of places.
@@ -237,10 +232,10 @@ def _found(table: DataFrame, key: str, wanted: pa.Array | pa.ChunkedArray, colum
     return table.select(*columns).join(F.broadcast(keys), key, "left_semi").select(*columns).toArrow()
 
 
-def _ends(candidates: pa.Table, known: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows of both documents of each candidate, the one that comes first on the left.
+def _ends(candidates: pa.Table, known: pa.Table) -> tuple[Int64Array, Int64Array]:
+    """The row numbers of both documents of each candidate, the one that comes first on the left.
 
-    Two documents at one place come out in all their combinations: one of them is meant.
+    Where several documents have the same place, all combinations are returned, since any of them may be meant.
     """
     places = known.column("place").to_numpy()
     by_place = np.argsort(places, kind="stable")
@@ -261,9 +256,9 @@ def _ends(candidates: pa.Table, known: pa.Table) -> tuple[NDArray[np.int64], NDA
 
 
 def _agreeing(
-    ends: tuple[NDArray[np.int64], NDArray[np.int64]], known: pa.Table, threshold: Fraction
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Pairs of one kind whose sizes and signatures allow the threshold."""
+    ends: tuple[Int64Array, Int64Array], known: pa.Table, threshold: Fraction
+) -> tuple[Int64Array, Int64Array]:
+    """The pairs of documents of one kind whose sizes and signatures allow the threshold."""
     from spark_jobs.dedup.near.similarity import agreement_counts, least_agreement
 
     left, right = ends
@@ -283,10 +278,8 @@ def _agreeing(
     return left[agree], right[agree]
 
 
-def _overlaps(
-    found: pa.Table, left: NDArray[np.int64], right: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Weights shared and united of pairs of bags, given by their rows, some at a time."""
+def _overlaps(found: pa.Table, left: Int64Array, right: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """The shared and united weights of pairs of bags, given by their row numbers, `_BLOCK` pairs at a time."""
     from spark_jobs.dedup.bags.bag_arrays import bags_from_columns
     from spark_jobs.dedup.near.similarity import overlaps
 

@@ -1,7 +1,7 @@
 """Sketch bags so that two sketches agree in as many of 256 values as their bags overlap, in expectation.
 
 Consistent weighted sampling in the sense of Ioffe 2010 ("Improved Consistent Sampling, Weighted Minhash and L1
-Sketching"), for integer weights and by frozen darts (see `darts`). A token of weight `unit * level` owns the first
+Sketching"), for integer weights and with darts (see `darts`). A token of weight `unit * level` owns the first
 `level` of its strips. A signature holds, for each slot, the value of the dart of least rank on the strips of its bag:
 
     strip 1 of a   | .       .  3:17          .      |      x = {a: 2 x 30}    slot 3: rank .02, value 90
@@ -9,13 +9,13 @@ Sketching"), for integer weights and by frozen darts (see `darts`). A token of w
     strip 1 of b   | .  .   .  .  .   .  3:44   .  . |
                    0 ------------ rank ------------>        x owns the first two strips, y the first and the third
 
-Why exact. The darts of a slot are a Poisson process on the union of both bags' strips. Its least dart is equally likely
-to lie anywhere there, so it lies in the intersection with probability sum min / sum max = J. Slots are independent
-(thinning), so the number of equal values is Binomial(256, p), p = J + (1 - J) / 256.
+Why the probability is exact: the darts of a slot are a Poisson process on the union of both bags' strips. The dart of
+least rank is equally likely to lie anywhere there, so it lies in the intersection with probability sum min / sum max =
+J. Slots are independent (thinning), so the number of equal values is Binomial(256, p), p = J + (1 - J) / 256.
 
 A signature needs about k (ln k + 1) darts, however long the document: all darts up to a rank are merged, and that rank
-grows until every slot holds a dart up to it, which no later one can beat. So nothing but speed depends on where it
-begins and how it grows, nor on which tokens are in the table of hot ones.
+grows until every slot holds a dart up to it, which no later one can beat. The rank that it begins with, how it grows
+and which tokens are in the table of hot ones change the speed alone.
 """
 
 from __future__ import annotations
@@ -32,27 +32,22 @@ from spark_jobs.dedup.near.darts import (
     HOT_RANKS,
     RANK_BITS,
     RANK_ONE,
-    RUN,
+    READ_DARTS,
     SIGNATURE_VALUES,
-    SIGNATURE_VERSION,
     Darts,
     cell_count,
     cell_dart,
     cell_stream,
     find_token,
-    make_darts,
     strip_key,
 )
 from spark_jobs.exceptions import EmptyBagError
-
-__all__ = ["SIGNATURE_VALUES", "SIGNATURE_VERSION", "Darts", "make_darts", "signatures"]
-
 
 _FIRST_DARTS: Final = SIGNATURE_VALUES * (math.log(SIGNATURE_VALUES) + 1.5)  # fill all slots in 4 of 5 cases
 
 
 def signatures(bags: Bags, darts: Darts) -> UInt8Array:
-    """Sketch bags.
+    """Make the signatures of bags.
 
     P[signatures(x)[i] == signatures(y)[i]] = J + (1 - J) / 256 for every i, with J = sum min / sum max of the weights.
 
@@ -83,7 +78,7 @@ def signatures(bags: Bags, darts: Darts) -> UInt8Array:
 
 
 def _most_strips(bags: Bags) -> int:
-    """Strips of the bag that has most of them."""
+    """The number of strips of the bag that has most of them."""
     ends = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(bags.levels, dtype=np.int64)])
     return int(np.max(ends[bags.offsets[1:]] - ends[bags.offsets[:-1]], initial=1))
 
@@ -101,9 +96,9 @@ _HOT_REACH: Final = np.uint64(HOT_RANKS)
 
 
 class _Strips(NamedTuple):
-    """Strips of one document: where to go on in the table, the key of its darts, its unit, the next cell to draw."""
+    """Strips of one document, each with its position in the table, key, unit and the next cell to draw."""
 
-    place: UInt64Array
+    position: UInt64Array
     key: UInt64Array
     unit: UInt8Array
     cell: UInt64Array
@@ -130,7 +125,7 @@ def _sketch(
         reach = min(_FIRST_REACH // np.uint64(totals[doc]), _LAST_RANK)
         first = True
         while True:
-            _merge_rows(reach, hot_count, hot.place, darts.table, first, best)
+            _merge_rows(reach, hot_count, hot.position, darts.table, first, best)
             if reach >= _HOT_REACH:
                 _merge_cells(reach, hot_count, hot, darts, best)
             _merge_cells(reach, cold_count, cold, darts, best)
@@ -149,7 +144,7 @@ def _sketch(
 
 @njit(cache=True)
 def _empty_strips(size: int) -> _Strips:
-    """Room for the strips of the largest document."""
+    """Uninitialised arrays for the strips of the largest document."""
     return _Strips(
         np.empty(size, dtype=np.uint64),
         np.empty(size, dtype=np.uint64),
@@ -162,7 +157,7 @@ def _empty_strips(size: int) -> _Strips:
 def _list_strips(
     hashes: UInt64Array, units: UInt8Array, levels: UInt8Array, darts: Darts, hot: _Strips, cold: _Strips
 ) -> tuple[int, int]:
-    """List the strips that the table has and those that it has not; how many there are of each."""
+    """List the strips that are in the table (`hot`) and the others (`cold`); how many there are of each."""
     hot_count, cold_count = 0, 0
     for token in range(hashes.size):
         unit = units[token]
@@ -172,7 +167,7 @@ def _list_strips(
         level = np.int64(levels[token])
         kept = min(level, darts.rows.shape[1] - 1) if darts.rows[slot, 0] == unit else 0
         for strip in range(1, kept + 1):
-            hot.place[hot_count] = darts.rows[slot, strip]
+            hot.position[hot_count] = darts.rows[slot, strip]
             hot.key[hot_count] = strip_key(hashes[token], strip, darts.seed)
             hot.unit[hot_count] = unit
             hot.cell[hot_count] = darts.hot_cells[unit]
@@ -187,20 +182,20 @@ def _list_strips(
 
 @njit(cache=True)
 def _merge_rows(
-    reach: np.uint64, strips: int, places: UInt64Array, table: UInt64Array, first: bool, best: UInt64Array
+    reach: np.uint64, strips: int, positions: UInt64Array, table: UInt64Array, first: bool, best: UInt64Array
 ) -> None:
     """Merge the darts of strips in the table up to rank `reach`, and at most 4 beyond it."""
     for strip in range(strips):
-        place = places[strip]
-        more = first or table[place - _U1] >> _U16 <= reach
+        position = positions[strip]
+        more = first or table[position - _U1] >> _U16 <= reach
         while more:
-            for _ in range(RUN):
-                dart = table[place]
+            for _ in range(READ_DARTS):
+                dart = table[position]
                 slot = (dart >> _U8) & _BYTE
                 best[slot] = min(best[slot], dart)
-                place += _U1
-            more = table[place - _U1] >> _U16 <= reach
-        places[strip] = place
+                position += _U1
+            more = table[position - _U1] >> _U16 <= reach
+        positions[strip] = position
 
 
 @njit(cache=True)

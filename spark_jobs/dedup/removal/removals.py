@@ -1,19 +1,20 @@
-"""Removals: the documents that go because a better one like them stays, at each threshold, each with its witness.
+"""Removals: the documents that go because a similar, better one is kept, at each threshold, each with its witness.
 
 The pairs of an increment lead from its documents to better ones: of an earlier increment, or of the same one and
 earlier in the order. What an earlier increment kept is never retracted, so only its own documents are decided:
 
-    1. pairs whose better end was removed before say nothing, and neither do pairs of two revisions of one path, or
-       whose better end has left (see `revisions`)
-    2. of the others, a document goes if and only if a better neighbour is kept (`kept_set`)
+    1. pairs whose better end was removed before do not count, and neither do pairs of two revisions of one path, or
+       whose better end has left the corpus (see `revisions`)
+    2. by the pairs that count, a document goes if and only if a better neighbour is kept (`kept_set`)
     3. its witness is the kept better neighbour of the highest J; of equals the one that comes first
 
 Files of repositories that go (`leaving`) come last in the order of their increment, and any stored pair counts for
-them, at every threshold: such a file goes wherever a document that is like it stays, and stays where it alone says what
-it says. Their rows name the repository.
+them, at every threshold: such a file goes where any similar document stays, and stays where none does. Their rows name
+the repository.
 
 All thresholds are decided together: a pair has one row, and bit g of its `groups` says that it counts at threshold
-number g. What 2. says is all that 3. needs: whoever has a pair left whose better end is kept is removed.
+number g. A document that has a pair whose better end is kept is removed, so the pairs that remain after step 2 are
+those that step 3 chooses from.
 
     J of b -> a is 0.95, of c -> b 0.85      groups of b -> a  0, 1, 2     of c -> b  0, 1
     b is removed in 0, 1, 2                  left of c -> b  none: c is kept;  b goes three times, for a
@@ -55,7 +56,7 @@ _REACHED = f"cast(shared_weight as {_WEIGHT}) >= cast(threshold as decimal(7,6))
 
 
 class RemovalsConfig(BaseModel):
-    """From which similarity on a document goes."""
+    """The similarities from which on a document is removed."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -72,7 +73,7 @@ class RemovalsConfig(BaseModel):
 def kept_pairs(
     landed: DataFrame, frames: Mapping[str, DataFrame], increment: int | None, config: RemovalsConfig
 ) -> DataFrame:
-    """Pairs of the increment whose two documents are both kept at a threshold they reach; there are none.
+    """Counterexamples: pairs of the increment whose two documents are both kept at a threshold that they reach.
 
     Args:
         landed: rows of `removals` of the increment.
@@ -106,7 +107,7 @@ def kept_pairs(
 def unjustified(
     landed: DataFrame, frames: Mapping[str, DataFrame], increment: int | None, config: RemovalsConfig
 ) -> DataFrame:
-    """Removals without a kept witness that is their pair, with the weights written; there are none.
+    """Counterexamples: removals whose witness is not kept, or is no pair of theirs with the weights written.
 
     Args:
         landed: rows of `removals` of the increment.
@@ -135,7 +136,7 @@ def unjustified(
 
 
 def _removed(landed: DataFrame, frames: Mapping[str, DataFrame]) -> DataFrame:
-    """(threshold, doc_id) of everything removed up to now."""
+    """(threshold, doc_id) of all documents removed so far."""
     now = landed.select("threshold", "doc_id")
     return now.unionByName(frames["removals"].select("threshold", "doc_id")) if "removals" in frames else now
 
@@ -240,7 +241,7 @@ def _kept_better(edges: DataFrame, removed: DataFrame) -> DataFrame:
 
 
 def _witnesses(justified: DataFrame, thresholds: Sequence[float]) -> DataFrame:
-    """Rows of the table, from edges that lead to kept documents: the best one of a document at each threshold."""
+    """Rows of the table from edges to kept documents: of each document the best edge at each threshold."""
     from pyspark.sql import functions as F
 
     witness = F.struct(
@@ -277,13 +278,13 @@ def _witnesses(justified: DataFrame, thresholds: Sequence[float]) -> DataFrame:
 
 
 def _with_leaving(edges: DataFrame, leaving: DataFrame, increment: int, every_group: int) -> DataFrame:
-    """Edges of all groups wherever an end is a leaving file of the increment, turned so that it is the worse end."""
+    """Edges with a leaving file of the increment as their worse end, in all groups; the other edges as they are."""
     from pyspark.sql import functions as F
 
     ends = leaving.select("doc_id", F.col("repository").alias("own")).distinct()
     others = ends.withColumnsRenamed({"doc_id": "better_doc_id", "own": "other"})
     met = edges.join(ends, "doc_id", "left").join(others, "better_doc_id", "left")
-    # What an earlier increment left in the lake is as good as any other document.
+    # A leaving file of an earlier increment that was kept is as good as any other document.
     other = F.when(F.col("better_increment") == F.lit(increment), F.col("other"))
     turned = F.col("own").isNull() & other.isNotNull()
     swapped = {
@@ -305,7 +306,7 @@ def _counted(pairs: DataFrame, increment: int | None, revisions: DataFrame | Non
 
 
 def _similarity_rank() -> SparkColumn:
-    """J * 10^24, so that J of united weights below 10^12 are equal, and ordered, if and only if they are as fractions.
+    """J * 10^24 as a decimal, which orders the J of pairs exactly as the fractions are, for united weights below 10^12.
 
     Two fractions with denominators a and b differ by at least 1 / ab > 10^-24, so their ranks by at least 1; the six
     decimals that Spark keeps of the quotient are rounded, which never swaps two numbers.

@@ -1,4 +1,4 @@
-"""Survivors: the members of a corpus that every level of deduplication has left."""
+"""Survivors: the members of a corpus that no level of deduplication removed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class SurvivorsConfig(BaseModel):
-    """Which near-duplicates go."""
+    """The threshold that is applied."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -41,7 +41,7 @@ def survivors(
     config: SurvivorsConfig,
     removals: DataFrame | None = None,
 ) -> DataFrame:
-    """Members less those that any level of deduplication removed; one row per document.
+    """Select the members that no level of deduplication removed; one row per document.
 
     Args:
         members: rows of `members` of the increment.

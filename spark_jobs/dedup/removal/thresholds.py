@@ -1,8 +1,9 @@
-"""Thresholds: what each similarity threshold keeps of an increment, side by side, and how much of it was missed.
+"""Thresholds: what each similarity threshold keeps of an increment, side by side, and the recall that was measured.
 
-What is missed is measured, not assumed: a sample of the kept documents is compared with all others that it could be
-similar to, exactly (`recall`). Of the documents found so at a threshold all should be removed; who is not was missed.
-An increment is compared with itself and with ten times as many earlier documents, so that it costs what it brings.
+Recall is measured, not assumed: a sample of the kept documents is compared exactly with all others that it could be
+similar to (`recall`). All documents that reach a threshold with a sampled one should be removed at it; those that are
+not were missed. The sample is compared with its own increment and with ten times as many earlier documents, so that the
+cost grows with the increment and not with the corpus.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, Field
 
+from spark_jobs.arrays import Int32Array
 from spark_jobs.dedup.graph.threshold_pairs import DEFAULT_THRESHOLDS, Thresholds, exact, one_group, reaches, with_group
 from spark_jobs.dedup.membership.keep_priority import HASH_BITS
 from spark_jobs.dedup.membership.standings import left_members, paths_of
@@ -34,11 +35,11 @@ if TYPE_CHECKING:
 
 
 class _Sample(NamedTuple):
-    """Sampled documents: the index of their bags, their ids and the groups in which each is removed, row by row."""
+    """Sampled documents: the index of their bags, and row by row their ids and the groups in which each is removed."""
 
     bags: SampleIndex
     ids: pa.Array
-    gone: npt.NDArray[np.int32]
+    gone: Int32Array
 
 
 _EARLIER_A_NEW_ONE = 10
@@ -47,7 +48,7 @@ _SIMILAR_DDL = "doc_id string, sampled_doc_id string, sampled_gone int, shared_w
 
 
 class ThresholdsConfig(BaseModel):
-    """Which thresholds are compared, and what is asked of them."""
+    """The thresholds that are compared, and the recall that is required."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -171,7 +172,7 @@ def thresholds(
     )
     counted = listed.join(gone, "threshold", "left").join(linked, "threshold", "left").fillna(0)
     expected = bands.where(here).agg(F.coalesce(F.min("recall"), F.lit(1.0)).alias("expected"))
-    # Three standard deviations below what lowered bands expect, or every other run of them would fail by chance.
+    # Three standard deviations below the recall that lowered bands expect, or every other run would fail by chance.
     chance = 3 * F.sqrt(F.col("expected") * (1 - F.col("expected")) / F.greatest(F.col("similar_count"), F.lit(1)))
     lowered = F.greatest(F.col("expected") - chance, F.lit(0.0))
     least_recall = F.when(F.col("expected") < config.least_recall, lowered).otherwise(F.lit(config.least_recall))
@@ -240,7 +241,7 @@ def _recall(
 
 
 def _comparable(found: DataFrame, revisions: DataFrame) -> DataFrame:
-    """Similar documents without those that have left, and without revisions of the sampled one's path."""
+    """Similar documents that could be removed: not those that have left, nor revisions of the sampled one's path."""
     paths = paths_of(revisions)
     sampled = paths.withColumnsRenamed({"doc_id": "sampled_doc_id", "path_id": "sampled_path_id"})
     return (
@@ -252,14 +253,14 @@ def _comparable(found: DataFrame, revisions: DataFrame) -> DataFrame:
 
 
 def _hashed(share: float) -> SparkColumn:
-    """Whether a document is one of a share of all, by the hash in its place."""
+    """Whether a document belongs to a sample of a share of all, by the hash in its `place`."""
     from pyspark.sql import functions as F
 
     return F.col("place").bitwiseAND(F.lit((1 << HASH_BITS) - 1)) < F.lit(int(min(1.0, share) * (1 << HASH_BITS)))
 
 
 def _with_gone(rows: DataFrame, gone: DataFrame) -> DataFrame:
-    """Rows with the groups in which their document is removed, as a column `gone`."""
+    """Add the groups in which a row's document is removed, as a column `gone`."""
     from pyspark.sql import functions as F
 
     named = gone.join(rows.select("doc_id").distinct(), "doc_id", "left_semi")
@@ -268,7 +269,7 @@ def _with_gone(rows: DataFrame, gone: DataFrame) -> DataFrame:
 
 
 def _indexed(sample: pa.Table, threshold: Fraction) -> _Sample:
-    """The sampled documents as workers need them."""
+    """The index of the sampled documents, which goes to every worker."""
     from spark_jobs.dedup.bags.bag_arrays import bags_from_columns
     from spark_jobs.dedup.evaluate.recall import sample_index
 
@@ -281,7 +282,7 @@ def _indexed(sample: pa.Table, threshold: Fraction) -> _Sample:
 def _similar_documents(
     batches: Iterable[pa.RecordBatch], sample: _Sample, threshold: Fraction
 ) -> Iterator[pa.RecordBatch]:
-    """Documents that are like another one, which is sampled."""
+    """Documents that are at least as similar as the threshold to a sampled one, other than itself."""
     from spark_jobs.dedup.bags.bag_arrays import bags_from_columns
     from spark_jobs.dedup.evaluate.recall import similar_to_sample
 

@@ -1,14 +1,13 @@
-"""Repository bags: every repository as the groups of duplicate files that it is made of (see `repository_items`).
+"""Repository bags: every repository as a bag of items, one item for each group of duplicate files that it has.
 
-A repository here is what one increment brings of it (`repository_facts`). Its files stand for their group: an exact
-duplicate for its witness, and that for its component, as of the increment. Components grow and merge, so an increment
-also writes the bags of earlier repositories again whose files got another component; of several rows of a repository,
-**the newest counts**. Files without tokens weigh nothing, and documents without a repository are in no bag.
+A repository here is what one increment brings of it (`repository_facts`). The group of a file is its component at the
+lowest threshold compared, as of the increment; an exact duplicate belongs to the group of its witness. Components grow
+and merge, so an increment also writes the bags of earlier repositories again whose files got another component; of
+several rows of a repository, **the newest counts**. Files without tokens weigh nothing, and documents without a
+repository are in no bag.
 
-What a repository is compared by: one item for every group of duplicate files, weighed by its content.
-
-A file stands for its group: whatever near-duplicates link it to, at the lowest threshold compared. A group weighs as
-much as the document that names it, in steps of 256, and counts as often as the repository has files of it, up to a cap:
+An item weighs as much as the document that names the group, in steps of 256, and counts as often as the repository has
+files of the group, up to a cap:
 
     repository x    a.py, a_copy.py, b.py           group 3f.. weighs 40, twice;  group 91.. weighs 7
     repository y    a.py with a line more           group 3f.. weighs 40          J = 40 / (80 + 7)
@@ -25,17 +24,16 @@ each), items per repository, microseconds a pair; `python benchmarks/bench_repos
     components at 0.7, by log of size         .975   .526      .438    .305       74    2.7
     components at 0.7, by size (this one)     .978   .539      .481    .422       74    1.7
 
-Tokens rank hardly better at a hundred times the bytes and the work. And groups say what matters here: a repository
-whose J to a kept one is 0.7 has at most three tenths of the content of both outside shared groups of files.
+Tokens rank hardly better at a hundred times the bytes and the work. And J over groups has a meaning that users can
+check: of two repositories with J = 0.7, at most three tenths of their content lies outside shared groups of files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -55,7 +53,7 @@ if TYPE_CHECKING:
 
 
 class RepositoryBagsConfig(BaseModel):
-    """What files of a repository are equal, and whom to keep."""
+    """Which files of repositories count as equal, and which of several similar repositories is kept."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -68,8 +66,8 @@ class RepositoryBagsConfig(BaseModel):
     max_level: int = Field(4, ge=1, le=16, description="files of one group beyond it add no weight")
     keep_first: tuple[RepositoryCriterion, ...] = Field(
         ("dataset", "known_good", "original", "newest", "starred", "licensed"),
-        description="whom to keep of repositories that repeat each other, the strongest criterion first; criteria are "
-        "used while they make at most 16 classes; then by hash",
+        description="order in which similar repositories are kept: by these criteria, the strongest first, as long as "
+        "they make at most 16 classes, then by hash",
     )
     datasets: tuple[str, ...] = Field((), description="datasets in order; without them datasets are equal")
     known_good: tuple[str, ...] = Field((), description="repositories that are kept before others")
@@ -136,7 +134,7 @@ def repository_bags(
         bags: the same of `bags`, for the weights of documents.
         repository_bags: own rows of the increments before.
         increment: the new one.
-        config: what is equal, and whom to keep.
+        config: which files are equal, and which repositories are kept first.
         repositories: rows of `repositories` of all datasets, with `dataset`, `dataset_increment` and `increment`.
 
     Returns:
@@ -162,14 +160,14 @@ def repository_bags(
     preference = Preference(config.keep_first, config.datasets, config.known_good, config.min_stars)
     placed = with_place(described.where(F.col("first_increment") == increment), facts, preference)
     if increment > 0:
-        # The order never changes: what stands earlier keeps its place.
+        # The keep order never changes: a repository of an earlier increment keeps its place.
         places = repository_bags.select("repository_id", "place").distinct()
         placed = placed.unionByName(described.join(places, "repository_id"), allowMissingColumns=False)
     return placed.select([column.name for column in REPOSITORY_BAGS.columns])
 
 
 def _with_items(files: DataFrame, linked: DataFrame, bags: DataFrame) -> DataFrame:
-    """Rows (repository_id, byte_count, item, unit): a file's group and its weight, null where it has no tokens."""
+    """Rows (repository_id, byte_count, item, unit): each file's group and its weight, null where it has no tokens."""
     from pyspark.sql import functions as F
 
     component = F.max_by("component", "increment").alias("component")
@@ -185,7 +183,7 @@ def _with_items(files: DataFrame, linked: DataFrame, bags: DataFrame) -> DataFra
 
 
 def _changed(linked: DataFrame, increment: int) -> DataFrame:
-    """Documents (doc_id) whose component is another one since this increment; one without was its own."""
+    """Documents (doc_id) whose component changed in this increment; a document without one was its own component."""
     from pyspark.sql import functions as F
 
     former = (
@@ -206,14 +204,14 @@ _BAG_DDL = (
 
 
 def item_hash(doc_id: SparkColumn) -> SparkColumn:
-    """First 60 bits of the document that names a group, as a long: doc_ids are hashes."""
+    """The first 60 bits of the doc_id that names a group, as a long; a doc_id is a hash already."""
     from pyspark.sql import functions as F
 
     return F.conv(F.substring(doc_id, 1, 15), 16, 10).cast("long")
 
 
 def item_unit(total_weight: SparkColumn) -> SparkColumn:
-    """Weight of a group, from 1 to 255: that of the bag of the document that names it, in steps of 256."""
+    """The weight of a group, from 1 to 255: that of the bag of the document that names it, in steps of 256."""
     from pyspark.sql import functions as F
 
     steps = F.floor((total_weight + WEIGHT_STEP // 2) / WEIGHT_STEP)
@@ -249,7 +247,9 @@ def bags_of_items(files: DataFrame, max_level: int, min_files: int) -> DataFrame
 
 
 def _bags(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Lists of (item, unit, level), ascending, as the columns of bags."""
+    """Turn lists of (item, unit, level), ascending, into the columns of bags."""
+    from spark_jobs.dedup.bags.bag_arrays import binary_column
+
     for batch in batches:
         lists = batch.column("items")
         offsets = lists.offsets.to_numpy().astype(np.int64)
@@ -260,14 +260,7 @@ def _bags(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             *(batch.column(name) for name in ("repository_id", "file_count", "byte_count")),
             pa.array(np.diff(offsets).astype(np.int32)),
             pa.array(sums[offsets[1:]] - sums[offsets[:-1]]),
-            _binary(hashes.astype("<u8"), offsets * 8),
-            _binary(units.astype(np.uint8), offsets),
-            _binary(levels.astype(np.uint8), offsets),
+            binary_column(hashes.view(np.uint64), offsets),
+            *(binary_column(values.astype(np.uint8), offsets) for values in (units, levels)),
         ]
         yield pa.RecordBatch.from_arrays(columns, names=[name.split()[0] for name in _BAG_DDL.split(", ")])
-
-
-def _binary(values: npt.NDArray[Any], offsets: npt.NDArray[np.int64]) -> pa.Array:
-    """(R,) byte strings out of one buffer."""
-    parts = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(np.ascontiguousarray(values))]
-    return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, parts)

@@ -1,14 +1,14 @@
-"""Repository components: repositories that are linked by pairs, directly or through others, and what giant ones are.
+"""Repository components: repositories that are linked by pairs, directly or through others, and topics of giant ones.
 
-As with documents, an increment writes the components that one of its pairs reaches into, with all their repositories;
-of several rows of a repository **the newest counts**, and one that no pair has reached has none.
+As with documents, an increment writes the components that its pairs touch, with all their repositories; of several rows
+of a repository **the newest counts**, and a repository without a pair has none.
 
-A component may grow to a large share of all repositories: forks of one framework, each a little like the next. Inside
-such a giant one, communities are found (`repository_topics`) and named by the terms that tell them apart: what their
+A component may grow to a large share of all repositories, such as forks of one framework, each similar to the next. In
+such a giant component communities are found (`topics`) and named by the terms that distinguish them: what their
 repositories declare (topics, dependencies), else words of their names and paths. A term scores n^2 / N: n repositories
-of the topic have it, of N in the component. So people see what it is made of, and can cut it: between different topics
-of `cut` only pairs of at least `cut_threshold` count, and what then holds together is a *piece*. A pair counts where
-both ends lie in one piece; `repository_removals` follows that.
+of the community have it, of N in the component. Users see by these topics what the component is made of, and can cut
+it: between a topic of `cut` and another one only pairs of at least `cut_threshold` count. The components that are left
+are *pieces*; `repository_removals` counts a pair only where both ends lie in one piece.
 
     component  django-cms ... wagtail ... wordpress-1 ... wordpress-900      topics "cms, django", "php, themes, wp"
     cut: ["php, themes, wp"], cut_threshold: 0.9                             two pieces, if no pair across has 0.9
@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from spark_jobs.dedup.graph.components import ComponentsConfig, components
 from spark_jobs.dedup.graph.connected_components import connected_components
-from spark_jobs.dedup.graph.dense_graph import cut, dense_graph
+from spark_jobs.dedup.graph.dense_graph import checkpointed, dense_graph
 from spark_jobs.dedup.graph.threshold_pairs import reaches
 from spark_jobs.dedup.membership.repository_facts import newest_facts, repository_files
 from spark_jobs.dedup.pictures import draw_component_sizes
@@ -42,7 +42,7 @@ _AS_DOCUMENTS = {"repository_id": "doc_id", "better_repository_id": "better_doc_
 
 
 class RepositoryComponentsConfig(BaseModel):
-    """What links repositories, which components are giant, and where those are cut."""
+    """The links between repositories, the size of giant components, and where these are cut."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -87,7 +87,7 @@ REPOSITORY_COMPONENTS = Table(
 
 
 def _draw(rows: pa.Table) -> bytes:
-    """Component sizes, as those of documents are drawn."""
+    """Draw the sizes of components in the same way as those of documents."""
     named = rows.rename_columns(["increment", "doc_id", "component", "document_count"])
     return draw_component_sizes(named.append_column("threshold", pa.array(np.zeros(rows.num_rows))))
 
@@ -109,7 +109,7 @@ def repository_components(
     config: RepositoryComponentsConfig,
     repositories: DataFrame | None = None,
 ) -> DataFrame:
-    """Find the components that the pairs of an increment reach, and the topics of giant ones.
+    """Find the components that the pairs of an increment touch, and the topics of giant ones.
 
     Args:
         repository_pairs: rows of `repository_pairs` of increments 0 to `increment`, with the column `increment`.
@@ -131,7 +131,7 @@ def repository_components(
     linking = ComponentsConfig(thresholds=(config.threshold,), driver_edges=config.driver_edges)
     found = components(repository_pairs.withColumnsRenamed(_AS_DOCUMENTS), own, increment, linking)
     names = repository_bags.select("repository_id", "dataset", "repository").distinct()
-    linked = cut(
+    linked = checkpointed(
         found.select(
             F.col("doc_id").alias("repository_id"), "component", F.col("document_count").alias("repository_count")
         ).join(names, "repository_id")
@@ -142,8 +142,8 @@ def repository_components(
         rows = linked.withColumns({"topic": F.lit(None).cast("string"), "piece": F.col("component")})
     else:
         pairs = repository_pairs.join(giants.select("repository_id"), "repository_id", "left_semi")
-        topics = cut(_topics(giants, pairs, _terms(giants, members, repositories), config.driver_edges))
-        pieces = _pieces(giants, pairs, topics, config)
+        topics = checkpointed(_topics(giants, pairs, _terms(giants, members, repositories), config.driver_edges))
+        pieces = _pieces(pairs, topics, config)
         rows = (
             linked.join(topics, "repository_id", "left")
             .join(pieces, "repository_id", "left")
@@ -153,7 +153,7 @@ def repository_components(
 
 
 def _topics(giants: DataFrame, pairs: DataFrame, terms: DataFrame, driver_edges: int) -> DataFrame:
-    """Rows (repository_id, topic) of repositories in giant components."""
+    """The topic of each repository in a giant component: rows (repository_id, topic)."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -179,17 +179,17 @@ def _topics(giants: DataFrame, pairs: DataFrame, terms: DataFrame, driver_edges:
 
 
 def community_table(edges: pa.Table) -> pa.Table:
-    """Communities in memory: from rows (groups, one end, other end, weight) to rows (repository_id, community)."""
-    graph = dense_graph(edges)
-    weights = edges["weight"].to_numpy().astype(np.int64)
+    """Find communities in memory: rows (groups, one end, other end, weight) to rows (repository_id, community)."""
     from spark_jobs.dedup.repository.topics import communities
 
+    graph = dense_graph(edges)
+    weights = edges["weight"].to_numpy().astype(np.int64)
     labels = communities(graph.first, graph.second, np.maximum(weights, 1), graph.vertex_count)
     return pa.table({"repository_id": graph.ids, "community": graph.ids.take(pa.array(labels))})
 
 
 def _terms(giants: DataFrame, members: DataFrame, repositories: DataFrame | None) -> DataFrame:
-    """Distinct rows (repository_id, term): what a repository declares, else words of its name and paths."""
+    """Distinct rows (repository_id, term): what a repository declares, else the words of its name and its paths."""
     from pyspark.sql import functions as F
 
     named = giants.select("repository_id", "dataset", "repository")
@@ -206,8 +206,8 @@ def _terms(giants: DataFrame, members: DataFrame, repositories: DataFrame | None
     return some.unionByName(split.where("length(term) >= 3")).distinct()
 
 
-def _pieces(giants: DataFrame, pairs: DataFrame, topics: DataFrame, config: RepositoryComponentsConfig) -> DataFrame:
-    """Rows (repository_id, piece) of repositories that are still linked to another one in a cut component."""
+def _pieces(pairs: DataFrame, topics: DataFrame, config: RepositoryComponentsConfig) -> DataFrame:
+    """Rows (repository_id, piece) of the repositories in giant components that have a pair left after the cut."""
     from pyspark.sql import functions as F
 
     left = topics.select("repository_id", F.col("topic").alias("left_topic"))
@@ -219,12 +219,11 @@ def _pieces(giants: DataFrame, pairs: DataFrame, topics: DataFrame, config: Repo
         F.lit(1).alias("groups"), F.col("repository_id").alias("left"), F.col("better_repository_id").alias("right")
     )
     linked = connected_components(edges, config.driver_edges)
-    del giants
     return linked.select(F.col("vertex").alias("repository_id"), F.col("component").alias("piece"))
 
 
 def _alone(config: RepositoryComponentsConfig) -> SparkColumn:
-    """Piece of a repository without a link left: its component where that was not cut, else itself."""
+    """The piece of a repository without a pair left: its component where that is not giant, else itself."""
     from pyspark.sql import functions as F
 
     return F.when(F.col("topic").isNull(), F.col("component")).otherwise(F.col("repository_id"))

@@ -1,19 +1,20 @@
 """Repository containments: repositories that lie inside larger ones, such as what a package vendors.
 
-A vendored copy has a low Jaccard similarity J to its original plus everything around it; what tells is the share of the
-lesser repository that the larger one has, the containment:
+The similarity J of a package to one that vendors it is low, because the larger one has so much else. The containment,
+the share of the lesser repository that the larger one has, is high:
 
     requests  40 files          pip  500 files, 39 of them those of requests
     containment 39 / 40         J 39 / 501
 
-They are reported, and nobody is removed for it: the larger repository is more than its copy, and the lesser one is
-often the original. Of the files that both have, duplicates go as all documents do, one by one, and `members` prefers
-the repository of their own over forks and over folders of vendored code.
+Containments are reported, and no repository is removed for one: the larger repository is more than its copy, and the
+lesser one is often the original. Of the files that both have, duplicates are removed one by one as all documents are,
+and `members` prefers a repository of their own over forks and over folders of vendored code.
 
-All pairs are found that share an item (see `repository_items`) which few have. Of a repository's items, the rarest
-first, the last ones that weigh less than the threshold cannot make a containment by themselves, so one of the others
-must be shared (prefix filtering; Chaudhuri, Ganti and Kaushik 2006, "A Primitive Operator for Similarity Joins in Data
-Cleaning"). What shares one is counted exactly. Items that more than `max_holders` repositories have lead to nobody.
+Candidates share an item (see `bags`) that few repositories have. In the order of how rare a repository's items are, the
+last ones that weigh less than the threshold cannot make a containment by themselves, so one of the others must be
+shared (prefix filtering; Chaudhuri, Ganti and Kaushik 2006, "A Primitive Operator for Similarity Joins in Data
+Cleaning"). The containment of a candidate is computed exactly. Items that more than `max_holders` repositories have
+make no candidates.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
-from spark_jobs.dedup.graph.dense_graph import cut
+from spark_jobs.dedup.graph.dense_graph import checkpointed
 from spark_jobs.dedup.graph.threshold_pairs import exact
 from spark_jobs.dedup.membership.repository_facts import newest_bags
 from spark_jobs.lake.declare.step import Scope, step
@@ -38,7 +39,7 @@ _ITEMS_DDL = "repository_id string, first_increment int, total_weight bigint, it
 
 
 class RepositoryContainmentsConfig(BaseModel):
-    """From which share on a repository counts as contained."""
+    """The share from which on a repository counts as contained."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -84,7 +85,7 @@ REPOSITORY_CONTAINMENTS = Table(
 def repository_containments(
     repository_bags: DataFrame, increment: int, config: RepositoryContainmentsConfig
 ) -> DataFrame:
-    """Find the repositories that are inside larger ones, where either is new.
+    """Find the repositories that lie inside larger ones, where at least one of the two is new.
 
     Args:
         repository_bags: rows of `repository_bags` of increments 0 to `increment`, with the column `increment`.
@@ -97,7 +98,7 @@ def repository_containments(
     from pyspark.sql import functions as F
 
     current = newest_bags(repository_bags)
-    items = cut(
+    items = checkpointed(
         current.select("repository_id", "first_increment", "total_weight", "item_hashes", "units", "levels").mapInArrow(
             _items, _ITEMS_DDL
         )
@@ -129,7 +130,7 @@ def repository_containments(
 
 
 def _items(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """One row for each item of each bag."""
+    """Turn bags into rows, one for each item."""
     from spark_jobs.dedup.bags.bag_arrays import bags_from_columns, token_weights
 
     for batch in batches:
@@ -141,7 +142,7 @@ def _items(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _candidates(items: DataFrame, increment: int, config: RepositoryContainmentsConfig) -> DataFrame:
-    """Distinct rows (repository_id, container_repository_id) that share an item which a containment needs."""
+    """Distinct candidates (repository_id, container_repository_id): they share an item of the lesser one's prefix."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 

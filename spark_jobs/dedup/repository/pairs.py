@@ -1,13 +1,12 @@
 """Repository pairs: every two repositories that are at least as similar as a threshold, with the exact J.
 
-They are found as documents are: their bags are signed, put into buckets by bands that are solved for the threshold and
-the recall, and what meets in a bucket is verified by the bags. The functions are those of the steps `signatures`,
-`background`, `buckets` and `pairs`; there are few repositories and their bags are small, so that one step does it all,
-and the signatures of earlier repositories are made again rather than kept (some 20,000 a second and core).
+They are found in the same way as pairs of documents, by the functions of the steps `signatures`, `background`,
+`buckets` and `pairs`. There are few repositories and their bags are small, so one step does it all, and the signatures
+of earlier repositories are computed again rather than stored (some 20,000 a second and core).
 
 New repositories are compared with each other and with all earlier ones, by their newest bags. Two earlier ones whose
 files became linked later are not compared again: what was kept stays kept. An increment without repositories has no
-rows, of `repository_bands` neither.
+rows in any of the tables.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _NO_VOCABULARY = "token_hash bigint, unit int, document_count bigint"
 
 
 class RepositoryPairsConfig(BaseModel):
-    """Which repositories are pairs."""
+    """The similarity of pairs of repositories, and the recall of finding them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -104,7 +103,7 @@ _TABLES = (REPOSITORY_PAIRS, REPOSITORY_BANDS, REPOSITORY_LARGE_BUCKETS)
 def repository_pairs(
     repository_bags: DataFrame, repository_pairs: DataFrame, increment: int, config: RepositoryPairsConfig
 ) -> Output:
-    """Compare the repositories of an increment with each other and with all before.
+    """Compare the repositories of an increment with each other and with all earlier ones.
 
     Args:
         repository_bags: rows of `repository_bags` of increments 0 to `increment`, with the column `increment`.
@@ -155,7 +154,7 @@ def repository_pairs(
 
 
 def _named(found: DataFrame, current: DataFrame) -> DataFrame:
-    """Pairs of documents as rows of the table, with the names of both repositories and their containment."""
+    """Turn pairs of documents into rows of the table, with the names of both repositories and their containment."""
     from pyspark.sql import functions as F
 
     names = current.select("repository_id", "repository", "total_weight")

@@ -1,26 +1,27 @@
-"""Repository removals: the repositories that go as a whole because a better one like them stays, each with its witness.
+"""Repository removals: the repositories that go because a similar, better one is kept, each with its witness.
 
-What an increment brings of a repository is no duplicate of what earlier ones brought of the same repository, where the
-dataset's policy is `latest`: its files are newer revisions, and `removals` decides about those that are not.
+They are decided as documents are (`removals`): by the pairs of the increment, in the order (increment, place, id), a
+repository goes if and only if a better neighbour is kept. Its witness is the kept better neighbour of the highest J. A
+pair counts where both ends lie in one piece of a component (`repository_components`), which is everywhere as long as
+nothing is cut. What an earlier increment kept is never retracted, and what it removed is nobody's witness. Where the
+dataset's policy is `latest`, two increments of one repository are no pair that counts: the files of the later one are
+newer revisions, and `removals` decides about the others.
 
-Decided as documents are (`removals`): by the pairs of the increment, in the order (increment, place, id), a repository
-goes if and only if a better neighbour is kept. Its witness is the kept better neighbour of the highest J. Pairs count
-where both ends lie in one piece of a component (`repository_components`: all of them, as long as nothing is cut). What
-an earlier increment kept is never retracted, and what it removed is nobody's witness.
+The files of a removed repository *leave*: `removals` puts them last in the order, so that each goes where a similar
+document is kept, with a witness of its own, and a file that is like no kept one stays. Two kinds of files do not leave,
+but are judged like those of any repository:
 
-Its files leave with a removed repository, but only those that something kept says too: `removals` decides about them,
-each with a witness of its own, and what it alone has stays. Two kinds of files do not leave, but are judged like all
-others: the exact witness of another file of the same increment whose repository does not go, which stays in the other's
-name, and members of large buckets (see `large_buckets`). Of those not all pairs are stored, because who is kept among
-them was settled in the order without repositories. Were they put last, copies that were compared with one of them alone
-would stay beside each other.
+- the exact witness of another file of the same increment whose repository does not go, since it represents that file
+- members of large buckets (see `large_buckets`), of which not all pairs are stored, because the kept ones among them
+  were computed in the order without repositories. If they were put last, copies that had been compared with only one of
+  them would both stay.
 
     repository  fork  = {a, b, c, l}  goes   d (no repository) has the same bytes as b, and b is its witness
     leaving     a, c                         b does not leave: it is no worse than d is; l is the licence of 600 others
-    removed     a, for a' of a kept one      c is like nothing that is kept, and stays
+    removed     a, for a' of a kept one      c is like no kept document, and stays
 
-A later increment may bring an exact duplicate of a file that went. It goes too, as a duplicate of something that is
-represented by that file's witness.
+A later increment may bring an exact duplicate of a file that was removed. It is removed too; the witness of that file
+represents both.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _AS_DOCUMENTS = {"repository_id": "doc_id", "better_repository_id": "better_doc_
 
 
 class RepositoryRemovalsConfig(BaseModel):
-    """From which similarity on a repository goes."""
+    """The similarity from which on a repository is removed."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -59,7 +60,7 @@ class RepositoryRemovalsConfig(BaseModel):
 def kept_pairs(
     landed: DataFrame, frames: Mapping[str, DataFrame], increment: int | None, config: RepositoryRemovalsConfig
 ) -> DataFrame:
-    """Pairs of the increment, inside a piece, whose two repositories are both kept; there are none.
+    """Counterexamples: pairs of the increment, inside a piece, whose two repositories are both kept.
 
     Args:
         landed: rows of `repository_removals` of the increment.
@@ -80,7 +81,7 @@ def kept_pairs(
 def unjustified(
     landed: DataFrame, frames: Mapping[str, DataFrame], increment: int | None, config: RepositoryRemovalsConfig
 ) -> DataFrame:
-    """Removals without a kept witness that is their pair, with the weights written; there are none.
+    """Counterexamples: removals whose witness is not kept, or is no pair of theirs with the weights written.
 
     Args:
         landed: rows of `repository_removals` of the increment.
@@ -100,7 +101,7 @@ def unjustified(
 
 
 def _removed(landed: DataFrame, frames: Mapping[str, DataFrame]) -> DataFrame:
-    """repository_id of everything removed up to now."""
+    """The repository_id of all repositories removed so far."""
     now = landed.select("repository_id")
     own = frames.get("repository_removals")
     return now if own is None else now.unionByName(own.select("repository_id"))
@@ -109,7 +110,7 @@ def _removed(landed: DataFrame, frames: Mapping[str, DataFrame]) -> DataFrame:
 def lost_witnesses(
     landed: DataFrame, frames: Mapping[str, DataFrame], increment: int | None, config: RepositoryRemovalsConfig
 ) -> DataFrame:
-    """Exact duplicates of the increment that do not leave though their witness does; there are none.
+    """Counterexamples: exact duplicates of the increment that do not leave though their witness does.
 
     Args:
         landed: rows of `repository_removal_files` of the increment.
@@ -168,12 +169,12 @@ REPOSITORY_REMOVAL_FILES = Table(
     ),
     key=("doc_id",),
     partition=("increment",),
-    proofs=(Proof("no_lost_witness", "whoever's exact witness leaves, leaves as well", lost_witnesses),),
+    proofs=(Proof("no_lost_witness", "a file whose exact witness leaves, leaves as well", lost_witnesses),),
 )
 
 
 def _draw(rows: pa.Table) -> bytes:
-    """Similarity to the witness, as that of documents is drawn."""
+    """Draw the similarity to the witness in the same way as that of documents."""
     return draw_witness_similarities(rows.append_column("threshold", pa.array([0.0] * rows.num_rows)))
 
 
@@ -193,7 +194,7 @@ def repository_removals(
     increment: int,
     config: RepositoryRemovalsConfig,
 ) -> Output:
-    """Remove the repositories of an increment that have a kept better neighbour, and name the files that may go.
+    """Remove the repositories of an increment that have a kept better neighbour, and list their files that leave.
 
     Args:
         repository_pairs: rows of `repository_pairs` of increments 0 to `increment`, with the column `increment`.
@@ -232,7 +233,7 @@ def repository_removals(
 def _counted(
     pairs: DataFrame, components: DataFrame, increment: int | None, config: RepositoryRemovalsConfig
 ) -> DataFrame:
-    """Pairs of the increment whose two ends lie in one piece and are no revisions of each other."""
+    """The pairs that count: their two ends lie in one piece and are no revisions of each other."""
     from pyspark.sql import functions as F
 
     now = F.col("increment") == F.lit(increment)
@@ -244,7 +245,7 @@ def _counted(
 
 
 def _leaving(removed: DataFrame, members: DataFrame, exact_duplicates: DataFrame, increment: int) -> DataFrame:
-    """Files of removed repositories, but for exact witnesses of files that do not go with one."""
+    """The files of removed repositories, without exact witnesses of files whose repository does not go."""
     from pyspark.sql import functions as F
 
     now = F.col("increment") == F.lit(increment)
@@ -255,7 +256,7 @@ def _leaving(removed: DataFrame, members: DataFrame, exact_duplicates: DataFrame
 
 
 def _in_large(buckets: DataFrame, increment: int, most: int) -> DataFrame:
-    """Places of the members of the large buckets of an increment."""
+    """The places of the members of the large buckets of an increment."""
     from pyspark.sql import functions as F
 
     large = with_pair_count(buckets.where(F.col("increment") == F.lit(increment))).where(F.col("pair_count") > most)

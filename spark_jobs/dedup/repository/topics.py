@@ -1,10 +1,10 @@
-"""What a giant component is made of: communities of a weighted graph, found by label propagation.
+"""Communities of a weighted graph by label propagation; they become the topics of a giant component.
 
 Every vertex begins with a label of its own. One after another, in the order of their numbers, vertices take the label
-that weighs most among their neighbours, until none changes (Raghavan, Albert and Kumara 2007). Nothing is drawn: of
+that weighs most among their neighbours, until none changes (Raghavan, Albert and Kumara 2007). Nothing is random: of
 labels that weigh the same a vertex keeps its own, else takes the least, so that the result is a function of the graph.
 
-An edge weighs more the more neighbours its ends share. Without that the first labels of a community walk over a single
+An edge weighs more the more neighbours its ends share. Otherwise the first labels of a community would cross a single
 bridge into the next one and win all ties there:
 
     triangles 0-1-2 and 3-4-5, bridge 2-3       in a triangle two ends share a neighbour: weight 2; the bridge weighs 1
@@ -18,7 +18,7 @@ from numba import njit
 
 from spark_jobs.arrays import Int64Array
 
-_MOST_COMPARED = 1024
+_MOST_COMPARED = 1024  # neighbours, which bounds the work on an edge between two hubs
 
 
 def communities(
@@ -51,11 +51,11 @@ def communities(
 
 @njit(cache=True)
 def _strengthened(offsets: Int64Array, neighbours: Int64Array, weights: Int64Array) -> Int64Array:
-    """Weights times 1 + the neighbours that both ends share, among the first 1,024 of each."""
+    """Weights times (1 + number of neighbours that both ends share, among the first 1,024 of each)."""
     result = np.empty_like(weights)
     for vertex in range(offsets.size - 1):
-        for place in range(offsets[vertex], offsets[vertex + 1]):
-            other = neighbours[place]
+        for position in range(offsets[vertex], offsets[vertex + 1]):
+            other = neighbours[position]
             i, j, shared = offsets[vertex], offsets[other], 0
             i_end = min(offsets[vertex + 1], i + _MOST_COMPARED)
             j_end = min(offsets[other + 1], j + _MOST_COMPARED)
@@ -64,12 +64,13 @@ def _strengthened(offsets: Int64Array, neighbours: Int64Array, weights: Int64Arr
                 shared += a == b
                 i += a <= b
                 j += b <= a
-            result[place] = weights[place] * (1 + shared)
+            result[position] = weights[position] * (1 + shared)
     return result
 
 
 @njit(cache=True)
 def _propagate(offsets: Int64Array, neighbours: Int64Array, weights: Int64Array, max_rounds: int) -> Int64Array:
+    """The label of every vertex after the last round."""
     count = offsets.size - 1
     labels = np.arange(count)
     heard = np.zeros(count, dtype=np.int64)
@@ -77,16 +78,16 @@ def _propagate(offsets: Int64Array, neighbours: Int64Array, weights: Int64Array,
         changed = False
         for vertex in range(count):
             start, end = offsets[vertex], offsets[vertex + 1]
-            for place in range(start, end):
-                heard[labels[neighbours[place]]] += weights[place]
+            for position in range(start, end):
+                heard[labels[neighbours[position]]] += weights[position]
             best = labels[vertex]
-            for place in range(start, end):
-                label = labels[neighbours[place]]
+            for position in range(start, end):
+                label = labels[neighbours[position]]
                 mine = best == labels[vertex]
                 if heard[label] > heard[best] or (heard[label] == heard[best] and label < best and not mine):
                     best = label
-            for place in range(start, end):
-                heard[labels[neighbours[place]]] = 0
+            for position in range(start, end):
+                heard[labels[neighbours[position]]] = 0
             if best != labels[vertex]:
                 labels[vertex] = best
                 changed = True

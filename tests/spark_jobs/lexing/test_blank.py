@@ -29,6 +29,8 @@ from spark_jobs.lexing.blank import BLANKED_LANGUAGES, blank, blanking_tables, k
         ("C", "int a; // goes on \\\n still\nend", "int a end"),
         ("PHP", 'it\'s <?php echo "a $b c"; # q\n end', "php echo b end"),
         ("Ruby", 'x = "a #{b} c" # d\n=begin\nzz\n=end\nlast', "x b last"),
+        ("Ruby", "=begin\nzz\n=end\nlast", "last"),
+        ("Shell", "# a\nb # c\nd", "b d"),
         ("Lua", "x = [[a]] --[[ b\n c ]] d -- e\nend", "x d end"),
     ],
 )
@@ -71,4 +73,4 @@ def test_keywords_and_tables_are_those_of_the_language() -> None:
     """Keywords come from the lexers' tables; a language without a lexer of its own has none."""
     assert "func" in keywords_of("Go") and "def" not in keywords_of("Go")
     assert keywords_of("Lua") == frozenset()
-    assert blanking_tables("PHP").begins_in >= 0
+    assert blanking_tables("PHP")[0].begins_in[0] >= 0

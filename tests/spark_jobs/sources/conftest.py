@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_jobs.sources.documents import DocumentsConfig, discover
+from spark_jobs.sources.documents import DocumentsConfig
+from spark_jobs.sources.listing import discover
 from spark_jobs.sources.reading import ReadingRules, read_file
 
 Row = dict[str, Any]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_jobs.dedup.near import key_filter
-from spark_jobs.dedup.near.bucket_records import pairs_within, runs, scatter
+from spark_jobs.dedup.near.bucket_records import group_by_key, pairs_within, scatter
 from spark_jobs.dedup.near.key_filter import filter_bytes, has_keys, put_keys
 
 Record = tuple[int, int, bool]
@@ -32,7 +32,7 @@ def grouped(records: list[Record]) -> dict[int, tuple[list[int], list[int]]]:
 def test_runs_are_the_groups_with_two_members_one_of_them_new(records: list[Record]) -> None:
     """Whatever the order of records."""
     columns = list(zip(*records, strict=True)) or [(), (), ()]
-    made = runs(np.array(columns[0], np.uint64), np.array(columns[1], np.int64), np.array(columns[2], np.bool_))
+    made = group_by_key(np.array(columns[0], np.uint64), np.array(columns[1], np.int64), np.array(columns[2], np.bool_))
     found = {
         int(key): (
             made.new[made.new_offsets[at] : made.new_offsets[at + 1]].tolist(),

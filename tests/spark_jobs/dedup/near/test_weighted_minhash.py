@@ -13,8 +13,8 @@ from datasketch import WeightedMinHashGenerator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_jobs.dedup.near.darts import make_darts
-from spark_jobs.dedup.near.weighted_minhash import SIGNATURE_VERSION, signatures
+from spark_jobs.dedup.near.darts import SIGNATURE_VERSION, make_darts
+from spark_jobs.dedup.near.weighted_minhash import signatures
 from spark_jobs.exceptions import EmptyBagError
 from tests.spark_jobs.dedup.made_bags import Bag, bags_of, hot_tokens, jaccard, random_bag, random_pair, real_bags
 from tests.tiers import tries

@@ -10,7 +10,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from spark_jobs.arrays import Int64Array
-from spark_jobs.dedup.graph.in_memory import least_linked
+from spark_jobs.dedup.graph.in_memory import component_labels
 
 
 def by_scipy(left: Int64Array, right: Int64Array, vertex_count: int) -> Int64Array:
@@ -33,7 +33,7 @@ def test_labels_are_those_of_scipy(case: tuple[int, list[tuple[int, int]]]) -> N
     """Any graph, with loops and repeated edges."""
     vertex_count, pairs = case
     left, right = edges_of(pairs)
-    assert least_linked(left, right, vertex_count).tolist() == by_scipy(left, right, vertex_count).tolist()
+    assert component_labels(left, right, vertex_count).tolist() == by_scipy(left, right, vertex_count).tolist()
 
 
 @pytest.mark.parametrize("descending", [False, True])
@@ -42,11 +42,11 @@ def test_a_chain_of_a_million_edges_has_one_component(descending: bool) -> None:
     place = np.arange(1_000_000)
     if descending:
         place = place[::-1].copy()
-    assert not least_linked(place, place + 1, 1_000_001).any()
+    assert not component_labels(place, place + 1, 1_000_001).any()
 
 
 def test_vertices_without_edges_are_their_own_component() -> None:
     """No edge, no link."""
     nothing = np.zeros(0, dtype=np.int64)
-    assert least_linked(nothing, nothing, 3).tolist() == [0, 1, 2]
-    assert least_linked(nothing, nothing, 0).tolist() == []
+    assert component_labels(nothing, nothing, 3).tolist() == [0, 1, 2]
+    assert component_labels(nothing, nothing, 0).tolist() == []

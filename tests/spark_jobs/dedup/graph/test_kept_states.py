@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.dedup.graph.in_memory import KEPT, REMOVED, UNDECIDED, decide
+from spark_jobs.dedup.graph.in_memory import KEPT, REMOVED, UNDECIDED, kept_states
 
 
 def by_hand(pairs: list[tuple[int, int]], vertex_count: int) -> list[int]:
@@ -21,7 +21,7 @@ def by_hand(pairs: list[tuple[int, int]], vertex_count: int) -> list[int]:
 def decided(pairs: list[tuple[int, int]], vertex_count: int) -> list[int]:
     """What the kernel says."""
     table = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    return decide(table[:, 0].copy(), table[:, 1].copy(), vertex_count).tolist()
+    return kept_states(table[:, 0].copy(), table[:, 1].copy(), vertex_count).tolist()
 
 
 @given(
@@ -48,7 +48,7 @@ def test_worked_example() -> None:
 def test_a_chain_of_a_million_edges_keeps_every_second_vertex() -> None:
     """The longest wait is one pass."""
     place = np.arange(1_000_000)
-    state = decide(place + 1, place, 1_000_001)
+    state = kept_states(place + 1, place, 1_000_001)
     assert (state[::2] == KEPT).all()
     assert (state[1::2] == REMOVED).all()
 

@@ -26,7 +26,7 @@ _COMMANDS = {
     "export": ("dagster_project.cli.windows", "export", "Write a packed table as Parquet, WebDataset or torch files."),
     "dedup": ("dagster_project.cli.dedup", "dedup", "Compare thresholds, measure against known pairs."),
     "blend": ("dagster_project.cli.blend", "blend", "Create, update, plan, list and show blends."),
-    "serve": ("dagster_project.cli.blend", "serve", "Start Blender, which serves blends over gRPC."),
+    "serve": ("blender_service.__main__", "serve", "Start Blender, which serves blends over gRPC."),
     "ui": ("dagster_project.cli.ui", "ui", "Open Dagster's UI on this lake."),
 }
 

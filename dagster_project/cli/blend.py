@@ -239,21 +239,12 @@ def runs(run: str, as_json: bool) -> None:
     )
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def serve(arguments: tuple[str, ...]) -> None:
-    """Stream blends to training jobs over gRPC until Ctrl-C or SIGTERM; the flags are those of blender_service."""
-    from blender_service.__main__ import main
-
-    raise SystemExit(main(arguments, "headrace serve"))  # click's own Exit loses its status without standalone mode
-
-
 def _open_register() -> RunRegister:
-    from blender_service.blend.store import open_objects
+    from blender_service.blend.store import open_store
     from blender_service.catalogue import open_catalogue
     from blender_service.server.run_register import RunRegister
 
-    return RunRegister(open_objects(open_catalogue()))
+    return RunRegister(open_store(open_catalogue()).objects)
 
 
 def _open_blender() -> Blender:
@@ -349,7 +340,9 @@ def _print_blend(described: dict[str, Any]) -> None:
 def _print_plan(config: BlendConfig, description: BlendDescription, end: int | None, as_json: bool) -> None:
     """Print what is read up to an offset."""
     if as_json:
-        sources = [source._asdict() for source in description.sources]
+        sources = [vars(source).copy() for source in description.sources]
+        for source in sources:
+            del source["excised_documents"]  # a plan does not read the tables that count them
         planned = {"rows": description.offset, "tokens": description.tokens, "end": end, "sources": sources}
         click.echo(json.dumps({"id": config.blend_id, **planned, "segments": len(description.segments)}))
         return

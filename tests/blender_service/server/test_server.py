@@ -33,7 +33,7 @@ from blender_service.exceptions import (
     UpdateRefusedError,
     WindowMismatchError,
 )
-from blender_service.rows.batch_assembly import Chunk, Framed
+from blender_service.rows.batch_assembly import BatchMessage, Chunk
 from blender_service.server.server import RunningServer, start
 from blender_service.wire.expected_window import ExpectedWindow
 from blender_service.wire.rank_slice import Slice
@@ -272,7 +272,7 @@ def test_a_slow_reader_holds_back_the_server(
     gathered: list[int] = []
     frame = Chunk.message
 
-    def counted(self: Chunk, first: int, offset: int, *rest: Any) -> Framed:
+    def counted(self: Chunk, first: int, offset: int, *rest: Any) -> BatchMessage:
         framed = frame(self, first, offset, *rest)
         gathered.append(len(framed.message))
         return framed

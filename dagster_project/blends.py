@@ -68,9 +68,7 @@ class StageDeclaration(_Declared):
     """Changes from an offset on."""
 
     from_offset: int = Field(ge=0, description="first row that they decide")
-    weights: dict[str, Weight] = Field(
-        default_factory=dict, description="new weights by source, a short form of changes"
-    )
+    weights: dict[str, Weight] = Field(default_factory=dict, description="new weights by source, short for changes")
     changes: tuple[ChangeDeclaration, ...] = Field((), description="at most one a source")
     align: bool = Field(False, description="round from_offset up to the next end of a cycle")
 

@@ -44,14 +44,10 @@ class Dataset(dg.Component, dg.Model, dg.Resolvable):
     """A dataset: its source, and how its documents are read and judged."""
 
     name: str = Field(pattern=_NAME, description="its namespace in the lake")
-    source: dict[str, Any] = Field(
-        description="where documents come from: its kind (python_code, python_docs, files) and its fields"
-    )
+    source: dict[str, Any] = Field(description="kind (python_code, python_docs or files) and its fields")
     shards: int = Field(1, description="parts that joins and packing plans work on; a power of two")
     max_document_bytes: int = Field(100_000_000, description="larger documents are refused, with a reason")
-    allow_empty: bool = Field(
-        False, description="whether a source without files means that all were deleted; else it is an error"
-    )
+    allow_empty: bool = Field(False, description="whether no files means that all were deleted, not an error")
     steps: dict[str, dict[str, Any]] = Field(default_factory=dict, description="config of texts, signals, ..")
     samples: Literal["none", "ids", "text"] = Field("ids", description="which sample rows the UI shows")
     owners: list[str] = Field(default_factory=list, description="team:NAME or e-mail addresses")
@@ -75,19 +71,13 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
     """A corpus: datasets that are deduplicated, tokenized and packed together."""
 
     name: str = Field(pattern=_NAME, description="its namespace in the lake")
-    datasets: list[str] = Field(
-        description="of duplicates in two datasets, the one in the dataset listed first is kept"
-    )
+    datasets: list[str] = Field(description="its datasets; of duplicates, that of the first one listed is kept")
     revisions: dict[str, Literal["latest", "all"]] = Field(
         default_factory=dict,
-        description="by dataset: latest (the default), or all, which keeps older revisions of a document",
+        description="by dataset: latest (the default), or all to keep older revisions too",
     )
-    superseded: Literal["keep", "excise"] = Field(
-        "keep", description="whether packed documents stay after a newer revision of them arrived"
-    )
-    on_delete: Literal["keep", "excise"] = Field(
-        "keep", description="whether packed documents stay after their file is gone"
-    )
+    superseded: Literal["keep", "excise"] = Field("keep", description="packed documents with a newer revision")
+    on_delete: Literal["keep", "excise"] = Field("keep", description="packed documents whose file is gone")
     tokenizer: dict[str, Any] = Field(
         default_factory=dict, description="{file: PATH} or {train: {vocabulary_size: ..}}"
     )

@@ -54,21 +54,19 @@ class Deduplication(BaseModel):
     features: Features = Field(
         Features(), description="words, word_pairs or (code) words_and_structure: one for all, or by kind of document"
     )
-    keep_first: tuple[Criterion, ...] | None = Field(
-        None, description="criteria for which of two duplicates is kept, as in the config of members"
-    )
+    keep_first: tuple[Criterion, ...] | None = Field(None, description="which duplicate is kept; see config of members")
     known_good: tuple[str, ...] = Field((), description="repositories that are kept before others")
     min_stars: int | None = Field(
-        100, ge=0, description="repositories with at least so many stars are kept before others; none: not used"
+        100, ge=0, description="repositories with so many stars are kept before others; none: not used"
     )
     repository_threshold: float = Field(
         0.7,
         gt=0,
         le=1,
-        description="least similarity at which one of two repositories is removed",
+        description="least similarity of repositories that are removed",
     )
     containment_threshold: float = Field(
-        0.7, gt=0, le=1, description="least share of a repository inside a larger one that is reported"
+        0.7, gt=0, le=1, description="least share inside a larger repository that is reported"
     )
 
     @model_validator(mode="after")

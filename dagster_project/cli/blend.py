@@ -42,11 +42,7 @@ def _new_blend_options(required: bool) -> Callable[[Command], Command]:
         click.option(
             "--seed", type=click.IntRange(0, 2**64 - 1), default=0, show_default=True, help="seed of every shuffle"
         ),
-        click.option(
-            "--max-epochs",
-            type=click.IntRange(0),
-            help="passes over sources without a max_epochs of their own; by default 1",
-        ),
+        click.option("--max-epochs", type=click.IntRange(0), help="passes over a source without max_epochs; default 1"),
         click.option(
             "--on-exhausted",
             type=click.Choice(["END", "CONTINUE"], case_sensitive=False),
@@ -137,9 +133,7 @@ def update(parent: str, name: str, stages: tuple[str, ...], allow_repeat: bool, 
 @_update_options
 @THEN
 @REPEAT
-@click.option(
-    "--rows", type=click.IntRange(0), help="rows to plan for; by default all, or one cycle of a blend without end"
-)
+@click.option("--rows", type=click.IntRange(0), help="rows to plan for; default: to the end, or one cycle")
 @click.option("--tokens", type=click.IntRange(0), help="tokens to plan for, padding included, in place of --rows")
 @JSON
 def plan(

@@ -18,7 +18,7 @@ from dagster_project.cli.output import print_table
     type=click.IntRange(0),
     default=60,
     show_default=True,
-    help="characters shown of each text; 0 for all",
+    help="characters of each text; 0 for all",
 )
 @click.option("--json", "as_json", is_flag=True, help="print JSON, with whole texts")
 def inspect(reference: str, offset: int, rows: int, characters: int, as_json: bool) -> None:

@@ -54,9 +54,7 @@ def corpus() -> None:
     callback=lambda _context, _option, given: _facts(given),
     help="column of a fact about the repository, e.g. fork_of=parent or stars=stars; may be repeated",
 )
-@click.option(
-    "--repositories", help="file of facts about repositories, one JSON object in each line; see the documentation"
-)
+@click.option("--repositories", help="file of facts about repositories, one JSON object a line; see the documentation")
 @click.option("--metadata-column", "metadata_columns", multiple=True, help="column kept as metadata; may be repeated")
 @click.option("--glob", help="only files whose path below --from matches, e.g. *.jsonl.gz")
 @click.option("--kind", default="files", show_default=True, type=click.Choice(["files", "python_code", "python_docs"]))

@@ -31,7 +31,7 @@ def dedup() -> None:
 @click.option(
     "--threshold",
     type=click.FloatRange(0, 1, min_open=True),
-    help="least similarity J of a pair; by default each threshold of the corpus",
+    help="least J of a pair; default: each threshold",
 )
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 def evaluate(name: str, truth: Path, threshold: float | None, as_json: bool) -> None:

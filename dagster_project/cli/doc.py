@@ -61,7 +61,7 @@ def why(given: str, name: str | None, full: bool, as_json: bool) -> None:
 @click.argument("given", metavar="DOC")
 @click.option("--corpus", "name", help="the corpus; required where several have the document")
 @click.option(
-    "--threshold", type=click.FloatRange(0, 1, min_open=True), help="least similarity J; by default all stored pairs"
+    "--threshold", type=click.FloatRange(0, 1, min_open=True), help="least J of a pair; default: all stored pairs"
 )
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(min=1), help="most neighbours shown")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")

@@ -133,9 +133,7 @@ def compact_tables(identifiers: tuple[str, ...]) -> None:
 
 @table.command("expire")
 @click.argument("identifiers", nargs=-1, required=True)
-@click.option(
-    "--days", default=7.0, show_default=True, type=click.FloatRange(min=0), help="keep snapshots younger than this"
-)
+@click.option("--days", default=7.0, show_default=True, type=click.FloatRange(min=0), help="keep younger snapshots")
 def expire_tables(identifiers: tuple[str, ...], days: float) -> None:
     """Remove old snapshots and the files that only they use; snapshots that blends have pinned stay."""
     from spark_jobs.lake.files.maintenance import expire

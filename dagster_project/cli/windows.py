@@ -50,9 +50,7 @@ def trace(table: str, ordinal: int, position: int, as_json: bool) -> None:
 
 @click.command()
 @click.argument("doc_ids", nargs=-1, metavar="DOC_ID...")
-@click.option(
-    "--from-file", "listed", type=click.Path(exists=True, dir_okay=False), help="file of doc_ids, one in each line"
-)
+@click.option("--from-file", "listed", type=click.Path(exists=True, dir_okay=False), help="file of doc_ids, one a line")
 @click.option("--table", "tables", multiple=True, help="packed table; by default all; may be repeated")
 @click.option("--with-duplicates", is_flag=True, help="also remove their duplicates, as corpora found them")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
@@ -134,9 +132,7 @@ def _user() -> str:
 @click.option(
     "--format", "kind", type=click.Choice(["parquet", "webdataset", "pt"]), default="parquet", show_default=True
 )
-@click.option(
-    "--shard-rows", type=click.IntRange(min=1), help="windows in a shard; by default as many as hold 2^26 tokens"
-)
+@click.option("--shard-rows", type=click.IntRange(min=1), help="windows in a shard; default: 2^26 tokens of them")
 def export(table: str, folder: Path, kind: str, shard_rows: int | None) -> None:
     """Write a packed TABLE as shards of plain files into DIR, with a manifest of their checksums."""
     from dagster_project.inspect.exports import export_table

@@ -10,7 +10,7 @@ COPY setup setup
 COPY spark_jobs spark_jobs
 RUN setup/install.sh \
     && python -m spark_jobs.lake.session.jars core postgres s3 \
-    && rm -rf .uv /root/.cache \
+    && rm -rf .uv ~/.cache \
     && mkdir -p /var/lib/dagster \
     && touch /var/lib/dagster/dagster.yaml
 COPY . .

@@ -3,7 +3,7 @@ PYTHON := .venv/bin/python
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench bench-blender bench-dedup lock protos ui serve clean
+.PHONY: help setup demo test test-all lint format docs bench bench-blender bench-dedup lock protos ui serve clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | LC_ALL=C sort -t: -k1,1 | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 18
@@ -17,6 +17,9 @@ demo: setup ## build a lake from files on this machine, train on it over gRPC (A
 test: lint ## all checks and the whole test suite (ARGS= for pytest)
 	@$(PYTHON) -m pytest --numprocesses 2 --dist loadfile $(ARGS)
 
+test-all: lint ## make test and what takes minutes, as every night (ARGS= for pytest)
+	@$(PYTHON) -m pytest --numprocesses 2 --dist loadfile -m "not gpu and not network" $(ARGS)
+
 lint: setup ## style, types and the layers between packages
 	@$(PYTHON) -m ruff check --quiet .
 	@$(PYTHON) -m ruff format --quiet --check . || { echo "make lint: files are not formatted; run: make format"; exit 1; }
@@ -25,6 +28,9 @@ lint: setup ## style, types and the layers between packages
 
 format: setup ## format the code and mend what ruff can mend
 	@$(PYTHON) -m ruff check --quiet --fix . ; $(PYTHON) -m ruff format --quiet .
+
+docs: setup ## the documentation as a site in site/; a broken link or a page that nothing leads to is an error
+	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --quiet --strict
 
 bench: setup ## the benchmarks, one table each (ARGS=benchmarks/one.py for one)
 	@for file in $(or $(ARGS),$(sort $(wildcard benchmarks/bench_*.py))); do echo "== $$file"; $(PYTHON) $$file || exit 1; done
@@ -48,5 +54,5 @@ serve: setup ## Blender on this lake
 	@.venv/bin/headrace serve $(ARGS)
 
 clean: ## remove the set-up and all caches; lakes stay
-	@rm -rf .venv .uv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	@rm -rf .venv .uv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist site
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -24,10 +24,7 @@ from pathlib import Path
 from typing import Any, Final, TypedDict
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch.nn.attention.flex_attention import BlockMask, create_block_mask
-from torch.utils.data import IterableDataset, get_worker_info
 
 from blender_service.client import LIVE_WAIT_SECONDS, Blend, BlenderClient
 from blender_service.client.channel import DEFAULT_IDENTITY, Identity
@@ -38,6 +35,19 @@ from blender_service.exceptions import InvalidReadError, StateError
 from blender_service.wire.expected_window import ExpectedWindow
 from blender_service.wire.rank_slice import Slice
 from blender_service.wire.row_batch import RowBatch, concatenate
+
+try:
+    import torch
+    from torch.nn.attention.flex_attention import BlockMask, create_block_mask
+    from torch.utils.data import IterableDataset, get_worker_info
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] != "torch":  # torch is installed, but one of its own requirements is not
+        raise
+    raise ModuleNotFoundError(
+        "blender_service.torch needs torch 2.5 or newer, which is not installed here; "
+        "get the build for your machine, or run: pip install 'headrace[torch]'",
+        name="torch",
+    ) from None
 
 DENSE: Final = ("input_ids", "labels", "position_ids", "document_ids")
 TENSORS: Final = ("input_ids", "labels", "position_ids", "document_ids", "cu_seqlens")

@@ -206,11 +206,13 @@ class CallInterceptor(grpc.ServerInterceptor):
         self._blender.within(call.may_read).config(call.blend_id)
 
     def _end(self, call: Call) -> None:
-        """Free a call's place among the streams, and notify the observers of its end."""
-        if call.stream_of is not None:
-            self._limits.give_back(call.stream_of)
+        """Notify the observers, then free the stream's place: a server that stops waits until all places are free."""
         call.status = call.status or "CANCELLED"
-        self._notify("ended", call)
+        try:
+            self._notify("ended", call)
+        finally:
+            if call.stream_of is not None:
+                self._limits.give_back(call.stream_of)
 
     def _notify(self, event: str, call: Call, *facts: Any) -> None:
         for observer in self._observers:

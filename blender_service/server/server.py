@@ -99,14 +99,21 @@ class RunningServer:
         self._drain.begun.set()
         self._drain.health.enter_graceful_shutdown()
         stopped = self._server.stop(drain_seconds + grace_seconds)
-        deadline = time.monotonic() + drain_seconds
-        while self._limits.running and time.monotonic() < deadline:
-            time.sleep(DRAIN_LOOK_SECONDS)
+        self._wait_for_streams(drain_seconds)
         self._drain.ending.set()
         stopped.wait()
+        # gRPC reports the end of a stream whose client has left before the thread that serves it ends: only then do the
+        # register and the audit log record how far that stream came.
+        self._wait_for_streams(grace_seconds)
         for close in self._close:
             close()
         self._close.clear()
+
+    def _wait_for_streams(self, seconds: float) -> None:
+        """Wait until no stream is served, for `seconds` at most."""
+        deadline = time.monotonic() + seconds
+        while self._limits.running and time.monotonic() < deadline:
+            time.sleep(DRAIN_LOOK_SECONDS)
 
     def wait(self) -> None:
         """Block until the server has been stopped."""

@@ -1,7 +1,8 @@
 """Translate errors to gRPC statuses on the server, and statuses to the same errors on the client.
 
 The class travels in the standard details of a status (google.rpc.Status with an ErrorInfo, reason `BLEND_NOT_FOUND`
-for `BlendNotFoundError`), so that a client raises the error that the server raised, with its message.
+for `BlendNotFoundError`), so that a client raises the error that the server raised, with its message. errors.proto has
+these two messages too, so that a client needs no package for them.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from typing import Final, cast
 
 import grpc
 from google.protobuf.message import DecodeError
-from google.rpc import error_details_pb2, status_pb2
+from headrace.blender.v1 import errors_pb2
 
 from blender_service import exceptions
 from blender_service.exceptions import BlenderError, ServerUnavailableError
 
 DETAILS_KEY: Final = "grpc-status-details-bin"
+ERROR_INFO: Final = "google.rpc.ErrorInfo"
 DOMAIN: Final = "headrace"
 STATUS_OF: Final[dict[type[BlenderError], grpc.StatusCode]] = {
     exceptions.InvalidBlendError: grpc.StatusCode.INVALID_ARGUMENT,
@@ -63,10 +65,10 @@ def status_of(error: BlenderError) -> grpc.StatusCode:
 
 def details_of(error: BlenderError, message: str) -> bytes:
     """Write the details of an error's status, as gRPC's own libraries read them."""
-    details = status_pb2.Status(code=status_of(error).value[0], message=message)
-    details.details.add().Pack(error_details_pb2.ErrorInfo(reason=_reason_of(type(error)), domain=DOMAIN))
-    content: bytes = details.SerializeToString()
-    return content
+    info = errors_pb2.ErrorInfo(reason=_reason_of(type(error)), domain=DOMAIN)
+    detail = errors_pb2.ErrorDetail(type_url=f"type.googleapis.com/{ERROR_INFO}", value=info.SerializeToString())
+    code: int = status_of(error).value[0]
+    return errors_pb2.ErrorStatus(code=code, message=message, details=[detail]).SerializeToString()
 
 
 def error_of(rpc_error: grpc.RpcError, address: str) -> BlenderError:
@@ -95,10 +97,12 @@ def _reason_of(kind: type[BlenderError]) -> str:
 
 def _kind_of(details: str | bytes) -> type[BlenderError] | None:
     """Find the class of the error in the details of a status; None if they name none of headrace's."""
-    info = error_details_pb2.ErrorInfo()
     try:
-        for detail in status_pb2.Status.FromString(details if isinstance(details, bytes) else b"").details:
-            if detail.Unpack(info) and info.domain == DOMAIN:
+        for detail in errors_pb2.ErrorStatus.FromString(details if isinstance(details, bytes) else b"").details:
+            if detail.type_url.rpartition("/")[2] != ERROR_INFO:
+                continue
+            info = errors_pb2.ErrorInfo.FromString(detail.value)
+            if info.domain == DOMAIN:
                 return next((kind for kind in STATUS_OF if _reason_of(kind) == info.reason), None)
     except DecodeError:  # from another server or a proxy; the status itself is reported
         pass

@@ -97,7 +97,7 @@ def test_this_environment_is_the_locked_one(locked: dict[str, str]) -> None:
     assert other == {}, "run: make setup"
 
 
-@pytest.mark.parametrize("extra", ["torch", "postgres", "s3", "bench", "dev"])
+@pytest.mark.parametrize("extra", ["platform", "torch", "postgres", "s3", "bench", "dev"])
 def test_extra_exists(project: dict[str, object], extra: str) -> None:
     """The extras that the documentation names are there."""
     assert project["optional-dependencies"][extra]

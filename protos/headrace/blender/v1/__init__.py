@@ -1,1 +1,1 @@
-"""Version 1 of the wire: blends.proto defines blends, rows.proto streams them."""
+"""Version 1 of the wire: blends.proto defines blends, rows.proto streams them, errors.proto says what went wrong."""

@@ -1,0 +1,116 @@
+"""Import statements by the own scanners and by tree-sitter grammars: megabytes per processor second.
+
+    python benchmarks/bench_imports.py DIRECTORY [--megabytes 4] [--rounds 2]
+
+For docs/decisions/012-scanners-or-grammars.md. The scanners give names, kinds and, for Go, Java, Kotlin and Rust, the
+words that a file uses; the grammars parse, and a query captures the nodes of import statements, which is the least that
+they must do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import random
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from tree_sitter import Language, Parser, Query, QueryCursor
+
+from spark_jobs.code.imports.c_directives import include_lines
+from spark_jobs.code.imports.go_imports import read_go
+from spark_jobs.code.imports.java_names import read_java
+from spark_jobs.code.imports.javascript_statements import module_references
+from spark_jobs.code.imports.kotlin_names import read_kotlin
+from spark_jobs.code.imports.python_statements import import_statements
+from spark_jobs.code.imports.rust_source import read_rust
+from spark_jobs.code.syntax.definitions import GRAMMARS
+from spark_jobs.sources.languages import language_of
+
+Scan = Callable[[str], object]
+_MODULES = """(import_statement source: (_) @i) (export_statement source: (_) @i)
+(call_expression function: (import) @i)
+(call_expression function: (identifier) @i (#eq? @i "require"))"""
+_SCANNERS: dict[str, tuple[Scan, str]] = {
+    "Python": (
+        lambda text: import_statements(_bytes(text)),
+        "[(import_statement) (import_from_statement) (future_import_statement)] @i",
+    ),
+    "JavaScript": (lambda text: module_references(_bytes(text)), _MODULES),
+    "TypeScript": (lambda text: module_references(_bytes(text)), _MODULES),
+    "C": (lambda text: include_lines(_bytes(text)), "(preproc_include) @i"),
+    "C++": (lambda text: include_lines(_bytes(text)), "(preproc_include) @i"),
+    "Go": (read_go, "(import_spec) @i"),
+    "Java": (lambda text: read_java("", text), "(import_declaration) @i"),
+    "Kotlin": (read_kotlin, "(import) @i"),
+    "Rust": (read_rust, "[(use_declaration) (extern_crate_declaration) (mod_item !body)] @i"),
+}
+
+
+def _bytes(text: str) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    return np.frombuffer(text.encode(), dtype=np.uint8)
+
+
+def main() -> None:
+    """Print a line for every language that has files below the directory."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--megabytes", type=float, default=4)
+    parser.add_argument("--rounds", type=int, default=2)
+    given = parser.parse_args()
+    print(f"{'language':<12}{'files':>7}{'MB':>6}{'scanner MB/s':>14}{'grammar MB/s':>14}{'times':>7}")
+    for language, texts in texts_by_language(given.directory, given.megabytes * 1e6).items():
+        scan, statements = _SCANNERS[language]
+        size = sum(len(text.encode()) for text in texts) / 1e6
+        scanned, parsed = (seconds(run, texts, given.rounds) for run in (scan, grammar(language, statements)))
+        print(
+            f"{language:<12}{len(texts):>7,}{size:>6.1f}{size / scanned:>14.1f}{size / parsed:>14.1f}"
+            f"{parsed / scanned:>7.1f}",
+            flush=True,
+        )
+
+
+def texts_by_language(directory: Path, most_bytes: float) -> dict[str, list[str]]:
+    """Some files of each language, at random, none above a megabyte; those that are no UTF-8 are left out."""
+    paths = sorted(path for path in directory.rglob("*") if path.is_file())
+    random.Random(0).shuffle(paths)
+    found: dict[str, list[str]] = {}
+    sizes: dict[str, int] = {}
+    for path in paths:
+        language = language_of(path.name)
+        if language is None or language.name not in _SCANNERS or sizes.get(language.name, 0) > most_bytes:
+            continue
+        try:
+            text = path.read_bytes().decode()
+        except UnicodeDecodeError:
+            continue
+        if len(text) <= 1_000_000:
+            found.setdefault(language.name, []).append(text)
+            sizes[language.name] = sizes.get(language.name, 0) + len(text.encode())
+    return dict(sorted(found.items()))
+
+
+def grammar(language: str, statements: str) -> Scan:
+    """Parse a text and capture its import statements."""
+    known = GRAMMARS[language]
+    loaded = Language(getattr(importlib.import_module(known.module), known.function)())
+    parser, query = Parser(loaded), Query(loaded, statements)
+    return lambda text: QueryCursor(query).captures(parser.parse(text.encode()).root_node)
+
+
+def seconds(run: Scan, texts: Sequence[str], rounds: int) -> float:
+    """The least processor time that all texts take; a first one goes before, which loads what is compiled."""
+    run(texts[0])
+    best = float("inf")
+    for _ in range(rounds):
+        started = time.process_time()
+        for text in texts:
+            run(text)
+        best = min(best, time.process_time() - started)
+    return best
+
+
+if __name__ == "__main__":
+    main()

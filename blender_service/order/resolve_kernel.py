@@ -192,8 +192,8 @@ def resolve_rows(
         stretch = parts[i, 2] - 1
         while stretches[stretch, 0] > k:
             stretch -= 1
-        first, base, size, epoch = stretches[stretch]
-        position = k - first
+        position, base = k - stretches[stretch, 0], stretches[stretch, 1]
+        size, epoch = stretches[stretch, 2], stretches[stretch, 3]
         if size > 0:
             epochs_before = position // size
             epoch += epochs_before

@@ -15,8 +15,6 @@ from dagster_project.exceptions import CommandError
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import load_settings
 
-_TEXT_BYTES = 60
-
 
 @click.command()
 @click.argument("table")

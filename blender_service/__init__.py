@@ -1,9 +1,8 @@
 """Blender: streams deterministic weighted blends of packed tables to training jobs.
 
-Read in this order: `config` (what a blend is), `cycle`, `permutation`, `segments` and `order` (which row stands at an
-offset), `packed_table` and `blocks` (where its bytes are), `creation` and `store` (how a blend comes to be), `wire`,
-`service` and `server` (how rows travel), `interceptor`, `access` and `visibility` (who may see what), `operation`,
-`audit`, `metrics` and `runs` (how it is run), `client` and `torch` (what a training job imports; they need no lake).
+Read in this order: `order` (which row is at an offset), `tables` (where its bytes are), `blend` (what a blend is and
+how it is created), `rows` and `wire` (how rows become messages), `server` and `auth` (who is served, within which
+limits), `client` and `torch` (what a training job imports; they need no lake).
 """
 
 from blender_service.exceptions import BlenderError

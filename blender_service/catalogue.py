@@ -1,4 +1,4 @@
-"""Opens the lake: PyIceberg's own settings where there are any, else SQLite and local files in ./warehouse."""
+"""Open the lake: by PyIceberg's own settings where there are any, else SQLite and local files in ./warehouse."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def open_catalogue(warehouse: str | os.PathLike[str] | None = None) -> Catalog:
             `PYICEBERG_CATALOG__LAKE__*`) decide, and without those the directory `./warehouse`.
 
     Raises:
-        CatalogueError: the settings are wrong, or there is no lake at that place.
+        CatalogueError: the settings are wrong, or the directory holds no lake.
     """
     if warehouse is None and Config().get_catalog_config(CATALOGUE_NAME):
         try:
@@ -55,7 +55,8 @@ def _open_embedded(warehouse: Path) -> Catalog:
         raise CatalogueError(f"lake: {database} is no catalogue: {_first_line(error)}; restore the file") from error
 
 
-# What another try does not mend: a wrong path, a full disk, or what an object store refuses, by PyArrow's or S3's name.
+# Errors that another try does not mend: a wrong path, a full disk, or a refusal of the object store. PyArrow gives
+# those as an OSError whose text alone names the code of AWS's SDK (ACCESS_DENIED) or of S3 (AccessDenied).
 _LASTING = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
 _LASTING_NUMBERS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _REFUSED_BY_STORE = re.compile(
@@ -76,7 +77,7 @@ def warehouse_location(catalogue: Catalog) -> str:
 
 
 def is_outage(error: Exception) -> bool:
-    """Say whether an error of the catalogue or of the store may be gone at the next try, as while one is restarted."""
+    """Say whether an error is one of a catalogue or store that is away for now, so that another try may succeed."""
     if isinstance(error, DBAPIError):
         return isinstance(error, OperationalError) or error.connection_invalidated
     if not isinstance(error, (OSError, ServiceUnavailableError)) or isinstance(error, _LASTING):
@@ -87,6 +88,3 @@ def is_outage(error: Exception) -> bool:
 def _first_line(error: BaseException) -> str:
     """Shorten a foreign error to its first line."""
     return str(error).splitlines()[0] if str(error) else type(error).__name__
-
-
-__all__ = ["CATALOGUE_NAME", "is_outage", "open_catalogue", "warehouse_location"]

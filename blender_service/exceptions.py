@@ -1,9 +1,9 @@
-"""What can go wrong in Blender. Every message says what, where and how to mend.
+"""The errors of Blender. Every message says what is wrong, where, and how to mend it.
 
 BlenderError
 |-- CatalogueError          the lake cannot be opened
 |-- InvalidBlendError       a blend was asked for that cannot be; lists every mistake with its field
-|   `-- UpdateRefusedError  an update would not be exact: tables or rows read so far stand against it
+|   `-- UpdateRefusedError  an update would repeat or skip rows, given its tables or the rows read so far
 |-- ExhaustedSourceError    a source that ends the blend has no row left where it should start
 |-- ShrunkSourceError       a table has fewer rows than were read of it
 |-- BlendNotFoundError      no blend has that id or name
@@ -20,9 +20,9 @@ BlenderError
 |-- RowNotThereYetError     a live table did not get its next row in time
 |-- WindowMismatchError     tokenizer, window or vocabulary are not what the reader expects
 |-- StateError              a saved training state belongs to another blend
-|-- UnauthenticatedError    nobody has the caller's token
-|-- MalformedRequestError   a request is no message of the protos
-|-- InternalServerError     something that should not happen; the server's log has the rest
+|-- UnauthenticatedError    the call has no token, or one that no principal has
+|-- MalformedRequestError   a request cannot be parsed by the protos
+|-- InternalServerError     a fault of the server itself; its log has the trace
 |-- AccessConfigError       a file of tokens or rules is wrong
 |-- ServerStartError        the server cannot take its port
 `-- ServerUnavailableError  the server cannot be reached, or is stopping
@@ -36,7 +36,7 @@ from typing import NamedTuple
 
 
 class BlenderError(Exception):
-    """Base of every error a user of Blender can cause or meet."""
+    """Base of all errors of Blender."""
 
 
 class CatalogueError(BlenderError):
@@ -67,7 +67,7 @@ class InvalidBlendError(BlenderError):
 
 
 class UpdateRefusedError(InvalidBlendError):
-    """An update cannot be exact, because of what its tables are now or of what was read already."""
+    """An update would repeat or skip rows, because of what its tables are now or of what was read already."""
 
 
 class ExhaustedSourceError(BlenderError):
@@ -135,15 +135,15 @@ class StateError(BlenderError):
 
 
 class UnauthenticatedError(BlenderError):
-    """The call has no token, or one that nobody has."""
+    """The call has no token, or one that no principal has."""
 
 
 class MalformedRequestError(BlenderError):
-    """The bytes of a request are no message of the protos."""
+    """The bytes of a request cannot be parsed by the protos."""
 
 
 class InternalServerError(BlenderError):
-    """Something that should not happen; the message has a number, the server's log has the rest."""
+    """A fault of the server itself; the message has a number under which the server's log has the trace."""
 
 
 class AccessConfigError(BlenderError):

@@ -1,12 +1,12 @@
-"""A torch dataset over a blend, with a state that goes on at the very next batch under any world size.
+"""Read a blend as a torch dataset, whose state resumes at the very next batch under any world size.
 
     dataset = BlendDataset("127.0.0.1:7170", blend="my-blend", batch_rows=64, rank=rank, world_size=world_size)
     for batch in dataset:
         loss = model(batch["input_ids"], batch["position_ids"], batch["document_ids"], batch["labels"])
 
 Every item is this rank's part of one global step. The state is {blend, offset}, counted in batches handed out: save it
-between steps, load it on any number of ranks. At the end of the blend a step that does not fit is left, so that all
-ranks make the same number of steps.
+between steps, load it on any number of ranks. At the end of the blend an incomplete step is left out, so that all ranks
+make the same number of steps.
 
 Tensor and pipeline peers work on the same rows. Let `rank` and `world_size` count groups of peers, and either let every
 peer read (the simplest), or give `fetch=False` to those that need no tokens, or get them from a peer::
@@ -41,7 +41,7 @@ try:
     from torch.nn.attention.flex_attention import BlockMask, create_block_mask
     from torch.utils.data import IterableDataset, get_worker_info
 except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] != "torch":  # torch is there, and lacks something itself
+    if (error.name or "").partition(".")[0] != "torch":  # torch is installed, but one of its own requirements is not
         raise
     raise ModuleNotFoundError(
         "blender_service.torch needs torch 2.5 or newer, which is not installed here; "
@@ -54,7 +54,7 @@ TENSORS: Final = ("input_ids", "labels", "position_ids", "document_ids", "cu_seq
 
 
 class Batch(TypedDict, total=False):
-    """R rows of L tokens, of them what was asked for; empty on a rank that does not fetch.
+    """The tensors asked for of R rows of L tokens; empty on a rank that does not fetch.
 
     Attributes:
         offset: of the first row in the blend, as the server sent it.
@@ -76,7 +76,7 @@ class Batch(TypedDict, total=False):
 
 
 class BlendState(TypedDict):
-    """Where a training run stands: the blend's id, and the offset of its next global step."""
+    """The state of a training run: the blend's id, and the offset of its next global step."""
 
     blend: str
     offset: int
@@ -113,7 +113,7 @@ class BlendDataset(IterableDataset[Batch]):
         wait_seconds: float = LIVE_WAIT_SECONDS,
         identity: Identity = DEFAULT_IDENTITY,
     ) -> None:
-        """Look the blend up and check that it is what the training expects.
+        """Look up the blend and check that it has the expected facts.
 
         Args:
             address: host:port of a server.
@@ -124,16 +124,16 @@ class BlendDataset(IterableDataset[Batch]):
             offset: first row of the first step; a loaded state replaces it.
             uneven: allow parts that differ by one row; scale the loss by `loss_scale` then.
             expected: tokenizer, window length and vocabulary the model was built for.
-            tensors: names of the tensors that are made; what the model does not take costs time for nothing.
+            tensors: names of the tensors that are made; each one costs time.
             prefetch_batches: batches held ready.
-            device: where the tensors shall be; None leaves them in memory, fresh ones for every batch.
+            device: device of the tensors; None leaves them in memory, new ones for every batch.
             fetch: False for a rank that only counts steps, as its peers do.
             wait_seconds: longest wait for a row that a live table does not have yet, 0 without end.
-            identity: token and certificate, and the name of the run, which the server keeps a register of.
+            identity: token and certificate, and the name of the training run, which the server registers.
 
         Raises:
             InvalidReadError: W > B, or W does not divide B and `uneven` is not set; there is no such tensor.
-            WindowMismatchError: the blend is not what is expected.
+            WindowMismatchError: the blend does not have the expected facts.
         """
         super().__init__()
         self._part = Slice(batch_rows, rank, world_size, uneven)
@@ -174,14 +174,14 @@ class BlendDataset(IterableDataset[Batch]):
         return self._part.loss_scale
 
     def state_dict(self) -> BlendState:
-        """Give where the run stands: after the last batch that was handed out."""
+        """Give the state of the run: the offset after the last batch that was handed out."""
         return BlendState(blend=self.blend.blend_id, offset=self._offset)
 
     def load_state_dict(self, state: BlendState) -> None:
-        """Go on where another run stood, whatever its world size was.
+        """Continue at the state of another run, whatever its world size was.
 
-        A state of another blend is taken if the server proves that both hold the same rows up to its offset: so a run
-        changes over to an updated blend.
+        A state of another blend is accepted if the server proves that both hold the same rows up to its offset; this is
+        how a run changes over to an updated blend.
 
         Raises:
             StateError: no state at all, or one of a blend whose rows differ below its offset.
@@ -205,7 +205,7 @@ class BlendDataset(IterableDataset[Batch]):
         return max(0, self.blend.end - self._first) // self._part.step_rows
 
     def __bool__(self) -> bool:
-        return True  # also where len() is 0, or cannot be said
+        return True  # Python would call len() otherwise, which may be 0 or raise
 
     def __iter__(self) -> Iterator[Batch]:
         """Give batches from the state's offset on.
@@ -229,13 +229,13 @@ class BlendDataset(IterableDataset[Batch]):
         return self._fetched(self._iteration) if self._fetch else self._counted(self._iteration)
 
     def _begin(self, offset: int) -> None:
-        """Let the next iteration start at an offset, and the one that runs give nothing more."""
+        """Make the next iteration start at an offset, and end the one that runs."""
         self._offset = self._first = offset
         self._ended = False
         self._iteration = object()
 
-    def _check_runs(self, iteration: object) -> None:
-        """Refuse to go on with an iteration whose steps the state does not count any more."""
+    def _check_current(self, iteration: object) -> None:
+        """Refuse to continue an iteration whose steps the state does not count any more."""
         if iteration is not self._iteration:
             raise StateError(
                 "dataset: another iteration has begun, or a state was loaded, since this one began; begin a new one "
@@ -244,16 +244,16 @@ class BlendDataset(IterableDataset[Batch]):
 
     def _counted(self, iteration: object) -> Iterator[Batch]:
         """Give an empty batch for each step that the peers take."""
-        self._check_runs(iteration)
+        self._check_current(iteration)
         while self.blend.end is None or self._offset + self._part.step_rows <= self.blend.end:
             self._offset += self._part.step_rows
             yield Batch()
-            self._check_runs(iteration)
+            self._check_current(iteration)
         self._ended = True
 
     def _fetched(self, iteration: object) -> Iterator[Batch]:
         """Give this rank's part of each step."""
-        self._check_runs(iteration)
+        self._check_current(iteration)
         client = BlenderClient(self._address, self._identity)
         ring = _Ring(self._device, self._prefetch_batches + 2) if self._device is not None else None
         steps = self._read_steps(client, self._offset, ring)
@@ -268,7 +268,7 @@ class BlendDataset(IterableDataset[Batch]):
                     return
                 self._offset += self._part.step_rows
                 yield batch
-                self._check_runs(iteration)
+                self._check_current(iteration)
 
     def _read_steps(self, client: BlenderClient, offset: int, ring: _Ring | None) -> Iterator[Batch]:
         """Read this rank's part of each step as tensors."""
@@ -313,7 +313,7 @@ class _Ring:
         return filled
 
     def to_device(self, buffer: Batch) -> Batch:
-        """Begin to copy a buffer to the device, and free it for when that is done."""
+        """Begin to copy a buffer to the device, and return it to the ring with the event that ends the copy."""
         arrived = Batch(**buffer)
         for name in TENSORS:
             if name in buffer:
@@ -326,7 +326,7 @@ class _Ring:
         return arrived
 
     def _pinned(self, batch: Batch) -> Batch:
-        """Give a batch in page-locked memory, where the device is one that copies from it by itself."""
+        """Give a batch in page-locked memory where the device is CUDA, which copies from it asynchronously."""
         if self._device.type == "cuda":
             for name in DENSE:
                 if name in batch:
@@ -335,7 +335,7 @@ class _Ring:
 
 
 def to_tensors(batch: RowBatch, tensors: Sequence[str] = TENSORS) -> Batch:
-    """Turn rows into what a model takes.
+    """Make a model's inputs of rows.
 
     Args:
         batch: R rows of L tokens.

@@ -1,8 +1,8 @@
-"""Blends declared in the project: an asset `blends/<name>` that creates the blend, or says that it is unchanged.
+"""Make the asset of a declared blend, `blends/<name>`: it creates the blend, or reports that it is unchanged.
 
-A change of weights is then a reviewed change of a file. What was made never changes: every different blend gets the
-next name, `<name>.1`, `<name>.2`, .., so a run that is under way is not touched, and one that shall follow is given the
-new name. The declaration with the tables as they are decides the blend: more data or other weights make another one.
+A change of weights is then a reviewed change of a file. A blend never changes: each different one gets the next name,
+`<name>.1`, `<name>.2`, .., so a training run under way is not affected, and one that shall change over is given the new
+name. The declaration and the current tables decide the blend: more data or other weights make another one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BLENDS = "blends"
 
 
 def _weight_text(value: Any) -> Any:
-    """Weights are decimal text; YAML turns 0.7 into a number, whose shortest form is what was written."""
+    """Turn a number of YAML back into decimal text: the shortest form of a float is what was written."""
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
@@ -52,12 +52,12 @@ class SourceDeclaration(_Declared):
 
 
 class ChangeDeclaration(_Declared):
-    """What happens to one source from an offset on."""
+    """A change of one source from an offset on."""
 
-    name: str = Field(description="of the source")
+    name: str = Field(description="name of the source")
     remove: bool = Field(False, description="leave it out from now on")
     table: str = Field("", pattern=r"^(\w+\.\w+)?$", description="packed table, for a new source")
-    weight: Weight | None = Field(None, description="weights are given for all sources or none")
+    weight: Weight | None = Field(None, description="new weight; give those of all sources, or none")
     snapshot: str = Field("", description="id, tag or branch to pin; main is the newest")
     max_epochs: int | None = Field(None, ge=0, description="passes; 0 goes round without end")
     on_exhausted: str | None = Field(None, pattern="^(END|CONTINUE)$", description="what happens when it runs out")
@@ -68,7 +68,7 @@ class StageDeclaration(_Declared):
     """Changes from an offset on."""
 
     from_offset: int = Field(ge=0, description="first row that they decide")
-    weights: dict[str, Weight] = Field(default_factory=dict, description="short for changes of weights alone")
+    weights: dict[str, Weight] = Field(default_factory=dict, description="new weights by source, short for changes")
     changes: tuple[ChangeDeclaration, ...] = Field((), description="at most one a source")
     align: bool = Field(False, description="round from_offset up to the next end of a cycle")
 
@@ -77,17 +77,17 @@ class BlendDeclaration(_Declared):
     """A blend as a user declares it: sources, or a parent; then a schedule of updates."""
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,40}$", description="the blends made are called name.1, name.2, ..")
-    sources: tuple[SourceDeclaration, ...] = Field((), description="of a new blend")
-    parent: str = Field("", description="blend to go on from, in place of sources: its id or name")
+    sources: tuple[SourceDeclaration, ...] = Field((), description="sources of a new blend")
+    parent: str = Field("", description="blend that this one updates, in place of sources: its id or name")
     schedule: tuple[StageDeclaration, ...] = Field((), description="updates, ascending by offset")
-    seed: int = Field(0, ge=0, lt=1 << 64, description="of every shuffle")
+    seed: int = Field(0, ge=0, lt=1 << 64, description="seed of every shuffle")
     block_rows: int = Field(2048, ge=1, description="consecutive rows that are read together")
     group_blocks: int = Field(16, ge=1, description="blocks whose rows are shuffled together")
-    allow_repeat: bool = Field(False, description="let one table come under two names")
+    allow_repeat: bool = Field(False, description="whether one table may be two sources, so that its rows repeat")
 
     @property
     def tables(self) -> list[str]:
-        """Every table that it names."""
+        """All tables that it names, sorted."""
         changes = [change for stage in self.schedule for change in stage.changes]
         return sorted({source.table for source in self.sources} | {change.table for change in changes if change.table})
 
@@ -138,7 +138,7 @@ def blend_asset(declared: BlendDeclaration, owners: Sequence[str] = ()) -> dg.As
             data_version=dg.DataVersion(config.blend_id),
         )
 
-    # Dagster looks at the annotation itself, which `from __future__ import annotations` has made a string.
+    # Dagster compares the annotation with the class, but `from __future__ import annotations` made it a string.
     compute.__annotations__["context"] = dg.AssetExecutionContext
     decorate = dg.multi_asset(
         name=f"{BLENDS}__{declared.name}",
@@ -160,7 +160,7 @@ def blend_asset(declared: BlendDeclaration, owners: Sequence[str] = ()) -> dg.As
 
 
 def _create(blender: Blender, declared: BlendDeclaration) -> tuple[BlendConfig, str, bool]:
-    """Create the blend unless it has a name of this declaration; give it, its name, and whether it was there."""
+    """Create the blend unless a name of this declaration is bound to it; give it, its name, and whether it existed."""
     from blender_service.exceptions import BlendNameTakenError
 
     spec = _spec(declared)
@@ -177,7 +177,7 @@ def _create(blender: Blender, declared: BlendDeclaration) -> tuple[BlendConfig, 
         try:
             blender.bind(f"{declared.name}.{number}", config.blend_id)
         except BlendNameTakenError:
-            continue  # another run took that number just now
+            continue  # another run bound that number at the same time
         return config, f"{declared.name}.{number}", False
 
 
@@ -187,7 +187,7 @@ def _is_numbered(name: str, stem: str) -> bool:
 
 
 def _spec(declared: BlendDeclaration) -> BlendSpec | UpdateSpec:
-    """Give a declaration Blender's form."""
+    """Convert a declaration to a request of Blender."""
     from blender_service.blend.requests import BlendSpec, SourceSpec, UpdateSpec
 
     stages = tuple(_stage(stage) for stage in declared.schedule)
@@ -212,7 +212,7 @@ def _stage(stage: StageDeclaration) -> Stage:
 
 
 def _metadata(config: BlendConfig, description: BlendDescription, end: int | None) -> dict[str, Any]:
-    """What the UI shows of a blend."""
+    """The metadata that the UI shows of a blend."""
     lines = [
         "| source | table | rows | % of rows | epochs | runs out at row |",
         "| --- | --- | --- | --- | --- | --- |",

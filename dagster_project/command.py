@@ -1,4 +1,4 @@
-"""What the command `headrace` calls first: an installation for a training job has the client alone, and says so."""
+"""Start the command `headrace`, or say what to install where only the client of a training job is installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Datasets, corpora and blends in a few lines of YAML, as Dagster components.
+"""Declare datasets, corpora and blends in a few lines of YAML, as Dagster components.
 
 type: dagster_project.components.Dataset
 attributes:
@@ -44,10 +44,10 @@ class Dataset(dg.Component, dg.Model, dg.Resolvable):
     """A dataset: its source, and how its documents are read and judged."""
 
     name: str = Field(pattern=_NAME, description="its namespace in the lake")
-    source: dict[str, Any] = Field(description="where documents come from: kind python_code, python_docs or files, ..")
+    source: dict[str, Any] = Field(description="kind (python_code, python_docs or files) and its fields")
     shards: int = Field(1, description="parts that joins and packing plans work on; a power of two")
     max_document_bytes: int = Field(100_000_000, description="larger documents are refused, with a reason")
-    allow_empty: bool = Field(False, description="take a source without files for one whose files were all deleted")
+    allow_empty: bool = Field(False, description="whether no files means that all were deleted, not an error")
     steps: dict[str, dict[str, Any]] = Field(default_factory=dict, description="config of texts, signals, ..")
     samples: Literal["none", "ids", "text"] = Field("ids", description="which sample rows the UI shows")
     owners: list[str] = Field(default_factory=list, description="team:NAME or e-mail addresses")
@@ -71,14 +71,13 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
     """A corpus: datasets that are deduplicated, tokenized and packed together."""
 
     name: str = Field(pattern=_NAME, description="its namespace in the lake")
-    datasets: list[str] = Field(description="in the order of whom to keep when duplicates cross datasets")
+    datasets: list[str] = Field(description="its datasets; of duplicates, that of the first one listed is kept")
     revisions: dict[str, Literal["latest", "all"]] = Field(
-        default_factory=dict, description="whether older revisions of a document go on too, by dataset; default latest"
+        default_factory=dict,
+        description="by dataset: latest (the default), or all to keep older revisions too",
     )
-    superseded: Literal["keep", "excise"] = Field(
-        "keep", description="whether packed documents stay when a newer revision of them came"
-    )
-    on_delete: Literal["keep", "excise"] = Field("keep", description="whether they stay when their file is gone")
+    superseded: Literal["keep", "excise"] = Field("keep", description="packed documents with a newer revision")
+    on_delete: Literal["keep", "excise"] = Field("keep", description="packed documents whose file is gone")
     tokenizer: dict[str, Any] = Field(
         default_factory=dict, description="{file: PATH} or {train: {vocabulary_size: ..}}"
     )
@@ -86,7 +85,7 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
     deduplication: dict[str, Any] = Field(
         default_factory=dict, description="{levels: [exact, near], thresholds: [0.7, 0.8, 0.9], apply: 0.8, ..}"
     )
-    steps: dict[str, dict[str, Any]] = Field(default_factory=dict, description="config of further steps, by step")
+    steps: dict[str, dict[str, Any]] = Field(default_factory=dict, description="config of other steps, by step")
     samples: Literal["none", "ids", "text"] = Field("ids", description="which sample rows the UI shows")
     owners: list[str] = Field(default_factory=list, description="team:NAME or e-mail addresses")
 
@@ -109,21 +108,21 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
 
 
 class Blend(dg.Component, dg.Model, dg.Resolvable):
-    """A weighted blend of packed tables, created when its asset is materialized; see `dagster_project.blends`."""
+    """A weighted blend of packed tables, created when its asset is materialized; see `blends`."""
 
     name: str = Field(pattern=_NAME, description="the blends made are called name.1, name.2, ..")
     sources: list[dict[str, Any]] = Field(
         default_factory=list,
         description="[{table: .., weight: .., name: .., snapshot: .., max_epochs: .., on_exhausted: .., live: ..}, ..]",
     )
-    parent: str = Field("", description="blend to go on from, in place of sources: its id or name")
+    parent: str = Field("", description="blend that this one updates, in place of sources: its id or name")
     schedule: list[dict[str, Any]] = Field(
         default_factory=list, description="[{from_offset: .., weights: {..}, changes: [..], align: ..}, ..]"
     )
-    seed: int = Field(0, description="of every shuffle")
+    seed: int = Field(0, description="seed of every shuffle")
     block_rows: int = Field(2048, description="consecutive rows that are read together")
     group_blocks: int = Field(16, description="blocks whose rows are shuffled together")
-    allow_repeat: bool = Field(False, description="let one table come under two names")
+    allow_repeat: bool = Field(False, description="whether one table may be two sources, so that its rows repeat")
     owners: list[str] = Field(default_factory=list, description="team:NAME or e-mail addresses")
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:

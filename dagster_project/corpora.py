@@ -1,4 +1,4 @@
-"""The pipeline of one corpus: from the texts of its datasets to packed windows, as table assets in its namespace."""
+"""Make the assets of a corpus: from the texts of its datasets to packed windows, as tables in its namespace."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from spark_jobs.tokens.token_statistics import token_statistics
 from spark_jobs.tokens.tokenizer import tokenizer
 from spark_jobs.tokens.tokens import tokens
 
-CLOCK = "increments"
+CLOCK = "increments"  # table whose increments every step of the corpus follows
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,14 @@ class CorpusDeclaration:
 
     Attributes:
         name: its namespace.
-        datasets: what it is made of; the order says whom to keep when duplicates cross datasets.
-        revisions: `latest` (the default) or `all`, by dataset: whether older revisions of a document go on too.
-        superseded: `keep` (the default) or `excise`: whether packed documents stay when a newer revision came.
+        datasets: its datasets; of duplicates in two of them, the one in the dataset listed first is kept.
+        revisions: by dataset, `latest` (the default) or `all`, which keeps older revisions of a document.
+        superseded: `keep` (the default) or `excise` packed documents after a newer revision of them arrived.
         on_delete: the same for documents whose file is gone.
-        deduplication: levels and thresholds; by default exact and near-duplicates go.
+        deduplication: levels and thresholds; by default exact and near-duplicates are removed.
         tokenizer: `{file: path}`, or `{train: {vocabulary_size: .., sample_bytes: ..}}`.
         window_tokens: lengths of windows; every dataset gets a packed table for each.
-        steps: config of further steps, by step.
+        steps: config of other steps, by step.
         samples: which sample rows the UI shows.
         owners: in Dagster's form, e.g. `team:data`.
     """
@@ -61,7 +61,7 @@ class CorpusDeclaration:
 
 
 def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
-    """The assets of a corpus: increments, members, revisions, .., ordered, tokenizer, tokens, statistics, packed_*.
+    """The assets of a corpus, from increments and members to tokens and packed tables.
 
     Raises:
         DefinitionError: a value cannot be used; the message names it.
@@ -143,7 +143,7 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
 
 
 def _upkeep(declared: CorpusDeclaration, identifier: str) -> Upkeep:
-    """What becomes of documents of a packed table that their source has replaced or lost."""
+    """The work that keeps excised documents out of a packed table, and excises superseded and deleted ones."""
     before = functools.partial(reinstate, identifier=identifier)
     if "excise" not in (declared.superseded, declared.on_delete):
         return Upkeep(before)

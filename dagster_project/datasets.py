@@ -1,4 +1,4 @@
-"""The pipeline of one dataset: from its source to verdicts and dependencies, as table assets in its namespace."""
+"""Make the assets of a dataset: from its source to verdicts and dependencies, as tables in its namespace."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from spark_jobs.text.signals import signals
 from spark_jobs.text.texts import texts
 from spark_jobs.text.verdicts import verdicts
 
-CLOCK = "arrivals"
+CLOCK = "arrivals"  # table whose increments every step of the dataset follows
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class DatasetDeclaration:
         source: where its documents come from (`spark_jobs.sources.source_config`), as plain values.
         shards: parts that joins and packing plans work on, a power of two; 1 for small data.
         max_document_bytes: larger documents are refused, with a row in `arrivals`.
-        allow_empty: whether a source without any file means that all were deleted; else it is an error.
+        allow_empty: whether a source without files means that all were deleted; else it is an error.
         steps: config of `texts`, `signals`, `verdicts` and `dependencies`, by step.
         samples: which sample rows the UI shows.
         owners: in Dagster's form, e.g. `team:data`.

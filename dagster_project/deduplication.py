@@ -1,4 +1,4 @@
-"""What a corpus removes as duplicates: the levels that a user declares, as a chain of steps.
+"""Make the chain of steps that deduplicates a corpus, from the levels that a user declares.
 
 levels: [exact]                     the same bytes or the same letters
 levels: [exact, near]               and documents whose weighted tokens are as similar as a threshold
@@ -54,24 +54,24 @@ class Deduplication(BaseModel):
     features: Features = Field(
         Features(), description="words, word_pairs or (code) words_and_structure: one for all, or by kind of document"
     )
-    keep_first: tuple[Criterion, ...] | None = Field(None, description="whom to keep, as in the config of members")
+    keep_first: tuple[Criterion, ...] | None = Field(None, description="which duplicate is kept; see config of members")
     known_good: tuple[str, ...] = Field((), description="repositories that are kept before others")
     min_stars: int | None = Field(
-        100, ge=0, description="stars from which on a repository is kept before others; none: not used"
+        100, ge=0, description="repositories with so many stars are kept before others; none: not used"
     )
     repository_threshold: float = Field(
         0.7,
         gt=0,
         le=1,
-        description="similarity of what their files are duplicates of, from which on repositories go",
+        description="least similarity of repositories that are removed",
     )
     containment_threshold: float = Field(
-        0.7, gt=0, le=1, description="share of a repository inside a larger one from which on it is reported"
+        0.7, gt=0, le=1, description="least share inside a larger repository that is reported"
     )
 
     @model_validator(mode="after")
     def _levels_and_thresholds_agree(self) -> Deduplication:
-        """Refuse levels out of order, and a threshold that nothing was compared at."""
+        """Refuse levels out of order, and an applied threshold that is not compared."""
         if self.levels != _LEVELS[: len(self.levels)] or not self.levels:
             raise ValueError(f"levels {list(self.levels)} are not a beginning of {list(_LEVELS)}; write them in order")
         if self.apply not in self.thresholds:
@@ -80,7 +80,7 @@ class Deduplication(BaseModel):
 
     @property
     def members(self) -> dict[str, Any]:
-        """Whom to keep, as config of `members`."""
+        """The criteria for which duplicate is kept, as config of `members`."""
         first = {} if self.keep_first is None else {"keep_first": list(self.keep_first)}
         return {**first, "known_good": list(self.known_good), "min_stars": self.min_stars}
 
@@ -95,11 +95,11 @@ def deduplication_chain(
     """Steps from `exact_duplicates` to `survivors`, each with its inputs and config.
 
     Args:
-        declared: what the user wants.
+        declared: levels and thresholds.
         own: identifier of a table of the corpus.
         each: identifiers of a table of all its datasets.
-        latest: datasets of which only the latest document of a path counts.
-        pairs_config: what the user sets of the config of `pairs`, of which another step has to know the large buckets.
+        latest: datasets of which only the latest revision of a document counts.
+        pairs_config: declared config of `pairs`; `repository_removals` must know its limit of large buckets.
     """
     revised: dict[str, Source] = {"members": own("members"), "revisions": own("revisions")}
     chain: list[Link] = [(exact_duplicates, revised, {}, _DOMAIN)]
@@ -118,7 +118,7 @@ def deduplication_chain(
 
 
 def _near(declared: Deduplication, own: Callable[[str], str], read: Mapping[str, Source]) -> list[Link]:
-    """Steps of the level `near` up to the components, which the level `repository` builds upon."""
+    """Steps of the level `near` up to the components, which the level `repository` reads."""
     compared = {"features": declared.features.model_dump()}
     listed = {"thresholds": list(declared.thresholds)}
     lowest = {"threshold": min(declared.thresholds), "recall": declared.recall}
@@ -140,7 +140,7 @@ def _near(declared: Deduplication, own: Callable[[str], str], read: Mapping[str,
 def _repository(
     declared: Deduplication, own: Callable[[str], str], facts: tuple[str, ...], removing: Mapping[str, Any]
 ) -> list[Link]:
-    """Steps of the level `repository`, before documents are decided: files of a removed repository leave with it."""
+    """Steps of the level `repository`; they come before `removals`, since files leave with a removed repository."""
     least = {"threshold": declared.repository_threshold}
     preferred = {
         "threshold": min(declared.thresholds),
@@ -173,7 +173,7 @@ def _repository(
 
 
 def _removed(declared: Deduplication, own: Callable[[str], str], leaving: Mapping[str, Source]) -> list[Link]:
-    """Which documents go, and what each threshold keeps."""
+    """The steps that remove documents, and count what each threshold keeps."""
     listed = {"thresholds": list(declared.thresholds)}
     counted: dict[str, Source] = {
         name: own(name) for name in ("members", "exact_duplicates", "removals", "components", "bags", "bands")

@@ -1,4 +1,4 @@
-"""Everything that Dagster loads: the assets below `defs`, the lake, the job `everything`.
+"""The definitions that Dagster loads: the assets below `defs`, the lake, the job `everything`.
 
 One process runs all steps of a run: they share one Spark session, and a JVM per step would cost 20 seconds each.
 """
@@ -15,7 +15,7 @@ from dagster_project.table_asset import require_inputs
 
 
 def build(assets: dg.Definitions, lake: LakeResource | None = None) -> dg.Definitions:
-    """The whole project around some assets, checked; `lake` may bring Spark settings of its own.
+    """The project's definitions with some assets, checked; `lake` may have Spark settings of its own.
 
     Raises:
         DefinitionError: an input that no asset defines.
@@ -37,7 +37,7 @@ def build(assets: dg.Definitions, lake: LakeResource | None = None) -> dg.Defini
 
 
 def refuse_hidden_modules(folder: Path) -> None:
-    """Refuse Python files beside a defs.yaml: Dagster reads the YAML alone and would leave them out without a word.
+    """Refuse Python files beside a defs.yaml: Dagster reads the YAML alone and silently ignores them.
 
     Raises:
         DefinitionError: names the first such file.

@@ -1,4 +1,4 @@
-"""What can go wrong in the Dagster project and its command line, as one tree.
+"""The errors of the Dagster project and its command line.
 
 DagsterProjectError         catch this one
 +-- DefinitionError         assets or YAML are declared wrongly; nothing has run

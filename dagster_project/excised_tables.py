@@ -1,4 +1,4 @@
-"""What `headrace excise` changes: which documents go along, what became of every packed table, what could not be."""
+"""Excise documents from packed tables, and report their duplicates, the changes of each table, and failures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
 
-from dagster_project.inspect.standing_blends import StandingBlend, pinned_snapshots, standing_blends
+from dagster_project.inspect.dependent_blends import DependentBlend, dependent_blends, pinned_snapshots
 
 if TYPE_CHECKING:
     from spark_jobs.lake.run.materialize import Lake
@@ -19,12 +19,12 @@ _SHOWN = 20
 
 @dataclass(frozen=True)
 class TableExcision:
-    """What became of one packed table.
+    """The result of an excision for one packed table.
 
     Attributes:
         excised: what was changed, and what still holds the documents.
-        blends: blends that are served from a new snapshot now, ascending.
-        failure: why the table, or a part of it, is as it was; empty where all went well.
+        blends: blends that are now served from a new snapshot, ascending.
+        failure: why the table, or a part of it, was not changed; empty for a success.
     """
 
     excised: Excised
@@ -33,7 +33,7 @@ class TableExcision:
 
 
 def known_duplicates(catalogue: Catalog, doc_ids: Collection[str]) -> dict[str, dict[str, str | None]]:
-    """What corpora take for duplicates of some documents: by doc_id, the level that removed it in each corpus."""
+    """Duplicates of some documents, by doc_id: for each corpus the level that removed it, None where it was kept."""
     from dagster_project.inspect.corpus_facts import corpora
     from dagster_project.inspect.neighbours import duplicates_of
 
@@ -44,8 +44,8 @@ def known_duplicates(catalogue: Catalog, doc_ids: Collection[str]) -> dict[str, 
     return dict(sorted(found.items()))
 
 
-def say_duplicates(duplicates: Mapping[str, Mapping[str, str | None]], taken: bool) -> Iterator[str]:
-    """Name them: those that were kept are served, the others would come back without the documents."""
+def duplicate_lines(duplicates: Mapping[str, Mapping[str, str | None]], taken: bool) -> Iterator[str]:
+    """Lines that name duplicates: kept ones are still served, removed ones would return without their witness."""
     if not duplicates:
         return
     kept = [doc_id for doc_id, removed in duplicates.items() if None in removed.values()]
@@ -61,10 +61,10 @@ def say_duplicates(duplicates: Mapping[str, Mapping[str, str | None]], taken: bo
 
 
 def excise_documents(lake: Lake, tables: Collection[str], doc_ids: Collection[str]) -> list[TableExcision]:
-    """Take documents out of packed tables, one after the other; a table that fails does not keep others from it.
+    """Excise documents from packed tables, one table after the other; one that fails does not stop the others.
 
     Args:
-        lake: where they are.
+        lake: of the tables.
         tables: the packed tables; none for all of the lake.
         doc_ids: the documents.
     """
@@ -73,7 +73,7 @@ def excise_documents(lake: Lake, tables: Collection[str], doc_ids: Collection[st
     from spark_jobs.packing.excise import Excised, excise
 
     chosen = list(tables) or packed_tables(lake.catalogue)
-    blends = standing_blends(lake.catalogue, chosen)
+    blends = dependent_blends(lake.catalogue, chosen)
     done = []
     for table in chosen:
         try:
@@ -84,8 +84,8 @@ def excise_documents(lake: Lake, tables: Collection[str], doc_ids: Collection[st
     return done
 
 
-def _moved(catalogue: Catalog, excised: Excised, blends: Collection[StandingBlend]) -> tuple[str, ...]:
-    """Blends that pin a snapshot which one of the new ones succeeds, and those that follow the table."""
+def _moved(catalogue: Catalog, excised: Excised, blends: Collection[DependentBlend]) -> tuple[str, ...]:
+    """Blends whose pinned snapshot has a new successor, and live ones, which follow the new head."""
     from spark_jobs.packing.generations import successors
 
     made = {one.new_snapshot_id for one in excised.earlier} | {excised.new_snapshot_id} - {None}
@@ -95,8 +95,8 @@ def _moved(catalogue: Catalog, excised: Excised, blends: Collection[StandingBlen
     return tuple(sorted(moved | live))
 
 
-def say_excised(one: TableExcision) -> Iterator[str]:
-    """What was changed in one table, and what was not."""
+def excision_lines(one: TableExcision) -> Iterator[str]:
+    """Lines that report the result for one table."""
     excised = one.excised
     if one.failure:
         yield f"{excised.identifier}: could not be changed, or not wholly; run again: {one.failure}"

@@ -1,4 +1,4 @@
-"""What the UI shows of a table: schema and code as declared; counts, samples and a plot of what was computed."""
+"""Make the metadata that the UI shows of a table: its schema and code; counts, samples and a plot of its rows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Samples(enum.Enum):
 
 
 def definition_metadata(identifier: str, table: Table, step: Step, samples: Samples) -> dict[str, Any]:
-    """What is known before anything runs: columns with descriptions, which may be shown, where the code is."""
+    """Metadata of a definition: columns with descriptions, which of them may be shown, the line of the code."""
     columns = [
         dg.TableColumn(
             column.name,
@@ -59,7 +59,7 @@ def definition_metadata(identifier: str, table: Table, step: Step, samples: Samp
 
 
 def _code_reference(file: str, line: int, label: str) -> dg.CodeReferencesMetadataValue:
-    """Where the code is; Dagster calls this young, the version is pinned, so users need not be told at every start."""
+    """The line of the code. Dagster warns that this is beta; its version is pinned, so the warning is silenced."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.BetaWarning)
         reference = dg.LocalFileCodeReference(file_path=file, line_number=line, label=label)
@@ -103,7 +103,7 @@ def materialization_metadata(
 
 
 def notice_counts(declared: Table, iceberg: IcebergTable | None, latest: Materialization | None) -> dict[str, int]:
-    """Rows of the newest increment that a table's notice tells of, by the column that it names, most first."""
+    """Count the rows of the newest increment that a table's notice is about, by its column, most first."""
     if declared.notice is None or iceberg is None or latest is None:
         return {}
     rows = And(parse(declared.notice.rows), shown_rows(declared, (latest.place,)))
@@ -111,14 +111,30 @@ def notice_counts(declared: Table, iceberg: IcebergTable | None, latest: Materia
     return dict(Counter(map(str, sorted(values))).most_common())
 
 
-def notice_metadata(notice: Notice, identifier: str, counts: Mapping[str, int], used_count: int) -> dict[str, Any]:
-    """The counts of a notice, and one line with the command that shows the rows; nothing where there are none.
+def previous_counts(
+    notice: Notice, previous: Mapping[str, Any], latest: Materialization | None
+) -> dict[str, int] | None:
+    """The counts of a notice that Dagster knows already; None where it does not, so that rows must be read.
 
     Args:
-        notice: the table's.
-        identifier: the table.
-        counts: rows that it tells of, by reason.
-        used_count: rows of the step's main table, which are those that it does not tell of.
+        notice: of the table.
+        previous: metadata of the previous materialization; empty where there is none.
+        latest: what the ledger has of the newest increment.
+    """
+    if latest is None or "step_key" not in previous or previous["step_key"].value != latest.step_key:
+        return None  # the increment was computed outside of Dagster
+    known = previous.get(notice.called)
+    return {} if known is None else dict(known.value)
+
+
+def notice_metadata(notice: Notice, identifier: str, counts: Mapping[str, int], used_count: int) -> dict[str, Any]:
+    """The counts of a notice, and one line with the command that shows the rows; empty where there are none.
+
+    Args:
+        notice: of the table.
+        identifier: of the table.
+        counts: rows that the notice is about, by reason.
+        used_count: rows of the step's main table, which are those that the notice is not about.
     """
     if not counts:
         return {}
@@ -131,7 +147,7 @@ def notice_metadata(notice: Notice, identifier: str, counts: Mapping[str, int], 
 
 
 def kept_metadata(previous: Mapping[str, Any]) -> dict[str, Any]:
-    """Sample and plot of the materialization before, for one that left everything as it was."""
+    """Sample and plot of the previous materialization, for one that computed nothing."""
     return {name: previous[name] for name in _KEPT if name in previous}
 
 
@@ -141,7 +157,7 @@ def shown_rows(declared: Table, computed: tuple[str, ...]) -> BooleanExpression:
 
 
 def sample_rows(iceberg: IcebergTable, declared: Table, shown: BooleanExpression, samples: Samples) -> str:
-    """A Markdown table of a few rows; empty where the policy or the table has none."""
+    """A Markdown table of a few rows; empty where the policy shows none or the table is empty."""
     if samples is Samples.NONE:
         return ""
     hidden = set(declared.sampled) if samples is Samples.IDS else set()

@@ -1,4 +1,4 @@
-"""Partitions of the user's (static, dynamic, time-window) as rows of a table, for Spark and for PyIceberg.
+"""Convert a user's partitions (static, dynamic, time-window) to conditions on rows, for Spark and for PyIceberg.
 
 A static or dynamic partition is the rows whose partition column holds the key. A time-window partition over a date or a
 time is the rows from its start up to its end: on the clock of the partitions' time zone for `date` and `timestamp`, at
@@ -21,7 +21,7 @@ _WINDOWED = {"date": "date", "timestamp": "timestamp_ntz", "timestamptz": "times
 
 
 def place_of(table: Table, partitions: dg.PartitionsDefinition[str], key: str) -> Place:
-    """The rows of a declared table that a partition consists of, for Spark."""
+    """The rows of a partition as the place of a materialization, with predicates for Spark."""
     predicate = _predicate(*_column(table), partitions, key)
     return Place(key, predicate, predicate)
 
@@ -43,7 +43,7 @@ def _predicate(column: str, kind: str, partitions: dg.PartitionsDefinition[str],
 
 
 def rows_of(table: Table, partitions: dg.PartitionsDefinition[str], key: str) -> BooleanExpression:
-    """Which rows of a table a partition is, for PyIceberg."""
+    """The rows of a partition as a condition for PyIceberg."""
     column, kind = _column(table)
     window = _window(kind, partitions, key)
     if window is None:
@@ -58,7 +58,7 @@ def _column(table: Table) -> tuple[str, str]:
 
 
 def _window(kind: str, partitions: dg.PartitionsDefinition[str], key: str) -> tuple[str, str] | None:
-    """Start and end of a time-window partition, as ISO text of the column's type; None where the key itself counts."""
+    """Start and end of a time-window partition, as ISO text of the column's type; None where the key is compared."""
     if not isinstance(partitions, dg.TimeWindowPartitionsDefinition) or kind not in _WINDOWED:
         return None
     window = partitions.time_window_for_partition_key(key)

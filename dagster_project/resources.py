@@ -1,4 +1,4 @@
-"""The lake as a Dagster resource: the catalogue at once, Spark only when a step really computes."""
+"""Give the lake as a Dagster resource: the catalogue at once, Spark when the first step computes."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class LakeResource(LazyPySparkResource):
     spark_config: dict[str, Any] = Field(default_factory=dict, description="further Spark settings, by full name")
 
     def open(self, run_id: str) -> Lake:
-        """The lake for one run of Dagster's."""
+        """The lake for one Dagster run."""
         catalogue, ledger = _opened()
         return Lake(catalogue, ledger, lambda: self.spark_session, run_id)
 
     def _init_session(self) -> None:
-        """Start the session on first use, as the lake wants it."""
+        """Start the session on first use, with the lake's settings; overrides the resource of dagster-pyspark."""
         if self._spark_session is None:
             self._spark_session = start(self.spark_config)
 
@@ -51,6 +51,6 @@ def _opened() -> tuple[Catalog, Ledger]:
 
 @functools.lru_cache(maxsize=4)
 def _open(properties: tuple[tuple[str, str], ...], embedded: bool) -> tuple[Catalog, Ledger]:
-    """One catalogue and ledger per process and settings: steps of a run share what was read."""
+    """One catalogue and ledger for each process and settings, so that the steps of a run share what was read."""
     catalogue = open_catalogue(LakeSettings(dict(properties), embedded))
     return catalogue, Ledger(catalogue)

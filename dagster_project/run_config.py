@@ -1,4 +1,7 @@
-"""Config models as Dagster run config: every field shows in the Launchpad with its description and its bound value."""
+"""Convert config models to Dagster run config, and say in one line what a model refuses.
+
+Every field is shown in the Launchpad with its description and its bound value.
+"""
 
 from __future__ import annotations
 
@@ -53,44 +56,44 @@ def refusal(error: ValidationError, model: type[BaseModel] | None) -> str:
     """The first value that a model refuses: field, reason, and the nearest name where one is unknown.
 
     Args:
-        error: what the model raised; of a name that is wrong and one that is missing, the wrong one is told.
+        error: what the model raised; of an unknown field and a missing one, the unknown one is named.
         model: the model, where it is known.
     """
     errors: list[Any] = sorted(error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden")
     first, kind, given, context = errors[0], errors[0]["type"], errors[0].get("input"), errors[0].get("ctx", {})
-    # Dagster's own errors name their place in the file, `attributes.name at FILE:LINE`, and branches of its unions.
-    said = _UNION_BRANCH.sub("", ".".join(str(part) for part in first["loc"]).partition(" at ")[0])
-    parts = said.removeprefix("attributes.").split(".")
+    # Dagster's own errors name the line of the file, `attributes.name at FILE:LINE`, and branches of its unions.
+    located = _UNION_BRANCH.sub("", ".".join(str(part) for part in first["loc"]).partition(" at ")[0])
+    parts = located.removeprefix("attributes.").split(".")
     within, above = _models_at(model, parts[:-1])
-    place = ".".join((*above, parts[-1]))
+    path = ".".join((*above, parts[-1]))
     if kind == "extra_forbidden":
         fields = [name for one in within for name in one.model_fields]
-        return f"{place}: there is no such field{did_you_mean(parts[-1], fields)}"
+        return f"{path}: there is no such field{did_you_mean(parts[-1], fields)}"
     if kind == "missing":
-        return f"{place} is missing; write it"
+        return f"{path} is missing; write it"
     if kind in ("literal_error", "union_tag_invalid"):
         expected = re.findall(r"'([^']*)'", context.get("expected") or context["expected_tags"])
-        field, value = (place, given) if kind == "literal_error" else (f"{place}.{_KIND}", context["tag"])
+        field, value = (path, given) if kind == "literal_error" else (f"{path}.{_KIND}", context["tag"])
         return f"{field}: {value!r} is not known{did_you_mean(str(value), expected)}"
     if kind == "union_tag_not_found":
-        return f"{place}.{_KIND} is missing; write one of {', '.join(_tagged(_models_at(model, parts)[0]))}"
+        return f"{path}.{_KIND} is missing; write one of {', '.join(_tagged(_models_at(model, parts)[0]))}"
     if kind == "value_error":
-        return f"{place}: {context['error']}".removeprefix(": ")
-    return f"{place}: {first['msg']} (got {given!r})"
+        return f"{path}: {context['error']}".removeprefix(": ")
+    return f"{path}: {first['msg']} (got {given!r})"
 
 
 def _models_at(model: type[BaseModel] | None, parts: Sequence[str]) -> tuple[list[type[BaseModel]], list[str]]:
-    """The models at a place of a model, and the place without the tags that pydantic puts after unions."""
+    """The models of a nested field, and its path without the tags that pydantic puts after unions."""
     found: list[type[BaseModel]] = [] if model is None else [model]
-    place = []
+    path = []
     for part in parts:
         if part in (tagged := _tagged(found)):
             found = [tagged[part]]
             continue
-        place.append(part)
+        path.append(part)
         if not part.isdigit():
             found = [inner for one in found if part in one.model_fields for inner in _models_of(one, part)]
-    return found, place
+    return found, path
 
 
 def _tagged(models: Sequence[type[BaseModel]]) -> dict[str, type[BaseModel]]:

@@ -1,4 +1,4 @@
-"""`@table_asset`: the one way to declare a table of the lake.
+"""Declare tables of the lake as Dagster assets: `@table_asset` for a user's function, `step_asset` for a step.
 
     LONG_TEXTS = Table(
         name="long_texts",
@@ -14,10 +14,9 @@
     def long_texts(spark, texts: DataFrame, config: LongConfig) -> DataFrame:
         return texts.where(F.length("content") >= config.min_characters).select("doc_id", "content")
 
-Parameters are bound by name: `texts` is the table `notes.texts` unless `inputs` says otherwise; `context` is Dagster's,
-`spark` the session, `config` the config. The rows must be of the table's columns (a mismatch names the column); they
-are audited by its checks before anybody can read them. The same declaration, made from the steps of `spark_jobs`, is
-what datasets and corpora consist of.
+Parameters are bound by name: `texts` is the table `notes.texts` unless `inputs` names another; `context` is Dagster's,
+`spark` the session, `config` the config. The rows must have the table's columns (a mismatch names the column), and its
+checks audit them before they are published. Datasets and corpora consist of the assets of the steps of `spark_jobs`.
 """
 
 from __future__ import annotations
@@ -40,6 +39,7 @@ from dagster_project.metadata import (
     materialization_metadata,
     notice_counts,
     notice_metadata,
+    previous_counts,
     shown_rows,
 )
 from dagster_project.partitions import place_of, predicate_of, rows_of
@@ -58,7 +58,7 @@ _SHOWN_INPUTS = 3
 _STUB = "dagster/auto_created_stub_asset"  # how Dagster marks an asset that only a dependency names
 
 Condition: Any = dg.AutomationCondition  # its operators lose the type of what they join
-# Not `eager()`: it would rerun children of an asset that came out the same, and it does not see new code.
+# Not `eager()`: it would run what depends on an asset whose rows came out the same, and it does not see new code.
 AUTOMATION: dg.AutomationCondition[dg.AssetKey] = (
     Condition.code_version_changed() | Condition.any_deps_match(Condition.data_version_changed())
 ).since_last_handled()
@@ -66,12 +66,12 @@ AUTOMATION: dg.AutomationCondition[dg.AssetKey] = (
 
 @dataclass(frozen=True)
 class Presentation:
-    """How an asset is shown and run, as against what it computes.
+    """How an asset is shown and run; nothing here affects its rows.
 
     Attributes:
         group: asset group; the namespace by default.
         owners: team or e-mail addresses, in Dagster's form.
-        domain: folder of `spark_jobs` that the step belongs to; becomes a tag.
+        domain: folder of `spark_jobs` that the step belongs to; the asset gets it as a tag.
         samples: which sample rows the UI shows.
         automation: when Dagster's daemon computes the asset by itself.
     """
@@ -85,11 +85,11 @@ class Presentation:
 
 @dataclass(frozen=True)
 class Upkeep:
-    """What a table needs around its computation, whether anything is computed or not.
+    """Work on a table before and after its computation, done also where nothing is computed.
 
     Attributes:
-        before: done first.
-        after: done last; whether it changed the table. None where nothing is to be done.
+        before: called first.
+        after: called last, and says whether it changed the table; None for no such work.
     """
 
     before: Callable[[Lake], None]
@@ -113,7 +113,7 @@ def table_asset(
     Args:
         table: identifier, `namespace.table`.
         schema: columns, key, checks; its name may differ from the table's, which wins.
-        config: config model, where the annotation of the parameter `config` does not say it.
+        config: config model; by default the annotation of the parameter `config`.
         inputs: table, or list of tables (their union, with a column `dataset`), by parameter.
         partitions_def: none, static, dynamic or time-window. The first field of the table's partition is the
             partitions' column; a static or dynamic one holds the partition key, a time-window one a time in the window.
@@ -124,7 +124,7 @@ def table_asset(
         presentation: group, owners, samples, automation.
 
     Raises:
-        DefinitionError: a name, an input or the kind of partitions cannot be.
+        DefinitionError: a name, an input or the kind of partitions is not possible.
     """
 
     def declare(function: Callable[..., Any]) -> dg.AssetsDefinition:
@@ -157,7 +157,7 @@ def step_asset(
     partitions_def: dg.PartitionsDefinition[str] | None = None,
     upkeep: Upkeep | None = None,
 ) -> dg.AssetsDefinition:
-    """An asset (or several, for a step with side tables) out of a step.
+    """Make the asset of a step, or the assets of a step with side tables.
 
     Args:
         declared: the step.
@@ -166,11 +166,11 @@ def step_asset(
         config: bound config; None leaves required fields to the run config.
         clock: table whose increments are followed; by default the first input.
         presentation: group, owners, samples, automation.
-        partitions_def: partitions of the user's.
-        upkeep: what is done before and after.
+        partitions_def: partitions that a user declares.
+        upkeep: work before and after the computation.
 
     Raises:
-        DefinitionError: the binding cannot be.
+        DefinitionError: a table's name or the partitions are not possible.
     """
     shown = presentation or Presentation()
     first = next((source if isinstance(source, str) else source[0] for source in inputs.values()), None)
@@ -183,7 +183,7 @@ def _source(given: Source | Sequence[str]) -> Source:
     return given if isinstance(given, str) else tuple(given)
 
 
-# Declared steps by table, as they run without a run config: what a run will change is told from them.
+# Declared steps by table, as they run without a run config: `headrace run` foretells from them what a run will change.
 _BINDINGS: dict[str, Binding] = {}
 
 
@@ -194,7 +194,7 @@ def declared_bindings(tables: Iterable[str]) -> list[Binding]:
 
 @dataclass(frozen=True)
 class _Asset:
-    """All that makes one `AssetsDefinition`."""
+    """The values that one `AssetsDefinition` is built from."""
 
     step: Step
     namespace: str
@@ -210,7 +210,7 @@ class _Asset:
         return tuple(f"{self.namespace}.{table.name}" for table in self.step.tables)
 
     def check(self) -> None:
-        """Refuse what cannot run, before anything does."""
+        """Refuse names and partitions that cannot work, and register the partitions."""
         for identifier in self.tables:
             try:
                 check_identifier(identifier)
@@ -237,7 +237,7 @@ class _Asset:
         def compute(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
             yield from self._run(context)
 
-        # Dagster looks at the annotation itself, which `from __future__ import annotations` has made a string.
+        # Dagster compares the annotation with the class, but `from __future__ import annotations` made it a string.
         compute.__annotations__["context"] = dg.AssetExecutionContext
         decorate = dg.multi_asset(
             name=self.tables[0].replace(".", "__"),
@@ -272,7 +272,7 @@ class _Asset:
         found: dict[str, None] = {}
         for source in self.inputs.values():
             found.update(dict.fromkeys((source,) if isinstance(source, str) else source))
-        # Inputs of the same namespace come after its increments anyway; the first step of a corpus has none.
+        # An input of the same namespace depends on the clock itself; the first steps of a corpus have no such input.
         if self.clock is not None and all(name.split(".")[0] != self.namespace for name in found):
             found.setdefault(self.clock)
         return [name for name in found if name not in self.tables]
@@ -288,7 +288,7 @@ class _Asset:
                 )
 
     def _run(self, context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
-        """Materialize, and tell Dagster; a failed audit shows its checks and no materialization."""
+        """Materialize, and report to Dagster; a failed audit reports its checks and no materialization."""
         lake: Lake = context.resources.lake.open(context.run.run_id)
         try:
             outcomes = self._materialize(lake, self._binding(context, lake))
@@ -354,17 +354,18 @@ class _Asset:
         key = dg.AssetKey(outcome.identifier.split("."))
         drawn = self.step.plot
         plot = drawn if drawn is not None and (drawn.table or self.step.table.name) == table.name else None
-        iceberg = load_table(lake.catalogue, outcome.identifier) if outcome.computed or table.notice else None
+        iceberg = load_table(lake.catalogue, outcome.identifier) if outcome.computed else None
         partition = context.partition_key if self.partitions_def is not None else None
         shown = shown_rows(table, outcome.computed)
         if self.partitions_def is not None and partition is not None:
             shown = rows_of(table, self.partitions_def, partition)
         values = materialization_metadata(outcome, table, iceberg, shown, self.shown.samples, plot)
+        previous: Mapping[str, Any] = {}
         if not outcome.computed:
             record = context.instance.get_latest_data_version_record(key, partition_key=partition)
-            previous = record.asset_materialization if record is not None else None
-            if previous is not None:
-                values |= kept_metadata(previous.metadata)
+            if record is not None and record.asset_materialization is not None:
+                previous = record.asset_materialization.metadata
+            values |= kept_metadata(previous)
         bad = {check.name: check for check in outcome.checks}
         placed = table.has_increments or self.partitions_def is not None
         checks = [
@@ -377,7 +378,10 @@ class _Asset:
             for name in check_names(table, placed)
         ]
         if table.notice is not None:
-            counts = notice_counts(table, iceberg, outcome.latest)
+            counts = previous_counts(table.notice, previous, outcome.latest)
+            if counts is None:
+                iceberg = iceberg or load_table(lake.catalogue, outcome.identifier)
+                counts = notice_counts(table, iceberg, outcome.latest)
             values |= notice_metadata(table.notice, outcome.identifier, counts, main.version.count)
             severity = dg.AssetCheckSeverity.WARN
             warning = dg.AssetCheckResult(
@@ -389,9 +393,9 @@ class _Asset:
 
 
 def older_input(ledger: Ledger, inputs: Iterable[str], error: Exception) -> str:
-    """Which input lacks a column that its declaration has, and what to run; nothing where the error names none such.
+    """Which input lacks a column that its declaration has, and the command that mends it; empty where none does.
 
-    A step that asks for the column fails inside Spark, which says neither whose it is nor what to do.
+    A step that reads such a column fails inside Spark, whose error names neither the table nor the mend.
     """
     for name in inputs:
         bound, table = _BINDINGS.get(name), ledger.table(name)
@@ -403,7 +407,7 @@ def older_input(ledger: Ledger, inputs: Iterable[str], error: Exception) -> str:
         lacking = [name for name in lacking if re.search(rf"\b{name}\b", str(error))]
         if lacking:
             mend = f"headrace run {bound.namespace}"
-            if bound.step.discover is None:  # only tables of a source grow
+            if bound.step.discover is None:  # steps of a source add new columns by themselves, others do not
                 mend = f"headrace table drop {name}, then {mend}"
             return f"{name}, of an earlier version of headrace, has no column {lacking[0]}; run first: {mend}"
     return ""
@@ -413,7 +417,7 @@ def require_inputs(definitions: dg.Definitions) -> None:
     """Refuse inputs that no asset defines, which Dagster would turn into silent external assets.
 
     Raises:
-        DefinitionError: names every such input and the asset that wants it.
+        DefinitionError: names every such input and the asset that reads it.
     """
     specs = list(definitions.resolve_all_asset_specs())
     defined = {spec.key for spec in specs if _STUB not in spec.metadata}
@@ -430,6 +434,3 @@ def require_inputs(definitions: dg.Definitions) -> None:
         raise DefinitionError(
             f"{'; '.join(wanted[:_SHOWN_INPUTS])}{more}: no asset defines it{near}; declare it, or correct the name"
         )
-
-
-__all__ = ["POOL_PREFIX", "Presentation", "Samples", "Upkeep", "require_inputs", "step_asset", "table_asset"]

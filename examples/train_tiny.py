@@ -1,10 +1,10 @@
-"""Trains a tiny transformer on batches that come over gRPC: `python examples/train_tiny.py --blend ID --steps 60`.
+"""Train a tiny transformer on batches that come over gRPC: `python examples/train_tiny.py --blend ID --steps 60`.
 
-A stand-in for a training job: everything it knows of the data comes from Blender. Documents that share a window do not
-see each other, positions start at 0 in each of them, and no loss is taken across their ends or in padding.
-With --state FILE the run saves where it stands (weights, optimizer and data together) and goes on from there, under
-any number of processes: `--processes 2`, killed at any moment, then `--processes 3`. The file also holds which rows
-went into its weights, with a digest of what was in them, and --prove compares them with the blend: 0 to N-1, each once.
+A stand-in for a training job, which gets all data from Blender. Documents that share a window do not attend to each
+other, positions start at 0 in each of them, and no loss is taken across their ends or in padding.
+With --state FILE the run saves its state (weights, optimizer and data together) and continues from it, under any number
+of processes: `--processes 2`, killed at any moment, then `--processes 3`. The file also holds offset and digest of
+every row that went into the weights, and --prove compares them with the blend: rows 0 to N-1, each once.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Block(nn.Module):
         self.feed_forward = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
     def forward(self, hidden: Tensor, visible: Tensor) -> Tensor:
-        """Mix what each position may see into it."""
+        """Add to each position what it attends to, then the feed-forward of the result."""
         batch, length, width = hidden.shape
         parts = self.query_key_value(self.before_attention(hidden))
         query, key, value = parts.view(batch, length, 3, self.head_count, -1).permute(2, 0, 3, 1, 4)
@@ -58,7 +58,7 @@ class Block(nn.Module):
 
 
 class TinyTransformer(nn.Module):
-    """A decoder with tied embeddings; the vocabulary's embedding is factored so that it does not outweigh the rest."""
+    """A decoder with tied embeddings, factored so that a large vocabulary does not have most of the parameters."""
 
     positions: Tensor
 
@@ -74,12 +74,12 @@ class TinyTransformer(nn.Module):
         nn.init.normal_(self.tokens.weight, std=0.1)
 
     def forward(self, input_ids: Tensor, position_ids: Tensor, document_ids: Tensor, labels: Tensor) -> Tensor:
-        """Give the mean loss over all labels that count.
+        """Give the mean loss over all labels but -100.
 
         Args:
             input_ids: (R, L).
             position_ids: (R, L), from 0 in every document.
-            document_ids: (R, L), equal where two positions may see each other.
+            document_ids: (R, L), equal for two positions of one document, which attend to each other.
             labels: (R, L), -100 where no loss is taken.
         """
         causal = torch.ones(input_ids.shape[1], input_ids.shape[1], dtype=torch.bool).tril()
@@ -101,12 +101,12 @@ def sinusoids(length: int, width: int) -> Tensor:
 
 @dataclass
 class Progress:
-    """What a run saves, and what its weights were made of.
+    """The state that a run saves, with the rows that went into its weights.
 
     Attributes:
         path: of the file, None to save nothing.
-        rows: offset and digest of every row that went into the weights, in the order of its rank; all ranks' on rank 0.
-        fresh: the same of this rank's rows since the last time it was saved.
+        rows: offset and digest of every row that went into the weights, of all ranks on rank 0, else of this rank.
+        fresh: offset and digest of this rank's rows since the state was last saved.
     """
 
     path: Path | None
@@ -114,7 +114,7 @@ class Progress:
     fresh: list[tuple[int, int]] = field(default_factory=list)
 
     def load(self, model: nn.Module, optimizer: torch.optim.Optimizer, dataset: BlendDataset) -> None:
-        """Go on where the file says, if there is one."""
+        """Load the state from the file, if there is one."""
         if self.path is None or not self.path.exists():
             return
         saved = torch.load(self.path, weights_only=True)
@@ -129,7 +129,7 @@ class Progress:
         self.fresh += [(batch["offset"] + i, digest(row)) for i, row in enumerate(ids)]
 
     def save(self, model: nn.Module, optimizer: torch.optim.Optimizer, dataset: BlendDataset) -> None:
-        """Write weights, place and rows at once; a kill leaves the file before or the one after."""
+        """Write weights, offset and rows in one file, whose rename is atomic: a kill leaves the old or the new one."""
         parts: list[Any] = [self.fresh]
         if distributed.is_initialized():
             parts = [None] * distributed.get_world_size()
@@ -149,7 +149,7 @@ def digest(row: Any) -> int:
 
 
 def is_first() -> bool:
-    """Whether this process speaks for all."""
+    """Whether this process prints and saves for all."""
     return not distributed.is_initialized() or distributed.get_rank() == 0
 
 
@@ -161,7 +161,7 @@ def summed(value: Tensor) -> Tensor:
 
 
 def add_up_gradients(model: nn.Module) -> None:
-    """Let every process hold the sum of all processes' gradients."""
+    """Replace the gradients of every process by their sum over all processes."""
     gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
     total = summed(torch.cat([gradient.flatten() for gradient in gradients]))
     first = 0
@@ -181,7 +181,7 @@ def endless(dataset: BlendDataset) -> Generator[Batch, None, None]:
 
 
 def train(dataset: BlendDataset, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Train for some steps; every process takes its part of each, and their gradients are added up.
+    """Train for some steps; every process reads its part of each, and the gradients are added up.
 
     Args:
         dataset: the batches of this process.
@@ -240,7 +240,7 @@ def run_rank(rank: int, arguments: argparse.Namespace, meeting: str) -> None:
         result = train(open_dataset(arguments, rank), arguments)
     except BlenderError as error:
         sys.stderr.write(f"rank {rank}: {error}\n")
-        os._exit(2)  # the others may be in the middle of a sum that this process will never join
+        os._exit(2)  # the others may wait for this process in an all-reduce
     if rank == 0:
         report(result, arguments.json)
     distributed.destroy_process_group()
@@ -263,7 +263,7 @@ def prove(arguments: argparse.Namespace) -> str:
     """Compare the rows that went into the saved weights with the blend, read again in one process.
 
     Raises:
-        BlenderError: a row is missing, came twice, or was another one.
+        BlenderError: a row is missing, came twice, or had other tokens.
     """
     saved = torch.load(arguments.state, weights_only=True)
     rows, count = sorted(saved["rows"]), saved["data"]["offset"]
@@ -280,7 +280,7 @@ def prove(arguments: argparse.Namespace) -> str:
 
 
 def report(result: dict[str, Any], as_json: bool) -> None:
-    """Print what came of it."""
+    """Print the result of the training."""
     if as_json:
         sys.stdout.write(json.dumps(result) + "\n")
         return
@@ -293,18 +293,20 @@ def report(result: dict[str, Any], as_json: bool) -> None:
 def main(arguments_given: Sequence[str] | None = None) -> int:
     """Read the command line and train; an error that a user can mend is one line and exit status 2."""
     parser = argparse.ArgumentParser(description="Train a tiny transformer on a blend.")
-    parser.add_argument("--address", default="127.0.0.1:7170", help="of a Blender server (headrace serve)")
-    parser.add_argument("--blend", required=True, help="id or name")
-    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--address", default="127.0.0.1:7170", help="address of a Blender server (headrace serve)")
+    parser.add_argument("--blend", required=True, help="id or name of the blend")
+    parser.add_argument("--steps", type=int, default=60, help="training steps")
     parser.add_argument("--batch-rows", type=int, default=8, help="windows of a step, all processes together")
     parser.add_argument("--crop-tokens", type=int, default=128, help="tokens of each window to train on")
-    parser.add_argument("--processes", type=int, choices=range(1, 5), default=1, help="that share every step (gloo)")
-    parser.add_argument("--uneven", action="store_true", help="let parts differ by a row, and scale their losses")
-    parser.add_argument("--state", type=Path, help="save to this file at the end, and go on from it if it exists")
-    parser.add_argument("--save-every", type=int, default=0, metavar="STEPS", help="save in between, too")
-    parser.add_argument("--prove", action="store_true", help="train no more; check the rows of --state")
+    parser.add_argument(
+        "--processes", type=int, choices=range(1, 5), default=1, help="processes that share every step (gloo)"
+    )
+    parser.add_argument("--uneven", action="store_true", help="allow parts that differ by a row; losses are scaled")
+    parser.add_argument("--state", type=Path, help="save to this file at the end, and continue from it if it exists")
+    parser.add_argument("--save-every", type=int, default=0, metavar="STEPS", help="also save every so many steps")
+    parser.add_argument("--prove", action="store_true", help="train nothing; check the rows of --state")
     parser.add_argument("--run", default="", help="name of this run, for `headrace blend runs`")
-    parser.add_argument("--json", action="store_true", help="end with one line of JSON")
+    parser.add_argument("--json", action="store_true", help="print one line of JSON at the end")
     arguments = parser.parse_args(arguments_given)
     if arguments.steps < 1:
         parser.error("--steps must be at least 1")
@@ -317,8 +319,8 @@ def main(arguments_given: Sequence[str] | None = None) -> int:
         if arguments.processes == 1:
             report(train(open_dataset(arguments, 0), arguments), arguments.json)
             return 0
-        # Optimisers import this at their first step, for seconds: once here, before the processes divide. Nothing has
-        # opened a connection yet, so they may be forks.
+        # Optimisers import this at their first step, which takes seconds: imported here, it is shared by the forks.
+        # Nothing has opened a connection yet, so forking is safe for gRPC.
         importlib.import_module("torch._dynamo")
         with tempfile.TemporaryDirectory() as folder:
             ranks = (arguments, f"{folder}/meeting")

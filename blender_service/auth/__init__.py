@@ -1,1 +1,1 @@
-"""Who calls, and what they may read."""
+"""Access: who calls, and which tables they may read."""

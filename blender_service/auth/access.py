@@ -1,6 +1,6 @@
-"""Who calls, and what they may read: tokens, client certificates and namespace rules together.
+"""Decide who calls and which tables they may read: tokens, client certificates and namespace rules together.
 
-Which datasets a corpus was made of: its table `increments` names them.
+Who may read a corpus must be allowed all of its datasets; its table `increments` names them.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ from pyiceberg.exceptions import NoSuchIdentifierError, NoSuchTableError
 
 from blender_service.auth.bearer_tokens import TOKENS_VARIABLE, Principals, bearer_of, digest_of, parse_tokens
 from blender_service.auth.namespace_rules import NamespaceRules, parse_rules
-from blender_service.auth.reloading_file import WatchedFile
+from blender_service.auth.reloading_file import ReloadingFile
 from blender_service.auth.visible_lake import MayRead
 from blender_service.exceptions import UnauthenticatedError
 
 ANONYMOUS: Final = "anonymous"
 AUTHORIZATION: Final = "authorization"
+KEPT_SECONDS: Final = 30.0
 
 logger = logging.getLogger(__name__)
 
 
 class Access:
-    """Answers both questions, from files that may change while it is asked."""
+    """Gives the principal of a call and what it may read, from files that may change while the server runs."""
 
     def __init__(
         self,
@@ -54,8 +55,8 @@ class Access:
         """
         given = (os.environ if environment is None else environment).get(TOKENS_VARIABLE)
         self._fixed: Principals | None = None if given is None else parse_tokens(TOKENS_VARIABLE, given)
-        self._tokens = WatchedFile(tokens, parse_tokens) if tokens is not None else None
-        self._rules = WatchedFile(rules, parse_rules) if rules is not None else None
+        self._tokens = ReloadingFile(tokens, parse_tokens) if tokens is not None else None
+        self._rules = ReloadingFile(rules, parse_rules) if rules is not None else None
         self._datasets = CorpusDatasets(catalogue)
 
     @property
@@ -65,7 +66,7 @@ class Access:
 
     @property
     def generation(self) -> tuple[int, int]:
-        """Changes whenever tokens or rules have; looks at the files at most once a second."""
+        """Numbers that change whenever tokens or rules have changed; the files are looked at once a second at most."""
         if self._tokens is not None:
             self._tokens.get()
         if self._rules is not None:
@@ -76,10 +77,10 @@ class Access:
         )
 
     def principal_of(self, context: grpc.ServicerContext) -> str:
-        """Say who calls: by the token if there are tokens, else by the name in the client's certificate.
+        """Give the principal of a call: by its token if there are tokens, else by the name in the client's certificate.
 
         Raises:
-            UnauthenticatedError: there is no token, or nobody has it.
+            UnauthenticatedError: the call has no token, or one that no principal has.
         """
         if not self.asks_for_tokens:
             names: Any = context.auth_context().get("x509_common_name")  # a list of bytes; the stubs say otherwise
@@ -97,9 +98,9 @@ class Access:
         raise UnauthenticatedError(f"metadata {AUTHORIZATION}: nobody has that token; ask whoever runs the server")
 
     def reader(self, principal: str) -> MayRead | None:
-        """Give the test of which tables a principal may read, as the rules are now; None for all.
+        """Give the test of which tables a principal may read, by the rules as they are now; None for all tables.
 
-        A table takes the namespace it is in and, where that is a corpus, all the corpus's datasets.
+        To read a table takes its namespace and, where that is a corpus, all datasets of the corpus.
         """
         rules = self._rules.get() if self._rules is not None else NamespaceRules()
         if not rules.rule:
@@ -115,11 +116,6 @@ class Access:
         return may_read
 
 
-KEPT_SECONDS: Final = 30.0
-
-logger = logging.getLogger(__name__)
-
-
 class CorpusDatasets:
     """Looks up the datasets of a namespace; an answer is kept for half a minute."""
 
@@ -131,7 +127,7 @@ class CorpusDatasets:
         self._lock = threading.Lock()
 
     def of(self, namespace: str) -> frozenset[str] | None:
-        """Give the datasets of a corpus, none of them for another namespace; None if the lake cannot be asked now."""
+        """Give the datasets of a corpus, an empty set for another namespace; None if the lake does not answer."""
         with self._lock:
             asked, datasets = self._known.get(namespace, (float("-inf"), None))
         if self._clock() - asked < KEPT_SECONDS:

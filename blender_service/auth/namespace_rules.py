@@ -1,12 +1,12 @@
-"""Namespace rules: which principal may blend and read which namespace.
+"""Read namespace rules: which principal may blend and read which namespace.
 
     [[rule]]
     principals = ["pretraining", "team-*"]
     namespaces = ["main", "python_*"]
 
 Without any rule everybody may read everything. As soon as there is one, what no rule allows is denied. `*` stands for
-any characters. Whoever reads a corpus reads what was made of all its datasets, so a corpus takes a rule for its own
-namespace and for each of its datasets.
+any characters. A corpus holds texts of all its datasets, so reading it takes rules that allow its own namespace and
+each of its datasets.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Rule(BaseModel):
 
 
 class NamespaceRules(BaseModel):
-    """All rules; one that allows is enough."""
+    """All rules; access takes one rule that allows it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -66,9 +66,9 @@ def parse_rules(where: str, text: str) -> NamespaceRules:
         )
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
+        field = ".".join(str(part) for part in first["loc"])
         raise AccessConfigError(
-            f"{where}: {place}: {first['msg']}; write [[rule]] with principals = [..] and namespaces = [..]"
+            f"{where}: {field}: {first['msg']}; write [[rule]] with principals = [..] and namespaces = [..]"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""A settings file that is read again when it has changed, so that a token can be revoked without a restart."""
+"""Read a settings file again when it has changed, so that a token can be revoked without a restart."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Final, Generic, TypeVar
 
 from blender_service.exceptions import AccessConfigError
 
-LOOK_SECONDS: Final = 1.0
+RELOAD_SECONDS: Final = 1.0
 
 Value = TypeVar("Value")
 
 logger = logging.getLogger(__name__)
 
 
-class WatchedFile(Generic[Value]):
+class ReloadingFile(Generic[Value]):
     """The value of a file as it is now, at most a second old; safe for many threads.
 
-    A file that is gone or wrong leaves the last good value in force and says so in the log: a slip of an editor must
-    not end every training run. Empty the file, in its own syntax, to take everything back.
+    A file that is gone or wrong leaves the last good value in force, with an error in the log: a slip of an editor must
+    not end every training run. To revoke everything, write a file that is valid and empty.
     """
 
     def __init__(
@@ -49,13 +49,13 @@ class WatchedFile(Generic[Value]):
 
     def get(self) -> Value:
         """Give the value, read again if the file has changed."""
-        if self._clock() - self._looked >= LOOK_SECONDS:
+        if self._clock() - self._looked >= RELOAD_SECONDS:
             with self._lock:
                 self._look()
         return self._value
 
     def _look(self) -> None:
-        if self._clock() - self._looked < LOOK_SECONDS:
+        if self._clock() - self._looked < RELOAD_SECONDS:
             return  # another thread has just looked
         self._looked = self._clock()
         try:

@@ -1,4 +1,4 @@
-"""TLS for the server: a certificate with its key, and for mTLS the authority of the clients' certificates.
+"""Load TLS for the server: a certificate with its key, and for mTLS the authority of the clients' certificates.
 
 The files are read again for new connections when they have changed, so a renewed certificate needs no restart.
 """
@@ -33,7 +33,7 @@ class TlsFiles(NamedTuple):
     client_authority: Path | None = None
 
     def check(self) -> None:
-        """Refuse files that are missing, are no PEM, or do not belong together.
+        """Refuse files that are missing, are not PEM, or do not belong together.
 
         Raises:
             ServerStartError: with the file.
@@ -67,9 +67,8 @@ def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:
     renewal = _Renewal(files)
     return grpc.dynamic_ssl_server_credentials(
         renewal.configuration(),
-        cast(
-            Callable[[], grpc.ServerCertificateConfiguration], renewal.changed
-        ),  # None keeps it; the stubs forget that
+        # None keeps the certificate in use, as gRPC documents; the stubs leave it out.
+        cast(Callable[[], grpc.ServerCertificateConfiguration], renewal.changed),
         require_client_authentication=files.client_authority is not None,
     )
 
@@ -97,7 +96,7 @@ class _Renewal:
                 stamps = self._stat()
                 if stamps == self._stamps:
                     return None
-                self._files.check()  # a certificate whose key has not been written yet is taken at the next connection
+                self._files.check()  # while only one of the two files is written, the old pair stays
                 configuration = self.configuration()
             except (ServerStartError, OSError) as error:
                 logger.error("%s; the certificate in use stays", error)

@@ -1,7 +1,7 @@
-"""The lake as one caller sees it: tables and blends that the caller may not read do not exist.
+"""Show one caller's part of the lake: tables and blends that the caller may not read do not exist in it.
 
-Rules are not checked request by request but in what requests are answered from, so that every message about a forbidden
-table or blend is, letter for letter, the one about a table or blend that is not there.
+Rules are applied to the catalogue and to the store of blends, not to single requests. So every message about a
+forbidden table or blend is, letter for letter, the one about a table or blend that does not exist.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class _VisibleTables:
         return self._catalogue.load_table(identifier)
 
     def __getattr__(self, name: str) -> Any:
-        raise NotImplementedError(f"catalogue.{name}: only load_table honours namespace rules; extend visibility.py")
+        raise NotImplementedError(f"catalogue.{name}: only load_table honours namespace rules; extend visible_lake.py")
 
 
 class VisibleBlends(BlendStore):
     """The blends whose tables may all be read, those of the parts that ancestors decided included."""
 
     def __init__(self, whole: BlendStore, may_read: MayRead, tables_of: MutableMapping[str, frozenset[str]]) -> None:
-        """Show a part of a store.
+        """Show the part of a store that a caller may read.
 
         Args:
             whole: all blends.
@@ -67,11 +67,11 @@ class VisibleBlends(BlendStore):
         return self._whole.get(blend_id)
 
     def head(self, config: BlendConfig) -> Head:
-        """Give what a blend resolves to; ancestors may be read for it that are not shown."""
+        """Give the head of a blend; its ancestors are read for it, also those that are not shown."""
         return self._whole.head(config)
 
     def bind(self, name: str, blend_id: str) -> None:
-        """Let a name stand for an id; a name that a hidden blend has is taken, and no more is said of it."""
+        """Bind a name to an id; that the name belongs to a hidden blend is not told, only that it is taken."""
         try:
             self._whole.bind(name, blend_id)
         except BlendNameTakenError:
@@ -88,7 +88,7 @@ class VisibleBlends(BlendStore):
         return {blend_id: names for blend_id, names in self._whole.names().items() if self.shows(blend_id)}
 
     def shows(self, blend_id: str) -> bool:
-        """Whether a blend exists for this caller; one that cannot be read exists for nobody that rules speak of."""
+        """Whether a blend exists for this caller; one whose config is lost or damaged does not."""
         tables = self._tables_of.get(blend_id)
         if tables is None:
             try:
@@ -103,6 +103,6 @@ class VisibleBlends(BlendStore):
         return all(self._may_read(table) for table in tables)
 
     def _bound(self, name: str) -> str | None:
-        """Give the id that a name stands for, None if it is not shown."""
+        """Give the id that a name is bound to, None if it is not shown."""
         bound = self._whole._bound(name)
         return bound if bound is not None and self.shows(bound) else None

@@ -1,4 +1,4 @@
-"""What a blend is: an immutable value, named by the hash of its canonical JSON.
+"""The config of a blend: an immutable value, named by the hash of its canonical JSON.
 
 Canonical means: keys sorted, no white space, UTF-8, no floats, 64-bit ids and the seed as decimal strings, fields that
 are not set left out (so a field added later changes no id that exists). Two requests for the same sources, whole
@@ -14,6 +14,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from blender_service.blend.requests import DEFAULT_BLOCK_ROWS, DEFAULT_GROUP_BLOCKS
 from blender_service.exceptions import StoredBlendError
 from blender_service.order.interleave import MAX_CYCLE_ROWS
 from blender_service.order.resolve import BlendOrder
@@ -30,7 +31,7 @@ Uint64Text = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,19})$")]
 
 
 class _Frozen(BaseModel):
-    """A value: never changed, no unknown fields, no guessing of types."""
+    """A value that never changes, without unknown fields and without conversion of types."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -62,12 +63,12 @@ class Source(_Frozen):
 
     @property
     def pin(self) -> Pin:
-        """What the source is in the lake."""
+        """The table and snapshot that hold its rows."""
         return Pin(self.table, self.table_uuid, self.snapshot_id, self.rows, self.generation)
 
     @property
     def order(self) -> SourceOrder:
-        """What the order must know of it."""
+        """The fields that decide the order of rows."""
         return SourceOrder(self.name, self.weight, self.pin, self.max_epochs or 0, self.on_exhausted == "END")
 
 
@@ -76,8 +77,12 @@ class BlendConfig(_Frozen):
 
     order_version: Literal[1] = Field(ORDER_VERSION, description="version of the order's algorithm")
     seed: Uint64Text = Field(description="of every permutation, 0 <= seed < 2**64")
-    block_rows: int = Field(2048, ge=1, le=1 << 20, description="consecutive ordinals that are read together")
-    group_blocks: int = Field(16, ge=1, le=1 << 10, description="blocks whose rows are shuffled together")
+    block_rows: int = Field(
+        DEFAULT_BLOCK_ROWS, ge=1, le=1 << 20, description="consecutive ordinals that are read together"
+    )
+    group_blocks: int = Field(
+        DEFAULT_GROUP_BLOCKS, ge=1, le=1 << 10, description="blocks whose rows are shuffled together"
+    )
     window: WindowFacts
     sources: tuple[Source, ...] = Field(min_length=1, max_length=MAX_SOURCES, description="ascending by name")
     parent: str | None = Field(None, pattern=r"^[0-9a-f]{64}$", description="blend that this one goes on from")

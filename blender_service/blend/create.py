@@ -1,8 +1,8 @@
-"""Creates and updates blends: checks every source, pins its snapshot with a tag, stores the config.
+"""Create and update blends: check every source, pin its snapshot with a tag, store the config.
 
 A request becomes drafts first, one for every blend of the chain it asks for, and all mistakes are reported at once.
-Drafts can be looked at (`headrace blend plan`) or stored. The tags come first, so a stored config never names a
-snapshot that maintenance may drop; a crash in between leaves a tag that nothing needs, which is harmless.
+Drafts can be shown (`headrace blend plan`) or stored. The tags come first, so a stored config never names a snapshot
+that maintenance may drop; a crash in between leaves an unused tag, which is harmless.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ def create_blend(catalogue: Catalog, store: BlendStore, spec: BlendSpec) -> Blen
     Args:
         catalogue: of the lake.
         store: where the config goes.
-        spec: what is wanted; with a schedule, a chain of blends is made and the last one is given.
+        spec: the request; with a schedule, a chain of blends is made and the last one is given.
 
     Raises:
         InvalidBlendError: with every mistake of the request.
-        UpdateRefusedError: a stage of the schedule cannot be.
+        UpdateRefusedError: a stage of the schedule would repeat or skip rows.
         BlendNameTakenError: the name stands for another blend.
     """
     return store_drafts(store, draft_blend(catalogue, spec), spec.name)
 
 
 def update_blend(catalogue: Catalog, store: BlendStore, spec: UpdateSpec) -> BlendConfig:
-    """Create a blend that is row for row its parent up to an offset, and goes on otherwise from there.
+    """Create a blend that holds its parent's rows up to an offset, and changes its sources from there.
 
     Args:
         catalogue: of the lake.
@@ -73,7 +73,7 @@ def update_blend(catalogue: Catalog, store: BlendStore, spec: UpdateSpec) -> Ble
     Raises:
         BlendNotFoundError: there is no such parent.
         InvalidBlendError: with every mistake of the request.
-        UpdateRefusedError: the update cannot be exact; the message says the ways out.
+        UpdateRefusedError: the update would repeat or skip rows; the message says the ways out.
         BlendNameTakenError: the name stands for another blend.
     """
     return store_drafts(store, draft_update(catalogue, store, spec), spec.name)
@@ -118,7 +118,7 @@ def draft_update(catalogue: Catalog, store: BlendStore, spec: UpdateSpec) -> lis
 
 
 def store_drafts(store: BlendStore, drafts: Sequence[Draft], name: str = "") -> BlendConfig:
-    """Pin the snapshots of drafts, store their configs, let a name stand for the last one, and give that.
+    """Pin the snapshots of drafts, store their configs, bind a name to the last one, and give that.
 
     Raises:
         BlendNameTakenError: the name stands for another blend.
@@ -143,7 +143,7 @@ def _draft_stages(
     allow_repeat: bool,
     findings: Findings,
 ) -> list[Draft]:
-    """Make one update after the other; mistakes stop at the stage that has them."""
+    """Draft one update after the other; the first stage with a mistake raises."""
     drafts = [first]
     for index, (stage, where) in enumerate(zip(stages, fields, strict=False)):
         made = _draft_stage(lake, drafts[-1], stage, where, allow_repeat, findings)
@@ -173,7 +173,7 @@ def _draft_stage(
     wanted = apply_changes(parent.config, before, stage.changes, where, findings)
     found = _find_all(lake, wanted, findings)
     _check_windows(wanted, found, parent.config.window, findings)
-    _check_goes_on(wanted, found, before, findings)
+    _check_continues(wanted, found, before, findings)
     if not allow_repeat:
         _check_repeats(wanted, found, before, findings)
     if len(taking_part.keys() | {source.name for source in wanted}) > MAX_SOURCES:
@@ -192,7 +192,7 @@ def _draft_stage(
     except ExhaustedSourceError as error:
         findings.conflict(f"{where}from_offset", str(error))
         findings.raise_any()
-        raise
+        raise  # not reached: there is a conflict to raise
     return Draft(config, head, tuple(found[source.name] for source in config.sources))
 
 
@@ -206,7 +206,7 @@ def aligned(head: Head, offset: int) -> int:
 
 
 def _find_all(lake: LakeSources, wanted: Sequence[WantedSource], findings: Findings) -> dict[str, LakeSource]:
-    """Look every source up."""
+    """Look up every source in the lake; those with a mistake are left out."""
     found: dict[str, LakeSource] = {}
     for source in wanted:
         one = lake.find(source.table, source.snapshot, source.live, source.field, findings)
@@ -232,15 +232,15 @@ def _check_windows(
                 )
 
 
-def _check_goes_on(
+def _check_continues(
     wanted: Sequence[WantedSource], found: dict[str, LakeSource], before: dict[str, Progress], findings: Findings
 ) -> None:
-    """Check that every source that was read is still what was read, and has not shrunk."""
+    """Check that every source that was read is still the same table and packing, and has not shrunk."""
     for source in wanted:
         if source.name not in found or source.name not in before:
             continue
         pin, then = found[source.name].pin, before[source.name].pin
-        covered = covered_rows(before[source.name].legs, before[source.name].rows)
+        covered = covered_rows(before[source.name].stretches, before[source.name].rows)
         way_out = f"remove {source.name} and add the table under a new name, where it starts at row 0"
         if pin.table_uuid != then.table_uuid:
             findings.conflict(
@@ -302,7 +302,7 @@ def _settle_weights(wanted: Sequence[WantedSource], findings: Findings) -> tuple
 def _sources(
     wanted: Sequence[WantedSource], found: dict[str, LakeSource], weights: Sequence[int]
 ) -> tuple[Source, ...]:
-    """Put what was found into its canonical form."""
+    """Give the sources of the config, in canonical order."""
     sources = [
         Source(
             name=source.name,

@@ -1,11 +1,15 @@
-"""What a client sends and receives besides rows: requests that define blends, blends, what describes them."""
+"""Messages that define and describe blends: plain values to and from `blends.proto`.
+
+The values have the names of the messages' fields, so most of them are converted field by field (`values_of`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from google.protobuf.message import Message
 from headrace.blender.v1 import blends_pb2
 
 from blender_service.blend.requests import OnExhausted, SourceChange, SourceSpec, Stage
@@ -18,7 +22,7 @@ ON_EXHAUSTED: Final[Mapping[blends_pb2.OnExhausted, OnExhausted]] = {
 
 @dataclass(frozen=True)
 class BlendSource:
-    """One source of a blend, as the server tells it."""
+    """One source of a blend, as the server describes it."""
 
     name: str
     table: str
@@ -33,11 +37,11 @@ class BlendSource:
 
 @dataclass(frozen=True)
 class Blend:
-    """A blend, as the server tells it.
+    """A blend, as the server describes it.
 
     Attributes:
         blend_id: SHA-256 of config_json.
-        names: under which it is known besides.
+        names: bound to its id.
         config_json: everything that the order of its rows depends on.
         window_tokens: length of a row.
         tokenizer_sha256: SHA-256 of the tokenizer's file.
@@ -89,16 +93,16 @@ class Continuation(NamedTuple):
 
 @dataclass(frozen=True)
 class SourceDescription:
-    """A source of a blend at an offset, as the server tells it.
+    """A source of a blend at an offset.
 
     Attributes:
         name: its identity.
         table: identifier in the catalogue.
         rows: rows read of it.
         tokens: tokens of those rows, padding included.
-        expected_rows: rows that its weights promise.
+        expected_rows: rows that its weights give it.
         share: of all rows read.
-        expected_share: of all rows, as the weights promise.
+        expected_share: of all rows, by the weights.
         epochs: passes done, as a fraction; None for a live source.
         runs_out_at: first offset with a slot that it cannot fill, None if there is none.
         active: whether it takes part where the blend goes on from the offset.
@@ -117,7 +121,7 @@ class SourceDescription:
     runs_out_at: int | None
     active: bool
     live: bool
-    excised_documents: int | None
+    excised_documents: int | None = None
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,7 @@ class SegmentDescription:
 
 @dataclass(frozen=True)
 class BlendDescription:
-    """The rows [0, offset) of a blend, as the server tells it: per source, and the segments of the whole blend."""
+    """The rows [0, offset) of a blend by source, and the segments of the whole blend, as the server describes them."""
 
     blend: Blend
     offset: int
@@ -178,16 +182,11 @@ def update_request(
 
 def blend_of(message: blends_pb2.Blend) -> Blend:
     """Read a blend."""
-    window = message.window
     return Blend(
         blend_id=message.id,
         names=tuple(message.names),
         config_json=message.config_json,
-        window_tokens=window.window_tokens,
-        tokenizer_sha256=window.tokenizer_sha256,
-        vocabulary_size=window.vocabulary_size,
-        end_of_document_id=window.end_of_document_id,
-        padding_id=window.padding_id,
+        **values_of(message.window),
         sources=tuple(_source_of(source) for source in message.sources),
         seed=message.seed,
         end=message.end if message.HasField("end") else None,
@@ -203,7 +202,7 @@ def continuation_of(message: blends_pb2.Continuation) -> Continuation:
 
 
 def stage_message(stage: Stage) -> blends_pb2.Stage:
-    """Give a stage of a schedule the form of the wire."""
+    """Write a stage of a schedule as a message."""
     return blends_pb2.Stage(
         from_offset=stage.from_offset,
         changes=[change_message(change) for change in stage.changes],
@@ -212,30 +211,13 @@ def stage_message(stage: Stage) -> blends_pb2.Stage:
 
 
 def change_message(change: SourceChange) -> blends_pb2.SourceChange:
-    """Give a change the form of the wire."""
-    return blends_pb2.SourceChange(
-        name=change.name,
-        remove=change.remove,
-        table=change.table,
-        weight=change.weight,
-        snapshot=change.snapshot,
-        max_epochs=change.max_epochs,
-        on_exhausted=on_exhausted_message(change.on_exhausted),
-        live=change.live,
-    )
+    """Write a change of a source as a message."""
+    return blends_pb2.SourceChange(**vars(change) | {"on_exhausted": on_exhausted_message(change.on_exhausted)})
 
 
 def source_message(source: SourceSpec) -> blends_pb2.SourceSpec:
-    """Give a source the form of the wire."""
-    return blends_pb2.SourceSpec(
-        table=source.table,
-        name=source.name,
-        weight=source.weight,
-        snapshot=source.snapshot,
-        max_epochs=source.max_epochs,
-        on_exhausted=on_exhausted_message(source.on_exhausted),
-        live=source.live,
-    )
+    """Write a source of a request as a message."""
+    return blends_pb2.SourceSpec(**vars(source) | {"on_exhausted": on_exhausted_message(source.on_exhausted)})
 
 
 def description_of(message: blends_pb2.BlendDescription) -> BlendDescription:
@@ -244,7 +226,7 @@ def description_of(message: blends_pb2.BlendDescription) -> BlendDescription:
         blend=blend_of(message.blend),
         offset=message.offset,
         tokens=message.tokens,
-        sources=tuple(_source_description_of(source) for source in message.sources),
+        sources=tuple(SourceDescription(**values_of(source)) for source in message.sources),
         segments=tuple(
             SegmentDescription(
                 segment.start,
@@ -256,37 +238,18 @@ def description_of(message: blends_pb2.BlendDescription) -> BlendDescription:
     )
 
 
-def _source_of(source: blends_pb2.BlendSource) -> BlendSource:
-    return BlendSource(
-        name=source.name,
-        table=source.table,
-        table_uuid=source.table_uuid,
-        snapshot_id=source.snapshot_id,
-        rows=source.rows,
-        weight=source.weight,
-        max_epochs=source.max_epochs,
-        on_exhausted=ON_EXHAUSTED.get(source.on_exhausted, ""),
-        live=source.live,
-    )
-
-
-def _source_description_of(source: blends_pb2.SourceDescription) -> SourceDescription:
-    return SourceDescription(
-        name=source.name,
-        table=source.table,
-        rows=source.rows,
-        tokens=source.tokens,
-        expected_rows=source.expected_rows,
-        share=source.share,
-        expected_share=source.expected_share,
-        epochs=source.epochs if source.HasField("epochs") else None,
-        runs_out_at=source.runs_out_at if source.HasField("runs_out_at") else None,
-        active=source.active,
-        live=source.live,
-        excised_documents=source.excised_documents if source.HasField("excised_documents") else None,
-    )
+def values_of(message: Message) -> dict[str, Any]:
+    """Give the fields of a message by name; None for an optional field that is not set."""
+    return {
+        field.name: getattr(message, field.name) if not field.has_presence or message.HasField(field.name) else None
+        for field in message.DESCRIPTOR.fields
+    }
 
 
 def on_exhausted_message(text: str | None) -> blends_pb2.OnExhausted:
-    """Give what happens at the end of a source the form of the wire."""
+    """Write what happens at the end of a source as a message; None stays unspecified."""
     return next((value for value, known in ON_EXHAUSTED.items() if known == text), blends_pb2.ON_EXHAUSTED_UNSPECIFIED)
+
+
+def _source_of(source: blends_pb2.BlendSource) -> BlendSource:
+    return BlendSource(**values_of(source) | {"on_exhausted": ON_EXHAUSTED.get(source.on_exhausted, "")})

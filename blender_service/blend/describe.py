@@ -1,7 +1,7 @@
-"""What a blend has read at an offset, and when its sources run out: from the head alone, no row is read.
+"""Describe what a blend has read at an offset, and when its sources run out: from its head alone, no row is read.
 
-The rows of a source are exact; what its weights promise is the sum over the segments, and the two differ by less than
-one row per segment (Tijdeman's bound holds since the origin of a segment, not over all of them).
+The counted rows of a source are exact. The expected rows follow from its weights, summed over the segments; the two
+differ by less than one row per segment (Tijdeman's bound holds from the origin of a segment, not over all of them).
 """
 
 from __future__ import annotations
@@ -10,40 +10,11 @@ import math
 from typing import NamedTuple
 
 from blender_service.blend.config import BlendConfig
+from blender_service.blend.definition_messages import SourceDescription
 from blender_service.exceptions import InvalidReadError, OffsetOutOfRangeError
 from blender_service.order.epochs import epoch_of, epoch_span, row_limit
 from blender_service.order.resolved_blend import Head
 from blender_service.order.segments import OFFSET_LIMIT, Part, Segment
-
-
-class SourceDescription(NamedTuple):
-    """A source at an offset.
-
-    Attributes:
-        name: its identity.
-        table: identifier in the catalogue.
-        rows: rows read of it.
-        tokens: tokens of those rows, padding included.
-        expected_rows: rows that its weights promise.
-        share: of all rows read.
-        expected_share: of all rows, as the weights promise.
-        epochs: passes done, as a fraction; None for a live source.
-        runs_out_at: first offset with a slot that it cannot fill, None if there is none.
-        active: whether it takes part where the blend goes on from the offset.
-        live: whether it is followed as it grows.
-    """
-
-    name: str
-    table: str
-    rows: int
-    tokens: int
-    expected_rows: float
-    share: float
-    expected_share: float
-    epochs: float | None
-    runs_out_at: int | None
-    active: bool
-    live: bool
 
 
 class BlendDescription(NamedTuple):
@@ -122,26 +93,26 @@ def describe(config: BlendConfig, head: Head, offset: int | None = None) -> Blen
 
 
 def runs_out_at(config: BlendConfig, head: Head) -> dict[str, int]:
-    """Say where sources run out: the first offset with a slot that they cannot fill, as far as the blend comes there.
+    """Give the first offset with a slot that a source cannot fill, for the sources that run out before the blend ends.
 
-    Sources that an update removed did not run out, nor those that are over-sampled or live.
+    Sources that an update removed have not run out, nor have those without a limit of epochs.
     """
     max_epochs = {source.name: source.max_epochs or 0 for source in config.sources}
     last = {part.name: (part, segment.end) for segment in head.segments for part in segment.parts}
     found: dict[str, int] = {}
     for name, (part, end) in last.items():
-        limit = row_limit(part.legs, max_epochs.get(name, 0))
+        limit = row_limit(part.stretches, max_epochs.get(name, 0))
         if end is not None and limit is not None and (part.end_row or 0) >= limit:
             found[name] = end
     return found
 
 
 def _epochs(part: Part | None, rows: int) -> float | None:
-    """Count the passes done: whole ones, and the share of the one that is under way."""
+    """Count the passes done as a fraction: the whole ones, and the share of the current one."""
     if part is not None and part.pin.rows is None:
         return None
     if part is None or rows == 0:
         return 0.0
-    epoch = epoch_of(part.legs, rows - 1)
-    first, end = epoch_span(part.legs, epoch)
+    epoch = epoch_of(part.stretches, rows - 1)
+    first, end = epoch_span(part.stretches, epoch)
     return epoch + (rows - first) / (end - first)

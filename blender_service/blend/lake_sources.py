@@ -1,4 +1,4 @@
-"""Finds the tables that a request names, and pins their snapshots with tags."""
+"""Find the tables that a request names, and pin their snapshots with tags."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from blender_service.tables.packed_table import (
     successor_of,
 )
 
-TAG_ATTEMPTS: Final = 10
-MAX_ID_DIGITS: Final = 20
+TAG_ATTEMPTS: Final = 10  # one fails only where another writer has committed to the table in between
+MAX_ID_DIGITS: Final = 20  # of 2**64; more digits are a tag or a branch
 
 
 class LakeSource(NamedTuple):
@@ -32,8 +32,8 @@ class LakeSource(NamedTuple):
 
     Attributes:
         table: as PyIceberg knows it.
-        window: what a row is.
-        pin: what a source of a blend is bound to.
+        window: facts of its rows.
+        pin: the table and snapshot that a source of a blend is bound to.
     """
 
     table: Table
@@ -42,7 +42,7 @@ class LakeSource(NamedTuple):
 
 
 class LakeSources:
-    """Looks packed tables up, each of them once."""
+    """Looks up packed tables; each is loaded and indexed once."""
 
     def __init__(self, catalogue: Catalog) -> None:
         """Look in `catalogue`."""
@@ -105,7 +105,7 @@ class LakeSources:
 def snapshot_of(table: Table, reference: str) -> Snapshot | None:
     """Find a snapshot by id, tag or branch; the current one for an empty reference.
 
-    One that documents were excised from is given as its successor, even after it expired.
+    For a snapshot id that documents were excised from, its successor is given, even after the snapshot expired.
     """
     if not reference:
         return table.current_snapshot()

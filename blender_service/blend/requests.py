@@ -1,4 +1,4 @@
-"""What a user asks for when a blend is created or updated: plain values, so that a client needs no lake."""
+"""Requests that create or update a blend, as plain values, so that a client needs no lake."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ class SourceSpec:
 
     @property
     def label(self) -> str:
-        """Its name, or what stands for it."""
+        """Its name inside the blend: the one given, else the table's identifier."""
         return self.name or self.table
 
 
 @dataclass(frozen=True)
 class SourceChange:
-    """What an update does to one source; what is empty or None stays as it is.
+    """A change of one source by an update; fields that are empty or None stay as they are.
 
-    A name that the blend does not have now is added, or taken up again where it was if the blend once had it; both have
-    the defaults of `SourceSpec`.
+    A name that the blend does not have now is added, or continues after its last row if the blend once had it; both
+    start from the defaults of `SourceSpec`.
 
     Attributes:
         name: of the source.
@@ -69,7 +69,7 @@ class SourceChange:
 
 @dataclass(frozen=True)
 class Stage:
-    """Changes from an offset on.
+    """Changes of sources from an offset on.
 
     Attributes:
         from_offset: first row that they decide.
@@ -89,7 +89,7 @@ class BlendSpec:
     Attributes:
         sources: at least one.
         seed: of every permutation, 0 <= seed < 2**64.
-        name: a second way to call the blend, bound once; none if empty.
+        name: bound once to the blend, which can be referred to by it as by its id; none if empty.
         block_rows: consecutive rows that are read together.
         group_blocks: blocks whose rows are shuffled together.
         schedule: updates made at once, ascending by offset; the blend is then the last of the chain.
@@ -107,12 +107,12 @@ class BlendSpec:
 
 @dataclass(frozen=True)
 class UpdateSpec:
-    """An update of a blend: row for row the parent before its first stage.
+    """An update of a blend: the child holds the parent's rows before the first stage.
 
     Attributes:
         parent: id, start of an id, or name.
         stages: at least one, ascending by offset.
-        name: a second way to call the new blend, bound once; none if empty.
+        name: bound once to the new blend; none if empty.
         allow_repeat: whether one table may come under two names, so that its rows repeat.
     """
 

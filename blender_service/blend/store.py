@@ -1,8 +1,10 @@
-"""Where configs are kept: `<warehouse>/blends/<id>.json`, put if absent, never changed.
+"""Store configs of blends as objects of the warehouse: put if absent, never changed.
 
-Beside each config its resolved head is kept, `<warehouse>/blends/heads/<id>`: derived, and computed again if need be.
-A name is a second small object, `<warehouse>/blends/names/<name>`, that holds an id and is bound once. An object is
-complete or invisible whenever a crash happens, so replicas need nothing else in common and no lock.
+    blends/<id>.json        the config
+    blends/heads/v1/<id>    its head (`resolved_blend`), derived from configs, and computed again where it is lost
+    blends/names/<name>     the id that a name is bound to
+
+An object is complete or invisible whenever a crash happens, so replicas share nothing else and need no lock.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from blender_service.order.resolved_blend import HEAD_VERSION, Head, decode_head
 
 MIN_ID_DIGITS: Final = 6
 S3_SCHEMES: Final = ("s3", "s3a", "s3n")
-CONFLICT_ATTEMPTS: Final = 5
+CONFLICT_ATTEMPTS: Final = 5  # S3 answers 409 while another writer's conditional put of the same key is under way
 NAME: Final = re.compile(NAME_PATTERN.strip("^$"))  # `$` alone lets a line end through
 HEADS: Final = f"heads/v{HEAD_VERSION}"
 
@@ -43,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 
 class ObjectStore(Protocol):
-    """The three operations that a place for blends must have."""
+    """The three operations that a store of blends needs."""
 
     def put_if_absent(self, path: str, content: bytes) -> bool:
         """Write a new object; say whether it was absent."""
@@ -157,7 +159,7 @@ class S3Store(RemoteStore):
                 status = getattr(error, "response", {}).get("ResponseMetadata", {}).get("HTTPStatusCode")
                 if status == HTTPStatus.PRECONDITION_FAILED:
                     return False
-                if status != HTTPStatus.CONFLICT or next(attempts, None) is None:  # another writes it just now
+                if status != HTTPStatus.CONFLICT or next(attempts, None) is None:
                     raise OSError(f"writing {bucket}/{folder}/{path}: {error}") from error
             else:
                 return True
@@ -187,7 +189,7 @@ class S3Store(RemoteStore):
 
 
 def open_store(catalogue: Catalog) -> BlendStore:
-    """Open the place for blends in a catalogue's warehouse."""
+    """Open the store of blends in a catalogue's warehouse."""
     location = warehouse_location(catalogue)
     parsed = urlparse(location)
     if parsed.scheme in ("", "file"):
@@ -213,13 +215,8 @@ def check_name(name: str) -> None:
         )
 
 
-def open_objects(catalogue: Catalog) -> ObjectStore:
-    """Open the place for blends, as objects."""
-    return open_store(catalogue).objects
-
-
 def not_found(blend_id: str) -> BlendNotFoundError:
-    """Say that no blend has an id."""
+    """Make the error of an id that no blend has."""
     return BlendNotFoundError(f"blend {blend_id} does not exist; see `headrace blend list` for ids and names")
 
 
@@ -236,7 +233,7 @@ class BlendStore:
         return self._objects
 
     def shows(self, blend_id: str) -> bool:
-        """Whether a blend that is there may be seen; see `visibility.VisibleBlends`."""
+        """Whether a blend may be seen, here always; `visible_lake.VisibleBlends` hides some."""
         return True
 
     def put(self, config: BlendConfig, head: Head | None = None) -> str:
@@ -244,7 +241,7 @@ class BlendStore:
 
         Args:
             config: of the blend.
-            head: what it resolves to; may be left out for a blend without parent.
+            head: of the blend; may be left out for one without parent.
         """
         blend_id = config.blend_id
         self._objects.put_if_absent(f"{HEADS}/{blend_id}", encode_head(head or config.resolve()))
@@ -252,7 +249,7 @@ class BlendStore:
         return blend_id
 
     def head(self, config: BlendConfig) -> Head:
-        """Give what a blend resolves to: one read, or a walk over its ancestors if what was stored is of no use.
+        """Give the head of a blend: one read, or a walk over its ancestors where the stored head is lost or damaged.
 
         Raises:
             BlendNotFoundError: the head is lost, and an ancestor's config too.
@@ -278,10 +275,10 @@ class BlendStore:
         return head
 
     def bind(self, name: str, blend_id: str) -> None:
-        """Let a name stand for an id, for good.
+        """Bind a name to an id, for good.
 
         Raises:
-            BlendNameTakenError: it stands for another one.
+            BlendNameTakenError: it is bound to another id.
         """
         if self._objects.put_if_absent(f"names/{name}", blend_id.encode()):
             return
@@ -295,7 +292,7 @@ class BlendStore:
         """Turn an id, the start of one (6 digits or more) or a name into the id.
 
         Raises:
-            BlendNotFoundError: nothing, or more than one blend, answers to it.
+            BlendNotFoundError: it refers to no blend, or to more than one.
         """
         if BLEND_ID.fullmatch(reference):
             return reference
@@ -321,7 +318,7 @@ class BlendStore:
         return load_config(blend_id, content)
 
     def _bound(self, name: str) -> str | None:
-        """Give the id that a name stands for, None if it is no name or stands for nothing."""
+        """Give the id that a name is bound to, None if it is no name or is not bound."""
         if not NAME.fullmatch(name):
             return None
         bound = self._objects.read(f"names/{name}")

@@ -1,6 +1,6 @@
-"""The mistakes in a request that need neither lake nor parent: names, bounds, weights.
+"""Validate what a request says by itself, without the lake or a parent: names, bounds, weights.
 
-Collects what is wrong with a request, so that one answer names every mistake with its field.
+Mistakes are collected in `Findings`, so that one answer names every mistake with its field.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from blender_service.order.segments import OFFSET_LIMIT
 
 
 def check_blend(spec: BlendSpec, findings: Findings) -> None:
-    """Check what a blend is created from, its schedule included."""
+    """Check a request to create a blend, its schedule included."""
     if not 1 <= len(spec.sources) <= MAX_SOURCES:
         findings.mistake("sources", f"{len(spec.sources)} given; name 1 to {MAX_SOURCES}")
     for field, low, high in (("seed", 0, 2**64 - 1), ("block_rows", 1, 1 << 20), ("group_blocks", 1, 1 << 10)):
@@ -49,7 +49,7 @@ def check_stages(stages: Sequence[Stage], fields: Sequence[str], findings: Findi
 
     Args:
         stages: (n,) ascending by offset.
-        fields: (n,) what stands before their fields' names.
+        fields: (n,) prefix of the names of each stage's fields.
         findings: where mistakes go.
     """
     for index, (stage, where) in enumerate(zip(stages, fields, strict=True)):
@@ -66,19 +66,19 @@ def check_stages(stages: Sequence[Stage], fields: Sequence[str], findings: Findi
 
 
 def schedule_fields(count: int) -> list[str]:
-    """Give what stands before the fields' names of each stage of a schedule."""
+    """Give the prefix of the field names of each stage of a schedule."""
     return [f"schedule[{index}]." for index in range(count)]
 
 
 def settle_weights(
     names: Sequence[str], texts: Sequence[str], fields: Sequence[str], findings: Findings
 ) -> tuple[int, ...]:
-    """Reduce weights to a cycle; where it is too long, say the nearest that fit.
+    """Reduce weights to a cycle; the mistake of a cycle that is too long names the nearest weights that fit.
 
     Args:
         names: (n,) of the sources.
         texts: (n,) decimals or fractions.
-        fields: (n,) what to call each of them in a message.
+        fields: (n,) name of each in a message.
         findings: where mistakes go.
 
     Returns:
@@ -133,7 +133,7 @@ def _check_change(change: SourceChange, earlier: Sequence[str], where: str, find
 
 
 class Findings:
-    """Mistakes (the request cannot be) and conflicts (it could be, were the tables or the rows read so far others)."""
+    """Mistakes (the request is wrong in itself) and conflicts (its tables, or the rows read so far, rule it out)."""
 
     def __init__(self) -> None:
         self.mistakes: list[FieldViolation] = []
@@ -144,7 +144,7 @@ class Findings:
         self.mistakes.append(FieldViolation(field, problem))
 
     def conflict(self, field: str, problem: str) -> None:
-        """Note that a field asks for what cannot be exact."""
+        """Note that a field asks for an update that would repeat or skip rows."""
         self.conflicts.append(FieldViolation(field, problem))
 
     @property

@@ -1,4 +1,4 @@
-"""The sources of a blend to be: what a request says, with defaults and the parent's values filled in."""
+"""The sources that a request asks for, with defaults and the parent's values filled in."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from blender_service.order.segments import Progress
 
 @dataclass(frozen=True)
 class WantedSource:
-    """A source of the blend to be, changes applied.
+    """A source of the blend that a request asks for, with its changes applied.
 
     Attributes:
         name: its identity.
@@ -24,7 +24,7 @@ class WantedSource:
         on_exhausted: END or CONTINUE.
         weight: text, empty to keep `kept_weight`.
         kept_weight: whole weight of the parent, None for a source that the parent does not have now.
-        field: start of its fields' names.
+        field: prefix of the names of its fields, for messages.
     """
 
     name: str
@@ -69,7 +69,7 @@ def apply_changes(
         parent: its config.
         before: how far each source was read that took part before the update.
         changes: at most one a source.
-        where: start of the fields' names.
+        where: prefix of the names of the fields, for messages.
         findings: where mistakes go.
 
     Returns:
@@ -106,7 +106,7 @@ def apply_changes(
 
 
 def _changed(known: WantedSource | None, change: SourceChange, before: Progress | None, field: str) -> WantedSource:
-    """Give a source with its changes; a new or resumed one starts from the defaults."""
+    """Give a source with its changes; one that is new or comes back starts from the defaults."""
     pin = before.pin if before is not None else None
     was_live = known.live if known is not None else False
     live = was_live if change.live is None else change.live

@@ -1,17 +1,17 @@
-"""A Blender client: reads rows, and defines blends. Needs grpcio, protobuf and NumPy, nothing of the lake.
+"""Read rows and define blends from a training job. Needs grpcio, protobuf and NumPy, nothing of the lake.
 
     with connect("127.0.0.1:7170") as client:
         for batch in client.read("my-blend", offset=1_000_000, rows=4096):
             train(batch.input_ids)
 
-A read survives a server that restarts: it connects again, with growing pauses, and goes on at the next row that was not
-handed out yet. Rows come once, in order, whatever happens in between. Several replicas are one address:
-`ipv4:10.0.0.1:7170,10.0.0.2:7170`, or a DNS name with several records; a read goes on at the next that answers.
+A read survives a restart of the server: it connects again, with growing pauses, and continues at the first row that was
+not handed out yet. Rows come once and in order. Several replicas are one address: `ipv4:10.0.0.1:7170,10.0.0.2:7170`,
+or a DNS name with several records; a read continues at the next replica that answers.
 
-Who the client is (token, certificate) and what for it reads (the name of a training run) says its `Identity`.
+`Identity` says who the client is (token, certificate) and which training run it reads for.
 
-Nothing waits for ever: calls have deadlines, a stream that falls silent is opened again, a server that cannot be
-reached is given up after `retry_seconds`, and a live row that does not come after `wait_seconds`.
+No wait is without end: calls have deadlines, a stream that falls silent is opened again, a server that cannot be
+reached is given up after `retry_seconds`, and a live row after `wait_seconds`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from blender_service.blend.definition_messages import (
 )
 from blender_service.blend.requests import SourceChange, SourceSpec, Stage
 from blender_service.client.channel import DEFAULT_IDENTITY, Identity, open_channel
-from blender_service.client.retry import Patience
+from blender_service.client.retry import Backoff
 from blender_service.client.row_stream import RowStream
 from blender_service.exceptions import InvalidReadError
 from blender_service.wire.expected_window import ExpectedWindow
@@ -62,7 +62,7 @@ OPTIONS: Final = (
 
 
 class BlenderClient:
-    """Talks to one address. May be used by many threads."""
+    """A client of the servers at one address. May be used by many threads."""
 
     def __init__(
         self,
@@ -77,11 +77,11 @@ class BlenderClient:
 
         Args:
             address: host:port, or several replicas as a gRPC target.
-            identity: who it is; by itself it sends the token of `HEADRACE_TOKEN`, if there is one.
+            identity: who the client is; without one it sends the token of `HEADRACE_TOKEN`, if that is set.
             timeout_seconds: longest wait for the answer of a call.
             retry_seconds: how long to go on trying to reach a server that does not answer.
-            silence_seconds: longest wait for a message of an open stream; a server tells every few seconds that it
-                waits for a live row.
+            silence_seconds: longest wait for a message of an open stream; while a server waits for a live row, it sends
+                an empty batch every few seconds.
 
         Raises:
             UnauthenticatedError: a file of the identity cannot be read.
@@ -93,7 +93,7 @@ class BlenderClient:
         self._closed = threading.Event()
         self._channel = open_channel(address, identity, OPTIONS)
         self._blends = blends_pb2_grpc.BlendServiceStub(self._channel)
-        # Without a deserializer messages come as bytes: a generated class would copy the token ids, twice.
+        # Without a deserializer messages come as bytes: a generated class would copy the token ids twice.
         self._read_blend: grpc.UnaryStreamMultiCallable[rows_pb2.ReadBlendRequest, bytes] = self._channel.unary_stream(
             READ_BLEND, request_serializer=rows_pb2.ReadBlendRequest.SerializeToString
         )
@@ -114,7 +114,7 @@ class BlenderClient:
         Args:
             sources: at least one.
             seed: of every permutation.
-            name: a second way to call it, bound once.
+            name: bound once to the blend, which can be referred to by it as by its id.
             block_rows: consecutive rows read together, 0 for the server's default.
             group_blocks: blocks shuffled together, 0 for the server's default.
             schedule: updates made at once, ascending by offset; the blend is then the last of the chain.
@@ -137,27 +137,27 @@ class BlenderClient:
         allow_repeat: bool = False,
         schedule: Sequence[Stage] = (),
     ) -> Blend:
-        """Create a blend that is row for row its parent up to an offset, and goes on otherwise from there.
+        """Create a blend that holds its parent's rows up to an offset, and changes its sources from there.
 
         Args:
             parent: id, start of an id, or name.
             from_offset: first row that the changes decide.
             changes: at most one a source.
             align: round from_offset up to the next end of a cycle, where the mix so far is exact.
-            name: a second way to call the child, bound once.
+            name: bound once to the child.
             allow_repeat: whether one table may come under two names, so that its rows repeat.
             schedule: further updates, ascending by offset.
 
         Raises:
             InvalidBlendError: with every mistake of the request.
-            UpdateRefusedError: the update cannot be exact; the message says the ways out.
+            UpdateRefusedError: the update would repeat or skip rows; the message says the ways out.
         """
         first = Stage(from_offset, tuple(changes), align)
         request = update_request(parent, first, name, allow_repeat, schedule)
         return blend_of(self._call(self._blends.UpdateBlend, request))
 
     def describe_blend(self, blend: str, offset: int | None = None) -> BlendDescription:
-        """Say what a blend has read at an offset, and when its sources run out.
+        """Describe what a blend has read at an offset, and when its sources run out.
 
         Args:
             blend: id, start of an id, or name.
@@ -189,11 +189,11 @@ class BlenderClient:
             request.page_token = page.next_page_token
 
     def prove_continuation(self, from_blend: str, to_blend: str, offset: int) -> Continuation:
-        """Have the server prove that a run which has read rows [0, offset) of a blend may go on with another one.
+        """Have the server prove that a run which has read rows [0, offset) of a blend may continue with another one.
 
         Args:
-            from_blend: what was read so far; id, start of an id, or name.
-            to_blend: what to go on with.
+            from_blend: the blend read so far; id, start of an id, or name.
+            to_blend: the blend to continue with.
             offset: first row that was not read.
 
         Raises:
@@ -225,7 +225,7 @@ class BlenderClient:
             offset: first row.
             rows: rows of the blend to cover, 0 until it ends.
             part: only one rank's part of every step; a batch never crosses a step.
-            expected: what the rows must be.
+            expected: facts that the rows must have.
             max_batch_rows: bound of the rows of a batch, 0 to leave it to the server.
             wait_seconds: longest wait for a row that a live table does not have yet, 0 without end.
 
@@ -233,8 +233,8 @@ class BlenderClient:
             InvalidReadError: an argument is impossible.
             OffsetOutOfRangeError: the read starts beyond the end.
             RowNotThereYetError: a live row did not come in time.
-            WindowMismatchError: the rows are not what is expected.
-            UnauthenticatedError: the server does not take the token, or its file cannot be read.
+            WindowMismatchError: the blend does not have the expected facts.
+            UnauthenticatedError: the server refuses the token, or its file cannot be read.
             ServerUnavailableError: no server answered for `retry_seconds`.
         """
         try:
@@ -249,8 +249,8 @@ class BlenderClient:
             )
         except ValueError as error:
             raise InvalidReadError(f"read: {error}; give whole numbers from 0 on, offsets below 2**62") from error
-        patience = Patience(self._retry_seconds, self._closed)
-        return RowStream(request, part, self._read_blend, self.address, patience, self._silence_seconds)
+        backoff = Backoff(self._retry_seconds, self._closed)
+        return RowStream(request, part, self._read_blend, self.address, backoff, self._silence_seconds)
 
     def close(self) -> None:
         """Close the connection; running reads end with an error, also those that wait for a server."""
@@ -264,14 +264,14 @@ class BlenderClient:
         self.close()
 
     def _call(self, method: Callable[..., Response], request: Request) -> Response:
-        """Make a unary call, with patience for a server that is not there yet."""
-        patience = Patience(self._retry_seconds, self._closed)
+        """Make a unary call, and try again while the server cannot be reached."""
+        backoff = Backoff(self._retry_seconds, self._closed)
         while True:
-            patience.check_open()
+            backoff.check_open()
             try:
                 return method(request, timeout=self._timeout_seconds)
             except grpc.RpcError as rpc_error:
-                patience.wait(error_of(rpc_error, self.address))
+                backoff.wait(error_of(rpc_error, self.address))
 
 
 connect = BlenderClient

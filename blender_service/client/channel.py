@@ -1,4 +1,4 @@
-"""A client's connection: TLS, its token, and the name of its training run. Needs grpcio only.
+"""Open a client's connection: TLS, its token, and the name of its training run. Needs grpcio only.
 
 channel = open_channel("blender.example:7170", Identity(token_file="token", authority="ca.pem", run="llm-7b"))
 """
@@ -20,13 +20,13 @@ Options = Sequence[tuple[str, Any]]
 
 
 class Identity(NamedTuple):
-    """Who a client is, and what for it reads.
+    """Who a client is (token, certificate), and the training run that it reads for.
 
     Attributes:
         token: bearer token; empty for the one of `token_file`, or of the variable `HEADRACE_TOKEN`.
         token_file: file that holds it, read at every call, so that it can be renewed.
-        authority: PEM file of what signed the server's certificate; with it (or with `tls`) the connection is TLS.
-        tls: use TLS with the authorities that the machine trusts.
+        authority: PEM file of the authority that signed the server's certificate; with it the connection is TLS.
+        tls: use TLS, with the authorities that gRPC trusts by default where `authority` names none.
         certificate: PEM file that shows who the client is (mTLS).
         key: PEM file of the certificate's key.
         run: name of the training run, kept by the server; empty for none.

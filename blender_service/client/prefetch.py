@@ -1,4 +1,4 @@
-"""Runs an iterator in a thread, a few items ahead of its consumer."""
+"""Run an iterator in a thread, a few items ahead of its consumer."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Item = TypeVar("Item")
 
 
 class Prefetcher(Generic[Item]):
-    """Holds some items ready; leaving the context ends the thread, wherever it waits."""
+    """Holds some items ready; leaving the context ends the thread, whatever it waits for."""
 
     def __init__(self, items: Iterator[Item], ahead: int, interrupt: Callable[[], None]) -> None:
-        """Take items from `items`, at most `ahead` that nobody took; `interrupt` ends a wait inside `items`."""
+        """Hold at most `ahead` items of `items` ready; `interrupt` ends a wait inside `items`."""
         self._items = items
         self._interrupt = interrupt
         self._queue: queue.Queue[Item | BaseException | None] = queue.Queue(maxsize=ahead)
@@ -48,7 +48,7 @@ class Prefetcher(Generic[Item]):
             self._put(error)
 
     def _put(self, item: Item | BaseException | None) -> bool:
-        """Hand an item over, unless the consumer left; say whether it was handed over."""
+        """Queue an item, unless the consumer has left; say whether it was queued."""
         while not self._stopping.is_set():
             try:
                 self._queue.put(item, timeout=POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""How long a client waits: pauses between attempts, an end to silence, and what waiting costs a training loop."""
+"""Bound and measure the waits of a client: pauses between attempts, silent streams, the stall of a training loop."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ FIRST_PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 5.0
 
 
-class Patience:
-    """Growing pauses between attempts, until the time is up."""
+class Backoff:
+    """Pauses that double between attempts, until the time allowed is up."""
 
     def __init__(self, seconds: float, closed: threading.Event) -> None:
-        """Go on for at most `seconds` without a success; `closed` ends a pause at once."""
+        """Allow attempts for `seconds` after the first failure; `closed` ends a pause at once."""
         self._seconds = seconds
         self._closed = closed
         self.reset()
@@ -40,15 +40,16 @@ class Patience:
         self._deadline = self._deadline if self._deadline is not None else now + self._seconds
         if not isinstance(error, ServerUnavailableError) or now + self._pause > self._deadline:
             raise error
-        # Ranks that lost one server must not come back at once.
+        # Random, so that the ranks that lost one server do not all come back at the same moment.
         self._closed.wait(self._pause * random.uniform(0.5, 1.0))
         self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
 
 
 class SilenceWatch:
-    """Interrupts a wait for a message that lasts too long: pings of the transport do not notice a stuck server.
+    """Interrupts a wait for a message that lasts too long.
 
-    A thread looks at the wait a few times in the span that is allowed, so a message costs two assignments.
+    A server that is stuck still answers the pings of HTTP/2, so keep-alive does not notice it. A thread looks at the
+    wait eight times in the span that is allowed, so a message costs two assignments.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -91,9 +92,9 @@ class SilenceWatch:
 
 
 class InputClock:
-    """Says how much of a training loop's time went into waiting for input.
+    """Measures how much of a training loop's time goes into waiting for input.
 
-    The wait for the first batch is told apart: it opens the blend and fills caches, and a loop has it once.
+    The wait for the first batch is measured apart: it opens the blend and fills caches, once for each loop.
 
         first wait | step | wait | step | wait         input_stall_seconds = the waits after the first
                    |<------- elapsed ------->|         input_stall_share   = their share of the time elapsed

@@ -1,7 +1,7 @@
-"""Rows as a training job receives them: in order, each once, over any number of connections.
+"""Receive the rows of a read in order, each once, over any number of connections.
 
-A stream that breaks is opened again at the next row that was not handed out; one that falls silent is broken off, so no
-read hangs for ever: a server that waits for a live row says so every few seconds.
+A stream that breaks is opened again at the first row that was not handed out. A stream that falls silent is cancelled
+and opened again, so that no read hangs: while a server waits for a live row, it sends an empty batch every few seconds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 from headrace.blender.v1 import rows_pb2
 
-from blender_service.client.retry import InputClock, Patience, SilenceWatch
+from blender_service.client.retry import Backoff, InputClock, SilenceWatch
 from blender_service.exceptions import BlenderError, MalformedMessageError, ServerUnavailableError
 from blender_service.wire.rank_slice import Slice
 from blender_service.wire.row_batch import RowBatch, decode
@@ -33,7 +33,7 @@ class RowStream(Iterator[RowBatch]):
         part: Slice | None,
         open_stream: OpenStream,
         address: str,
-        patience: Patience,
+        backoff: Backoff,
         silence_seconds: float,
     ) -> None:
         """Prepare to read; the first batch asked for opens the stream.
@@ -43,7 +43,7 @@ class RowStream(Iterator[RowBatch]):
             part: which part of every step, as the request says.
             open_stream: begins the call.
             address: of the server, for messages.
-            patience: with a server that is not there.
+            backoff: pauses between attempts to reach a server.
             silence_seconds: longest wait for a message of a stream that is open.
         """
         self.clock = InputClock()
@@ -51,7 +51,7 @@ class RowStream(Iterator[RowBatch]):
         self._part = part
         self._open = open_stream
         self._address = address
-        self._patience = patience
+        self._backoff = backoff
         self._watch = SilenceWatch(silence_seconds)
         self._batches = self._read()
 
@@ -75,7 +75,7 @@ class RowStream(Iterator[RowBatch]):
             return next(self._batches)
 
     def close(self) -> None:
-        """End the stream; the server frees what it held for it."""
+        """End the stream; the server then frees its resources."""
         self._batches.close()
 
     def __enter__(self) -> RowStream:
@@ -85,11 +85,11 @@ class RowStream(Iterator[RowBatch]):
         self.close()
 
     def _read(self) -> Generator[RowBatch, None, None]:
-        """Open the stream until all is handed out."""
+        """Give all rows, opening the stream as often as that takes."""
         position = _Position(self._request, self._part)
         try:
             while not position.done:
-                self._patience.check_open()
+                self._backoff.check_open()
                 call = self._open(position.reopened(self._request))
                 try:
                     for batch in self._messages(call):
@@ -103,23 +103,23 @@ class RowStream(Iterator[RowBatch]):
                         ended = (
                             f"server {self._address}: ended the stream at row {position.next_row}; read on from there"
                         )
-                        self._patience.wait(ServerUnavailableError(ended))
+                        self._backoff.wait(ServerUnavailableError(ended))
                 except grpc.RpcError as rpc_error:
-                    self._patience.wait(self._error(rpc_error))
+                    self._backoff.wait(self._error(rpc_error))
                 finally:
                     call.cancel()
         finally:
             self._watch.end()
 
     def _messages(self, call: Any) -> Iterator[RowBatch]:
-        """Give the batches of one connection; what only says that the server waits is left out."""
+        """Give the batches of one connection; empty ones that name a live row are logged and left out."""
         while True:
             with self._watch.waiting(call.cancel):
                 message: bytes | None = next(call, None)
             if message is None:
                 return
             batch = decode(message)
-            self._patience.reset()
+            self._backoff.reset()
             if batch.waiting_for:
                 logger.info("%s: waiting for %s", self._address, batch.waiting_for)
             else:
@@ -134,7 +134,7 @@ class RowStream(Iterator[RowBatch]):
 
 
 class _Position:
-    """What of a read was handed out, and which row the open connection must send next."""
+    """The rows of a read that were handed out, and the row that the open connection must send next."""
 
     def __init__(self, request: rows_pb2.ReadBlendRequest, part: Slice | None) -> None:
         self.part = part
@@ -158,10 +158,10 @@ class _Position:
         return again
 
     def undelivered(self, batch: RowBatch) -> RowBatch | None:
-        """Cut what was handed out already from a batch and move on; None if nothing is left of it.
+        """Cut rows that were handed out already from a batch, and advance; None if no row is left.
 
         Raises:
-            MalformedMessageError: other rows came than were to come.
+            MalformedMessageError: the batch does not begin at the row that comes next.
         """
         if batch.end_of_blend and batch.rows == 0:
             self.next_row = self.step_start = batch.end

@@ -1,4 +1,4 @@
-"""What a model is given, derived from token ids and the segments of a window.
+"""Derive a model's inputs from the token ids and the segments of windows.
 
     input_ids      a0 a1 a2  b0 b1  PAD         a, b: segments of two documents
     document_ids    0  0  0   1  1   -1
@@ -15,9 +15,8 @@ from functools import cached_property
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from blender_service.arrays import Int64Array
+from blender_service.arrays import Int32Array, Int64Array
 from blender_service.wire.row_batch import RowBatch
 
 IGNORED_LABEL: Final = -100
@@ -25,7 +24,7 @@ PADDING_DOCUMENT: Final = -1
 
 
 class WindowLayout:
-    """Arrays over R rows of L tokens. Each is made when it is asked for, from runs of tokens, which are few."""
+    """Arrays over R rows of L tokens; each is made when it is asked for, by segments instead of tokens."""
 
     def __init__(self, batch: RowBatch) -> None:
         """Lay out the rows of a batch."""
@@ -52,13 +51,13 @@ class WindowLayout:
 
     @cached_property
     def position_ids(self) -> Int64Array:
-        """(R, L) int64, place inside the segment; 0 in padding."""
+        """(R, L) int64, position inside the segment; 0 in padding."""
         positions = np.arange(self._ids.size)
         positions -= np.repeat(np.insert(self._starts, 0, 0), np.diff(self._starts, prepend=0, append=self._ids.size))
         return self._padded(positions, 0)
 
     @cached_property
-    def document_ids(self) -> NDArray[np.int32]:
+    def document_ids(self) -> Int32Array:
         """(R, L) int32, number of the segment inside its window; -1 in padding."""
         runs = np.full(2 * self._starts.size + 1, PADDING_DOCUMENT, dtype=np.int32)
         runs[1::2] = self._number
@@ -67,7 +66,7 @@ class WindowLayout:
         return np.repeat(runs, np.diff(bounds)).reshape(self._ids.shape)
 
     @cached_property
-    def cu_seqlens(self) -> NDArray[np.int32]:
+    def cu_seqlens(self) -> Int32Array:
         """(S + 1,) int32, from 0 to R * L, bounds of sequences in rows laid one after the other.
 
         As FlashAttention's varlen kernels take them. A sequence is a segment, or the padding between two of them inside
@@ -83,7 +82,7 @@ class WindowLayout:
         return int(np.diff(self.cu_seqlens).max(initial=0))
 
     def _padded(self, flat: Int64Array, value: int) -> Int64Array:
-        """Set what is in no segment, and give an array its rows."""
+        """Set the tokens of no segment to a value, and give the array the shape (R, L)."""
         starts, ends = np.insert(self._ends, 0, 0), np.append(self._starts, flat.size)
         padding = np.flatnonzero(starts < ends)
         for start, end in zip(starts[padding].tolist(), ends[padding].tolist(), strict=True):

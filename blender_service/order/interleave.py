@@ -1,11 +1,11 @@
-"""Weights become a cycle: which source each row of the blend comes from.
+"""Interleave the sources of a blend: weights become a cycle that says which source each row comes from.
 
 Weights are exact fractions, reduced to the smallest integers w with sum P. A cycle of P rows holds w_i rows of source
 i, interleaved by Tijdeman's solution of the chairman assignment problem, here as earliest deadline first on integers::
 
     weights 5:3:2:1      a b a c a b a d b a c      each prefix within one row of its exact share
 
-Row j of source i (from 1) may stand at the 1-based slots from ceil(P(1+(j-1)D) / (w_i D)) to
+Row j of source i (from 1) may stand in the 1-based slots from ceil(P(1+(j-1)D) / (w_i D)) to
 floor((jD-1)P / (w_i D)) + 1, with D = 2n-2. Tijdeman 1980, "The chairman assignment problem", proves that a schedule
 exists, so earliest deadline first finds it; every source stays within 1 - 1/(2n-2) rows of its share.
 """
@@ -22,6 +22,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from blender_service.arrays import Int32Array, Int64Array
+
 MAX_CYCLE_ROWS: Final = 1 << 20
 
 
@@ -30,25 +32,25 @@ class Cycle(NamedTuple):
 
     Attributes:
         weights: (n,) rows of each source in the cycle.
-        source: (P,) which source each place belongs to.
-        rank: (P,) how many earlier places of the cycle belong to the same source.
+        source: (P,) which source each slot belongs to.
+        rank: (P,) how many earlier slots of the cycle belong to the same source.
     """
 
     weights: tuple[int, ...]
     source: NDArray[np.uint8]
-    rank: NDArray[np.int32]
+    rank: Int32Array
 
     @property
     def rows(self) -> int:
         """Length P of the cycle."""
         return self.source.size
 
-    def counts_before(self, place: int) -> NDArray[np.int64]:
-        """Count, per source, the places before `place`."""
-        return np.bincount(self.source[:place], minlength=len(self.weights)).astype(np.int64)
+    def counts_before(self, slot: int) -> Int64Array:
+        """Count, per source, the slots before `slot`."""
+        return np.bincount(self.source[:slot], minlength=len(self.weights)).astype(np.int64)
 
-    def place_of(self, source: int, rank: int) -> int:
-        """Find the place of the `rank`-th (from 0) row of a source in the cycle."""
+    def slot_of(self, source: int, rank: int) -> int:
+        """Find the slot of the `rank`-th (from 0) row of a source in the cycle."""
         return int(np.flatnonzero(self.source == source)[rank])
 
 
@@ -93,8 +95,8 @@ def quantize(weights: Sequence[Fraction], cycle_rows: int = MAX_CYCLE_ROWS) -> t
     total = sum(weights, Fraction(0))
     exact = [weight * cycle_rows / total for weight in weights]
     whole = [max(1, math.floor(share)) for share in exact]
-    by_lack = sorted(range(len(whole)), key=lambda i: (whole[i] - exact[i], i))
-    for i in by_lack[: max(0, cycle_rows - sum(whole))]:
+    by_shortfall = sorted(range(len(whole)), key=lambda i: (whole[i] - exact[i], i))
+    for i in by_shortfall[: max(0, cycle_rows - sum(whole))]:
         whole[i] += 1
     while sum(whole) > cycle_rows:  # raising small weights to 1 took rows that the largest must give back
         largest = max(range(len(whole)), key=lambda i: (whole[i] - exact[i] if whole[i] > 1 else -math.inf, -i))
@@ -112,14 +114,14 @@ def build_cycle(weights: tuple[int, ...]) -> Cycle:
     source = _earliest_deadline_first(np.array(weights, dtype=np.int64))
     rank = np.empty(source.size, dtype=np.int32)
     for i in range(len(weights)):
-        places = np.flatnonzero(source == i)
-        rank[places] = np.arange(places.size, dtype=np.int32)
+        slots = np.flatnonzero(source == i)
+        rank[slots] = np.arange(slots.size, dtype=np.int32)
     return Cycle(weights, source, rank)
 
 
 @njit(cache=True)
-def _earliest_deadline_first(weights: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Give each slot the released row with the earliest last slot, ties to the lower source."""
+def _earliest_deadline_first(weights: Int64Array) -> NDArray[np.uint8]:
+    """Give each slot to the source whose next row is released and has the earliest deadline, ties to the lower one."""
     source_count = weights.size
     cycle_rows = weights.sum()
     schedule = np.zeros(cycle_rows, dtype=np.uint8)

@@ -1,4 +1,4 @@
-"""The keyed permutation that shuffles a source: a pure function of (key, epoch, place), nothing stored.
+"""Shuffle a source by a keyed permutation: a pure function of (key, epoch, position), nothing stored.
 
 `permute` is a six-round alternating Feistel network on the smallest domain of at least 8 bits that holds the rows,
 walked until it lands inside, then rotated (a Feistel alone makes even permutations only). `shuffle` composes it twice,
@@ -8,9 +8,9 @@ so that a reader needs a few blocks at a time and not the whole table::
     permute the blocks over the whole source         slots  3 0 | 4 1 | 2        (groups of two slots)
     permute the rows inside each group               ordinals 1 6 0 7 | 9 3 8 2 | 5 4
 
-The last block may be short; in its group it counts as the last slot, so every group is a plain range of places.
+The last block may be short; in its group it counts as the last slot, so every group is a plain range of positions.
 
-This module is the NumPy form: the reference that `order_kernel` must equal bit for bit. All words are unsigned 64 bit
+This module is the NumPy form: the reference that `resolve_kernel` must equal bit for bit. All words are unsigned 64 bit
 and wrap. The round count and the floor of 8 bits were chosen by chi-square over all orders of small tables.
 """
 
@@ -20,9 +20,8 @@ import hashlib
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from blender_service.arrays import UInt64Array
+from blender_service.arrays import Int64Array, UInt64Array
 
 GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
 FIRST_MULTIPLIER: Final = np.uint64(0xBF58476D1CE4E5B9)
@@ -71,22 +70,22 @@ def domain_bits(size: int) -> int:
     return max(MIN_DOMAIN_BITS, (size - 1).bit_length())
 
 
-def permute(places: UInt64Array, word: int, size: int) -> UInt64Array:
-    """Send each place of [0, size) to another one; a bijection for every word.
+def permute(positions: UInt64Array, word: int, size: int) -> UInt64Array:
+    """Send each position of [0, size) to another one; a bijection for every word.
 
     Args:
-        places: (R,) places, each < size.
+        positions: (R,) positions, each < size.
         word: the tweak.
         size: number of rows, >= 1.
 
     Returns:
-        (R,) the permuted places.
+        (R,) the permuted positions.
     """
     if size == 1:
-        return np.zeros_like(places)
+        return np.zeros_like(positions)
     bits = domain_bits(size)
-    permuted = places.astype(np.uint64, copy=True)
-    walking = np.arange(places.size)
+    permuted = positions.astype(np.uint64, copy=True)
+    walking = np.arange(positions.size)
     while walking.size:
         permuted[walking] = _feistel(permuted[walking], word, bits)
         walking = walking[permuted[walking] >= np.uint64(size)]
@@ -152,11 +151,11 @@ def grouping(word: int, size: int, block_rows: int, group_blocks: int) -> Groupi
     return Grouping(block_count, short_slot, group, group_rows, group * group_blocks * block_rows)
 
 
-def shuffle(places: UInt64Array, word: int, size: int, block_rows: int, group_blocks: int) -> UInt64Array:
-    """Send each place of an epoch to an ordinal of [0, size), touching few blocks at a time.
+def shuffle(positions: UInt64Array, word: int, size: int, block_rows: int, group_blocks: int) -> UInt64Array:
+    """Send each position of an epoch to an ordinal of [0, size), touching few blocks at a time.
 
     Args:
-        places: (R,) places inside the epoch, each < size.
+        positions: (R,) positions inside the epoch, each < size.
         word: the tweak of the epoch.
         size: number of rows, >= 1.
         block_rows: rows of a block of consecutive ordinals.
@@ -166,28 +165,28 @@ def shuffle(places: UInt64Array, word: int, size: int, block_rows: int, group_bl
         (R,) ordinals relative to the range's first.
     """
     blocks = grouping(word, size, block_rows, group_blocks)
-    signed = places.astype(np.int64)
+    signed = positions.astype(np.int64)
     full = group_blocks * block_rows
     after = signed - blocks.rows_before - blocks.short_group_rows
     is_before = signed < blocks.rows_before
     group = np.where(is_before, signed // full, np.where(after < 0, blocks.short_group, 0))
     group = np.where(after >= 0, blocks.short_group + 1 + after // full, group)
-    place = np.where(is_before, signed % full, np.where(after < 0, signed - blocks.rows_before, after % full))
-    ordinals = np.empty(places.size, dtype=np.uint64)
+    position = np.where(is_before, signed % full, np.where(after < 0, signed - blocks.rows_before, after % full))
+    ordinals = np.empty(positions.size, dtype=np.uint64)
     for value in np.unique(group):
         members = np.flatnonzero(group == value)
-        ordinals[members] = _shuffle_group(place[members], int(value), blocks, word, block_rows, group_blocks)
+        ordinals[members] = _shuffle_group(position[members], int(value), blocks, word, block_rows, group_blocks)
     return ordinals
 
 
 def _shuffle_group(
-    place: NDArray[np.int64], group: int, blocks: Grouping, word: int, block_rows: int, group_blocks: int
+    position: Int64Array, group: int, blocks: Grouping, word: int, block_rows: int, group_blocks: int
 ) -> UInt64Array:
     """Permute rows inside one group, then send its slots to their blocks."""
     slot_count = min(group_blocks, blocks.block_count - group * group_blocks)
     rows = blocks.short_group_rows if group == blocks.short_group else slot_count * block_rows
     row_word = (mix(word ^ 2) + group) & _MASK
-    permuted = permute(place.astype(np.uint64), row_word, rows)
+    permuted = permute(position.astype(np.uint64), row_word, rows)
     slot = permuted // np.uint64(block_rows) + np.uint64(group * group_blocks)
     if group == blocks.short_group:
         last = np.uint64(group * group_blocks + slot_count - 1)

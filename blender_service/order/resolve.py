@@ -1,7 +1,8 @@
-"""The order of a blend: a pure function from (config, offset) to (source, epoch, ordinal).
+"""Resolve offsets of a blend: a pure function from (config, offset) to (source, epoch, ordinal).
 
-Which source an offset belongs to comes from its segment's `cycle`; the k-th row of a source lies on one of its `legs`,
-and is sent through the epoch's own grouped permutation. Any offset costs the same, however far it is.
+The cycle of an offset's segment gives the source (`interleave`); the stretches of the source give the epoch of its k-th
+read (`epochs`), and the epoch's grouped permutation gives the ordinal (`permutation`). Any offset costs the same,
+however far it is.
 """
 
 from __future__ import annotations
@@ -12,10 +13,9 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from blender_service.arrays import Int64Array
-from blender_service.order.epochs import leg_of
+from blender_service.arrays import Int64Array, UInt64Array
+from blender_service.order.epochs import stretch_of
 from blender_service.order.permutation import shuffle, source_key, tweak
 from blender_service.order.resolve_kernel import resolve_rows
 from blender_service.order.segments import Segment
@@ -38,16 +38,16 @@ class ResolvedRows(NamedTuple):
 
 
 class _SegmentArrays(NamedTuple):
-    """What the kernel needs of a segment with n sources and G legs; see `resolve_rows`, and (n,) index into names."""
+    """The arguments of `resolve_rows` for a segment of n sources and G stretches; `source` is (n,) index into names."""
 
     source: Int64Array
     parts: Int64Array
-    keys: NDArray[np.uint64]
-    legs: Int64Array
+    keys: UInt64Array
+    stretches: Int64Array
 
 
 class BlendOrder:
-    """Resolves offsets of one blend; holds segments and tables of cycles, reads nothing."""
+    """Resolves offsets of one blend; holds its segments and the cycles of those used last, and reads no table."""
 
     def __init__(self, seed: int, segments: Sequence[Segment], block_rows: int, group_blocks: int) -> None:
         """Order the rows of some segments.
@@ -97,21 +97,21 @@ class BlendOrder:
             segment.cycle.rank,
             arrays.parts,
             arrays.keys,
-            arrays.legs,
+            arrays.stretches,
             self._block_rows,
             self._group_blocks,
         )
         return ResolvedRows(arrays.source[source], epoch, ordinal)
 
     def resolve_with_numpy(self, offsets: Int64Array) -> ResolvedRows:
-        """Do what `resolve` does, in NumPy alone: the readable form, and the reference for the compiled one."""
+        """Resolve in NumPy alone: the readable form, which tests compare with the compiled one."""
         resolved = ResolvedRows(*(np.empty(offsets.size, dtype=np.int64) for _ in range(3)))
         for index, members in self._by_segment(offsets):
             segment, arrays = self.segments[index], self._arrays_of(index)
             cycle = segment.cycle
-            turn, place = np.divmod(offsets[members] - segment.origin, cycle.rows)
-            local = cycle.source[place].astype(np.int64)
-            k = arrays.parts[local, 1] + turn * arrays.parts[local, 0] + cycle.rank[place]
+            turn, position = np.divmod(offsets[members] - segment.origin, cycle.rows)
+            local = cycle.source[position].astype(np.int64)
+            k = arrays.parts[local, 1] + turn * arrays.parts[local, 0] + cycle.rank[position]
             resolved.source[members] = arrays.source[local]
             for part in np.unique(local):
                 own = members[local == part]
@@ -120,31 +120,35 @@ class BlendOrder:
 
     def _rows_of(self, segment: Segment, part: int, k: Int64Array) -> tuple[Int64Array, Int64Array]:
         """Give epoch and ordinal of the k-th rows of one source."""
-        legs = segment.parts[part].legs
+        stretches = segment.parts[part].stretches
         key = int(self._keys[self._index[segment.parts[part].name]])
-        leg_index = np.array([legs.index(leg_of(legs, int(row))) for row in k])
+        stretch_index = np.array([stretches.index(stretch_of(stretches, int(row))) for row in k])
         epochs, ordinals = np.empty_like(k), np.empty_like(k)
-        for index in np.unique(leg_index):
-            leg, members = legs[index], np.flatnonzero(leg_index == index)
-            turn, place = np.divmod(k[members] - leg.first, leg.size or 1 << 62)
-            epochs[members] = leg.epoch + turn
-            for epoch in np.unique(epochs[members]) if leg.size else ():
+        for index in np.unique(stretch_index):
+            stretch, members = stretches[index], np.flatnonzero(stretch_index == index)
+            turn, position = np.divmod(k[members] - stretch.first, stretch.size or 1 << 62)
+            epochs[members] = stretch.epoch + turn
+            for epoch in np.unique(epochs[members]) if stretch.size else ():
                 same = epochs[members] == epoch
-                word = tweak(key, 0, int(epoch), leg.base)
-                places = place[same].astype(np.uint64)
-                place[same] = shuffle(places, word, leg.size, self._block_rows, self._group_blocks).astype(np.int64)
-            ordinals[members] = leg.base + place
+                word = tweak(key, 0, int(epoch), stretch.base)
+                positions = position[same].astype(np.uint64)
+                position[same] = shuffle(positions, word, stretch.size, self._block_rows, self._group_blocks).astype(
+                    np.int64
+                )
+            ordinals[members] = stretch.base + position
         return epochs, ordinals
 
     def _build_arrays(self, index: int) -> _SegmentArrays:
         """Lay a segment out for the kernel."""
         parts = self.segments[index].parts
         source = np.array([self._index[part.name] for part in parts], dtype=np.int64)
-        legs = [(leg.first, leg.base, leg.size, leg.epoch) for part in parts for leg in part.legs]
-        leg_ends = np.cumsum([len(part.legs) for part in parts], dtype=np.int64)
+        stretches = [
+            (stretch.first, stretch.base, stretch.size, stretch.epoch) for part in parts for stretch in part.stretches
+        ]
+        stretch_ends = np.cumsum([len(part.stretches) for part in parts], dtype=np.int64)
         facts = np.array([(part.weight, part.first_row) for part in parts], dtype=np.int64)
         return _SegmentArrays(
-            source, np.column_stack([facts, leg_ends]), self._keys[source], np.array(legs, dtype=np.int64)
+            source, np.column_stack([facts, stretch_ends]), self._keys[source], np.array(stretches, dtype=np.int64)
         )
 
     def _by_segment(self, offsets: Int64Array) -> list[tuple[int, Int64Array]]:

@@ -1,4 +1,4 @@
-"""The row order as one compiled pass: offsets in, (source, epoch, ordinal) out.
+"""Resolve offsets in one compiled pass: offsets in, (source, epoch, ordinal) out.
 
 Bit-identical to `permutation.shuffle` applied source by source; it exists because a blend of many sources with small
 blocks would cost more in NumPy calls than the rows cost to send. `python benchmarks/bench_blender.py` shows both.
@@ -11,6 +11,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from blender_service.arrays import Int32Array, Int64Array, UInt64Array
 from blender_service.order.permutation import FIRST_MULTIPLIER, GOLDEN, SECOND_MULTIPLIER
 
 _ZERO = np.uint64(0)
@@ -49,46 +50,46 @@ def _round(half, word, bits):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _permute(place, word, size, bits, rotation):  # type: ignore[no-untyped-def]
+def _permute(position, word, size, bits, rotation):  # type: ignore[no-untyped-def]
     if size == _ONE:
         return _ZERO
     high_bits = np.uint64(bits // 2)
     low_bits = np.uint64(bits) - high_bits
     low_mask = (_ONE << low_bits) - _ONE
     while True:
-        high = place >> low_bits
-        low = place & low_mask
+        high = position >> low_bits
+        low = position & low_mask
         round_word = word
         for _ in range(3):
             round_word = round_word + GOLDEN
             high = high ^ _round(low, round_word, high_bits)
             round_word = round_word + GOLDEN
             low = low ^ _round(high, round_word, low_bits)
-        place = (high << low_bits) | low
-        if place < size:
+        position = (high << low_bits) | low
+        if position < size:
             break
-    place = place + rotation
-    return place - size if place >= size else place
+    position = position + rotation
+    return position - size if position >= size else position
 
 
 @njit(cache=True)
-def _invert(place, word, size, bits, rotation):  # type: ignore[no-untyped-def]
+def _invert(position, word, size, bits, rotation):  # type: ignore[no-untyped-def]
     if size == _ONE:
         return _ZERO
     high_bits = np.uint64(bits // 2)
     low_bits = np.uint64(bits) - high_bits
     low_mask = (_ONE << low_bits) - _ONE
-    place = place - rotation if place >= rotation else place + size - rotation
+    position = position - rotation if position >= rotation else position + size - rotation
     while True:
-        high = place >> low_bits
-        low = place & low_mask
+        high = position >> low_bits
+        low = position & low_mask
         for pair in range(3):
             odd_word = word + np.uint64(6 - 2 * pair) * GOLDEN
             low = low ^ _round(high, odd_word, low_bits)
             high = high ^ _round(low, odd_word - GOLDEN, high_bits)
-        place = (high << low_bits) | low
-        if place < size:
-            return place
+        position = (high << low_bits) | low
+        if position < size:
+            return position
 
 
 @njit(cache=True)
@@ -112,25 +113,25 @@ def _start_epoch(i, word, size, block_rows, group_blocks, words, bounds):  # typ
 
 
 @njit(cache=True, inline="always")  # as a call of its own it costs a fifth more per row
-def _shuffled(i, place, block_rows, group_blocks, words, bounds, blocks):  # type: ignore[no-untyped-def]
-    """Send one place of the epoch of source i to its ordinal; `permutation.shuffle` for one row."""
+def _shuffled(i, position, block_rows, group_blocks, words, bounds, blocks):  # type: ignore[no-untyped-def]
+    """Send one position of the epoch of source i to its ordinal; `permutation.shuffle` for one row."""
     full = block_rows * group_blocks
     short_group, short_group_rows, rows_before = bounds[i, 1], bounds[i, 2], bounds[i, 3]
-    if place < rows_before:
-        group = place // full
-        place -= group * full
-    elif place < rows_before + short_group_rows:
+    if position < rows_before:
+        group = position // full
+        position -= group * full
+    elif position < rows_before + short_group_rows:
         group = short_group
-        place -= rows_before
+        position -= rows_before
     else:
-        place -= rows_before + short_group_rows
-        group = short_group + 1 + place // full
-        place %= full
+        position -= rows_before + short_group_rows
+        group = short_group + 1 + position // full
+        position %= full
     block_count = bounds[i, 4]
     slots = min(group_blocks, block_count - group * group_blocks)
     rows = np.uint64(short_group_rows if group == short_group else slots * block_rows)
     row_word = words[i, 2] + np.uint64(group)
-    permuted = np.int64(_permute(np.uint64(place), row_word, rows, _domain_bits(rows), _mix(row_word) % rows))
+    permuted = np.int64(_permute(np.uint64(position), row_word, rows, _domain_bits(rows), _mix(row_word) % rows))
     slot_in_group = permuted // block_rows
     slot = group * group_blocks + slot_in_group
     if group == short_group:
@@ -147,61 +148,62 @@ def _shuffled(i, place, block_rows, group_blocks, words, bounds, blocks):  # typ
 
 @njit(cache=True, nogil=True)
 def resolve_rows(
-    positions: NDArray[np.int64],
+    distances: Int64Array,
     cycle_source: NDArray[np.uint8],
-    cycle_rank: NDArray[np.int32],
-    parts: NDArray[np.int64],
-    keys: NDArray[np.uint64],
-    legs: NDArray[np.int64],
+    cycle_rank: Int32Array,
+    parts: Int64Array,
+    keys: UInt64Array,
+    stretches: Int64Array,
     block_rows: int,
     group_blocks: int,
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+) -> tuple[Int64Array, Int64Array, Int64Array]:
     """Resolve rows of one segment.
 
     Args:
-        positions: (R,) rows counted from the segment's origin, any order.
-        cycle_source: (P,) source of each place of the cycle.
-        cycle_rank: (P,) earlier places of the same source.
-        parts: (n, 3) of each source: rows in a cycle, rows read before the origin, legs up to and with its own.
+        distances: (R,) rows counted from the segment's origin, any order.
+        cycle_source: (P,) source of each slot of the cycle.
+        cycle_rank: (P,) earlier slots of the same source.
+        parts: (n, 3) of each source: rows in a cycle, rows read before the origin, stretches up to and with its own.
         keys: (n,) permutation keys.
-        legs: (G, 4) of each leg: first row, base, size of an epoch (0: in the order of the ordinals), epoch.
+        stretches: (G, 4) of each stretch: first row, base, size of an epoch (0: in the order of the ordinals), epoch.
         block_rows: rows of a block.
         group_blocks: blocks of a group.
 
     Returns:
         (R,) source, (R,) epoch, (R,) ordinal.
     """
-    row_count, source_count, cycle_rows = positions.size, keys.size, cycle_source.size
+    row_count, source_count, cycle_rows = distances.size, keys.size, cycle_source.size
     sources = np.empty(row_count, dtype=np.int64)
     epochs = np.empty(row_count, dtype=np.int64)
     ordinals = np.empty(row_count, dtype=np.int64)
 
-    # What one epoch of one source needs is computed once and kept until the source moves to another epoch or leg.
+    # What one epoch of one source needs is computed once and kept until the source moves to another epoch or stretch.
     known = np.full((source_count, 2), -1, dtype=np.int64)
     words = np.zeros((source_count, 3), dtype=np.uint64)
     bounds = np.zeros((source_count, 6), dtype=np.int64)
-    # Few blocks mean long walks (64 rounds on average for 4 blocks): slot and block of each place of a group are kept.
+    # The domain has 8 bits at least, so 4 blocks take 64 walks of the Feistel on average; results are kept by slot.
     blocks = np.full((source_count, group_blocks, 2), -1, dtype=np.int64)
 
     for row in range(row_count):
-        turn = positions[row] // cycle_rows
-        place_in_cycle = positions[row] - turn * cycle_rows
-        i = np.int64(cycle_source[place_in_cycle])
-        k = parts[i, 1] + turn * parts[i, 0] + cycle_rank[place_in_cycle]
-        leg = parts[i, 2] - 1
-        while legs[leg, 0] > k:
-            leg -= 1
-        place, base, size, epoch = k - legs[leg, 0], legs[leg, 1], legs[leg, 2], legs[leg, 3]
+        turn = distances[row] // cycle_rows
+        slot = distances[row] - turn * cycle_rows
+        i = np.int64(cycle_source[slot])
+        k = parts[i, 1] + turn * parts[i, 0] + cycle_rank[slot]
+        stretch = parts[i, 2] - 1
+        while stretches[stretch, 0] > k:
+            stretch -= 1
+        position, base = k - stretches[stretch, 0], stretches[stretch, 1]
+        size, epoch = stretches[stretch, 2], stretches[stretch, 3]
         if size > 0:
-            epochs_before = place // size
+            epochs_before = position // size
             epoch += epochs_before
-            if known[i, 0] != epoch or known[i, 1] != leg:
-                known[i, 0], known[i, 1] = epoch, leg
+            if known[i, 0] != epoch or known[i, 1] != stretch:
+                known[i, 0], known[i, 1] = epoch, stretch
                 blocks[i] = -1
                 word = _mix(_mix(_mix(keys[i]) + np.uint64(epoch)) + np.uint64(base))
                 _start_epoch(i, word, size, block_rows, group_blocks, words, bounds)
-            place = _shuffled(i, place - epochs_before * size, block_rows, group_blocks, words, bounds, blocks)
+            position = _shuffled(i, position - epochs_before * size, block_rows, group_blocks, words, bounds, blocks)
         sources[row] = i
         epochs[row] = epoch
-        ordinals[row] = base + place
+        ordinals[row] = base + position
     return sources, epochs, ordinals

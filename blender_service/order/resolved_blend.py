@@ -1,8 +1,8 @@
-"""The resolved head of a blend: its segments, and the updates that led to it.
+"""The head of a blend: what its config resolves to, which is its segments and the chain of updates that led to it.
 
 A head is derived from the configs of a blend and its ancestors alone. It is stored beside the config, outside its hash,
 so that reading or updating a blend costs one config however long the chain of updates is; a head that is lost, damaged
-or of another version is computed again. Shared values (pins, legs) are written once and referred to by number.
+or of another version is computed again. Values that repeat (pins, stretches) are written once, and then by number.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import zlib
 from collections.abc import Callable, Hashable
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from blender_service.order.epochs import Leg
+from blender_service.order.epochs import Stretch
 from blender_service.order.segments import Part, Pin, Segment
 
 HEAD_VERSION: Final = 1
-PACKING: Final = 1  # of zlib's levels: a sixth of the bytes for a tenth of the time
+COMPRESSION_LEVEL: Final = 1  # of zlib: a sixth of the bytes of plain JSON, for a tenth of the time to make it
 
 Value = TypeVar("Value", bound=Hashable)
 
@@ -47,7 +47,7 @@ class Head(NamedTuple):
 
     @property
     def blend_id(self) -> str:
-        """Whose head it is."""
+        """Id of the blend that resolves to this head."""
         return self.lineage[-1].blend_id
 
     @property
@@ -56,14 +56,14 @@ class Head(NamedTuple):
         return self.segments[-1].end if self.segments else 0
 
     def pins(self) -> dict[str, Pin]:
-        """Say where the rows of each source are; the latest pin of a source covers its earlier ones."""
+        """Give the pin of each source; the latest pin of a source covers the rows of its earlier ones."""
         return {part.name: part.pin for segment in self.segments for part in segment.parts}
 
     def shares_rows_until(self, other: Head) -> int | None:
-        """Give the first offset at which two blends may differ; None if one is the other, 0 if they are strangers.
+        """Give the first offset at which two blends may differ: None for the same blend, 0 without a common ancestor.
 
-        A run that stands at offset o of `other` may go on with this blend if the result is at least o: what it has read
-        is then what this blend holds there, row for row.
+        A run at offset o of `other` may continue with this blend if the result is at least o: both then hold the same
+        rows below o.
         """
         shared = 0
         while shared < min(len(self.lineage), len(other.lineage)) and self.lineage[shared] == other.lineage[shared]:
@@ -75,17 +75,17 @@ class Head(NamedTuple):
 
 
 def encode_head(head: Head) -> bytes:
-    """Write a head as the SHA-256 of what follows, a line end, and packed JSON."""
-    pins: _Table[Pin] = _Table()
-    legs: _Table[tuple[Leg, ...]] = _Table()
-    names: _Table[str] = _Table()
+    """Write a head: the SHA-256 of the rest in hex, a line end, and compressed JSON."""
+    pins: _Numbering[Pin] = _Numbering()
+    stretches: _Numbering[tuple[Stretch, ...]] = _Numbering()
+    names: _Numbering[str] = _Numbering()
     segments = [
         [
             segment.origin,
             segment.start,
             segment.end,
             [
-                [names.number(part.name), part.weight, part.first_row, part.end_row, legs.number(part.legs),
+                [names.number(part.name), part.weight, part.first_row, part.end_row, stretches.number(part.stretches),
                  pins.number(part.pin)]
                 for part in segment.parts
             ],
@@ -98,12 +98,12 @@ def encode_head(head: Head) -> bytes:
             "lineage": head.lineage,
             "names": names.values,
             "pins": pins.values,
-            "legs": legs.values,
+            "legs": stretches.values,
             "segments": segments,
         },
         separators=(",", ":"),
     )
-    body = zlib.compress(text.encode(), PACKING)
+    body = zlib.compress(text.encode(), COMPRESSION_LEVEL)
     return hashlib.sha256(body).hexdigest().encode() + b"\n" + body
 
 
@@ -117,7 +117,7 @@ def decode_head(blend_id: str, content: bytes) -> Head | None:
         return None
     names = stored["names"]
     pins = [Pin(*pin) for pin in stored["pins"]]
-    legs = [tuple(Leg(*leg) for leg in chain) for chain in stored["legs"]]
+    stretches = [tuple(Stretch(*stretch) for stretch in chain) for chain in stored["legs"]]
     make_part: Callable[[Any], Part] = Part._make
     segments = tuple(
         Segment(
@@ -125,7 +125,7 @@ def decode_head(blend_id: str, content: bytes) -> Head | None:
             start,
             end,
             tuple(
-                make_part((names[name], weight, first_row, end_row, legs[chain], pins[pin]))
+                make_part((names[name], weight, first_row, end_row, stretches[chain], pins[pin]))
                 for name, weight, first_row, end_row, chain, pin in parts
             ),
         )
@@ -134,8 +134,8 @@ def decode_head(blend_id: str, content: bytes) -> Head | None:
     return Head(segments, tuple(Update(*update) for update in stored["lineage"]))
 
 
-class _Table(Generic[Value]):
-    """Distinct values in the order they came, each with its number."""
+class _Numbering(Generic[Value]):
+    """Numbers distinct values in the order they come."""
 
     def __init__(self) -> None:
         self.values: list[Value] = []

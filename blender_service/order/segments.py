@@ -1,4 +1,4 @@
-"""A blend resolves to segments: ranges of offsets inside which the weights are constant.
+"""Resolve a blend to segments: ranges of offsets inside which the weights are constant.
 
 A new segment starts at an update, or where a source runs out. Everything is closed form, no data is read::
 
@@ -10,8 +10,8 @@ A new segment starts at an update, or where a source runs out. Everything is clo
 A source is exhausted at the first slot it cannot fill, not after its last row: so a blend whose weights are the row
 counts reads every row of every source in one segment, although each of them is an END source.
 
-An update keeps the segments before its first offset, takes every source up where they left it, and goes on from there.
-Where neither the sources nor their weights change, the cycle goes on in its phase: updating often costs no exactness.
+An update keeps the segments before its first offset, and continues every source after its last row there. Where neither
+the sources nor their weights change, the cycle continues in its phase, so that frequent updates cost no exactness.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from blender_service.exceptions import ExhaustedSourceError
-from blender_service.order.epochs import Legs, continue_legs, fresh_legs, row_limit
+from blender_service.order.epochs import Stretches, continue_stretches, fresh_stretches, row_limit
 from blender_service.order.interleave import Cycle, build_cycle, reduce_weights
 
-OFFSET_LIMIT: Final = 1 << 62
+OFFSET_LIMIT: Final = 1 << 62  # offset + rows of any read then fits an int64 with a bit to spare
 
 
 class Pin(NamedTuple):
-    """What a source is in the lake.
+    """The table and snapshot that hold the rows of a source.
 
     Attributes:
         table: identifier, namespace.table.
@@ -46,12 +46,12 @@ class Pin(NamedTuple):
 
 
 class SourceOrder(NamedTuple):
-    """What the order must know of a source.
+    """The fields of a source that decide the order of rows.
 
     Attributes:
         name: its identity.
         weight: whole part of the cycle, >= 1.
-        pin: what it is in the lake; only its rows decide the order.
+        pin: its table and snapshot; only the number of rows decides the order.
         max_epochs: passes over the source; 0 goes round without end.
         ends_blend: whether the blend ends where this source does; otherwise it goes on without it.
     """
@@ -71,15 +71,15 @@ class Part(NamedTuple):
         weight: rows in one cycle; the weights of a segment have no common divisor.
         first_row: rows that the source had given before the segment's origin.
         end_row: rows that it has given at the segment's end, None without end.
-        legs: which row its k-th row is.
-        pin: where its rows are; the one that is latest covers all earlier ones.
+        stretches: map its k-th read to an ordinal.
+        pin: where its rows are; the latest pin of a source covers the rows of all earlier ones.
     """
 
     name: str
     weight: int
     first_row: int
     end_row: int | None
-    legs: Legs
+    stretches: Stretches
     pin: Pin
 
 
@@ -87,7 +87,7 @@ class Segment(NamedTuple):
     """Offsets [start, end) with constant weights.
 
     Attributes:
-        origin: offset where its cycle has place 0; before `start` where an update changed no weight.
+        origin: offset where its cycle has slot 0; before `start` where an update changed no weight.
         start: its first offset.
         end: offset after its last one, None without end.
         parts: the sources that take part, ascending by name.
@@ -115,8 +115,8 @@ class Segment(NamedTuple):
 
     def rows_at(self, offset: int) -> list[int]:
         """Count the rows that each source has given before an offset of the segment, or at its end."""
-        turns, place = divmod(offset - self.origin, self.cycle_rows)
-        counts = self.cycle.counts_before(place).tolist() if place else [0] * len(self.parts)
+        turns, slot = divmod(offset - self.origin, self.cycle_rows)
+        counts = self.cycle.counts_before(slot).tolist() if slot else [0] * len(self.parts)
         return [part.first_row + part.weight * turns + count for part, count in zip(self.parts, counts, strict=True)]
 
 
@@ -125,12 +125,12 @@ class Progress(NamedTuple):
 
     Attributes:
         rows: rows it has given.
-        legs: which rows those were, and which come next.
+        stretches: map its reads, past and future, to ordinals.
         pin: where its rows were.
     """
 
     rows: int
-    legs: Legs
+    stretches: Stretches
     pin: Pin
 
 
@@ -149,8 +149,8 @@ def resolve_segments(
     """
     segments = list(kept)
     progress = consumed(segments)
-    taken = {source.name: _take_up(source, progress.get(source.name)) for source in sources}
-    limits = {source.name: row_limit(taken[source.name].legs, source.max_epochs) for source in sources}
+    taken = {source.name: _continue_source(source, progress.get(source.name)) for source in sources}
+    limits = {source.name: row_limit(taken[source.name].stretches, source.max_epochs) for source in sources}
     offset = from_offset
     while True:
         spent = {name for name, limit in limits.items() if limit is not None and taken[name].rows >= limit}
@@ -168,7 +168,7 @@ def resolve_segments(
         if segment.end is None:
             return segments
         offset = segment.end
-        taken |= {part.name: Progress(part.end_row or 0, part.legs, part.pin) for part in segment.parts}
+        taken |= {part.name: Progress(part.end_row or 0, part.stretches, part.pin) for part in segment.parts}
 
 
 def cut_segments(segments: Sequence[Segment], offset: int) -> list[Segment]:
@@ -180,19 +180,21 @@ def cut_segments(segments: Sequence[Segment], offset: int) -> list[Segment]:
 
 
 def consumed(segments: Sequence[Segment]) -> dict[str, Progress]:
-    """Say of every source that took part how far it was read at the end of the last segment, which must have one."""
+    """Give how far each source was read at the end of the last segment; that segment must have an end."""
     found: dict[str, Progress] = {}
     for segment in segments:
         for part in segment.parts:
-            found[part.name] = Progress(part.end_row or 0, part.legs, part.pin)
+            found[part.name] = Progress(part.end_row or 0, part.stretches, part.pin)
     return found
 
 
-def _take_up(source: SourceOrder, before: Progress | None) -> Progress:
-    """Start a source, or let it go on where it was."""
+def _continue_source(source: SourceOrder, before: Progress | None) -> Progress:
+    """Start a source, or continue it after the last row read."""
     if before is None or before.rows == 0:
-        return Progress(0, fresh_legs(source.pin.rows), source.pin)
-    return Progress(before.rows, continue_legs(before.legs, before.rows, before.pin.rows, source.pin.rows), source.pin)
+        return Progress(0, fresh_stretches(source.pin.rows), source.pin)
+    return Progress(
+        before.rows, continue_stretches(before.stretches, before.rows, before.pin.rows, source.pin.rows), source.pin
+    )
 
 
 def _segment_at(
@@ -211,7 +213,7 @@ def _segment_at(
     for index, (source, weight) in enumerate(zip(active, weights, strict=True)):
         own = taken[source.name]
         first_row = before.parts[index].first_row if goes_on and before is not None else own.rows
-        parts.append(Part(source.name, weight, first_row, None, own.legs, own.pin))
+        parts.append(Part(source.name, weight, first_row, None, own.stretches, own.pin))
     segment = Segment(origin, start, None, tuple(parts))
     cycle_rows, cycle = segment.cycle_rows, segment.cycle
     ends: list[int] = []
@@ -219,7 +221,7 @@ def _segment_at(
         limit = limits[part.name]
         if limit is not None:
             turns, rank = divmod(limit - part.first_row, part.weight)
-            ends.append(origin + turns * cycle_rows + cycle.place_of(index, rank))
+            ends.append(origin + turns * cycle_rows + cycle.slot_of(index, rank))
     end = min(ends, default=OFFSET_LIMIT)
     return _with_end(segment, end) if end < OFFSET_LIMIT else segment
 

@@ -1,9 +1,9 @@
-"""From resolved rows to messages: thousands of rows are located at once, then put together batch by batch.
+"""Assemble messages of resolved rows: thousands of rows are located at once, then written batch by batch.
 
-    offsets [0, 4096)  --resolve-->  (source, epoch, ordinal)  --locate-->  (slot, place)     slot: one line per block
+    offsets [0, 4096)  --resolve-->  (source, epoch, ordinal)  --locate-->  (slot, row_in_block)
     batch [0, 256)     --pin the blocks of its slots-->  small fields, and a copy of each row's ids
 
-The blocks of a chunk stay pinned until the next chunk has begun.
+A slot is the index of a block among the different blocks of the chunk. They stay pinned until the next chunk has begun.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from blender_service.arrays import Int32Array
 from blender_service.exceptions import DamagedBlockError
 from blender_service.order.resolve import ResolvedRows
 from blender_service.rows.row_batch_kernel import number_blocks, write_rows
-from blender_service.tables.block_cache import Pin
+from blender_service.tables.block_cache import PinnedBlock
 from blender_service.tables.block_reader import BlockReader
 from blender_service.tables.row_digests import ADDRESS_COUNT
 from blender_service.wire.row_batch import RowBatch, encode
 from blender_service.wire.scattered_memory import join
 
 SOURCE_SHIFT: Final = 40  # a block's number within its source is below 2**40
-MOST_REPLACED: Final = 3  # times that one block is replaced for one message
+MOST_REPLACED: Final = 3  # times that a damaged block is built again for one message
 
 
-class Framed(NamedTuple):
-    """The message of a batch, and what a server tells of it.
+class BatchMessage(NamedTuple):
+    """The message of a batch, and the facts that a server logs and counts.
 
     Attributes:
         message: of the batch, as it goes over the wire.
@@ -49,13 +49,13 @@ class Framed(NamedTuple):
         return self.offset + self.sources.size
 
 
-def frame(batch: RowBatch) -> Framed:
+def message_of(batch: RowBatch) -> BatchMessage:
     """Write the message of a batch."""
-    return Framed(encode(batch), batch.offset, batch.sources, batch.waiting_for)
+    return BatchMessage(encode(batch), batch.offset, batch.sources, batch.waiting_for)
 
 
 class Chunk:
-    """Rows whose blocks are known; makes messages of them, a batch at a time. For one thread.
+    """Rows whose blocks were located; writes messages of them, a batch at a time. For one thread.
 
     Attributes:
         block_bytes: of all its blocks together, at most.
@@ -66,51 +66,53 @@ class Chunk:
 
         Args:
             resolved: the rows, in the order that messages give them.
-            readers: of the sources that come, by their index.
+            readers: of the sources that the rows come from, by their index.
         """
         self._readers = readers
-        block, place = np.empty((2, resolved.source.size), dtype=np.int64)
+        block, row_in_block = np.empty((2, resolved.source.size), dtype=np.int64)
         for index in np.flatnonzero(np.bincount(resolved.source)).tolist():
             members = np.flatnonzero(resolved.source == index)
-            number, place[members] = readers[index].locate(resolved.ordinal[members])
+            number, row_in_block[members] = readers[index].locate(resolved.ordinal[members])
             block[members] = number + (index << SOURCE_SHIFT)
         self._blocks, slot = number_blocks(block)
         self._starts = np.empty(self._blocks.size, dtype=np.int64)
-        self._starts[slot] = resolved.ordinal - place
+        self._starts[slot] = resolved.ordinal - row_in_block
         # Chunks that wait are most of what a stream holds, so they are kept in the narrowest types.
-        self._slots, self._places, self._epochs = _narrow(slot), _narrow(place), _narrow(resolved.epoch)
+        self._slots, self._rows_in_block, self._epochs = _narrow(slot), _narrow(row_in_block), _narrow(resolved.epoch)
         self._sources = resolved.source.astype(np.uint8)
         self._table = np.zeros((self._blocks.size, ADDRESS_COUNT), dtype=np.int64)
         self._unpinned = self._blocks.size
-        self._pins: list[Pin | None] = [None] * self._blocks.size
+        self._pins: list[PinnedBlock | None] = [None] * self._blocks.size
         listed = self.blocks_by_source()
         self.block_bytes = sum(readers[index].block_bytes * len(blocks) for index, blocks in listed.items())
 
     def blocks_by_source(self, slots: NDArray[np.integer] | None = None) -> dict[int, list[int]]:
-        """List the blocks that some slots stand for, all if None, by source."""
+        """List the blocks of some slots, of all if None, by source."""
         listed: dict[int, list[int]] = {}
         for number in (self._blocks if slots is None else self._blocks[slots]).tolist():
             listed.setdefault(number >> SOURCE_SHIFT, []).append(number & (1 << SOURCE_SHIFT) - 1)
         return listed
 
-    def message(self, first: int, offset: int, rows: int, names: NDArray[np.uint8], window: tuple[int, int]) -> Framed:
+    def message(
+        self, first: int, offset: int, rows: int, names: NDArray[np.uint8], window: tuple[int, int]
+    ) -> BatchMessage:
         """Make the message of a batch of rows; their ids are copied into it once, from where they lie.
 
         Args:
-            first: place of its first row in the chunk.
+            first: row_in_block of its first row in the chunk.
             offset: of that row in the blend.
             rows: at least 1.
-            names: of the sources, as `wire.names_field` writes them.
+            names: of the sources, as `row_batch.names_field` writes them.
             window: tokens of a row, and bytes of a token.
 
-        A block whose rows are no longer what it was made of is replaced by the same one, built again.
+        A block with a row that does not have its digest is built again and replaced.
 
         Raises:
-            PackedTableError: the data file that it is to be built from cannot be read.
-            DamagedBlockError: what was built is damaged again and again.
+            PackedTableError: the data file of such a block cannot be read.
+            DamagedBlockError: the block was damaged again each time it was built.
         """
         part = slice(first, first + rows)
-        slots, places = self._slots[part].astype(np.int32), self._places[part].astype(np.int32)
+        slots, rows_in_block = self._slots[part].astype(np.int32), self._rows_in_block[part].astype(np.int32)
         if self._unpinned:
             self._pin(slots)
         sources = self._sources[part]
@@ -118,7 +120,7 @@ class Chunk:
         replaced: list[int] = []
         while True:
             start, ids, damaged = write_rows(
-                self._table, self._starts, slots, places, sources, epochs, names, offset, window
+                self._table, self._starts, slots, rows_in_block, sources, epochs, names, offset, window
             )
             if damaged < 0:
                 break
@@ -129,10 +131,10 @@ class Chunk:
                     "memory and disk of this machine, and read from another replica"
                 )
             self._replace(replaced[-1])
-        return Framed(join(start, ids, window[0] * window[1]), offset, sources)
+        return BatchMessage(join(start, ids, window[0] * window[1]), offset, sources)
 
     def adopt(self, before: Chunk) -> None:
-        """Take over the pins of the chunk before: most chunks read the blocks that the last one did."""
+        """Take over the pinned blocks of the chunk before: most chunks read the same blocks as the last one."""
         known = np.searchsorted(before._blocks, self._blocks).clip(max=before._blocks.size - 1)
         for slot in np.flatnonzero(before._blocks[known] == self._blocks).tolist():
             pin = before._pins[known[slot]]
@@ -140,7 +142,7 @@ class Chunk:
                 self._take(slot, pin)
 
     def _pin(self, slots: Int32Array) -> None:
-        """Pin the blocks of some slots, those that are not yet, building what is not in the cache."""
+        """PinnedBlock the blocks of some slots, those that are not yet, building what is not in the cache."""
         wanted = np.zeros(self._blocks.size, dtype=np.bool_)
         wanted[slots] = True
         unpinned = np.flatnonzero(wanted & (self._table[:, 0] == 0))
@@ -149,13 +151,13 @@ class Chunk:
                 self._take(int(np.searchsorted(self._blocks, number + (index << SOURCE_SHIFT))), pin)
 
     def _replace(self, slot: int) -> None:
-        """Let go of a damaged block, and take the same one in a file that is whole."""
+        """Replace a damaged block by one that is built or mapped again."""
         number, pin = int(self._blocks[slot]), self._pins[slot]
         assert pin is not None
         reader = self._readers[number >> SOURCE_SHIFT]
         self._take(slot, reader.replace(number & (1 << SOURCE_SHIFT) - 1, pin))
 
-    def _take(self, slot: int, pin: Pin) -> None:
+    def _take(self, slot: int, pin: PinnedBlock) -> None:
         self._unpinned -= self._pins[slot] is None
         self._pins[slot] = pin
         self._table[slot] = pin.block.addresses

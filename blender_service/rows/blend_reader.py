@@ -1,4 +1,4 @@
-"""Reads rows of a blend by offset: resolves them in chunks, fetches their blocks ahead, cuts them into messages."""
+"""Read rows of a blend by offset: resolve them in chunks, fetch their blocks ahead, cut them into messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from blender_service.blend.config import BlendConfig
 from blender_service.exceptions import InvalidReadError, OffsetOutOfRangeError
 from blender_service.order.resolve import BlendOrder
 from blender_service.order.segments import OFFSET_LIMIT
-from blender_service.rows.batch_assembly import Chunk, Framed, frame
+from blender_service.rows.batch_assembly import BatchMessage, Chunk, message_of
 from blender_service.tables.block_reader import BlockFetcher, BlockReader
 from blender_service.tables.live_table import LiveRows, Wait
 from blender_service.wire.rank_slice import Slice
@@ -32,7 +32,7 @@ class _Span(NamedTuple):
     rows: int
 
     def cut(self, most_rows: Callable[[], int]) -> Iterator[_Span]:
-        """Cut it into parts, each as long as it may be then."""
+        """Cut it into parts; `most_rows` is asked for the longest length of each part when the part is cut."""
         offset, end = self.offset, self.offset + self.rows
         while offset < end:
             rows = min(most_rows(), end - offset)
@@ -64,7 +64,7 @@ class BlendReader:
         Args:
             config: the blend.
             order: its order.
-            readers: of the sources that come, by index into the order's names.
+            readers: of the sources that the read needs, by index into the order's names.
             fetcher: builds blocks ahead, None to build them when they are needed.
             ahead_bytes: bound of the blocks that one read asks for ahead.
         """
@@ -89,7 +89,7 @@ class BlendReader:
     ) -> Iterator[RowBatch]:
         """Give rows from an offset on, in batches; an empty batch with end_of_blend closes the blend.
 
-        A row that a live table does not have yet is waited for; empty batches say so in between.
+        A row that a live table does not have yet is waited for; empty batches in between name it (`waiting_for`).
 
         Args:
             offset: first row.
@@ -104,10 +104,10 @@ class BlendReader:
             OffsetOutOfRangeError: the read starts beyond the end of the blend.
             RowNotThereYetError: a live row did not come in time.
         """
-        framed = self.read_framed(offset, rows, part, max_batch_rows, wait_seconds, stopped)
-        return (decode(one.message) for one in framed)
+        batches = self.read_messages(offset, rows, part, max_batch_rows, wait_seconds, stopped)
+        return (decode(batch.message) for batch in batches)
 
-    def read_framed(
+    def read_messages(
         self,
         offset: int,
         rows: int = 0,
@@ -116,10 +116,10 @@ class BlendReader:
         wait_seconds: float = 0.0,
         stopped: Callable[[], bool] = lambda: False,
         message_bytes: Callable[[], int] = lambda: BATCH_BYTES,
-    ) -> Iterator[Framed]:
-        """Do what `read` does, giving batches with the messages that a server sends.
+    ) -> Iterator[BatchMessage]:
+        """Give the same batches as `read`, as the messages that a server sends.
 
-        `message_bytes` is asked before each message: so many bytes of ids may it have, but for a row that is longer.
+        `message_bytes` is asked before each message for the most bytes of ids it may have; one row may have more.
         """
         self.check(offset, rows, part)
         if not 0 <= wait_seconds < float("inf"):
@@ -139,10 +139,10 @@ class BlendReader:
             offset: first row; the range must lie inside the blend.
             rows: at least 1.
         """
-        return decode(self._frame(self._plan([_Span(offset, rows)]), 0, _Span(offset, rows)).message)
+        return decode(self._message(self._plan([_Span(offset, rows)]), 0, _Span(offset, rows)).message)
 
     def prewarm(self, offset: int, rows: int) -> None:
-        """Build the blocks of the rows [offset, offset + rows) that are there.
+        """Build the blocks of the rows [offset, offset + rows), as far as the tables have them.
 
         Raises:
             PackedTableError: a data file cannot be read.
@@ -160,7 +160,7 @@ class BlendReader:
                 return
 
     def check(self, offset: int, rows: int, part: Slice | None) -> None:
-        """Refuse a read that cannot be, before anything is read."""
+        """Refuse an impossible read before anything is read."""
         if offset < 0 or rows < 0:
             raise InvalidReadError(f"read: offset {offset}, rows {rows}; neither can be below 0")
         if offset + rows >= OFFSET_LIMIT:
@@ -179,7 +179,7 @@ class BlendReader:
 
     def _read(
         self, offset: int, rows: int, part: Slice | None, most_rows: Callable[[], int], wait: Wait
-    ) -> Iterator[Framed]:
+    ) -> Iterator[BatchMessage]:
         spans = self._spans(offset, rows, part)
         if self._live:
             yield from self._read_live((message for span in spans for message in span.cut(most_rows)), wait)
@@ -189,18 +189,18 @@ class BlendReader:
         asked = offset + rows if rows else self._end
         offset += max(0, min(self._end, asked) - offset) // step_rows * step_rows
         if offset + step_rows > self._end:
-            yield frame(self._empty_batch(offset, end_of_blend=True))
+            yield message_of(self._empty_batch(offset, end_of_blend=True))
 
-    def _read_ahead(self, spans: Iterator[_Span], most_rows: Callable[[], int]) -> Iterator[Framed]:
-        """Give the rows of messages, while the blocks of later ones are built."""
+    def _read_ahead(self, spans: Iterator[_Span], most_rows: Callable[[], int]) -> Iterator[BatchMessage]:
+        """Give messages while the blocks of later ones are built."""
         chunks = self._chunks(spans)
         waiting: deque[_Planned] = deque()
         current = next(chunks, None)
         while current is not None:
             first = 0
             for message in (message for span in current.spans for message in span.cut(most_rows)):
-                yield self._frame(current, first, message)
-                if first == 0:  # once the first rows are on their way; two chunks for each, until enough are ahead
+                yield self._message(current, first, message)
+                if first == 0:  # after the first rows were sent; two new chunks for each chunk, until enough are ahead
                     self._look_ahead(chunks, waiting)
                     self._look_ahead(chunks, waiting)
                 first += message.rows
@@ -209,29 +209,29 @@ class BlendReader:
                 following.chunk.adopt(current.chunk)
             current = following
 
-    def _read_live(self, spans: Iterator[_Span], wait: Wait) -> Iterator[Framed]:
-        """Give the rows of messages as they come; what a table does not have yet cannot be located ahead."""
+    def _read_live(self, spans: Iterator[_Span], wait: Wait) -> Iterator[BatchMessage]:
+        """Give messages as their rows come into the live tables; rows that are missing cannot be located ahead."""
         for whole in spans:
             span = whole
             while span.rows:
                 count, missing = self._servable(span.offset, span.rows)
                 if count:
                     there = _Span(span.offset, count)
-                    yield self._frame(self._plan([there]), 0, there)
-                    wait.over()
+                    yield self._message(self._plan([there]), 0, there)
+                    wait.reset()
                 elif wait.pause(missing):
-                    yield frame(self._empty_batch(span.offset, waiting_for=missing))
+                    yield message_of(self._empty_batch(span.offset, waiting_for=missing))
                 span = _Span(span.offset + count, span.rows - count)
 
     def _servable(self, offset: int, rows: int) -> tuple[int, str]:
-        """Count the rows from an offset on that are there, and say what the first missing one is."""
+        """Count the rows from an offset on that the tables have, and name the first missing one."""
         if not self._live:
             return rows, ""
         resolved = self.order.resolve(np.arange(offset, offset + rows, dtype=np.int64))
         count, missing = rows, ""
         for index, reader in self._live.items():
-            places = np.flatnonzero(resolved.source == index)
-            absent = places[reader.lacks(resolved.ordinal[places])]
+            members = np.flatnonzero(resolved.source == index)
+            absent = members[reader.lacks(resolved.ordinal[members])]
             if absent.size and absent[0] < count:
                 count = int(absent[0])
                 missing = f"row {offset + count}: {reader.name} ordinal {resolved.ordinal[count]}"
@@ -250,11 +250,11 @@ class BlendReader:
 
     @property
     def _end(self) -> int:
-        """Offset that no row reaches."""
+        """Offset after the last row; the limit of all offsets for a blend without end."""
         return self.order.end if self.order.end is not None else OFFSET_LIMIT
 
     def _spans(self, offset: int, rows: int, part: Slice | None) -> Iterator[_Span]:
-        """Cut a read into ranges of a chunk's rows at most; with a part, none crosses a step."""
+        """Cut a read into ranges of at most a chunk's rows; with a part, no range crosses a step."""
         last = min(self._end, offset + rows) if rows else self._end
         step = part or Slice(max(0, last - offset) or 1)
         while offset + step.step_rows <= last:
@@ -263,7 +263,7 @@ class BlendReader:
             offset += step.step_rows
 
     def _look_ahead(self, chunks: Iterator[_Planned], waiting: deque[_Planned]) -> None:
-        """Resolve a later chunk and have its blocks built meanwhile, unless enough are waiting."""
+        """Resolve a later chunk and request its blocks, unless enough chunks are waiting."""
         rows = sum(planned.rows for planned in waiting)
         size = sum(planned.chunk.block_bytes for planned in waiting)
         if waiting and (rows >= AHEAD_ROWS or size >= self._ahead_bytes or self._fetcher is None):
@@ -274,17 +274,17 @@ class BlendReader:
             self._request(planned.chunk)
 
     def _chunks(self, spans: Iterator[_Span]) -> Iterator[_Planned]:
-        """Resolve rows, thousands at a time."""
-        gathered: list[_Span] = []
+        """Resolve rows in chunks of thousands."""
+        collected: list[_Span] = []
         rows = 0
         for span in spans:
-            gathered.append(span)
+            collected.append(span)
             rows += span.rows
             if rows >= CHUNK_ROWS:
-                yield self._plan(gathered)
-                gathered, rows = [], 0
-        if gathered:
-            yield self._plan(gathered)
+                yield self._plan(collected)
+                collected, rows = [], 0
+        if collected:
+            yield self._plan(collected)
 
     def _plan(self, spans: Sequence[_Span]) -> _Planned:
         """Resolve the rows of some ranges."""
@@ -295,11 +295,11 @@ class BlendReader:
         return _Planned(Chunk(self.order.resolve(offsets), self._readers()), tuple(spans), rows)
 
     def _request(self, chunk: Chunk) -> None:
-        """Have the blocks of a later chunk built."""
+        """Request the blocks of a later chunk from the fetcher."""
         if self._fetcher is not None:
             for index, blocks in chunk.blocks_by_source().items():
                 self._fetcher.request(self._pinned[index], blocks)
 
-    def _frame(self, planned: _Planned, first: int, span: _Span) -> Framed:
-        """Make one message, whose rows begin at place `first` of the chunk."""
+    def _message(self, planned: _Planned, first: int, span: _Span) -> BatchMessage:
+        """Make one message, whose rows begin at row `first` of the chunk."""
         return planned.chunk.message(first, span.offset, span.rows, self._names, self._window)

@@ -1,8 +1,9 @@
-"""Writes messages of rows out of mapped blocks, compiled: each row may lie in any of hundreds of blocks.
+"""Write messages of rows out of mapped blocks, in compiled code: each row may lie in any of hundreds of blocks.
 
-Blocks are passed as a table of addresses, one line a block, so that a message costs one call however many blocks it
-touches. The caller keeps the blocks alive, and vouches for slots and places; what lies in the blocks is checked here.
-`wire.begin` writes the same bytes, and says what they mean; `python benchmarks/bench_blender.py` measures both.
+Blocks are passed as a table of addresses, one row for each, so that a message costs one call however many blocks it
+touches. The caller keeps the blocks alive and guarantees that slots and rows are in range; the contents of the blocks
+are checked here. `row_batch.begin` is the readable form that writes the same bytes; `benchmarks/bench_blender.py`
+measures both.
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ from numba import njit, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from blender_service.arrays import Int32Array, Int64Array
 from blender_service.tables.row_digests import (
-    DIGESTS,
-    IDS,
-    PLACES,
-    ROW_TOKENS,
-    STARTS,
-    TEXT_STARTS,
-    TEXTS,
-    TOKENS,
+    DOC_ID_STARTS_AT,
+    DOC_IDS_AT,
+    DOCUMENT_STARTS_AT,
+    INPUT_IDS_AT,
+    ROW_DIGESTS_AT,
+    SEGMENT_TOKENS_AT,
+    TOKEN_COUNTS_AT,
+    WINDOW_STARTS_AT,
     int32_at,
     int64_at,
     row_digest,
@@ -63,8 +65,8 @@ def _put_int32(typing_context, address, value):  # type: ignore[no-untyped-def]
 
 def _store(kind: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        place = builder.inttoptr(arguments[0], context.get_value_type(kind).as_pointer())
-        builder.store(arguments[1], place, align=1)
+        pointer = builder.inttoptr(arguments[0], context.get_value_type(kind).as_pointer())
+        builder.store(arguments[1], pointer, align=1)
         return context.get_dummy_value()
 
     return generate
@@ -82,7 +84,7 @@ def _varint_size(value: int) -> int:
 
 @njit(cache=True)
 def _put_varint(out: NDArray[np.uint8], at: int, value: int, size: int) -> int:
-    """Write a number in so many bytes; give the place after it."""
+    """Write a number in so many bytes; give the index after it."""
     for byte in range(size):
         out[at + byte] = (value & 0x7F) | (0x80 if byte < size - 1 else 0)
         value >>= 7
@@ -110,40 +112,41 @@ def _put_length(out: NDArray[np.uint8], at: int, field: int, byte_count: int) ->
 
 @njit(cache=True)
 def _field_size(byte_count: int) -> int:
-    """Count the bytes of a field of bytes, whose number is below 16."""
+    """Count the bytes of a field of bytes; numbers of fields are below 16, so a tag is one byte."""
     return 1 + _varint_size(byte_count) + byte_count if byte_count else 0
 
 
 @njit(cache=True, nogil=True)
-def number_blocks(blocks: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+def number_blocks(blocks: Int64Array) -> tuple[Int64Array, Int32Array]:
     """Number the blocks that rows lie in.
 
     Args:
         blocks: (R,) block of each row, few different ones, int64, none below 0.
 
     Returns:
-        The different blocks, ascending, int64, and (R,) place of each row's block among them, int32.
+        The different blocks, ascending, int64, and (R,) index of each row's block among them, int32.
     """
     room = 1
     while room < 2 * blocks.size:
         room *= 2
-    numbers = np.full(room, -1, dtype=np.int32)  # by hash, with the next free place where that is taken
+    # A hash table with linear probing, at most half full; the multiplier spreads numbers that are close together.
+    numbers = np.full(room, -1, dtype=np.int32)
     found = np.empty(blocks.size, dtype=np.int64)
     slots = np.empty(blocks.size, dtype=np.int32)
     count = 0
     for row in range(blocks.size):
-        place = (blocks[row] * 0x9E3779B97F4A7C1 >> 20) & (room - 1)
-        while numbers[place] >= 0 and found[numbers[place]] != blocks[row]:
-            place = (place + 1) & (room - 1)
-        if numbers[place] < 0:
-            numbers[place] = count
+        bucket = (blocks[row] * 0x9E3779B97F4A7C1 >> 20) & (room - 1)
+        while numbers[bucket] >= 0 and found[numbers[bucket]] != blocks[row]:
+            bucket = (bucket + 1) & (room - 1)
+        if numbers[bucket] < 0:
+            numbers[bucket] = count
             found[count] = blocks[row]
             count += 1
-        slots[row] = numbers[place]
+        slots[row] = numbers[bucket]
     order = np.argsort(found[:count])
     rank = np.empty(count, dtype=np.int32)
-    for place in range(count):
-        rank[order[place]] = place
+    for index in range(count):
+        rank[order[index]] = index
     for row in range(blocks.size):
         slots[row] = rank[slots[row]]
     return found[order], slots
@@ -151,23 +154,23 @@ def number_blocks(blocks: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray
 
 @njit(cache=True, nogil=True)
 def write_rows(
-    table: NDArray[np.int64],
-    starts: NDArray[np.int64],
-    slots: NDArray[np.int32],
-    places: NDArray[np.int32],
+    table: Int64Array,
+    starts: Int64Array,
+    slots: Int32Array,
+    rows_in_block: Int32Array,
     sources: NDArray[np.uint8],
-    epochs: NDArray[np.int64],
+    epochs: Int64Array,
     names: NDArray[np.uint8],
     offset: int,
     window: tuple[int, int],
-) -> tuple[NDArray[np.uint8], NDArray[np.int64], int]:
-    """Write the message of R rows, at least one, up to their ids, which are to follow from where they lie.
+) -> tuple[NDArray[np.uint8], Int64Array, int]:
+    """Write the message of R rows, at least one, up to their ids, which the caller copies after it (`join`).
 
     Args:
-        table: (B, 11) addresses and bounds of each block's arrays.
+        table: (B, 11) addresses and lengths of each block's arrays, see `row_digests`.
         starts: (B,) first ordinal of each block.
-        slots: (R,) line of the table for each row, int32.
-        places: (R,) row in that block, int32.
+        slots: (R,) block of each row, as index into the table, int32.
+        rows_in_block: (R,) row in that block, int32.
         sources: (R,) index of each row's source, uint8.
         epochs: (R,) pass over it, int64.
         names: fields of the sources' names, uint8.
@@ -175,26 +178,28 @@ def write_rows(
         window: tokens of a row, and bytes of a token.
 
     Returns:
-        The bytes before the ids, uint8; (R,) addresses of the rows' ids, int64; and the first row that is not what its
-        block was made of, so that the others are of no use, or -1.
+        The bytes before the ids, uint8; (R,) addresses of the rows' ids, int64; and the first row that does not have
+        its digest, in which case the other results must not be used, or -1.
     """
     rows = slots.size
     row_bytes = window[0] * window[1]
     ids = np.empty(rows, dtype=np.int64)
-    bounds = np.empty((rows, 4), dtype=np.int64)  # as they were checked; what lies in the file may change once more
+    bounds = np.empty((rows, 4), dtype=np.int64)  # checked values: the mapped file may change between two reads
     segments = np.int64(0)
-    text_bytes = np.int64(0)
+    doc_id_bytes = np.int64(0)
     for row in range(rows):
         block = table[slots[row]]
-        place = np.int64(places[row])
-        ids[row] = block[IDS] + place * row_bytes
-        inside, digest, first, last, text, text_end = row_digest(block, place, row_bytes)
-        if not inside or digest != int64_at(block[DIGESTS] + 8 * place):
+        row_in_block = np.int64(rows_in_block[row])
+        ids[row] = block[INPUT_IDS_AT] + row_in_block * row_bytes
+        inside, digest, first, last, text, text_end = row_digest(block, row_in_block, row_bytes)
+        if not inside or digest != int64_at(block[ROW_DIGESTS_AT] + 8 * row_in_block):
             return np.empty(0, dtype=np.uint8), ids, row
         bounds[row, 0], bounds[row, 1], bounds[row, 2], bounds[row, 3] = first, last, text, text_end
         segments += last - first
-        text_bytes += text_end - text
-    inner = _field_size(4 * rows) + _field_size(text_bytes) + 3 * _field_size(4 * segments) + _field_size(8 * segments)
+        doc_id_bytes += text_end - text
+    inner = (
+        _field_size(4 * rows) + _field_size(doc_id_bytes) + 3 * _field_size(4 * segments) + _field_size(8 * segments)
+    )
     size = _field_size(4 * rows) + names.size + _field_size(rows) + 2 * _field_size(8 * rows) + _field_size(inner)
     for number in (offset, window[0], window[1]):
         size += 1 + _varint_size(number) if number else 0
@@ -218,8 +223,8 @@ def write_rows(
     ordinals_at = base + _put_length(out, at + 8 * rows, ORDINALS, 8 * rows)
     at = _put_length(out, ordinals_at - base + 8 * rows, SEGMENTS, inner)
     segment_counts_at = base + _put_length(out, at, COUNTS, 4 * rows)
-    texts_at = base + _put_length(out, segment_counts_at - base + 4 * rows, DOC_IDS, text_bytes)
-    lengths_at = base + _put_length(out, texts_at - base + text_bytes, DOC_ID_LENGTHS, 4 * segments)
+    doc_ids_at = base + _put_length(out, segment_counts_at - base + 4 * rows, DOC_IDS, doc_id_bytes)
+    lengths_at = base + _put_length(out, doc_ids_at - base + doc_id_bytes, DOC_ID_LENGTHS, 4 * segments)
     starts_at = base + _put_length(out, lengths_at - base + 4 * segments, DOCUMENT_STARTS, 8 * segments)
     tokens_at = base + _put_length(out, starts_at - base + 8 * segments, SEGMENT_TOKEN_COUNTS, 4 * segments)
     windows_at = base + _put_length(out, tokens_at - base + 4 * segments, WINDOW_STARTS, 4 * segments)
@@ -227,19 +232,19 @@ def write_rows(
 
     for row in range(rows):
         block = table[slots[row]]
-        place = np.int64(places[row])
+        row_in_block = np.int64(rows_in_block[row])
         first, last, text, text_end = bounds[row]
-        _put_int64(ordinals_at + 8 * row, starts[slots[row]] + place)
+        _put_int64(ordinals_at + 8 * row, starts[slots[row]] + row_in_block)
         _put_int32(segment_counts_at + 4 * row, np.int32(last - first))
-        _put_int32(counts_at + 4 * row, int32_at(block[ROW_TOKENS] + 4 * place))
+        _put_int32(counts_at + 4 * row, int32_at(block[TOKEN_COUNTS_AT] + 4 * row_in_block))
         for segment in range(first, last):
-            end = min(max(text, int64_at(block[TEXT_STARTS] + 8 * segment + 8)), text_end)
-            copy(texts_at, block[TEXTS] + text, end - text)
+            end = min(max(text, int64_at(block[DOC_ID_STARTS_AT] + 8 * segment + 8)), text_end)
+            copy(doc_ids_at, block[DOC_IDS_AT] + text, end - text)
             _put_int32(lengths_at, np.int32(end - text))
-            _put_int64(starts_at, int64_at(block[STARTS] + 8 * segment))
-            _put_int32(tokens_at, int32_at(block[TOKENS] + 4 * segment))
-            _put_int32(windows_at, int32_at(block[PLACES] + 4 * segment))
-            texts_at += end - text
+            _put_int64(starts_at, int64_at(block[DOCUMENT_STARTS_AT] + 8 * segment))
+            _put_int32(tokens_at, int32_at(block[SEGMENT_TOKENS_AT] + 4 * segment))
+            _put_int32(windows_at, int32_at(block[WINDOW_STARTS_AT] + 4 * segment))
+            doc_ids_at += end - text
             lengths_at += 4
             starts_at += 8
             tokens_at += 4

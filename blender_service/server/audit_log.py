@@ -1,10 +1,10 @@
-"""Who read what: one JSON line when a stream begins and one when a call ends.
+"""Record who read what: one JSON line when a stream begins and one when a call ends.
 
     {"time": "2026-03-01T12:00:00.000Z", "event": "ended", "call": "ReadBlend", "principal": "trainer", "blend": "9f..",
      "offset": 0, "next_offset": 4096, "rows": 4096, "bytes": 33669120, "status": "OK", ..}
 
-Lines are appended whole, so that several processes can share one file; a file that was rotated away is opened again. A
-token is never written.
+Each line is one write in append mode, so that several processes can share one file. After a rotation the file is opened
+again under its name. A token is never written.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ logger = logging.getLogger(__name__)
 
 
 def utc_now() -> datetime.datetime:
-    """Give the time of day."""
+    """Give the time now, in UTC."""
     return datetime.datetime.now(datetime.UTC)
 
 
 class AuditLog:
-    """Writes the lines. A disk that is full stops no training run: it is told in the log and counted."""
+    """Observer of calls that writes the lines. A full disk stops no stream: the loss is logged and counted."""
 
     def __init__(self, path: Path, now: Callable[[], datetime.datetime] = utc_now) -> None:
         """Append to a file.
 
         Args:
-            path: made if it is not there, for its owner's eyes only.
+            path: created if it does not exist, readable by its owner alone.
             now: time of day, for tests.
 
         Raises:
@@ -56,7 +56,7 @@ class AuditLog:
         self._write("began", call)
 
     def answered(self, call: Call, message_bytes: int, seconds: float) -> None:
-        """Nothing: the end says how much was read."""
+        """Do nothing: `ended` writes how much was read."""
 
     def ended(self, call: Call) -> None:
         """Write how a call ended."""

@@ -1,4 +1,4 @@
-"""Between the server's values and the messages of `blends.proto`."""
+"""Convert the server's values to messages of `blends.proto`, and requests to values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from headrace.blender.v1 import blends_pb2
 
 from blender_service.blend.config import BlendConfig, Source
-from blender_service.blend.definition_messages import ON_EXHAUSTED, on_exhausted_message
+from blender_service.blend.definition_messages import ON_EXHAUSTED, on_exhausted_message, values_of
 from blender_service.blend.describe import BlendDescription
 from blender_service.blend.requests import (
     DEFAULT_BLOCK_ROWS,
@@ -20,7 +20,7 @@ from blender_service.blend.requests import (
     UpdateSpec,
 )
 
-SEGMENTS_SHOWN: Final = 1000
+SEGMENTS_SHOWN: Final = 1000  # as blends.proto says
 
 
 def blend_message(config: BlendConfig, end: int | None, names: Sequence[str]) -> blends_pb2.Blend:
@@ -29,20 +29,13 @@ def blend_message(config: BlendConfig, end: int | None, names: Sequence[str]) ->
     Args:
         config: of the blend.
         end: number of its rows, None without end.
-        names: under which it is known besides.
+        names: bound to its id.
     """
-    window = config.window
     return blends_pb2.Blend(
         id=config.blend_id,
         names=sorted(names),
         config_json=config.canonical_json().decode(),
-        window=blends_pb2.WindowFacts(
-            window_tokens=window.window_tokens,
-            tokenizer_sha256=window.tokenizer_sha256,
-            vocabulary_size=window.vocabulary_size,
-            end_of_document_id=window.end_of_document_id,
-            padding_id=window.padding_id,
-        ),
+        window=blends_pb2.WindowFacts(**config.window.model_dump()),
         sources=[_source_message(source) for source in config.sources],
         seed=int(config.seed),
         end=end,
@@ -59,14 +52,14 @@ def description_message(
     Args:
         blend: the blend itself.
         description: at the offset.
-        excised: documents taken out, by the sources of which it is known.
+        excised: number of documents taken out of each source's table, where it is known.
     """
     return blends_pb2.BlendDescription(
         blend=blend,
         offset=description.offset,
         tokens=description.tokens,
         sources=[
-            blends_pb2.SourceDescription(**source._asdict(), excised_documents=excised.get(source.name))
+            blends_pb2.SourceDescription(**vars(source) | {"excised_documents": excised.get(source.name)})
             for source in description.sources
         ],
         segments=[
@@ -82,7 +75,7 @@ def description_message(
 
 
 def spec_of(request: blends_pb2.CreateBlendRequest) -> BlendSpec:
-    """Read what a client asks for."""
+    """Read a request to create a blend."""
     return BlendSpec(
         sources=tuple(_source_spec_of(source) for source in request.sources),
         seed=request.seed,
@@ -95,7 +88,7 @@ def spec_of(request: blends_pb2.CreateBlendRequest) -> BlendSpec:
 
 
 def update_of(request: blends_pb2.UpdateBlendRequest) -> UpdateSpec:
-    """Read what a client wants to change."""
+    """Read a request to update a blend."""
     first = Stage(request.from_offset, tuple(_change_of(change) for change in request.changes), request.align)
     return UpdateSpec(
         parent=request.parent,
@@ -106,29 +99,16 @@ def update_of(request: blends_pb2.UpdateBlendRequest) -> UpdateSpec:
 
 
 def _source_message(source: Source) -> blends_pb2.BlendSource:
+    given = source.model_dump(exclude={"generation"})
     return blends_pb2.BlendSource(
-        name=source.name,
-        table=source.table,
-        table_uuid=source.table_uuid,
-        snapshot_id=int(source.snapshot_id or 0),
-        rows=source.rows or 0,
-        weight=source.weight,
-        max_epochs=source.max_epochs or 0,
-        on_exhausted=on_exhausted_message(source.on_exhausted),
-        live=bool(source.live),
+        **given
+        | {"snapshot_id": int(source.snapshot_id or 0), "on_exhausted": on_exhausted_message(source.on_exhausted)}
     )
 
 
 def _source_spec_of(source: blends_pb2.SourceSpec) -> SourceSpec:
-    return SourceSpec(
-        table=source.table,
-        weight=source.weight or "1",
-        name=source.name,
-        snapshot=source.snapshot,
-        max_epochs=source.max_epochs if source.HasField("max_epochs") else None,
-        on_exhausted=ON_EXHAUSTED.get(source.on_exhausted),
-        live=source.live,
-    )
+    read = {"weight": source.weight or "1", "on_exhausted": ON_EXHAUSTED.get(source.on_exhausted)}
+    return SourceSpec(**values_of(source) | read)
 
 
 def _stage_of(stage: blends_pb2.Stage) -> Stage:
@@ -136,13 +116,4 @@ def _stage_of(stage: blends_pb2.Stage) -> Stage:
 
 
 def _change_of(change: blends_pb2.SourceChange) -> SourceChange:
-    return SourceChange(
-        name=change.name,
-        remove=change.remove,
-        table=change.table,
-        weight=change.weight,
-        snapshot=change.snapshot,
-        max_epochs=change.max_epochs if change.HasField("max_epochs") else None,
-        on_exhausted=ON_EXHAUSTED.get(change.on_exhausted),
-        live=change.live if change.HasField("live") else None,
-    )
+    return SourceChange(**values_of(change) | {"on_exhausted": ON_EXHAUSTED.get(change.on_exhausted)})

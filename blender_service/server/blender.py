@@ -1,14 +1,15 @@
-"""What a server serves, without the wire: blends of one lake, opened and checked at every read.
+"""Create, describe and open the blends of one lake, independent of the transport.
 
-Replicas share nothing but the lake; those of one machine may share a folder of blocks.
+The sources of a blend are checked against the lake at every read. Replicas share nothing but the lake; those of one
+machine may share a folder of block files.
 """
 
 from __future__ import annotations
 
-import copy
 import logging
 import threading
 from collections import OrderedDict
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -19,20 +20,19 @@ from blender_service.blend.config import BLEND_ID, BlendConfig
 from blender_service.blend.create import Draft, create_blend, draft_blend, draft_update, update_blend
 from blender_service.blend.describe import BlendDescription, describe
 from blender_service.blend.requests import BlendSpec, UpdateSpec
-from blender_service.blend.store import not_found, open_store
+from blender_service.blend.store import BlendStore, not_found, open_store
 from blender_service.exceptions import InvalidReadError, OffsetOutOfRangeError, SourceChangedError, StateError
 from blender_service.order.resolve import BlendOrder
 from blender_service.order.resolved_blend import Head
 from blender_service.order.segments import Pin
 from blender_service.rows.blend_reader import BlendReader
-from blender_service.tables.block_cache import DEFAULT_CACHE_BYTES, BlockCache, CacheEvents
+from blender_service.tables.block_cache import DEFAULT_CACHE_BYTES, BlockCache
 from blender_service.tables.block_reader import BlockFetcher, BlockReader
 from blender_service.tables.live_table import LiveRows
 from blender_service.tables.packed_table import (
     EXCISED,
     OrdinalRun,
     PackedTable,
-    WindowFacts,
     index_snapshot,
     load_table,
     open_source,
@@ -66,58 +66,79 @@ class _Opened(NamedTuple):
     order: BlendOrder
 
 
+@dataclass
+class _Shared:
+    """Caches of one lake. What they hold is the same for every caller who may see it, so all views share them.
+
+    Attributes:
+        cache: block files.
+        fetcher: builds blocks ahead.
+        opened: blends by id, those used last.
+        indices: files of a table's snapshot, by the table's UUID and the pinned snapshot or `live`.
+        tables_of: tables of a blend by its id, for namespace rules.
+        lock: of `opened`.
+    """
+
+    cache: BlockCache
+    fetcher: BlockFetcher = field(default_factory=BlockFetcher)
+    opened: OrderedDict[str, _Opened] = field(default_factory=OrderedDict)
+    indices: dict[tuple[str, str], tuple[int, tuple[OrdinalRun, ...]]] = field(default_factory=dict)
+    tables_of: dict[str, frozenset[str]] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
 class Blender:
-    """Creates, lists and opens the blends of one lake; the CLI and the server both stand on it."""
+    """Creates, lists and opens the blends of one lake; used by the commands and by the server."""
 
     def __init__(
-        self, catalogue: Catalog, cache_bytes: int = DEFAULT_CACHE_BYTES, cache_folder: Path | None = None
+        self,
+        catalogue: Catalog,
+        cache_bytes: int = DEFAULT_CACHE_BYTES,
+        cache_folder: Path | None = None,
+        *,
+        store: BlendStore | None = None,
+        shared: _Shared | None = None,
     ) -> None:
         """Serve the blends of a catalogue's warehouse.
 
         Args:
             catalogue: of the lake.
             cache_bytes: bound of the block files.
-            cache_folder: where they lie, shared with other processes; None for a temporary one of its own.
+            cache_folder: folder of the block files, shared with other processes; None for a temporary one.
+            store: of the blends; that of the warehouse if None.
+            shared: caches of another view of the same lake; new ones, in the folder, if None.
 
         Raises:
             BlockCacheError: the folder cannot be made.
         """
         self._catalogue = catalogue
-        self._store = open_store(catalogue)
-        self.cache = BlockCache(cache_folder, cache_bytes)
-        self._fetcher = BlockFetcher()
-        self._opened: OrderedDict[str, _Opened] = OrderedDict()
-        self._indices: dict[tuple[str, str], tuple[int, tuple[OrdinalRun, ...]]] = {}
-        self._tables_of: dict[str, frozenset[str]] = {}
-        self._lock = threading.Lock()
-
-    @property
-    def cache_events(self) -> CacheEvents:
-        """What the cache of blocks counts."""
-        return self.cache.events
+        self._store = store or open_store(catalogue)
+        self._shared = shared or _Shared(BlockCache(cache_folder, cache_bytes))
+        self.cache = self._shared.cache
 
     def within(self, may_read: MayRead | None) -> Blender:
-        """Give the same lake as a caller sees it who may read some tables only; the others do not exist there.
+        """Give the view of the lake of a caller who may read some tables only; the others do not exist in it.
 
         Args:
             may_read: whether a table (namespace.table) may be read; None for all.
         """
         if may_read is None:
             return self
-        seen = copy.copy(self)  # caches are shared: what they hold is the same for all who may see it
-        seen._catalogue = visible_catalogue(self._catalogue, may_read)
-        seen._store = VisibleBlends(self._store, may_read, self._tables_of)
-        return seen
+        return Blender(
+            visible_catalogue(self._catalogue, may_read),
+            store=VisibleBlends(self._store, may_read, self._shared.tables_of),
+            shared=self._shared,
+        )
 
     def create(self, spec: BlendSpec) -> BlendConfig:
-        """Create a blend, or find the one that is already the same; see `creation.create_blend`."""
+        """Create a blend, or find the one that is already the same; see `create_blend`."""
         config = create_blend(self._catalogue, self._store, spec)
         self._index_sources(config)
         logger.info("created blend %s of %d sources", config.blend_id, len(config.sources))
         return config
 
     def update(self, spec: UpdateSpec) -> BlendConfig:
-        """Create a child of a blend, or find the one that is already the same; see `creation.update_blend`."""
+        """Create a child of a blend, or find the one that is already the same; see `update_blend`."""
         config = update_blend(self._catalogue, self._store, spec)
         self._index_sources(config)
         logger.info("created blend %s, which follows %s from %s", config.blend_id, config.parent, config.from_offset)
@@ -130,7 +151,7 @@ class Blender:
         return draft_update(self._catalogue, self._store, spec)[-1]
 
     def bind(self, name: str, blend_id: str) -> None:
-        """Let a name stand for a blend, for good; see `BlendStore.bind`."""
+        """Bind a name to a blend, for good; see `BlendStore.bind`."""
         self._store.bind(name, blend_id)
 
     def resolve(self, reference: str) -> str:
@@ -142,7 +163,7 @@ class Blender:
         return self._open(blend_id).config
 
     def head(self, blend_id: str) -> Head:
-        """Give what a blend resolves to by its full id."""
+        """Give the head of a blend by its full id."""
         return self._open(blend_id).head
 
     def order(self, blend_id: str) -> BlendOrder:
@@ -150,16 +171,16 @@ class Blender:
         return self._open(blend_id).order
 
     def describe(self, blend_id: str, offset: int | None = None) -> BlendDescription:
-        """Say what a blend has read at an offset; see `description.describe`."""
+        """Describe what a blend has read at an offset; see `blend.describe`."""
         config, head, _ = self._open(blend_id)
         return describe(config, head, offset)
 
     def prove_continuation(self, from_id: str, to_id: str, offset: int) -> int | None:
-        """Prove that a run which has read rows [0, offset) of one blend may go on with another.
+        """Prove that a run which has read rows [0, offset) of one blend may continue with another.
 
         Args:
-            from_id: full id of what was read.
-            to_id: full id of what to go on with.
+            from_id: full id of the blend that was read.
+            to_id: full id of the blend to continue with.
             offset: first row that was not read.
 
         Returns:
@@ -202,14 +223,14 @@ class Blender:
         return self._store.list_ids()
 
     def list_page(self, page_size: int = 0, token: str = "") -> Page:
-        """List some blends, ascending by id; a blend that is created in between comes if its id is still ahead.
+        """List a page of blends, ascending by id; one that is created between two pages is listed if its id is ahead.
 
         Args:
             page_size: most blends, 0 for 100.
-            token: of the page before, empty for the first one.
+            token: `next_token` of the page before, empty for the first one.
 
         Raises:
-            InvalidReadError: the page cannot be.
+            InvalidReadError: there can be no page of that size or token.
         """
         if not 0 <= page_size <= MAX_PAGE_SIZE:
             raise InvalidReadError(f"list: page_size is {page_size}; give 1 to {MAX_PAGE_SIZE}, or 0 for the default")
@@ -224,11 +245,11 @@ class Blender:
         return self._store.names()
 
     def open(self, blend_id: str, offset: int = 0) -> BlendReader:
-        """Open a blend for reading; every source that comes from `offset` on must still be what the blend pinned.
+        """Open a blend for reading; every source needed from `offset` on must still be as the blend pinned it.
 
         Raises:
             BlendNotFoundError: there is no such blend.
-            SourceChangedError: a table is not what it was.
+            SourceChangedError: a table is not as the blend pinned it.
         """
         config, head, order = self._open(blend_id)
         pins = head.pins()
@@ -238,7 +259,7 @@ class Blender:
         for index, name in enumerate(order.names):
             if name in needed:
                 readers[index] = self._reader(name, pins[name], config)
-        return BlendReader(config, order, readers, self._fetcher, self.cache.max_bytes // 2)
+        return BlendReader(config, order, readers, self._shared.fetcher, self.cache.max_bytes // 2)
 
     def prewarm(self, blend_id: str, offset: int, rows: int) -> None:
         """Build the blocks of some rows, so that reading them waits for nothing; see `BlendReader.prewarm`."""
@@ -258,20 +279,19 @@ class Blender:
         return found
 
     def _packed_rows(self, name: str, pin: Pin, config: BlendConfig) -> BlockReader | None:
-        """Open a table as the pin says, or as it is now; None while it has no row."""
-        window: WindowFacts = config.window
-        table, snapshot = open_source(self._catalogue, name, pin, window)
+        """Open a table at the pinned snapshot, a live one at its current snapshot; None while it has no row."""
+        table, snapshot = open_source(self._catalogue, name, pin, config.window)
         if snapshot is None:
             return None
         key = (pin.table_uuid, pin.snapshot_id or "live")
-        indexed_id, runs = self._indices.get(key, (None, ()))
+        indexed_id, runs = self._shared.indices.get(key, (None, ()))
         is_new = indexed_id is None
         if indexed_id != snapshot.snapshot_id:
             runs = index_snapshot(table, pin.table, snapshot)
             if pin.rows is not None:  # the successor of an excised snapshot may hold later increments as well
                 runs = tuple(run._replace(end=min(run.end, pin.rows)) for run in runs if run.start < pin.rows)
-            self._indices[key] = (snapshot.snapshot_id, runs)
-        packed = PackedTable(pin.table, window, runs, table.io)
+            self._shared.indices[key] = (snapshot.snapshot_id, runs)
+        packed = PackedTable(pin.table, config.window, runs, table.io)
         if is_new and not all(has_page_checksums(packed, run) for run in {*runs[:1], *runs[-1:]}):
             logger.warning(
                 "source %s: %s has files whose Parquet pages have no checksums, so a bit that flips in the store is "
@@ -281,31 +301,32 @@ class Blender:
         return BlockReader(packed, config.block_rows, self.cache)
 
     def _index_sources(self, config: BlendConfig) -> None:
-        """Open the tables of a new blend, so that what is to be said of them is said when it is made."""
+        """Open the tables of a new blend, so that warnings about them come when it is created."""
         for source in config.sources:
             self._packed_rows(source.name, source.pin, config)
 
     def _open(self, blend_id: str) -> _Opened:
-        """Read a config and its head, and keep those used last; they never change."""
+        """Resolve a blend, and keep those used last; a blend never changes."""
         if not self._store.shows(blend_id):
             raise not_found(blend_id)
-        with self._lock:
-            if blend_id in self._opened:
-                self._opened.move_to_end(blend_id)
-                return self._opened[blend_id]
+        kept = self._shared.opened
+        with self._shared.lock:
+            if blend_id in kept:
+                kept.move_to_end(blend_id)
+                return kept[blend_id]
         config = self._store.get(blend_id)
         head = self._store.head(config)
         opened = _Opened(config, head, config.order(head))
-        with self._lock:
-            if blend_id not in self._opened:
+        with self._shared.lock:
+            if blend_id not in kept:
                 self._warn_small_cache(config)
-            self._opened[blend_id] = opened
-            while len(self._opened) > BLENDS_AT_HAND:
-                self._opened.popitem(last=False)
+            kept[blend_id] = opened
+            while len(kept) > BLENDS_AT_HAND:
+                kept.popitem(last=False)
         return opened
 
     def _warn_small_cache(self, config: BlendConfig) -> None:
-        """Say so where the blocks that a blend keeps in use do not fit into the cache."""
+        """Warn where the blocks that a blend keeps in use do not fit into the cache."""
         row_bytes = config.window.window_tokens * config.window.token_bytes
         group_rows = config.block_rows * config.group_blocks
         in_use = sum(min(source.rows or group_rows, group_rows) for source in config.sources) * row_bytes

@@ -1,7 +1,7 @@
-"""What the server knows of one call: who makes it, what it reads, how far it came, how it ended.
+"""Hold the facts of one call: who makes it, what it reads, how far it has come, how it ended.
 
-The interceptor makes a `Call` and hands it to the services inside the context; the services tell it what they read;
-audit, metrics and the register of runs look at it.
+The interceptor makes a `Call` and passes it to the services inside the context; the services note in it what they read;
+audit log, metrics and register of runs read it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from blender_service.auth.visible_lake import MayRead
 from blender_service.exceptions import BlenderError
-from blender_service.rows.batch_assembly import Framed
+from blender_service.rows.batch_assembly import BatchMessage
 from blender_service.server.blender import Blender
 from blender_service.tables.packed_table import WindowFacts
 from blender_service.wire.status import DETAILS_KEY, details_of, status_of
@@ -33,28 +33,28 @@ class Call:
 
     Attributes:
         method: its name, such as ReadBlend.
-        principal: who makes it.
-        peer: address that it comes from.
+        principal: the caller's name.
+        peer: the caller's address.
         may_read: which tables the principal may read; None for all.
         metadata: that the client sent, without the token.
         request: the message.
-        blend_id: of the blend that it is about, empty while that is not known.
+        blend_id: of the blend that it defines or reads, empty while that is not known.
         offset: first row of a read.
         next_offset: row after the last one that was handed to gRPC.
-        rows: handed over.
+        rows: number of rows handed to gRPC.
         message_bytes: of all answers, as serialised.
-        source_rows: rows handed over of each source since metrics last took them.
+        source_rows: rows of each source handed to gRPC since metrics last took them.
         source_names: of the blend that is read.
         window_tokens: tokens of a row.
         token_bytes: width of a token.
-        stream_of: who the stream is counted for, None if it is not.
+        stream_of: principal for whom the stream is counted, None if it is not.
         waiting: whether the read waits for a live row.
-        has_waited: whether it did before the answer in hand.
+        has_waited: whether it did at the previous answer.
         is_measured: whether the time to its first rows was taken.
-        counted_seconds: after its start, when metrics last counted it.
-        counted_bytes: of its answers that metrics have counted.
+        counted_seconds: seconds after its start at which metrics last counted it.
+        counted_bytes: bytes of its answers that metrics have counted.
         run_key: name of the read in the register of runs, empty for a read without a run.
-        run_reported: seconds after its start at which the register last heard of it.
+        run_reported: seconds after its start at which the register last recorded it.
         status: name of the gRPC status, empty while it runs.
         detail: message of the status.
         started: seconds of the monotonic clock.
@@ -88,11 +88,11 @@ class Call:
     started: float = field(default_factory=time.monotonic)
 
     def reads(self, blend_id: str, offset: int, names: Sequence[str], window: WindowFacts) -> None:
-        """Note which blend is read, from where, of which sources and of what windows."""
+        """Note the blend that is read, its first offset, its sources and its window facts."""
         self.blend_id, self.offset, self.next_offset = blend_id, offset, offset
         self.source_names, self.window_tokens, self.token_bytes = names, window.window_tokens, window.token_bytes
 
-    def sends(self, batch: Framed) -> None:
+    def sends(self, batch: BatchMessage) -> None:
         """Note a batch that is about to be sent."""
         self.waiting = bool(batch.waiting_for)
         self.rows += batch.end - batch.offset
@@ -116,7 +116,7 @@ class CallContext:
     """gRPC's context of a call, with the `Call` beside it."""
 
     def __init__(self, inner: grpc.ServicerContext, call: Call) -> None:
-        """Stand for `inner`."""
+        """Wrap `inner`."""
         self.inner = inner
         self.call = call
 
@@ -131,7 +131,7 @@ class CallContext:
 
 
 def call_of(context: grpc.ServicerContext) -> Call:
-    """Give the call of a context; a nameless one that may do everything where no interceptor made one."""
+    """Give the call of a context; one without limits where no interceptor made one, as in tests of the services."""
     return context.call if isinstance(context, CallContext) else Call("")
 
 
@@ -154,7 +154,7 @@ def refuse(error: BlenderError, context: grpc.ServicerContext) -> NoReturn:
 
 
 def short(message: str) -> str:
-    """Cut a message so that it fits into the trailers of a call; its end is kept, it says how to mend."""
+    """Cut a message so that it fits into the trailers of a call; its end is kept, since it says how to mend."""
     weights = [1 if " " <= character <= "~" else 3 * len(character.encode(errors="replace")) for character in message]
     if sum(weights) <= MAX_DETAIL_BYTES:
         return message

@@ -1,10 +1,10 @@
-"""Stands before both services: who calls, whether they may, how many streams, and what is told to the observers.
+"""Intercept the calls of both services: authenticate, authorise, limit streams, and notify the observers.
 
 Each call goes the same way::
 
-    bytes -> request -> principal -> what it may read -> stream limit -> service -> answers -> observers hear the end
+    bytes -> request -> principal -> what it may read -> stream limit -> service -> answers -> observers are notified
 
-The end of a call is heard once, however it ends: its last answer, an error, a client that hangs up or disappears.
+Observers are notified of the end once, however a call ends: its last answer, an error, a client that disconnects.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 
 class Observer(Protocol):
-    """Hears of calls. What it does must be quick, and must not raise: a call does not fail for want of a log."""
+    """Is notified of calls. It must be quick, and must not raise: no call may fail because a log cannot be written."""
 
     def began(self, call: Call) -> None:
         """A stream begins: caller, blend and offset are known, its first answer is ready."""
@@ -54,7 +54,7 @@ class Observer(Protocol):
 
 
 class _Malformed(NamedTuple):
-    """Bytes that are no request."""
+    """Bytes that could not be parsed as a request."""
 
     problem: str
 
@@ -73,11 +73,11 @@ class CallInterceptor(grpc.ServerInterceptor):
         """Guard a server.
 
         Args:
-            access: who calls, and what they may read.
+            access: decides who calls, and what they may read.
             limits: of streams.
-            blender: what is served.
+            blender: the lake that is served.
             draining: once set, no stream begins.
-            observers: who hears of calls.
+            observers: are notified of calls.
         """
         self._access = access
         self._limits = limits
@@ -103,7 +103,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         return grpc.unary_unary_rpc_method_handler(unary, parse)
 
     def _bounded(self, handler: Any) -> Any:
-        """Bound the calls that nobody need be known for and that last, each a thread: watches of health, reflection."""
+        """Bound the long calls that need no principal, each of which takes a thread: watches of health, reflection."""
 
         def answers(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
             if not self._open_calls.acquire(blocking=False):
@@ -152,7 +152,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         request: Any,
         context: grpc.ServicerContext,
     ) -> Iterator[bytes]:
-        """Answer a call with a stream; one that may no longer read what it reads ends there."""
+        """Answer a call with a stream; it ends where its principal may no longer read the blend."""
         context = self._open(method, request, context)
         call = call_of(context)
         with _Guard(context, self._end):
@@ -164,9 +164,9 @@ class CallInterceptor(grpc.ServerInterceptor):
                 answer = serialize(message)
                 if not began:
                     began = True
-                    self._tell("began", call)
+                    self._notify("began", call)
                 call.message_bytes += len(answer)
-                self._tell("answered", call, len(answer), time.monotonic() - asked)
+                self._notify("answered", call, len(answer), time.monotonic() - asked)
                 if generation != self._access.generation:
                     generation = self._access.generation
                     self._admit_again(context)
@@ -175,7 +175,7 @@ class CallInterceptor(grpc.ServerInterceptor):
             call.status = "OK" if context.is_active() else "CANCELLED"
 
     def _open(self, method: str, request: Any, context: grpc.ServicerContext) -> grpc.ServicerContext:
-        """Begin a call; from here on its end is heard."""
+        """Begin a call: make its context; observers are notified of its end from here on."""
         metadata = {
             key: value
             for key, value in context.invocation_metadata() or ()
@@ -184,7 +184,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         return with_call(context, Call(method, peer=context.peer(), metadata=metadata, request=request))
 
     def _admit(self, request: Any, context: grpc.ServicerContext) -> None:
-        """Let a call in, or say why not."""
+        """Admit a call, or raise why it is refused."""
         call = call_of(context)
         call.principal = self._access.principal_of(context)
         call.may_read = self._access.reader(call.principal)
@@ -206,23 +206,23 @@ class CallInterceptor(grpc.ServerInterceptor):
         self._blender.within(call.may_read).config(call.blend_id)
 
     def _end(self, call: Call) -> None:
-        """Tell the observers, then give the stream's slot back: a server that stops waits for the slots."""
+        """Notify the observers, then free the stream's place: a server that stops waits until all places are free."""
         call.status = call.status or "CANCELLED"
         try:
-            self._tell("ended", call)
+            self._notify("ended", call)
         finally:
             if call.stream_of is not None:
                 self._limits.give_back(call.stream_of)
 
-    def _tell(self, event: str, call: Call, *facts: Any) -> None:
+    def _notify(self, event: str, call: Call, *facts: Any) -> None:
         for observer in self._observers:
             getattr(observer, event)(call, *facts)
 
 
 class _Guard(AbstractContextManager[None]):
-    """Ends a call with the status of what is raised inside; nothing else of an error leaves the server.
+    """Ends a call with the status of the error raised inside; a trace never leaves the server.
 
-    However it ends, also where its answers are wanted no more, its end is heard once.
+    The function `end` is called once, however the call ends, also where the client takes no more answers.
     """
 
     def __init__(self, context: grpc.ServicerContext, end: Callable[[Call], None]) -> None:
@@ -241,7 +241,7 @@ class _Guard(AbstractContextManager[None]):
     def _refuse(self, error: BaseException | None) -> None:
         """End the call with the status of an error."""
         if error is None or not isinstance(error, Exception) or call_of(self._context).status:
-            return  # an abort raises too, after its status is set
+            return  # gRPC's abort raises a bare Exception to end the call, whose status is set by then
         if isinstance(error, BlenderError):
             refuse(error, self._context)
         number = uuid.uuid4().hex[:12]

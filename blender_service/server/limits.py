@@ -1,4 +1,4 @@
-"""How much one server serves at once, and one caller of it."""
+"""Limit the streams of a server and of each caller, the bytes of messages in flight, and streams that stall."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import grpc
 from blender_service.exceptions import TooManyStreamsError
 from blender_service.server.call_context import call_of
 
-# Of ids, in messages that wait; gRPC copies each, so they hold twice that. `make bench-blender` measures both ends.
+# Bytes of ids in messages that wait to be sent; gRPC copies each, so a server holds twice as many. Smaller messages
+# cost throughput, larger ones memory: `make bench-blender` measures both.
 LEAST_MESSAGE_BYTES, MOST_MESSAGE_BYTES = 64 << 10, 256 << 10
 IN_FLIGHT_BYTES: Final = 8 << 20
 
@@ -23,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class StreamLimits:
-    """Counts the streams that run; safe for many threads."""
+    """Counts the running streams, and refuses those beyond a limit; safe for many threads."""
 
     def __init__(self, max_streams: int, max_streams_per_principal: int) -> None:
         """Allow `max_streams` in all and `max_streams_per_principal` to each caller."""
@@ -34,14 +35,14 @@ class StreamLimits:
 
     @property
     def running(self) -> int:
-        """Streams that run now."""
+        """Number of streams that run now."""
         return self._running.total()
 
     @property
     def message_bytes(self) -> int:
-        """Bytes of ids that the next message of a stream may have: its share of `IN_FLIGHT_BYTES`.
+        """Most bytes of ids of the next message of a stream: its share of `IN_FLIGHT_BYTES`.
 
-        A share depends on the number of streams alone, so that none waits for another.
+        The share depends on the number of streams alone, so that no stream waits for another one to send.
         """
         share = IN_FLIGHT_BYTES // max(1, self.running)
         return min(max(LEAST_MESSAGE_BYTES, share), MOST_MESSAGE_BYTES)
@@ -75,14 +76,14 @@ class StreamLimits:
 
 
 class StallWatch:
-    """Ends streams whose reader takes nothing, so that others get their slots; whoever wants to go on asks again.
+    """Ends streams whose client takes nothing, so that others get their places; such a client may read again.
 
-    gRPC gives no limit to the time in which a message leaves. One thread looks at all streams, so a message costs each
-    two assignments.
+    gRPC has no limit for the time in which a message must be taken. One thread checks all streams, so that a message
+    costs its stream two assignments.
     """
 
     def __init__(self, seconds: float) -> None:
-        """Let a message wait for so long."""
+        """Allow a message to wait for `seconds`."""
         self._seconds = seconds
         self._since: dict[grpc.ServicerContext, float] = {}
         self._closed = threading.Event()

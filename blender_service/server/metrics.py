@@ -1,4 +1,4 @@
-"""Prometheus metrics of one server process, over HTTP at `/metrics`; `setup/grafana/blender.json` draws them.
+"""Give Prometheus metrics of one server process over HTTP at `/metrics`; `setup/grafana/blender.json` draws them.
 
 A blend is labelled by the first 12 digits of its id, so the number of series grows with blends and sources, never with
 callers or rows.
@@ -24,13 +24,13 @@ SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.
 
 
 class Metrics:
-    """Counts what calls do."""
+    """Observer of calls that counts rows, bytes, times and statuses."""
 
     def __init__(self, limits: StreamLimits, cache: CacheEvents, audit_failures: Callable[[], int]) -> None:
         """Count in a registry of its own, so that several servers of one process do not mix.
 
         Args:
-            limits: that know how many streams run.
+            limits: know how many streams run.
             cache: counts of the cache.
             audit_failures: gives how many audit lines were lost.
         """
@@ -46,10 +46,10 @@ class Metrics:
         self._seconds = self._histogram("call_seconds", "Time of calls that have one answer.", ("call",))
         self._first = self._histogram("first_batch_seconds", "From the call to the first batch with rows.", ())
         self._batch = self._histogram("batch_seconds", "Time to make one batch, waits for live rows left out.", ())
-        self.registry.register(_Now(limits, cache, audit_failures))
+        self.registry.register(_CurrentValues(limits, cache, audit_failures))
 
     def began(self, call: Call) -> None:
-        """Nothing: the first answer is counted by `answered`."""
+        """Do nothing: `answered` measures the first batch."""
 
     def answered(self, call: Call, message_bytes: int, seconds: float) -> None:
         """Count a batch."""
@@ -67,7 +67,7 @@ class Metrics:
             self._count(call)
 
     def _count(self, call: Call) -> None:
-        """Count what a call has sent since it was last counted; at each message that costs as much as making it."""
+        """Count what a call has sent since it was last counted; done for each message, this would double its cost."""
         blend = call.blend_id[:ID_DIGITS]
         for source, rows in call.take_source_rows().items():
             counters = self._by_source.get((blend, source))
@@ -121,8 +121,8 @@ class Metrics:
         return Histogram(f"headrace_blender_{name}", text, labels, buckets=SECONDS, registry=self.registry)
 
 
-class _Now(Collector):
-    """What others count."""
+class _CurrentValues(Collector):
+    """Values that other objects count, read when Prometheus asks."""
 
     def __init__(self, limits: StreamLimits, cache: CacheEvents, audit_failures: Callable[[], int]) -> None:
         self._limits = limits
@@ -130,7 +130,7 @@ class _Now(Collector):
         self._audit_failures = audit_failures
 
     def collect(self) -> Iterator[Metric]:
-        """Give what is so now."""
+        """Give the values now."""
         counts = self._cache.counts
         yield GaugeMetricFamily("headrace_blender_streams", "Streams that run.", self._limits.running)
         for name, text, count in (

@@ -1,7 +1,8 @@
-"""One server process per core, all at one port: Python serves from one core a process, the kernel spreads connections.
+"""Serve with one process per core, all at one port: a Python process uses one core, the kernel spreads connections.
 
-SO_REUSEPORT gives each new connection to one of the processes. They share nothing but the lake and what the operating
-system caches of its files. A process that dies is started again; one that dies at its start ends them all.
+SO_REUSEPORT gives each new connection to one of the processes. They share nothing but the lake, the folder of block
+files, if one is named, and the page cache of the operating system. A process that dies is started again; one that dies
+while it starts ends them all.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from blender_service.exceptions import BlenderError, ServerStartError
 from blender_service.server.server import STOP_GRACE_SECONDS, serve
 from blender_service.server.settings import OperationConfig
 
-LOOK_SECONDS: Final = 0.2
+POLL_SECONDS: Final = 0.2
 Setting = tuple[str, int, int, OperationConfig]
 
 logger = logging.getLogger(__name__)
 
 
 def set_up_logging() -> None:
-    """Log to standard error, a line an event."""
+    """Log to standard error, one line for each event."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s", stream=sys.stderr)
-    logging.getLogger("pyiceberg").setLevel(logging.WARNING)  # it tells of every table that a read opens
+    logging.getLogger("pyiceberg").setLevel(logging.WARNING)  # it logs every table that a read opens
 
 
 def serve_processes(processes: int, host: str, port: int, cache_bytes: int, operation: OperationConfig) -> None:
@@ -65,7 +66,7 @@ def serve_processes(processes: int, host: str, port: int, cache_bytes: int, oper
         ]
         running = [_begin(*setting) for setting in settings]
         while not stop.is_set():
-            wait([child.process.sentinel for child in running], timeout=LOOK_SECONDS)
+            wait([child.process.sentinel for child in running], timeout=POLL_SECONDS)
             for number, (process, started) in enumerate(running):
                 if process.is_alive() or stop.is_set():
                     continue
@@ -81,12 +82,12 @@ def serve_processes(processes: int, host: str, port: int, cache_bytes: int, oper
 
 
 def _hold_port(host: str, port: int) -> socket.socket:
-    """Take a port without listening, so that it stays ours while processes come and go."""
+    """Bind a port without listening, so that no other program takes it while a process is started again."""
     held = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
         with socket.socket(held.family) as alone:
             alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            alone.bind((host, port))  # fails if another server shares the port, which the next one would not notice
+            alone.bind((host, port))  # fails if another server listens there; with SO_REUSEPORT it would not
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         held.bind((host, port))
     except OSError as error:
@@ -105,7 +106,7 @@ def _own(operation: OperationConfig, number: int) -> OperationConfig:
 
 
 class _Child(NamedTuple):
-    """A process that serves, and whether it has come so far."""
+    """A server process, and the event that it sets once it serves."""
 
     process: BaseProcess
     started: Event
@@ -132,7 +133,7 @@ def _serve_one(host: str, port: int, cache_bytes: int, operation: OperationConfi
 
 
 def _end_with_parent() -> None:
-    """Stop this process where the one that started it was killed."""
+    """Stop this process when its parent ends, also where that was killed."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

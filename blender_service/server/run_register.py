@@ -1,11 +1,11 @@
-"""The register of training runs: what a run was trained on, kept in the warehouse beside the blends.
+"""Register what each training run was trained on, in the warehouse beside the blends.
 
-A client that names its run (metadata `headrace-run`) leaves two objects a read, and one every ten minutes in between::
+A read that names its run (metadata `headrace-run`) leaves two objects, and one more every ten minutes in between::
 
     blends/runs/<run>/<time>-<id>.began.json     blend, first row, step and world size, code version, notes, caller
     blends/runs/<run>/<time>-<id>.reached.json   the row after the last one that was handed over, and how it ended
 
-Objects are put if absent and never changed. Where ranks read their own slices, rank 0 speaks for all of them.
+Objects are put if absent and never changed. Where each rank reads its own slice, only the read of rank 0 is recorded.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ class RunRead(NamedTuple):
 
 
 def check_run_name(name: str) -> None:
-    """Refuse what cannot name a run.
+    """Refuse a name that a run cannot have.
 
     Raises:
-        InvalidReadError: with the form.
+        InvalidReadError: it says which names are allowed.
     """
     if not RUN_NAME.fullmatch(name):
         raise InvalidReadError(
@@ -86,12 +86,16 @@ class RunRegister:
         self._objects = objects
 
     def write(self, run: str, key: str, facts: Mapping[str, Any]) -> None:
-        """Add an object of a read, then list its run, so that every run that is listed has one."""
+        """Add an object of a read, then list its run, in this order so that every listed run has an object."""
         self._objects.put_if_absent(f"runs/{run}/{key}.json", json.dumps(facts, sort_keys=True).encode())
         self._objects.put_if_absent(f"runs/{NAMES}/{run}", b"")
 
     def names(self) -> list[str]:
-        """List the runs, ascending; reads of a run that was named as the list is, while that was allowed, are none."""
+        """List the runs, ascending.
+
+        Earlier versions allowed a run to have the name of the folder that lists the runs; its objects there are
+        skipped.
+        """
         listed = self._objects.list(f"runs/{NAMES}")
         return [name for name in listed if name != NAMES and not READ_OBJECT.fullmatch(name)]
 
@@ -116,7 +120,7 @@ class RunRegister:
 
 
 class RunObserver:
-    """Writes what named reads do, in a thread of its own: an object store may be slow, a stream must not wait."""
+    """Observer of calls that records named reads, in a thread of its own: a stream must not wait for the store."""
 
     def __init__(self, register: RunRegister, now: Callable[[], datetime.datetime] = utc_now) -> None:
         """Write to a register; `now` gives the time of day."""
@@ -126,7 +130,7 @@ class RunObserver:
 
     def began(self, call: Call) -> None:
         """Write that a read began."""
-        if not _speaks(call):
+        if not _is_recorded(call):
             return
         began = self._now()
         call.run_key = f"{began:%Y%m%dT%H%M%S%f}-{uuid.uuid4().hex[:8]}"
@@ -144,7 +148,7 @@ class RunObserver:
         self._submit(call, "began", facts)
 
     def answered(self, call: Call, message_bytes: int, seconds: float) -> None:
-        """Write now and then how far a read has come, so that little is lost where a server is killed."""
+        """Write how far a read has come, every ten minutes, so that little is lost where a server is killed."""
         if call.run_key and call.seconds - call.run_reported >= REACHED_SECONDS:
             call.run_reported = call.seconds
             self._submit(call, f"reached-{int(call.seconds):012d}", {"end": _end(call), "status": ""})
@@ -155,13 +159,13 @@ class RunObserver:
             self._submit(call, "reached-end", {"end": _end(call), "status": call.status})
 
     def close(self) -> None:
-        """Wait until all is written."""
+        """Wait until all objects are written."""
         self._writer.shutdown()
 
     def _submit(self, call: Call, event: str, facts: Mapping[str, Any]) -> None:
         try:
             self._writer.submit(self._write, call.metadata[RUN], f"{call.run_key}.{event}", facts)
-        except RuntimeError:  # the server has stopped; its last words were written
+        except RuntimeError:  # the executor was shut down: the server has stopped
             logger.warning("run %s: not written any more: %s", call.metadata[RUN], facts)
 
     def _write(self, run: str, key: str, facts: Mapping[str, Any]) -> None:
@@ -171,13 +175,13 @@ class RunObserver:
             logger.error("run %s: %s cannot be written to the register: %s; it held %s", run, key, error, dict(facts))
 
 
-def _speaks(call: Call) -> bool:
-    """Whether a read has a run, and is that of all rows or of rank 0."""
+def _is_recorded(call: Call) -> bool:
+    """Whether this read is recorded: it names a run, and comes from rank 0 or reads every row."""
     return bool(call.metadata.get(RUN)) and not (call.request.HasField("slice") and call.request.slice.rank)
 
 
 def _end(call: Call) -> int:
-    """Give the row after the last one that all ranks together were handed, by whole steps of rank 0."""
+    """Give the row after the last one read; of a slice, the end of the last step of which rank 0 has read rows."""
     first, reached = call.offset or 0, call.next_offset or 0
     if not call.request.HasField("slice") or reached <= first:
         return reached

@@ -1,7 +1,7 @@
-"""Starts and stops a Blender server.
+"""Start and stop a Blender server.
 
-Loopback by default: give it another address only with tokens or client certificates, and TLS (docs/operation.md). Any
-number of replicas may serve one lake.
+It listens on the loopback by default: give it another address only with tokens or client certificates, and TLS
+(docs/operation.md). Any number of replicas may serve one lake.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pyiceberg.catalog import Catalog
 
 from blender_service.auth.access import Access
 from blender_service.auth.tls import server_credentials
-from blender_service.blend.store import open_objects
+from blender_service.blend.store import open_store
 from blender_service.catalogue import open_catalogue
 from blender_service.exceptions import ServerStartError
 from blender_service.order.resolve import BlendOrder
@@ -52,7 +52,7 @@ DRAIN_LOOK_SECONDS: Final = 0.05
 MOST_HEADER_BYTES: Final = 16 << 10
 OPTIONS: Final = (
     ("grpc.absolute_max_metadata_size", MOST_HEADER_BYTES),
-    ("grpc.max_metadata_size", MOST_HEADER_BYTES),  # gRPC's own, 8 KiB, refuses some of what lies between, by chance
+    ("grpc.max_metadata_size", MOST_HEADER_BYTES),  # between this and the absolute limit gRPC refuses calls at random
     # A dead peer is noticed by pings. The client pings every 30 s; the server must not take that for an attack.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 20_000),
@@ -86,15 +86,15 @@ class RunningServer:
         return int(self.address.rsplit(":", 1)[1])
 
     def at_stop(self, close: Callable[[], None]) -> None:
-        """Call something once the server has stopped."""
+        """Register a function that is called once the server has stopped."""
         self._close.append(close)
 
     def stop(self, grace_seconds: float = STOP_GRACE_SECONDS, drain_seconds: float = 0.0) -> None:
-        """Stop in three steps; readers go on at another replica, or later.
+        """Stop in three steps; clients continue at another replica, or later.
 
-        At once no call is taken any more and health says NOT_SERVING. Streams go on for `drain_seconds`, then each ends
-        at its next batch, with UNAVAILABLE and its next row. A stream that is stuck in a slow reader is cut off after
-        another `grace_seconds`.
+        At once no call is admitted any more and health says NOT_SERVING. Streams continue for `drain_seconds`, then
+        each ends at its next batch, with UNAVAILABLE and its next row. A stream whose client takes nothing is cut off
+        after another `grace_seconds`.
         """
         self._drain.begun.set()
         self._drain.health.enter_graceful_shutdown()
@@ -102,15 +102,15 @@ class RunningServer:
         self._wait_for_streams(drain_seconds)
         self._drain.ending.set()
         stopped.wait()
-        # gRPC's own state ends before the thread that served a stream which its reader left: the register and the log
-        # are still to hear how far that stream came.
+        # gRPC reports the end of a stream whose client has left before the thread that serves it ends: only then do the
+        # register and the audit log record how far that stream came.
         self._wait_for_streams(grace_seconds)
         for close in self._close:
             close()
         self._close.clear()
 
     def _wait_for_streams(self, seconds: float) -> None:
-        """Wait until no stream is served, at most so long."""
+        """Wait until no stream is served, for `seconds` at most."""
         deadline = time.monotonic() + seconds
         while self._limits.running and time.monotonic() < deadline:
             time.sleep(DRAIN_LOOK_SECONDS)
@@ -127,12 +127,12 @@ class RunningServer:
 
 
 class Drain(NamedTuple):
-    """How far stopping has come.
+    """The steps of stopping.
 
     Attributes:
-        begun: no stream begins any more.
-        ending: streams end at their next batch.
-        health: says NOT_SERVING.
+        begun: once set, no stream begins.
+        ending: once set, streams end at their next batch.
+        health: service that then says NOT_SERVING.
     """
 
     begun: threading.Event
@@ -155,7 +155,7 @@ def start(
         host: address to listen on.
         port: to listen on, 0 for any that is free.
         cache_bytes: bound of the block files.
-        operation: who may call, how much at once, what is written down.
+        operation: who may call, how much at once, what is logged.
         reuse_port: share the port with other processes of this machine.
 
     Raises:
@@ -170,8 +170,8 @@ def start(
     limits = StreamLimits(operation.max_streams, operation.streams_per_principal)
     drain = Drain(threading.Event(), threading.Event(), health.HealthServicer(experimental_non_blocking=False))
     audit = AuditLog(operation.audit) if operation.audit is not None else None
-    metrics = Metrics(limits, blender.cache_events, lambda: audit.failures if audit is not None else 0)
-    runs = RunObserver(RunRegister(open_objects(catalogue)))
+    metrics = Metrics(limits, blender.cache.events, lambda: audit.failures if audit is not None else 0)
+    runs = RunObserver(RunRegister(open_store(catalogue).objects))
     observers: list[Observer] = [metrics, runs, *([audit] if audit is not None else [])]
     compile_kernels()
     threads = operation.max_streams + SPARE_THREADS
@@ -226,7 +226,7 @@ def serve(
         host: address to listen on.
         port: to listen on, 0 for any that is free.
         cache_bytes: bound of the block files.
-        operation: who may call, how much at once, what is written down.
+        operation: who may call, how much at once, what is logged.
         reuse_port: share the port with other processes of this machine.
         started: called once the server answers.
     """
@@ -249,17 +249,17 @@ def serve(
 
 
 def use_one_heap() -> None:
-    """Have all threads of this process allocate from one heap, where the C library is glibc.
+    """Make all threads of this process allocate from one heap, where the C library is glibc.
 
-    A message is made in one thread and freed in another. glibc gives threads heaps of their own, which keep what is
-    freed inside of them: with 64 readers some 10 MiB more that nobody uses.
+    A message is made in one thread and freed in another. By default glibc gives threads heaps of their own, which keep
+    freed memory: with 64 readers some 10 MiB that no thread uses.
     """
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 
 
 def compile_kernels() -> None:
-    """Compile what resolves and copies rows, so that the first read does not wait for it."""
+    """Compile the functions that resolve and copy rows, so that the first read does not wait for it."""
     pin = Pin("", "", "", 2, "")
     segments = resolve_segments([SourceOrder(name, 1, pin, 1, True) for name in ("a", "b")])
     order = BlendOrder(0, segments, 1, 1)
@@ -274,7 +274,7 @@ def compile_kernels() -> None:
 
 
 def _reflect(services: tuple[str, ...], server: grpc.Server) -> None:
-    """Tell of services by reflection, v1alpha and v1, which differ in their names alone."""
+    """Offer reflection, v1alpha and v1: grpcio has the first alone, and the two differ in their names only."""
     names = (REFLECTION, reflection.SERVICE_NAME)
     reflection.enable_server_reflection((*services, *names), server)
     method: Any = grpc.stream_stream_rpc_method_handler(
@@ -296,10 +296,10 @@ def _bind(server: grpc.Server, host: str, port: int, operation: OperationConfig,
     credentials = server_credentials(operation.tls) if operation.tls is not None else None
     where = f"[{host}]" if ":" in host else host
     try:
-        if not reuse_port:  # who shares a port has seen that it is free, see `processes`
+        if not reuse_port:  # a shared port was checked by `processes`
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             with socket.create_server((host, port), family=family):
-                pass  # a plain socket says why it cannot listen, gRPC does not
+                pass  # the error of a plain socket says why it cannot listen, that of gRPC does not
         address = f"{where}:{port}"
         bound = server.add_secure_port(address, credentials) if credentials else server.add_insecure_port(address)
     except (OSError, RuntimeError) as error:
@@ -311,10 +311,10 @@ def _bind(server: grpc.Server, host: str, port: int, operation: OperationConfig,
 
 
 def _warn_if_open(host: str, access: Access, operation: OperationConfig) -> None:
-    """Say so where anybody in reach may read everything, or listen to it."""
+    """Warn where callers need no credentials, or rows travel in clear text."""
     if host in LOOPBACK:
         return
     if not access.asks_for_tokens and operation.client_authority is None:
-        logger.warning("whoever reaches %s may read all blends: give --tokens, or --client-authority", host)
+        logger.warning("anybody who reaches %s may read all blends: give --tokens, or --client-authority", host)
     if operation.tls is None:
         logger.warning("rows and tokens go over the network as they are: give --certificate and --key")

@@ -13,7 +13,7 @@ import grpc
 from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2
 
 from blender_service.exceptions import BlenderError, ServerUnavailableError
-from blender_service.rows.batch_assembly import Framed
+from blender_service.rows.batch_assembly import BatchMessage
 from blender_service.server.blend_messages import blend_message, description_message, spec_of, update_of
 from blender_service.server.blender import Blender
 from blender_service.server.call_context import call_of, refuse, seen_by
@@ -88,7 +88,7 @@ class BlendServicer(blends_pb2_grpc.BlendServiceServicer):
     def DescribeBlend(  # noqa: N802
         self, request: blends_pb2.DescribeBlendRequest, context: grpc.ServicerContext
     ) -> blends_pb2.BlendDescription:
-        """Say what a blend has read at an offset."""
+        """Describe what a blend has read at an offset."""
         blender = seen_by(context, self._blender)
         blend_id = blender.resolve(request.blend)
         description = blender.describe(blend_id, request.offset if request.HasField("offset") else None)
@@ -98,7 +98,7 @@ class BlendServicer(blends_pb2_grpc.BlendServiceServicer):
     def ProveContinuation(  # noqa: N802
         self, request: blends_pb2.ProveContinuationRequest, context: grpc.ServicerContext
     ) -> blends_pb2.Continuation:
-        """Prove that a run may go on with another blend; both must be blends that the caller may read."""
+        """Prove that a run may continue with another blend; the caller must be allowed to read both."""
         blender = seen_by(context, self._blender)
         from_id, to_id = blender.resolve(request.from_blend), blender.resolve(request.to_blend)
         differs_from = blender.prove_continuation(from_id, to_id, request.offset)
@@ -108,19 +108,19 @@ class BlendServicer(blends_pb2_grpc.BlendServiceServicer):
 class RowServicer:
     """Streams rows.
 
-    Memory is bounded whatever the readers do: gRPC asks for the next batch when the last one has left for the
-    connection, so a slow reader holds one, and the more streams there are, the smaller that is. A reader that goes away
-    ends the wait for its next row at once, and with it everything that the stream holds.
+    Memory is bounded whatever the clients do: gRPC asks for the next message when the last one was written to the
+    connection, so a stream to a slow client holds one message, and messages are smaller the more streams there are.
+    When a client disconnects, the wait for its next row ends at once, and the stream frees what it holds.
     """
 
     def __init__(self, blender: Blender, stopping: threading.Event, limits: StreamLimits, stalls: StallWatch) -> None:
         """Serve rows.
 
         Args:
-            blender: whose rows.
-            stopping: ends the streams once it is set.
-            limits: say how long a message may be.
-            stalls: ends streams whose reader takes nothing.
+            blender: opens the blends.
+            stopping: once set, streams end at their next message.
+            limits: bound the bytes of a message.
+            stalls: ends streams whose client takes nothing.
         """
         self._blender = blender
         self._stopping = stopping
@@ -130,13 +130,13 @@ class RowServicer:
 
     @property
     def open_streams(self) -> int:
-        """Number of streams that hold anything now; a call may have ended before, see `StreamLimits`."""
+        """Number of streams that hold blocks or messages now; their calls may have ended already."""
         return len(self._open)
 
     def ReadBlend(  # noqa: N802 (the proto's name)
         self, request: rows_pb2.ReadBlendRequest, context: grpc.ServicerContext
-    ) -> Iterator[Framed]:
-        """Stream rows from any offset, as messages that are serialised already."""
+    ) -> Iterator[BatchMessage]:
+        """Stream rows from any offset, as serialised messages."""
         self._open.add(context)
         try:
             yield from self._read(request, context)
@@ -145,8 +145,8 @@ class RowServicer:
         finally:
             self._open.discard(context)
 
-    def _read(self, request: rows_pb2.ReadBlendRequest, context: grpc.ServicerContext) -> Iterator[Framed]:
-        """Check what is asked for, then read it batch by batch."""
+    def _read(self, request: rows_pb2.ReadBlendRequest, context: grpc.ServicerContext) -> Iterator[BatchMessage]:
+        """Check a request, then read its rows batch by batch."""
         blender, call = seen_by(context, self._blender), call_of(context)
         blend_id = blender.resolve(request.blend)
         expected = request.expected
@@ -164,26 +164,26 @@ class RowServicer:
         def stopped() -> bool:
             return self._stopping.is_set() or not context.is_active()
 
-        messages = reader.read_framed(
+        messages = reader.read_messages(
             request.offset, request.rows, part, request.max_batch_rows, request.wait_seconds, stopped,
             lambda: self._limits.message_bytes,
         )  # fmt: skip
-        for framed in messages:
+        for message in messages:
             if self._stopping.is_set():
-                at = framed.offset
+                at = message.offset
                 raise ServerUnavailableError(
                     f"server is stopping; connect again or to another replica, and go on at row {at}"
                 )
             if not context.is_active():
                 return
-            call.sends(framed)
+            call.sends(message)
             with self._stalls.handing_over(context):
-                yield framed
+                yield message
 
 
 def add_row_service(servicer: RowServicer, server: grpc.Server) -> None:
-    """Register the service of rows: its responses are messages already, which generated code would serialise again."""
-    read_blend: grpc.RpcMethodHandler[rows_pb2.ReadBlendRequest, Framed] = grpc.unary_stream_rpc_method_handler(
+    """Register the service of rows by hand: generated code would serialise its messages again."""
+    read_blend: grpc.RpcMethodHandler[rows_pb2.ReadBlendRequest, BatchMessage] = grpc.unary_stream_rpc_method_handler(
         servicer.ReadBlend,
         request_deserializer=rows_pb2.ReadBlendRequest.FromString,
         response_serializer=operator.attrgetter("message"),
@@ -193,6 +193,6 @@ def add_row_service(servicer: RowServicer, server: grpc.Server) -> None:
 
 
 def _message(blender: Blender, blend_id: str, names: Mapping[str, Sequence[str]] | None = None) -> blends_pb2.Blend:
-    """Describe a blend to a client; `names` spares a look for them."""
-    known = (blender.names() if names is None else names).get(blend_id, [])
-    return blend_message(blender.config(blend_id), blender.head(blend_id).end, known)
+    """Write the message of a blend; `names` of all blends are read from the store where they are not given."""
+    own = (blender.names() if names is None else names).get(blend_id, [])
+    return blend_message(blender.config(blend_id), blender.head(blend_id).end, own)

@@ -1,4 +1,4 @@
-"""How a server is run: who may call, how much at once, what is written down. Nothing here changes a row."""
+"""Settings of a server: who may call, how much at once, what is logged. None of them changes a row."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from blender_service.auth.tls import TlsFiles
 
 
 class OperationConfig(BaseModel):
-    """Settings of a server; the flags of `headrace serve` and `python -m blender_service` are made of them."""
+    """Settings of a server; the options of `headrace serve` are made of them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     tokens: Path | None = Field(None, description="file of bearer tokens, a principal and its token a line")
-    rules: Path | None = Field(None, description="TOML file of namespace rules; as soon as one exists, others may not")
-    certificate: Path | None = Field(None, description="PEM file: serve with TLS")
+    rules: Path | None = Field(None, description="TOML file of namespace rules; what none of them allows is denied")
+    certificate: Path | None = Field(None, description="PEM file: certificate to serve TLS with")
     key: Path | None = Field(None, description="PEM file: key of the certificate, without a passphrase")
     client_authority: Path | None = Field(
-        None, description="PEM file: clients must show a certificate it signed (mTLS)"
+        None, description="PEM file: authority that must have signed clients' certificates (mTLS)"
     )
     cache_folder: Path | None = Field(
-        None, description="folder of block files, kept and shared by processes (default: a temporary one each)"
+        None, description="folder of block files, kept and shared by processes; without it each has a temporary one"
     )
     max_streams: int = Field(512, ge=1, le=4096, description="streams at once; each takes a thread")
     max_streams_per_principal: int | None = Field(
-        None, ge=1, description="streams at once of one caller (default: half of max-streams)"
+        None, ge=1, description="streams at once of one caller; without it half of max-streams"
     )
-    stall_seconds: float = Field(600.0, gt=0, description="a stream whose reader takes nothing for so long is ended")
+    stall_seconds: float = Field(600.0, gt=0, description="end a stream whose reader takes nothing for so long")
     max_request_bytes: int = Field(4 << 20, ge=1 << 10, le=1 << 30, description="longest request")
     max_response_bytes: int = Field(1 << 30, ge=1 << 20, le=(1 << 31) - 1, description="longest answer")
     grpc_options: str = Field(
         "",
-        description="gRPC's own options, NAME=VALUE with commas between, as grpc.max_connection_age_ms=3600000",
+        description="gRPC's own options: NAME=VALUE with commas between, such as grpc.max_connection_age_ms=3600000",
     )
-    drain_seconds: float = Field(5.0, ge=0, description="how long streams go on when the server is told to stop")
-    audit: Path | None = Field(None, description="file of JSON lines: who read what")
-    metrics_host: str = Field("127.0.0.1", description="address of the metrics; they name blends of every namespace")
-    metrics_port: int | None = Field(None, ge=0, le=65535, description="Prometheus metrics over HTTP, 0 for any port")
+    drain_seconds: float = Field(5.0, ge=0, description="how long streams continue after the server was told to stop")
+    audit: Path | None = Field(None, description="file of JSON lines that records who read what")
+    metrics_host: str = Field("127.0.0.1", description="address of the metrics, which name blends of every namespace")
+    metrics_port: int | None = Field(None, ge=0, le=65535, description="port of Prometheus metrics, 0 for any")
 
     @model_validator(mode="after")
     def _tls_is_whole(self) -> OperationConfig:
@@ -59,7 +59,7 @@ class OperationConfig(BaseModel):
 
     @property
     def grpc_arguments(self) -> list[tuple[str, int | str]]:
-        """The options of gRPC as its server takes them."""
+        """The options of gRPC as name and value."""
         pairs = (option.split("=") for option in filter(None, self.grpc_options.split(",")))
         return [(name, int(value) if value.isdecimal() else value) for name, value in pairs]
 
@@ -70,7 +70,7 @@ class OperationConfig(BaseModel):
 
     @property
     def tls(self) -> TlsFiles | None:
-        """The files of TLS, None without."""
+        """The files of TLS, None to serve without."""
         if self.certificate is None or self.key is None:
             return None
         return TlsFiles(self.certificate, self.key, self.client_authority)

@@ -1,14 +1,13 @@
-"""A folder of block files, shared by processes: least recently used ones go first, never those in use.
+"""Keep block files in a folder that processes share: the least recently used go first, never those in use.
 
-    <folder>/<hash of what the block is>.block       whole, or not there: written aside, then renamed
-    <folder>/.<name>.<random>.tmp                    being written; what a killed process left is removed after an hour
-    <folder>/quarantine/<name>                       failed its checksum three times; it is built again in its place
+    <folder>/<hash of the block's key>.block         complete or absent: written under another name, then renamed
+    <folder>/.<name>.<random>.tmp                    being written; removed after an hour if its process was killed
+    <folder>/quarantine/<name>                       failed its checksum three times; a new file takes its name
 
-Any number of processes may use one folder: names say what is inside, a rename is atomic, and a mapped file that another
-process deletes stays readable until it is unmapped. So nothing is locked, and nothing but time is lost when two build
-the same block. A reader pins a block by holding the `Pin` it was given; what is pinned here is not deleted here.
-
-What the cache of blocks and files tells of itself: plain counts that metrics show.
+Any number of processes may use one folder: names depend on the content alone, a rename is atomic, and a mapped file
+that another process deletes stays readable until it is unmapped. So there is no lock between processes, and two that
+build the same block lose time only. A reader pins a block by holding the `PinnedBlock` it was given; this process does
+not delete a block that is pinned here.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from blender_service.exceptions import BlockCacheError, DamagedBlockError
 from blender_service.tables.block_file import Block, BlockKey, decode_block_file, encode_block
 
 DEFAULT_CACHE_BYTES: Final = 8 << 30
-MAPPED_BLOCKS: Final = 512  # each holds a file descriptor
+MAPPED_BLOCKS: Final = 512  # each holds a file descriptor, of which a process often may have 1,024
 READ_ATTEMPTS: Final = 3
 STALE_SECONDS: Final = 3600.0
 TRIM_FRACTION: Final = 1 / 16  # dropped below the bound, so that not every block that is added lists the folder
@@ -43,8 +42,8 @@ LOCK_COUNT: Final = 64
 logger = logging.getLogger(__name__)
 
 
-class Pin:
-    """A block in use: as long as somebody holds this, its file is not deleted."""
+class PinnedBlock:
+    """A block in use: while this object is referenced, the block's file is not deleted."""
 
     __slots__ = ("__weakref__", "block")
 
@@ -60,8 +59,8 @@ class BlockCache:
         """Use a folder, made if it is not there.
 
         Args:
-            folder: shared with other processes, kept when they end; None for one of this cache's own.
-            max_bytes: bound of its files, but what is pinned stays.
+            folder: shared with other processes, kept when they end; None for a temporary one of this cache.
+            max_bytes: bound of its files; pinned ones stay beyond it.
 
         Raises:
             BlockCacheError: the folder cannot be made.
@@ -78,12 +77,12 @@ class BlockCache:
         self.events = CacheEvents()
         self._lock = threading.Lock()
         self._mapped: OrderedDict[str, Block] = OrderedDict()
-        self._pins: weakref.WeakValueDictionary[str, Pin] = weakref.WeakValueDictionary()
+        self._pins: weakref.WeakValueDictionary[str, PinnedBlock] = weakref.WeakValueDictionary()
         self._used: dict[str, float] = {}
         self._building = [threading.Lock() for _ in range(LOCK_COUNT)]
         self.byte_count = self._trim()
 
-    def pin(self, key: BlockKey) -> Pin | None:
+    def pin(self, key: BlockKey) -> PinnedBlock | None:
         """Find a block and keep it from being deleted while the pin is held; None if it must be built.
 
         A file that is damaged is put aside, so that its block is built again.
@@ -92,7 +91,7 @@ class BlockCache:
         with self._lock:
             pin = self._pins.get(name)
             if pin is None and (block := self._mapped.get(name)) is not None:
-                pin = self._pins[name] = Pin(block)
+                pin = self._pins[name] = PinnedBlock(block)
             if pin is not None:
                 self.events.hit()
                 return self._touch(name, pin)
@@ -100,13 +99,13 @@ class BlockCache:
         if read is None:
             return None
         with self._lock:
-            pin = self._pins.get(name) or Pin(read)
+            pin = self._pins.get(name) or PinnedBlock(read)
             self._pins[name] = pin
             self.events.hit()
             return self._touch(name, pin)
 
-    def forget(self, key: BlockKey, damaged: Pin) -> None:
-        """Use a block no more that was damaged after it was mapped; its file is checked when it is next read."""
+    def forget(self, key: BlockKey, damaged: PinnedBlock) -> None:
+        """Drop a block that was damaged after it was mapped; its file is checked when it is read again."""
         logger.warning("block file %s: was damaged after it was mapped; it is checked again", self.folder / key.name)
         self.events.checksum_failure()
         with self._lock:
@@ -116,12 +115,12 @@ class BlockCache:
                 del self._pins[key.name]
 
     def __contains__(self, key: BlockKey) -> bool:
-        """Whether the block need not be built."""
+        """Whether the block is built already."""
         name = key.name
         return name in self._mapped or name in self._pins or (self.folder / name).exists()
 
-    def put(self, key: BlockKey, block: Block) -> Pin:
-        """Write a block's file, whole or not at all, read it back, then delete what is too much.
+    def put(self, key: BlockKey, block: Block) -> PinnedBlock:
+        """Write a block's file, completely or not at all, read it back, then delete files beyond the bound.
 
         Raises:
             BlockCacheError: the folder is full or cannot be written, or what was written does not read back.
@@ -141,7 +140,7 @@ class BlockCache:
             ) from error
         self.events.miss()
         with self._lock:
-            pin = self._pins[name] = Pin(mapped)
+            pin = self._pins[name] = PinnedBlock(mapped)
             self._touch(name, pin)
             self.byte_count += written
             if self.byte_count > self.max_bytes:
@@ -154,7 +153,7 @@ class BlockCache:
         with self._building[hash(path) % LOCK_COUNT]:
             yield
 
-    def _touch(self, name: str, pin: Pin) -> Pin:
+    def _touch(self, name: str, pin: PinnedBlock) -> PinnedBlock:
         """Mark a block as used; under the lock."""
         self._mapped[name] = pin.block
         self._mapped.move_to_end(name)
@@ -164,7 +163,7 @@ class BlockCache:
         return pin
 
     def _read(self, name: str, key: BlockKey) -> Block | None:
-        """Map a file and check it, three times before it counts as damaged and is put aside; None if there is none."""
+        """Map a file and check it; None if there is none, or if it failed three times and was moved to quarantine."""
         path = self.folder / name
         for _ in range(READ_ATTEMPTS):
             try:
@@ -186,12 +185,12 @@ class BlockCache:
         return None
 
     def _trim(self) -> int:
-        """Delete the files that were not used for longest until the rest fits; give its bytes. Under the lock."""
+        """Delete the least recently used files until the rest fits; give the bytes left. Under the lock."""
         files: list[tuple[float, int, str]] = []
         now = time.time()
         with os.scandir(self.folder) as entries:
             for entry in entries:
-                with suppress(FileNotFoundError):  # another process was faster
+                with suppress(FileNotFoundError):  # another process has deleted it
                     status = entry.stat()
                     if entry.name.endswith(".block"):
                         files.append(
@@ -217,7 +216,7 @@ class BlockCache:
 def _map_block(path: Path, key: BlockKey) -> Block:
     """Map a block's file and check it; the file lives as long as the arrays do."""
     with path.open("rb") as file:
-        os.utime(file.fileno())  # other processes see by it that the block is in use
+        os.utime(file.fileno())  # the time stamp tells other processes that the block is in use
         size = os.fstat(file.fileno()).st_size
         if size == 0:
             raise DamagedBlockError("is empty")
@@ -243,28 +242,28 @@ class CacheCounts:
 
 
 class CacheEvents:
-    """Counts; safe for many threads."""
+    """Counts what the cache does, for metrics; safe for many threads."""
 
     def __init__(self) -> None:
         """Start from zero."""
         self._counts = asdict(CacheCounts())
         self._lock = threading.Lock()
 
-    def hit(self, blocks: int = 1) -> None:
-        """Blocks were there."""
-        self._add("hits", blocks)
+    def hit(self) -> None:
+        """Count a block that was found."""
+        self._add("hits")
 
-    def miss(self, blocks: int = 1) -> None:
-        """Blocks were not there."""
-        self._add("misses", blocks)
+    def miss(self) -> None:
+        """Count a block that had to be built."""
+        self._add("misses")
 
     def checksum_failure(self) -> None:
-        """Bytes did not have their checksum."""
-        self._add("checksum_failures", 1)
+        """Count bytes that did not have their checksum."""
+        self._add("checksum_failures")
 
     def quarantine(self) -> None:
-        """A file was taken out of use."""
-        self._add("quarantined", 1)
+        """Count a file that was taken out of use."""
+        self._add("quarantined")
 
     @property
     def counts(self) -> CacheCounts:
@@ -272,6 +271,6 @@ class CacheEvents:
         with self._lock:
             return CacheCounts(**self._counts)
 
-    def _add(self, name: str, count: int) -> None:
+    def _add(self, name: str) -> None:
         with self._lock:
-            self._counts[name] += count
+            self._counts[name] += 1

@@ -1,4 +1,4 @@
-"""The file of one block: rows of a packed table in fixed-width arrays, to be memory-mapped and copied from.
+"""Encode and decode the file of one block: rows of a packed table in fixed-width arrays, to be memory-mapped.
 
 A block is a range of consecutive ordinals of one data file. Its file is named by the hash of all that decides its
 content (`BlockKey.name`); data files of a lake never change, so neither does a block. Everything is little-endian::
@@ -12,8 +12,8 @@ content (`BlockKey.name`); data files of a lake never change, so neither does a 
          document ids (D) bytes
          0 up to a multiple of 4,096, then input_ids (R, L) uint16 or uint32
 
-One checksum over the whole file finds every flipped bit; one bit of a length less would go unseen by a checksum per
-array. It is checked whenever a file is mapped; rows have digests besides, compared whenever one is served.
+One checksum covers the whole file, the header's lengths included, which checksums per array would leave out. It is
+checked whenever a file is mapped. Rows have digests besides, compared whenever one is served (`row_digests`).
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from blender_service.arrays import Int32Array, Int64Array
 from blender_service.exceptions import DamagedBlockError
 from blender_service.tables.row_digests import digest_rows
 
@@ -84,23 +85,23 @@ class Block:
         token_counts: (R,) tokens before the padding, int32.
         segment_starts: (R + 1,) first segment of each row in the arrays below, int64.
         doc_id_bytes: (D,) UTF-8 document ids, one after the other, uint8.
-        doc_id_starts: (S + 1,) first byte of each, int64.
+        doc_id_starts: (S + 1,) first byte of each document id, int64.
         document_starts: (S,) first token, in the document, int64.
         segment_token_counts: (S,) tokens, int32.
         window_starts: (S,) first token, in the window, int32.
-        row_digests: (R,) of each row, see `row_digests`, int64; computed where they are not given.
+        row_digests: (R,) digest of each row, int64; computed where they are not given.
     """
 
     start: int
     input_ids: NDArray[np.unsignedinteger]
-    token_counts: NDArray[np.int32]
-    segment_starts: NDArray[np.int64]
+    token_counts: Int32Array
+    segment_starts: Int64Array
     doc_id_bytes: NDArray[np.uint8]
-    doc_id_starts: NDArray[np.int64]
-    document_starts: NDArray[np.int64]
-    segment_token_counts: NDArray[np.int32]
-    window_starts: NDArray[np.int32]
-    row_digests: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    doc_id_starts: Int64Array
+    document_starts: Int64Array
+    segment_token_counts: Int32Array
+    window_starts: Int32Array
+    row_digests: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     def __post_init__(self) -> None:
         if not self.row_digests.size:
@@ -113,11 +114,11 @@ class Block:
         return len(self.input_ids)
 
     @functools.cached_property
-    def addresses(self) -> NDArray[np.int64]:
-        """(11,) what compiled code reads a block by, int64: see `row_digests`."""
+    def addresses(self) -> Int64Array:
+        """(11,) addresses and lengths by which compiled code reads the block, int64; columns as in `row_digests`."""
         return self._addresses()
 
-    def _addresses(self) -> NDArray[np.int64]:
+    def _addresses(self) -> Int64Array:
         """Give where the arrays lie, in the order above, and how many segments and bytes of document ids there are."""
         arrays = (
             self.input_ids,
@@ -139,7 +140,7 @@ def encode_block(block: Block, key: BlockKey) -> list[memoryview]:
 
     Args:
         block: the rows of `key`.
-        key: what they are.
+        key: which rows they are.
     """
     segments, doc_id_bytes = len(block.document_starts), len(block.doc_id_bytes)
     layout = _Layout.of(block.rows, key.window_tokens, key.token_bytes, segments, doc_id_bytes)
@@ -170,7 +171,7 @@ def decode_block_file(content: memoryview, key: BlockKey) -> Block:
         key: what the file must hold.
 
     Raises:
-        DamagedBlockError: the checksum, the key or the length is another; the message says which.
+        DamagedBlockError: the checksum, the key or the length is wrong; the message says which.
     """
     if len(content) < HEADER_BYTES:
         raise DamagedBlockError(f"has {len(content)} bytes, a header alone has {HEADER_BYTES}")

@@ -1,11 +1,9 @@
-"""The blocks of one packed table: which one holds an ordinal, and how to get it, from the cache or from Parquet.
+"""Find the block of an ordinal, and get it from the cache or from Parquet, also ahead of its readers.
 
 Blocks lie on multiples of `block_rows` (2,048 by default, fewer where rows are long), as the blend's order does, and
 are cut where a file ends. They are numbered one after the other::
 
     block_rows 4, files 0..5 and 6..11      block 0: 0..3 | block 1: 4..5 || block 2: 6..7 | block 3: 8..11
-
-Builds blocks ahead of the readers that will need them, in one background thread.
 """
 
 from __future__ import annotations
@@ -22,13 +20,16 @@ import numpy as np
 
 from blender_service.arrays import Int64Array
 from blender_service.exceptions import BlenderError
-from blender_service.tables.block_cache import BlockCache, Pin
+from blender_service.tables.block_cache import BlockCache, PinnedBlock
 from blender_service.tables.block_file import BlockKey
 from blender_service.tables.packed_table import PackedTable
 from blender_service.tables.parquet_to_block import decode_blocks
 
 MAX_BLOCK_BYTES: Final = 16 << 20
-KEYS_AT_HAND: Final = 64  # a few groups of blocks, of each reader
+KEYS_AT_HAND: Final = 64  # of a few groups of blocks, for each reader
+MAX_WAITING: Final = 4096
+
+logger = logging.getLogger(__name__)
 
 
 class BlockReader:
@@ -60,21 +61,21 @@ class BlockReader:
             ordinals: (R,) each below the number of rows.
 
         Returns:
-            (R,) number of the block, (R,) place of the row in it.
+            (R,) number of the block, (R,) row inside it.
         """
         run = np.searchsorted(self._starts, ordinals, side="right") - 1
         multiple = ordinals // self.block_rows
         start = np.maximum(self._starts[run], multiple * self.block_rows)
         return self._first_blocks[run] + multiple - self._first_multiples[run], ordinals - start
 
-    def pin(self, blocks: Iterable[int]) -> dict[int, Pin]:
+    def pin(self, blocks: Iterable[int]) -> dict[int, PinnedBlock]:
         """Give blocks by number, building those that are not in the cache, each row group decoded at most once.
 
         Raises:
             PackedTableError: a data file cannot be read or is not what the table promises.
             BlockCacheError: the cache cannot be written.
         """
-        pins: dict[int, Pin] = {}
+        pins: dict[int, PinnedBlock] = {}
         missing: list[int] = []
         for block in blocks:
             pin = self._cache.pin(self._key(block))
@@ -86,22 +87,22 @@ class BlockReader:
             pins.update(self._build(run, absent))
         return pins
 
-    def replace(self, block: int, damaged: Pin) -> Pin:
-        """Give a block anew whose rows are not what they were; raises what `pin` does."""
+    def replace(self, block: int, damaged: PinnedBlock) -> PinnedBlock:
+        """Give a block again whose mapped rows were damaged; raises what `pin` does."""
         self._cache.forget(self._key(block), damaged)
         return self.pin([block])[block]
 
     def build(self, blocks: Iterable[int]) -> None:
-        """Put blocks into the cache, keeping none of them; raises what `pin` does."""
+        """Put blocks into the cache without pinning them; raises what `pin` does."""
         for run, numbers in self._by_run(blocks).items():
             self._build(run, numbers)
 
     def is_cached(self, block: int) -> bool:
-        """Whether a block need not be built."""
+        """Whether a block is in the cache."""
         return self._key(block) in self._cache
 
-    def _build(self, run: int, blocks: list[int]) -> dict[int, Pin]:
-        """Decode blocks of one file, ascending, but for those that another thread decoded while this one waited."""
+    def _build(self, run: int, blocks: list[int]) -> dict[int, PinnedBlock]:
+        """Decode blocks of one file, except those that another thread decoded while this one waited for the lock."""
         with self._cache.building(self.table.runs[run].path):
             pins = {block: pin for block in blocks if (pin := self._cache.pin(self._key(block))) is not None}
             absent = [block for block in blocks if block not in pins]
@@ -124,7 +125,7 @@ class BlockReader:
         return int(np.searchsorted(self._first_blocks, block, side="right")) - 1
 
     def _build_key(self, block: int) -> BlockKey:
-        """What a block is."""
+        """Give the key of a block."""
         index = self._run_of(block)
         run, window = self.table.runs[index], self.table.window
         first = (int(self._first_multiples[index]) + block - int(self._first_blocks[index])) * self.block_rows
@@ -132,15 +133,11 @@ class BlockReader:
         return BlockKey(run.path, start, end, window.window_tokens, window.token_bytes, window.vocabulary_size)
 
 
-MAX_WAITING: Final = 4096
-
-logger = logging.getLogger(__name__)
-
 _Wanted = tuple[BlockReader, int]
 
 
 class BlockFetcher:
-    """A queue of blocks to build; what does not fit into it is left to the reader, who then builds it himself."""
+    """Builds blocks ahead in one background thread; a reader builds those that did not fit into the queue itself."""
 
     def __init__(self) -> None:
         """Start with an empty queue; the thread starts with the first block, and ends with this object."""
@@ -169,7 +166,7 @@ class BlockFetcher:
 
 
 def _fetch(waiting: queue.Queue[_Wanted | None]) -> None:
-    """Build what is asked for until None comes, as many blocks of one table at once as there are waiting."""
+    """Build requested blocks until None comes; those of one table that wait together are built together."""
     while (wanted := waiting.get()) is not None:
         batches: dict[int, tuple[BlockReader, set[int]]] = {}
         while wanted is not None:
@@ -182,14 +179,17 @@ def _fetch(waiting: queue.Queue[_Wanted | None]) -> None:
         for reader, blocks in batches.values():
             try:
                 reader.build(blocks)
-            except (BlenderError, OSError) as error:  # whoever reads the block meets the error, and raises it
+            except (
+                BlenderError,
+                OSError,
+            ) as error:  # the block's reader raises it
                 logger.warning("fetching ahead: %s", error)
         if wanted is None:
             return
 
 
 def _stop(waiting: queue.Queue[_Wanted | None]) -> None:
-    """End the thread of a queue, dropping what waits in it."""
+    """End the thread of a queue, and drop the blocks that wait in it."""
     while True:
         try:
             waiting.get_nowait()

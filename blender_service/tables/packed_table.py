@@ -1,4 +1,4 @@
-"""A packed table at one snapshot: its facts, and which file holds which ordinals.
+"""Read a packed table at one snapshot: the facts of its windows, and which file holds which ordinals.
 
 A packed table is an array with an explicit dense index. Each data file holds one contiguous ascending run of ordinals,
 found by its smallest and largest `ordinal` in Iceberg's metadata, so an index of all rows costs one line a file::
@@ -39,7 +39,7 @@ EXCISED: Final = "headrace.excised"  # documents taken out, where maintenance co
 
 
 class WindowFacts(BaseModel):
-    """What one row of a packed table is; all sources of a blend agree on it."""
+    """Window length, tokenizer and special ids of a packed table; all sources of a blend agree on them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -68,7 +68,7 @@ class PackedTable(NamedTuple):
 
     Attributes:
         identifier: namespace.table.
-        window: what a row is.
+        window: facts of its rows.
         runs: its files, ascending, covering [0, rows) without gap.
         io: how its files are opened.
     """
@@ -93,10 +93,10 @@ def load_table(catalogue: Catalog, identifier: str) -> Table | None:
 
 
 def read_window_facts(table: Table, identifier: str, snapshot: Snapshot | None = None) -> WindowFacts:
-    """Read what a row is, as a snapshot says it; as the table says it now if none is given.
+    """Read the facts of a snapshot's windows; those of the table's properties if none is given.
 
     Raises:
-        PackedTableError: a property is missing or wrong, or nobody can say it of this snapshot any more.
+        PackedTableError: a property is missing or wrong, or the facts of this snapshot are lost.
     """
     properties = properties_at(table, snapshot)
     missing = [name for name in (*PROPERTY_OF_FACT.values(), GENERATION) if name not in properties]
@@ -104,7 +104,7 @@ def read_window_facts(table: Table, identifier: str, snapshot: Snapshot | None =
         raise PackedTableError(
             f"table {identifier}: is not packed, it lacks {', '.join(missing)}; name a packed_<dataset>_<length> table"
         )
-    if snapshot is not None and is_outlived(table, snapshot):
+    if snapshot is not None and has_lost_facts(table, snapshot):
         raise PackedTableError(
             f"table {identifier}: snapshot {snapshot.snapshot_id} does not say what its rows are, and the table was "
             "packed again since; name a later snapshot"
@@ -123,34 +123,33 @@ def read_window_facts(table: Table, identifier: str, snapshot: Snapshot | None =
 def properties_at(table: Table, snapshot: Snapshot | None) -> dict[str, str]:
     """Give the properties of a table as they were when a snapshot was written.
 
-    Its summary says what its rows are and the generation of the packing, which changes whenever an ordinal may mean
-    another row. For what nobody says, the table's property holds.
+    The snapshot's summary holds the facts of its windows and the generation of the packing, which changes whenever an
+    ordinal may mean another row. Where the summary leaves one out, the table's property holds.
     """
-    teller = _teller(table, snapshot)
-    return {**table.properties, **_said(teller)}
+    return {**table.properties, **_facts_in_summary(_describing_snapshot(table, snapshot))}
 
 
-def is_outlived(table: Table, snapshot: Snapshot) -> bool:
-    """Say whether a snapshot only tells its generation, and the table's properties are those of another one.
+def has_lost_facts(table: Table, snapshot: Snapshot) -> bool:
+    """Say whether a snapshot's summary names its generation alone, and the table's properties are of a later one.
 
-    So it is with snapshots that were written before the summary held all facts.
+    This is so for snapshots that were written before summaries held all facts.
     """
-    own = _said(_teller(table, snapshot))
+    own = _facts_in_summary(_describing_snapshot(table, snapshot))
     return own.keys() == {GENERATION} and own[GENERATION] != table.properties.get(GENERATION)
 
 
-def _said(snapshot: Snapshot | None) -> dict[str, str]:
-    """What a summary says of the rows."""
-    said = snapshot.summary.additional_properties if snapshot is not None and snapshot.summary is not None else {}
-    return {name: said[name] for name in (*PROPERTY_OF_FACT.values(), GENERATION) if name in said}
+def _facts_in_summary(snapshot: Snapshot | None) -> dict[str, str]:
+    """Give the facts of the windows and the generation, as far as a summary holds them."""
+    held = snapshot.summary.additional_properties if snapshot is not None and snapshot.summary is not None else {}
+    return {name: held[name] for name in (*PROPERTY_OF_FACT.values(), GENERATION) if name in held}
 
 
-def _teller(table: Table, snapshot: Snapshot | None) -> Snapshot | None:
-    """Give the snapshot that tells what the rows of one are; None if expiry has taken it.
+def _describing_snapshot(table: Table, snapshot: Snapshot | None) -> Snapshot | None:
+    """Give the snapshot whose summary holds the facts of another one's rows; None if it has expired.
 
-    Compaction says nothing, so what it compacted is asked; so is what documents were excised from, where need be.
+    Compaction writes a summary without facts, and so may an excision; their parent then has the same rows' facts.
     """
-    while snapshot is not None and snapshot.summary is not None and GENERATION not in _said(snapshot):
+    while snapshot is not None and snapshot.summary is not None and GENERATION not in _facts_in_summary(snapshot):
         upkeep = snapshot.summary.operation == Operation.REPLACE or EXCISES in snapshot.summary.additional_properties
         if not upkeep:
             return snapshot
@@ -206,21 +205,21 @@ def _run_of(file: DataFile, ordinal_id: int, identifier: str) -> OrdinalRun:
 
 
 def successor_of(table: Table, snapshot_id: int) -> int:
-    """The snapshot that is served in place of a pinned one: itself, unless documents were excised from it."""
+    """Give the snapshot that is served for a pinned one: itself, unless documents were excised from it."""
     successors = json.loads(table.properties.get(SUCCESSORS, "{}"))
     return int(successors.get(str(snapshot_id), snapshot_id))
 
 
 def open_source(catalogue: Catalog, name: str, pin: Pin, window: WindowFacts) -> tuple[Table, Snapshot | None]:
-    """Find the table and snapshot of a source, and check that they are what they were.
+    """Find the table and snapshot of a source, and check that they are those the blend pinned.
+
+    Where documents were excised since, the pinned snapshot has a successor of the same ordinals, which is given.
 
     Args:
         catalogue: of the lake.
         name: of the source, for messages.
-        pin: what it was; a live one gives its current snapshot, None while there is none.
-        window: what a row of the blend is.
-
-    Where documents were excised since, the pinned snapshot has a successor of the same ordinals, which is given.
+        pin: what the blend pinned; a live source gives its current snapshot, None while there is none.
+        window: facts of the blend's rows.
 
     Raises:
         SourceChangedError: the table was dropped, made again, repacked, or its snapshot expired.
@@ -242,13 +241,14 @@ def open_source(catalogue: Catalog, name: str, pin: Pin, window: WindowFacts) ->
             raise SourceChangedError(
                 f"{where} has no snapshot {pin.snapshot_id} any more, its tag was removed; create a new blend"
             )
-    if snapshot is None or _teller(table, snapshot) is not None:  # else the blend alone knows what it pinned
+    # Where the describing snapshot has expired, nothing is left to compare with; the blend holds the facts it pinned.
+    if snapshot is None or _describing_snapshot(table, snapshot) is not None:
         _require_same(table, snapshot, where, pin, window)
     return table, snapshot
 
 
 def _require_same(table: Table, snapshot: Snapshot | None, where: str, pin: Pin, window: WindowFacts) -> None:
-    """Check that a snapshot is of the generation that the blend pinned, and a row what it was made for.
+    """Check that a snapshot has the generation that the blend pinned and the blend's window facts.
 
     Raises:
         SourceChangedError: names the property that differs.
@@ -260,7 +260,7 @@ def _require_same(table: Table, snapshot: Snapshot | None, where: str, pin: Pin,
             f"{where} is generation {generation} {at}, the blend pinned {pin.generation}: it was packed again; create "
             "a new blend"
         )
-    if snapshot is not None and is_outlived(table, snapshot):  # the blend alone knows, and its generation is right
+    if snapshot is not None and has_lost_facts(table, snapshot):  # nothing else to compare with
         return
     try:
         facts = read_window_facts(table, pin.table, snapshot)

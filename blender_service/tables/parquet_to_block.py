@@ -1,4 +1,4 @@
-"""Turns row groups of Parquet files into blocks, checking everything that a packed table promises."""
+"""Decode row groups of Parquet files into blocks, and check all rules of a packed table."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from blender_service.arrays import Int64Array
 from blender_service.exceptions import PackedTableError, ServerUnavailableError
 from blender_service.tables.block_file import Block
 from blender_service.tables.packed_table import OrdinalRun, PackedTable
@@ -19,7 +20,7 @@ from blender_service.tables.packed_table import OrdinalRun, PackedTable
 COLUMNS: Final = ("ordinal", "token_count", "input_ids", "segments")
 READ_ATTEMPTS: Final = 3
 RETRY_SECONDS: Final = 0.05
-# Damaged metadata gives columns of other names, types and sizes, hence errors of Python as well.
+# Damaged metadata gives columns of other names, types and sizes, so that errors of Python come up as well as Arrow's.
 FAULTS: Final = (OSError, pa.ArrowException, LookupError, ValueError, TypeError, AttributeError, MemoryError)
 PAGE_HEADER_BYTES: Final = 32  # more than the fields up to the checksum can take
 COMPACT_INT32: Final = 0x15  # Thrift's compact protocol: an i32 follows, its field is the next one
@@ -30,8 +31,8 @@ def decode_blocks(
 ) -> Iterator[tuple[tuple[int, int], Block]]:
     """Give ranges of one data file as blocks, in one pass over the row groups they lie in.
 
-    A file that cannot be read is tried three times: storage over a network fails for a moment more often than for good.
-    Before the last time the store is asked for it, so that a store that is away is not taken for a damaged file.
+    A file that cannot be read is tried three times, since storage over a network often fails for a moment only. Before
+    the last attempt the store is asked whether it has the file, so that an outage is not reported as a damaged file.
 
     Args:
         table: whose file it is.
@@ -39,7 +40,7 @@ def decode_blocks(
         ranges: [start, end) ordinals of each block, ascending, disjoint, inside the run.
 
     Raises:
-        PackedTableError: the file cannot be read, or breaks the table's promises; the message names it.
+        PackedTableError: the file cannot be read, or breaks a rule of packed tables; the message names it.
         ServerUnavailableError: the store does not answer.
     """
     remaining = list(ranges)
@@ -59,9 +60,10 @@ def decode_blocks(
 
 
 def has_page_checksums(table: PackedTable, run: OrdinalRun) -> bool:
-    """Say whether the pages of a data file have checksums, as its first page has; without, a flipped bit is a token.
+    """Say whether the pages of a data file have checksums, judged by its first page.
 
-    A file that cannot be read is not said to lack them: reading its rows will say what is wrong with it.
+    Without checksums a bit that flips in the store is served as another token. A file that cannot be read counts as
+    having them: reading its rows will tell what is wrong with it.
     """
     try:
         with table.io.new_input(run.path).open() as stream, pq.ParquetFile(stream) as file:
@@ -78,10 +80,10 @@ def has_page_checksums(table: PackedTable, run: OrdinalRun) -> bool:
 
 
 def _reach_store(table: PackedTable, run: OrdinalRun) -> None:
-    """Ask the store whether it has a file; that it has none is an answer too.
+    """Ask the store whether it has a file, to see that it answers; the answer itself does not matter.
 
     Raises:
-        ServerUnavailableError: it does not answer.
+        ServerUnavailableError: the store does not answer.
     """
     try:
         table.io.new_input(run.path).exists()
@@ -94,9 +96,9 @@ def _reach_store(table: PackedTable, run: OrdinalRun) -> None:
 
 def _decode_once(table: PackedTable, run: OrdinalRun, ranges: Sequence[tuple[int, int]]) -> Iterator[Block]:
     """Open the file and decode the ranges that are still wanted; `ranges` may shrink from its front meanwhile."""
-    places = [(start - run.start, end - run.start) for start, end in ranges]
+    rows_in_file = [(start - run.start, end - run.start) for start, end in ranges]
     starts = [start for start, _ in ranges]
-    # headrace and Spark write a checksum into every Parquet page; they are checked where they are.
+    # headrace and Spark write a checksum into every Parquet page; pages without one are read unchecked.
     with (
         table.io.new_input(run.path).open() as stream,
         pq.ParquetFile(stream, page_checksum_verification=True) as file,
@@ -106,7 +108,7 @@ def _decode_once(table: PackedTable, run: OrdinalRun, ranges: Sequence[tuple[int
                 f"table {table.identifier}: file {run.path} has {file.metadata.num_rows} rows, its manifest says "
                 f"{run.end - run.start}; restore the file"
             )
-        for start, rows in zip(starts, _read_ranges(file, places), strict=True):
+        for start, rows in zip(starts, _read_ranges(file, rows_in_file), strict=True):
             yield decode_block(rows, start, table, run.path)
 
 
@@ -146,7 +148,7 @@ def _read_ranges(file: pq.ParquetFile, ranges: Sequence[tuple[int, int]]) -> Ite
 
 
 def decode_block(rows: pa.Table, start: int, table: PackedTable, path: str) -> Block:
-    """Turn Arrow rows into a block, checking everything that the table promises.
+    """Turn Arrow rows into a block, and check all rules of a packed table.
 
     Args:
         rows: columns ordinal, token_count, input_ids, segments.
@@ -155,7 +157,7 @@ def decode_block(rows: pa.Table, start: int, table: PackedTable, path: str) -> B
         path: the file, for messages.
 
     Raises:
-        PackedTableError: an ordinal, a window length or a token id is not as promised.
+        PackedTableError: an ordinal, a window length or a token id breaks them.
     """
     where = f"table {table.identifier}: file {path}"
     ordinals = rows["ordinal"].to_numpy()
@@ -204,7 +206,7 @@ def _combined(column: pa.ChunkedArray) -> pa.ListArray:
     return combined.combine_chunks() if isinstance(combined, pa.ChunkedArray) else combined
 
 
-def _texts(texts: pa.LargeStringArray) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _texts(texts: pa.LargeStringArray) -> tuple[NDArray[np.uint8], Int64Array]:
     """Give the bytes of all texts, one after the other, and the (S + 1,) first byte of each."""
     if len(texts) == 0:
         return np.empty(0, dtype=np.uint8), np.zeros(1, dtype=np.int64)

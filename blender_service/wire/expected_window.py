@@ -1,4 +1,4 @@
-"""Refuses rows that the reader was not built for: another tokenizer, window length, vocabulary or dtype."""
+"""Refuse rows that the reader was not built for: another tokenizer, window length, vocabulary or dtype."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from blender_service.exceptions import WindowMismatchError
 
 
 class Window(Protocol):
-    """What a row is, as config or as message."""
+    """The facts of a blend's windows, on the server (`WindowFacts`) or on the client (`Blend`)."""
 
     @property
     def window_tokens(self) -> int:
@@ -30,7 +30,7 @@ class Window(Protocol):
 
 @dataclass(frozen=True)
 class ExpectedWindow:
-    """What a reader was built for; what is 0 or empty is not checked.
+    """The window that a reader was built for; facts that are 0 or empty are not checked.
 
     Attributes:
         window_tokens: length of a row.

@@ -1,8 +1,8 @@
-"""Messages of rows, written and read by hand in protobuf's wire format, so that token ids need not be copied.
+"""Write and read protobuf's wire format by hand, so that token ids are viewed or copied once, not parsed.
 
 A message is `RowBatch` of `rows.proto`, and any protobuf library parses it: fields may come in any order, and the ids
-come last. They begin at a multiple of 8 bytes, so that a reader maps them as an array without copying; for that the
-number of rows, which comes first, is written with up to seven bytes more than it needs, as a varint may be::
+come last. They begin at a multiple of 8 bytes, so that a reader views them as an array without copying. For that the
+number of rows, which comes first, is padded with up to seven bytes, which the format allows for a varint::
 
     rows (padded) | offset | ... small fields ... | tag and length of input_ids | input_ids
     ^ 0                                                                         ^ a multiple of 8
@@ -61,10 +61,10 @@ def _length_tag(field: int, byte_count: int) -> bytes:
 
 
 def begin_message(padded: tuple[int, int], head: bytes, payload_field: int, payload_bytes: int) -> bytes:
-    """Write all of a message but its payload, which is to follow.
+    """Write a message up to its payload, whose bytes the caller appends.
 
     Args:
-        padded: field and value of a number, which comes first and takes the padding.
+        padded: field and value of the number that comes first and is padded.
         head: the other fields.
         payload_field: field of the payload, which comes last.
         payload_bytes: its length.
@@ -106,12 +106,12 @@ def read_fields(message: memoryview) -> Iterator[tuple[int, Field]]:
 
 
 def _read_varint(message: memoryview, at: int) -> tuple[int, int]:
-    """Read a number; give it with the place after it."""
+    """Read a number; give it with the index of the byte after it."""
     value = shift = 0
-    for place in range(at, min(at + MAX_VARINT_BYTES, len(message))):
-        byte = message[place]
+    for index in range(at, min(at + MAX_VARINT_BYTES, len(message))):
+        byte = message[index]
         if byte < 0x80:
-            return (value | byte << shift) & (1 << 64) - 1, place + 1
+            return (value | byte << shift) & (1 << 64) - 1, index + 1
         value |= (byte & 0x7F) << shift
         shift += 7
     raise MalformedMessageError(f"message: the number at byte {at} of {len(message)} does not end; read it again")

@@ -1,11 +1,11 @@
-"""Which rows of a global step belong to a rank: plain arithmetic, shared by server, client and torch.
+"""Cut a global step into the rows of each rank: plain arithmetic, shared by server, client and torch.
 
 A step of B rows that starts at offset o covers [o, o + B). Rank r of W takes [o + floor(rB/W), o + floor((r+1)B/W))::
 
     B = 8, W = 2    rank 0: o..o+3    rank 1: o+4..o+7
 
-The mix of the global batch is exact; that of one rank alone is not (1:1 with B = W = 8 gives rank 0 one source for
-ever), so take no statistics per source from one rank.
+The mix of the global batch is exact; that of one rank alone is not (weights 1:1 with B = W = 8 give rank 0 rows of one
+source only), so take no statistics per source from one rank.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Slice(NamedTuple):
         return self.rows * self.world_size / self.step_rows
 
     def check(self) -> None:
-        """Refuse a slice that cannot be, or that would bias a mean of means.
+        """Refuse a slice that is impossible, or that would bias a mean of means.
 
         Raises:
             InvalidReadError: with the value that is wrong.

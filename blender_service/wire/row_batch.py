@@ -1,4 +1,4 @@
-"""Rows as arrays, and as messages of `rows.proto`. Needs NumPy only, so that a training job imports it."""
+"""Convert batches of rows between arrays and messages of `rows.proto`; a training job imports this, and NumPy only."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from blender_service.arrays import Int32Array, Int64Array
 from blender_service.exceptions import MalformedMessageError
 from blender_service.wire.protobuf import (
     Field,
@@ -53,17 +54,17 @@ class RowBatch:
 
     offset: int
     input_ids: NDArray[np.unsignedinteger]
-    token_counts: NDArray[np.int32]
+    token_counts: Int32Array
     source_names: tuple[str, ...]
     sources: NDArray[np.uint8]
-    epochs: NDArray[np.int64]
-    ordinals: NDArray[np.int64]
-    segment_counts: NDArray[np.int32]
+    epochs: Int64Array
+    ordinals: Int64Array
+    segment_counts: Int32Array
     doc_id_bytes: bytes
-    doc_id_lengths: NDArray[np.int32]
-    document_starts: NDArray[np.int64]
-    segment_token_counts: NDArray[np.int32]
-    window_starts: NDArray[np.int32]
+    doc_id_lengths: Int32Array
+    document_starts: Int64Array
+    segment_token_counts: Int32Array
+    window_starts: Int32Array
     end_of_blend: bool = False
     waiting_for: str = ""
 
@@ -109,7 +110,7 @@ class RowBatch:
 
 
 def begin(batch: RowBatch) -> bytes:
-    """Begin the message of a batch; the bytes of input_ids are to follow: only their shape and type are used."""
+    """Write the message of a batch up to its token ids; only the shape and type of `input_ids` are used."""
     segments = b"".join(
         [
             *array_field(COUNTS, batch.segment_counts),
@@ -156,7 +157,7 @@ def decode(message: bytes | memoryview) -> RowBatch:
     """Turn a message into rows; the arrays are read-only views of its bytes.
 
     Raises:
-        MalformedMessageError: the message breaks off, or its arrays have not the lengths that its counts say.
+        MalformedMessageError: the message breaks off, or the lengths of its arrays contradict its counts.
     """
     numbers, content, names = _sorted_fields(read_fields(memoryview(message)))
     _, segments, _ = _sorted_fields(read_fields(content.get(SEGMENTS, memoryview(b""))))
@@ -192,7 +193,7 @@ def decode(message: bytes | memoryview) -> RowBatch:
 def _sorted_fields(
     fields: Iterable[tuple[int, Field]],
 ) -> tuple[dict[int, int], dict[int, memoryview], tuple[str, ...]]:
-    """Sort fields into numbers, bytes and the names of the sources; of a field that comes twice the last one holds."""
+    """Sort fields into numbers, bytes and names of sources; of a field that comes twice the last one counts."""
     numbers: dict[int, int] = {}
     content: dict[int, memoryview] = {}
     names: list[str] = []
@@ -207,7 +208,7 @@ def _sorted_fields(
 
 
 def _array(content: dict[int, memoryview], field: int, dtype: str, count: int) -> NDArray[Any]:
-    """View a field as an array; small ones that do not lie on a multiple of their width are copied."""
+    """View a field as an array; one that is not aligned to its width is copied, from which padding keeps the ids."""
     view = content.get(field, memoryview(b""))
     kind = np.dtype(dtype)
     if len(view) != count * kind.itemsize:

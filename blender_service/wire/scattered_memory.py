@@ -1,4 +1,4 @@
-"""Puts a message together out of pieces of memory, such as rows of mapped files: each byte is copied once."""
+"""Join pieces of memory, such as rows of mapped files, into one message: each byte is copied once."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-# Bytes that nobody has seen yet may be filled, says https://docs.python.org/3/c-api/bytes.html; zeros there, or a
-# second copy out of an array, would cost as much as the rows themselves.
+from blender_service.arrays import Int64Array
+
+# A new bytes object may be filled before any other code has it (https://docs.python.org/3/c-api/bytes.html). Zeroing it
+# first, or a second copy out of an array, would cost as much as copying the rows.
 _new_bytes: Final = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t)(
     ("PyBytes_FromStringAndSize", ctypes.pythonapi)
 )
 _address_of: Final = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(("PyBytes_AsString", ctypes.pythonapi))
 
 
-def join(start: NDArray[np.uint8], pieces: NDArray[np.int64], piece_bytes: int) -> bytes:
-    """Give bytes in one piece.
+def join(start: NDArray[np.uint8], pieces: Int64Array, piece_bytes: int) -> bytes:
+    """Join some first bytes and pieces of memory into one bytes object.
 
     Args:
         start: (S,) the first bytes, uint8.
@@ -46,7 +48,7 @@ def copy(typing_context, target, source, byte_count):  # type: ignore[no-untyped
 
 
 @njit(cache=True, nogil=True)
-def copy_pieces(target: int, start: NDArray[np.uint8], pieces: NDArray[np.int64], piece_bytes: int) -> None:
+def copy_pieces(target: int, start: NDArray[np.uint8], pieces: Int64Array, piece_bytes: int) -> None:
     """Copy the pieces that `join` describes to the address `target`."""
     copy(target, start.ctypes.data, np.int64(start.size))
     target += start.size

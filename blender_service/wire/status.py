@@ -1,8 +1,8 @@
-"""Errors across the wire: which gRPC status each one becomes, and which one a status becomes again.
+"""Translate errors to gRPC statuses on the server, and statuses to the same errors on the client.
 
-The class travels as the standard details of a status (google.rpc.Status with an ErrorInfo, reason `BLEND_NOT_FOUND`
-for `BlendNotFoundError`), so that a client raises what the server raised, message included. errors.proto has these two
-messages too, so that a client needs no package for them.
+The class travels in the standard details of a status (google.rpc.Status with an ErrorInfo, reason `BLEND_NOT_FOUND`
+for `BlendNotFoundError`), so that a client raises the error that the server raised, with its message. errors.proto has
+these two messages too, so that a client needs no package for them.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ STATUS_OF: Final[dict[type[BlenderError], grpc.StatusCode]] = {
     exceptions.ServerUnavailableError: grpc.StatusCode.UNAVAILABLE,
     exceptions.TooManyStreamsError: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
-# A proxy or a server that goes away in mid-stream resets the stream, which arrives as CANCELLED, or as INTERNAL
-# with a text of its own, and without the class of an error of ours; reading a row again is always right.
+# A proxy or a server that goes away in mid-stream resets the stream, which arrives as CANCELLED, or as INTERNAL with a
+# text of gRPC's own (`_was_reset`), and without an ErrorInfo. Reading a row again is always right.
 RETRIED: Final = frozenset(
     {
         grpc.StatusCode.UNAVAILABLE,
@@ -86,7 +86,7 @@ def error_of(rpc_error: grpc.RpcError, address: str) -> BlenderError:
 
 
 def _was_reset(call: grpc.Call) -> bool:
-    """Say whether the transport broke a stream off; an error in the server's own code has another text."""
+    """Say whether the transport broke a stream off; only the text tells it from an error in the server's code."""
     return call.code() in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN) and "RST_STREAM" in (call.details() or "")
 
 
@@ -96,7 +96,7 @@ def _reason_of(kind: type[BlenderError]) -> str:
 
 
 def _kind_of(details: str | bytes) -> type[BlenderError] | None:
-    """Find the error in the details of a status; None if there is none of ours."""
+    """Find the class of the error in the details of a status; None if they name none of headrace's."""
     try:
         for detail in errors_pb2.ErrorStatus.FromString(details if isinstance(details, bytes) else b"").details:
             if detail.type_url.rpartition("/")[2] != ERROR_INFO:
@@ -104,6 +104,6 @@ def _kind_of(details: str | bytes) -> type[BlenderError] | None:
             info = errors_pb2.ErrorInfo.FromString(detail.value)
             if info.domain == DOMAIN:
                 return next((kind for kind in STATUS_OF if _reason_of(kind) == info.reason), None)
-    except DecodeError:  # whoever sent it, the status itself says enough
+    except DecodeError:  # from another server or a proxy; the status itself is reported
         pass
     return None

@@ -1,7 +1,7 @@
-"""The command `headrace`: noun then verb, one line for every mistake a user can make.
+"""The command `headrace`: a noun, then a verb. Mistakes of users are reported in one line.
 
-Commands are imported when they are called, so that `headrace --help` does not wait for Dagster or Spark. Exit status: 0
-done, 1 a run failed, 2 something given cannot be used.
+Commands are imported when they are called, so that `headrace --help` does not wait for Dagster or Spark. The exit
+status is 0 for success, 1 for a failed run, 2 for arguments that cannot be used, 130 for an interruption.
 """
 
 from __future__ import annotations
@@ -15,18 +15,22 @@ import click
 
 # Command to (module, attribute, help); the module is imported when the command is called or asked for help.
 _COMMANDS = {
-    "demo": ("dagster_project.cli.demo", "demo", "Build a lake from files on this machine and train on it."),
-    "run": ("dagster_project.cli.run", "run", "Bring tables up to date; what has not changed is left."),
+    "demo": ("dagster_project.cli.demo", "demo", "Build a lake from files on this machine, and train on it."),
+    "run": ("dagster_project.cli.run", "run", "Bring tables up to date; unchanged ones are skipped."),
     "dataset": ("dagster_project.cli.declarations", "dataset", "Declare and list datasets."),
-    "corpus": ("dagster_project.cli.declarations", "corpus", "List corpora, start new generations."),
+    "corpus": (
+        "dagster_project.cli.declarations",
+        "corpus",
+        "List corpora, refreeze them, excise superseded documents.",
+    ),
     "table": ("dagster_project.cli.tables", "table", "List, show and maintain tables."),
-    "doc": ("dagster_project.cli.doc", "doc", "Ask about one document: why it is gone, who is like it."),
+    "doc": ("dagster_project.cli.doc", "doc", "Ask about one document: why it was removed, what is similar."),
     "trace": ("dagster_project.cli.windows", "trace", "Trace a token of a packed table back to its file."),
-    "excise": ("dagster_project.cli.windows", "excise", "Take documents out of packed tables for good."),
+    "excise": ("dagster_project.cli.windows", "excise", "Remove documents from packed tables for good."),
     "export": ("dagster_project.cli.windows", "export", "Write a packed table as Parquet, WebDataset or torch files."),
-    "dedup": ("dagster_project.cli.dedup", "dedup", "Compare thresholds, measure against known pairs."),
-    "blend": ("dagster_project.cli.blend", "blend", "Create, update, plan, list and show blends."),
-    "serve": ("dagster_project.cli.blend", "serve", "Start Blender, which serves blends over gRPC."),
+    "dedup": ("dagster_project.cli.dedup", "dedup", "Compare thresholds, evaluate against known pairs."),
+    "blend": ("dagster_project.cli.blend", "blend", "Create, update, plan, list and inspect blends."),
+    "serve": ("blender_service.__main__", "serve", "Serve blends to training jobs over gRPC."),
     "ui": ("dagster_project.cli.ui", "ui", "Open Dagster's UI on this lake."),
 }
 
@@ -35,11 +39,11 @@ class _LazyGroup(click.Group):
     """A group whose commands are imported on first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names in the order people need them."""
+        """Names in the order in which a new user needs them."""
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
-        """Import one command; of one that is not there the nearest is named."""
+        """Import one command; for an unknown name the error suggests the nearest."""
         if cmd_name not in _COMMANDS:
             from spark_jobs.exceptions import nearest
 
@@ -55,9 +59,9 @@ class _LazyGroup(click.Group):
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--debug", is_flag=True, help="show the whole trace of an error, and Spark's log")
+@click.option("--debug", is_flag=True, help="show the full trace of errors, and Spark's log")
 def headrace(debug: bool) -> None:
-    """From raw files to training batches that you can trust."""
+    """Turn raw files into training batches: ingest, deduplicate, tokenize, pack, blend, serve."""
     if debug:
         os.environ["HEADRACE_DEBUG"] = "1"
 
@@ -68,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run_command(arguments: list[str]) -> int:
-    """Run a command line and give its exit status; mistakes are told in one line."""
+    """Run a command line and give its exit status; mistakes are reported in one line."""
     try:
         headrace.main(args=arguments, prog_name="headrace", standalone_mode=False)
     except click.exceptions.Exit as exit_:
@@ -79,7 +83,7 @@ def run_command(arguments: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo("stopped", err=True)
         return 130
-    except Exception as error:  # the outermost frame: known errors are one line, the others keep their trace
+    except Exception as error:  # the outermost frame: known errors become one line, others keep their trace
         if os.environ.get("HEADRACE_DEBUG"):
             raise
         line, status = _explain(error)
@@ -99,19 +103,19 @@ def _explain(error: Exception) -> tuple[str | None, int]:
     blender = sys.modules.get("blender_service.exceptions")
     if blender is not None:
         known += (blender.BlenderError,)
-    if _tells_of_a_full_disk(error):
+    if _is_full_disk(error):
         where = os.environ.get("DAGSTER_HOME") or os.getcwd()
         return f"the disk of {where} is full (or fails); free some space and run again, nothing half-written shows", 2
     if isinstance(error, known):
         return _one_line(error), 1 if isinstance(error, RunFailedError) else 2
     if isinstance(error, OSError):
-        place = f"{error.filename}: " if error.filename else ""
-        return f"{place}{error.strerror or _one_line(error)}", 2
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror or _one_line(error)}", 2
     return None, 1
 
 
-def _tells_of_a_full_disk(error: BaseException) -> bool:
-    """Whether an error, or what caused it, is a disk without space: SQLite calls that an I/O error at times."""
+def _is_full_disk(error: BaseException) -> bool:
+    """Whether an error or one of its causes is a full disk, which SQLite sometimes reports as an I/O error."""
     signs = ("No space left on device", "disk is full", "disk I/O error")
     chain: BaseException | None = error
     while chain is not None:

@@ -1,7 +1,7 @@
-"""`headrace blend create|update|plan|list|show|inspect|runs` and `headrace serve`: blends of the lake's packed tables.
+"""`headrace blend create|update|plan|list|show|inspect|runs`: blends of the lake's packed tables.
 
-They work on the warehouse itself, no server is needed. Everything heavy is imported inside the commands, so that
-`headrace --help` stays quick.
+The commands work on the warehouse itself, without a server. Slow imports are inside the commands, so that
+`headrace --help` is fast.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from blender_service.server.run_register import RunRegister
 
 Command = TypeVar("Command", bound=Callable[..., None])
-JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+JSON = click.option("--json", "as_json", is_flag=True, help="print JSON")
 
 
 def _new_blend_options(required: bool) -> Callable[[Command], Command]:
-    """Options that say what a new blend is made of."""
+    """Add the options for the sources of a new blend."""
     options = (
         click.option(
             "--source",
@@ -36,36 +36,36 @@ def _new_blend_options(required: bool) -> Callable[[Command], Command]:
             multiple=True,
             required=required,
             metavar="TABLE[=WEIGHT][,..]",
-            help="A packed table and its weight, a decimal or a fraction (default 1); then settings: name=, snapshot=, "
-            "max_epochs=, on_exhausted=, live. Repeat for more.",
+            help="packed table and its weight, a decimal or a fraction (default 1), then settings: name=, snapshot=, "
+            "max_epochs=, on_exhausted=, live; may be repeated",
         ),
         click.option(
-            "--seed", type=click.IntRange(0, 2**64 - 1), default=0, show_default=True, help="Of every shuffle."
+            "--seed", type=click.IntRange(0, 2**64 - 1), default=0, show_default=True, help="seed of every shuffle"
         ),
-        click.option("--max-epochs", type=click.IntRange(0), help="Passes, where a source does not say; default 1."),
+        click.option("--max-epochs", type=click.IntRange(0), help="passes over a source without max_epochs; default 1"),
         click.option(
             "--on-exhausted",
             type=click.Choice(["END", "CONTINUE"], case_sensitive=False),
-            help="END the blend where a source runs out (the default), or CONTINUE without it.",
+            help="END the blend where a source runs out (the default), or CONTINUE without it",
         ),
     )
     return _with(options)
 
 
 def _update_options(command: Command) -> Command:
-    """Options that say what changes, and where."""
+    """Add the options for the changes of an update."""
     options = (
-        click.option("--at", type=click.IntRange(0), metavar="OFFSET", help="First row that the changes decide."),
+        click.option("--at", type=click.IntRange(0), metavar="OFFSET", help="first row that the changes apply to"),
         click.option(
             "--change",
             "changes",
             multiple=True,
             metavar="NAME[=WEIGHT][,..]",
-            help="A source and what changes: weight, snapshot=main (grow), max_epochs=, on_exhausted=, live, pinned, "
-            "table= for a new one. Repeat for more; weights are given for all sources or none.",
+            help="source and its changes: weight, snapshot=main (newest rows), max_epochs=, on_exhausted=, live, "
+            "pinned, table= for a new source; may be repeated; give the weights of all sources or of none",
         ),
-        click.option("--remove", "removed", multiple=True, metavar="NAME", help="Leave a source out. Repeat for more."),
-        click.option("--align", is_flag=True, help="Round --at up to the next end of a cycle, where the mix is exact."),
+        click.option("--remove", "removed", multiple=True, metavar="NAME", help="source to leave out; may be repeated"),
+        click.option("--align", is_flag=True, help="round --at up to the next end of a cycle, where the mix is exact"),
     )
     return _with(options)(command)
 
@@ -84,9 +84,9 @@ THEN = click.option(
     "stages",
     multiple=True,
     metavar="'OFFSET: CHANGE ..'",
-    help="A further update from an offset on, as in '1000000: code=1 prose=3 -old'. Repeat for more.",
+    help="further update from an offset on, such as '1000000: code=1 prose=3 -old'; may be repeated",
 )
-REPEAT = click.option("--allow-repeat", is_flag=True, help="Let one table come under two names.")
+REPEAT = click.option("--allow-repeat", is_flag=True, help="allow one table as two sources, so that its rows repeat")
 
 
 @click.group()
@@ -101,7 +101,7 @@ def blend() -> None:
 @REPEAT
 @JSON
 def create(name: str, stages: tuple[str, ...], allow_repeat: bool, as_json: bool, **given: Any) -> None:
-    """Create a blend, and let NAME stand for it.
+    """Create a blend, and bind NAME to it.
 
     The current snapshot of each table is pinned; the same request again gives the same blend.
     """
@@ -118,9 +118,9 @@ def create(name: str, stages: tuple[str, ...], allow_repeat: bool, as_json: bool
 @REPEAT
 @JSON
 def update(parent: str, name: str, stages: tuple[str, ...], allow_repeat: bool, as_json: bool, **given: Any) -> None:
-    """Create a blend that is PARENT up to an offset and goes on otherwise from there; let NAME stand for it.
+    """Create a blend that equals PARENT up to an offset and changes from there, and bind NAME to it.
 
-    Every source goes on where it was. A run changes over by loading its state with the new blend.
+    Every source continues after its last row. A training run changes over by loading its state with the new blend.
     """
     blender = _open_blender()
     config = blender.update(_update_spec(parent, name, stages, allow_repeat, **given))
@@ -133,16 +133,16 @@ def update(parent: str, name: str, stages: tuple[str, ...], allow_repeat: bool, 
 @_update_options
 @THEN
 @REPEAT
-@click.option("--rows", type=click.IntRange(0), help="Rows to plan for; default: to the end, or one cycle.")
-@click.option("--tokens", type=click.IntRange(0), help="Tokens to plan for, padding included, in place of --rows.")
+@click.option("--rows", type=click.IntRange(0), help="rows to plan for; default: to the end, or one cycle")
+@click.option("--tokens", type=click.IntRange(0), help="tokens to plan for, padding included, in place of --rows")
 @JSON
 def plan(
     reference: str, stages: tuple[str, ...], allow_repeat: bool, rows: int | None, tokens: int | None, as_json: bool,
     **given: Any,
 ) -> None:  # fmt: skip
-    """Show what a mix would read and when its sources run out; nothing is pinned or stored.
+    """Show what a blend would read and when its sources run out; nothing is pinned or stored.
 
-    Of a blend (BLEND), of one that is not made yet (--source ..), or of an update (BLEND --at OFFSET --change ..).
+    Plans an existing blend (BLEND), a new one (--source ..), or an update (BLEND --at OFFSET --change ..).
     """
     new = {key: given[key] for key in ("sources", "seed", "max_epochs", "on_exhausted")}
     changed = {key: given[key] for key in ("at", "changes", "removed", "align")}
@@ -189,7 +189,7 @@ def list_blends(as_json: bool) -> None:
 @click.argument("reference", metavar="ID")
 @JSON
 def show(reference: str, as_json: bool) -> None:
-    """Show one blend by its id, the start of it, or a name."""
+    """Show one blend; ID is its id, the first digits of it, or a name."""
     blender = _open_blender()
     described = _describe(blender, blender.resolve(reference), blender.names())
     if as_json:
@@ -205,9 +205,9 @@ blend.add_command(inspect)
 @click.argument("run", default="")
 @JSON
 def runs(run: str, as_json: bool) -> None:
-    """Show what training run RUN was trained on; without RUN, list the runs that named themselves.
+    """Show what training run RUN was trained on; without RUN, all runs whose clients give a run name.
 
-    Rows are those handed to the run's clients. A run that went back to a checkpoint has read some rows twice.
+    Rows are those sent to the run's clients. A run that went back to a checkpoint has read some rows twice.
     """
     register = _open_register()
     known = [run] if run else register.names()
@@ -239,21 +239,12 @@ def runs(run: str, as_json: bool) -> None:
     )
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def serve(arguments: tuple[str, ...]) -> None:
-    """Stream blends to training jobs over gRPC until Ctrl-C or SIGTERM; the flags are those of blender_service."""
-    from blender_service.__main__ import main
-
-    raise SystemExit(main(arguments, "headrace serve"))  # click's own Exit loses its status without standalone mode
-
-
 def _open_register() -> RunRegister:
-    from blender_service.blend.store import open_objects
+    from blender_service.blend.store import open_store
     from blender_service.catalogue import open_catalogue
     from blender_service.server.run_register import RunRegister
 
-    return RunRegister(open_objects(open_catalogue()))
+    return RunRegister(open_store(open_catalogue()).objects)
 
 
 def _open_blender() -> Blender:
@@ -295,7 +286,7 @@ def _update_spec(
 
 
 def _describe(blender: Blender, blend_id: str, names: dict[str, list[str]]) -> dict[str, Any]:
-    """Give what there is to say of a blend, ready for JSON."""
+    """Give the facts of a blend, ready for JSON."""
     return {
         "id": blend_id,
         "names": names.get(blend_id, []),
@@ -310,7 +301,7 @@ def _length(rows: int | None) -> str:
 
 
 def _print_made(blender: Blender, config: BlendConfig, name: str, as_json: bool) -> None:
-    """Say what was made, and what to do next."""
+    """Print a new blend, and what to do next."""
     described = _describe(blender, config.blend_id, blender.names())
     if as_json:
         click.echo(json.dumps(described))
@@ -349,7 +340,9 @@ def _print_blend(described: dict[str, Any]) -> None:
 def _print_plan(config: BlendConfig, description: BlendDescription, end: int | None, as_json: bool) -> None:
     """Print what is read up to an offset."""
     if as_json:
-        sources = [source._asdict() for source in description.sources]
+        sources = [vars(source).copy() for source in description.sources]
+        for source in sources:
+            del source["excised_documents"]  # a plan does not read the tables that count them
         planned = {"rows": description.offset, "tokens": description.tokens, "end": end, "sources": sources}
         click.echo(json.dumps({"id": config.blend_id, **planned, "segments": len(description.segments)}))
         return

@@ -12,13 +12,19 @@ from dagster_project.cli.output import print_table
 @click.command()
 @click.argument("reference", metavar="BLEND")
 @click.argument("offset", type=click.IntRange(0))
-@click.option("--rows", type=click.IntRange(1), default=1, show_default=True, help="Rows from there on.")
-@click.option("--characters", type=click.IntRange(0), default=60, show_default=True, help="Of each text; 0 for all.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, with whole texts.")
+@click.option("--rows", type=click.IntRange(1), default=1, show_default=True, help="number of rows")
+@click.option(
+    "--characters",
+    type=click.IntRange(0),
+    default=60,
+    show_default=True,
+    help="characters of each text; 0 for all",
+)
+@click.option("--json", "as_json", is_flag=True, help="print JSON, with whole texts")
 def inspect(reference: str, offset: int, rows: int, characters: int, as_json: bool) -> None:
-    """Show the documents, sources, licences and text of rows of BLEND from OFFSET on, as of a loss spike.
+    """Show documents, sources, licences and texts of rows of BLEND from OFFSET on, e.g. to explain a loss spike.
 
-    A step of B rows that began at OFFSET is --rows B. No server is needed.
+    For a training step of B rows that began at OFFSET, give --rows B. No server is needed.
     """
     from blender_service.catalogue import open_catalogue
     from blender_service.server.blender import Blender
@@ -31,8 +37,8 @@ def inspect(reference: str, offset: int, rows: int, characters: int, as_json: bo
         click.echo(json.dumps([row.facts() for row in found]))
         return
     for row in found:
-        place = f"{row.table} ordinal {row.ordinal}, epoch {row.epoch}"
-        click.echo(f"row {row.offset}: {row.source}, {place}, {row.token_count} tokens before padding")
+        origin = f"{row.table} ordinal {row.ordinal}, epoch {row.epoch}"
+        click.echo(f"row {row.offset}: {row.source}, {origin}, {row.token_count} tokens before padding")
         lines = [
             {
                 "at": segment.window_start,
@@ -50,7 +56,7 @@ def inspect(reference: str, offset: int, rows: int, characters: int, as_json: bo
 
 
 def _line(text: str | None, characters: int) -> str:
-    """Give a text in one line, cut."""
+    """Give the beginning of a text in one line."""
     if text is None:
         return "not known"
     line = text.replace("\n", "\\n")

@@ -1,4 +1,4 @@
-"""How sources and changes of a blend are written on a command line.
+"""Parse sources and changes of a blend as they are written on a command line.
 
 main.packed_code_2048=0.7                                a table and its weight
 main.packed_code_2048=0.7,name=code,max_epochs=0         with settings: name, snapshot, max_epochs, on_exhausted
@@ -24,11 +24,11 @@ def parse_source(text: str, max_epochs: int | None = None, on_exhausted: str | N
 
     Args:
         text: as it was typed.
-        max_epochs: for a pinned source that does not say it.
-        on_exhausted: for a pinned source that does not say it.
+        max_epochs: of a pinned source whose text has none.
+        on_exhausted: of a pinned source whose text has none.
 
     Raises:
-        CommandError: a setting is not known, or no number where one is needed.
+        CommandError: a setting is unknown, or not a number where it must be one.
     """
     from blender_service.blend.requests import SourceSpec
 
@@ -47,7 +47,7 @@ def parse_change(text: str) -> SourceChange:
     """Read NAME[=WEIGHT][,SETTING=VALUE..][,live|pinned], or -NAME, which removes.
 
     Raises:
-        CommandError: a setting is not known, or no number where one is needed.
+        CommandError: a setting is unknown, or not a number where it must be one.
     """
     from blender_service.blend.requests import SourceChange
 

@@ -1,4 +1,4 @@
-"""`headrace dataset` and `headrace corpus`: YAML below `dagster_project/defs`, and what there is."""
+"""`headrace dataset` and `headrace corpus`: declarations in YAML below `dagster_project/defs`, and what they hold."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagster_project.cli.diagnosis import read_yaml, shown
+from dagster_project.cli.diagnosis import read_yaml, short_path
 from dagster_project.cli.output import print_table
 from dagster_project.cli.project import DEFS
 from dagster_project.exceptions import CommandError
@@ -33,19 +33,19 @@ def dataset() -> None:
 
 @click.group()
 def corpus() -> None:
-    """List corpora, start new generations, excise what was superseded."""
+    """List corpora, refreeze them, excise superseded documents."""
 
 
 @dataset.command("add")
 @click.argument("name")
 @click.option("--from", "path", required=True, help="file or directory; s3://bucket/folder too")
 @click.option("--text-column", help="column of the text, for Parquet, JSONL and CSV")
-@click.option("--id-column", help="column of the record's id; without it the hash of the text")
+@click.option("--id-column", help="column of the record's id; by default the hash of the text")
 @click.option("--repository-column", help="column of the repository that a record belongs to")
 @click.option("--language-column", help="column of the language")
 @click.option("--licence-column", help="column of the licence")
 @click.option("--kind-column", help="column of the kind of each record: code, prose, markup or data")
-@click.option("--record-kind", help="kind of all records, or of those whose kind column is empty; without it prose")
+@click.option("--record-kind", help="kind of all records, or of those whose kind column is empty; by default prose")
 @click.option(
     "--fact-column",
     "fact_columns",
@@ -54,18 +54,16 @@ def corpus() -> None:
     callback=lambda _context, _option, given: _facts(given),
     help="column of a fact about the repository, e.g. fork_of=parent or stars=stars; may be repeated",
 )
-@click.option("--repositories", help="file of facts about repositories, a JSON object a line; see the documentation")
+@click.option("--repositories", help="file of facts about repositories, one JSON object a line; see the documentation")
 @click.option("--metadata-column", "metadata_columns", multiple=True, help="column kept as metadata; may be repeated")
 @click.option("--glob", help="only files whose path below --from matches, e.g. *.jsonl.gz")
 @click.option("--kind", default="files", show_default=True, type=click.Choice(["files", "python_code", "python_docs"]))
 @click.option("--samples", default="ids", show_default=True, type=click.Choice(["none", "ids", "text"]))
-@click.option(
-    "--corpus", "corpora", multiple=True, help="corpus that takes it in; made where there is none; repeatable"
-)
+@click.option("--corpus", "corpora", multiple=True, help="corpus to add it to, declared if it is new; may be repeated")
 def add_dataset(name: str, path: str, kind: str, samples: str, corpora: tuple[str, ...], **columns: Any) -> None:
-    """Make files a dataset: NAME becomes the namespace of its tables.
+    """Declare a dataset of files; NAME becomes the namespace of its tables.
 
-    Writes dagster_project/defs/NAME/defs.yaml, which you may edit. Nothing runs yet.
+    Writes dagster_project/defs/NAME/defs.yaml, which you may edit. Nothing is computed yet.
     """
     if not path:
         raise CommandError("--from is empty; name a file, a directory or s3://bucket/folder")
@@ -77,21 +75,21 @@ def add_dataset(name: str, path: str, kind: str, samples: str, corpora: tuple[st
     _require_usable(name, source, corpora)
     target = DEFS / name / "defs.yaml"
     if target.exists():
-        raise CommandError(f"dataset {name}: {shown(target)} is there already; edit it, or choose another name")
+        raise CommandError(f"dataset {name}: {short_path(target)} is there already; edit it, or choose another name")
     plans = [(word, *_corpus_with(word, name)) for word in dict.fromkeys(corpora)]
     _write(target, {"type": _DATASET, "attributes": {"name": name, "samples": samples, "source": source}})
-    click.echo(f"wrote {shown(target)}")
+    click.echo(f"wrote {short_path(target)}")
     for word, file, text in plans:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
-        click.echo(f"corpus {word}: {shown(file)} names {name}")
+        click.echo(f"corpus {word}: {short_path(file)} names {name}")
     click.echo(f"Next: headrace run {' '.join((name, *corpora))}")
 
 
 @dataset.command("list")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 def list_datasets(as_json: bool) -> None:
-    """List the declared datasets and what they hold."""
+    """List the declared datasets, with counts of increments, documents and bytes."""
     ledger = _ledger()
     rows = []
     for _, declared in declarations(_DATASET):
@@ -112,7 +110,7 @@ def list_datasets(as_json: bool) -> None:
 @corpus.command("list")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 def list_corpora(as_json: bool) -> None:
-    """List the declared corpora and what they hold."""
+    """List the declared corpora, with counts of increments, documents and windows."""
     ledger = _ledger()
     rows = []
     for _, declared in declarations(_CORPUS):
@@ -140,12 +138,12 @@ def list_corpora(as_json: bool) -> None:
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="do not ask")
 def refreeze(name: str, yes: bool) -> None:
-    """Start a new generation, whose vocabulary, tokenizer and other frozen tables see all increments there are.
+    """Begin a new generation, whose vocabulary, tokenizer and other frozen tables see all increments there are.
 
-    The next run takes everything in anew, as one increment. What blends have pinned is served as before.
+    The next run takes in all increments again, as one. Snapshots that blends have pinned are served as before.
     """
+    from dagster_project.inspect.dependent_blends import dependent_blends, effect_of_repacking
     from dagster_project.inspect.document_windows import packed_tables
-    from dagster_project.inspect.standing_blends import say_standing, standing_blends
     from spark_jobs.lake.run.materialize import Lake
     from spark_jobs.lake.run.refreeze import corpus_tables, refrozen_tables
     from spark_jobs.lake.run.refreeze import refreeze as forget
@@ -160,9 +158,9 @@ def refreeze(name: str, yes: bool) -> None:
     lake.ledger.refresh()
     refrozen_tables(lake.ledger, name, corpus_tables(catalogue, name))
     packed = [table for table in packed_tables(catalogue) if table.startswith(f"{name}.")]
-    for table, blends in standing_blends(catalogue, packed).items():
+    for table, blends in dependent_blends(catalogue, packed).items():
         if blends:
-            click.echo(f"{table}: {say_standing(blends)}")
+            click.echo(f"{table}: {effect_of_repacking(blends)}")
     if not yes:
         click.confirm("The next run computes the corpus anew, of all increments there are. Go on?", abort=True)
     chosen = forget(lake, name)
@@ -171,11 +169,11 @@ def refreeze(name: str, yes: bool) -> None:
 
 @corpus.command("supersede")
 @click.argument("name")
-@click.option("--deleted", is_flag=True, help="excise documents whose file is gone, too")
+@click.option("--deleted", is_flag=True, help="also excise documents whose file is gone")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 @click.confirmation_option(prompt="Superseded documents go from packed tables for good. Go on?")
 def supersede(name: str, deleted: bool, as_json: bool) -> None:
-    """Excise packed documents that a newer revision has replaced, whatever the corpus's policy is."""
+    """Excise packed documents that a newer revision has replaced, whatever policy the corpus declares."""
     from dagster_project.inspect.corpus_facts import find_corpus
     from dagster_project.inspect.document_windows import packed_tables
     from spark_jobs.lake.run.materialize import Lake
@@ -225,19 +223,19 @@ def declarations(component: str) -> list[tuple[Path, dict[str, Any]]]:
         for field, kind in needed.items():
             if not isinstance(attributes.get(field), kind):
                 raise CommandError(
-                    f"{shown(file)}: attributes: {field} is missing, or no {kind.__name__}; mend the file"
+                    f"{short_path(file)}: attributes: {field} is missing, or no {kind.__name__}; mend the file"
                 )
         found.append((file, attributes))
     return sorted(found, key=lambda pair: str(pair[1]["name"]))
 
 
 def _located(path: str) -> str:
-    """The path from anywhere: absolute, or a URI as it is."""
+    """The path as an absolute one; a URI stays as it is."""
     return path if "://" in path else str(Path(path).expanduser().absolute())
 
 
 def _facts(given: tuple[str, ...]) -> dict[str, str]:
-    """Columns by fact, from `FACT=COLUMN`; which facts there are is checked with the rest of the source."""
+    """Columns by fact, from `FACT=COLUMN`; names of facts are checked with the rest of the source."""
     for one in given:
         if not all(one.partition("=")[::2]):
             raise CommandError(f"--fact-column {one}: write FACT=COLUMN, e.g. --fact-column fork_of=parent")
@@ -245,7 +243,7 @@ def _facts(given: tuple[str, ...]) -> dict[str, str]:
 
 
 def _require_usable(name: str, source: dict[str, Any], corpora: tuple[str, ...]) -> None:
-    """Check a declaration as the project would, and that its source has files, before anything is written."""
+    """Check a declaration like the project does when it loads, and that its source has files, before writing it."""
     from dagster_project.run_config import bind_config
     from spark_jobs.lake.declare.tables import check_identifier
     from spark_jobs.sources.documents import ARRIVALS, DocumentsConfig
@@ -269,7 +267,7 @@ def _require_usable(name: str, source: dict[str, Any], corpora: tuple[str, ...])
 
 
 def _require_columns(source: Source, listing: pa.Table | None) -> None:
-    """Check that the first file of records has the columns that options name; metadata may be missing anywhere."""
+    """Check that the first file of records has the columns that options name; metadata columns may be missing."""
     import pyarrow.compute as pc
 
     from spark_jobs.sources.reading import record_columns
@@ -284,7 +282,7 @@ def _require_columns(source: Source, listing: pa.Table | None) -> None:
     try:
         columns = record_columns(first["location"], first["reader"])
     except OSError:
-        return  # the run says in `arrivals` what is wrong with it
+        return  # the run records in `arrivals` why the file was rejected
     for field, column in source.role_columns.items():
         if columns and column not in columns:
             option = f"--{field.replace('_', '-')}"
@@ -295,7 +293,7 @@ def _corpus_with(word: str, name: str) -> tuple[Path, str]:
     """The file of a corpus and its text with one more dataset; a new corpus where there is none.
 
     Raises:
-        CommandError: the file of a new corpus is there already and declares something else.
+        CommandError: the file of a new corpus exists already and declares something else.
     """
     import io
 
@@ -309,7 +307,7 @@ def _corpus_with(word: str, name: str) -> tuple[Path, str]:
     target = DEFS / word / "defs.yaml"
     if target.exists():
         raise CommandError(
-            f"--corpus {word}: {shown(target)} is there already and declares something else; choose another"
+            f"--corpus {word}: {short_path(target)} is there already and declares something else; choose another"
         )
     _yaml().dump({"type": _CORPUS, "attributes": {"name": word, "datasets": [name], "window_tokens": [2048]}}, text)
     return target, text.getvalue()

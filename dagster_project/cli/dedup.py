@@ -1,4 +1,4 @@
-"""`headrace dedup`: how well a corpus finds known duplicates, and what each threshold would keep."""
+"""`headrace dedup`: evaluate a corpus against known duplicates, and show what each threshold keeps."""
 
 from __future__ import annotations
 
@@ -22,20 +22,24 @@ _EXAMPLES = 5
 
 @click.group()
 def dedup() -> None:
-    """Compare thresholds, measure against known pairs."""
+    """Compare thresholds, evaluate against known pairs."""
 
 
 @dedup.command()
 @click.argument("name", metavar="CORPUS")
 @click.argument("truth", metavar="TRUTH_FILE", type=click.Path(path_type=Path))
-@click.option("--threshold", type=click.FloatRange(0, 1, min_open=True), help="least J; by default every threshold")
+@click.option(
+    "--threshold",
+    type=click.FloatRange(0, 1, min_open=True),
+    help="least J of a pair; default: each threshold",
+)
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 def evaluate(name: str, truth: Path, threshold: float | None, as_json: bool) -> None:
     """Print precision, recall and F1 of the pairs of CORPUS against the pairs of TRUTH_FILE.
 
-    TRUTH_FILE has one pair a line, two identifiers with white space, a comma or a tab between them, or is Parquet with
+    TRUTH_FILE has one pair in each line, two identifiers separated by white space, a comma or a tab, or is Parquet with
     two columns. An identifier is a doc_id, a path, or the id of a record. Exact duplicates are pairs of J = 1. The last
-    column counts known pairs that were missed although one kept document stands for both.
+    column counts known pairs that were missed although both documents have the same witness.
     """
     from dagster_project.cli.doc import require_compared
     from dagster_project.inspect.corpus_facts import find_corpus
@@ -87,7 +91,7 @@ def thresholds(name: str, as_json: bool) -> None:
 
 
 def _set_aside(found: Evaluation) -> str:
-    """What of the file is in no score, in words."""
+    """Which pairs of the file are in no score, in words."""
     parts = [
         f"{count:,} {text}"
         for count, text in (
@@ -118,7 +122,7 @@ def _share(value: float | None) -> str:
 
 
 def _readable(row: dict[str, Any]) -> dict[str, Any]:
-    """The row under short names, with the share that is kept."""
+    """A row with short column names and the share of documents kept."""
     share = row["kept_count"] / row["member_count"] if row["member_count"] else 1.0
     return {
         "J": f"{row['threshold']:g}",

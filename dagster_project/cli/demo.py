@@ -1,9 +1,9 @@
-"""`headrace demo`: the whole way in one command, from files on this machine to a model that learns from them.
+"""`headrace demo`: all stages in one command, from files on this machine to a model that is trained on them.
 
-tables   every asset of the demo's two datasets and their corpus, as `headrace run` does it
-blend    code and docs, 3 to 1, by content: the same tables give the same blend
+tables   every asset of the demo's two datasets and their corpus, as with `headrace run`
+blend    code and docs, 3 to 1; the same tables give the same blend
 serve    Blender in a process of its own, on a free port of the loopback
-train    examples/train_tiny.py in another one: all it knows of the data comes over gRPC
+train    examples/train_tiny.py in another process, which gets all data over gRPC
 """
 
 from __future__ import annotations
@@ -26,12 +26,11 @@ from dagster_project.exceptions import CommandError, RunFailedError
 _SELECTION = ("python_code", "python_docs", "main")
 _SOURCES = {"main.packed_python_code_512": "3", "main.packed_python_docs_512": "1"}
 _EXAMPLE = Path(__file__).parents[2] / "examples" / "train_tiny.py"
-_START_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
 class Training:
-    """What the training job said at its end."""
+    """The results that the training job prints at its end."""
 
     first_loss: float
     last_loss: float
@@ -90,7 +89,7 @@ def _create_blend() -> str:
 
 @contextlib.contextmanager
 def _blender() -> Iterator[str]:
-    """Blender in a process of its own; gives its address."""
+    """Run Blender in a process of its own; give its address."""
     command = [sys.executable, "-m", "dagster_project.cli", "serve", "--host", "127.0.0.1", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
         try:
@@ -100,7 +99,7 @@ def _blender() -> Iterator[str]:
 
 
 def _address(server: subprocess.Popen[str]) -> str:
-    """The address that the server prints once it listens."""
+    """The address that the server logs once it listens."""
     said = []
     for line in server.stdout or ():
         said.append(line.strip())
@@ -112,7 +111,7 @@ def _address(server: subprocess.Popen[str]) -> str:
 
 
 def _train(address: str, blend_id: str, steps: int, tell: Any) -> Training:
-    """Run the example, passing on what it says."""
+    """Run the example, and print its progress."""
     command = [
         sys.executable,
         str(_EXAMPLE),
@@ -137,7 +136,7 @@ def _train(address: str, blend_id: str, steps: int, tell: Any) -> Training:
 
 
 def _utilisation() -> dict[str, float]:
-    """Share of each packed table's places that hold a token."""
+    """Share of the positions of each packed table that hold a token, not padding."""
     from spark_jobs.lake.session.catalogue import open_catalogue
     from spark_jobs.lake.session.settings import load_settings
     from spark_jobs.packing.utilisation import utilisation

@@ -1,4 +1,4 @@
-"""`headrace doc`: why one document is in a corpus or is not, and who is like it."""
+"""`headrace doc`: why a document is in a corpus or not, its duplicates, and the windows that hold it."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _MARK_STYLES = {"|": "yellow", "<": "red", ">": "green", "~": "dim"}
 
 @click.group()
 def doc() -> None:
-    """Ask about one document: DOC is its doc_id, 6 or more first digits of it, or its path."""
+    """Ask about one document: DOC is its doc_id, the first 6 or more digits of it, or its path."""
 
 
 @doc.command()
 @click.argument("given", metavar="DOC")
-@click.option("--corpus", "name", help="only what this corpus says; by default every corpus of its dataset")
-@click.option("--full", is_flag=True, help="show every difference to the witness, however long")
+@click.option("--corpus", "name", help="only this corpus; by default every corpus of its dataset")
+@click.option("--full", is_flag=True, help="show all differences to the witness")
 @click.option("--json", "as_json", is_flag=True, help="print JSON, without texts")
 def why(given: str, name: str | None, full: bool, as_json: bool) -> None:
-    """Show what every step said about DOC, and for a removal the text that stays, side by side."""
+    """Show what every step found about DOC, and for a removed one its text and its witness's side by side."""
     from dagster_project.inspect.document_lookup import find_document
     from dagster_project.inspect.document_story import corpus_findings, dataset_findings, excision_findings
 
@@ -59,14 +59,16 @@ def why(given: str, name: str | None, full: bool, as_json: bool) -> None:
 
 @doc.command()
 @click.argument("given", metavar="DOC")
-@click.option("--corpus", "name", help="the corpus; needed where several have the document")
-@click.option("--threshold", type=click.FloatRange(0, 1, min_open=True), help="least J; by default all that is stored")
+@click.option("--corpus", "name", help="the corpus; required where several have the document")
+@click.option(
+    "--threshold", type=click.FloatRange(0, 1, min_open=True), help="least J of a pair; default: all stored pairs"
+)
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(min=1), help="most neighbours shown")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 def duplicates(given: str, name: str | None, threshold: float | None, limit: int, as_json: bool) -> None:
-    """List who is like DOC: exact duplicates first, then pairs by weighted Jaccard similarity J."""
+    """List the duplicates of DOC: exact ones first, then pairs by weighted Jaccard similarity J."""
     from dagster_project.inspect.document_lookup import find_document, members_named
-    from dagster_project.inspect.neighbours import find_neighbours, removed_of, standing_for
+    from dagster_project.inspect.neighbours import find_neighbours, removed_of, representative_of
 
     catalogue = open_catalogue(load_settings())
     document = find_document(catalogue, given)
@@ -96,9 +98,9 @@ def duplicates(given: str, name: str | None, threshold: float | None, limit: int
     applied = f", near-duplicates go from J = {corpus.applied:g} on" if corpus.applied is not None else ""
     click.echo(f"{document.doc_id}  {document.dataset} {document.path}")
     click.echo(f"corpus {corpus.name}: {_state(removed)}{applied}")
-    standing = standing_for(catalogue, corpus, document.doc_id)
-    if standing != document.doc_id:
-        click.echo(f"its near-duplicates are those of {standing}, which stands for it")
+    representative = representative_of(catalogue, corpus, document.doc_id)
+    if representative != document.doc_id:
+        click.echo(f"its near-duplicates are those of {representative}, which stands for it")
     if not rows:
         click.echo("\nno neighbour" + (f" of J >= {threshold:g}" if threshold is not None else ""))
         return
@@ -112,7 +114,7 @@ def duplicates(given: str, name: str | None, threshold: float | None, limit: int
 @click.argument("given", metavar="DOC")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 def windows(given: str, as_json: bool) -> None:
-    """List the windows of packed tables that hold DOC, part by part."""
+    """List the windows of packed tables that hold parts of DOC."""
     from dagster_project.inspect.document_lookup import find_document
     from dagster_project.inspect.document_windows import windows_of
 
@@ -131,10 +133,10 @@ def windows(given: str, as_json: bool) -> None:
 
 
 def require_compared(corpus: CorpusFacts, threshold: float | None) -> None:
-    """Refuse a similarity below those that were compared: the answer would be silence, not knowledge.
+    """Refuse a threshold below those that were compared: no pair is stored there, which would look like none exists.
 
     Raises:
-        CommandError: pairs as dissimilar as that are not stored.
+        CommandError: the threshold is below the lowest one of the corpus.
     """
     if threshold is not None and corpus.thresholds and threshold < corpus.thresholds[0]:
         raise CommandError(
@@ -144,7 +146,7 @@ def require_compared(corpus: CorpusFacts, threshold: float | None) -> None:
 
 
 def _corpora_of(catalogue: Catalog, document: FoundDocument, name: str | None) -> list[CorpusFacts]:
-    """The corpus that was named, or all that are made of the document's dataset."""
+    """The corpus that was named, or all corpora with the document's dataset."""
     from dagster_project.inspect.corpus_facts import corpora, find_corpus
 
     if name is None:
@@ -169,7 +171,7 @@ def _as_json(document: FoundDocument, findings: Sequence[Finding], witnesses: Se
 
 
 def _by_document(witnesses: Sequence[Witness]) -> list[list[Witness]]:
-    """Witnesses of several corpora, those that are one document together: its text is shown once."""
+    """Group the witnesses of several corpora by document, so that each text is shown once."""
     groups: dict[str, list[Witness]] = {}
     for witness in witnesses:
         groups.setdefault(witness.doc_id, []).append(witness)
@@ -177,7 +179,7 @@ def _by_document(witnesses: Sequence[Witness]) -> list[list[Witness]]:
 
 
 def _print_witness(catalogue: Catalog, document: FoundDocument, group: Sequence[Witness], full: bool) -> None:
-    """Both texts side by side, where they differ."""
+    """Print the differences of a document and its witness side by side."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

@@ -1,4 +1,4 @@
-"""Tables and lines in the terminal."""
+"""Print tables and lines in the terminal."""
 
 from __future__ import annotations
 
@@ -9,40 +9,40 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-_kept: list[TextIO] = []
+_original_stdouts: list[TextIO] = []
 
 
 @contextmanager
-def kept_terminal() -> Iterator[None]:
-    """Keep standard output for `print_styled`, whatever happens to it inside.
+def original_stdout() -> Iterator[None]:
+    """Let `print_styled` write to the original standard output while Dagster redirects it.
 
-    While steps run, Dagster turns standard output into its compute logs and shows them again through `tail`: a line
-    printed then comes late, and the last ones never.
+    While steps run, Dagster redirects standard output to its compute logs and prints those again through `tail`: a line
+    would come late, and the last ones never.
     """
     try:
         copy = os.dup(sys.stdout.fileno())
-    except (io.UnsupportedOperation, OSError):  # not a file: nobody can turn it away
+    except (io.UnsupportedOperation, OSError):  # not a file, so it cannot be redirected by its descriptor
         yield
         return
     with os.fdopen(copy, "w", buffering=1, encoding=sys.stdout.encoding, errors=sys.stdout.errors) as terminal:
         sys.stdout.flush()
-        _kept.append(terminal)
+        _original_stdouts.append(terminal)
         try:
             yield
         finally:
-            _kept.pop()
+            _original_stdouts.pop()
 
 
 def print_styled(text: str, style: str) -> None:
-    """One line in a colour, where the terminal has any."""
+    """Print one line in a colour, where the terminal supports colours."""
     from rich.console import Console
 
-    console = Console(file=_kept[-1] if _kept else None, highlight=False, soft_wrap=True)
+    console = Console(file=_original_stdouts[-1] if _original_stdouts else None, highlight=False, soft_wrap=True)
     console.print(text, style=style, markup=False)
 
 
 def print_table(rows: Sequence[dict[str, Any]], title: str | None = None) -> None:
-    """Rows of equal keys as a table; numbers to the right, with separators."""
+    """Print rows of equal keys as a table; numbers are aligned to the right, with separators."""
     from rich.console import Console
     from rich.table import Table
 

@@ -1,4 +1,4 @@
-"""The project as the commands see it: Dagster's home beside the lake, the definitions, the selection of assets."""
+"""Load the project for the commands: Dagster's home beside the lake, the definitions, the selection of assets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ telemetry:
   enabled: false
 nux:
   enabled: false
-# One writer per table at a time, across runs (the lake's own lease says the same for other programs).
+# One writer per table at a time, across runs (the lake's lease ensures the same for other programs).
 concurrency:
   pools:
     default_limit: 1
@@ -31,10 +31,10 @@ concurrency:
 
 
 def dagster_home() -> Path:
-    """Folder of the Dagster instance, `DAGSTER_HOME` or beside the lake; made where it is missing.
+    """Folder of the Dagster instance, `DAGSTER_HOME` or beside the lake; created where it is missing.
 
     Raises:
-        CommandError: it may not be written.
+        CommandError: the folder is not writable.
     """
     given = os.environ.get("DAGSTER_HOME")
     home = Path(given) if given else load_settings().home / "dagster"
@@ -53,7 +53,7 @@ def load_definitions() -> dg.Definitions:
     """The project's definitions.
 
     Raises:
-        DefinitionError: YAML or code below `defs` cannot be loaded; one line that says where.
+        DefinitionError: YAML or code below `defs` cannot be loaded; the message names the file.
     """
     from dagster_project.cli.diagnosis import explain, repeated_name
     from dagster_project.definitions import definitions
@@ -62,7 +62,7 @@ def load_definitions() -> dg.Definitions:
         raise DefinitionError(repeated)
     try:
         loaded: dg.Definitions = definitions.load_fn()  # type: ignore[attr-defined]
-    except Exception as error:  # whatever a user's YAML or module raises; `--debug` shows the trace
+    except Exception as error:  # a user's YAML or module may raise anything; `--debug` shows the trace
         raise DefinitionError(explain(error, DEFS)) from error
     return loaded
 
@@ -70,10 +70,10 @@ def load_definitions() -> dg.Definitions:
 def select(definitions: dg.Definitions, words: Iterable[str]) -> list[dg.AssetKey]:
     """Asset keys of a selection: nothing (all), names of datasets or corpora, tables, or Dagster's own syntax.
 
-    A step that writes several tables writes all of them, so that one of them selects the others.
+    A table of a step that writes several selects all tables of the step, since the step writes all of them.
 
     Raises:
-        CommandError: a word selects nothing; the message names the nearest of what there is.
+        CommandError: a word selects nothing; the message suggests the nearest name.
     """
     import dagster as dg
 
@@ -97,7 +97,7 @@ def _by_syntax(definitions: dg.Definitions, word: str, keys: set[dg.AssetKey]) -
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", dg.BetaWarning)  # of `group:`, which the version that is pinned has
+            warnings.simplefilter("ignore", dg.BetaWarning)  # `group:` is beta; the pinned version has it
             found = set(dg.AssetSelection.from_string(word).resolve(definitions.resolve_asset_graph())) & keys
     except (dg.DagsterError, ValueError):
         found = set()

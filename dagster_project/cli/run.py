@@ -1,6 +1,6 @@
-"""`headrace run`: the same graph as in the UI, in one process with one Spark session, one line per step.
+"""`headrace run`: materialize assets in one process with one Spark session, and print one line for each table.
 
-The run is an ordinary run of Dagster's instance: the UI shows it afterwards, with its checks and metadata.
+The run is an ordinary one of the Dagster instance: the UI shows it, with its checks and metadata.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagster_project.cli.output import kept_terminal, print_styled
+from dagster_project.cli.output import original_stdout, print_styled
 from dagster_project.cli.project import dagster_home, load_definitions, select
 from dagster_project.exceptions import CommandError, RunFailedError
 from spark_jobs.lake.session.catalogue import open_catalogue, require_writable
@@ -31,7 +31,7 @@ _DRAIN_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class StepLine:
-    """What a run did to one table.
+    """The result of a run for one table.
 
     Attributes:
         table: identifier.
@@ -39,7 +39,7 @@ class StepLine:
         seconds: wall-clock time of the step.
         status: computed, unchanged, frozen (unchanged under other settings), failed.
         detail: increments computed, what is frozen, or why it failed.
-        notice: what of the rows people are to be told, such as how many files were rejected, and how to see them.
+        notice: rows that a user should know of, such as rejected files, and the command that shows them.
     """
 
     table: str
@@ -77,7 +77,7 @@ def run(selection: tuple[str, ...], partition: str | None, as_json: bool) -> Non
 
 
 def print_line(line: StepLine) -> None:
-    """One line per table, aligned."""
+    """Print the line of a table, aligned with those of others."""
     style = {"computed": "green", "unchanged": "dim", "frozen": "yellow", "failed": "red"}[line.status]
     text = f"{line.table:<36} {line.rows:>12,} rows {line.seconds:>7.1f} s  {line.status:<9} {line.detail}"
     print_styled(text, style)
@@ -93,13 +93,13 @@ def execute(
 
     Args:
         selection: as of the command.
-        partition: the one to run, where assets have partitions.
-        show: is given each line as it comes.
-        tell: is given, before anything is computed, what of the tables that are there the run is going to change.
+        partition: the only one to run, where assets have partitions.
+        show: called with each line as it comes.
+        tell: called, before anything is computed, with sentences about existing tables that the run will change.
 
     Raises:
-        CatalogueError: the lake cannot be opened, or not be written.
-        CommandError: the selection or the partition is not there.
+        CatalogueError: the lake cannot be opened or written.
+        CommandError: the selection or the partition does not exist.
         DefinitionError: the project cannot be loaded.
     """
     settings = load_settings()
@@ -113,10 +113,10 @@ def execute(
     graph = definitions.resolve_asset_graph()
     if partition is not None and all(graph.get(key).partitions_def is None for key in keys):
         raise CommandError(f"--partition {partition}: no table of the selection has partitions; leave it out")
-    for text in _foreseen(catalogue, [".".join(key.path) for key in keys]):
+    for text in _foretold_changes(catalogue, [".".join(key.path) for key in keys]):
         tell(text)
     lines: list[StepLine] = []
-    with dg.DagsterInstance.get() as instance, kept_terminal():
+    with dg.DagsterInstance.get() as instance, original_stdout():
         for definition, group in groupby(keys, key=lambda key: graph.get(key).partitions_def):
             chosen = list(group)
             for key in _partition_keys(definition, partition, instance):
@@ -126,9 +126,9 @@ def execute(
     return lines
 
 
-def _foreseen(catalogue: Catalog, tables: list[str]) -> Iterator[str]:
-    """What a run changes besides adding increments, a line each."""
-    from dagster_project.inspect.standing_blends import say_standing, standing_blends
+def _foretold_changes(catalogue: Catalog, tables: list[str]) -> Iterator[str]:
+    """Sentences about changes that a run will make besides adding increments."""
+    from dagster_project.inspect.dependent_blends import dependent_blends, effect_of_repacking
     from dagster_project.table_asset import declared_bindings
     from spark_jobs.lake.ledger.ledger import Ledger
     from spark_jobs.lake.run.foresight import foresee, other_columns
@@ -145,16 +145,16 @@ def _foreseen(catalogue: Catalog, tables: list[str]) -> Iterator[str]:
         yield f"{table} stays {sentence}"
     for table in found.recomputed_frozen:
         yield f"{table} was computed from rows that are computed anew: so is it, and all that follows from it"
-    blends = standing_blends(catalogue, found.renumbered)
+    blends = dependent_blends(catalogue, found.renumbered)
     for table in found.renumbered:
-        standing = say_standing(blends[table])
-        yield f"{table} is packed anew, as a new generation, if its rows change{f': {standing}' if standing else ''}"
+        effect = effect_of_repacking(blends[table])
+        yield f"{table} is packed anew, as a new generation, if its rows change{f': {effect}' if effect else ''}"
 
 
 def _partition_keys(
     definition: dg.PartitionsDefinition[Any] | None, wanted: str | None, instance: dg.DagsterInstance
 ) -> list[str | None]:
-    """Partitions to run: the one asked for, all of them, or none where assets have none."""
+    """Partitions to run: the one asked for, or all; a single None for assets without partitions."""
     if definition is None:
         return [None]
     keys = list(definition.get_partition_keys(dynamic_partitions_store=instance))
@@ -172,7 +172,7 @@ def _execute_once(
     partition: str | None,
     show: Callable[[StepLine], None],
 ) -> list[StepLine]:
-    """One run of Dagster's, its events turned into lines as they come."""
+    """Execute one Dagster run, and turn its events into lines as they come."""
     import threading
 
     run_id = str(uuid.uuid4())
@@ -215,14 +215,14 @@ def _failed(event: dg.DagsterEvent) -> bool:
 
 
 def _drain(lines: list[StepLine], expected: int) -> None:
-    """Wait until the watcher, which polls, has handed over the last events."""
+    """Wait until Dagster's watcher of events, which polls, has delivered the last ones."""
     deadline = time.monotonic() + _DRAIN_SECONDS
     while time.monotonic() < deadline and len(lines) < expected:
         time.sleep(0.05)
 
 
 def _lines(events: Iterator[dg.DagsterEvent]) -> Iterator[StepLine]:
-    """A line for every materialization and every failed step; other events say nothing."""
+    """A line for every materialization and every failed step; other events are ignored."""
     for event in events:
         if event.event_type_value == "ASSET_MATERIALIZATION":
             values: dict[str, Any] = {name: value.value for name, value in event.materialization.metadata.items()}

@@ -1,4 +1,4 @@
-"""`headrace table`: what the lake holds, and its upkeep."""
+"""`headrace table`: list, show and maintain the tables of the lake."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ def list_tables(namespace: str | None, as_json: bool) -> None:
 
 @table.command("show")
 @click.argument("identifier")
-@click.option("--rows", "row_count", type=click.IntRange(min=1), help="show so many rows instead")
+@click.option("--rows", "row_count", type=click.IntRange(min=1), help="show some rows instead, at most this many")
 @click.option("--where", help="show rows (20) that meet a condition, e.g. \"status = 'rejected' and byte_count > 100\"")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 def show_table(identifier: str, row_count: int | None, where: str | None, as_json: bool) -> None:
-    """Show one table: columns, properties, and how each increment was computed; or some of its rows.
+    """Show one table: columns, properties, and the facts of each increment; or some of its rows.
 
-    Columns that hold texts of documents are shown where the dataset says `samples: text`.
+    Columns that hold texts of documents are shown where the declaration says `samples: text`.
     """
     catalogue = open_catalogue(load_settings())
     iceberg = _require(catalogue, identifier)
@@ -135,7 +135,7 @@ def compact_tables(identifiers: tuple[str, ...]) -> None:
 @click.argument("identifiers", nargs=-1, required=True)
 @click.option("--days", default=7.0, show_default=True, type=click.FloatRange(min=0), help="keep younger snapshots")
 def expire_tables(identifiers: tuple[str, ...], days: float) -> None:
-    """Remove old snapshots and the files that only they used; what blends have pinned stays."""
+    """Remove old snapshots and the files that only they use; snapshots that blends have pinned stay."""
     from spark_jobs.lake.files.maintenance import expire
     from spark_jobs.lake.session.session import start_session
 
@@ -153,7 +153,7 @@ def expire_tables(identifiers: tuple[str, ...], days: float) -> None:
 @click.argument("identifiers", nargs=-1, required=True)
 @click.confirmation_option(prompt="They go from the catalogue; the next run computes them anew. Go on?")
 def drop_table(identifiers: tuple[str, ...]) -> None:
-    """Take tables out of the catalogue; their files stay where they are."""
+    """Remove tables from the catalogue; their files stay."""
     catalogue = open_catalogue(load_settings())
     for identifier in identifiers:
         _require(catalogue, identifier)
@@ -184,7 +184,7 @@ def _size(iceberg: Table) -> tuple[int, int]:
 
 
 def _show_rows(identifier: str, iceberg: Table, row_count: int, where: str | None, as_json: bool) -> None:
-    """Print some rows, without the columns that hold texts unless the policy for samples shows them."""
+    """Print some rows; columns that hold texts only where the declaration says `samples: text`."""
     hidden = _hidden_columns(identifier)
     names = [field.name for field in iceberg.schema().fields if field.name not in hidden]
     rows = iceberg.scan(_condition(iceberg, where, hidden), tuple(names), limit=row_count).to_arrow().to_pylist()
@@ -202,10 +202,10 @@ def _show_rows(identifier: str, iceberg: Table, row_count: int, where: str | Non
 
 
 def _hidden_columns(identifier: str) -> list[str]:
-    """Columns that hold texts of documents where they may not be shown, by the declaration of the table.
+    """Columns with texts of documents that the declaration of a table does not allow to show.
 
     Raises:
-        CommandError: no row may be shown, or nobody declares the table.
+        CommandError: no row may be shown, or the table is not declared any more.
     """
     import dagster as dg
 
@@ -224,7 +224,7 @@ def _condition(iceberg: Table, where: str | None, hidden: list[str]) -> BooleanE
     """The filter that a user wrote.
 
     Raises:
-        CommandError: it cannot be read, or asks for a column that is not there or may not be shown.
+        CommandError: it cannot be parsed, or names a column that does not exist or may not be shown.
     """
     from pyiceberg.expressions import AlwaysTrue
     from pyiceberg.expressions.parser import parse

@@ -37,12 +37,12 @@ def ui(host: str, port: int) -> None:
 
 
 def run_until_stopped(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run a program to its end, or until this process is told to end; gives its exit status, 0 where it was stopped.
+    """Run a program to its end, or until this process gets a signal to stop; give its exit status, 0 if it was stopped.
 
-    The program is interrupted as by Ctrl-C then, and killed at the second signal, so that it ends what it has started;
-    all of its processes that are left after it are killed. They have a process group of their own: a signal to this
-    process alone is enough. Handlers are there before the program starts: it would inherit that a signal is ignored,
-    as in the background of a script. That a hang-up is ignored (`nohup`) stays so.
+    At the first signal the program is interrupted as by Ctrl-C, so that it stops the processes it has started; at the
+    second it is killed. Its process group is killed after it has ended, so a signal to this process alone is enough.
+    Handlers are installed before the program starts, which would otherwise inherit ignored signals, as in the
+    background of a script. An ignored hang-up (`nohup`) stays ignored.
     """
     running: list[subprocess.Popen[bytes]] = []
     stopped: list[int] = []
@@ -52,9 +52,9 @@ def run_until_stopped(command: Sequence[str], environment: Mapping[str, str]) ->
         for program in running:
             program.send_signal(signal.SIGINT if len(stopped) == 1 else signal.SIGKILL)
 
-    heard = [signal.SIGINT, signal.SIGTERM]
-    heard += [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN else []
-    before = {sign: signal.signal(sign, stop) for sign in heard}
+    handled = [signal.SIGINT, signal.SIGTERM]
+    handled += [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN else []
+    before = {sign: signal.signal(sign, stop) for sign in handled}
     try:
         with subprocess.Popen(command, env=environment, start_new_session=True) as program:
             running.append(program)
@@ -75,7 +75,7 @@ def require_free(host: str, port: int) -> None:
     """Refuse a port that is taken.
 
     Raises:
-        CommandError: somebody listens there.
+        CommandError: another program listens there.
     """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -86,7 +86,7 @@ def require_free(host: str, port: int) -> None:
 
 
 def _workspace() -> Path:
-    """The checkout's workspace.yaml; an installed package brings none, so the same is written."""
+    """The checkout's workspace.yaml; an installed package has none, so a temporary one is written."""
     there = Path(__file__).parents[2] / "workspace.yaml"
     if there.is_file():
         return there

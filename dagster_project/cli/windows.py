@@ -1,4 +1,4 @@
-"""`headrace trace`, `excise` and `export`: from windows back to files, out of windows, and windows as plain files."""
+"""`headrace trace`, `excise` and `export`: trace tokens to files, remove documents from windows, export windows."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from dagster_project.cli.output import print_table
 from dagster_project.exceptions import CommandError
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import load_settings
-
-_TEXT_BYTES = 60
 
 
 @click.command()
@@ -51,8 +49,8 @@ def trace(table: str, ordinal: int, position: int, as_json: bool) -> None:
 @click.command()
 @click.argument("doc_ids", nargs=-1, metavar="DOC_ID...")
 @click.option("--from-file", "listed", type=click.Path(exists=True, dir_okay=False), help="file of doc_ids, one a line")
-@click.option("--table", "tables", multiple=True, help="packed table; by default all of the lake that hold any of them")
-@click.option("--with-duplicates", is_flag=True, help="take what a corpus takes for their duplicates as well")
+@click.option("--table", "tables", multiple=True, help="packed table; by default all; may be repeated")
+@click.option("--with-duplicates", is_flag=True, help="also remove their duplicates, as corpora found them")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 @click.option("--yes", is_flag=True, help="do not ask")
 def excise(
@@ -63,12 +61,12 @@ def excise(
     as_json: bool,
     yes: bool,
 ) -> None:
-    """Take documents out of packed tables for good; every row keeps its ordinal, padding takes their places.
+    """Remove documents from packed tables for good; every row keeps its ordinal, padding replaces their tokens.
 
-    Every snapshot that blends or tags pin is treated, in every generation. Without --table the documents are kept out
-    of packed tables to come as well. Duplicates of them are named; --with-duplicates takes them too.
+    Every snapshot that blends or tags pin is rewritten, in every generation. Without --table the documents are left out
+    of all later packing as well. Their duplicates are listed; --with-duplicates removes them too.
     """
-    from dagster_project.excised_tables import excise_documents, known_duplicates, say_duplicates, say_excised
+    from dagster_project.excised_tables import duplicate_lines, excise_documents, excision_lines, known_duplicates
     from spark_jobs.lake.ledger.ledger import Ledger
     from spark_jobs.lake.run.excisions import record_excisions
     from spark_jobs.lake.run.materialize import Lake
@@ -81,7 +79,7 @@ def excise(
     settings = load_settings()
     catalogue = open_catalogue(settings)
     duplicates = known_duplicates(catalogue, wanted)
-    for line in say_duplicates(duplicates, with_duplicates):
+    for line in duplicate_lines(duplicates, with_duplicates):
         click.echo(line, err=as_json)
     if with_duplicates:
         wanted |= duplicates.keys()
@@ -103,7 +101,7 @@ def excise(
         click.echo(json.dumps({**facts, "tables": [asdict(one) for one in done]}, indent=2))
     else:
         for one in done:
-            for line in say_excised(one):
+            for line in excision_lines(one):
                 click.echo(line)
         changed = [one.excised.identifier for one in done if one.excised.doc_ids]
         if changed:
@@ -119,7 +117,7 @@ def excise(
 
 
 def _user() -> str:
-    """Who runs the command, as the system knows it."""
+    """The name of the user who runs the command."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's user may have no name
@@ -132,7 +130,7 @@ def _user() -> str:
 @click.option(
     "--format", "kind", type=click.Choice(["parquet", "webdataset", "pt"]), default="parquet", show_default=True
 )
-@click.option("--shard-rows", type=click.IntRange(min=1), help="windows in a shard; by default 2^26 tokens' worth")
+@click.option("--shard-rows", type=click.IntRange(min=1), help="windows in a shard; default: 2^26 tokens of them")
 def export(table: str, folder: Path, kind: str, shard_rows: int | None) -> None:
     """Write a packed TABLE as shards of plain files into DIR, with a manifest of their checksums."""
     from dagster_project.inspect.exports import export_table

@@ -1,1 +1,1 @@
-"""Questions about a lake, answered from its tables: documents, windows, neighbours, exports."""
+"""Answer questions about a lake from its tables: documents, windows, neighbours, exports."""

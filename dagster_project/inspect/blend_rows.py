@@ -1,4 +1,4 @@
-"""What stands in rows of a blend, for people: documents, sources, licences and text of the batch of a loss spike."""
+"""Read rows of a blend with their documents, sources, licences and text, such as the batch of a loss spike."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FACTS = ("doc_id", "path", "repository", "licence", "language")
 
 @dataclass(frozen=True)
 class InspectedSegment:
-    """A document's part of a row; what the lake does not know is None.
+    """A document's part of a row; facts that the lake does not have are None.
 
     Attributes:
         doc_id: of the document.
@@ -34,7 +34,7 @@ class InspectedSegment:
         window_start: first token, in the row.
         document_start: first token, in the document's own tokens.
         token_count: tokens, special ones included.
-        text: what the tokens say.
+        text: the decoded tokens.
     """
 
     doc_id: str
@@ -61,16 +61,16 @@ class InspectedRow:
     segments: tuple[InspectedSegment, ...]
 
     def facts(self) -> dict[str, Any]:
-        """Give it ready for JSON."""
+        """Give the row ready for JSON."""
         return asdict(self)
 
 
 def inspect_rows(catalogue: Catalog, blender: Blender, blend_id: str, offset: int, rows: int) -> list[InspectedRow]:
-    """Read rows of a blend and look up what they are made of.
+    """Read rows of a blend and look up their documents.
 
     Args:
         catalogue: of the lake.
-        blender: that opens the blend.
+        blender: opens the blend.
         blend_id: full id.
         offset: first row.
         rows: how many; fewer where the blend ends.

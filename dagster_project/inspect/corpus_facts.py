@@ -1,7 +1,7 @@
-"""What the lake itself says about its datasets and corpora: which there are, and how they were last computed.
+"""Read from the lake which datasets and corpora it has, and with which config they were last computed.
 
-Declarations may have changed since; people who ask about rows want the config that made the rows, so it is read from
-the ledger.
+Declarations may have changed since. Questions about rows need the config that the rows were computed with, so it is
+read from the ledger.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class CorpusFacts:
     Attributes:
         name: its namespace.
         tables: names of the tables that it has.
-        datasets: what it is made of, whom to keep first.
-        thresholds: similarities at which near-duplicates were compared, ascending; none without the level.
-        applied: the one at which documents go; None without the level.
+        datasets: its datasets, those first whose documents are kept first.
+        thresholds: similarities at which near-duplicates were compared, ascending; none without the level near.
+        applied: the threshold at which documents are removed; None without the level near.
     """
 
     name: str
@@ -41,7 +41,7 @@ class CorpusFacts:
 
 
 def namespaces_with(catalogue: Catalog, table: str) -> list[str]:
-    """Namespaces that have a table of this name, sorted: `documents` makes a dataset, `members` a corpus."""
+    """Namespaces that have a table of this name, sorted: datasets have `documents`, corpora have `members`."""
     spaces = sorted(space[0] for space in catalogue.list_namespaces())
     return [space for space in spaces if (space, table) in catalogue.list_tables(space)]
 
@@ -70,7 +70,7 @@ def find_corpus(catalogue: Catalog, name: str) -> CorpusFacts:
 
 
 def _facts(catalogue: Catalog, ledger: Ledger, name: str) -> CorpusFacts:
-    """What the ledger says of the newest increment."""
+    """Facts of the newest increment, from the ledger."""
     tables = frozenset(table for _, table in catalogue.list_tables(name))
 
     def newest(table: str) -> tuple[dict[str, Any], set[str]]:

@@ -1,4 +1,4 @@
-"""Finding one document by what a person has at hand: its doc_id, the first digits of it, or its path."""
+"""Find a document by its doc_id, the first digits of it, or its path."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ class FoundDocument:
 
     @property
     def partition(self) -> BooleanExpression:
-        """Where its rows lie in the other tables of its dataset."""
+        """Partition of its rows in the other tables of its dataset."""
         return And(EqualTo("increment", self.increment), EqualTo("shard", self.shard))
 
     @property
     def row(self) -> BooleanExpression:
-        """Its row there."""
+        """Its rows in the other tables of its dataset."""
         return And(self.partition, EqualTo("doc_id", self.doc_id))
 
     def facts(self) -> dict[str, Any]:
-        """Everything, ready for JSON."""
+        """All facts, ready for JSON."""
         return asdict(self)
 
 
@@ -53,14 +53,14 @@ _FIELDS = tuple(FoundDocument.__dataclass_fields__)
 
 
 def find_document(catalogue: Catalog, given: str) -> FoundDocument:
-    """The one document that is meant.
+    """The one document that a user names.
 
     Args:
-        catalogue: the lake's.
+        catalogue: of the lake.
         given: its doc_id, the first 6 or more digits of that, or its path.
 
     Raises:
-        CommandError: none is, or several are; the message lists them.
+        CommandError: no document is named so, or several are; the message lists them.
     """
     datasets = namespaces_with(catalogue, "documents")
     found: list[FoundDocument] = []
@@ -112,6 +112,6 @@ def members_named(catalogue: Catalog, corpus: CorpusFacts, doc_ids: Iterable[str
 
 
 def read_text(catalogue: Catalog, document: FoundDocument) -> str | None:
-    """The text of a document as it goes on; None where it has none yet."""
+    """The text of a document after normalization; None where it has none yet."""
     text = read_wide_value(catalogue, f"{document.dataset}.texts", "content", document.doc_id, document.partition)
     return None if text is None else str(text)

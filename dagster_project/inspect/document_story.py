@@ -1,12 +1,12 @@
-"""What every step said about one document, in the order in which data flows, read from the tables alone.
+"""Tell what every step found about one document, in the order in which data flows, from the tables alone.
 
     dataset    arrivals, documents, texts, verdicts
     corpus     members, exact_duplicates, bags, components, repository_containments, repository_removals, removals,
                survivors, ordered, tokens, packed_*
     system     excisions
 
-A step that has not looked at the document (it went before, or the table was not made yet) says nothing, but for the
-first of them that should have: that finding tells which command makes the table.
+A step that has not seen the document (it was removed earlier, or the table does not exist yet) has no finding, except
+for the first one that should have seen it: its finding names the command that makes the table.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from spark_jobs.lake.run.excisions import EXCISIONS, excisions_of
 
 @dataclass(frozen=True)
 class Finding:
-    """What one table says.
+    """What one table says about the document.
 
     Attributes:
         table: identifier.
-        outcome: a word: landed, kept, rejected, member, removed, survivor, missing, ...
-        sentence: the same for people.
-        facts: the same for programs.
+        outcome: one word: landed, kept, rejected, member, removed, survivor, missing, ...
+        sentence: the finding for people.
+        facts: the finding for programs.
     """
 
     table: str
@@ -49,14 +49,14 @@ class Finding:
 
 @dataclass(frozen=True)
 class Witness:
-    """The kept document that a removal at the applied level is justified by.
+    """The kept document that justifies a removal at the applied threshold.
 
     Attributes:
-        corpus: where.
+        corpus: of the removal.
         doc_id: the witness.
         why: bytes, letters, or near.
-        shared_weight: numerator of J; 1 where nothing was weighed.
-        united_weight: denominator of J; 1 where nothing was weighed.
+        shared_weight: numerator of J; 1 for exact duplicates.
+        united_weight: denominator of J; 1 for exact duplicates.
     """
 
     corpus: str
@@ -67,7 +67,7 @@ class Witness:
 
 
 def dataset_findings(catalogue: Catalog, document: FoundDocument) -> Iterator[Finding]:
-    """What the tables of its dataset say."""
+    """Findings from the tables of its dataset."""
     name = document.dataset
     yield _arrival(catalogue, document)
     yield from _events(catalogue, document)
@@ -87,7 +87,7 @@ def dataset_findings(catalogue: Catalog, document: FoundDocument) -> Iterator[Fi
 def corpus_findings(
     catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument
 ) -> tuple[list[Finding], Witness | None]:
-    """What the tables of a corpus say, and the witness if the document was removed as a duplicate there."""
+    """Findings from the tables of a corpus, and the witness if the document was removed there as a duplicate."""
     rows = read_rows(catalogue, corpus.own("members"), ("increment", "shard"), EqualTo("doc_id", document.doc_id))
     if not rows:
         return [_no_member(catalogue, corpus, document)], None
@@ -109,7 +109,7 @@ def corpus_findings(
 
 
 def excision_findings(catalogue: Catalog, document: FoundDocument, witnesses: Iterable[str]) -> Iterator[Finding]:
-    """That it was taken out of packed tables, or that a kept one was for which it was removed: when, and by whom."""
+    """Excisions of the document and of its witnesses: from which tables, when, and by whom."""
     for doc_id in dict.fromkeys((document.doc_id, *witnesses)):
         for row in excisions_of(catalogue, doc_id):
             where = "every packed table" if row["table"] is None else row["table"]
@@ -133,7 +133,7 @@ def _missing(table: str) -> Finding:
 
 
 def _arrival(catalogue: Catalog, document: FoundDocument) -> Finding:
-    """The file that it came from: one that landed in its increment, by its bytes, or by the end of its location."""
+    """The file that it came from: the one that landed in its increment with its bytes or its path."""
     table = f"{document.dataset}.arrivals"
     landed = And(EqualTo("increment", document.increment), EqualTo("status", "landed"))
     columns = ("location", "content_sha256", "byte_count", "modified")
@@ -151,7 +151,7 @@ def _arrival(catalogue: Catalog, document: FoundDocument) -> Finding:
 
 
 def _events(catalogue: Catalog, document: FoundDocument) -> Iterator[Finding]:
-    """Whether its source lost it or has it again; the newest such arrival counts."""
+    """Whether its source has deleted it or has it again, by the newest such arrival."""
     table = f"{document.dataset}.arrivals"
     rows = read_rows(catalogue, table, ("increment", "location", "status"), EqualTo("doc_id", document.doc_id))
     if not rows:
@@ -163,7 +163,7 @@ def _events(catalogue: Catalog, document: FoundDocument) -> Iterator[Finding]:
 
 
 def _standing(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument) -> list[Finding]:
-    """Its standing among the members of its path, where that ever changed."""
+    """Its standing among the revisions at its path, where that ever changed."""
     table = corpus.own("revisions")
     columns = ("increment", "standing", "other_doc_id", "leaves")
     rows = read_rows(catalogue, table, columns, EqualTo("doc_id", document.doc_id))
@@ -238,9 +238,9 @@ def _no_member(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument)
 
 
 def _replaced(catalogue: Catalog, table: str, document: FoundDocument, taken: Mapping[int, int]) -> Finding | None:
-    """Which revision entered in its place, or that it was gone by the time it would have entered.
+    """The revision that became a member instead of it, or that its file was gone before it was taken in.
 
-    What counts is the state of its path after the last dataset increment that was taken in with its own.
+    The state of its path after the last dataset increment that was taken in together with its own decides.
     """
     together = {number for number, ours in taken.items() if ours == taken[document.increment]}
     revisions = [document, *other_revisions(catalogue, document)]
@@ -264,7 +264,7 @@ def _replaced(catalogue: Catalog, table: str, document: FoundDocument, taken: Ma
 def _duplicates(
     catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument, increment: int
 ) -> tuple[list[Finding], Witness | None]:
-    """What the levels of deduplication say, in the order of the levels."""
+    """Findings of the levels of deduplication, in the order of the levels."""
     row = And(EqualTo("increment", increment), EqualTo("doc_id", document.doc_id))
     of_repository = list(_repository(catalogue, corpus, document, increment))
     exact = corpus.own("exact_duplicates")
@@ -299,7 +299,7 @@ def _bag(catalogue: Catalog, corpus: CorpusFacts, row: And) -> Finding:
 
 
 def _components(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument) -> list[Finding]:
-    """The component at the applied threshold; the newest row counts."""
+    """Its component at the applied threshold, by the newest row."""
     if corpus.applied is None:
         return []
     at = And(EqualTo("threshold", corpus.applied), EqualTo("doc_id", document.doc_id))
@@ -312,7 +312,7 @@ def _components(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument
 
 
 def _repository(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument, increment: int) -> Iterator[Finding]:
-    """What its repository is inside of or holds, and whether it goes, for which other one and how alike they are."""
+    """Containments of its repository, and its removal: for which other one, and how similar the two are."""
     name = document.repository
     if name is None:
         return
@@ -335,7 +335,7 @@ def _repository(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument
 
 
 def _containments(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument) -> Iterator[Finding]:
-    """One finding for each repository that its own one holds, or is inside of."""
+    """One finding for each repository that contains its own, or is contained in it."""
     table = corpus.own("repository_containments")
     columns = ("dataset", "repository", "container_dataset", "container_repository", "containment", "similarity")
     for side, outcome in (("", "contained"), ("container_", "contains")):
@@ -378,13 +378,13 @@ def _removals(catalogue: Catalog, corpus: CorpusFacts, row: And) -> tuple[list[F
 
 
 def _named(catalogue: Catalog, corpus: CorpusFacts, doc_id: str) -> str:
-    """A doc_id with where it is from."""
+    """A doc_id with its dataset and path."""
     about = members_named(catalogue, corpus, [doc_id]).get(doc_id)
     return doc_id if about is None else f"{doc_id} ({about['dataset']} {about['path']})"
 
 
 def _after(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument, increment: int) -> Iterator[Finding]:
-    """What becomes of a survivor: its rank, its tokens, its windows."""
+    """Findings about a survivor: its rank, its tokens, its windows."""
     row = And(EqualTo("increment", increment), EqualTo("doc_id", document.doc_id))
     ranks = read_rows(catalogue, corpus.own("ordered"), ("rank", "package"), row)
     if ranks:

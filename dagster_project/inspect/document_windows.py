@@ -1,4 +1,4 @@
-"""From a document to the windows that hold it, over all packed tables."""
+"""Find the windows that hold a document, in all packed tables."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pyiceberg.expressions import And, EqualTo
 from pyiceberg.table import Table as IcebergTable
 
 from dagster_project.inspect.corpus_facts import namespaces_with
+from dagster_project.inspect.dependent_blends import dependent_blends, pinned_snapshots
 from dagster_project.inspect.document_lookup import FoundDocument
-from dagster_project.inspect.standing_blends import pinned_snapshots, standing_blends
 from spark_jobs.lake.files.lookups import read_rows
 from spark_jobs.lake.session.catalogue import load_table
 from spark_jobs.packing.generations import ServedHead, served_heads
@@ -26,7 +26,7 @@ class HeldIn:
         table: the packed table.
         snapshot: `head`, or the id of an older one that blends or tags pin.
         ordinal: row.
-        window_start: place of its first token in the window.
+        window_start: position of its first token in the window.
         document_start: that token's number among the document's own.
         token_count: tokens, specials included.
     """
@@ -51,15 +51,15 @@ def packed_tables(catalogue: Catalog, dataset: str | None = None) -> list[str]:
 
 
 def windows_of(catalogue: Catalog, document: FoundDocument) -> list[HeldIn]:
-    """Every part of a document in all that is served, by table, the head first, then in the document's order.
+    """Every part of a document in all served snapshots, by table, the head first, then in the document's order.
 
-    Of each head the segments of those increments are read that took in the document's increment. Where they do not hold
-    it, all are: while a corpus that was refrozen is computed anew, its increments are not those of its packed tables.
-    What blends and tags pin of older generations is read whole.
+    In the head, only the increments that took in the document's increment are read first. Where they do not hold it,
+    all are read: while a corpus that was refrozen is computed anew, its increments are not those of its packed tables.
+    Snapshots of older generations that blends and tags pin are read whole.
     """
     found = []
     tables = packed_tables(catalogue, document.dataset)
-    blends = standing_blends(catalogue, tables)
+    blends = dependent_blends(catalogue, tables)
     for identifier in tables:
         table = load_table(catalogue, identifier)
         if table is None:

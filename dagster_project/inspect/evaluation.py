@@ -1,6 +1,7 @@
-"""A corpus against a truth file: what its tables found, turned into numbers for `spark_jobs.dedup.evaluate.scores`.
+"""Evaluate the pairs of a corpus against a file of known pairs.
 
-Everything happens in this process over narrow columns: about 200 bytes a pair and 150 bytes a member at the peak.
+Documents become numbers, and `spark_jobs.dedup.evaluate.scores` compares arrays of them. Everything happens in this
+process over narrow columns: about 200 bytes a pair and 150 bytes a member at the peak.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ _EXACT_ONLY = (1.0,)
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a truth file says about a corpus.
+    """The scores of a corpus against a truth file, and the pairs of the file that are in no score.
 
     Attributes:
         pairs: pairs of the file.
-        repeated: of them, written before, in either order.
-        with_itself: of them, of one document with itself.
-        unresolved: of them, with an identifier that names no one member; they are in no score.
-        names: what the identifiers mean.
+        repeated: of them, repetitions, in either order.
+        with_itself: of them, pairs of a document with itself.
+        unresolved: of them, pairs with an identifier that names no member, or several.
+        names: the members that the identifiers name.
         scores: by threshold.
     """
 
@@ -85,7 +86,7 @@ def evaluate(catalogue: Catalog, corpus: CorpusFacts, truth: Path, threshold: fl
 
 
 class _Numbers:
-    """Documents as numbers, given out as they are met: first those of the truth, then those of the tables."""
+    """Numbers documents in the order they are met: first those of the truth, then those of the tables."""
 
     def __init__(self, catalogue: Catalog, corpus: CorpusFacts) -> None:
         self._catalogue, self._corpus = catalogue, corpus

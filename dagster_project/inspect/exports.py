@@ -1,4 +1,4 @@
-"""Packed tables as shards of plain files, for readers that know nothing of Iceberg.
+"""Export packed tables as shards of plain files, for readers without Iceberg.
 
     parquet      shard-00000.parquet   the table's columns, zstd
     webdataset   shard-00000.tar       KEY.input_ids.npy (int32), KEY.json (ordinal, token_count, segments); KEY is the
@@ -7,9 +7,8 @@
                                        input_ids (R, L), segment_counts, document_start, segment_token_count,
                                        window_start, and doc_id, a list of text
 
-Rows come in the order of their ordinals, so the same snapshot gives the same shards. `manifest.json` names the
-snapshot, what a row is, and size, rows and SHA-256 of every shard; it is written last, so a folder without it is not
-whole.
+Rows come in the order of their ordinals, so the same snapshot gives the same shards. `manifest.json` has the snapshot,
+the window facts, and size, rows and SHA-256 of every shard; it is written last, so a folder without it is incomplete.
 """
 
 from __future__ import annotations
@@ -47,16 +46,16 @@ def export_table(
     Args:
         catalogue: the lake's.
         identifier: the packed table.
-        folder: where to; made, must be empty.
+        folder: of the shards; created if it does not exist, else it must be empty.
         kind: parquet, webdataset or pt.
         shard_rows: windows in a shard; by default 2^26 tokens' worth.
 
     Returns:
-        What the manifest says.
+        The content of the manifest.
 
     Raises:
-        CommandError: no such table, or the folder holds something.
-        ConfigError: it is no packed table.
+        CommandError: there is no such table, or the folder is not empty.
+        ConfigError: the table is not packed.
     """
     table = load_table(catalogue, identifier) if identifier.count(".") == 1 else None
     if table is None:
@@ -87,15 +86,15 @@ def export_table(
         "snapshot": str(snapshot.snapshot_id) if snapshot is not None else None,
         "format": kind,
         "rows": sum(int(shard["rows"]) for shard in shards),
-        "properties": {key: value for key, value in sorted(table.properties.items()) if _tells_of_rows(key)},
+        "properties": {key: value for key, value in sorted(table.properties.items()) if _describes_rows(key)},
         "shards": shards,
     }
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
     return manifest
 
 
-def _tells_of_rows(key: str) -> bool:
-    """Whether a table property says what a row is."""
+def _describes_rows(key: str) -> bool:
+    """Whether a table property describes its rows: window, tokenizer, special ids, generation."""
     return key in ("headrace.window-tokens", "headrace.vocabulary-size", "headrace.generation") or (
         key.startswith("headrace.") and key.endswith(("-id", "-sha256"))
     )
@@ -147,7 +146,7 @@ def _webdataset(windows: pa.Table, file: Path, window_tokens: int) -> None:
 
 
 def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
-    """One member, without anything of this machine or moment."""
+    """Add a member without time stamp and owner, so that the same rows give the same bytes."""
     member = tarfile.TarInfo(name)
     member.size = len(data)
     tar.addfile(member, io.BytesIO(data))

@@ -1,8 +1,8 @@
-"""The table `thresholds` of a corpus over all its increments.
+"""Sum the table `thresholds` of a corpus over all its increments.
 
-Counts and bytes add up. Components do not: an increment tells of every component that its pairs reach, also of one that
-an earlier increment told of. They are counted in `components`, where a document's newest row counts: a component is
-there if the document that it is named by still belongs to it.
+Counts and bytes are summed. Components cannot be: an increment has every component that its pairs reach, including
+those of earlier increments. They are counted from `components` by the newest row of each document: a component exists
+if the document that it is named by still belongs to it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def kept_at_thresholds(catalogue: Catalog, corpus: CorpusFacts) -> list[dict[str
     """One row per threshold, ascending; none where the corpus has no such table.
 
     Args:
-        catalogue: the lake's.
-        corpus: which one.
+        catalogue: of the lake.
+        corpus: the corpus.
 
     Returns:
         The sums, `component_count` and `largest_component` as of now, and `applied`.

@@ -1,7 +1,7 @@
-"""Who is like a document in a corpus: its exact duplicates, and every verified pair, with what became of them.
+"""Find the documents of a corpus that are similar to one: its exact duplicates and its verified pairs.
 
-Exact duplicates are removed before bags are made, so a document that repeats another has no pairs of its own: those of
-the one that stands for it are its neighbours too.
+Exact duplicates are removed before bags are made, so a document that repeats another has no pairs of its own: its
+neighbours are those of its representative, the kept document that it repeats.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _ROUNDING = 1e-9  # `similarity` is rounded; the exact comparison of the weights
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A document like the one asked for.
+    """A document that is similar to the one asked for.
 
     Attributes:
         doc_id: its identity.
-        dataset: where it is from.
-        repository: the same.
-        path: the same.
-        match: what they share: bytes, letters, or near (J of their bags).
+        dataset: its dataset.
+        repository: its repository.
+        path: its path there.
+        match: what the two share: bytes, letters, or near (J of their bags).
         shared_weight: numerator of J; 1 for exact duplicates.
         united_weight: denominator of J; 1 for exact duplicates.
         similarity: J.
@@ -53,23 +53,26 @@ class Neighbour:
         return Fraction(self.shared_weight, self.united_weight)
 
 
-def standing_for(catalogue: Catalog, corpus: CorpusFacts, doc_id: str) -> str:
-    """The document that stands for this one after exact duplicates went: its witness, or itself."""
+def representative_of(catalogue: Catalog, corpus: CorpusFacts, doc_id: str) -> str:
+    """The document that represents this one among the members without exact duplicates: its witness, or itself."""
     rows = read_rows(catalogue, corpus.own("exact_duplicates"), ("witness_doc_id",), EqualTo("doc_id", doc_id))
     return str(rows[0]["witness_doc_id"]) if rows else doc_id
 
 
 def find_neighbours(catalogue: Catalog, corpus: CorpusFacts, doc_id: str, threshold: float | None) -> list[Neighbour]:
-    """Exact duplicates and pairs of J >= threshold, the most similar first; of equals by doc_id.
+    """Exact duplicates and pairs of J >= threshold, the most similar first, equal ones by doc_id.
 
     Args:
-        catalogue: the lake's.
-        corpus: where to look.
-        doc_id: a member of it.
+        catalogue: of the lake.
+        corpus: of the document.
+        doc_id: a member of the corpus.
         threshold: least J; None for all pairs that are stored.
     """
-    standing = standing_for(catalogue, corpus, doc_id)
-    matches = {**_near(catalogue, corpus, standing, threshold), **_exact(catalogue, corpus, standing, doc_id)}
+    representative = representative_of(catalogue, corpus, doc_id)
+    matches = {
+        **_near(catalogue, corpus, representative, threshold),
+        **_exact(catalogue, corpus, representative, doc_id),
+    }
     about = members_named(catalogue, corpus, matches)
     removed = removed_of(catalogue, corpus, matches)
     found = [
@@ -90,7 +93,7 @@ def find_neighbours(catalogue: Catalog, corpus: CorpusFacts, doc_id: str, thresh
 
 
 def duplicates_of(catalogue: Catalog, corpus: CorpusFacts, doc_ids: Collection[str]) -> dict[str, str | None]:
-    """All that a corpus takes for duplicates of some documents, themselves left out, and which level removed each.
+    """The duplicates of some documents in a corpus, without the documents themselves, and the level that removed each.
 
     These are the exact duplicates of each document, its pairs at the threshold that is applied, and their exact
     duplicates; not the duplicates of duplicates, of which similarity says nothing.
@@ -99,10 +102,9 @@ def duplicates_of(catalogue: Catalog, corpus: CorpusFacts, doc_ids: Collection[s
         By doc_id: exact, near or repository; None where it was kept.
     """
     given = set(doc_ids)
-    standing = _standing(catalogue, corpus, given)
-    others = set(standing)
-    if corpus.applied is not None and standing:
-        either = Or(In("doc_id", sorted(standing)), In("better_doc_id", sorted(standing)))
+    others = _representatives(catalogue, corpus, given)
+    if corpus.applied is not None and others:
+        either = Or(In("doc_id", sorted(others)), In("better_doc_id", sorted(others)))
         condition = And(either, GreaterThanOrEqual("similarity", corpus.applied - _ROUNDING))
         least = exact(corpus.applied)
         for row in read_rows(catalogue, corpus.own("pairs"), _PAIR, condition):
@@ -114,8 +116,8 @@ def duplicates_of(catalogue: Catalog, corpus: CorpusFacts, doc_ids: Collection[s
     return {doc_id: removed.get(doc_id) for doc_id in sorted(others - given)}
 
 
-def _standing(catalogue: Catalog, corpus: CorpusFacts, doc_ids: Collection[str]) -> set[str]:
-    """Of those that are members, the documents that stand for them after exact duplicates went."""
+def _representatives(catalogue: Catalog, corpus: CorpusFacts, doc_ids: Collection[str]) -> set[str]:
+    """The representatives of those documents that are members."""
     members = set(members_named(catalogue, corpus, doc_ids))
     those = In("doc_id", sorted(members))
     columns = ("doc_id", "witness_doc_id")
@@ -127,7 +129,7 @@ def _standing(catalogue: Catalog, corpus: CorpusFacts, doc_ids: Collection[str])
 
 
 def removed_of(catalogue: Catalog, corpus: CorpusFacts, doc_ids: Iterable[str]) -> Mapping[str, str]:
-    """Which level removed each of these members at the applied threshold; who was kept is not in it."""
+    """The level that removed each of these members at the applied threshold; kept ones are left out."""
     wanted = sorted(set(doc_ids))
     if not wanted:
         return {}
@@ -145,15 +147,15 @@ _PAIR = ("doc_id", "better_doc_id", "shared_weight", "united_weight")
 _Match = tuple[str, int, int]
 
 
-def _exact(catalogue: Catalog, corpus: CorpusFacts, standing: str, doc_id: str) -> dict[str, _Match]:
+def _exact(catalogue: Catalog, corpus: CorpusFacts, representative: str, doc_id: str) -> dict[str, _Match]:
     """The class of exact duplicates, less the document itself."""
     columns = ("doc_id", "matched")
-    rows = read_rows(catalogue, corpus.own("exact_duplicates"), columns, EqualTo("witness_doc_id", standing))
+    rows = read_rows(catalogue, corpus.own("exact_duplicates"), columns, EqualTo("witness_doc_id", representative))
     matched = {row["doc_id"]: row["matched"] for row in rows}
     # Two that repeat a third share bytes for certain only if both share its bytes.
     own = matched.get(doc_id, "bytes")
     found = {other: ("bytes" if how == own == "bytes" else "letters", 1, 1) for other, how in matched.items()}
-    found[standing] = (own, 1, 1)
+    found[representative] = (own, 1, 1)
     del found[doc_id]
     return found
 

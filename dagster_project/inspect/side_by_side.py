@@ -1,8 +1,8 @@
-"""Two texts side by side: the regions in which they differ, with a little around them.
+"""Compare two texts side by side: the regions in which they differ, with a few equal pieces around them.
 
-A text is cut into pieces: its lines, and a line that is wider than a column after its sentences, so that prose of one
-line per paragraph is compared by sentences. What both texts begin and end with is set aside before anything is
-compared, which is nearly all of most near-duplicates.
+A text is cut into pieces: its lines, and a line that is wider than a column into its sentences, so that prose of one
+line per paragraph is compared by sentences. Equal pieces at the beginning and end of both texts are set aside before
+the comparison, which for most near-duplicates are nearly all.
 
     left                 right
     the wheel            the wheel              equal: shown only beside a change
@@ -41,7 +41,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What there is to show of two texts.
+    """The rows that show how two texts differ.
 
     Attributes:
         rows: changed regions with context.

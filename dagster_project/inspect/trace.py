@@ -1,12 +1,12 @@
-"""From a place in a packed table back to the bytes it came from.
+"""Trace a token of a packed table back to the bytes of the file it came from.
 
-    ordinal, position  ->  window: segment      the file by its bounds in the metadata, the row by its place in it
+    ordinal, position  ->  window: segment      the file by its bounds in the metadata, the row by its index in the file
                        ->  document, token      documents of the corpus increment, by doc_id
-                       ->  bytes of the text    lengths of the tokens before it, which byte-level tokenizers spell
+                       ->  bytes of the text    lengths of the tokens before it, known for byte-level tokenizers
                        ->  bytes of the file    the edits that made the text from the source
 
 A `Tracer` keeps what does not change between two questions about one table: metadata of the tables it reads, the
-tokenizer, which increments of the dataset each one took in.
+tokenizer, and which increments of the dataset each increment of the corpus took in.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import And, BooleanExpression, EqualTo, In
 
 from dagster_project.exceptions import CommandError
+from spark_jobs.arrays import Int64Array
 from spark_jobs.lake.files.lookups import read_columns, read_rows, read_wide_value
 from spark_jobs.lake.session.catalogue import load_table
 from spark_jobs.packing.ordinals import OrdinalRun, ordinal_runs, packed_facts, read_window
 from spark_jobs.text.normalization import RULES, Edits, source_spans
 from spark_jobs.tokens.token_bytes import encoded_bounds, token_byte_lengths
-
-Int64Array = npt.NDArray[np.int64]
 
 _DOCUMENT_COLUMNS = (
     "increment",
@@ -49,9 +48,9 @@ class Traced:
     Attributes:
         table: the packed table.
         ordinal: row.
-        position: place in its window.
+        position: index in its window.
         what: token, end_of_document, beginning_of_document or padding; all below is None for padding.
-        dataset: where the document is from.
+        dataset: of the document.
         doc_id: the document.
         repository: its repository.
         path: its path there; `file#id` for a record of a file.
@@ -61,8 +60,8 @@ class Traced:
         token_id: the id.
         text_start: first byte of the token in the UTF-8 of the text that was encoded (`texts.content`).
         text_end: byte after it.
-        source_start: first byte in the file as it came (in the record's text, for a record) of what became the token;
-            all that one edit replaced is taken in.
+        source_start: first byte of the token in the file (in the record's text, for a record); a span that one edit
+            replaced counts as a whole.
         source_end: byte after it.
         encoding: of the file.
     """
@@ -86,7 +85,7 @@ class Traced:
     encoding: str | None = None
 
     def facts(self) -> dict[str, Any]:
-        """Everything, ready for JSON."""
+        """All facts, ready for JSON."""
         return asdict(self)
 
 
@@ -94,11 +93,11 @@ class Tracer:
     """Answers for the tokens of one packed table, as it was when the tracer was made."""
 
     def __init__(self, catalogue: Catalog, identifier: str) -> None:
-        """Look at the table's metadata.
+        """Read the table's metadata.
 
         Raises:
-            CommandError: no such table.
-            ConfigError: it is no packed table.
+            CommandError: there is no such table.
+            ConfigError: the table is not packed.
         """
         table = load_table(catalogue, identifier) if identifier.count(".") == 1 else None
         if table is None:
@@ -114,10 +113,10 @@ class Tracer:
 
         Args:
             ordinal: row of the table.
-            position: place in its window, from 0.
+            position: index in its window, from 0.
 
         Raises:
-            CommandError: the table has no such place, or the document is not in the lake any more.
+            CommandError: the table has no such row or position, or the document is not in the lake any more.
             TableMismatchError: tokens and texts disagree.
         """
         at = Traced(self._identifier, ordinal, position, "padding")
@@ -144,7 +143,7 @@ class Tracer:
         return self._with_document(at, "token", segment["doc_id"], window["increment"], start + within)
 
     def _with_document(self, at: Traced, what: str, doc_id: str, increment: int, token: int) -> Traced:
-        """What is known of a token of a document, by its number among the document's own tokens."""
+        """Add the facts of a token of a document, by its number among the document's own tokens."""
         document = self._document(doc_id, increment)
         partition = And(EqualTo("increment", document["increment"]), EqualTo("shard", document["shard"]))
         own = And(EqualTo("increment", increment), EqualTo("shard", document["shard"]))
@@ -220,7 +219,7 @@ class Tracer:
         return text, token_byte_lengths(text)
 
     def _edits(self, doc_id: str, partition: BooleanExpression) -> Edits:
-        """What was replaced in the source."""
+        """The edits that made the text from the source."""
         edits = read_wide_value(self._catalogue, f"{self._facts.dataset}.texts", "edits", doc_id, partition) or []
         columns = [
             [RULES.index(edit["rule"]) if edit["rule"] in RULES else -1 for edit in edits],
@@ -264,7 +263,7 @@ class Tracer:
 def file_bytes(content: str, encoding: str, start: int, end: int) -> tuple[int, int]:
     """Bytes of a file in another encoding than UTF-8, for bytes of its content's UTF-8.
 
-    Exact for codecs without state; characters that the span cuts are taken in whole.
+    Exact for codecs without state; characters that the span cuts count as a whole.
 
     Args:
         content: the decoded file.
@@ -277,7 +276,7 @@ def file_bytes(content: str, encoding: str, start: int, end: int) -> tuple[int, 
         start -= 1
     while end < len(utf8) and utf8[end] & 0xC0 == 0x80:
         end += 1
-    return tuple(len(utf8[:place].decode().encode(encoding)) for place in (start, end))  # type: ignore[return-value]
+    return tuple(len(utf8[:at].decode().encode(encoding)) for at in (start, end))  # type: ignore[return-value]
 
 
 def _text_bytes(document: dict[str, Any], edits: Edits) -> int | None:

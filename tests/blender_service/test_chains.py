@@ -13,7 +13,7 @@ import pytest
 
 from blender_service.exceptions import ExhaustedSourceError, ShrunkSourceError
 from blender_service.order import epochs, segments
-from blender_service.order.epochs import Leg, Legs, continue_legs, fresh_legs
+from blender_service.order.epochs import Stretch, Stretches, continue_stretches, fresh_stretches
 from blender_service.order.interleave import Cycle
 from blender_service.order.resolve import BlendOrder
 from blender_service.order.segments import Pin, Segment, SourceOrder, cut_segments, resolve_segments
@@ -57,18 +57,18 @@ def test_random_histories_equal_the_simulator(part: int) -> None:
     assert counts["rewound"] > 0
 
 
-def _extent_is_a_new_epoch(before: Legs, consumed: int, old_rows: int | None, new_rows: int | None) -> Legs:
+def _extent_is_a_new_epoch(before: Stretches, consumed: int, old_rows: int | None, new_rows: int | None) -> Stretches:
     return tuple(
-        leg._replace(epoch=leg.epoch + 1) if leg.base else leg
-        for leg in continue_legs(before, consumed, old_rows, new_rows)
+        stretch._replace(epoch=stretch.epoch + 1) if stretch.base else stretch
+        for stretch in continue_stretches(before, consumed, old_rows, new_rows)
     )
 
 
-def _divide_by_the_new_size(before: Legs, consumed: int, old_rows: int | None, new_rows: int | None) -> Legs:
-    return fresh_legs(new_rows)
+def _divide_by_the_new_size(before: Stretches, consumed: int, old_rows: int | None, new_rows: int | None) -> Stretches:
+    return fresh_stretches(new_rows)
 
 
-def _exhausted_one_epoch_early(before: Legs, max_epochs: int) -> int | None:
+def _exhausted_one_epoch_early(before: Stretches, max_epochs: int) -> int | None:
     return epochs.row_limit(before, max_epochs - 1) if max_epochs > 1 else epochs.row_limit(before, max_epochs)
 
 
@@ -89,8 +89,8 @@ def _without_phase(start: int, active: Any, taken: Any, limits: Any, before: Seg
 @pytest.mark.parametrize(
     ("function", "bug"),
     [
-        ("continue_legs", _extent_is_a_new_epoch),
-        ("continue_legs", _divide_by_the_new_size),
+        ("continue_stretches", _extent_is_a_new_epoch),
+        ("continue_stretches", _divide_by_the_new_size),
         ("row_limit", _exhausted_one_epoch_early),
         ("consumed", _forget_removed_sources),
         ("build_cycle", _sorted_by_ideal_place),
@@ -106,9 +106,9 @@ def test_planted_bugs_are_found(monkeypatch: pytest.MonkeyPatch, function: str, 
 
 def test_a_table_that_grows_in_mid_epoch_finishes_the_epoch_first() -> None:
     """Old rows keep their order, the new ones follow in the same epoch, then epochs go over all rows."""
-    before = fresh_legs(4)
-    after = continue_legs(before, 2, 4, 6)
-    assert after == (Leg(0, 4, 0, 4, 0), Leg(4, 2, 4, 2, 0), Leg(6, None, 0, 6, 1))
+    before = fresh_stretches(4)
+    after = continue_stretches(before, 2, 4, 6)
+    assert after == (Stretch(0, 4, 0, 4, 0), Stretch(4, 2, 4, 2, 0), Stretch(6, None, 0, 6, 1))
     parent = resolve_segments([source("a", 1, 4)])
     found = rows_of(order_of(update(parent, 2, source("a", 1, 6))), np.arange(18))
     assert found[:4] == rows_of(order_of(parent), np.arange(4))
@@ -144,12 +144,12 @@ def test_updates_that_change_nothing_keep_the_phase() -> None:
     assert [name for name, _, _ in rows_of(order_of(resolved), np.arange(200))] == ["a", "b"] * 100
 
 
-def test_legs_stay_few_however_long_the_chain() -> None:
-    """Legs of finished epochs are dropped at each update, so a thousand growths leave a handful."""
+def test_stretches_stay_few_however_long_the_chain() -> None:
+    """Stretches of finished epochs are dropped at each update, so a thousand growths leave a handful."""
     resolved = resolve_segments([source("a", 1, 10), source("b", 2, 7)])
     for step in range(1, 1001):
         resolved = update(resolved, step * 9, source("a", 1 + step % 3, 10 + step // 4), source("b", 2, 7 + step // 5))
-    assert max(len(part.legs) for segment in resolved for part in segment.parts) < 60
+    assert max(len(part.stretches) for segment in resolved for part in segment.parts) < 60
     assert len(rows_of(order_of(resolved), np.arange(9000))) == 9000
 
 
@@ -169,7 +169,7 @@ def test_an_end_source_with_nothing_left_refuses_the_update() -> None:
 
 
 def test_compiled_rows_of_a_chain_equal_numpy() -> None:
-    """Legs of every kind, near and far, in any order of offsets."""
+    """Stretches of every kind, near and far, in any order of offsets."""
     resolved = resolve_segments([source("a", 3, 40), source("b", 2, None), source("c", 1, 9, 2)])
     resolved = update(resolved, 50, source("a", 3, 55), source("b", 2, 60), source("c", 1, 9, 2))
     resolved = update(resolved, 90, source("a", 1, 70), source("b", 2, None), source("d", 5, 1000))

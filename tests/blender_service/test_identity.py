@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 from blender_service.blend.requests import SourceSpec
-from blender_service.blend.store import open_objects
+from blender_service.blend.store import open_store
 from blender_service.client import Identity, connect
 from blender_service.client.channel import TOKEN_VARIABLE
 from blender_service.exceptions import BlendNotFoundError, ServerUnavailableError, UnauthenticatedError
@@ -110,7 +110,7 @@ def test_what_a_run_was_trained_on_is_kept(serve: Serve, lake: Catalog, prose: P
     dataset = torch.BlendDataset(server.address, blend, 10, rank=0, world_size=2, identity=identity)
     assert len(list(dataset)) == 10
     server.stop()
-    first, second = RunRegister(open_objects(lake)).reads("llm-7b")
+    first, second = RunRegister(open_store(lake).objects).reads("llm-7b")
     assert (first.blend_id, first.first, first.end, first.code_version) == (blend, 20, 50, "abc123")
     assert (second.blend_id, second.first, second.end, second.world_size) == (blend, 0, 100, 2)
     assert first.notes == second.notes == "first try"

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from dagster_project.cli import run_command
-from dagster_project.cli.output import kept_terminal, print_styled
+from dagster_project.cli.output import original_stdout, print_styled
 from dagster_project.cli.ui import run_until_stopped
 from spark_jobs.lake.session.settings import settings_at
 from tests.dagster_project.conftest import WriteDefs
@@ -511,7 +511,7 @@ def test_a_failed_step_is_told_and_ends_with_status_one(
 
 def test_lines_reach_the_terminal_while_standard_output_is_turned_away(tmp_path: Path, capfd: Said) -> None:
     """Dagster sends standard output into its compute logs during a run; the lines of `headrace run` do not go there."""
-    with kept_terminal(), (tmp_path / "log").open("w") as log:
+    with original_stdout(), (tmp_path / "log").open("w") as log:
         own = os.dup(1)
         os.dup2(log.fileno(), 1)
         try:

@@ -63,7 +63,7 @@ def test_every_asset_says_what_it_is(loaded: dg.Definitions, table: str) -> None
     columns = node.metadata["dagster/column_schema"].columns
     assert columns and all(column.description for column in columns)
     step, declaration = node.metadata["dagster/code_references"].code_references
-    assert Path(step.file_path).parent.parent.name == "spark_jobs" and step.line_number > 1
+    assert "spark_jobs" in Path(step.file_path).parts and step.line_number > 1
     assert Path(declaration.file_path).name == "defs.yaml"  # added by Dagster
     assert node.pools and all(pool.startswith("lake_") for pool in node.pools)
 

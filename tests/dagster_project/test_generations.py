@@ -12,7 +12,7 @@ from pyiceberg.catalog import Catalog
 from blender_service.blend.requests import BlendSpec, SourceSpec
 from blender_service.server.blender import Blender
 from dagster_project.cli import run_command
-from dagster_project.cli.run import _foreseen
+from dagster_project.cli.run import _foretold_changes
 from dagster_project.table_asset import step_asset
 from spark_jobs.lake.declare.step import Scope
 from spark_jobs.lake.declare.tables import Column, Table
@@ -72,7 +72,9 @@ def test_a_run_tells_what_is_frozen_before_it_starts(catalogue: Catalog) -> None
         (7, ["frozen with factor 2 (declared: 7); to compute it anew: headrace corpus refreeze small"]),
     ):
         step_asset(frozen, "small", {"numbers": "small.numbers"}, FactorConfig(factor=factor), clock="small.increments")
-        assert list(_foreseen(catalogue, ["small.frozen"])) == [f"small.frozen stays {line}" for line in expected]
+        assert list(_foretold_changes(catalogue, ["small.frozen"])) == [
+            f"small.frozen stays {line}" for line in expected
+        ]
 
 
 def test_a_run_names_the_tables_of_other_columns_before_it_starts(catalogue: Catalog) -> None:
@@ -80,7 +82,7 @@ def test_a_run_names_the_tables_of_other_columns_before_it_starts(catalogue: Cat
     more = replace(FROZEN, columns=(*FROZEN.columns, Column("former", "int", "of an earlier version")))
     append(catalogue, "older.frozen", more, Scope.FROZEN, {"n": 1, "former": 1, "increment": 0})
     step_asset(frozen, "older", {"numbers": "small.numbers"}, FactorConfig(), clock="small.increments")
-    assert next(_foreseen(catalogue, ["older.frozen"])) == (
+    assert next(_foretold_changes(catalogue, ["older.frozen"])) == (
         "other columns are declared than the tables have, so their steps will fail: headrace table drop older.frozen"
     )
 

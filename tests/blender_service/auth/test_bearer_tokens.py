@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from blender_service.auth.bearer_tokens import bearer_of, digest_of, parse_tokens
 from blender_service.auth.namespace_rules import parse_rules
-from blender_service.auth.reloading_file import LOOK_SECONDS, WatchedFile
+from blender_service.auth.reloading_file import RELOAD_SECONDS, ReloadingFile
 from blender_service.exceptions import AccessConfigError
 
 LONG = "a-token-that-is-long-enough"
@@ -105,27 +105,27 @@ def test_a_changed_file_is_read_again_and_a_wrong_one_is_not_taken(
     now = [0.0]
     path = tmp_path / "tokens"
     path.write_text(f"a {LONG}")
-    file = WatchedFile(path, parse_tokens, lambda: now[0])
+    file = ReloadingFile(path, parse_tokens, lambda: now[0])
     assert set(file.get().values()) == {"a"}
     path.write_text(f"bcd {LONG}")
     assert set(file.get().values()) == {"a"}, "looked before its time"
-    now[0] += LOOK_SECONDS
+    now[0] += RELOAD_SECONDS
     assert set(file.get().values()) == {"bcd"}
     assert file.generation == 1
     with caplog.at_level(logging.ERROR):
         path.write_text("nonsense")
-        now[0] += LOOK_SECONDS
+        now[0] += RELOAD_SECONDS
         assert set(file.get().values()) == {"bcd"}
         path.unlink()
-        now[0] += LOOK_SECONDS
+        now[0] += RELOAD_SECONDS
         assert set(file.get().values()) == {"bcd"}
     assert [("stays in force" in record.message) for record in caplog.records] == [True, True]
     path.write_text("")
-    now[0] += LOOK_SECONDS
+    now[0] += RELOAD_SECONDS
     assert not file.get()
 
 
 def test_a_file_that_is_not_there_is_refused_at_the_start(tmp_path: Path) -> None:
     """A server does not start without the tokens it was told of."""
     with pytest.raises(AccessConfigError, match="No such file"):
-        WatchedFile(tmp_path / "none", parse_tokens)
+        ReloadingFile(tmp_path / "none", parse_tokens)

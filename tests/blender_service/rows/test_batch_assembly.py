@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from blender_service.order.resolve import ResolvedRows
 from blender_service.rows.batch_assembly import Chunk
 from blender_service.rows.row_batch_kernel import number_blocks
-from blender_service.tables.block_cache import Pin
+from blender_service.tables.block_cache import PinnedBlock
 from blender_service.tables.block_file import Block, BlockKey
 from blender_service.tables.block_reader import BlockReader
 from blender_service.wire.row_batch import decode, encode, names_field
@@ -44,9 +44,9 @@ class FakeReader:
         """Find blocks and places."""
         return ordinals // BLOCK_ROWS, ordinals % BLOCK_ROWS
 
-    def pin(self, blocks: Iterable[int]) -> dict[int, Pin]:
+    def pin(self, blocks: Iterable[int]) -> dict[int, PinnedBlock]:
         """Give blocks."""
-        found = {number: Pin(self.block(number)) for number in blocks}
+        found = {number: PinnedBlock(self.block(number)) for number in blocks}
         self.pinned += found
         return found
 

@@ -94,7 +94,7 @@ def test_a_process_that_dies_at_its_start_ends_them_all(tmp_path: Path) -> None:
         (("--max-streams", "0"), "--max-streams is 0"),
         (("--certificate", "x.pem"), "certificate and key belong together"),
         (("--tokens", "none.txt"), "none.txt: No such file or directory; restore the file"),
-        (("--port", "70000"), "'70000' is no port"),
+        (("--port", "70000"), "70000 is not in the range"),
     ],
 )
 def test_a_wrong_flag_is_one_line(tmp_path: Path, lake: Catalog, arguments: tuple[str, ...], message: str) -> None:

@@ -21,7 +21,7 @@ from pyiceberg.catalog import Catalog
 
 from blender_service.blend.requests import SourceChange, SourceSpec, Stage
 from blender_service.client import Blend, BlenderClient, connect
-from blender_service.client.retry import Patience
+from blender_service.client.retry import Backoff
 from blender_service.exceptions import (
     BlenderError,
     BlendNotFoundError,
@@ -34,7 +34,7 @@ from blender_service.exceptions import (
     UpdateRefusedError,
     WindowMismatchError,
 )
-from blender_service.rows.batch_assembly import Chunk, Framed
+from blender_service.rows.batch_assembly import BatchMessage, Chunk
 from blender_service.server.server import RunningServer, start
 from blender_service.wire.expected_window import ExpectedWindow
 from blender_service.wire.rank_slice import Slice
@@ -243,13 +243,13 @@ def test_lists_come_in_pages(client: BlenderClient, code: PackedFixture) -> None
 
 def test_closing_a_client_ends_its_waits(serve: Serve, blend: Blend, monkeypatch: pytest.MonkeyPatch) -> None:
     """A read that waits for a server to come back stops as soon as the client is closed."""
-    waits, wait = threading.Event(), Patience.wait
+    waits, wait = threading.Event(), Backoff.wait
 
-    def told(self: Patience, error: BlenderError) -> None:
+    def told(self: Backoff, error: BlenderError) -> None:
         waits.set()
         wait(self, error)
 
-    monkeypatch.setattr(Patience, "wait", told)
+    monkeypatch.setattr(Backoff, "wait", told)
     server = serve()
     client = connect(server.address, retry_seconds=600)
     stream = client.read("mixed", 0, max_batch_rows=1)
@@ -279,7 +279,7 @@ def test_a_slow_reader_holds_back_the_server(
     gathered: list[int] = []
     frame = Chunk.message
 
-    def counted(self: Chunk, first: int, offset: int, *rest: Any) -> Framed:
+    def counted(self: Chunk, first: int, offset: int, *rest: Any) -> BatchMessage:
         framed = frame(self, first, offset, *rest)
         gathered.append(len(framed.message))
         return framed

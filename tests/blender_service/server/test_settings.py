@@ -19,7 +19,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2, rows_pb2_grpc
 from pyiceberg.catalog import Catalog
 
-from blender_service.blend.store import open_objects
+from blender_service.blend.store import open_store
 from blender_service.client.channel import Identity, open_channel
 from blender_service.exceptions import RunNotFoundError
 from blender_service.server.interceptor import MOST_OPEN_CALLS
@@ -260,7 +260,7 @@ def test_a_run_that_names_itself_can_be_asked_for(
         part = rows_pb2.Slice(step_rows=8, rank=rank, world_size=2)
         list(rows.ReadBlend(rows_pb2.ReadBlendRequest(blend="endless", offset=74, rows=24, slice=part)))
     list(connect(server)[1].ReadBlend(rows_pb2.ReadBlendRequest(blend="endless", rows=5)))
-    register = RunRegister(open_objects(lake))
+    register = RunRegister(open_store(lake).objects)
     until(lambda: register.names() and [r.status for r in register.reads("llm-1")] == ["OK", "OK"])
     assert register.names() == ["llm-1"]
     one, two = register.reads("llm-1")
@@ -278,7 +278,7 @@ def test_a_run_that_names_itself_can_be_asked_for(
 
 def test_a_run_that_was_named_as_the_list_is_hides_no_other(lake: Catalog) -> None:
     """What a server wrote before it refused the name `names` does not keep `blend runs` from listing the others."""
-    register = RunRegister(open_objects(lake))
+    register = RunRegister(open_store(lake).objects)
     for run in ("llm-1", "names"):
         register.write(run, "20261122T180322000001-0123abcd.began", {"blend": "ab" * 32})
     assert register.names() == ["llm-1"]

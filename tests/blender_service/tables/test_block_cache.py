@@ -19,9 +19,9 @@ from pyiceberg.catalog import Catalog
 from blender_service.blend.requests import BlendSpec, SourceSpec
 from blender_service.exceptions import BlockCacheError, DamagedBlockError, ServerUnavailableError
 from blender_service.rows import blend_reader
-from blender_service.rows.batch_assembly import Framed
+from blender_service.rows.batch_assembly import BatchMessage
 from blender_service.server.blender import Blender
-from blender_service.tables.block_cache import QUARANTINE, BlockCache, Pin
+from blender_service.tables.block_cache import QUARANTINE, BlockCache, PinnedBlock
 from tests.blender_service.packed_tables import PackedFixture
 from tests.blender_service.random_blocks import key_of, random_block
 from tests.waiting import until
@@ -34,7 +34,7 @@ def put(cache: BlockCache, number: int) -> None:
     cache.put(key_of(number), random_block(key_of(number), number))
 
 
-def messages(framed: Iterator[Framed]) -> list[bytes]:
+def messages(framed: Iterator[BatchMessage]) -> list[bytes]:
     """Give the messages of a read."""
     return [one.message for one in framed]
 
@@ -116,14 +116,14 @@ def test_every_flipped_byte_of_a_served_folder_is_found(lake: Catalog, prose: Pa
     """Wherever a block's file is damaged, the read that needs it builds it again and goes on."""
     folder = tmp_path / "blocks"
     config = Blender(lake, cache_folder=folder).create(BlendSpec((SourceSpec(prose.identifier),), block_rows=100))
-    expected = messages(Blender(lake, cache_folder=folder).open(config.blend_id).read_framed(0))
+    expected = messages(Blender(lake, cache_folder=folder).open(config.blend_id).read_messages(0))
     (path,) = folder.glob("*.block")
     size = path.stat().st_size
     for at in [*range(0, 160, 7), *range(160, size, 611), size - 1]:
         flip(path, at)
         blender = Blender(lake, cache_folder=folder)
-        assert messages(blender.open(config.blend_id).read_framed(0)) == expected
-        assert blender.cache_events.counts.quarantined == 1
+        assert messages(blender.open(config.blend_id).read_messages(0)) == expected
+        assert blender.cache.events.counts.quarantined == 1
 
 
 def flip_in_place(path: Path, bit: int) -> None:
@@ -140,15 +140,15 @@ def test_a_bit_that_flips_while_a_block_is_mapped_changes_no_row(
     blender = Blender(lake, cache_folder=folder)
     config = blender.create(BlendSpec((SourceSpec(prose.identifier),), block_rows=100))
     reader = blender.open(config.blend_id)
-    expected = messages(reader.read_framed(0, max_batch_rows=30))
+    expected = messages(reader.read_messages(0, max_batch_rows=30))
     (path,) = folder.glob("*.block")
     bits, random = 8 * path.stat().st_size, np.random.default_rng(7)
     for count in (1, 1, 2, 64):  # bits at once, all over the file
         for first in range(0, bits, 2500):
             for bit in random.integers(first, min(bits, first + 2500), count).tolist():
                 flip_in_place(path, bit)
-            assert messages(reader.read_framed(0, max_batch_rows=30)) == expected
-    assert blender.cache_events.counts.quarantined > 100
+            assert messages(reader.read_messages(0, max_batch_rows=30)) == expected
+    assert blender.cache.events.counts.quarantined > 100
 
 
 def test_a_block_that_is_damaged_whenever_it_is_built_ends_the_read(
@@ -159,13 +159,13 @@ def test_a_block_that_is_damaged_whenever_it_is_built_ends_the_read(
     config = blender.create(BlendSpec((SourceSpec(prose.identifier),), block_rows=100))
     pin = BlockCache._touch
 
-    def damaging(self: BlockCache, name: str, held: Pin) -> Pin:
+    def damaging(self: BlockCache, name: str, held: PinnedBlock) -> PinnedBlock:
         flip_in_place(self.folder / name, 8 * (self.folder / name).stat().st_size - 1)
         return pin(self, name, held)
 
     monkeypatch.setattr(BlockCache, "_touch", damaging)
     with pytest.raises(DamagedBlockError, match="check memory and disk"):
-        list(blender.open(config.blend_id).read_framed(0))
+        list(blender.open(config.blend_id).read_messages(0))
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
@@ -260,12 +260,12 @@ def test_what_a_killed_process_left_is_removed_after_an_hour(tmp_path: Path) -> 
 def test_prewarm_leaves_nothing_to_build(lake: Catalog, code: PackedFixture, tmp_path: Path) -> None:
     """After prewarm the rows are served from the folder alone: the data files may be gone."""
     config = Blender(lake).create(BlendSpec((SourceSpec(code.identifier),), block_rows=32, group_blocks=3))
-    expected = messages(Blender(lake).open(config.blend_id).read_framed(100, 400))
+    expected = messages(Blender(lake).open(config.blend_id).read_messages(100, 400))
     Blender(lake, cache_folder=tmp_path / "blocks").prewarm(config.blend_id, 100, 400)
     for task in code.table.scan().plan_files():
         Path(task.file.file_path.removeprefix("file://")).unlink()
     reader = Blender(lake, cache_folder=tmp_path / "blocks").open(config.blend_id)
-    assert messages(reader.read_framed(100, 400)) == expected
+    assert messages(reader.read_messages(100, 400)) == expected
 
 
 def test_a_store_that_does_not_answer_is_no_damage(
@@ -302,7 +302,7 @@ def test_later_blocks_are_built_before_they_are_needed(
     reader = blender.open(config.blend_id)
     number, _ = reader._pinned[0].locate(config.order().resolve(np.arange(128)).ordinal)
     needed, later = set(number[:2].tolist()), set(number[64:128].tolist())
-    stream = reader.read_framed(0, max_batch_rows=1)
+    stream = reader.read_messages(0, max_batch_rows=1)
     next(stream)
     assert blender.cache.events.counts.misses == len(set(number[:1].tolist()))
     next(stream)

@@ -14,7 +14,7 @@ import pytest
 from blender_service.blend.requests import BlendSpec, SourceSpec
 from blender_service.server.blender import Blender
 from dagster_project.cli import run_command
-from dagster_project.inspect.standing_blends import say_standing, standing_blends
+from dagster_project.inspect.dependent_blends import dependent_blends, effect_of_repacking
 from dagster_project.inspect.trace import Tracer, file_bytes
 from spark_jobs.lake.run.excisions import EXCISIONS, excised_documents, record_excisions
 from tests.dagster_project.traced_lake import PACKED, SIZE, SOURCES, TracedLake, make, pack
@@ -189,8 +189,8 @@ def test_windows_of_an_older_generation_are_found(tmp_path: Path, capfd: Said, m
         for path in ("plain.py", "latin.py")
     }
     assert held == {"plain.py": {str(pinned.snapshot_id)}, "latin.py": {"head", str(pinned.snapshot_id)}}
-    blends = standing_blends(made.catalogue, [PACKED])[PACKED]
-    assert say_standing(blends) == "blends running go on with the rows that they pinned"
+    blends = dependent_blends(made.catalogue, [PACKED])[PACKED]
+    assert effect_of_repacking(blends) == "blends running go on with the rows that they pinned"
 
     gone = made.doc_ids["plain.py"]
     record_excisions(made.catalogue, PACKED, [gone], "headrace excise by somebody, 1")

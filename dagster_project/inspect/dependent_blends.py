@@ -1,4 +1,4 @@
-"""Which blends stand on a packed table, and on which snapshot of it: to be told before the table is changed."""
+"""Find the blends that depend on a packed table, and the snapshots they pin, before the table is changed."""
 
 from __future__ import annotations
 
@@ -9,25 +9,23 @@ from pyiceberg.catalog import Catalog
 
 
 @dataclass(frozen=True)
-class StandingBlend:
-    """A blend with one source in the table.
+class DependentBlend:
+    """A blend with a source in the table.
 
     Attributes:
         blend: its names, or the first digits of its id.
-        snapshot_id: what it pins; None where it follows the table.
-        generation: of the packing, as the blend has it.
+        snapshot_id: the snapshot that it pins; None where it follows the table.
     """
 
     blend: str
     snapshot_id: int | None
-    generation: str
 
 
-def standing_blends(catalogue: Catalog, tables: Collection[str]) -> Mapping[str, list[StandingBlend]]:
+def dependent_blends(catalogue: Catalog, tables: Collection[str]) -> Mapping[str, list[DependentBlend]]:
     """Blends by packed table; each stored blend is read once."""
     from blender_service.blend.store import open_store
 
-    found: dict[str, list[StandingBlend]] = {table: [] for table in tables}
+    found: dict[str, list[DependentBlend]] = {table: [] for table in tables}
     if not found:
         return found
     store = open_store(catalogue)
@@ -37,17 +35,17 @@ def standing_blends(catalogue: Catalog, tables: Collection[str]) -> Mapping[str,
         for pin in dict.fromkeys(store.head(store.get(blend_id)).pins().values()):
             if pin.table in found:
                 snapshot_id = int(pin.snapshot_id) if pin.snapshot_id is not None else None
-                found[pin.table].append(StandingBlend(called, snapshot_id, pin.generation))
+                found[pin.table].append(DependentBlend(called, snapshot_id))
     return found
 
 
-def pinned_snapshots(blends: Collection[StandingBlend]) -> list[int]:
+def pinned_snapshots(blends: Collection[DependentBlend]) -> list[int]:
     """Ids of the snapshots that blends pin, ascending."""
     return sorted({one.snapshot_id for one in blends if one.snapshot_id is not None})
 
 
-def say_standing(blends: Collection[StandingBlend]) -> str:
-    """What becomes of blends when their table is packed anew, in one sentence; empty where there are none."""
+def effect_of_repacking(blends: Collection[DependentBlend]) -> str:
+    """One sentence about what happens to blends when their table is packed anew; empty where there are none."""
     pinned = sorted({one.blend for one in blends if one.snapshot_id is not None})
     live = sorted({one.blend for one in blends if one.snapshot_id is None})
     parts = [f"{_some(pinned)} go on with the rows that they pinned"] if pinned else []

@@ -246,9 +246,9 @@ def _require_usable(name: str, source: dict[str, Any], corpora: tuple[str, ...])
     """Check a declaration like the project does when it loads, and that its source has files, before writing it."""
     from dagster_project.run_config import bind_config
     from spark_jobs.lake.declare.tables import check_identifier
-    from spark_jobs.sources.documents import ARRIVALS, DocumentsConfig
+    from spark_jobs.sources.documents import ARRIVALS
     from spark_jobs.sources.listing import discover
-    from spark_jobs.sources.source_config import KINDS
+    from spark_jobs.sources.source_config import KINDS, DocumentsConfig
 
     datasets = {str(declared["name"]) for _, declared in declarations(_DATASET)}
     check_identifier(f"{name}.documents")

@@ -23,8 +23,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
-
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Notice, Table
@@ -32,37 +30,11 @@ from spark_jobs.lake.session.cluster import is_local
 from spark_jobs.sources.file_trees import is_readable
 from spark_jobs.sources.listing import discover
 from spark_jobs.sources.refusals import Reason
-from spark_jobs.sources.source_config import Source
+from spark_jobs.sources.source_config import DocumentsConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame
-
-
-class DocumentsConfig(BaseModel):
-    """A dataset: its name, its source, and how it is laid out."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    dataset: str = Field(pattern=r"^[a-z][a-z0-9_]{0,40}$", description="name of the dataset; part of every doc_id")
-    source: Source = Field(description="where the documents come from")
-    shards: int = Field(1, ge=1, le=65536, description="shards of every table of the dataset, a power of two")
-    max_document_bytes: int = Field(
-        100_000_000, ge=1, le=1_000_000_000, description="larger documents are refused (arrivals.reason too_large)"
-    )
-    allow_empty: bool = Field(
-        False,
-        description="take a source without any file for one whose files were all deleted; else it is an error",
-        json_schema_extra={"affects_rows": False},
-    )
-
-    @field_validator("shards")
-    @classmethod
-    def _power_of_two(cls, shards: int) -> int:
-        """Only powers of two can be doubled by splitting every shard in two."""
-        if shards & (shards - 1):
-            raise ValueError(f"{shards} is no power of two")
-        return shards
 
 
 DOCUMENTS = Table(

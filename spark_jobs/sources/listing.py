@@ -17,7 +17,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -38,15 +38,13 @@ from spark_jobs.sources.repositories import (
 from spark_jobs.sources.source_config import (
     FACTS_FILE,
     RECORD_READERS,
+    DocumentsConfig,
     FilesSource,
     PythonCodeSource,
     PythonDocsSource,
     Source,
 )
 from spark_jobs.sources.stated_facts import facts_json
-
-if TYPE_CHECKING:
-    from spark_jobs.sources.documents import DocumentsConfig
 
 LISTING = pa.schema(
     [

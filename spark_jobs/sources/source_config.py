@@ -1,4 +1,4 @@
-"""The config of sources: one model for each kind of source that a user can declare.
+"""The config of a dataset, and of sources: one model for each kind of source that a user can declare.
 
 source: {kind: python_code, distributions: [attrs, rich]}
 source: {kind: python_docs, directories: [~/src/*]}
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 Kind = Literal["code", "prose", "markup", "data"]
 KINDS: tuple[str, ...] = get_args(Kind)
@@ -126,3 +126,29 @@ class FilesSource(_Described):
 
 
 Source = Annotated[PythonCodeSource | PythonDocsSource | FilesSource, Field(discriminator="kind")]
+
+
+class DocumentsConfig(BaseModel):
+    """A dataset: its name, its source, and how it is laid out."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dataset: str = Field(pattern=r"^[a-z][a-z0-9_]{0,40}$", description="name of the dataset; part of every doc_id")
+    source: Source = Field(description="where the documents come from")
+    shards: int = Field(1, ge=1, le=65536, description="shards of every table of the dataset, a power of two")
+    max_document_bytes: int = Field(
+        100_000_000, ge=1, le=1_000_000_000, description="larger documents are refused (arrivals.reason too_large)"
+    )
+    allow_empty: bool = Field(
+        False,
+        description="take a source without any file for one whose files were all deleted; else it is an error",
+        json_schema_extra={"affects_rows": False},
+    )
+
+    @field_validator("shards")
+    @classmethod
+    def _power_of_two(cls, shards: int) -> int:
+        """Only powers of two can be doubled by splitting every shard in two."""
+        if shards & (shards - 1):
+            raise ValueError(f"{shards} is no power of two")
+        return shards

@@ -84,7 +84,8 @@ from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.materialize import Lake, materialize
 from spark_jobs.lake.session.session import start_session
 from spark_jobs.lake.session.settings import settings_at
-from spark_jobs.sources.documents import DocumentsConfig, documents
+from spark_jobs.sources.documents import documents
+from spark_jobs.sources.source_config import DocumentsConfig
 
 settings = settings_at(Path(sys.argv[1]))
 catalogue = open_catalogue(settings)

@@ -81,14 +81,6 @@ class Binding:
         """Identifiers of the step's tables, the main one first."""
         return tuple(f"{self.namespace}.{table.name}" for table in self.step.tables)
 
-    @property
-    def input_tables(self) -> tuple[str, ...]:
-        """Identifiers of all tables read, without repeats."""
-        found: dict[str, None] = {}
-        for source in self.inputs.values():
-            found.update(dict.fromkeys((source,) if isinstance(source, str) else source))
-        return tuple(found)
-
     def call(
         self,
         frames: Mapping[str, DataFrame],

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_jobs.sources.documents import DocumentsConfig
 from spark_jobs.sources.listing import discover
 from spark_jobs.sources.reading import ReadingRules, read_file
+from spark_jobs.sources.source_config import DocumentsConfig
 
 Row = dict[str, Any]
 

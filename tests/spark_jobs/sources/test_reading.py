@@ -16,10 +16,11 @@ import pytest
 import zstandard
 
 from spark_jobs.sources import reading
-from spark_jobs.sources.documents import DocumentsConfig, discover
 from spark_jobs.sources.file_trees import open_file
 from spark_jobs.sources.identity import document_id, sha256_hex
+from spark_jobs.sources.listing import discover
 from spark_jobs.sources.reading import READ_ROWS, ReadingRules, read_files
+from spark_jobs.sources.source_config import DocumentsConfig
 
 Configs = Callable[..., DocumentsConfig]
 LINES = b'{"body": "one", "id": "1"}\n{"body": "two", "id": "2"}\n'

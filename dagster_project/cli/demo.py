@@ -20,7 +20,7 @@ from typing import Any
 
 import click
 
-from dagster_project.cli.run import StepLine, execute, print_line
+from dagster_project.cli.run import execute, print_line
 from dagster_project.exceptions import CommandError, RunFailedError
 
 _SELECTION = ("python_code", "python_docs", "main")
@@ -74,7 +74,7 @@ def demo(steps: int, as_json: bool) -> None:
             )
         )
         return
-    _summarise(lines, utilisation, blend_id, training, seconds)
+    _summarise(utilisation, blend_id, training, seconds)
 
 
 def _create_blend() -> str:
@@ -152,15 +152,7 @@ def _utilisation() -> dict[str, float]:
     return found
 
 
-def _summarise(
-    lines: list[StepLine], utilisation: dict[str, float], blend_id: str, training: Training, seconds: float
-) -> None:
-    from dagster_project.cli.output import print_table
-
-    click.echo("")
-    print_table(
-        [{"step": line.table, "rows": line.rows, "seconds": line.seconds, "status": line.status} for line in lines]
-    )
+def _summarise(utilisation: dict[str, float], blend_id: str, training: Training, seconds: float) -> None:
     click.echo("\npacking utilisation")
     for table, share in utilisation.items():
         click.echo(f"  {table:<32} {share:8.3%}")

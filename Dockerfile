@@ -7,6 +7,8 @@ ENV PATH=/headrace/.venv/bin:$PATH \
 # First what the installation needs, so that a change of the code does not install everything again.
 COPY pyproject.toml requirements.lock README.md LICENSE ./
 COPY setup setup
+COPY protos protos
+COPY blender_service blender_service
 COPY spark_jobs spark_jobs
 RUN setup/install.sh \
     && python -m spark_jobs.lake.session.jars core postgres s3 \

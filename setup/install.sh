@@ -141,8 +141,9 @@ say "$("$python" --version), $("$uv" --version | cut -d' ' -f1,2)"
 install_packages
 "$VENV/bin/python" -m spark_jobs.lake.session.java || exit 2
 "$VENV/bin/python" -m spark_jobs.lake.session.jars || exit 2
-say "compiling kernels, about a minute"
-quietly "compiling kernels" "$VENV/bin/python" -m spark_jobs.dedup.rehearsal
+say "compiling kernels, one or two minutes"
+quietly "compiling kernels" "$VENV/bin/python" -m spark_jobs.rehearsal
+quietly "compiling kernels" "$VENV/bin/python" -c 'from blender_service.server.server import compile_kernels; compile_kernels()'
 fingerprint >"$STAMP.new"
 mv "$STAMP.new" "$STAMP"
 say "ready after $SECONDS s"

@@ -1,0 +1,90 @@
+"""Compile all kernels of the steps ahead of time, by sending small inputs through them.
+
+Numba compiles a kernel when it is first called, for the types it is called with, and caches the result beside the
+source. Without this program the workers of a fresh installation would all compile at the same time, in the first run.
+
+    python -m spark_jobs.rehearsal
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+
+_SOURCES = {
+    "Python": ("a.py", "import b\nfrom c import d\n"),
+    "JavaScript": ("a.js", "import b from './b.js'\nconst c = require('./c')\n"),
+    "C": ("a.c", '#include "b.h"\n'),
+    "Go": ("a.go", 'package a\n\nimport "fmt"\n\nfunc A() { fmt.Print("a") } // a\n'),
+    "Java": ("A.java", "package a;\nimport a.b.C;\nclass A { C c; }\n"),
+    "Kotlin": ("A.kt", "package a\nimport a.b.C\nclass A(val c: C)\n"),
+    "Rust": ("src/lib.rs", "mod b;\nuse crate::b::C;\n"),
+}
+
+
+def rehearse() -> None:
+    """Run every compiled kernel but deduplication's once, on the types that workers call it with."""
+    _find_imports()
+    _order_files()
+    _encode()
+    _copy_tokens()
+    _hash_rows()
+
+
+def _find_imports() -> None:
+    from spark_jobs.code.imports.dependency import Repository
+    from spark_jobs.code.imports.resolvers import RESOLVERS
+
+    files = sorted((path, text, language) for language, (path, text) in _SOURCES.items())
+    repository = Repository(*(tuple(column) for column in zip(*files, strict=True)))
+    for resolver in RESOLVERS:
+        list(resolver(repository))
+
+
+def _order_files() -> None:
+    from spark_jobs.code.order.dependency_order import Edges, order_files
+
+    ends = np.array([0, 1, 2], np.int64)
+    edges = Edges(needs=ends, needed=(ends + 1) % 3, kind=np.zeros(3, np.int64))
+    for policy in ("dependencies_first", "two_level", "depth_first"):
+        order_files(["a/a.py", "a/b.py", "b/c.py"], edges, policy)
+
+
+def _encode() -> None:
+    from spark_jobs.tokens.hf_tokenizer import train_byte_pairs
+    from spark_jobs.tokens.piece_encoder import PieceEncoder
+
+    text = "a few words, a few words"
+    PieceEncoder(train_byte_pairs([text], 300, 2)).encode(text.encode())
+
+
+def _copy_tokens() -> None:
+    from spark_jobs.packing.windows.token_loops import copy_slices, digest_slices
+
+    ids = pa.array([1, 2, 3], pa.int32()).to_numpy()
+    one = np.zeros(1, np.int64)
+    for target in (np.uint16, np.int32):
+        copy_slices(ids, one, one + 3, np.empty(3, target), one)
+    digest_slices(ids, one, one + 3, one)
+
+
+def _hash_rows() -> None:
+    from spark_jobs.lake.files.row_hashes import row_hashes
+
+    columns = {
+        "int": pa.array([1], pa.int32()),
+        "long": pa.array([1], pa.int64()),
+        "text": pa.array(["a"]),
+        "ints": pa.array([[1]], pa.list_(pa.int32())),
+    }
+    row_hashes(pa.RecordBatch.from_pydict(columns))
+
+
+if __name__ == "__main__":
+    # Deduplication's kernels take as long as all others, so they are compiled at the same time.
+    with subprocess.Popen([sys.executable, "-m", "spark_jobs.dedup.rehearsal"]) as deduplication:
+        rehearse()
+    sys.exit(deduplication.returncode)

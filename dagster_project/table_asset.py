@@ -334,8 +334,12 @@ class _Asset:
             # A partition reads the same partition of inputs with equal partitions, and all of other inputs.
             graph = context.job_def.asset_layer.asset_graph
             for name in self._upstream():
-                asset, table = dg.AssetKey(name.split(".")), load_table(lake.catalogue, name)
-                if table is not None and graph.has(asset) and graph.get(asset).partitions_def == self.partitions_def:
+                asset = dg.AssetKey(name.split("."))
+                if not graph.has(asset) or graph.get(asset).partitions_def != self.partitions_def:
+                    continue
+                # Only of headrace's own assets, which have a scope, is it known which column their partitions are.
+                table = load_table(lake.catalogue, name) if "scope" in graph.get(asset).metadata else None
+                if table is not None:
                     places[name] = {key: predicate_of(table, self.partitions_def, key)}
         return Binding(
             step=self.step,

@@ -16,7 +16,9 @@ class OperationConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     tokens: Path | None = Field(None, description="file of bearer tokens, a principal and its token a line")
-    rules: Path | None = Field(None, description="TOML file of namespace rules; what none of them allows is denied")
+    rules: Path | None = Field(
+        None, description="TOML file of rules; once it has one, what none of them allows is denied"
+    )
     certificate: Path | None = Field(None, description="PEM file: certificate to serve TLS with")
     key: Path | None = Field(None, description="PEM file: key of the certificate, without a passphrase")
     client_authority: Path | None = Field(

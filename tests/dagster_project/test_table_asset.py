@@ -406,6 +406,21 @@ def test_a_table_may_lose_its_partitions_in_code(spark: object, tmp_path: Path) 
     assert project.rows("demo.each", "part", "n") == [("a", 4)]
 
 
+def test_a_table_of_a_foreign_asset_is_read_whole(spark: object, tmp_path: Path) -> None:
+    """Another asset with the same partitions may lay its table out in any way, here without any partition."""
+    partitions = dg.StaticPartitionsDefinition(["a"])
+    assert Project(tmp_path, numbers_asset()).run("demo.numbers").success
+
+    @dg.asset(key=["demo", "numbers"], partitions_def=partitions)
+    def foreign() -> None:
+        """Made by code that headrace does not know."""
+
+    project = Project(tmp_path, foreign, follower_asset("demo.each", "demo.numbers", partitions))
+    result = project.run("demo.each", partition="a")
+    assert result.success, failures(result)
+    assert project.rows("demo.each", "part", "n") == [("a", 4)]
+
+
 def test_a_table_over_a_dataset_follows_its_increments(spark: object, tmp_path: Path) -> None:
     """A second file is increment 1 for the user's own table too; increment 0 is left."""
     source = tmp_path / "source"

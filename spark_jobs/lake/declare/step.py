@@ -1,6 +1,6 @@
 """A step: one pure function from DataFrames and a config to the rows of a table, with what the lake must know of it.
 
-    @step(version="1", scope=Scope.INCREMENT, tables=(SIGNALS,), kernels=("spark_jobs.text.measures",))
+    @step(version="1", scope=Scope.INCREMENT, tables=(SIGNALS,))
     def signals(texts: DataFrame, config: SignalsConfig) -> DataFrame:
         \"\"\"Measure every text.\"\"\"
 

@@ -13,6 +13,5 @@ COPY spark_jobs spark_jobs
 RUN setup/install.sh \
     && python -m spark_jobs.lake.session.jars core postgres s3 \
     && rm -rf .uv ~/.cache \
-    && mkdir -p /var/lib/dagster \
-    && touch /var/lib/dagster/dagster.yaml
+    && mkdir -p /var/lib/dagster/storage /var/lib/blender
 COPY . .

@@ -1,7 +1,8 @@
 # Every command sets up what it needs first; that is free while pyproject.toml and the locks have not changed.
 PYTHON := .venv/bin/python
-# Files are given out in the order of tests/conftest.py, the long ones first; xdist would begin with the fullest.
-PYTEST := $(PYTHON) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# Three processes on two cores, because a test on Spark waits for its JVM half of the time. Files are given out in the
+# order of tests/conftest.py, the long ones first; xdist would begin with the fullest.
+PYTEST := $(PYTHON) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 ARGS ?=
 
 .DEFAULT_GOAL := help

@@ -1,4 +1,4 @@
-"""The definitions that Dagster loads: the assets below `defs`, the lake, the job `everything`.
+"""The definitions that Dagster loads: the assets below `defs`, the lake, and what runs them (`automation`).
 
 One process runs all steps of a run: they share one Spark session, and a JVM per step would cost 20 seconds each.
 """
@@ -9,29 +9,23 @@ from pathlib import Path
 
 import dagster as dg
 
+from dagster_project.automation import automated
 from dagster_project.exceptions import DefinitionError
+from dagster_project.inspect.lake_status import Thresholds, read_thresholds
 from dagster_project.resources import LakeResource
 from dagster_project.table_asset import require_inputs
 
 
-def build(assets: dg.Definitions, lake: LakeResource | None = None) -> dg.Definitions:
+def build(
+    assets: dg.Definitions, lake: LakeResource | None = None, thresholds: Thresholds | None = None
+) -> dg.Definitions:
     """The project's definitions with some assets, checked; `lake` may have Spark settings of its own.
 
     Raises:
         DefinitionError: an input that no asset defines.
     """
-    around = dg.Definitions(
-        jobs=[
-            dg.define_asset_job(
-                "everything",
-                selection=dg.AssetSelection.all(),
-                description="Brings every table up to date; what has not changed is left.",
-            )
-        ],
-        resources={"lake": lake or LakeResource()},
-        executor=dg.in_process_executor,
-    )
-    whole = dg.Definitions.merge(assets, around)
+    around = dg.Definitions(resources={"lake": lake or LakeResource()}, executor=dg.in_process_executor)
+    whole = dg.Definitions.merge(assets, automated(assets, thresholds or Thresholds()), around)
     require_inputs(whole)
     return whole
 
@@ -50,9 +44,21 @@ def refuse_hidden_modules(folder: Path) -> None:
                 )
 
 
+def load_project(package: Path) -> dg.Definitions:
+    """The definitions of a project: the assets declared below `defs`, and what belongs to every project.
+
+    Args:
+        package: folder of the project's Python package; pyproject.toml, beside or above it, names the package.
+
+    Raises:
+        DefinitionError: a declaration cannot be used.
+    """
+    refuse_hidden_modules(package / "defs")
+    thresholds = read_thresholds(package.absolute())
+    return build(dg.load_from_defs_folder(path_within_project=package), thresholds=thresholds)
+
+
 @dg.definitions
 def definitions() -> dg.Definitions:
-    """The assets declared below `defs`."""
-    root = Path(__file__).parent
-    refuse_hidden_modules(root / "defs")
-    return build(dg.load_from_defs_folder(path_within_project=root))
+    """The assets of headrace's own project, which the demo runs."""
+    return load_project(Path(__file__).parent)

@@ -4,6 +4,7 @@ DagsterProjectError         catch this one
 +-- DefinitionError         assets or YAML are declared wrongly; nothing has run
 +-- CommandError            a command was given something it cannot use
 +-- RunFailedError          a run ended with failed steps
+    +-- CheckFailedError    the first of them computed rows that a check refused
 """
 
 
@@ -21,3 +22,7 @@ class CommandError(DagsterProjectError):
 
 class RunFailedError(DagsterProjectError):
     """A run ended with failed steps."""
+
+
+class CheckFailedError(RunFailedError):
+    """A run ended with failed steps, and the first of them computed rows that a check refused."""

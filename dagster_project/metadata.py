@@ -80,6 +80,7 @@ def materialization_metadata(
         "dagster/row_count": outcome.version.count,
         "data_version": str(outcome.version),
         "increments_computed": ", ".join(outcome.computed) or "none" if outcome.computed != ("",) else "all",
+        "increments_computed_count": len(outcome.computed),
         "increments_left": len(outcome.unchanged),
         "seconds": outcome.seconds if outcome.computed or latest is None else latest.seconds,
         "skipped": not outcome.computed,

@@ -23,10 +23,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from pydantic import BaseModel, ValidationError
@@ -53,15 +54,25 @@ from spark_jobs.lake.run.binding import Binding, Source
 from spark_jobs.lake.run.materialize import Lake, TableOutcome, materialize
 from spark_jobs.lake.session.catalogue import catalogue_errors, load_table
 
+if TYPE_CHECKING:
+    from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
+    from pyiceberg.catalog import Catalog
+
 POOL_PREFIX = "lake_"
+FAILED_CHECK = "failed_check"  # metadata of a failed step: the check that its rows did not pass
 _SHOWN_INPUTS = 3
 _STUB = "dagster/auto_created_stub_asset"  # how Dagster marks an asset that only a dependency names
 
 Condition: Any = dg.AutomationCondition  # its operators lose the type of what they join
-# Not `eager()`: it would run what depends on an asset whose rows came out the same, and it does not see new code.
+_CHANGED = Condition.any_deps_match(Condition.data_version_changed() | Condition.will_be_requested())
+# As `eager()`, but for early cut-off: what depends on an asset whose rows came out the same is not run. It also sees
+# new code. An asset waits while an input is missing or being computed, and follows in the run that computes its input.
 AUTOMATION: dg.AutomationCondition[dg.AssetKey] = (
-    Condition.code_version_changed() | Condition.any_deps_match(Condition.data_version_changed())
-).since_last_handled()
+    (Condition.newly_missing() | Condition.code_version_changed() | _CHANGED).since_last_handled()
+    & ~Condition.any_deps_missing()
+    & ~Condition.any_deps_in_progress()
+    & ~Condition.in_progress()
+)
 
 
 @dataclass(frozen=True)
@@ -183,13 +194,37 @@ def _source(given: Source | Sequence[str]) -> Source:
     return given if isinstance(given, str) else tuple(given)
 
 
-# Declared steps by table, as they run without a run config: `headrace run` foretells from them what a run will change.
-_BINDINGS: dict[str, Binding] = {}
+# Assets by table, as they were declared last: `headrace plan` and `headrace run` forecast a run from them.
+_ASSETS: dict[str, _Asset] = {}
 
 
-def declared_bindings(tables: Iterable[str]) -> list[Binding]:
-    """The steps behind some tables, each once; partitioned ones, and those that need a run config, are left out."""
-    return list({id(one): one for table in tables if (one := _BINDINGS.get(table)) is not None}.values())
+def declared_binding(
+    table: str, graph: BaseAssetGraph[Any], catalogue: Catalog, partition: str | None = None
+) -> Binding | None:
+    """The step behind a table as a run without run config executes it; None where it cannot be known beforehand.
+
+    It cannot for an asset that headrace does not make, that has fields without a default, or that excises documents.
+
+    Args:
+        table: identifier.
+        graph: all assets.
+        catalogue: the lake's.
+        partition: key of the partition to compute, where the asset has partitions.
+    """
+    asset = _ASSETS.get(table)
+    if asset is None or (asset.upkeep is not None and asset.upkeep.after is not None):
+        return None
+    with contextlib.suppress(ValidationError, DeclarationError):
+        return asset.bound(asset.config or asset.step.config(), graph, catalogue, partition)
+    return None
+
+
+def declared_source(table: str) -> Binding | None:
+    """The step at the source of data whose main table this is; None for other tables."""
+    asset = _ASSETS.get(table)
+    if asset is None or asset.step.discover is None or asset.config is None or asset.tables[0] != table:
+        return None
+    return Binding(asset.step, asset.namespace, asset.inputs, asset.config, clock=asset.clock)
 
 
 @dataclass(frozen=True)
@@ -226,13 +261,7 @@ class _Asset:
     def build(self) -> dg.AssetsDefinition:
         """The definition."""
         fields = config_fields(self.config, self.step.config)
-        for identifier in self.tables:
-            _BINDINGS.pop(identifier, None)
-        with contextlib.suppress(ValidationError, DeclarationError):
-            config = self.config or self.step.config()
-            if self.partitions_def is None:
-                bound = Binding(self.step, self.namespace, self.inputs, config, clock=self.clock)
-                _BINDINGS.update(dict.fromkeys(self.tables, bound))
+        _ASSETS.update(dict.fromkeys(self.tables, self))
 
         def compute(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
             yield from self._run(context)
@@ -254,7 +283,9 @@ class _Asset:
 
     def _spec(self, table: Table, identifier: str) -> dg.AssetSpec:
         tags = {"headrace/domain": self.shown.domain} if self.shown.domain else {}
-        text = f"{table.comment}\n\n{(self.step.function.__doc__ or '').strip()}".strip()
+        what = inspect.cleandoc(self.step.function.__doc__ or "").partition("\n\nArgs:")[0]
+        shell = f"In a terminal: `headrace run {identifier}`, then `headrace table show {identifier} --rows 5`."
+        text = "\n\n".join(part for part in (table.comment, what, shell) if part)
         return dg.AssetSpec(
             identifier.split("."),
             deps=[dg.AssetDep(dg.AssetKey(name.split("."))) for name in self._upstream()],
@@ -298,9 +329,10 @@ class _Asset:
                     passed=check.passed,
                     asset_key=dg.AssetKey(error.table.split(".")),
                     check_name=check.name,
-                    metadata={"bad_rows": check.bad_row_count, "bad_keys": "\n".join(check.bad_keys)},
+                    metadata={"bad_rows": check.bad_row_count, "bad_keys": _key_list(check.bad_keys)},
                 )
-            raise dg.Failure(str(error), allow_retries=False) from error
+            failed = next((check.name for check in error.checks if not check.passed), "")
+            raise dg.Failure(str(error), metadata={FAILED_CHECK: failed}, allow_retries=False) from error
         except (DagsterProjectError, SparkJobsError) as error:
             older = older_input(lake.ledger, self._upstream(), error) if isinstance(error, StepRunError) else ""
             raise dg.Failure(f"{self.tables[0]}: {older}" if older else str(error), allow_retries=False) from error
@@ -326,30 +358,35 @@ class _Asset:
 
     def _binding(self, context: dg.AssetExecutionContext, lake: Lake) -> Binding:
         config = bind_config(self.step.config, self.tables[0], context.op_execution_context.op_config or {})
+        partition = context.partition_key if self.partitions_def is not None else None
+        bound = self.bound(config, context.job_def.asset_layer.asset_graph, lake.catalogue, partition)
+        return dataclasses.replace(bound, arguments={"context": context})
+
+    def bound(
+        self, config: BaseModel, graph: BaseAssetGraph[Any], catalogue: Catalog, partition: str | None
+    ) -> Binding:
+        """The step with its tables and one config, for one partition where the asset has partitions."""
         places: dict[str, dict[str, str]] = {}
-        partition = None
-        if self.partitions_def is not None:
-            key = context.partition_key
-            partition = place_of(self.step.table, self.partitions_def, key)
+        place = None
+        if self.partitions_def is not None and partition is not None:
+            place = place_of(self.step.table, self.partitions_def, partition)
             # A partition reads the same partition of inputs with equal partitions, and all of other inputs.
-            graph = context.job_def.asset_layer.asset_graph
             for name in self._upstream():
                 asset = dg.AssetKey(name.split("."))
                 if not graph.has(asset) or graph.get(asset).partitions_def != self.partitions_def:
                     continue
                 # Only of headrace's own assets, which have a scope, is it known which column their partitions are.
-                table = load_table(lake.catalogue, name) if "scope" in graph.get(asset).metadata else None
+                table = load_table(catalogue, name) if "scope" in graph.get(asset).metadata else None
                 if table is not None:
-                    places[name] = {key: predicate_of(table, self.partitions_def, key)}
+                    places[name] = {partition: predicate_of(table, self.partitions_def, partition)}
         return Binding(
             step=self.step,
             namespace=self.namespace,
             inputs=self.inputs,
             config=config,
             clock=self.clock,
-            partition=partition,
+            partition=place,
             input_places=places,
-            arguments={"context": context},
         )
 
     def _result(
@@ -396,22 +433,27 @@ class _Asset:
         return dg.MaterializeResult(asset_key=key, metadata=values, data_version=version, check_results=checks)
 
 
+def _key_list(keys: Sequence[str]) -> dg.MarkdownMetadataValue:
+    """Keys of rows that failed a check, one a line, as they are written in conditions."""
+    return dg.MetadataValue.md("\n".join(f"- `{key}`" for key in keys) or "none")
+
+
 def older_input(ledger: Ledger, inputs: Iterable[str], error: Exception) -> str:
     """Which input lacks a column that its declaration has, and the command that mends it; empty where none does.
 
     A step that reads such a column fails inside Spark, whose error names neither the table nor the mend.
     """
     for name in inputs:
-        bound, table = _BINDINGS.get(name), ledger.table(name)
-        if bound is None or table is None:
+        asset, table = _ASSETS.get(name), ledger.table(name)
+        if asset is None or table is None:
             continue
-        declared = bound.step.tables[bound.tables.index(name)]
+        declared = asset.step.tables[asset.tables.index(name)]
         there = table.schema().column_names
         lacking = [column.name for column in declared.all_columns if column.name not in there]
         lacking = [name for name in lacking if re.search(rf"\b{name}\b", str(error))]
         if lacking:
-            mend = f"headrace run {bound.namespace}"
-            if bound.step.discover is None:  # steps of a source add new columns by themselves, others do not
+            mend = f"headrace run {asset.namespace}"
+            if asset.step.discover is None:  # steps of a source add new columns by themselves, others do not
                 mend = f"headrace table drop {name}, then {mend}"
             return f"{name}, of an earlier version of headrace, has no column {lacking[0]}; run first: {mend}"
     return ""

@@ -8,11 +8,8 @@ measures both.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import njit
 from numpy.typing import NDArray
 
 from blender_service.arrays import Int32Array, Int64Array
@@ -25,8 +22,6 @@ from blender_service.tables.row_digests import (
     SEGMENT_TOKENS_AT,
     TOKEN_COUNTS_AT,
     WINDOW_STARTS_AT,
-    int32_at,
-    int64_at,
     row_digest,
 )
 from blender_service.wire.protobuf import ALIGNMENT, LENGTH_DELIMITED, VARINT
@@ -48,28 +43,7 @@ from blender_service.wire.row_batch import (
     WINDOW_STARTS,
     WINDOW_TOKENS,
 )
-from blender_service.wire.scattered_memory import copy
-
-
-@intrinsic
-def _put_int64(typing_context, address, value):  # type: ignore[no-untyped-def]
-    """Store an int64 at an address, which need not be aligned."""
-    return types.void(types.int64, types.int64), _store(types.int64)
-
-
-@intrinsic
-def _put_int32(typing_context, address, value):  # type: ignore[no-untyped-def]
-    """Store an int32 at an address, which need not be aligned."""
-    return types.void(types.int64, types.int32), _store(types.int32)
-
-
-def _store(kind: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], context.get_value_type(kind).as_pointer())
-        builder.store(arguments[1], pointer, align=1)
-        return context.get_dummy_value()
-
-    return generate
+from blender_service.wire.scattered_memory import copy, int32_at, int64_at, put_int32, put_int64
 
 
 @njit(cache=True)
@@ -234,16 +208,16 @@ def write_rows(
         block = table[slots[row]]
         row_in_block = np.int64(rows_in_block[row])
         first, last, text, text_end = bounds[row]
-        _put_int64(ordinals_at + 8 * row, starts[slots[row]] + row_in_block)
-        _put_int32(segment_counts_at + 4 * row, np.int32(last - first))
-        _put_int32(counts_at + 4 * row, int32_at(block[TOKEN_COUNTS_AT] + 4 * row_in_block))
+        put_int64(ordinals_at + 8 * row, starts[slots[row]] + row_in_block)
+        put_int32(segment_counts_at + 4 * row, np.int32(last - first))
+        put_int32(counts_at + 4 * row, int32_at(block[TOKEN_COUNTS_AT] + 4 * row_in_block))
         for segment in range(first, last):
             end = min(max(text, int64_at(block[DOC_ID_STARTS_AT] + 8 * segment + 8)), text_end)
             copy(doc_ids_at, block[DOC_IDS_AT] + text, end - text)
-            _put_int32(lengths_at, np.int32(end - text))
-            _put_int64(starts_at, int64_at(block[DOCUMENT_STARTS_AT] + 8 * segment))
-            _put_int32(tokens_at, int32_at(block[SEGMENT_TOKENS_AT] + 4 * segment))
-            _put_int32(windows_at, int32_at(block[WINDOW_STARTS_AT] + 4 * segment))
+            put_int32(lengths_at, np.int32(end - text))
+            put_int64(starts_at, int64_at(block[DOCUMENT_STARTS_AT] + 8 * segment))
+            put_int32(tokens_at, int32_at(block[SEGMENT_TOKENS_AT] + 4 * segment))
+            put_int32(windows_at, int32_at(block[WINDOW_STARTS_AT] + 4 * segment))
             doc_ids_at += end - text
             lengths_at += 4
             starts_at += 8

@@ -8,13 +8,13 @@ copied into the message.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import njit
 
 from blender_service.arrays import Int64Array
+from blender_service.wire.scattered_memory import int32_at, int64_at, uint8_at
 
 # Columns of a block's row in the table of addresses: addresses of the arrays of `Block`, then the lengths of two.
 (
@@ -34,31 +34,6 @@ ADDRESS_COUNT: Final = 11
 _FACTOR: Final = 0x1E3779B97F4A7C15  # odd, so that no two numbers have one product modulo 2**64
 _SHIFT: Final = 29
 _KEPT: Final = (1 << 64 - _SHIFT) - 1  # makes the shift of a signed number a logical one
-
-
-def _load(kind: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.load(builder.inttoptr(arguments[0], context.get_value_type(kind).as_pointer()), align=1)
-
-    return generate
-
-
-@intrinsic
-def int64_at(typing_context, address):  # type: ignore[no-untyped-def]
-    """Load the int64 at an address; for compiled code."""
-    return types.int64(types.int64), _load(types.int64)
-
-
-@intrinsic
-def int32_at(typing_context, address):  # type: ignore[no-untyped-def]
-    """Load the int32 at an address; for compiled code."""
-    return types.int32(types.int64), _load(types.int32)
-
-
-@intrinsic
-def _uint8_at(typing_context, address):  # type: ignore[no-untyped-def]
-    """Load the byte at an address."""
-    return types.uint8(types.int64), _load(types.uint8)
 
 
 @njit(cache=True, nogil=True)
@@ -85,7 +60,7 @@ def _fold_bytes(digest: int, address: int, byte_count: int) -> int:
         digest = _fold(digest, int64_at(at))
         at += 8
     while at < end:
-        digest = _fold(digest, np.int64(_uint8_at(at)))
+        digest = _fold(digest, np.int64(uint8_at(at)))
         at += 1
     return digest
 

@@ -1,9 +1,12 @@
-"""Join pieces of memory, such as rows of mapped files, into one message: each byte is copied once."""
+"""Follow addresses in compiled code, and join pieces of memory, such as rows of mapped files, into one message.
+
+Each byte of a message is copied once. Whoever passes an address keeps the memory behind it alive.
+"""
 
 from __future__ import annotations
 
 import ctypes
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numba import njit, types
@@ -32,6 +35,52 @@ def join(start: NDArray[np.uint8], pieces: Int64Array, piece_bytes: int) -> byte
     joined: bytes = _new_bytes(None, start.size + pieces.size * piece_bytes)
     copy_pieces(_address_of(joined), start, pieces, piece_bytes)
     return joined
+
+
+def _load(kind: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load(builder.inttoptr(arguments[0], context.get_value_type(kind).as_pointer()), align=1)
+
+    return generate
+
+
+@intrinsic
+def int64_at(typing_context, address):  # type: ignore[no-untyped-def]
+    """Load the int64 at an address; for compiled code."""
+    return types.int64(types.int64), _load(types.int64)
+
+
+@intrinsic
+def int32_at(typing_context, address):  # type: ignore[no-untyped-def]
+    """Load the int32 at an address; for compiled code."""
+    return types.int32(types.int64), _load(types.int32)
+
+
+@intrinsic
+def uint8_at(typing_context, address):  # type: ignore[no-untyped-def]
+    """Load the byte at an address; for compiled code."""
+    return types.uint8(types.int64), _load(types.uint8)
+
+
+@intrinsic
+def put_int64(typing_context, address, value):  # type: ignore[no-untyped-def]
+    """Store an int64 at an address, which need not be aligned; for compiled code."""
+    return types.void(types.int64, types.int64), _store(types.int64)
+
+
+@intrinsic
+def put_int32(typing_context, address, value):  # type: ignore[no-untyped-def]
+    """Store an int32 at an address, which need not be aligned; for compiled code."""
+    return types.void(types.int64, types.int32), _store(types.int32)
+
+
+def _store(kind: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], context.get_value_type(kind).as_pointer())
+        builder.store(arguments[1], pointer, align=1)
+        return context.get_dummy_value()
+
+    return generate
 
 
 @intrinsic

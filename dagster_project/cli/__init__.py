@@ -1,7 +1,8 @@
 """The command `headrace`: a noun, then a verb. Mistakes of users are reported in one line.
 
 Commands are imported when they are called, so that `headrace --help` does not wait for Dagster or Spark. The exit
-status is 0 for success, 1 for a failed run, 2 for arguments that cannot be used, 130 for an interruption.
+status is 0 for success, 2 for arguments, declarations or a lake that cannot be used, 3 for rows that a check refused, 4
+for a step that failed, 130 for an interruption.
 """
 
 from __future__ import annotations
@@ -12,18 +13,31 @@ import sys
 from collections.abc import Sequence
 
 import click
+from click.shell_completion import CompletionItem
 
 # Command to (module, attribute, help); the module is imported when the command is called or asked for help.
 _COMMANDS = {
+    "init": ("dagster_project.cli.init", "init", "Make a project of your own."),
+    "doctor": ("dagster_project.cli.doctor", "doctor", "Check this machine and the lake; each fault with its mend."),
     "demo": ("dagster_project.cli.demo", "demo", "Build a lake from files on this machine, and train on it."),
+    "plan": ("dagster_project.cli.plan", "plan", "Say what a run would compute, and why; nothing is computed."),
     "run": ("dagster_project.cli.run", "run", "Bring tables up to date; unchanged ones are skipped."),
-    "dataset": ("dagster_project.cli.declarations", "dataset", "Declare and list datasets."),
+    "dataset": ("dagster_project.cli.declarations", "dataset", "Declare, list, verify and remove datasets."),
     "corpus": (
         "dagster_project.cli.declarations",
         "corpus",
         "List corpora, refreeze them, excise superseded documents.",
     ),
     "table": ("dagster_project.cli.tables", "table", "List, show and maintain tables."),
+    "card": ("dagster_project.cli.versions", "card", "Write a card of a dataset or corpus, as dataset hubs read it."),
+    "release": ("dagster_project.cli.versions", "release", "Name the state of a corpus, so that maintenance keeps it."),
+    "status": ("dagster_project.cli.status", "status", "How datasets and corpora are: runs, backlog, what has moved."),
+    "cost": ("dagster_project.cli.status", "cost", "What computing and keeping the tables cost."),
+    "maintain": (
+        "dagster_project.cli.maintain",
+        "maintain",
+        "Merge small files, expire snapshots, remove orphan files.",
+    ),
     "doc": ("dagster_project.cli.doc", "doc", "Ask about one document: why it was removed, what is similar."),
     "trace": ("dagster_project.cli.windows", "trace", "Trace a token of a packed table back to its file."),
     "excise": ("dagster_project.cli.windows", "excise", "Remove documents from packed tables for good."),
@@ -31,6 +45,7 @@ _COMMANDS = {
     "dedup": ("dagster_project.cli.dedup", "dedup", "Compare thresholds, evaluate against known pairs."),
     "blend": ("dagster_project.cli.blend", "blend", "Create, update, plan, list and inspect blends."),
     "serve": ("blender_service.__main__", "serve", "Serve blends to training jobs over gRPC."),
+    "completion": ("dagster_project.cli.completion", "completion", "Print a script that completes commands by Tab."),
     "ui": ("dagster_project.cli.ui", "ui", "Open Dagster's UI on this lake."),
 }
 
@@ -52,6 +67,13 @@ class _LazyGroup(click.Group):
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names and options that begin so, without importing the commands."""
+        found = [CompletionItem(name, help=text) for name, (_, _, text) in _COMMANDS.items()]
+        return [one for one in found if one.value.startswith(incomplete)] + click.Command.shell_complete(
+            self, ctx, incomplete
+        )
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""
         with formatter.section("Commands"):
@@ -59,6 +81,7 @@ class _LazyGroup(click.Group):
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(None, "--version", package_name="headrace", message="headrace %(version)s")
 @click.option("--debug", is_flag=True, help="show the full trace of errors, and Spark's log")
 def headrace(debug: bool) -> None:
     """Turn raw files into training batches: ingest, deduplicate, tokenize, pack, blend, serve."""
@@ -96,7 +119,7 @@ def run_command(arguments: list[str]) -> int:
 
 def _explain(error: Exception) -> tuple[str | None, int]:
     """One line and an exit status for errors that users can cause; None for the others."""
-    from dagster_project.exceptions import DagsterProjectError, RunFailedError
+    from dagster_project.exceptions import CheckFailedError, DagsterProjectError, RunFailedError
     from spark_jobs.exceptions import SparkJobsError
 
     known: tuple[type[Exception], ...] = (DagsterProjectError, SparkJobsError)
@@ -107,7 +130,9 @@ def _explain(error: Exception) -> tuple[str | None, int]:
         where = os.environ.get("DAGSTER_HOME") or os.getcwd()
         return f"the disk of {where} is full (or fails); free some space and run again, nothing half-written shows", 2
     if isinstance(error, known):
-        return _one_line(error), 1 if isinstance(error, RunFailedError) else 2
+        if isinstance(error, RunFailedError):
+            return _one_line(error), 3 if isinstance(error, CheckFailedError) else 4
+        return _one_line(error), 2
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror or _one_line(error)}", 2

@@ -1,4 +1,4 @@
-"""`headrace dataset` and `headrace corpus`: declarations in YAML below `dagster_project/defs`, and what they hold."""
+"""`headrace dataset` and `headrace corpus`: declarations in YAML below `defs` of the project, and what they hold."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dagster_project.cli.declared import CORPUS, DATASET, complete_names, dataset_file, declarations
 from dagster_project.cli.diagnosis import read_yaml, short_path
 from dagster_project.cli.output import print_table
-from dagster_project.cli.project import DEFS
-from dagster_project.exceptions import CommandError
+from dagster_project.cli.project import project_folder
+from dagster_project.cli.versions import diff_command
+from dagster_project.exceptions import CheckFailedError, CommandError
 from spark_jobs.exceptions import did_you_mean, nearest
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.session.catalogue import open_catalogue
@@ -22,13 +24,10 @@ if TYPE_CHECKING:
 
     from spark_jobs.sources.source_config import Source
 
-_DATASET = "dagster_project.components.Dataset"
-_CORPUS = "dagster_project.components.Corpus"
-
 
 @click.group()
 def dataset() -> None:
-    """Declare and list datasets."""
+    """Declare, list, verify and remove datasets."""
 
 
 @click.group()
@@ -63,7 +62,7 @@ def corpus() -> None:
 def add_dataset(name: str, path: str, kind: str, samples: str, corpora: tuple[str, ...], **columns: Any) -> None:
     """Declare a dataset of files; NAME becomes the namespace of its tables.
 
-    Writes dagster_project/defs/NAME/defs.yaml, which you may edit. Nothing is computed yet.
+    Writes NAME/defs.yaml below the project's folder `defs`, which you may edit. Nothing is computed yet.
     """
     if not path:
         raise CommandError("--from is empty; name a file, a directory or s3://bucket/folder")
@@ -73,11 +72,11 @@ def add_dataset(name: str, path: str, kind: str, samples: str, corpora: tuple[st
         columns["repositories"] = _located(columns["repositories"])
     source |= {key: list(value) if isinstance(value, tuple) else value for key, value in columns.items() if value}
     _require_usable(name, source, corpora)
-    target = DEFS / name / "defs.yaml"
+    target = project_folder().defs / name / "defs.yaml"
     if target.exists():
         raise CommandError(f"dataset {name}: {short_path(target)} is there already; edit it, or choose another name")
     plans = [(word, *_corpus_with(word, name)) for word in dict.fromkeys(corpora)]
-    _write(target, {"type": _DATASET, "attributes": {"name": name, "samples": samples, "source": source}})
+    _write(target, {"type": DATASET, "attributes": {"name": name, "samples": samples, "source": source}})
     click.echo(f"wrote {short_path(target)}")
     for word, file, text in plans:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -86,13 +85,95 @@ def add_dataset(name: str, path: str, kind: str, samples: str, corpora: tuple[st
     click.echo(f"Next: headrace run {' '.join((name, *corpora))}")
 
 
+@dataset.command("remove")
+@click.argument("name", shell_complete=complete_names)
+@click.option("--tables", is_flag=True, help="also drop its tables from the catalogue; their files stay")
+@click.option("--yes", is_flag=True, help="do not ask")
+def remove_dataset(name: str, tables: bool, yes: bool) -> None:
+    """Remove the declaration of a dataset; refused while a corpus names it."""
+    file = dataset_file(name)
+    users = [(where, declared["name"]) for where, declared in declarations(CORPUS) if name in declared["datasets"]]
+    if users:
+        where, corpus_name = users[0]
+        raise CommandError(f"dataset {name}: corpus {corpus_name} names it; take it out of {short_path(where)} first")
+    catalogue = open_catalogue(load_settings())
+    there = [".".join(one) for one in catalogue.list_tables(name)] if (name,) in catalogue.list_namespaces() else []
+    if not yes:
+        dropped = f" and drops {len(there)} tables" if tables and there else ""
+        click.confirm(f"This deletes {short_path(file)}{dropped}. Go on?", abort=True)
+    file.unlink()
+    if not any(file.parent.iterdir()):
+        file.parent.rmdir()
+    click.echo(f"removed {short_path(file)}")
+    if tables:
+        for identifier in there:
+            catalogue.drop_table(identifier)
+        click.echo(f"dropped {len(there)} tables; their files stay in the warehouse")
+    elif there:
+        click.echo(f"Its {len(there)} tables stay; to drop them: headrace table drop {' '.join(there)}")
+
+
+@dataset.command("verify")
+@click.argument("name", shell_complete=complete_names)
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def verify_dataset(name: str, as_json: bool) -> None:
+    """Read all rows of a dataset's tables again, and compare them with the data versions in the ledger."""
+    from spark_jobs.exceptions import StepRunError
+    from spark_jobs.lake.files.verification import changed_places
+    from spark_jobs.lake.session.session import start_session
+
+    dataset_file(name)
+    settings = load_settings()
+    catalogue = open_catalogue(settings)
+    ledger = Ledger(catalogue)
+    ledger.refresh()
+    tables = (
+        {
+            identifier: ledger.places(identifier)
+            for identifier in sorted(".".join(one) for one in catalogue.list_tables(name))
+        }
+        if (name,) in catalogue.list_namespaces()
+        else {}
+    )
+    if not tables:
+        raise CommandError(f"dataset {name} has no tables yet; fill it: headrace run {name}")
+    spark = start_session(settings)
+    lines = []
+    for identifier, places in tables.items():
+        table, fault = ledger.table(identifier), ""
+        try:
+            expected = {place: row.data_version for place, row in places.items()}
+            changed = changed_places(spark, identifier, table, expected) if table is not None else {}
+            fault = "; ".join(
+                f"increment {place or 'all'}: {found.count:,} rows of another version"
+                for place, found in changed.items()
+            )
+        except StepRunError as error:
+            fault = " ".join(str(error).split())
+        rows = sum(row.row_count for row in places.values())
+        lines.append({"table": identifier, "rows": rows, "verdict": fault or "as recorded"})
+        if not as_json:
+            click.echo(f"{identifier:<36} {rows:>12,} rows  {fault or 'as recorded'}")
+    if as_json:
+        click.echo(json.dumps(lines, indent=2))
+    bad = [line["table"] for line in lines if line["verdict"] != "as recorded"]
+    if bad:
+        raise CheckFailedError(
+            f"{len(bad)} of {len(lines)} tables are not as recorded, first {bad[0]}; compute them anew: "
+            f"headrace table drop {' '.join(map(str, bad))}, then headrace run {name}"
+        )
+
+
+dataset.add_command(diff_command("dataset"))
+
+
 @dataset.command("list")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 def list_datasets(as_json: bool) -> None:
     """List the declared datasets, with counts of increments, documents and bytes."""
     ledger = _ledger()
     rows = []
-    for _, declared in declarations(_DATASET):
+    for _, declared in declarations(DATASET):
         name = declared["name"]
         increments = ledger.increments(f"{name}.documents")
         rows.append(
@@ -113,7 +194,7 @@ def list_corpora(as_json: bool) -> None:
     """List the declared corpora, with counts of increments, documents and windows."""
     ledger = _ledger()
     rows = []
-    for _, declared in declarations(_CORPUS):
+    for _, declared in declarations(CORPUS):
         name = declared["name"]
         rows.append(
             {
@@ -149,7 +230,7 @@ def refreeze(name: str, yes: bool) -> None:
     from spark_jobs.lake.run.refreeze import refreeze as forget
     from spark_jobs.lake.session.session import start_session
 
-    if name not in (known := [declared["name"] for _, declared in declarations(_CORPUS)]):
+    if name not in (known := [declared["name"] for _, declared in declarations(CORPUS)]):
         near = nearest(name, known)
         raise CommandError(f"corpus {name} is not declared{near}; `headrace corpus list` shows those that are")
     settings = load_settings()
@@ -165,6 +246,9 @@ def refreeze(name: str, yes: bool) -> None:
         click.confirm("The next run computes the corpus anew, of all increments there are. Go on?", abort=True)
     chosen = forget(lake, name)
     click.echo(f"{len(chosen)} tables of {name} are to be computed anew. Next: headrace run {name}")
+
+
+corpus.add_command(diff_command("corpus"))
 
 
 @corpus.command("supersede")
@@ -206,29 +290,6 @@ def supersede(name: str, deleted: bool, as_json: bool) -> None:
         click.echo(f"Next: headrace table expire {' '.join(changed)} --days 0, which deletes the old files")
 
 
-def declarations(component: str) -> list[tuple[Path, dict[str, Any]]]:
-    """Attributes of every declared component of a type, with its file, by name.
-
-    Raises:
-        CommandError: a file is not YAML.
-    """
-    found: list[tuple[Path, dict[str, Any]]] = []
-    for file in sorted(DEFS.glob("**/defs.yaml")):
-        content = read_yaml(file)
-        if not isinstance(content, dict) or content.get("type") != component:
-            continue
-        attributes = content.get("attributes")
-        needed = {_DATASET: {"name": str, "source": dict}, _CORPUS: {"name": str, "datasets": list}}[component]
-        attributes = attributes if isinstance(attributes, dict) else {}
-        for field, kind in needed.items():
-            if not isinstance(attributes.get(field), kind):
-                raise CommandError(
-                    f"{short_path(file)}: attributes: {field} is missing, or no {kind.__name__}; mend the file"
-                )
-        found.append((file, attributes))
-    return sorted(found, key=lambda pair: str(pair[1]["name"]))
-
-
 def _located(path: str) -> str:
     """The path as an absolute one; a URI stays as it is."""
     return path if "://" in path else str(Path(path).expanduser().absolute())
@@ -250,9 +311,9 @@ def _require_usable(name: str, source: dict[str, Any], corpora: tuple[str, ...])
     from spark_jobs.sources.listing import discover
     from spark_jobs.sources.source_config import KINDS, DocumentsConfig
 
-    datasets = {str(declared["name"]) for _, declared in declarations(_DATASET)}
+    datasets = {str(declared["name"]) for _, declared in declarations(DATASET)}
     check_identifier(f"{name}.documents")
-    if name in datasets | {str(declared["name"]) for _, declared in declarations(_CORPUS)}:
+    if name in datasets | {str(declared["name"]) for _, declared in declarations(CORPUS)}:
         raise CommandError(f"{name}: a dataset or corpus of this name is declared already; choose another")
     for word in corpora:
         check_identifier(f"{word}.increments")
@@ -298,18 +359,18 @@ def _corpus_with(word: str, name: str) -> tuple[Path, str]:
     import io
 
     text = io.StringIO()
-    for file, declared in declarations(_CORPUS):
+    for file, declared in declarations(CORPUS):
         if declared["name"] == word:
             content = read_yaml(file, _yaml())
             content["attributes"]["datasets"].append(name)
             _yaml().dump(content, text)
             return file, text.getvalue()
-    target = DEFS / word / "defs.yaml"
+    target = project_folder().defs / word / "defs.yaml"
     if target.exists():
         raise CommandError(
             f"--corpus {word}: {short_path(target)} is there already and declares something else; choose another"
         )
-    _yaml().dump({"type": _CORPUS, "attributes": {"name": word, "datasets": [name], "window_tokens": [2048]}}, text)
+    _yaml().dump({"type": CORPUS, "attributes": {"name": word, "datasets": [name], "window_tokens": [2048]}}, text)
     return target, text.getvalue()
 
 

@@ -1,13 +1,21 @@
-"""Load the project for the commands: Dagster's home beside the lake, the definitions, the selection of assets."""
+"""Load the project for the commands: its folder, Dagster's home beside the lake, the definitions, selections of assets.
+
+A project is a folder in Dagster's own form: its `pyproject.toml` has `[tool.dg.project]`, which names a package with a
+module `definitions` and a folder `defs`. The commands take the one that the working directory lies in.
+"""
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
+import sys
+import tomllib
 import warnings
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dagster_project.exceptions import CommandError, DefinitionError
 from spark_jobs.exceptions import did_you_mean
@@ -16,7 +24,7 @@ from spark_jobs.lake.session.settings import load_settings
 if TYPE_CHECKING:
     import dagster as dg
 
-DEFS = Path(__file__).parents[1] / "defs"
+_SHIPPED = Path(__file__).parents[1]
 _INSTANCE = """\
 telemetry:
   enabled: false
@@ -28,6 +36,65 @@ concurrency:
     default_limit: 1
     granularity: run
 """
+
+
+@dataclass(frozen=True)
+class ProjectFolder:
+    """Where a project lies.
+
+    Attributes:
+        package: the folder of its Python package, which holds `definitions.py` and `defs`.
+    """
+
+    package: Path
+
+    @property
+    def module(self) -> str:
+        """Name of the package."""
+        return self.package.name
+
+    @property
+    def defs(self) -> Path:
+        """Folder of the declarations."""
+        return self.package / "defs"
+
+
+def project_folder() -> ProjectFolder:
+    """The project: `HEADRACE_PROJECT`, else the one around the working directory, else the checkout of headrace itself.
+
+    Raises:
+        CommandError: there is none, or its pyproject.toml cannot be used.
+    """
+    given = os.environ.get("HEADRACE_PROJECT")
+    if given:
+        found = _project_at(Path(given).expanduser().absolute())
+        if found is None:
+            raise CommandError(f"HEADRACE_PROJECT: {given} has no pyproject.toml with [tool.dg.project]; correct it")
+        return found
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (found := _project_at(folder)) is not None:
+            return found
+    if (_SHIPPED.parent / "pyproject.toml").is_file():
+        return ProjectFolder(_SHIPPED)
+    raise CommandError(f"{here}: no project is here; make one with `headrace init NAME`, or set HEADRACE_PROJECT")
+
+
+def _project_at(folder: Path) -> ProjectFolder | None:
+    """The project whose pyproject.toml lies in a folder; None where none does."""
+    file = folder / "pyproject.toml"
+    if not file.is_file():
+        return None
+    try:
+        module = tomllib.loads(file.read_text()).get("tool", {}).get("dg", {}).get("project", {}).get("root_module")
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise CommandError(f"{file}: {error}; mend the file") from error
+    if not isinstance(module, str):
+        return None
+    package = next((base / module for base in (folder, folder / "src") if (base / module).is_dir()), None)
+    if package is None:
+        raise CommandError(f"{file}: tool.dg.project.root_module: there is no folder {module} beside it; correct it")
+    return ProjectFolder(package)
 
 
 def dagster_home() -> Path:
@@ -56,14 +123,17 @@ def load_definitions() -> dg.Definitions:
         DefinitionError: YAML or code below `defs` cannot be loaded; the message names the file.
     """
     from dagster_project.cli.diagnosis import explain, repeated_name
-    from dagster_project.definitions import definitions
 
-    if repeated := repeated_name(DEFS):
+    folder = project_folder()
+    if repeated := repeated_name(folder.defs):
         raise DefinitionError(repeated)
+    if str(folder.package.parent) not in sys.path:
+        sys.path.insert(0, str(folder.package.parent))
     try:
-        loaded: dg.Definitions = definitions.load_fn()  # type: ignore[attr-defined]
+        definitions: Any = importlib.import_module(f"{folder.module}.definitions").definitions
+        loaded: dg.Definitions = definitions.load_fn()
     except Exception as error:  # a user's YAML or module may raise anything; `--debug` shows the trace
-        raise DefinitionError(explain(error, DEFS)) from error
+        raise DefinitionError(explain(error, folder.defs)) from error
     return loaded
 
 
@@ -77,8 +147,11 @@ def select(definitions: dg.Definitions, words: Iterable[str]) -> list[dg.AssetKe
     """
     import dagster as dg
 
+    from dagster_project.maintenance import GROUP
+
     graph = definitions.resolve_asset_graph()
     keys = {key for key in graph.get_all_asset_keys() if key in graph.materializable_asset_keys}
+    tables = {key for key in keys if graph.get(key).group_name != GROUP}
     chosen: set[dg.AssetKey] = set()
     for word in words:
         as_key = dg.AssetKey(word.replace(".", "/").split("/"))
@@ -88,7 +161,7 @@ def select(definitions: dg.Definitions, words: Iterable[str]) -> list[dg.AssetKe
             chosen |= {key for key in keys if key.path[0] == word}
         else:
             chosen |= _by_syntax(definitions, word, keys)
-    wanted = {key for one in chosen for key in graph.get(one).execution_set_asset_keys} if chosen else keys
+    wanted = {key for one in chosen for key in graph.get(one).execution_set_asset_keys} if chosen else tables
     return [key for level in graph.toposorted_asset_keys_by_level for key in sorted(level) if key in wanted]
 
 

@@ -9,22 +9,25 @@ import json
 import queue
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from dagster_project.cli.output import original_stdout, print_styled
+from dagster_project.cli.plan import show_plan
 from dagster_project.cli.project import dagster_home, load_definitions, select
-from dagster_project.exceptions import CommandError, RunFailedError
+from dagster_project.exceptions import CheckFailedError, RunFailedError
 from spark_jobs.lake.session.catalogue import open_catalogue, require_writable
 from spark_jobs.lake.session.settings import load_settings
 
 if TYPE_CHECKING:
     import dagster as dg
     from pyiceberg.catalog import Catalog
+
+    from dagster_project.run_plan import PlannedRun, PlannedStep
+    from spark_jobs.lake.ledger.ledger import Ledger
 
 _DRAIN_SECONDS = 10.0
 
@@ -40,6 +43,7 @@ class StepLine:
         status: computed, unchanged, frozen (unchanged under other settings), failed.
         detail: increments computed, what is frozen, or why it failed.
         notice: rows that a user should know of, such as rejected files, and the command that shows them.
+        failed_check: name of the check that refused the rows of a failed step; empty where none did.
     """
 
     table: str
@@ -48,32 +52,51 @@ class StepLine:
     status: str
     detail: str
     notice: str = ""
+    failed_check: str = ""
 
 
 @click.command()
 @click.argument("selection", nargs=-1)
+@click.option("--select", "also", multiple=True, metavar="SELECTION", help="the same as an argument; may be repeated")
 @click.option("--partition", help="run only this partition, where assets have partitions")
-@click.option("--json", "as_json", is_flag=True, help="print the steps as JSON at the end, nothing else")
-def run(selection: tuple[str, ...], partition: str | None, as_json: bool) -> None:
+@click.option("--dry-run", is_flag=True, help="say what would be computed and why, as `headrace plan`")
+@click.option("--json", "as_json", is_flag=True, help="print one JSON object for each table as it comes, nothing else")
+def run(selection: tuple[str, ...], also: tuple[str, ...], partition: str | None, dry_run: bool, as_json: bool) -> None:
     """Bring tables up to date: all of them, or those of SELECTION.
 
     SELECTION is a dataset, a corpus, a table (main.tokens), or Dagster's own syntax (group:main, key:"main/tokens"+).
+    The exit status is 0 when all is done, 2 for a mistake of yours, 3 for rows that a check refused, 4 for a step that
+    failed.
     """
-    show = (lambda line: None) if as_json else print_line
-    lines = execute(selection, partition, show, (lambda text: None) if as_json else click.echo)
-    if as_json:
-        click.echo(json.dumps([asdict(line) for line in lines], indent=2))
-    else:
+    if dry_run:
+        from dagster_project.cli.plan import planned
+
+        show_plan([step for run in planned(selection + also, partition) for step in run.steps], as_json)
+        return
+    show = (lambda line: click.echo(json.dumps(asdict(line)))) if as_json else print_line
+    lines = execute(selection + also, partition, show, (lambda text: None) if as_json else click.echo)
+    if not as_json:
         for line in (line for line in lines if line.notice and line.status == "computed"):
             click.echo(f"{line.table}: {line.notice}")
-    failed = [line for line in lines if line.status == "failed"]
-    if failed:
-        raise RunFailedError(f"{len(failed)} of {len(lines)} steps failed; first {failed[0].table}: {failed[0].detail}")
+    require_done(lines)
     if not as_json:
         computed, frozen = (sum(line.status == status for line in lines) for status in ("computed", "frozen"))
         kept = f", {frozen} frozen with other settings" if frozen else ""
         unchanged = len(lines) - computed - frozen
         click.echo(f"{len(lines)} tables: {computed} computed, {unchanged} unchanged{kept}. Look: headrace ui")
+
+
+def require_done(lines: Sequence[StepLine]) -> None:
+    """Refuse the lines of a run with failed steps.
+
+    Raises:
+        CheckFailedError: a check refused the rows of the first one.
+        RunFailedError: the first one failed otherwise.
+    """
+    failed = [line for line in lines if line.status == "failed"]
+    if failed:
+        error = CheckFailedError if failed[0].failed_check else RunFailedError
+        raise error(f"{len(failed)} of {len(lines)} steps failed; first {failed[0].table}: {failed[0].detail}")
 
 
 def print_line(line: StepLine) -> None:
@@ -90,6 +113,8 @@ def execute(
     tell: Callable[[str], None] = lambda text: None,
 ) -> list[StepLine]:
     """Run a selection on the persistent instance and give a line for every table.
+
+    Tables of which the ledger says that nothing is to be computed are not part of the Dagster run.
 
     Args:
         selection: as of the command.
@@ -108,39 +133,49 @@ def execute(
     dagster_home()
     import dagster as dg
 
+    from dagster_project.run_plan import idle_steps, plan_runs
+    from spark_jobs.lake.ledger.ledger import Ledger
+
     definitions = load_definitions()
     keys = select(definitions, selection)
-    graph = definitions.resolve_asset_graph()
-    if partition is not None and all(graph.get(key).partitions_def is None for key in keys):
-        raise CommandError(f"--partition {partition}: no table of the selection has partitions; leave it out")
-    for text in _foretold_changes(catalogue, [".".join(key.path) for key in keys]):
-        tell(text)
+    ledger = Ledger(catalogue)
+    ledger.refresh()
     lines: list[StepLine] = []
     with dg.DagsterInstance.get() as instance, original_stdout():
-        for definition, group in groupby(keys, key=lambda key: graph.get(key).partitions_def):
-            chosen = list(group)
-            for key in _partition_keys(definition, partition, instance):
-                lines += _execute_once(definitions, instance, chosen, key, show)
+        runs = plan_runs(definitions, keys, partition, instance, ledger, catalogue)
+        for text in _foretold_changes(catalogue, runs):
+            tell(text)
+        idle = set(map(id, idle_steps(runs, instance)))
+        for planned in runs:
+            left = [line for step in planned.steps if id(step) in idle for line in _idle_lines(ledger, step)]
+            for line in left:
+                show(line)
+            lines += left
+            chosen = [key for step in planned.steps if id(step) not in idle for key in step.keys]
+            if chosen:
+                lines += _execute_once(definitions, instance, chosen, planned.partition, show)
             if any(line.status == "failed" for line in lines):
                 break
     return lines
 
 
-def _foretold_changes(catalogue: Catalog, tables: list[str]) -> Iterator[str]:
+def _idle_lines(ledger: Ledger, step: PlannedStep) -> Iterator[StepLine]:
+    """The lines of a step that has nothing to do."""
+    for table in step.tables:
+        places = ledger.places(table)
+        rows = sum(row.row_count for place, row in places.items() if step.partition in (None, place))
+        frozen = step.forecast.frozen if step.forecast is not None else ""
+        yield StepLine(table, rows, 0.0, "frozen" if frozen else "unchanged", frozen or "increments none")
+
+
+def _foretold_changes(catalogue: Catalog, runs: Sequence[PlannedRun]) -> Iterator[str]:
     """Sentences about changes that a run will make besides adding increments."""
     from dagster_project.inspect.dependent_blends import dependent_blends, effect_of_repacking
-    from dagster_project.table_asset import declared_bindings
-    from spark_jobs.lake.ledger.ledger import Ledger
-    from spark_jobs.lake.run.foresight import foresee, other_columns
+    from dagster_project.run_plan import surprising
 
-    ledger = Ledger(catalogue)
-    ledger.refresh()
-    bindings = declared_bindings(tables)
-    refused = other_columns(ledger, bindings)
-    if refused:
-        listed = " ".join(refused)
-        yield f"other columns are declared than the tables have, so their steps will fail: headrace table drop {listed}"
-    found = foresee(ledger, bindings)
+    found = surprising(runs)
+    for _, problem in found.failing:
+        yield f"will fail: {problem}"
     for table, sentence in found.kept_frozen:
         yield f"{table} stays {sentence}"
     for table in found.recomputed_frozen:
@@ -149,20 +184,6 @@ def _foretold_changes(catalogue: Catalog, tables: list[str]) -> Iterator[str]:
     for table in found.renumbered:
         effect = effect_of_repacking(blends[table])
         yield f"{table} is packed anew, as a new generation, if its rows change{f': {effect}' if effect else ''}"
-
-
-def _partition_keys(
-    definition: dg.PartitionsDefinition[Any] | None, wanted: str | None, instance: dg.DagsterInstance
-) -> list[str | None]:
-    """Partitions to run: the one asked for, or all; a single None for assets without partitions."""
-    if definition is None:
-        return [None]
-    keys = list(definition.get_partition_keys(dynamic_partitions_store=instance))
-    if wanted is None:
-        return list(keys)
-    if wanted not in keys:
-        raise CommandError(f"partition {wanted!r} is not there; the last ones are {', '.join(keys[-5:]) or 'none yet'}")
-    return [wanted]
 
 
 def _execute_once(
@@ -237,7 +258,17 @@ def _lines(events: Iterator[dg.DagsterEvent]) -> Iterator[StepLine]:
                 notice=values.get("notice", ""),
             )
         elif event.is_step_failure:
-            yield StepLine((event.step_key or "").replace("__", ".", 1), 0, 0.0, "failed", failure_text(event))
+            table, check = (event.step_key or "").replace("__", ".", 1), _failed_check(event)
+            yield StepLine(table, 0, 0.0, "failed", failure_text(event), failed_check=check)
+
+
+def _failed_check(event: dg.DagsterEvent) -> str:
+    """Name of the check that refused the rows of a failed step; empty where none did."""
+    from dagster_project.table_asset import FAILED_CHECK
+
+    data = event.step_failure_data.user_failure_data
+    found = data.metadata.get(FAILED_CHECK) if data is not None else None
+    return str(found.value) if found is not None else ""
 
 
 def failure_text(event: dg.DagsterEvent) -> str:

@@ -22,6 +22,7 @@ from spark_jobs.sources.licences import spdx_licence
 from spark_jobs.sources.refusals import Reason, Refusal
 
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)(.*)", re.DOTALL)
+_NAME = re.compile(r"^Name:[ \t]*(\S.*)$", re.MULTILINE)
 _EXTRA = re.compile(r"\bextra\s*==")
 _INFO_DIRECTORY = re.compile(r"^([^/]+?)-[^/-]+(?:-py[0-9.]+)?\.(dist|egg)-info/")
 
@@ -69,7 +70,7 @@ def installed_repositories(names: Sequence[str] | None) -> list[Repository]:
     """
     installed: dict[str, importlib.metadata.Distribution] = {}
     for distribution in importlib.metadata.distributions():
-        name = _header(distribution, "Name")
+        name = _declared_name(distribution)
         if name:
             installed.setdefault(normalised_name(name), distribution)  # the first on the path is what gets imported
     wanted = sorted(installed) if names is None else sorted({normalised_name(name) for name in names})
@@ -82,6 +83,12 @@ def installed_repositories(names: Sequence[str] | None) -> list[Repository]:
         Repository(distribution_facts(name, found), str(found.locate_file("")), found)
         for name, found in ((name, installed[name]) for name in wanted)
     ]
+
+
+def _declared_name(distribution: importlib.metadata.Distribution) -> str | None:
+    """The name in the core metadata, without parsing the whole of it where it is a file METADATA, as it mostly is."""
+    found = _NAME.search(distribution.read_text("METADATA") or "")
+    return found[1].strip() if found else _header(distribution.metadata, "Name")
 
 
 def directory_repositories(patterns: Iterable[str]) -> list[Repository]:
@@ -105,8 +112,8 @@ def directory_repositories(patterns: Iterable[str]) -> list[Repository]:
 
 def distribution_facts(name: str, distribution: importlib.metadata.Distribution) -> Facts:
     """Facts out of the core metadata of a distribution."""
-    metadata = distribution.metadata
-    header = partial(_header, distribution)
+    metadata = distribution.metadata  # parsed anew by each access
+    header = partial(_header, metadata)
     classifiers = metadata.get_all("Classifier") or []
     others = {"summary": header("Summary"), "requires_python": header("Requires-Python")}
     return Facts(
@@ -121,9 +128,9 @@ def distribution_facts(name: str, distribution: importlib.metadata.Distribution)
     )
 
 
-def _header(distribution: importlib.metadata.Distribution, name: str) -> str | None:
+def _header(metadata: importlib.metadata.PackageMetadata, name: str) -> str | None:
     """A field of the core metadata, or None; several fields of one name give the first."""
-    return next(iter(distribution.metadata.get_all(name) or []), None)
+    return next(iter(metadata.get_all(name) or []), None)
 
 
 def dependency_names(requirements: Iterable[str]) -> list[str]:

@@ -1,32 +1,46 @@
-"""A user's folder of declarations, and a lake for the commands."""
+"""A user's project with declarations, and a lake for the commands."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-import dagster_project.defs
-from dagster_project.cli import declarations, project
 from spark_jobs.lake.session.settings import settings_at
 
 WriteDefs = Callable[[str, str], Path]
 
+PACKAGE = "declared"
+_DEFINITIONS = """\
+from pathlib import Path
+
+import dagster as dg
+
+from dagster_project.definitions import load_project
+
+
+@dg.definitions
+def definitions():
+    return load_project(Path(__file__).parent)
+"""
+
 
 @pytest.fixture
-def defs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder in place of `dagster_project/defs`."""
-    folder = tmp_path / "defs"
-    folder.mkdir()
+def defs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The empty folder `defs` of a project of its own, which is the working directory."""
+    folder = tmp_path / PACKAGE / "defs"
+    folder.mkdir(parents=True)
     (folder / "__init__.py").touch()
-    # Dagster finds the folder by this module; `headrace dataset add` by DEFS.
-    monkeypatch.setattr(dagster_project.defs, "__file__", str(folder / "__init__.py"))
-    monkeypatch.setattr(dagster_project.defs, "__path__", [str(folder)])
-    monkeypatch.setattr(project, "DEFS", folder)
-    monkeypatch.setattr(declarations, "DEFS", folder)
+    (folder.parent / "__init__.py").touch()
+    (folder.parent / "definitions.py").write_text(_DEFINITIONS)
+    (tmp_path / "pyproject.toml").write_text(f'[tool.dg.project]\nroot_module = "{PACKAGE}"\n')
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
-    return folder
+    yield folder
+    for name in [name for name in sys.modules if name.split(".")[0] == PACKAGE]:
+        del sys.modules[name]
 
 
 @pytest.fixture

@@ -143,7 +143,7 @@ def run_declared(
     assets += [asset for corpus in corpora for asset in corpus_assets(corpus)]
     project = build(dg.Definitions(assets=assets), LakeResource(spark_config={"spark.sql.shuffle.partitions": "2"}))
     keys = [key for asset in assets for key in asset.keys if key.path[0] in groups and key.path[1] not in without]
-    result = project.resolve_implicit_global_asset_job_def().execute_in_process(
+    result = project.resolve_job_def("everything").execute_in_process(
         instance=instance,
         asset_selection=keys,
         raise_on_error=False,

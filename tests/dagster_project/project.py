@@ -54,7 +54,7 @@ class Project:
         """Materialize tables (all by default); `config` is by table."""
         ops = {table.replace(".", "__"): {"config": values} for table, values in (config or {}).items()}
         with lake_settings(self.root):
-            return self.definitions.resolve_implicit_global_asset_job_def().execute_in_process(
+            return self.definitions.resolve_job_def("everything").execute_in_process(
                 instance=self.instance,
                 asset_selection=[key(table) for table in tables] or None,
                 partition_key=partition,

@@ -186,6 +186,6 @@ def test_headrace_run_makes_blends(
     statuses = []
     for _ in range(2):
         assert run_command(["run", "blends.mix", "--json"]) == 0
-        (line,) = json.loads(capsys.readouterr().out)
+        line = json.loads(capsys.readouterr().out)
         statuses.append((line["table"], line["status"], line["detail"]))
     assert statuses == [("blends.mix", "computed", "mix.1"), ("blends.mix", "unchanged", "")]

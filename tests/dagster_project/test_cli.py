@@ -17,7 +17,9 @@ import pytest
 
 from dagster_project.cli import run_command
 from dagster_project.cli.output import original_stdout, print_styled
+from dagster_project.cli.run import StepLine, require_done
 from dagster_project.cli.ui import run_until_stopped
+from dagster_project.exceptions import CheckFailedError, RunFailedError
 from spark_jobs.lake.session.settings import settings_at
 from tests.dagster_project.conftest import WriteDefs
 
@@ -73,6 +75,11 @@ def from_json(arguments: list[str], capfd: Said) -> Any:
     return json.loads(printed([*arguments, "--json"], capfd))
 
 
+def json_lines(arguments: list[str], capfd: Said) -> list[Any]:
+    """What a good command prints with --json, of the commands that print an object a line."""
+    return [json.loads(line) for line in printed([*arguments, "--json"], capfd).splitlines()]
+
+
 def test_help_waits_for_nothing() -> None:
     """`headrace --help` names every command without Dagster, Spark, torch or PyArrow."""
     code = (
@@ -90,6 +97,7 @@ def test_help_waits_for_nothing() -> None:
 @pytest.mark.parametrize(
     "command",
     [
+        "plan",
         "run",
         "dataset",
         "dataset add",
@@ -128,11 +136,11 @@ def test_adding_a_dataset_writes_what_loads(defs: Path, lake_env: Path, notes: P
         capfd,
     )
     assert said.splitlines() == [
-        "wrote defs/notes/defs.yaml",
-        "corpus small: defs/small/defs.yaml names notes",
+        "wrote declared/defs/notes/defs.yaml",
+        "corpus small: declared/defs/small/defs.yaml names notes",
         "Next: headrace run notes small",
     ]
-    from dagster_project.cli.declarations import declarations
+    from dagster_project.cli.declared import declarations
     from dagster_project.cli.project import load_definitions
 
     ((_, attributes),) = declarations("dagster_project.components.Dataset")
@@ -156,7 +164,7 @@ def test_adding_a_dataset_writes_what_loads(defs: Path, lake_env: Path, notes: P
 
 def test_facts_about_repositories_are_options(defs: Path, lake_env: Path, notes: Path, capfd: Said) -> None:
     """Columns by fact, or a file, whose path is made absolute as that of the source is."""
-    from dagster_project.cli.declarations import declarations
+    from dagster_project.cli.declared import declarations
 
     (notes / "more.jsonl.gz").unlink()
     (notes / "more.jsonl").write_text('{"body": "a record", "repo": "r", "parent": "q", "stargazers": 3}')
@@ -190,8 +198,8 @@ def test_a_corpus_that_takes_a_dataset_in_keeps_its_comments(
         (["notes", "--corpus", "My-Corpus"], "table 'My-Corpus.increments': write namespace.table"),
         (["notes", "--corpus", "older"], "--corpus older: this is the name of a dataset"),
         (["notes", "--corpus", "notes"], "--corpus notes: this is the name of a dataset"),
-        (["notes", "--corpus", "taken"], "--corpus taken: defs/taken/defs.yaml is there already"),
-        (["taken"], "dataset taken: defs/taken/defs.yaml is there already"),
+        (["notes", "--corpus", "taken"], "--corpus taken: declared/defs/taken/defs.yaml is there already"),
+        (["taken"], "dataset taken: declared/defs/taken/defs.yaml is there already"),
         (["notes", "--from", "/nowhere"], "/nowhere"),
         (["notes", "--from", ""], "--from is empty"),
         (["notes", "--glob", "*.none"], "dataset notes: the source holds no file"),
@@ -235,7 +243,7 @@ def test_broken_yaml_is_one_line_for_every_command(declare: WriteDefs, lake_env:
     """The line names file and line of the file."""
     declare("faulty", "type: [a\nb: {\n")
     for command in (["run"], ["dataset", "list"], ["corpus", "list"], ["dataset", "add", "notes", "--from", "."]):
-        assert refused(command, capfd).startswith("defs/faulty/defs.yaml, line 2: ")
+        assert refused(command, capfd).startswith("declared/defs/faulty/defs.yaml, line 2: ")
 
 
 @pytest.mark.parametrize("text", ["{}", "{name: 3}", "{name: notes}", "{name: notes, source: files}", "[]"])
@@ -244,7 +252,7 @@ def test_a_declaration_without_its_attributes_is_one_line(
 ) -> None:
     """What the lists need is asked for by name."""
     declare("faulty", f"type: dagster_project.components.Dataset\nattributes: {text}\n")
-    assert refused(["dataset", "list"], capfd).startswith("defs/faulty/defs.yaml: attributes: ")
+    assert refused(["dataset", "list"], capfd).startswith("declared/defs/faulty/defs.yaml: attributes: ")
 
 
 def test_an_empty_project_says_how_to_begin(defs: Path, lake_env: Path, capfd: Said) -> None:
@@ -394,6 +402,7 @@ def _environment(root: Path) -> dict[str, str]:
     return {**os.environ, **{f"PYICEBERG_CATALOG__LAKE__{k.upper()}": v for k, v in values.items()}}
 
 
+@pytest.mark.nightly
 def test_a_dataset_runs_and_its_tables_are_shown(
     spark: object, defs: Path, lake_env: Path, notes: Path, capfd: Said
 ) -> None:
@@ -427,7 +436,7 @@ def test_a_dataset_runs_and_its_tables_are_shown(
     }
     _what_rows_show(capfd)
 
-    again = from_json(["run", "notes.documents", "notes.texts"], capfd)
+    again = json_lines(["run", "notes.documents", "--select", "notes.texts"], capfd)
     assert {row["status"] for row in again} == {"unchanged"}
     assert [row["table"] for row in again] == [
         *("notes.documents", "notes.repositories", "notes.arrivals"),
@@ -453,7 +462,7 @@ def test_a_dataset_runs_and_its_tables_are_shown(
 
     assert "has not been materialized" in refused(["corpus", "refreeze", "small", "--yes"], capfd)
     assert "dropped notes.verdicts" in printed(["table", "drop", "notes.verdicts", "--yes"], capfd)
-    last = from_json(["run", "notes.verdicts"], capfd)
+    last = json_lines(["run", "notes.verdicts"], capfd)
     assert [(row["table"], row["status"], row["rows"]) for row in last] == [("notes.verdicts", "computed", 4)]
 
 
@@ -480,7 +489,7 @@ def _what_rows_show(capfd: Said) -> None:
 
 
 def _what_the_page_of_an_asset_says() -> None:
-    """After a run that changed nothing: seconds as they were computed, rejections by reason, and the warning."""
+    """After a run that had nothing to do, it is as before: seconds, rejections by reason, and the warning."""
     import dagster as dg
 
     with dg.DagsterInstance.get() as instance:
@@ -491,18 +500,48 @@ def _what_the_page_of_an_asset_says() -> None:
         (records,) = instance.event_log_storage.get_latest_asset_check_execution_by_key(
             [dg.AssetCheckKey(asset, "nothing_rejected")]
         ).values()
-    assert values["skipped"] is True and values["seconds"] > 0 and values["dagster/row_count"] == 6
+    assert values["skipped"] is False and values["seconds"] > 0 and values["dagster/row_count"] == 6
     assert values["rejected"] == {"bad_record": 1, "binary": 1, "no_usable_record": 1}
     evaluation = records.event.dagster_event.asset_check_evaluation_data
     assert (evaluation.passed, evaluation.severity) == (False, dg.AssetCheckSeverity.WARN)
 
 
-def test_a_failed_step_is_told_and_ends_with_status_one(
+def test_a_plan_says_what_and_why_before_anything_is_there(
+    defs: Path, lake_env: Path, notes: Path, capfd: Said
+) -> None:
+    """An empty lake: the files of the dataset and all that follows, as text, JSON and Markdown; nothing is written."""
+    printed(["dataset", "add", "notes", "--from", str(notes), "--text-column", "body", "--corpus", "small"], capfd)
+    text = printed(["plan", "notes"], capfd).splitlines()
+    assert text[0].split()[:4] == ["notes.documents", "0", "~3", "rows"] and "files: 3 new or changed" in text[0]
+    assert text[-1].startswith("8 tables: 8 to compute; about 0 s of steps beside 5 that were never computed")
+    found = {one["table"]: one for one in json_lines(["plan"], capfd)}
+    assert found["small.tokens"]["status"] == "compute"
+    assert found["small.increments"]["places"][0]["reason"] == "new increment: notes.arrivals[0]"
+    assert found["notes.documents"]["tables"] == ["notes.documents", "notes.repositories", "notes.arrivals"]
+    assert json_lines(["run", "--dry-run"], capfd) == list(found.values())
+    comment = printed(["plan", "notes.texts", "--markdown"], capfd)
+    assert comment.startswith("| table | place | why |") and "notes.texts" in comment
+    assert printed(["table", "list"], capfd).startswith("The lake has no table yet")
+
+
+def test_the_status_of_a_run_tells_checks_from_failures() -> None:
+    """Rows that a check refused end with status 3, other failures with 4; the line names the first."""
+    done = StepLine("a.b", 1, 0.0, "computed", "increments 0")
+    broken = StepLine("a.c", 0, 0.0, "failed", "no file")
+    refusing = StepLine("a.d", 0, 0.0, "failed", "2 rows fail", failed_check="key_is_unique")
+    require_done([done])
+    for lines, error in (([broken, refusing], RunFailedError), ([done, refusing, broken], CheckFailedError)):
+        with pytest.raises(RunFailedError, match=r"2 of . steps failed; first a\.[cd]: ") as raised:
+            require_done(lines)
+        assert type(raised.value) is error
+
+
+def test_a_failed_step_is_told_and_ends_with_status_four(
     spark: object, declare: WriteDefs, lake_env: Path, capfd: Said
 ) -> None:
     """A path that has gone since the declaration: the step's line says so, and the command's last line too."""
     declare("older", OLDER)
-    assert run_command(["run", "older"]) == 1
+    assert run_command(["run", "older"]) == 4
     out, err = capfd.readouterr()
     assert "older.documents" in out and "/nowhere" in out
     assert "steps failed; first older.documents: " in err and "/nowhere" in err

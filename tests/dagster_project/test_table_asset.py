@@ -84,7 +84,10 @@ def test_an_asset_looks_like_an_asset(chain: Project) -> None:
     spec = chain.definitions.resolve_asset_graph().get(key("demo.numbers"))
     assert spec.group_name == "demo" and spec.kinds == {"spark", "iceberg"}
     assert list(spec.owners) == ["team:numbers"] and spec.tags["headrace/domain"] == "text"
-    assert spec.description == "One row per number.\n\nCount from 0."
+    assert spec.description == (
+        "One row per number.\n\nCount from 0.\n\n"
+        "In a terminal: `headrace run demo.numbers`, then `headrace table show demo.numbers --rows 5`."
+    )
     (reference,) = spec.metadata["dagster/code_references"].code_references
     line = Path(reference.file_path).read_text().splitlines()[reference.line_number - 1 :]
     assert any(text.strip().startswith("def numbers(") for text in line[:8])
@@ -176,7 +179,7 @@ def test_a_failed_audit_shows_in_red_and_changes_nothing(spark: object, tmp_path
     checks = {e.check_name: (e.passed, e.metadata["bad_rows"].value) for e in result.get_asset_check_evaluations()}
     assert checks == {"required_columns": (True, 0), "small": (False, 2), "unique_key": (True, 0)}
     (small,) = (e for e in result.get_asset_check_evaluations() if not e.passed)
-    assert small.metadata["bad_keys"].value == "n 1800\nn 2700" and line.endswith("such as n 1800; n 2700")
+    assert small.metadata["bad_keys"].value == "- `n 1800`\n- `n 2700`" and line.endswith("such as n 1800; n 2700")
     assert events(result, "ASSET_MATERIALIZATION") == []
     assert not [e for e in result.all_events if e.is_step_start and e.step_key == "demo__total"]
     assert project.rows("demo.doubles", "n") == [(0,), (2,), (4,), (6,)]

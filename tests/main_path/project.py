@@ -95,7 +95,7 @@ def run(source: Path, both: bool = False, spark_config: dict[str, str] | None = 
     """Materialize everything once, in this process."""
     project = definitions(source, both, spark_config)
     with dg.DagsterInstance.ephemeral() as instance:
-        result = project.resolve_implicit_global_asset_job_def().execute_in_process(
+        result = project.resolve_job_def("everything").execute_in_process(
             instance=instance,
             raise_on_error=False,
             run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},

@@ -76,7 +76,7 @@ import functools, json, sys
 from pathlib import Path
 
 import own_tables
-from dagster_project.table_asset import declared_bindings
+from dagster_project.table_asset import declared_binding
 from spark_jobs.exceptions import SparkJobsError
 from spark_jobs.lake.run.binding import Binding
 from spark_jobs.lake.session.catalogue import open_catalogue
@@ -102,7 +102,7 @@ def tell(values):
     sys.stdin.readline()
 
 
-for binding in [source("code", sys.argv[2]), *declared_bindings(["mine.counted"])]:
+for binding in [source("code", sys.argv[2]), declared_binding("mine.counted", None, catalogue)]:
     outcome = materialize(lake, binding)[0]
     partitions = int(session().conf.get("spark.sql.shuffle.partitions"))
     tell({"table": outcome.identifier, "version": str(outcome.version), "partitions": partitions})

@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,9 +18,11 @@ import pytest
 from blender_service.blend.requests import SourceSpec
 from blender_service.client import BlenderClient
 from blender_service.server.server import start
-from spark_jobs.lake.files.maintenance import compact, expire
+from spark_jobs.lake.files.maintenance import compact
 from spark_jobs.lake.ledger.data_version import DataVersion, digest
 from spark_jobs.lake.ledger.ledger import LEDGER, Ledger
+from spark_jobs.lake.run.maintenance import TASKS
+from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.session import start_session
 from spark_jobs.lake.session.settings import settings_at
@@ -174,13 +175,15 @@ def rows_of(client: BlenderClient, blend: str) -> Iterator[tuple[int, bytes]]:
 
 
 def keep_tidy(root: Path) -> None:
-    """Merge files and expire every snapshot but the heads and the pinned ones."""
+    """All of maintenance: files are merged, every snapshot but the heads and the pinned ones goes."""
     settings = settings_at(root)
     catalogue = open_catalogue(settings)
     spark = start_session(settings)
     for table in _KEPT_TIDY:
         compact(spark, catalogue, table)
-        expire(spark, catalogue, table, datetime.now(UTC))
+    lake = Lake(catalogue, Ledger(catalogue), lambda: spark)
+    for task in TASKS.values():
+        assert not [one for one in task(lake, 0.0, False) if "writing" in one.text]
 
 
 def test_the_first_run_computes_everything(story: Story) -> None:

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import venv
 import zipfile
 from pathlib import Path
@@ -38,18 +37,6 @@ from importlib.metadata import entry_points
 [script] = entry_points(group="console_scripts", name="headrace")
 script.load()()
 """
-
-
-@pytest.fixture(scope="module")
-def wheel(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this checkout."""
-    pytest.importorskip("hatchling", reason="hatchling is in the extra dev")
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    done = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    [built] = folder.glob("*.whl")
-    return built
 
 
 def _link(wheel: Path, site: Path) -> None:

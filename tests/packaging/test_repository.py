@@ -93,27 +93,62 @@ def test_workspace_names_the_definitions(repository: Path) -> None:
 def test_services_of_compose_fit_together(repository: Path, compose: dict[str, dict[str, dict[str, object]]]) -> None:
     """Every dependency and volume exists, images are pinned or built here, ports are open to this machine only."""
     services = compose["services"]
-    assert {
-        "postgres",
-        "store",
-        "spark-master",
-        "spark-worker",
-        "dagster-webserver",
-        "dagster-daemon",
-        "blender",
-    } <= set(services)
+    assert set(services) == {
+        *("postgres", "store", "bucket", "spark-master", "spark-worker", "blender"),
+        *("dagster-code", "dagster-webserver", "dagster-daemon", "lake-metrics", "prometheus", "grafana"),
+    }
     for name, service in services.items():
         assert set(service.get("depends_on", ())) <= set(services), name
-        assert {volume.split(":")[0] for volume in service.get("volumes", ())} <= set(compose["volumes"]), name
+        for volume in service.get("volumes", ()):
+            source = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", volume).split(":")[0]
+            there = source in compose["volumes"] or source == "./warehouse" or (repository / source).exists()
+            assert there, f"{name}: {source}"
         assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ())), name
         _, _, tag = service["image"].partition(":")
         assert tag and (tag != "latest"), name
         if "build" in service:
             assert (repository / service["build"] / "Dockerfile").is_file()
-        for argument in service.get("command", ()):
+        health = service.get("healthcheck", {}).get("test", [])
+        for argument in [*service.get("command", ()), *health]:
             assert isinstance(argument, str), f"{name}: {argument!r} is not text"
-            if argument.startswith("setup/"):
-                assert (repository / argument).is_file(), argument
+            for word in re.findall(r"setup/\S+", argument):
+                assert (repository / word).is_file(), word
+        if name == "bucket":
+            assert service["restart"] == "no"
+        else:
+            assert service["restart"] == "unless-stopped" and health, name
+
+
+def test_compose_has_no_password_of_its_own(repository: Path, compose: dict[str, dict[str, dict[str, object]]]) -> None:
+    """A password that is not chosen stops compose with the mend; .env.example names every variable there is."""
+    text = (repository / "docker-compose.yml").read_text("utf-8")
+    variables = dict(re.findall(r"\$\{(\w+)(:[-?])?", text))
+    example = dict(re.findall(r"^(\w+)=(.*)$", (repository / ".env.example").read_text("utf-8"), re.MULTILINE))
+    assert variables.keys() == example.keys()
+    secret = {name for name in variables if re.search("PASSWORD|SECRET|TOKENS", name)}
+    assert len(secret) == 4 and not any(example[name] for name in secret)
+    assert not re.findall(r"\$\{(?:LAKE_PASSWORD|STORE_SECRET_KEY|BLENDER_TOKENS|GRAFANA_PASSWORD):-", text)
+    assert ".env" in (repository / ".gitignore").read_text("utf-8").split()
+
+
+def test_dagster_of_compose_has_the_settings_of_the_project(repository: Path) -> None:
+    """Its own dagster.yaml hides that of the project, so it repeats it; what it adds is Postgres."""
+    from dagster_project.cli.project import _INSTANCE
+
+    yaml = YAML(typ="safe")
+    own = yaml.load((repository / "setup/compose/dagster.yaml").read_text("utf-8"))
+    assert own.pop("storage") == {"postgres": {"postgres_url": {"env": "DAGSTER_POSTGRES_URL"}}}
+    assert own == yaml.load(_INSTANCE)
+
+
+def test_what_prometheus_scrapes_is_served(repository: Path, compose: dict[str, dict[str, dict[str, object]]]) -> None:
+    """Every target is a service of compose, at the port of its health check; Grafana finds both dashboards."""
+    scrape = YAML(typ="safe").load((repository / "setup/compose/prometheus.yml").read_text("utf-8"))
+    for job in scrape["scrape_configs"]:
+        for target in job["static_configs"][0]["targets"]:
+            service, _, port = target.partition(":")
+            assert f"http://localhost:{port}/metrics" in compose["services"][service]["healthcheck"]["test"]
+    assert {file.name for file in (repository / "setup/grafana").iterdir()} == {"blender.json", "lake.json"}
 
 
 def test_environment_of_compose_is_a_lake(
@@ -123,7 +158,8 @@ def test_environment_of_compose_is_a_lake(
     from spark_jobs.lake.session.settings import load_settings
 
     for key, value in compose["services"]["blender"]["environment"].items():
-        monkeypatch.setenv(key, re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", value))
+        filled = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", value)
+        monkeypatch.setenv(key, re.sub(r"\$\{\w+(:\?[^}]*)?\}", "lake-password", filled))
     settings = load_settings()
     assert settings.jar_purposes() == {"core", "postgres", "s3"}
     spark = settings.spark_properties()

@@ -1,14 +1,19 @@
 """Workflows, issue templates and hooks say what is there: the programs that read them run elsewhere."""
 
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from ruamel.yaml import YAML
 
+from dagster_project.cli import headrace
+
 _ROOT = Path(__file__).parents[2]
 _WORKFLOWS = sorted((_ROOT / ".github" / "workflows").glob("*.yml"))
+_TEMPLATE = _ROOT / "dagster_project/cli/new_project/workflows/rerun.yml.template"
 
 
 def _read(file: Path) -> Any:
@@ -19,26 +24,42 @@ def _targets() -> set[str]:
     return set(re.findall(r"^([a-z-]+):", (_ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
 
 
-@pytest.mark.parametrize("file", _WORKFLOWS, ids=lambda file: file.stem)
-def test_a_workflow_runs_targets_of_the_makefile_and_may_only_read(file: Path) -> None:
-    """Commands are `make TARGET`, actions have a major version, the token reads unless a job says more."""
+def _require_known(command: str) -> None:
+    """Refuse a command that is not there: targets of the Makefile, commands of headrace with their options, gh."""
+    words = [word for word in shlex.split(command.partition(">")[0]) if "${{" not in word]
+    program = words[0].rpartition("/")[2]
+    if program == "make":
+        assert words[1:] and set(words[1:]) <= _targets(), command
+    elif program == "headrace":
+        context = click.Context(headrace)
+        found = headrace.get_command(context, words[1])
+        assert found is not None
+        found.make_context(words[1], words[2:], parent=context)
+    else:
+        assert program in ("gh", "pip", "pytest"), command
+
+
+@pytest.mark.parametrize("file", [*_WORKFLOWS, _TEMPLATE], ids=lambda file: file.stem)
+def test_the_commands_of_a_workflow_are_there_and_its_token_may_only_read(file: Path) -> None:
+    """Actions have a major version, jobs have a limit; the token reads, and may comment where a plan is told."""
     workflow = _read(file)
     assert workflow["permissions"] == {"contents": "read"}
     for job in workflow["jobs"].values():
         assert job["timeout-minutes"] > 0
         for step in job["steps"]:
             if "run" in step:
-                word, target = step["run"].split()
-                assert word == "make" and target in _targets(), step["run"]
+                _require_known(step["run"])
             else:
                 assert re.fullmatch(r"actions/[a-z-]+@v\d+", step["uses"]), step["uses"]
             if step.get("uses", "").startswith("actions/cache@"):
                 assert "hashFiles('requirements.lock')" in step["with"]["key"]
+        comments = any("gh pr comment" in step.get("run", "") for step in job["steps"])
+        assert (job.get("permissions", {}).get("pull-requests") == "write") == comments
 
 
 def test_every_workflow_is_there() -> None:
-    """One on every change, one every night, one for the site."""
-    assert [file.stem for file in _WORKFLOWS] == ["docs", "nightly", "test"]
+    """On every change, every night, for the site; and a lake's plan and rerun."""
+    assert [file.stem for file in _WORKFLOWS] == ["docs", "nightly", "plan", "rerun", "test"]
     assert "schedule" in _read(_ROOT / ".github/workflows/nightly.yml")["on"]
 
 

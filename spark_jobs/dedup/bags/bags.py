@@ -20,6 +20,7 @@ from spark_jobs.arrays import Int64Array, UInt8Array, UInt64Array
 from spark_jobs.dedup.bags.features import Features
 from spark_jobs.dedup.bags.vocabulary import compared_members, compared_texts
 from spark_jobs.exceptions import InputError
+from spark_jobs.lake.declare.spark_types import ddl_names
 from spark_jobs.lake.declare.step import Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 
@@ -166,5 +167,5 @@ def _rows(
         pa.array(totals),
         *(binary_column(values, offsets) for values in (hashes, units, levels)),
     ]
-    rows = pa.RecordBatch.from_arrays(columns, names=[name.split()[0] for name in _ROW_DDL.split(", ")])
+    rows = pa.RecordBatch.from_arrays(columns, names=ddl_names(_ROW_DDL))
     return rows.take(some) if len(some) < len(lengths) else rows

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from spark_jobs.arrays import Int64Array, UInt64Array
 from spark_jobs.dedup.pictures import draw_bands
+from spark_jobs.lake.declare.spark_types import ddl_names
 from spark_jobs.lake.declare.step import Output, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 
@@ -320,7 +321,7 @@ def bucket_lists(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 _lists(found.new_offsets[start : end + 1], found.new),
                 _lists(found.earlier_offsets[start : end + 1], found.earlier),
             ],
-            names=[name.split()[0] for name in BUCKETS_DDL.split(", ")],
+            names=ddl_names(BUCKETS_DDL),
         )
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
 from spark_jobs.arrays import UInt8Array
+from spark_jobs.lake.declare.spark_types import ddl_names
 from spark_jobs.lake.declare.step import Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 
@@ -113,7 +114,7 @@ def _sign(
         kept = [batch.column(name) for name in ("dataset", "shard", "doc_id", "kind", "place", "total_weight")]
         yield pa.RecordBatch.from_arrays(
             [*kept, fixed.cast(pa.binary()), pa.array([version] * len(values), pa.string())],
-            names=[name.split()[0] for name in _ROW_DDL.split(", ")],
+            names=ddl_names(_ROW_DDL),
         )
 
 

@@ -24,6 +24,7 @@ from spark_jobs.dedup.membership.keep_priority import HASH_BITS
 from spark_jobs.dedup.membership.standings import left_members, paths_of
 from spark_jobs.dedup.near.verification import BAG
 from spark_jobs.dedup.pictures import draw_kept
+from spark_jobs.lake.declare.spark_types import ddl_names
 from spark_jobs.lake.declare.step import Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 
@@ -292,5 +293,5 @@ def _similar_documents(
         ids = batch.column("doc_id").take(pa.array(found.rows))
         sampled = sample.ids.take(pa.array(found.sampled))
         columns = [ids, sampled, pa.array(sample.gone[found.sampled]), pa.array(found.shared), pa.array(found.united)]
-        rows = pa.RecordBatch.from_arrays(columns, names=[name.split()[0] for name in _SIMILAR_DDL.split(", ")])
+        rows = pa.RecordBatch.from_arrays(columns, names=ddl_names(_SIMILAR_DDL))
         yield rows.filter(pc.not_equal(ids, sampled))

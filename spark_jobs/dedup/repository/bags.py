@@ -44,6 +44,7 @@ from spark_jobs.dedup.membership.repository_facts import (
     repository_files,
     with_place,
 )
+from spark_jobs.lake.declare.spark_types import ddl_names
 from spark_jobs.lake.declare.step import Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 
@@ -263,4 +264,4 @@ def _bags(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             binary_column(hashes.view(np.uint64), offsets),
             *(binary_column(values.astype(np.uint8), offsets) for values in (units, levels)),
         ]
-        yield pa.RecordBatch.from_arrays(columns, names=[name.split()[0] for name in _BAG_DDL.split(", ")])
+        yield pa.RecordBatch.from_arrays(columns, names=ddl_names(_BAG_DDL))

@@ -29,6 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from spark_jobs.dedup.graph.dense_graph import checkpointed
 from spark_jobs.dedup.graph.threshold_pairs import exact
 from spark_jobs.dedup.membership.repository_facts import newest_bags
+from spark_jobs.lake.declare.spark_types import ddl_names
 from spark_jobs.lake.declare.step import Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 
@@ -138,7 +139,7 @@ def _items(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         owner = pa.array(np.repeat(np.arange(len(bags)), np.diff(bags.offsets)))
         columns = [batch.column(name).take(owner) for name in ("repository_id", "first_increment", "total_weight")]
         columns += [pa.array(bags.hashes.view(np.int64)), pa.array(token_weights(bags).astype(np.int32))]
-        yield pa.RecordBatch.from_arrays(columns, names=[name.split()[0] for name in _ITEMS_DDL.split(", ")])
+        yield pa.RecordBatch.from_arrays(columns, names=ddl_names(_ITEMS_DDL))
 
 
 def _candidates(items: DataFrame, increment: int, config: RepositoryContainmentsConfig) -> DataFrame:

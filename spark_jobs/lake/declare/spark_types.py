@@ -1,4 +1,4 @@
-"""A table's declaration as Spark's schema, for frames that no table stands behind."""
+"""Schemas of Spark: of a declared table, and the names in one that is written as DDL."""
 
 from __future__ import annotations
 
@@ -33,6 +33,11 @@ def spark_schema(table: Table) -> spark_types.StructType:
 
     fields = table.schema().fields
     return T.StructType([T.StructField(field.name, _type(field.field_type), not field.required) for field in fields])
+
+
+def ddl_names(ddl: str) -> list[str]:
+    """Names of the columns of a schema in DDL, `place long, doc_id string`, whose types have no fields of their own."""
+    return [column.split()[0] for column in ddl.split(", ")]
 
 
 def _type(kind: IcebergType) -> spark_types.DataType:

@@ -1,4 +1,4 @@
-"""Maintenance: merge small files and expire snapshots; no row changes, and no ordinal comes to mean another row."""
+"""Maintain one table: merge small files, expire snapshots, remove orphan files; no row and no ordinal changes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
 
-from spark_jobs.lake.ledger.lease import table_leases
+from spark_jobs.lake.ledger.lease import WAIT_SECONDS, table_leases
 from spark_jobs.lake.session.catalogue import spark_identifier
 
 if TYPE_CHECKING:
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 _MIN_FILES = 2  # Iceberg's own default, 5, leaves groups of up to four files unmerged
 
 
-def compact(spark: SparkSession, catalogue: Catalog, identifier: str) -> tuple[int, int]:
+def compact(
+    spark: SparkSession, catalogue: Catalog, identifier: str, wait_seconds: float = WAIT_SECONDS
+) -> tuple[int, int]:
     """Merge the small data files of each partition; rows keep the table's sort order inside a file.
 
     In a packed table each merged file still holds one contiguous run of ordinals, because the files of an increment are
@@ -24,8 +26,11 @@ def compact(spark: SparkSession, catalogue: Catalog, identifier: str) -> tuple[i
 
     Returns:
         Data files before and after.
+
+    Raises:
+        LeaseError: another writer held the table for longer than `wait_seconds`.
     """
-    with table_leases(catalogue, [identifier]):
+    with table_leases(catalogue, [identifier], wait_seconds):
         before = _file_count(catalogue, identifier)
         table = catalogue.load_table(identifier)
         sort = ", ".join(table.schema().find_column_name(field.source_id) or "" for field in table.sort_order().fields)
@@ -37,7 +42,13 @@ def compact(spark: SparkSession, catalogue: Catalog, identifier: str) -> tuple[i
         return before, _file_count(catalogue, identifier)
 
 
-def expire(spark: SparkSession, catalogue: Catalog, identifier: str, older_than: datetime) -> int:
+def expire(
+    spark: SparkSession,
+    catalogue: Catalog,
+    identifier: str,
+    older_than: datetime,
+    wait_seconds: float = WAIT_SECONDS,
+) -> int:
     """Remove snapshots older than a moment, and the files that only they used; heads and tagged snapshots stay.
 
     Args:
@@ -45,11 +56,15 @@ def expire(spark: SparkSession, catalogue: Catalog, identifier: str, older_than:
         catalogue: its catalogue.
         identifier: the table.
         older_than: aware time; younger snapshots stay.
+        wait_seconds: how long another writer is waited for.
 
     Returns:
         Snapshots removed.
+
+    Raises:
+        LeaseError: another writer held the table for longer.
     """
-    with table_leases(catalogue, [identifier]):
+    with table_leases(catalogue, [identifier], wait_seconds):
         before = len(catalogue.load_table(identifier).metadata.snapshots)
         moment = older_than.strftime("%Y-%m-%d %H:%M:%S.%f")
         spark.sql(
@@ -57,6 +72,47 @@ def expire(spark: SparkSession, catalogue: Catalog, identifier: str, older_than:
             f"older_than => TIMESTAMP '{moment}', retain_last => 1)"
         )
         return before - len(catalogue.load_table(identifier).metadata.snapshots)
+
+
+def old_snapshots(catalogue: Catalog, identifier: str, older_than: datetime) -> int:
+    """How many snapshots are older than a moment and neither a head nor tagged; expiry removes those."""
+    metadata = catalogue.load_table(identifier).metadata
+    named = {ref.snapshot_id for ref in metadata.refs.values()}
+    moment = older_than.timestamp() * 1000
+    return sum(one.timestamp_ms < moment and one.snapshot_id not in named for one in metadata.snapshots)
+
+
+def remove_orphans(
+    spark: SparkSession,
+    catalogue: Catalog,
+    identifier: str,
+    older_than: datetime,
+    dry_run: bool = False,
+    wait_seconds: float = WAIT_SECONDS,
+) -> list[str]:
+    """Remove files below a table's location that no snapshot, branch or tag names.
+
+    Args:
+        spark: a session of this lake.
+        catalogue: its catalogue.
+        identifier: the table.
+        older_than: aware time; younger files stay, since a writer may be about to publish them.
+        dry_run: whether they are only told.
+        wait_seconds: how long another writer is waited for.
+
+    Returns:
+        Locations of the files.
+
+    Raises:
+        LeaseError: another writer held the table for longer.
+    """
+    with table_leases(catalogue, [identifier], wait_seconds):
+        moment = older_than.strftime("%Y-%m-%d %H:%M:%S.%f")
+        rows = spark.sql(
+            f"CALL {spark_identifier('system.remove_orphan_files')}(table => '{identifier}', "
+            f"older_than => TIMESTAMP '{moment}', dry_run => {str(dry_run).lower()})"
+        ).collect()
+        return [row[0] for row in rows]
 
 
 def _file_count(catalogue: Catalog, identifier: str) -> int:

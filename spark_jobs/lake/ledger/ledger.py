@@ -158,6 +158,14 @@ class Ledger:
         if missing:
             self.record(missing)
 
+    def lost(self, identifier: str) -> int:
+        """How many rows of one table `settle` would record: lost in a crash, or rolled back since."""
+        table = self.table(identifier)
+        if table is None or table.current_snapshot() is None:
+            return 0
+        rows = self._known(identifier, table)
+        return len(rows) - len(self._rows.get(identifier, [])) + len(rolled_back(table, rows))
+
     def forget(self, identifiers: Collection[str], since: int = 0) -> None:
         """Mark increments of some tables to be computed anew, in one commit; called by a writer under their leases.
 

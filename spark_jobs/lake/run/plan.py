@@ -142,15 +142,20 @@ def _key_before(ledger: Ledger, binding: Binding, increment: int) -> str:
 def _task(ledger: Ledger, binding: Binding, place: Place, increment: int | None, chained: str = "") -> Iterator[Task]:
     """The task of one place, unless its step key is known."""
     reads = reads_of(binding, ledger, increment)
-
-    def key(inputs: Mapping[str, Any]) -> str:
-        return _key(binding, reads, place.key, chained, excisions_in(inputs))
-
-    rows = [ledger.places(table).get(place.key) for table in binding.tables]
-    if any(row is None or row.step_key != key(row.inputs) for row in rows):
+    if not is_known(ledger, binding, reads, place.key, chained):
         excised = excisions_read(ledger, binding)
         narrowed = without_excised(ledger, binding, reads, excised)
-        yield Task(place, increment, key(excised), narrowed, excised=excised)
+        yield Task(place, increment, _key(binding, reads, place.key, chained, excised), narrowed, excised=excised)
+
+
+def is_known(ledger: Ledger, binding: Binding, reads: Reads, place: str, chained: str = "") -> bool:
+    """Whether all tables of a step hold one place as its present inputs, code and config make it."""
+
+    def key(inputs: Mapping[str, Any]) -> str:
+        return _key(binding, reads, place, chained, excisions_in(inputs))
+
+    rows = [ledger.places(table).get(place) for table in binding.tables]
+    return all(row is not None and row.step_key == key(row.inputs) for row in rows)
 
 
 def _key(
@@ -173,14 +178,20 @@ def _key(
 
 def _frozen_task(ledger: Ledger, binding: Binding) -> Iterator[Task]:
     """The task of a frozen table that does not exist yet, or whose inputs have changed since it was computed."""
-    reads = reads_of(binding, ledger, _frozen_from(ledger, binding))
+    reads = reads_of(binding, ledger, frozen_from(ledger, binding))
     key = _key(binding, reads, "0")
-    rows = [ledger.places(table).get("0") for table in binding.tables]
-    if any(row is None or _read_other_rows(row, reads, key) for row in rows):
+    if reads_of_other_rows(ledger, binding, reads):
         yield Task(Place.increment(0), 0, key, reads)
 
 
-def _frozen_from(ledger: Ledger, binding: Binding) -> int:
+def reads_of_other_rows(ledger: Ledger, binding: Binding, reads: Reads) -> bool:
+    """Whether a frozen table does not exist, or was computed from other rows than it reads now."""
+    key = _key(binding, reads, "0")
+    rows = [ledger.places(table).get("0") for table in binding.tables]
+    return any(row is None or _read_other_rows(row, reads, key) for row in rows)
+
+
+def frozen_from(ledger: Ledger, binding: Binding) -> int:
     """The increment that a frozen table is computed from: the first in which its first input has rows, else 0."""
     source = binding.inputs.get(binding.step.inputs[0])
     if binding.clock is None or not isinstance(source, str) or is_path(source):

@@ -110,7 +110,7 @@ def start_session(
         SetupError: Java or a jar is missing, or the JVM does not start.
     """
     values = {**spark_properties(settings, master), **(extra or {})}
-    prepare_environment(local=values.get("spark.master", "").startswith("local"))
+    prepare_environment(local=is_local(values.get("spark.master", "")))
     from pyspark import SparkContext
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession

@@ -219,6 +219,7 @@ def test_a_rollback_by_hand_brings_back_the_older_facts(lake: Lake, folder: Path
     assert rows(lake, "demo.doubles", "n") == [(3,), (6,), (9,), (36,), (150,)]
 
 
+@pytest.mark.nightly
 def test_compaction_and_expiry_leave_all_facts_known(lake: Lake, folder: Path) -> None:
     """The head is a compaction whose parent is gone: nothing is computed again, and foreign rows below are noticed."""
     land(folder, "b.txt", [50])

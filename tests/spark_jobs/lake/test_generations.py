@@ -27,7 +27,7 @@ from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.materialization import Materialization
 from spark_jobs.lake.ledger.step_key import config_json
 from spark_jobs.lake.run.binding import Binding
-from spark_jobs.lake.run.foresight import Foreseen, foresee
+from spark_jobs.lake.run.forecast import Foreseen, forecast, surprises
 from spark_jobs.lake.run.plan import Task, first_surplus_increment, other_settings, tasks
 from spark_jobs.lake.run.reads import snapshots_of, taken_increments
 from spark_jobs.lake.run.refreeze import refrozen_tables
@@ -134,6 +134,7 @@ class ModelLake(Ledger):
         self._snapshots: dict[str, list[Snapshot]] = {}
         self._ids = itertools.count(1)
         self._landed = itertools.count()
+        self.computed: set[tuple[str, str]] = set()
 
     def _read(self) -> None:
         """Nobody else writes."""
@@ -147,12 +148,13 @@ class ModelLake(Ledger):
         properties = {SCOPE_PROPERTY: made.scope.value if made is not None else "history"}
         if made is not None and made.numbered:
             properties[GENERATION_PROPERTY] = "some"
-        fields = [SimpleNamespace(name="increment")]
+        schema = (made or kept).table.schema()
         found = SimpleNamespace(
             metadata=SimpleNamespace(snapshots=snapshots, table_uuid=identifier),
             current_snapshot=lambda: snapshots[-1],
             properties=properties,
-            schema=lambda: SimpleNamespace(fields=fields),
+            schema=lambda: schema,
+            spec=lambda: (made or kept).table.partition_spec(schema),
         )
         return cast(IcebergTable, found)
 
@@ -180,7 +182,11 @@ class ModelLake(Ledger):
         self._publish("d.numbers", number, values, f"landed-{number}", {}, "{}", and_later=False)
 
     def run(self, upto: int = len(STEPS)) -> None:
-        """Bring the first steps up to date; the others are as a kill left them."""
+        """Bring the first steps up to date; the others are as a kill left them. What is computed was forecast."""
+        steps = forecast(self, [self.binding(made) for made in STEPS[:upto]])
+        assert not any(one.problem for one in steps), steps
+        said = {(one.binding.tables[0], place.place): place for one in steps for place in one.places}
+        self.computed = set()
         for made in STEPS[:upto]:
             binding = self.binding(made)
             since = first_surplus_increment(self, binding)
@@ -188,6 +194,9 @@ class ModelLake(Ledger):
                 self.forget(binding.tables, since)
             for task in tasks(self, binding):
                 self._compute(binding, task)
+                self.computed.add((binding.tables[0], task.place.key))
+        assert self.computed <= said.keys(), "a run computes nothing that was not forecast"
+        assert {key for key, place in said.items() if place.certain} <= self.computed, "what is certain is computed"
 
     def _compute(self, binding: Binding, task: Task) -> None:
         special = {"config": binding.config, "increment": task.increment}
@@ -345,20 +354,40 @@ def test_other_settings_leave_a_frozen_table_and_are_told() -> None:
 def test_what_a_run_will_change_is_foreseen() -> None:
     """Increments that come need no word; new settings of a frozen table do, and a threshold that reaches it."""
     lake = ModelLake()
-    bindings = [lake.binding(made) for made in STEPS]
-    assert foresee(lake, bindings) == Foreseen((), (), ()), "in an empty lake there is nothing to change"
+
+    def foresee() -> Foreseen:
+        return surprises(forecast(lake, [lake.binding(made) for made in STEPS]))
+
+    assert "d.numbers has not been materialized" in foresee().failing[0][1]
     for values in ([5, 6], [7, 8]):
         lake.land(values)
         lake.run()
     lake.land([1])
-    assert foresee(lake, bindings) == Foreseen((), (), ())
+    assert foresee() == Foreseen((), (), ())
     lake.configs["background"] = Factor(factor=3)
-    found = foresee(lake, [lake.binding(made) for made in STEPS])
+    found = foresee()
     assert found.recomputed_frozen == found.renumbered == ()
     assert [table for table, _ in found.kept_frozen] == ["c.background"] and "declared: 3" in found.kept_frozen[0][1]
     lake.configs["kept"] = Threshold(least=6)
-    found = foresee(lake, [lake.binding(made) for made in STEPS])
-    assert found == Foreseen((), ("c.vocabulary", "c.background"), ("c.packed",))
+    assert foresee() == Foreseen((), ("c.vocabulary", "c.background"), ("c.packed",))
+
+
+def test_a_forecast_says_why() -> None:
+    """Reasons name what changed: the increment that came, the setting, the code, the input."""
+    lake = ModelLake()
+    lake.land([5, 6])
+    lake.run()
+    lake.land([7, 8, 9])
+    lake.configs["kept"] = Threshold(least=6)
+    steps = {one.binding.step.name: one for one in forecast(lake, [lake.binding(made) for made in STEPS])}
+    said = {name: [(place.place, place.certain, place.reason) for place in one.places] for name, one in steps.items()}
+    assert said["kept"] == [("0", True, "least 0 -> 6"), ("1", True, "new increment 1")]
+    assert said["increments"] == [("1", True, "new increment: d.numbers[1]")]
+    assert said["members"] == [("0", False, "if rows change in d.kept[0]"), ("1", True, "new increment 1")]
+    assert said["vocabulary"] == [("0", False, "if rows change in c.members[0]")]
+    assert [place.rows for place in steps["kept"].places] == [2, 3]
+    newer = dataclasses.replace(lake.binding(members), step=dataclasses.replace(members, version="2"))
+    assert forecast(lake, [newer])[0].places[0].reason == "code version 1 -> 2"
 
 
 def test_a_corpus_that_was_never_computed_is_not_refrozen() -> None:

@@ -115,6 +115,7 @@ def test_a_topic_is_cut_off_unless_a_pair_is_above_the_cut(spark: SparkSession, 
     assert len({row.component for row in rows.values()}) == 1
 
 
+@pytest.mark.nightly
 def test_only_pairs_inside_a_piece_remove(spark: SparkSession) -> None:
     """A pair across the cut is no reason to go."""
     frames = inputs(spark, [*linked(WEB, 99), *linked(SCIENCE, 99), (WEB[0], SCIENCE[0], 75)])
@@ -137,6 +138,7 @@ def test_only_pairs_inside_a_piece_remove(spark: SparkSession) -> None:
         assert {row.repository for row in found.frames["repository_removals"].collect()} == expected
 
 
+@pytest.mark.nightly
 def test_increments_extend_components(spark: SparkSession) -> None:
     """A late repository joins a component, whose topics are found again; what no pair reaches has no new row."""
     frames = inputs(spark, GIANT)

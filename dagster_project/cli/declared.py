@@ -1,0 +1,60 @@
+"""Read what is declared below `defs` of the project, without loading it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dagster_project.cli.diagnosis import COMPONENTS, read_yaml, short_path
+from dagster_project.cli.project import project_folder
+from dagster_project.exceptions import CommandError
+from spark_jobs.exceptions import nearest
+
+DATASET, CORPUS = COMPONENTS[:2]
+
+
+def declarations(component: str) -> list[tuple[Path, dict[str, Any]]]:
+    """Attributes of every declared component of a type, with its file, by name.
+
+    Raises:
+        CommandError: a file is not YAML.
+    """
+    found: list[tuple[Path, dict[str, Any]]] = []
+    for file in sorted(project_folder().defs.glob("**/defs.yaml")):
+        content = read_yaml(file)
+        if not isinstance(content, dict) or content.get("type") != component:
+            continue
+        attributes = content.get("attributes")
+        needed = {DATASET: {"name": str, "source": dict}, CORPUS: {"name": str, "datasets": list}}[component]
+        attributes = attributes if isinstance(attributes, dict) else {}
+        for field, kind in needed.items():
+            if not isinstance(attributes.get(field), kind):
+                raise CommandError(
+                    f"{short_path(file)}: attributes: {field} is missing, or no {kind.__name__}; mend the file"
+                )
+        found.append((file, attributes))
+    return sorted(found, key=lambda pair: str(pair[1]["name"]))
+
+
+def dataset_file(name: str) -> Path:
+    """The file that declares a dataset.
+
+    Raises:
+        CommandError: none does.
+    """
+    files = {str(declared["name"]): file for file, declared in declarations(DATASET)}
+    if name not in files:
+        near = nearest(name, files)
+        raise CommandError(f"dataset {name} is not declared{near}; `headrace dataset list` shows those that are")
+    return files[name]
+
+
+def complete_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Names of datasets and corpora for the tab key; none where a declaration cannot be read."""
+    try:
+        found = [str(declared["name"]) for kind in (DATASET, CORPUS) for _, declared in declarations(kind)]
+    except CommandError:
+        return []
+    return sorted(name for name in found if name.startswith(incomplete))

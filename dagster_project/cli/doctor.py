@@ -1,0 +1,48 @@
+"""`headrace doctor`: a line for each thing that a run needs of this machine and the lake, each fault with its mend."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+
+import click
+
+from dagster_project.cli.output import print_styled
+from dagster_project.cli.project import load_definitions, project_folder
+from dagster_project.exceptions import CommandError, DagsterProjectError
+from dagster_project.inspect.health import Finding, examine
+from spark_jobs.lake.session.settings import load_settings
+
+_STYLES = {"ok": "green", "warning": "yellow", "fault": "red"}
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def doctor(as_json: bool) -> None:
+    """Check Java, jars, memory, disk, Spark, catalogue, store, clock, ports and declarations; exit 2 at a fault."""
+    found = []
+    for finding in _findings():
+        found.append(finding)
+        if not as_json:
+            print_styled(f"{finding.state:<8} {finding.subject:<13} {finding.text}", _STYLES[finding.state])
+    if as_json:
+        click.echo(json.dumps([asdict(finding) for finding in found], indent=2))
+    faults = [finding for finding in found if finding.state == "fault"]
+    if faults:
+        raise CommandError(f"{len(faults)} of {len(found)} are at fault; first {faults[0].subject}: {faults[0].text}")
+
+
+def _declarations() -> Finding:
+    """Whether the project's declarations load."""
+    try:
+        keys = load_definitions().resolve_asset_graph().get_all_asset_keys()
+        return Finding("declarations", "ok", f"{len(keys)} tables in {project_folder().defs}")
+    except DagsterProjectError as error:
+        return Finding("declarations", "fault", " ".join(str(error).split()))
+
+
+def _findings() -> Iterator[Finding]:
+    """All findings, each as soon as it is known."""
+    yield from examine(load_settings())
+    yield _declarations()

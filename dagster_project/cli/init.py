@@ -1,0 +1,41 @@
+"""`headrace init`: make a project of one's own, outside of headrace's checkout."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+
+from dagster_project.exceptions import CommandError
+
+_TEMPLATES = Path(__file__).with_name("new_project")
+_SUFFIX = ".template"
+_WORD = "PACKAGE"  # stands for the project's name, in paths and in texts
+# Files whose names would have a meaning in headrace's own checkout, by the names that they have among the templates.
+_RENAMED = {"gitignore": ".gitignore", "workflows": ".github/workflows"}
+
+
+@click.command()
+@click.argument("name")
+@click.option("--at", "target", type=click.Path(path_type=Path), help="folder to make; NAME in this folder by default")
+def init(name: str, target: Path | None) -> None:
+    """Make a project: definitions, a dataset, a corpus, a table, tests, a CI workflow.
+
+    NAME is the project's Python package: small letters, digits and underscores.
+    """
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,40}", name):
+        raise CommandError(f"{name}: no name of a Python package; use small letters, digits and underscores")
+    if name in ("dagster_project", "spark_jobs", "blender_service", "headrace", "tests"):
+        raise CommandError(f"{name}: a package of this name is there already; choose another")
+    root = (target or Path(name)).absolute()
+    if root.exists() and (not root.is_dir() or any(root.iterdir())):
+        raise CommandError(f"{root}: is there already and not empty; choose another name, or --at another folder")
+    for file in sorted(_TEMPLATES.rglob(f"*{_SUFFIX}")):
+        parts = [_RENAMED.get(part, part) for part in file.relative_to(_TEMPLATES).with_suffix("").parts]
+        made = root / "/".join(parts).replace(_WORD, name)
+        made.parent.mkdir(parents=True, exist_ok=True)
+        made.write_text(file.read_text().replace(_WORD, name))
+    click.echo(f"made {root}. Next:")
+    for command in (f"cd {root}", "headrace doctor", "headrace run"):
+        click.echo(f"  {command}")

@@ -1,0 +1,140 @@
+"""`headrace plan`: what a run would compute and why, with rows and seconds estimated from the ledger; without Spark."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dagster_project.cli.output import print_styled
+from dagster_project.cli.project import dagster_home, load_definitions, select
+from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.settings import load_settings
+
+if TYPE_CHECKING:
+    from dagster_project.run_plan import PlannedRun, PlannedStep
+
+_STYLES = {"compute": "green", "possible": "yellow", "fails": "red", "unknown": "yellow", "frozen": "yellow"}
+_WORDS = {
+    "compute": "to compute",
+    "possible": "if rows change",
+    "unknown": "known when it runs",
+    "fails": "will fail",
+    "frozen": "frozen with other settings",
+    "unchanged": "unchanged",
+}
+
+
+@click.command()
+@click.argument("selection", nargs=-1)
+@click.option("--partition", help="plan only this partition, where assets have partitions")
+@click.option("--json", "as_json", is_flag=True, help="print one JSON object a step")
+@click.option("--markdown", is_flag=True, help="print a Markdown table, for a comment on a pull request")
+def plan(selection: tuple[str, ...], partition: str | None, as_json: bool, markdown: bool) -> None:
+    """Say what `headrace run SELECTION` would compute, and why; nothing is computed or written.
+
+    Rows and seconds are estimates from what the ledger has of earlier increments.
+    """
+    runs = planned(selection, partition)
+    show_plan([step for run in runs for step in run.steps], as_json, markdown)
+
+
+def planned(selection: Sequence[str], partition: str | None) -> list[PlannedRun]:
+    """The runs that a selection needs.
+
+    Raises:
+        CatalogueError: the lake cannot be opened.
+        CommandError: the selection or the partition does not exist.
+        DefinitionError: the project cannot be loaded.
+    """
+    catalogue = open_catalogue(load_settings())
+    dagster_home()
+    import dagster as dg
+
+    from dagster_project.run_plan import plan_runs
+    from spark_jobs.lake.ledger.ledger import Ledger
+
+    definitions = load_definitions()
+    keys = select(definitions, selection)
+    ledger = Ledger(catalogue)
+    ledger.refresh()
+    with contextlib.ExitStack() as opened:
+        has_partitions = any(definitions.resolve_asset_graph().get(key).partitions_def for key in keys)
+        instance: Any = opened.enter_context(dg.DagsterInstance.get()) if has_partitions else None
+        return plan_runs(definitions, keys, partition, instance, ledger, catalogue)
+
+
+def show_plan(steps: Sequence[PlannedStep], as_json: bool, markdown: bool = False) -> None:
+    """Print a plan: a line for each place that is or may be computed, then a sum."""
+    if as_json:
+        for step in steps:
+            click.echo(json.dumps(_facts(step)))
+        return
+    lines = [line for step in steps for line in _lines(step)]
+    if markdown:
+        click.echo("| table | place | why | rows | seconds |\n| --- | --- | --- | ---: | ---: |")
+        for _, table, place, why, rows, seconds in lines:
+            click.echo(f"| {table} | {place} | {why.replace('|', '/')} | {rows} | {seconds} |")
+        click.echo("")
+    else:
+        for status, table, place, why, rows, seconds in lines:
+            known = f"{rows:>12} rows {seconds:>7} s" if rows else ""
+            print_styled(f"{table:<36} {place:<12} {known:<27} {why}", _STYLES[status])
+    click.echo(_sum(steps))
+
+
+def _lines(step: PlannedStep) -> Iterator[tuple[str, str, str, str, str, str]]:
+    """Status, table, place, reason, rows, seconds of what is or may be computed of a step."""
+    table, one = step.tables[0], step.forecast
+    if one is None:
+        yield (
+            "unknown",
+            table,
+            step.partition or "",
+            "known when it runs: it needs run config",
+            "",
+            "",
+        )
+    elif one.problem:
+        yield "fails", table, step.partition or "", one.problem, "", ""
+    elif one.frozen:
+        yield "frozen", table, "", f"stays {one.frozen}", "", ""
+    else:
+        for place in one.places:
+            rows = "" if place.rows is None else f"~{place.rows:,}"
+            seconds = "" if place.seconds is None else f"~{place.seconds:,.1f}"
+            status = "compute" if place.certain else "possible"
+            yield status, table, place.place, place.reason, rows, seconds
+
+
+def _sum(steps: Sequence[PlannedStep]) -> str:
+    counts = {name: sum(len(step.keys) for step in steps if step.status == name) for name in _WORDS}
+    said = ", ".join(f"{count} {_WORDS[name]}" for name, count in counts.items() if count)
+    places = [place for step in steps if step.forecast is not None for place in step.forecast.places]
+    total = sum(counts.values())
+    if not places:
+        return f"{total} tables: {said}"
+    sure, most = (sum(p.seconds or 0 for p in places if p.certain or also) for also in (False, True))
+    time = f"{sure:,.0f} s" if round(sure) == round(most) else f"{sure:,.0f} s, at most {most:,.0f} s"
+    unknown = sum(place.seconds is None for place in places)
+    beside = f" beside {unknown} that were never computed" if unknown else ""
+    return f"{total} tables: {said}; about {time} of steps{beside}, and Spark's start"
+
+
+def _facts(step: PlannedStep) -> dict[str, Any]:
+    """A step as JSON."""
+    one = step.forecast
+    places = [] if one is None else [vars(place) for place in one.places]
+    detail = "" if one is None else one.problem or one.frozen
+    return {
+        "table": step.tables[0],
+        "tables": list(step.tables),
+        "partition": step.partition,
+        "status": step.status,
+        "detail": detail,
+        "places": places,
+        "unchanged": 0 if one is None else one.kept,
+    }

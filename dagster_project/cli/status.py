@@ -1,0 +1,268 @@
+"""`headrace status` and `headrace cost`: the ledger as monitoring, for people, for CI and for Prometheus."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dagster_project.cli.output import print_styled, print_table
+from dagster_project.cli.project import dagster_home, load_definitions, project_folder
+from dagster_project.exceptions import CheckFailedError, CommandError
+from spark_jobs.exceptions import nearest
+from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.settings import load_settings
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.core import Metric
+
+    from dagster_project.inspect.lake_status import NamespaceStatus
+
+METRIC_PREFIX = "headrace_lake_"
+_CACHE_SECONDS = 30.0
+_FAILURES_SINCE_DAYS = 7
+
+
+@click.command()
+@click.argument("namespaces", nargs=-1)
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+@click.option("--check", is_flag=True, help="end with status 3 where a threshold is exceeded")
+@click.option("--prometheus", is_flag=True, help="print Prometheus's text format")
+@click.option("--metrics-port", type=click.IntRange(1, 65535), help="serve Prometheus's metrics until stopped")
+@click.option("--host", default="127.0.0.1", show_default=True, help="address that metrics are served on")
+def status(
+    namespaces: tuple[str, ...], as_json: bool, check: bool, prometheus: bool, metrics_port: int | None, host: str
+) -> None:
+    """Say how datasets and corpora are: last runs, backlog, rejections, duplicates, and what has moved.
+
+    Thresholds are `[tool.headrace.monitoring]` in the project's pyproject.toml. No Spark is started.
+    """
+    if metrics_port is not None:
+        _serve(metrics_port, host)
+        return
+    found = _read(namespaces)
+    failed = _failed_runs()
+    if prometheus:
+        from prometheus_client import generate_latest
+
+        click.echo(generate_latest(_registry()).decode(), nl=False)
+    elif as_json:
+        from dagster_project.inspect.lake_status import as_json as plain
+
+        click.echo(json.dumps({"namespaces": [plain(one) for one in found], "failed_runs": failed}, indent=2))
+    else:
+        _print(found, failed)
+    alerts = [alert for one in found for alert in one.alerts]
+    if check and alerts:
+        raise CheckFailedError(
+            f"{len(alerts)} thresholds are exceeded; first {alerts[0].namespace}: {alerts[0].text} (at most "
+            f"{alerts[0].limit:g})"
+        )
+
+
+def _read(namespaces: tuple[str, ...]) -> list[NamespaceStatus]:
+    from dagster_project.inspect.lake_status import lake_status, read_thresholds
+
+    catalogue = open_catalogue(load_settings())
+    there = {space[0] for space in catalogue.list_namespaces()}
+    for name in namespaces:
+        if name not in there:
+            raise CommandError(f"namespace {name} is not in the lake{nearest(name, there)}")
+    return lake_status(catalogue, read_thresholds(project_folder().package), namespaces)
+
+
+def _failed_runs() -> int:
+    """Runs of Dagster that failed in the last week; 0 where Dagster has not run yet."""
+    if not (dagster_home() / "history").is_dir() and "storage" not in (dagster_home() / "dagster.yaml").read_text():
+        return 0
+    import dagster as dg
+
+    since = datetime.fromtimestamp(datetime.now(UTC).timestamp() - _FAILURES_SINCE_DAYS * 86_400, UTC)
+    with dg.DagsterInstance.get() as instance:
+        wanted = dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE], updated_after=since)
+        return instance.get_runs_count(wanted)
+
+
+def _print(found: list[NamespaceStatus], failed: int) -> None:
+    if not found:
+        click.echo("The lake has no dataset yet. Fill it: headrace run")
+        return
+    now = datetime.now(UTC)
+
+    def age(moment: datetime | None) -> str:
+        if moment is None:
+            return "-"
+        hours = (now - moment).total_seconds() / 3600
+        return f"{hours * 60:,.0f} min" if hours < 2 else f"{hours:,.0f} h" if hours < 48 else f"{hours / 24:,.0f} d"
+
+    for one in found:
+        said = [f"{one.documents:,} documents in {one.increments} increments, the newest {age(one.newest)} old"]
+        said.append(f"last run {age(one.last_run)} ago left {one.unchanged_steps} of {one.tables} tables")
+        said += [] if one.rate is None else [f"{one.rate:,.0f} documents/s"]
+        said += [] if one.error_share is None else [f"{one.error_share:.1%} refused"]
+        said += [f"{rule} rejects {share:.1%}" for rule, share in one.rejected.items()]
+        said += [] if one.duplicates is None else [f"{one.duplicates:.1%} duplicates"]
+        said += [f"{count:,} not packed by {corpus}" for corpus, count in one.backlog.items() if count]
+        click.echo(f"{one.name:<20} {'; '.join(said)}")
+    alerts = [alert for one in found for alert in one.alerts]
+    for alert in alerts:
+        print_styled(f"{alert.namespace}: {alert.text} (threshold {alert.name} {alert.limit:g})", "yellow")
+    click.echo(f"{len(alerts)} thresholds exceeded, {failed} runs failed in {_FAILURES_SINCE_DAYS} days")
+
+
+@dataclass(frozen=True)
+class _Gauge:
+    """One metric of the lake: its name, what it is, its labels, and its values by label."""
+
+    name: str
+    text: str
+    labels: tuple[str, ...]
+    values: Callable[[NamespaceStatus, datetime], Iterable[tuple[tuple[str, ...], float | None]]]
+
+
+def _single(value: Callable[[NamespaceStatus, datetime], float | None]) -> Any:
+    return lambda one, now: [((one.name,), value(one, now))]
+
+
+def _age(moment: datetime | None, now: datetime) -> float | None:
+    return None if moment is None else (now - moment).total_seconds()
+
+
+_BY_NAMESPACE = ("namespace",)
+GAUGES = (
+    _Gauge("documents", "documents, or members of a corpus", _BY_NAMESPACE, _single(lambda s, _: s.documents)),
+    _Gauge("increments", "increments", _BY_NAMESPACE, _single(lambda s, _: s.increments)),
+    _Gauge("age_seconds", "age of the newest increment", _BY_NAMESPACE, _single(lambda s, now: _age(s.newest, now))),
+    _Gauge("documents_per_second", "of step time, newest increment", _BY_NAMESPACE, _single(lambda s, _: s.rate)),
+    _Gauge("unchanged_steps", "tables that the last run left", _BY_NAMESPACE, _single(lambda s, _: s.unchanged_steps)),
+    _Gauge("error_share", "rejected of the newest arrivals", _BY_NAMESPACE, _single(lambda s, _: s.error_share)),
+    _Gauge("duplicate_share", "removed of the newest members", _BY_NAMESPACE, _single(lambda s, _: s.duplicates)),
+    _Gauge(
+        "rejected_share",
+        "documents of the newest increment that a rule rejects",
+        ("namespace", "rule"),
+        lambda s, _: [((s.name, rule), share) for rule, share in s.rejected.items()],
+    ),
+    _Gauge(
+        "backlog_documents",
+        "documents that arrived and are not packed",
+        ("namespace", "corpus"),
+        lambda s, _: [((s.name, corpus), count) for corpus, count in s.backlog.items()],
+    ),
+    _Gauge(
+        "backlog_age_seconds",
+        "age of the oldest of them",
+        _BY_NAMESPACE,
+        _single(lambda s, now: _age(s.backlog_since, now)),
+    ),
+    _Gauge(
+        "step_seconds_p99",
+        "99th percentile of the seconds of a step",
+        ("namespace", "step"),
+        lambda s, _: [((s.name, step), seconds) for step, seconds in s.slow_steps.items()],
+    ),
+    _Gauge("alerts", "thresholds exceeded", _BY_NAMESPACE, _single(lambda s, _: len(s.alerts))),
+)
+
+
+def _registry() -> CollectorRegistry:
+    """A registry of the lake's metrics, which are read from the lake at most every half minute."""
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.core import GaugeMetricFamily
+    from prometheus_client.registry import Collector
+
+    lock = threading.Lock()
+    read: list[tuple[float, list[NamespaceStatus]]] = []
+
+    class Exporter(Collector):
+        def collect(self) -> Iterator[Metric]:
+            with lock:
+                if not read or time.monotonic() - read[0][0] > _CACHE_SECONDS:
+                    read[:] = [(time.monotonic(), _read(()))]
+                found = read[0][1]
+            now = datetime.now(UTC)
+            for gauge in GAUGES:
+                metric = GaugeMetricFamily(f"{METRIC_PREFIX}{gauge.name}", gauge.text, labels=gauge.labels)
+                for one in found:
+                    for labels, value in gauge.values(one, now):
+                        if value is not None:
+                            metric.add_metric(labels, value)
+                yield metric
+
+    registry = CollectorRegistry()
+    registry.register(Exporter())
+    return registry
+
+
+def _serve(port: int, host: str) -> None:
+    """Serve metrics until the process is stopped."""
+    from prometheus_client import start_http_server
+
+    try:
+        server, thread = start_http_server(port, host, _registry())
+    except OSError as error:
+        raise CommandError(f"port {port} on {host}: {error.strerror}; choose another with --metrics-port") from error
+    click.echo(f"metrics of the lake on http://{host}:{port}/metrics")
+    try:
+        thread.join()
+    finally:
+        server.shutdown()
+
+
+@click.command()
+@click.option(
+    "--by",
+    type=click.Choice(["step", "namespace", "team"]),
+    default="namespace",
+    show_default=True,
+    help="what is summed",
+)
+@click.option("--since", type=click.DateTime(), help="count what was computed from this day on (UTC)")
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def cost(by: str, since: datetime | None, as_json: bool) -> None:
+    """Say what computing and keeping the tables cost: step seconds, bytes, and money where prices are set.
+
+    Prices: HEADRACE_PRICE_HOUR, of the machine or cluster that computes; HEADRACE_PRICE_GB_MONTH, of storage.
+    A team is the first owner that a declaration names.
+    """
+    from dagster_project.inspect.costs import costs
+
+    prices = {name: _price(name) for name in ("HEADRACE_PRICE_HOUR", "HEADRACE_PRICE_GB_MONTH")}
+    teams: dict[str, str] = {}
+    if by == "team":
+        for spec in load_definitions().resolve_all_asset_specs():
+            teams[".".join(spec.key.path)] = next(iter(spec.owners), "nobody")
+    rows: list[dict[str, Any]] = [
+        {
+            by: one.name,
+            "increments": one.places,
+            "hours": one.seconds / 3600,
+            "GB now": one.byte_count / 1e9,
+            "computing": one.seconds / 3600 * prices["HEADRACE_PRICE_HOUR"],
+            "storage a month": one.byte_count / 1e9 * prices["HEADRACE_PRICE_GB_MONTH"],
+        }
+        for one in costs(open_catalogue(load_settings()), by, teams, since.replace(tzinfo=UTC) if since else None)
+    ]
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+    elif rows:
+        print_table(rows)
+    else:
+        click.echo("Nothing was computed yet. Fill the lake: headrace run")
+
+
+def _price(name: str) -> float:
+    """A price out of the environment, 0 where it is not set."""
+    text = os.environ.get(name, "0")
+    try:
+        return float(text)
+    except ValueError as error:
+        raise CommandError(f"{name}: {text!r} is no number; give e.g. 0.35") from error

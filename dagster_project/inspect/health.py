@@ -1,0 +1,174 @@
+"""What this machine and the lake lack for a run: Java, jars, disk, memory, ports, catalogue, store, clock, cluster.
+
+Each finding is a value; `headrace doctor` prints them. Nothing is changed, but for one small object that is written to
+the warehouse, read, and removed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from spark_jobs.exceptions import SparkJobsError
+from spark_jobs.lake.session.catalogue import open_catalogue, require_writable
+from spark_jobs.lake.session.cluster import is_local
+from spark_jobs.lake.session.jars import jar_paths
+from spark_jobs.lake.session.java import java_home, java_version
+from spark_jobs.lake.session.settings import LakeSettings
+
+_GIB = 1024**3
+_LEAST_FREE_DISK, _ENOUGH_FREE_DISK = 1 * _GIB, 10 * _GIB
+_JVM_OVERHEAD = 1 * _GIB  # of Spark's JVM beyond its heap, and of two Python workers
+_MOST_CLOCK_SECONDS = 5.0  # leases end after minutes; an S3 store refuses requests 15 minutes off
+_CONNECT_SECONDS = 3.0
+PORTS = {"headrace ui": 3000, "headrace serve": 7170}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of one look.
+
+    Attributes:
+        subject: what was looked at.
+        state: `ok`, `warning` (runs work, or some of them) or `fault` (runs do not work).
+        text: what was found, with the mend where there is something to mend.
+    """
+
+    subject: str
+    state: str
+    text: str
+
+
+def examine(settings: LakeSettings) -> Iterator[Finding]:
+    """Look at everything in turn, what others need first."""
+    looks: dict[str, Callable[[LakeSettings], tuple[str, str]]] = {
+        "java": _java,
+        "jars": _jars,
+        "memory": _memory,
+        "disk": _disk,
+        "spark": _spark,
+        "catalogue": _catalogue,
+        "store": _store,
+    }
+    for subject, look in looks.items():
+        try:
+            yield Finding(subject, *look(settings))
+        except (SparkJobsError, OSError) as error:
+            text = " ".join(str(error).split()).removeprefix(f"{subject}: ")
+            if subject == "store":
+                text += "; check PYICEBERG_CATALOG__LAKE__WAREHOUSE and the settings S3__.. beside it"
+            yield Finding(subject, "fault", text)
+    for program, port in PORTS.items():
+        yield _port(program, port)
+
+
+def _java(settings: LakeSettings) -> tuple[str, str]:
+    home = java_home()
+    return "ok", f"{java_version(home) or 21} in {home}"
+
+
+def _jars(settings: LakeSettings) -> tuple[str, str]:
+    paths = jar_paths(settings.jar_purposes())
+    return "ok", f"{len(paths)} jars for {', '.join(sorted(settings.jar_purposes()))} in {paths[0].parent}"
+
+
+def _memory(settings: LakeSettings) -> tuple[str, str]:
+    wanted = _bytes_of(os.environ.get("HEADRACE_SPARK_MEMORY", "3g")) + _JVM_OVERHEAD
+    facts = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    free = int(facts["MemAvailable"].split()[0]) * 1024
+    said = f"{free / _GIB:.1f} GiB are free, Spark on this machine takes up to {wanted / _GIB:.1f}"
+    if free >= wanted or not is_local(_master()):
+        return "ok", said
+    return "warning", f"{said}; end other programs, or set HEADRACE_SPARK_MEMORY to less (now 3g where it is unset)"
+
+
+def _bytes_of(size: str) -> int:
+    """Bytes of a size as Spark writes it: 512m, 3g; without a unit it is MiB."""
+    unit = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}.get(size[-1:].lower())
+    number = size[:-1] if unit else size
+    if not number.isdigit():
+        raise SparkJobsError(f"memory: HEADRACE_SPARK_MEMORY is {size!r}; write e.g. 512m or 3g")
+    return int(number) * (unit or 2**20)
+
+
+def _disk(settings: LakeSettings) -> tuple[str, str]:
+    # A folder that does not exist yet will be made on the disk of the nearest one above it that does.
+    folder = next(one for one in (settings.home, *settings.home.absolute().parents) if one.exists())
+    free = shutil.disk_usage(folder).free
+    said = f"{free / _GIB:.1f} GiB are free in {folder}"
+    if free >= _ENOUGH_FREE_DISK:
+        return "ok", said
+    mend = "free some space, or name another warehouse in PYICEBERG_CATALOG__LAKE__WAREHOUSE"
+    return ("warning" if free >= _LEAST_FREE_DISK else "fault"), f"{said}; {mend}"
+
+
+def _spark(settings: LakeSettings) -> tuple[str, str]:
+    master = _master()
+    address = urlsplit(master)
+    if address.scheme != "spark":
+        return "ok", f"{master}"
+    first = address.netloc.split(",")[0]
+    host, _, port = first.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
+    except (OSError, ValueError) as error:
+        return "fault", f"{master} does not answer ({error}); start the master, or correct HEADRACE_SPARK_MASTER"
+    return "ok", f"{master} answers"
+
+
+def _master() -> str:
+    return os.environ.get("HEADRACE_SPARK_MASTER", "local[*]")
+
+
+def _catalogue(settings: LakeSettings) -> tuple[str, str]:
+    require_writable(settings)
+    started = time.monotonic()
+    names = open_catalogue(settings).list_namespaces()
+    address = settings.properties.get("uri", "").rsplit("@", 1)[-1].split("?")[0]
+    return "ok", f"{address}, {len(names)} namespaces, {1000 * (time.monotonic() - started):.0f} ms"
+
+
+def _store(settings: LakeSettings) -> tuple[str, str]:
+    """Write, read and remove an object, and compare the time that the store gives it with the clock of this machine."""
+    from pyiceberg.io import load_file_io
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+
+    place = f"{settings.warehouse}/.doctor-{uuid.uuid4().hex}"
+    files = load_file_io({**settings.properties, "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}, place)
+    assert isinstance(files, PyArrowFileIO)
+    if "://" not in settings.warehouse:
+        Path(settings.warehouse).mkdir(parents=True, exist_ok=True)
+    started, now = time.monotonic(), time.time()
+    output = files.new_output(place)
+    with output.create() as stream:
+        stream.write(b"headrace")
+    try:
+        with files.new_input(place).open() as stream:
+            if stream.read() != b"headrace":
+                return "fault", f"{settings.warehouse} gives other bytes back than were written; use another store"
+        seconds = time.monotonic() - started
+        written = output._filesystem.get_file_info(output._path).mtime_ns
+    finally:
+        files.delete(place)
+    said = f"{settings.warehouse}, written and read in {1000 * seconds:.0f} ms"
+    off = (written or now * 1e9) / 1e9 - now - seconds / 2
+    if abs(off) > _MOST_CLOCK_SECONDS + seconds:
+        return "fault", f"{said}; its clock and that of this machine differ by {off:.0f} s: set both by NTP"
+    return "ok", f"{said}, its clock agrees with this machine's"
+
+
+def _port(program: str, port: int) -> Finding:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            return Finding(f"port {port}", "warning", f"{error.strerror}; start `{program}` with another --port")
+    return Finding(f"port {port}", "ok", f"free for `{program}`")

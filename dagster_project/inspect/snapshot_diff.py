@@ -1,0 +1,253 @@
+"""Compare two states of a dataset or corpus: what came, what went, what is judged or kept otherwise.
+
+A state is written NAME (now), NAME@SNAPSHOT (any snapshot of one of its tables; the others as of that moment),
+NAME@2026-11-20T12:00 (a time, UTC unless it says otherwise) or NAME@RELEASE. Tables with the same snapshot in both are
+not read. Of the others the column `doc_id` and a few narrow ones are; the memory they take grows with the documents, 40
+to 100 bytes each, never with their texts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table as IcebergTable
+
+from dagster_project.exceptions import CommandError
+from spark_jobs.exceptions import InputError, nearest
+from spark_jobs.lake.run.releases import find_release
+from spark_jobs.lake.session.catalogue import load_table
+
+_EXAMPLES = 5
+
+
+@dataclass(frozen=True)
+class LakeState:
+    """The tables of a namespace at one moment.
+
+    Attributes:
+        name: dataset or corpus.
+        text: as it was written.
+        snapshots: snapshot by name of the table; tables that had none yet are left out.
+    """
+
+    name: str
+    text: str
+    snapshots: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Diff:
+    """Two states compared; counts are of documents, and `examples` has some ids of each kind.
+
+    Attributes:
+        before: documents of the first state.
+        after: documents of the second.
+        added: in the second alone; of a dataset, those at a path that the first has too are `changed` beside.
+        removed: in the first alone.
+        changed: of the added, those whose path had another document before.
+        newly_failed: by rule, documents of both that fail it in the second alone.
+        newly_passed: by rule, documents of both that failed it in the first alone.
+        newly_removed: members of both that survive in the first alone: duplicates since.
+        newly_kept: members of both that survive in the second alone.
+        totals: rows of other tables in both states, by table: tokens, windows.
+        examples: up to five ids, by the name of a count.
+    """
+
+    before: int
+    after: int
+    added: int
+    removed: int
+    changed: int = 0
+    newly_failed: Mapping[str, int] = field(default_factory=dict)
+    newly_passed: Mapping[str, int] = field(default_factory=dict)
+    newly_removed: int = 0
+    newly_kept: int = 0
+    totals: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    examples: Mapping[str, list[str]] = field(default_factory=dict)
+
+
+def find_state(catalogue: Catalog, text: str) -> LakeState:
+    """The state that NAME or NAME@STATE means.
+
+    Raises:
+        CommandError: there is no such namespace, snapshot, release or time.
+    """
+    name, _, state = text.partition("@")
+    spaces = {space[0] for space in catalogue.list_namespaces()}
+    if name not in spaces:
+        raise CommandError(f"{text}: namespace {name} is not in the lake{nearest(name, spaces)}")
+    tables = {one[1]: catalogue.load_table(one) for one in catalogue.list_tables(name)}
+    if not state:
+        heads = {table: head.snapshot_id for table, one in tables.items() if (head := one.current_snapshot())}
+        return LakeState(name, text, heads)
+    moment = _moment(tables, state)
+    if moment is None:
+        try:
+            kept = find_release(catalogue, state).snapshots
+        except InputError as error:
+            raise CommandError(
+                f"{text}: {state} is no snapshot of {name} (expired ones are gone), no time such as 2026-11-20T12:00, "
+                f"and {error}"
+            ) from error
+        found = {table.partition(".")[2]: one for table, one in kept.items() if table.startswith(f"{name}.")}
+        return LakeState(name, text, found)
+    found = {}
+    for table, one in tables.items():
+        snapshot = one.snapshot_as_of_timestamp(moment)
+        if snapshot is not None:
+            if one.snapshot_by_id(snapshot.snapshot_id) is None:
+                raise CommandError(f"{text}: {name}.{table} has no snapshot of that time any more; name a later one")
+            found[table] = snapshot.snapshot_id
+    if not found:
+        raise CommandError(f"{text}: {name} had no table yet, or its snapshots of that time have expired")
+    return LakeState(name, text, found)
+
+
+def _moment(tables: Mapping[str, IcebergTable], state: str) -> int | None:
+    """The time in milliseconds that a snapshot id or a date means; None for another word."""
+    if state.isdecimal():
+        for one in tables.values():
+            snapshot = one.snapshot_by_id(int(state))
+            if snapshot is not None:
+                return snapshot.timestamp_ms
+    try:
+        moment = datetime.fromisoformat(state)
+    except ValueError:
+        return None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def dataset_diff(catalogue: Catalog, first: LakeState, second: LakeState) -> Diff:
+    """Compare the documents and verdicts of two states of a dataset, or of two datasets."""
+    documents = [_read(catalogue, state, "documents", ("doc_id", "repository", "path")) for state in (first, second)]
+    added, removed = _only_in(documents[1], documents[0]), _only_in(documents[0], documents[1])
+    # Two nulls are equal here, as they are not in a join: files of no repository have paths too.
+    had, has = (
+        pc.binary_join_element_wise(pc.fill_null(rows["repository"], ""), rows["path"], "\0")
+        for rows in (documents[0], added)
+    )
+    changed = added.filter(pc.is_in(has, value_set=had.combine_chunks()))["doc_id"]
+    failed, passed = _moved_verdicts(catalogue, first, second)
+    return Diff(
+        before=documents[0].num_rows,
+        after=documents[1].num_rows,
+        added=added.num_rows,
+        removed=removed.num_rows,
+        changed=len(changed),
+        newly_failed=failed,
+        newly_passed=passed,
+        examples={"added": _some(added), "removed": _some(removed), "changed": changed[:_EXAMPLES].to_pylist()},
+    )
+
+
+def corpus_diff(catalogue: Catalog, first: LakeState, second: LakeState) -> Diff:
+    """Compare the members, survivors, tokens and windows of two states of a corpus, or of two corpora."""
+    keys = ("doc_id", "dataset")
+    members = [_read(catalogue, state, "members", keys) for state in (first, second)]
+    survivors = [_read(catalogue, state, "survivors", keys) for state in (first, second)]
+    added, removed = _only_in(members[1], members[0]), _only_in(members[0], members[1])
+    lost = _only_in(_both(survivors[0], members[1]), survivors[1])
+    won = _only_in(_both(survivors[1], members[0]), survivors[0])
+    return Diff(
+        before=members[0].num_rows,
+        after=members[1].num_rows,
+        added=added.num_rows,
+        removed=removed.num_rows,
+        newly_removed=lost.num_rows,
+        newly_kept=won.num_rows,
+        totals=_totals(catalogue, first, second),
+        examples={
+            "added": _some(added),
+            "removed": _some(removed),
+            "newly_removed": _some(lost),
+            "newly_kept": _some(won),
+        },
+    )
+
+
+def _read(catalogue: Catalog, state: LakeState, table: str, columns: tuple[str, ...]) -> pa.Table:
+    """Some columns of a table at its snapshot, with plain strings."""
+    iceberg = load_table(catalogue, f"{state.name}.{table}")
+    snapshot_id = state.snapshots.get(table)
+    if iceberg is None or snapshot_id is None:
+        return pa.table({column: pa.array([], pa.large_string()) for column in columns})
+    rows = iceberg.scan(selected_fields=columns, snapshot_id=snapshot_id).to_arrow().select(columns)
+    return rows.cast(pa.schema([(column, pa.large_string()) for column in columns]))
+
+
+def _only_in(these: pa.Table, those: pa.Table) -> pa.Table:
+    """Rows of one table whose document is not in another."""
+    return these.filter(pc.invert(pc.is_in(these["doc_id"], value_set=those["doc_id"].combine_chunks())))
+
+
+def _both(these: pa.Table, those: pa.Table) -> pa.Table:
+    return these.filter(pc.is_in(these["doc_id"], value_set=those["doc_id"].combine_chunks()))
+
+
+def _some(rows: pa.Table) -> list[str]:
+    return sorted(rows["doc_id"].slice(0, _EXAMPLES).to_pylist())
+
+
+def _moved_verdicts(catalogue: Catalog, first: LakeState, second: LakeState) -> tuple[dict[str, int], dict[str, int]]:
+    """By rule, how many documents of both states fail it in the second alone, and in the first alone."""
+    if first.name == second.name and first.snapshots.get("verdicts") == second.snapshots.get("verdicts"):
+        return {}, {}
+    judged = [_failed_rules(catalogue, state) for state in (first, second)]
+    joined = judged[0].join(judged[1], "doc_id", join_type="inner", right_suffix="_after")
+    moved = joined.filter(pc.not_equal(joined["rules"], joined["rules_after"]))
+    groups = moved.group_by(["rules", "rules_after"]).aggregate([([], "count_all")])
+    failed: Counter[str] = Counter()
+    passed: Counter[str] = Counter()
+    for row in groups.to_pylist():  # a row for each pair of sets of rules
+        had, has = (set(filter(None, row[name].split(","))) for name in ("rules", "rules_after"))
+        for counter, rules in ((failed, has - had), (passed, had - has)):
+            counter.update(dict.fromkeys(rules, row["count_all"]))
+    return dict(sorted(failed.items())), dict(sorted(passed.items()))
+
+
+def _failed_rules(catalogue: Catalog, state: LakeState) -> pa.Table:
+    """Each document with the names of the rules that it fails, joined by commas."""
+    iceberg = load_table(catalogue, f"{state.name}.verdicts")
+    snapshot_id = state.snapshots.get("verdicts")
+    text = pa.large_string()
+    parts = []
+    if iceberg is not None and snapshot_id is not None:
+        scan = iceberg.scan(selected_fields=("doc_id", "failed.element.rule"), snapshot_id=snapshot_id)
+        for batch in scan.to_arrow_batch_reader():
+            lists = batch.column("failed")
+            names = pc.struct_field(pc.list_flatten(lists), "rule").cast(pa.string())
+            ends = np.concatenate(([0], np.cumsum(pc.list_value_length(lists).to_numpy())))
+            rules = pc.binary_join(pa.ListArray.from_arrays(pa.array(ends, pa.int32()), names), ",")
+            parts.append(pa.table({"doc_id": batch.column("doc_id").cast(text), "rules": rules.cast(text)}))
+    return pa.concat_tables(parts) if parts else pa.table({"doc_id": pa.array([], text), "rules": pa.array([], text)})
+
+
+def _totals(catalogue: Catalog, first: LakeState, second: LakeState) -> dict[str, tuple[int, int]]:
+    """Tokens, and windows of each packed table, in both states."""
+    found = {"tokens": (_token_count(catalogue, first), _token_count(catalogue, second))}
+    for table in sorted({*first.snapshots, *second.snapshots}):
+        if table.startswith("packed_"):
+            found[table] = (_row_count(catalogue, first, table), _row_count(catalogue, second, table))
+    return found
+
+
+def _token_count(catalogue: Catalog, state: LakeState) -> int:
+    iceberg, snapshot_id = load_table(catalogue, f"{state.name}.tokens"), state.snapshots.get("tokens")
+    if iceberg is None or snapshot_id is None:
+        return 0
+    batches = iceberg.scan(selected_fields=("token_count",), snapshot_id=snapshot_id).to_arrow_batch_reader()
+    return sum(pc.sum(batch.column("token_count")).as_py() or 0 for batch in batches)
+
+
+def _row_count(catalogue: Catalog, state: LakeState, table: str) -> int:
+    iceberg, snapshot_id = load_table(catalogue, f"{state.name}.{table}"), state.snapshots.get(table)
+    if iceberg is None or snapshot_id is None:
+        return 0
+    return iceberg.scan(snapshot_id=snapshot_id).count()

@@ -1,0 +1,140 @@
+"""The Dagster runs that a selection needs, and what each of their steps is forecast to compute."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from dagster_project.exceptions import CommandError
+from dagster_project.table_asset import declared_binding
+from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.run.forecast import Foreseen, StepForecast, forecast, surprises
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from spark_jobs.lake.run.binding import Binding
+
+_SHOWN_PARTITIONS = 5
+
+
+@dataclass(frozen=True)
+class PlannedStep:
+    """One step of a run.
+
+    Attributes:
+        keys: its assets.
+        partition: key of the partition, where they have partitions.
+        forecast: what is computed; None where that cannot be known before the run.
+    """
+
+    keys: tuple[dg.AssetKey, ...]
+    partition: str | None
+    forecast: StepForecast | None
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Identifiers of its tables, the main one first where headrace made them."""
+        return self.forecast.binding.tables if self.forecast else tuple(".".join(key.path) for key in self.keys)
+
+    @property
+    def status(self) -> str:
+        """`compute`, `possible` (if rows of its inputs change), `unchanged`, `frozen`, `fails`, or `unknown`."""
+        one = self.forecast
+        if one is None:
+            return "unknown"
+        if one.problem:
+            return "fails"
+        if any(place.certain for place in one.places):
+            return "compute"
+        return "possible" if one.places else "frozen" if one.frozen else "unchanged"
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """Steps that one Dagster run executes, in order: those of one partition, or those without partitions."""
+
+    partition: str | None
+    steps: tuple[PlannedStep, ...]
+
+
+def plan_runs(
+    definitions: dg.Definitions,
+    keys: Sequence[dg.AssetKey],
+    partition: str | None,
+    instance: dg.DagsterInstance,
+    ledger: Ledger,
+    catalogue: Catalog,
+) -> list[PlannedRun]:
+    """The Dagster runs that bring some assets up to date, with what each step will compute.
+
+    Args:
+        definitions: the project's.
+        keys: the assets, each after those that it reads; of a step with several tables all of them.
+        partition: the only one to run, where assets have partitions.
+        instance: knows dynamic partitions.
+        ledger: refreshed.
+        catalogue: the lake's.
+
+    Raises:
+        CommandError: there is no such partition.
+    """
+    graph = definitions.resolve_asset_graph()
+    if partition is not None and all(graph.get(key).partitions_def is None for key in keys):
+        raise CommandError(f"--partition {partition}: no table of the selection has partitions; leave it out")
+    found: list[tuple[str | None, list[tuple[tuple[dg.AssetKey, ...], Binding | None]]]] = []
+    for partitions, group in groupby(keys, key=lambda key: graph.get(key).partitions_def):
+        chosen = list(dict.fromkeys(_step_keys(graph, key) for key in group))
+        for name in _partition_keys(partitions, partition, instance):
+            steps = [(one, declared_binding(".".join(one[0].path), graph, catalogue, name)) for one in chosen]
+            found.append((name, steps))
+    bindings = [binding for _, steps in found for _, binding in steps if binding is not None]
+    forecasts = iter(forecast(ledger, bindings))
+    return [
+        PlannedRun(
+            name,
+            tuple(PlannedStep(one, name, None if binding is None else next(forecasts)) for one, binding in steps),
+        )
+        for name, steps in found
+    ]
+
+
+def idle_steps(runs: Collection[PlannedRun], instance: dg.DagsterInstance) -> Iterator[PlannedStep]:
+    """Steps that a run can leave out: nothing is to be computed, and Dagster knows their tables.
+
+    A table that something else than Dagster computed is run once, so that the UI shows it.
+    """
+    idle = [step for run in runs for step in run.steps if step.forecast is not None and step.forecast.is_idle]
+    keys = [key for step in idle for key in step.keys]
+    records = instance.get_asset_records(keys) if keys else []
+    known = {one.asset_entry.asset_key for one in records if one.asset_entry.last_materialization is not None}
+    yield from (step for step in idle if known.issuperset(step.keys))
+
+
+def surprising(runs: Collection[PlannedRun]) -> Foreseen:
+    """What the runs do besides adding increments."""
+    return surprises(step.forecast for run in runs for step in run.steps if step.forecast is not None)
+
+
+def _step_keys(graph: Any, key: dg.AssetKey) -> tuple[dg.AssetKey, ...]:
+    """Assets of the step behind one of them."""
+    return tuple(sorted(graph.get(key).execution_set_asset_keys))
+
+
+def _partition_keys(
+    definition: dg.PartitionsDefinition[Any] | None, wanted: str | None, instance: dg.DagsterInstance
+) -> list[str | None]:
+    """Partitions to run: the one asked for, or all; a single None for assets without partitions."""
+    if definition is None:
+        return [None]
+    keys = list(definition.get_partition_keys(dynamic_partitions_store=instance))
+    if wanted is None:
+        return list(keys)
+    if wanted not in keys:
+        last = ", ".join(keys[-_SHOWN_PARTITIONS:]) or "none yet"
+        raise CommandError(f"partition {wanted!r} is not there; the last ones are {last}")
+    return [wanted]

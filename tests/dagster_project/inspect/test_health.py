@@ -1,0 +1,57 @@
+"""Each fault of a machine or a lake is one finding that says how to mend it; nothing is left behind."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from dagster_project.cli import run_command
+from dagster_project.inspect import health
+from spark_jobs.lake.session.settings import LakeSettings, settings_at
+
+
+def findings(settings: LakeSettings) -> dict[str, tuple[str, str]]:
+    """State and text by subject."""
+    return {one.subject: (one.state, one.text) for one in health.examine(settings)}
+
+
+def test_a_lake_that_works_has_no_fault_and_keeps_its_files(tmp_path: Path) -> None:
+    """The object that was written to try the store is gone again."""
+    found = findings(settings_at(tmp_path))
+    assert {subject: text for subject, (state, text) in found.items() if state == "fault"} == {}
+    assert {"java", "jars", "memory", "disk", "spark", "catalogue", "store", "port 3000", "port 7170"} == set(found)
+    assert [path.name for path in tmp_path.iterdir() if not path.name.startswith("catalog.db")] == []
+
+
+def test_each_fault_is_told_with_its_mend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jars that are missing, a master that is down, a taken port, a clock that is off, memory that is no number."""
+    monkeypatch.setenv("HEADRACE_JARS", str(tmp_path / "none"))
+    monkeypatch.setenv("HEADRACE_SPARK_MEMORY", "much")
+    monkeypatch.setattr(health.time, "time", lambda: 1_000_000.0)
+    with socket.socket() as taken, socket.socket() as closed:
+        taken.bind(("127.0.0.1", 0))
+        closed.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
+        monkeypatch.setitem(health.PORTS, "headrace ui", taken.getsockname()[1])
+        monkeypatch.setenv("HEADRACE_SPARK_MASTER", f"spark://127.0.0.1:{closed.getsockname()[1]}")
+        taken.listen()
+        found = findings(settings_at(tmp_path / "lake"))
+        port = f"port {taken.getsockname()[1]}"
+    assert found["jars"][0] == "fault" and "fetch it with: " in found["jars"][1]
+    assert found["memory"] == ("fault", "HEADRACE_SPARK_MEMORY is 'much'; write e.g. 512m or 3g")
+    assert found["spark"][0] == "fault" and "correct HEADRACE_SPARK_MASTER" in found["spark"][1]
+    assert found["store"][0] == "fault" and "set both by NTP" in found["store"][1]
+    assert found[port] == ("warning", "Address already in use; start `headrace ui` with another --port")
+    assert found["catalogue"][0] == "ok"
+
+
+def test_doctor_ends_with_2_where_something_is_at_fault(
+    lake_env: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The last line names the first fault; the lines above it are those of all looks."""
+    monkeypatch.setenv("HEADRACE_JARS", str(tmp_path / "none"))
+    assert run_command(["doctor"]) == 2
+    out, err = capfd.readouterr()
+    assert err.startswith("headrace: 1 of 10 are at fault; first jars: ") and err.count("\n") == 1
+    assert out.splitlines()[0].startswith("ok       java ") and out.splitlines()[-1].startswith("ok       declarations")

@@ -1,0 +1,160 @@
+"""States of datasets and corpora compared, releases and cards, against sets of Python over the same rows."""
+
+from __future__ import annotations
+
+import json
+import random
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog import Catalog
+from ruamel.yaml import YAML
+
+from dagster_project.cli import run_command
+from dagster_project.inspect.snapshot_diff import corpus_diff, dataset_diff, find_state
+from spark_jobs.dedup.membership.members import MEMBERS
+from spark_jobs.dedup.removal.survivors import SURVIVORS
+from spark_jobs.exceptions import InputError
+from spark_jobs.lake.run import releases
+from spark_jobs.lake.run.increments import INCREMENTS
+from spark_jobs.lake.run.releases import create_release, delete_release, find_release
+from spark_jobs.lake.session.catalogue import load_table, open_catalogue
+from spark_jobs.lake.session.settings import load_settings
+from spark_jobs.sources.documents import DOCUMENTS
+from spark_jobs.text.verdicts import VERDICTS
+from spark_jobs.tokens.tokens import TOKENS
+from tests.dagster_project.inspect.test_lake_status import put
+
+Said = pytest.CaptureFixture[str]
+RULES = ("too_long", "too_short", "generated")
+
+
+def judged(rng: random.Random, ids: list[str]) -> dict[str, list[str]]:
+    """Rules that each document fails, at random, in any order."""
+    return {doc: rng.sample(RULES, rng.randrange(3)) for doc in ids}
+
+
+@pytest.fixture
+def lake(lake_env: Path) -> Catalog:
+    """An empty lake."""
+    return open_catalogue(load_settings())
+
+
+def test_a_dataset_before_and_after(lake: Catalog, capfd: Said) -> None:
+    """Documents that came, those whose path had another, and verdicts by rule, as sets count them."""
+    rng = random.Random(5)
+    ids = [f"{n:032x}" for n in range(300)]
+    paths = {doc: f"file {rng.randrange(200)}" for doc in ids}
+    verdicts = judged(rng, ids), judged(rng, ids)
+    first = [{"doc_id": doc, "path": paths[doc]} for doc in ids[:200]]
+    put(lake, "notes", DOCUMENTS, 0, first)
+    put(lake, "notes", VERDICTS, 0, [_verdict(doc, verdicts[0]) for doc in ids[:200]])
+    create_release(lake, "before", ["notes"], now=datetime(2026, 11, 1, tzinfo=UTC))
+    put(lake, "notes", DOCUMENTS, 1, [{"doc_id": doc, "path": paths[doc]} for doc in ids[200:]])
+    lake.load_table("notes.verdicts").delete()
+    put(lake, "notes", VERDICTS, 0, [_verdict(doc, verdicts[1]) for doc in ids])
+    found = dataset_diff(lake, find_state(lake, "notes@before"), find_state(lake, "notes"))
+    assert (found.before, found.after, found.added, found.removed) == (200, 300, 100, 0)
+    had = {paths[doc] for doc in ids[:200]}
+    assert found.changed == sum(paths[doc] in had for doc in ids[200:])
+    for rule in RULES:
+        moved = [(rule in verdicts[0][doc], rule in verdicts[1][doc]) for doc in ids[:200]]
+        assert found.newly_failed[rule] == moved.count((False, True))
+        assert found.newly_passed[rule] == moved.count((True, False))
+    back = dataset_diff(lake, find_state(lake, "notes"), find_state(lake, "notes@before"))
+    assert (back.added, back.removed, back.newly_failed) == (0, 100, found.newly_passed)
+    same = find_state(lake, f"notes@{lake.load_table('notes.documents').metadata.current_snapshot_id}")
+    assert dataset_diff(lake, same, same).newly_failed == {}
+    assert run_command(["dataset", "diff", "notes@before", "notes", "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["added"] == 100
+    for wrong, said in {
+        "note": "namespace note is not in the lake; did you mean 'notes'?",
+        "notes@befor": "release befor: there is none; did you mean 'before'?",
+        "notes@12345": "12345 is no snapshot of notes (expired ones are gone)",
+        "notes@2020-01-01": "notes had no table yet",
+    }.items():
+        assert run_command(["dataset", "diff", wrong, "notes"]) == 2
+        assert said in capfd.readouterr().err
+    assert run_command(["corpus", "diff", "notes", "notes"]) == 2
+    assert "notes: has no table members, so it is no corpus" in capfd.readouterr().err
+
+
+def _verdict(doc: str, failed: dict[str, list[str]]) -> dict[str, object]:
+    rules = [{"rule": rule, "value": 1.0, "threshold": 2.0} for rule in failed[doc]]
+    return {"doc_id": doc, "failed": rules, "kept": not rules}
+
+
+@pytest.mark.filterwarnings("ignore:Parquet writer option")
+def test_a_corpus_before_and_after(lake: Catalog, capfd: Said) -> None:
+    """Members, duplicates since, documents kept since, tokens; the snapshot of any table means its moment."""
+    ids = [f"{n:032x}" for n in range(100)]
+    rows = [{"doc_id": doc, "dataset": "notes"} for doc in ids]
+    put(lake, "main", INCREMENTS, 0, [{"dataset": "notes"}])
+    put(lake, "main", MEMBERS, 0, rows[:80])
+    put(lake, "main", SURVIVORS, 0, rows[:60])
+    put(lake, "main", TOKENS, 0, [{"doc_id": doc, "token_count": 10, "input_ids": []} for doc in ids[:60]])
+    moment = lake.load_table("main.tokens").metadata.current_snapshot_id
+    for table, declared, kept in (("members", MEMBERS, rows[10:]), ("survivors", SURVIVORS, rows[30:90])):
+        lake.load_table(f"main.{table}").delete()
+        put(lake, "main", declared, 0, kept)
+    found = corpus_diff(lake, find_state(lake, f"main@{moment}"), find_state(lake, "main"))
+    assert (found.before, found.after, found.added, found.removed) == (80, 90, 20, 10)
+    assert (found.newly_removed, found.newly_kept) == (20, 20)  # 10..29 are duplicates since, 60..79 are kept since
+    assert found.totals == {"tokens": (600, 600)} and found.examples["newly_kept"][0] == ids[60]
+    assert run_command(["corpus", "diff", f"main@{moment}", "main"]) == 0
+    assert "duplicates since           20" in capfd.readouterr().out
+
+
+def test_a_release_is_kept_whole_or_not_at_all(lake: Catalog, monkeypatch: pytest.MonkeyPatch, capfd: Said) -> None:
+    """A kill before the last commit leaves tags that the next try replaces; names are bound once; delete lets go."""
+    put(lake, "notes", DOCUMENTS, 0, [{"doc_id": "a"}])
+    put(lake, "notes", VERDICTS, 0, [{"doc_id": "a"}])
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(releases, "ensure_table", killed)
+        create_release(lake, "v1", ["notes"])
+    with pytest.raises(InputError, match="release v1: there is none"):
+        find_release(lake, "v1")
+    put(lake, "notes", DOCUMENTS, 1, [{"doc_id": "b"}])
+    made = create_release(lake, "v1", ["notes"], "the first")
+    documents = lake.load_table("notes.documents")
+    assert documents.refs()["release_v1"].snapshot_id == documents.metadata.current_snapshot_id
+    assert find_release(lake, "v1").snapshots == made.snapshots and made.versions["notes.documents"].startswith("v1:2:")
+    with pytest.raises(InputError, match="release v1: is there already"):
+        create_release(lake, "v1", ["notes"])
+    for name, said in {"V 1": "a name is of small letters", "v2": "nots holds no table"}.items():
+        with pytest.raises(InputError, match=said):
+            create_release(lake, name, ["nots"])
+    assert create_release(lake, "v2", ["notes"]).digest == made.digest, "the same rows have the same digest"
+    assert run_command(["release", "list"]) == run_command(["release", "show", "v1"]) == 0
+    assert "the first" in capfd.readouterr().out
+    assert run_command(["release", "delete", "v1", "--yes"]) == 0
+    assert set(lake.load_table("notes.documents").refs()) == {"main", "release_v2"}
+    delete_release(lake, "v2")
+    assert releases.releases(lake) == [] and load_table(lake, "notes.documents") is not None
+
+
+def test_a_card_has_the_header_of_hubs_and_no_text(lake: Catalog, capfd: Said, tmp_path: Path) -> None:
+    """Licences, sizes, rules with thresholds, provenance; what the documents say is not in it."""
+    row = {"kind": "prose", "language": "en", "byte_count": 7, "content": "a secret"}
+    licences = ["MIT", "MIT", None]
+    put(lake, "notes", DOCUMENTS, 0, [{**row, "doc_id": str(n), "licence": one} for n, one in enumerate(licences)])
+    put(lake, "notes", VERDICTS, 0, [_verdict(str(n), {"0": ["too_long"], "1": [], "2": []}) for n in range(3)])
+    assert run_command(["card", "notes", "--output", str(tmp_path / "README.md")]) == 0
+    text = (tmp_path / "README.md").read_text()
+    header = YAML(typ="safe").load(text.split("---")[1])
+    assert header["license"] == ["mit"] and header["language"] == ["en"] and header["size_categories"] == ["n<1K"]
+    for part in (
+        "3 documents, 21 bytes",
+        "| none | 1 | 7 |",
+        "2 of 3 documents pass",
+        "| too_long | 1 |",
+        "Provenance",
+    ):
+        assert part in text
+    assert "secret" not in text
+    assert run_command(["card", "nots"]) == 2 and "did you mean 'notes'?" in capfd.readouterr().err

@@ -1,0 +1,189 @@
+"""What runs a project by itself: jobs, schedules, sensors, and the condition that reruns what is stale."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from dagster_project.cli import run_command
+from dagster_project.cli.project import dagster_home, load_definitions, select
+from dagster_project.resources import LakeResource
+from dagster_project.table_asset import AUTOMATION
+from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.settings import load_settings
+from tests.dagster_project.conftest import PACKAGE, WriteDefs
+from tests.waiting import until
+
+DATASET = """\
+type: dagster_project.components.Dataset
+attributes:
+  name: notes
+  source: {{kind: files, path: {path}}}
+"""
+CORPUS = """\
+type: dagster_project.components.Corpus
+attributes:
+  name: small
+  datasets: [notes]
+  window_tokens: [64]
+  tokenizer: {train: {vocabulary_size: 300}}
+"""
+
+
+def _note(name: str, thing: str) -> str:
+    """A text that no rule rejects."""
+    told = (f"On day {day} the {thing} had {day * 7} visitors, and rain fell for {day % 5} hours." for day in range(30))
+    return f"# {name}\n\n" + "\n".join(told) + "\n"
+
+
+@pytest.fixture
+def notes(tmp_path: Path, declare: WriteDefs, lake_env: Path) -> Path:
+    """The source of the dataset `notes`, which the corpus `small` takes in."""
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "one.md").write_text(_note("one", "mill"))
+    declare("notes", DATASET.format(path=folder))
+    declare("small", CORPUS)
+    return folder
+
+
+def test_jobs_are_there_and_what_runs_by_itself_is_off(notes: Path) -> None:
+    """A job for all, one for each namespace, one for the sources; maintenance is in none of them but its own."""
+    repository = load_definitions().get_repository_def()
+    jobs = {job.name: job for job in repository.get_all_jobs()}
+    assert {"everything", "ingest", "maintenance", "notes", "small"} <= set(jobs)
+    selected = {name: {key.to_user_string() for key in jobs[name].asset_layer.executable_asset_keys} for name in jobs}
+    assert selected["ingest"] == {"notes/arrivals", "notes/documents", "notes/repositories"}
+    assert selected["everything"] == selected["notes"] | selected["small"] and len(selected["maintenance"]) == 4
+    assert {one.name: one.default_status.value for one in repository.schedule_defs} == {
+        "nightly_ingest": "STOPPED",
+        "weekly_maintenance": "STOPPED",
+    }
+    sensors = {one.name: one.default_status.value for one in repository.sensor_defs}
+    assert sensors == {"default_automation_condition_sensor": "STOPPED", "notes_files": "STOPPED"}
+    assert not [key for key in select(load_definitions(), []) if key.path[0] == "maintenance"]
+
+
+def test_a_sensor_runs_a_dataset_and_what_follows(notes: Path) -> None:
+    """New files are one request, under one key until they change; a source that is gone is told."""
+    repository = load_definitions().get_repository_def()
+    sensor = repository.get_sensor_def("notes_files")
+    following = {
+        key.path[0] for key in repository.get_job(sensor.targets[0].job_name).asset_layer.executable_asset_keys
+    }
+    assert following == {"notes", "small"}
+
+    def look() -> dg.SensorExecutionData:
+        with dg.build_sensor_context(repository_def=repository, resources={"lake": LakeResource()}) as context:
+            return sensor.evaluate_tick(context)
+
+    first, again = look().run_requests, look().run_requests
+    assert first is not None and again is not None and first[0].run_key == again[0].run_key
+    (notes / "two.md").write_text("# Two\n\nAnother.\n")
+    changed = look().run_requests
+    assert changed is not None and changed[0].run_key != first[0].run_key
+    for file in notes.iterdir():
+        file.unlink()
+    assert "the source holds no file" in (look().skip_message or "")
+
+
+@dg.asset(automation_condition=AUTOMATION)
+def first() -> None:
+    """At the source."""
+
+
+@dg.asset(automation_condition=AUTOMATION, deps=[first])
+def second() -> None:
+    """After it."""
+
+
+@dg.asset(automation_condition=AUTOMATION, deps=[second])
+def third() -> None:
+    """After that."""
+
+
+def test_what_is_stale_is_requested_once_and_early_cut_off_holds() -> None:
+    """A chain is requested as one; new rows of an input are a reason, the same rows anew are none."""
+    definitions = dg.Definitions([first, second, third])
+    instance = dg.DagsterInstance.ephemeral()
+    cursor = None
+
+    def requested() -> set[str]:
+        nonlocal cursor
+        result = dg.evaluate_automation_conditions(definitions, instance, cursor=cursor)
+        cursor = result.cursor
+        return {key.to_user_string() for key in (first.key, second.key, third.key) if result.get_num_requested(key)}
+
+    def made(key: dg.AssetKey, version: str) -> None:
+        tags = {"dagster/data_version": version}
+        instance.report_runless_asset_event(dg.AssetMaterialization(key, tags=tags))
+
+    assert requested() == set(), "switching it on computes nothing"
+    for asset in (first, second, third):
+        made(asset.key, "a")
+    assert requested() == set()
+    made(first.key, "b")
+    assert requested() == {"second", "third"}
+    made(second.key, "a")
+    made(third.key, "a")
+    assert requested() == set(), "its rows came out as they were"
+    made(first.key, "b")
+    assert requested() == set(), "the same rows anew"
+    instance.wipe_assets([first.key])
+    made(second.key, "c")
+    assert "third" in requested() and requested() == set()
+
+
+@pytest.fixture
+def daemon(notes: Path, tmp_path: Path) -> Iterator[Mapping[str, str]]:
+    """Dagster's daemon on the project, with the sensor of the dataset switched on; gives the environment."""
+    dagster_home()
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONWARNINGS": "ignore"}
+    module = ["-m", f"{PACKAGE}.definitions"]
+    command = [sys.executable, "-m", "dagster._daemon", "run", *module]
+    start = [sys.executable, "-m", "dagster", "sensor", "start", "notes_files", *module]
+    subprocess.run(start, env=environment, check=True, capture_output=True)
+    with (
+        (tmp_path / "daemon.log").open("w") as log,
+        subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True) as program,
+    ):
+        yield environment
+        os.killpg(program.pid, signal.SIGINT)
+        try:
+            program.wait(60)
+        finally:
+            if program.poll() is None:
+                os.killpg(program.pid, signal.SIGKILL)
+
+
+@pytest.mark.nightly
+def test_a_daemon_follows_the_files(notes: Path, daemon: Mapping[str, str], capfd: pytest.CaptureFixture[str]) -> None:
+    """What lies there is packed; a file that comes is too; then nothing runs until another comes."""
+    ledger = Ledger(open_catalogue(load_settings()))
+
+    def increments() -> list[int]:
+        ledger.refresh()
+        return list(ledger.increments("small.packed_notes_64"))
+
+    def runs() -> int:
+        with dg.DagsterInstance.get() as instance:
+            return instance.get_runs_count()
+
+    until(lambda: increments() == [0])
+    (notes / "two.md").write_text(_note("two", "channel"))
+    until(lambda: increments() == [0, 1])
+    count = runs()
+    capfd.readouterr()
+    assert run_command(["plan", "--json"]) == 0
+    plan = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert {one["status"] for one in plan} == {"unchanged"}
+    assert runs() == count == 2, "an unchanged source starts no run"

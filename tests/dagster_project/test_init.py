@@ -1,0 +1,78 @@
+"""`headrace init` makes a project that loads and runs outside of the checkout, and changes nothing that is there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dagster_project.cli import run_command
+
+Said = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Said) -> Path:
+    """A fresh project."""
+    monkeypatch.chdir(tmp_path)
+    assert run_command(["init", "mill"]) == 0
+    assert capfd.readouterr().out.splitlines()[-1] == "  headrace run"
+    return tmp_path / "mill"
+
+
+def test_the_project_is_whole(project: Path) -> None:
+    """Every file of the templates is there under its name, and no placeholder is left in any."""
+    files = {str(path.relative_to(project)) for path in project.rglob("*") if path.is_file()}
+    assert {"pyproject.toml", ".gitignore", ".github/workflows/rerun.yml", "mill/defs/notes/defs.yaml"} <= files
+    assert len(files) == len(list((Path(__file__).parents[2] / "dagster_project/cli/new_project").rglob("*.template")))
+    assert not [path for path in files if "PACKAGE" in path or "PACKAGE" in (project / path).read_text()]
+
+
+def test_its_declarations_load(project: Path, tmp_path: Path) -> None:
+    """By the module that its workspace.yaml names."""
+    environment = os.environ | {"PYTHONPATH": str(project), "DAGSTER_HOME": str(tmp_path)}
+    program = (
+        "from mill.definitions import definitions; print(len(list(definitions.load_fn().resolve_all_asset_specs())))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert int(done.stdout) == 31
+
+
+@pytest.mark.nightly
+def test_its_own_tests_pass(project: Path) -> None:
+    """They run the dataset through Spark."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["Mill"], "Mill: no name of a Python package; use small letters, digits and underscores"),
+        (["tests"], "tests: a package of this name is there already; choose another"),
+        (["mill"], "mill: is there already and not empty; choose another name, or --at another folder"),
+    ],
+)
+def test_what_is_there_stays_as_it_is(project: Path, capfd: Said, arguments: list[str], said: str) -> None:
+    """One line, and status 2."""
+    (project / "README.md").write_text("mine")
+    assert run_command(["init", *arguments]) == 2
+    assert said in capfd.readouterr().err and (project / "README.md").read_text() == "mine"
+
+
+def test_outside_of_a_project_headrace_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Said) -> None:
+    """Where headrace is installed as a package, there is no checkout to fall back to."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("dagster_project.cli.project._SHIPPED", tmp_path / "site-packages" / "dagster_project")
+    assert run_command(["dataset", "list"]) == 2
+    assert "no project is here; make one with `headrace init NAME`, or set HEADRACE_PROJECT" in capfd.readouterr().err
+    monkeypatch.setenv("HEADRACE_PROJECT", str(tmp_path))
+    assert run_command(["dataset", "list"]) == 2
+    assert "has no pyproject.toml with [tool.dg.project]; correct it" in capfd.readouterr().err
+    (tmp_path / "pyproject.toml").write_text("[tool.dg.project\n")
+    assert run_command(["dataset", "list"]) == 2
+    assert capfd.readouterr().err.endswith("; mend the file\n")

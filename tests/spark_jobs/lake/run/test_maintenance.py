@@ -1,0 +1,52 @@
+"""Maintenance tells what it does, does it, and changes no row; what is pinned or young stays."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from spark_jobs.lake.ledger.data_version import digest
+from spark_jobs.lake.ledger.lease import table_leases
+from spark_jobs.lake.ledger.ledger import LEDGER
+from spark_jobs.lake.run import maintenance
+from spark_jobs.lake.run.maintenance import TASKS, tables_of
+from spark_jobs.lake.run.materialize import Lake, materialize
+from tests.spark_jobs.lake.steps import FolderConfig, bind, land, numbers, ranked
+
+
+def test_a_tidy_lake_has_the_same_rows(lake: Lake, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files merged, snapshots and orphans gone; digests, the tagged snapshot and the young file are as they were."""
+    monkeypatch.setattr(maintenance, "_LEDGER_FILES", 2)
+    monkeypatch.setattr(maintenance, "MANY_FILES", 2)
+    monkeypatch.setattr(maintenance, "_WAIT_SECONDS", 0.1)
+    source = bind(numbers, FolderConfig(folder=str(folder)))
+    materialize(lake, bind(ranked))
+    table = lake.catalogue.load_table("demo.ranked")
+    table.manage_snapshots().create_tag(table.metadata.current_snapshot_id or 0, "release_a").commit()
+    land(folder, "b.txt", [40, 41])
+    materialize(lake, source)
+    materialize(lake, bind(ranked))
+    names = [name for name in tables_of(lake) if name != LEDGER]
+    before = {name: digest(lake.session().table(f"lake.{name}")) for name in names}
+    data = Path(lake.catalogue.load_table("demo.numbers").location().removeprefix("file://")) / "data"
+    old, young = data / "lost.parquet", data / "coming.parquet"
+    for file in (old, young):
+        file.write_bytes(b"left by a kill")
+    os.utime(old, (time.time() - 3 * 86_400,) * 2)
+
+    told = {name: {one.table: one.text for one in task(lake, 0.0, True) if one.count} for name, task in TASKS.items()}
+    assert LEDGER in told["ledger"] and "demo.ranked" in told["expiry"], told
+    assert told["orphans"] == {"demo.numbers": "1 orphan files to remove"} and old.exists()
+    with table_leases(lake.catalogue, ["demo.arrivals"]):
+        done = {name: {one.table: one.text for one in task(lake, 0.0, False)} for name, task in TASKS.items()}
+    assert done["ledger"][LEDGER].endswith("files are now 1")
+    assert "is writing it" in done["expiry"]["demo.arrivals"]
+    assert not old.exists() and young.exists()
+
+    assert {name: digest(lake.session().table(f"lake.{name}")) for name in names} == before
+    kept = lake.catalogue.load_table("demo.ranked").metadata
+    assert len(kept.snapshots) == 2 and "release_a" in kept.refs
+    assert materialize(lake, source)[0].computed == materialize(lake, bind(ranked))[0].computed == ()

@@ -129,8 +129,9 @@ def dataset_diff(catalogue: Catalog, first: LakeState, second: LakeState) -> Dif
     documents = [_read(catalogue, state, "documents", ("doc_id", "repository", "path")) for state in (first, second)]
     added, removed = _only_in(documents[1], documents[0]), _only_in(documents[0], documents[1])
     # Two nulls are equal here, as they are not in a join: files of no repository have paths too.
+    separator = pa.scalar("\0", documents[0]["path"].type)
     had, has = (
-        pc.binary_join_element_wise(pc.fill_null(rows["repository"], ""), rows["path"], "\0")
+        pc.binary_join_element_wise(pc.fill_null(rows["repository"], ""), rows["path"], separator)
         for rows in (documents[0], added)
     )
     changed = added.filter(pc.is_in(has, value_set=had.combine_chunks()))["doc_id"]

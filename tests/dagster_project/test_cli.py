@@ -159,7 +159,7 @@ def test_adding_a_dataset_writes_what_loads(defs: Path, lake_env: Path, notes: P
     ((_, attributes),) = declarations("dagster_project.components.Corpus")
     assert attributes == {"name": "small", "datasets": ["notes"], "window_tokens": [2048]}
     groups = {spec.group_name for spec in load_definitions().resolve_all_asset_specs()}
-    assert groups == {"notes", "small"}
+    assert groups == {"notes", "small", "maintenance"}
 
 
 def test_facts_about_repositories_are_options(defs: Path, lake_env: Path, notes: Path, capfd: Said) -> None:
@@ -267,7 +267,7 @@ def test_an_empty_project_says_how_to_begin(defs: Path, lake_env: Path, capfd: S
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["run", "nothing"], "selection 'nothing' names no dataset, corpus or table (there are older)"),
+        (["run", "nothing"], "selection 'nothing' names no dataset, corpus or table (there are maintenance, older)"),
         (["run", "oldr"], "selection 'oldr' names no dataset, corpus or table; did you mean 'older'?"),
         (
             ["run", "older.txts"],
@@ -275,7 +275,7 @@ def test_an_empty_project_says_how_to_begin(defs: Path, lake_env: Path, capfd: S
         ),
         (["run", "oldr/texts"], "selection 'oldr/texts' names no dataset, corpus or table; did you mean 'older'?"),
         (["run", "group:oldr"], "selection 'group:oldr' names no dataset, corpus or table; did you mean 'older'?"),
-        (["run", "group:"], "selection 'group:' names no dataset, corpus or table (there are older)"),
+        (["run", "group:"], "selection 'group:' names no dataset, corpus or table (there are maintenance, older)"),
         (
             ["run", "older", "--partition", "2024-01-01"],
             "--partition 2024-01-01: no table of the selection has partitions",

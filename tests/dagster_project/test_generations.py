@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import dagster as dg
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
@@ -13,6 +14,8 @@ from blender_service.blend.requests import BlendSpec, SourceSpec
 from blender_service.server.blender import Blender
 from dagster_project.cli import run_command
 from dagster_project.cli.run import _foretold_changes
+from dagster_project.resources import LakeResource
+from dagster_project.run_plan import plan_runs
 from dagster_project.table_asset import step_asset
 from spark_jobs.lake.declare.step import Scope
 from spark_jobs.lake.declare.tables import Column, Table
@@ -24,7 +27,7 @@ from spark_jobs.lake.session.catalogue import GENERATION_PROPERTY, SCOPE_PROPERT
 from spark_jobs.lake.session.settings import load_settings
 from tests.blender_service.packed_tables import create_packed
 from tests.dagster_project.conftest import WriteDefs
-from tests.spark_jobs.lake.steps import FROZEN, FactorConfig, frozen
+from tests.spark_jobs.lake.steps import FROZEN, NUMBERS, FactorConfig, frozen
 
 CORPUS = "type: dagster_project.components.Corpus\nattributes: {name: small, datasets: [notes]}\n"
 Said = pytest.CaptureFixture[str]
@@ -44,8 +47,10 @@ def catalogue(lake_env: Path) -> Catalog:
     for increment in (0, 1):
         append(opened, "small.increments", INCREMENTS, Scope.INTAKE, {**taken, "increment": increment})
         record(opened, "small.increments", increment, {})
+    append(opened, "small.numbers", NUMBERS, Scope.INCREMENT, {"n": 1, "text": "one", "increment": 0})
+    record(opened, "small.numbers", 0, {})
     append(opened, "small.frozen", FROZEN, Scope.FROZEN, {"n": 1, "increment": 0})
-    record(opened, "small.frozen", 0, {"small.numbers": {"versions": {"0": "v1:1:1:1"}}})
+    record(opened, "small.frozen", 0, {"small.numbers": {"versions": {"0": str(DataVersion())}}})
     return opened
 
 
@@ -65,26 +70,36 @@ def record(catalogue: Catalog, identifier: str, increment: int, inputs: dict[str
     Ledger(catalogue).record([Materialization(identifier, str(increment), "frozen", *facts)])
 
 
+def foretold(catalogue: Catalog, namespace: str, factor: int) -> list[str]:
+    """What a run says beforehand of a frozen table of a namespace, declared with a factor."""
+    config = FactorConfig(factor=factor)
+    asset = step_asset(frozen, namespace, {"numbers": "small.numbers"}, config, clock="small.increments")
+    ledger = Ledger(catalogue)
+    ledger.refresh()
+    with dg.DagsterInstance.ephemeral() as instance:
+        definitions = dg.Definitions([asset], resources={"lake": LakeResource()})
+        runs = plan_runs(definitions, [asset.key], None, instance, ledger, catalogue)
+        return list(_foretold_changes(catalogue, runs))
+
+
 def test_a_run_tells_what_is_frozen_before_it_starts(catalogue: Catalog) -> None:
     """Other settings leave a frozen table, and the line says so; with those that it has there is no line."""
     for factor, expected in (
         (2, []),
         (7, ["frozen with factor 2 (declared: 7); to compute it anew: headrace corpus refreeze small"]),
     ):
-        step_asset(frozen, "small", {"numbers": "small.numbers"}, FactorConfig(factor=factor), clock="small.increments")
-        assert list(_foretold_changes(catalogue, ["small.frozen"])) == [
-            f"small.frozen stays {line}" for line in expected
-        ]
+        assert foretold(catalogue, "small", factor) == [f"small.frozen stays {line}" for line in expected]
 
 
 def test_a_run_names_the_tables_of_other_columns_before_it_starts(catalogue: Catalog) -> None:
     """All at once, with the command that mends it: else each would be told by a run of its own."""
     more = replace(FROZEN, columns=(*FROZEN.columns, Column("former", "int", "of an earlier version")))
     append(catalogue, "older.frozen", more, Scope.FROZEN, {"n": 1, "former": 1, "increment": 0})
-    step_asset(frozen, "older", {"numbers": "small.numbers"}, FactorConfig(), clock="small.increments")
-    assert next(_foretold_changes(catalogue, ["older.frozen"])) == (
-        "other columns are declared than the tables have, so their steps will fail: headrace table drop older.frozen"
-    )
+    record(catalogue, "older.frozen", 0, {})
+    assert foretold(catalogue, "older", factor=2) == [
+        "will fail: older.frozen: column former is in the table, not in the declaration; "
+        "run first: headrace table drop older.frozen"
+    ]
 
 
 def test_refreeze_names_the_blends_that_stand_on_what_it_leaves(
@@ -99,7 +114,7 @@ def test_refreeze_names_the_blends_that_stand_on_what_it_leaves(
     assert (
         "small.packed_notes_16: blends running go on with the rows that they pinned; blends followed follow it" in out
     )
-    assert "3 tables of small are to be computed anew. Next: headrace run small" in out
+    assert "4 tables of small are to be computed anew. Next: headrace run small" in out
     ledger = Ledger(catalogue)
     ledger.refresh()
     for table in ("small.increments", "small.frozen", "small.packed_notes_16"):

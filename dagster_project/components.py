@@ -35,6 +35,7 @@ from dagster_project.corpora import CorpusDeclaration, corpus_assets
 from dagster_project.datasets import DatasetDeclaration, dataset_assets
 from dagster_project.deduplication import Deduplication
 from dagster_project.metadata import Samples
+from dagster_project.restrictions import parse_visibility
 from dagster_project.run_config import bind_config
 
 _NAME = r"^[a-z][a-z0-9_]{0,40}$"
@@ -51,6 +52,9 @@ class Dataset(dg.Component, dg.Model, dg.Resolvable):
     steps: dict[str, dict[str, Any]] = Field(default_factory=dict, description="config of texts, signals, ..")
     samples: Literal["none", "ids", "text"] = Field("ids", description="which sample rows the UI shows")
     owners: list[str] = Field(default_factory=list, description="team:NAME or e-mail addresses")
+    visibility: str | dict[str, list[str]] = Field(
+        "public", description="who may see its rows: public, on_device, or {restricted: [TEAM, ..]}"
+    )
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The dataset's assets."""
@@ -63,6 +67,7 @@ class Dataset(dg.Component, dg.Model, dg.Resolvable):
             steps=self.steps,
             samples=Samples(self.samples),
             owners=tuple(self.owners),
+            visibility=parse_visibility(f"dataset {self.name}", self.visibility),
         )
         return dg.Definitions(assets=dataset_assets(declared))
 
@@ -88,6 +93,9 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
     steps: dict[str, dict[str, Any]] = Field(default_factory=dict, description="config of other steps, by step")
     samples: Literal["none", "ids", "text"] = Field("ids", description="which sample rows the UI shows")
     owners: list[str] = Field(default_factory=list, description="team:NAME or e-mail addresses")
+    visibility: str | dict[str, list[str]] = Field(
+        "public", description="who may see its rows: public, on_device, or {restricted: [TEAM, ..]}"
+    )
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The corpus's assets."""
@@ -103,6 +111,7 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
             steps=self.steps,
             samples=Samples(self.samples),
             owners=tuple(self.owners),
+            visibility=parse_visibility(f"corpus {self.name}", self.visibility),
         )
         return dg.Definitions(assets=corpus_assets(declared))
 

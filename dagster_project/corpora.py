@@ -9,6 +9,7 @@ from typing import Any
 
 import dagster as dg
 
+from blender_service.auth.visibility import PUBLIC, Visibility
 from dagster_project.deduplication import Deduplication, Link, deduplication_chain
 from dagster_project.exceptions import DefinitionError
 from dagster_project.metadata import Samples
@@ -45,6 +46,7 @@ class CorpusDeclaration:
         steps: config of other steps, by step.
         samples: which sample rows the UI shows.
         owners: in Dagster's form, e.g. `team:data`.
+        visibility: who may see its rows; nobody who may not see those of its datasets.
     """
 
     name: str
@@ -58,6 +60,7 @@ class CorpusDeclaration:
     steps: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     samples: Samples = Samples.IDS
     owners: tuple[str, ...] = ()
+    visibility: Visibility = PUBLIC
 
 
 def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
@@ -135,7 +138,9 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
             inputs,
             bind_config(made.config, f"{name}/{made.name}", {**config, **declared.steps.get(made.name, {})}),
             clock=own(CLOCK),
-            presentation=Presentation(owners=declared.owners, domain=domain, samples=declared.samples),
+            presentation=Presentation(
+                owners=declared.owners, domain=domain, samples=declared.samples, visibility=declared.visibility
+            ),
             upkeep=_upkeep(declared, own(made.name)) if made.numbered else None,
         )
         for made, inputs, config, domain in chain

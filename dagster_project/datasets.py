@@ -8,6 +8,7 @@ from typing import Any
 
 import dagster as dg
 
+from blender_service.auth.visibility import PUBLIC, Visibility
 from dagster_project.exceptions import DefinitionError
 from dagster_project.metadata import Samples
 from dagster_project.run_config import bind_config
@@ -37,6 +38,7 @@ class DatasetDeclaration:
         steps: config of `texts`, `signals`, `verdicts` and `dependencies`, by step.
         samples: which sample rows the UI shows.
         owners: in Dagster's form, e.g. `team:data`.
+        visibility: who may see its rows.
     """
 
     name: str
@@ -47,6 +49,7 @@ class DatasetDeclaration:
     steps: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     samples: Samples = Samples.IDS
     owners: tuple[str, ...] = ()
+    visibility: Visibility = PUBLIC
 
 
 def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
@@ -82,7 +85,9 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
             inputs,
             bind_config(made.config, f"{name}/{made.name}", {**config, **declared.steps.get(made.name, {})}),
             clock=f"{name}.{CLOCK}",
-            presentation=Presentation(owners=declared.owners, domain=domain, samples=declared.samples),
+            presentation=Presentation(
+                owners=declared.owners, domain=domain, samples=declared.samples, visibility=declared.visibility
+            ),
         )
         for made, inputs, config, domain in chain
     ]

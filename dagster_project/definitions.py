@@ -13,6 +13,7 @@ from dagster_project.automation import automated
 from dagster_project.exceptions import DefinitionError
 from dagster_project.inspect.lake_status import Thresholds, read_thresholds
 from dagster_project.resources import LakeResource
+from dagster_project.restrictions import refuse_forbidden_reads
 from dagster_project.table_asset import require_inputs
 
 
@@ -22,11 +23,12 @@ def build(
     """The project's definitions with some assets, checked; `lake` may have Spark settings of its own.
 
     Raises:
-        DefinitionError: an input that no asset defines.
+        DefinitionError: an input that no asset defines, or one that the reading table's visibility does not allow.
     """
     around = dg.Definitions(resources={"lake": lake or LakeResource()}, executor=dg.in_process_executor)
     whole = dg.Definitions.merge(assets, automated(assets, thresholds or Thresholds()), around)
     require_inputs(whole)
+    refuse_forbidden_reads(whole.resolve_asset_graph())
     return whole
 
 

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from pydantic import BaseModel, ValidationError
 
+from blender_service.auth.visibility import PUBLIC, Visibility
 from dagster_project.exceptions import DagsterProjectError, DefinitionError
 from dagster_project.metadata import (
     Samples,
@@ -44,6 +45,7 @@ from dagster_project.metadata import (
     shown_rows,
 )
 from dagster_project.partitions import place_of, predicate_of, rows_of
+from dagster_project.restrictions import record_visibility, refuse_forbidden_reads, visibility_metadata
 from dagster_project.run_config import bind_config, config_fields
 from spark_jobs.exceptions import AuditError, DeclarationError, SparkJobsError, StepRunError, nearest
 from spark_jobs.lake.declare.step import Plot, Scope, Step, step
@@ -85,6 +87,7 @@ class Presentation:
         domain: folder of `spark_jobs` that the step belongs to; the asset gets it as a tag.
         samples: which sample rows the UI shows.
         automation: when Dagster's daemon computes the asset by itself.
+        visibility: who may see the rows; the same for all tables of a namespace.
     """
 
     group: str | None = None
@@ -92,6 +95,7 @@ class Presentation:
     domain: str | None = None
     samples: Samples = Samples.IDS
     automation: dg.AutomationCondition[dg.AssetKey] | None = AUTOMATION
+    visibility: Visibility = PUBLIC
 
 
 @dataclass(frozen=True)
@@ -290,7 +294,10 @@ class _Asset:
             identifier.split("."),
             deps=[dg.AssetDep(dg.AssetKey(name.split("."))) for name in self._upstream()],
             description=text,
-            metadata=definition_metadata(identifier, table, self.step, self.shown.samples),
+            metadata={
+                **definition_metadata(identifier, table, self.step, self.shown.samples),
+                **visibility_metadata(self.shown.visibility),
+            },
             group_name=self.shown.group or self.namespace,
             code_version=self.step.version,
             owners=list(self.shown.owners),
@@ -322,6 +329,8 @@ class _Asset:
         """Materialize, and report to Dagster; a failed audit reports its checks and no materialization."""
         lake: Lake = context.resources.lake.open(context.run.run_id)
         try:
+            graph = context.job_def.asset_layer.asset_graph
+            refuse_forbidden_reads(graph, record_visibility(lake.catalogue, graph))
             outcomes = self._materialize(lake, self._binding(context, lake))
         except AuditError as error:
             for check in error.checks:

@@ -1,4 +1,4 @@
-"""Decide who calls and which tables they may read: tokens, client certificates and namespace rules together.
+"""Decide who calls and which tables they may read: tokens, client certificates, rules and declared visibility together.
 
 Who may read a corpus must be allowed all of its datasets; its table `increments` names them.
 """
@@ -22,6 +22,7 @@ from pyiceberg.exceptions import NoSuchIdentifierError, NoSuchTableError
 from blender_service.auth.bearer_tokens import TOKENS_VARIABLE, Principals, bearer_of, digest_of, parse_tokens
 from blender_service.auth.namespace_rules import NamespaceRules, parse_rules
 from blender_service.auth.reloading_file import ReloadingFile
+from blender_service.auth.visibility import PUBLIC, KnownVisibility
 from blender_service.auth.visible_lake import MayRead
 from blender_service.exceptions import UnauthenticatedError
 
@@ -58,6 +59,7 @@ class Access:
         self._tokens = ReloadingFile(tokens, parse_tokens) if tokens is not None else None
         self._rules = ReloadingFile(rules, parse_rules) if rules is not None else None
         self._datasets = CorpusDatasets(catalogue)
+        self._visibility = KnownVisibility(catalogue)
 
     @property
     def asks_for_tokens(self) -> bool:
@@ -65,15 +67,17 @@ class Access:
         return self._fixed is not None or self._tokens is not None
 
     @property
-    def generation(self) -> tuple[int, int]:
-        """Numbers that change whenever tokens or rules have changed; the files are looked at once a second at most."""
+    def generation(self) -> tuple[int, int, int]:
+        """Numbers that change whenever tokens, rules or visibility have; files are looked at once a second at most."""
         if self._tokens is not None:
             self._tokens.get()
         if self._rules is not None:
             self._rules.get()
+        self._visibility.get()
         return (
             self._tokens.generation if self._tokens is not None else 0,
             self._rules.generation if self._rules is not None else 0,
+            self._visibility.generation,
         )
 
     def principal_of(self, context: grpc.ServicerContext) -> str:
@@ -100,18 +104,25 @@ class Access:
     def reader(self, principal: str) -> MayRead | None:
         """Give the test of which tables a principal may read, by the rules as they are now; None for all tables.
 
-        To read a table takes its namespace and, where that is a corpus, all datasets of the corpus.
+        To read a table takes its namespace and, where that is a corpus, all datasets of the corpus; each by the rules,
+        and by its declared visibility.
         """
         rules = self._rules.get() if self._rules is not None else NamespaceRules()
-        if not rules.rule:
+        visibility = self._visibility.get()
+        if not rules.rule and visibility == {}:
             return None
+        teams = rules.teams_of(principal)
+
+        def allowed(namespace: str) -> bool:
+            declared = visibility.get(namespace, PUBLIC) if visibility is not None else None
+            return declared is not None and declared.admits(teams) and rules.allow(principal, namespace)
 
         def may_read(table: str) -> bool:
             namespace = table.partition(".")[0]
-            if not rules.allow(principal, namespace):
+            if not allowed(namespace):
                 return False
             datasets = self._datasets.of(namespace)
-            return datasets is not None and all(rules.allow(principal, dataset) for dataset in datasets)
+            return datasets is not None and all(allowed(dataset) for dataset in datasets)
 
         return may_read
 

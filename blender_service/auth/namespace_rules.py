@@ -4,9 +4,13 @@
     principals = ["pretraining", "team-*"]
     namespaces = ["main", "python_*"]
 
+    [[team]]
+    name = "research"
+    principals = ["pretraining"]
+
 Without any rule everybody may read everything. As soon as there is one, what no rule allows is denied. `*` stands for
 any characters. A corpus holds texts of all its datasets, so reading it takes rules that allow its own namespace and
-each of its datasets.
+each of its datasets. What is declared `restricted` to teams takes membership of one of them besides.
 """
 
 from __future__ import annotations
@@ -36,12 +40,26 @@ class Rule(BaseModel):
         return _matches(principal, self.principals) and _matches(namespace, self.namespaces)
 
 
+class Team(BaseModel):
+    """Principals that may read what is declared `restricted` to this team."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    name: str = Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="as declarations name it")
+    principals: list[PrincipalPattern] = Field(description="names of callers; * for any characters")
+
+
 class NamespaceRules(BaseModel):
     """All rules; access takes one rule that allows it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     rule: list[Rule] = Field(default=[], description="in any order")
+    team: list[Team] = Field(default=[], description="who belongs to which team")
+
+    def teams_of(self, principal: str) -> frozenset[str]:
+        """Teams that a principal belongs to."""
+        return frozenset(team.name for team in self.team if _matches(principal, team.principals))
 
     def allow(self, principal: str, namespace: str) -> bool:
         """Whether a principal may read a namespace."""

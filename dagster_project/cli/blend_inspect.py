@@ -29,10 +29,12 @@ def inspect(reference: str, offset: int, rows: int, characters: int, as_json: bo
     from blender_service.catalogue import open_catalogue
     from blender_service.server.blender import Blender
     from dagster_project.inspect.blend_rows import inspect_rows
+    from dagster_project.restrictions import note_read
 
     catalogue = open_catalogue()
     blender = Blender(catalogue)
     found = inspect_rows(catalogue, blender, blender.resolve(reference), offset, rows)
+    note_read(catalogue, [row.table for row in found])
     if as_json:
         click.echo(json.dumps([row.facts() for row in found]))
         return

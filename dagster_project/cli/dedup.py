@@ -44,10 +44,12 @@ def evaluate(name: str, truth: Path, threshold: float | None, as_json: bool) -> 
     from dagster_project.cli.doc import require_compared
     from dagster_project.inspect.corpus_facts import find_corpus
     from dagster_project.inspect.evaluation import evaluate as evaluate_corpus
+    from dagster_project.restrictions import note_read
 
     catalogue = open_catalogue(load_settings())
     corpus = find_corpus(catalogue, name)
     require_compared(corpus, threshold)
+    note_read(catalogue, [corpus.name, *corpus.datasets])
     found = evaluate_corpus(catalogue, corpus, truth, threshold)
     if as_json:
         click.echo(json.dumps(_as_json(name, found), indent=2))

@@ -36,11 +36,10 @@ def doc() -> None:
 @click.option("--json", "as_json", is_flag=True, help="print JSON, without texts")
 def why(given: str, name: str | None, full: bool, as_json: bool) -> None:
     """Show what every step found about DOC, and for a removed one its text and its witness's side by side."""
-    from dagster_project.inspect.document_lookup import find_document
     from dagster_project.inspect.document_story import corpus_findings, dataset_findings, excision_findings
 
     catalogue = open_catalogue(load_settings())
-    document = find_document(catalogue, given)
+    document = _find(catalogue, given)
     findings = list(dataset_findings(catalogue, document))
     witnesses: list[Witness] = []
     for corpus in _corpora_of(catalogue, document, name):
@@ -67,11 +66,11 @@ def why(given: str, name: str | None, full: bool, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 def duplicates(given: str, name: str | None, threshold: float | None, limit: int, as_json: bool) -> None:
     """List the duplicates of DOC: exact ones first, then pairs by weighted Jaccard similarity J."""
-    from dagster_project.inspect.document_lookup import find_document, members_named
+    from dagster_project.inspect.document_lookup import members_named
     from dagster_project.inspect.neighbours import find_neighbours, removed_of, representative_of
 
     catalogue = open_catalogue(load_settings())
-    document = find_document(catalogue, given)
+    document = _find(catalogue, given)
     having = [
         corpus
         for corpus in _corpora_of(catalogue, document, name)
@@ -115,11 +114,10 @@ def duplicates(given: str, name: str | None, threshold: float | None, limit: int
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 def windows(given: str, as_json: bool) -> None:
     """List the windows of packed tables that hold parts of DOC."""
-    from dagster_project.inspect.document_lookup import find_document
     from dagster_project.inspect.document_windows import windows_of
 
     catalogue = open_catalogue(load_settings())
-    document = find_document(catalogue, given)
+    document = _find(catalogue, given)
     found = windows_of(catalogue, document)
     if as_json:
         click.echo(json.dumps({"document": document.facts(), "windows": [vars(part) for part in found]}, indent=2))
@@ -130,6 +128,16 @@ def windows(given: str, as_json: bool) -> None:
         return
     click.echo("")
     print_table([vars(part) for part in found])
+
+
+def _find(catalogue: Catalog, given: str) -> FoundDocument:
+    """The document that was named; that it is looked at is recorded where not everybody may see it."""
+    from dagster_project.inspect.document_lookup import find_document
+    from dagster_project.restrictions import note_read
+
+    document = find_document(catalogue, given)
+    note_read(catalogue, [document.dataset])
+    return document
 
 
 def require_compared(corpus: CorpusFacts, threshold: float | None) -> None:
@@ -184,10 +192,10 @@ def _print_witness(catalogue: Catalog, document: FoundDocument, group: Sequence[
     from rich.table import Table
     from rich.text import Text
 
-    from dagster_project.inspect.document_lookup import find_document, read_text
+    from dagster_project.inspect.document_lookup import read_text
     from dagster_project.inspect.side_by_side import compare, printable
 
-    witness = find_document(catalogue, group[0].doc_id)
+    witness = _find(catalogue, group[0].doc_id)
     first = group[0]
     how = f"J = {first.shared_weight / first.united_weight:.4f}" if first.why == "near" else f"the same {first.why}"
     names = ", ".join(one.corpus for one in group)

@@ -54,11 +54,14 @@ def planned(selection: Sequence[str], partition: str | None) -> list[PlannedRun]
     dagster_home()
     import dagster as dg
 
+    from blender_service.auth.visibility import recorded_visibility
+    from dagster_project.restrictions import refuse_forbidden_reads
     from dagster_project.run_plan import plan_runs
     from spark_jobs.lake.ledger.ledger import Ledger
 
     definitions = load_definitions()
     keys = select(definitions, selection)
+    refuse_forbidden_reads(definitions.resolve_asset_graph(), recorded_visibility(catalogue))
     ledger = Ledger(catalogue)
     ledger.refresh()
     with contextlib.ExitStack() as opened:

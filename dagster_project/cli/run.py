@@ -133,11 +133,14 @@ def execute(
     dagster_home()
     import dagster as dg
 
+    from dagster_project.restrictions import record_visibility, refuse_forbidden_reads
     from dagster_project.run_plan import idle_steps, plan_runs
     from spark_jobs.lake.ledger.ledger import Ledger
 
     definitions = load_definitions()
     keys = select(definitions, selection)
+    graph = definitions.resolve_asset_graph()
+    refuse_forbidden_reads(graph, record_visibility(catalogue, graph))
     ledger = Ledger(catalogue)
     ledger.refresh()
     lines: list[StepLine] = []

@@ -18,6 +18,7 @@ from spark_jobs.lake.session.catalogue import load_table, open_catalogue
 from spark_jobs.lake.session.settings import load_settings
 
 if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
     from pyiceberg.expressions import BooleanExpression
     from pyiceberg.table import Table
 
@@ -75,7 +76,7 @@ def show_table(identifier: str, row_count: int | None, where: str | None, as_jso
     catalogue = open_catalogue(load_settings())
     iceberg = _require(catalogue, identifier)
     if row_count is not None or where is not None:
-        _show_rows(identifier, iceberg, row_count or _SHOWN_ROWS, where, as_json)
+        _show_rows(catalogue, identifier, iceberg, row_count or _SHOWN_ROWS, where, as_json)
         return
     ledger = Ledger(catalogue)
     ledger.refresh()
@@ -183,10 +184,15 @@ def _size(iceberg: Table) -> tuple[int, int]:
     return int(facts.get("total-records", 0)), int(facts.get("total-files-size", 0))
 
 
-def _show_rows(identifier: str, iceberg: Table, row_count: int, where: str | None, as_json: bool) -> None:
+def _show_rows(
+    catalogue: Catalog, identifier: str, iceberg: Table, row_count: int, where: str | None, as_json: bool
+) -> None:
     """Print some rows; columns that hold texts only where the declaration says `samples: text`."""
+    from dagster_project.restrictions import note_read
+
     hidden = _hidden_columns(identifier)
     names = [field.name for field in iceberg.schema().fields if field.name not in hidden]
+    note_read(catalogue, [identifier])
     rows = iceberg.scan(_condition(iceberg, where, hidden), tuple(names), limit=row_count).to_arrow().to_pylist()
     if as_json:
         click.echo(json.dumps(rows, indent=2, default=str))

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
 import click
 
-from dagster_project.cli.project import dagster_home
+from dagster_project.cli.project import dagster_home, project_folder
 from dagster_project.exceptions import CommandError
 
 
@@ -26,12 +27,12 @@ def ui(host: str, port: int) -> None:
     """Open Dagster's UI on this lake (Ctrl-C ends it)."""
     home = dagster_home()
     require_free(host, port)
-    workspace = _workspace()
-    click.echo(f"Dagster on http://{host}:{port}, its history in {home}")
-    command = [sys.executable, "-m", "dagster", "dev", "-w", str(workspace), "-h", host, "-p", str(port)]
-    # Dagster warns of `dagster dev` itself, in favour of a command that reads no workspace.yaml.
-    environment = {**os.environ, "DAGSTER_HOME": str(home), "PYTHONWARNINGS": "ignore"}
-    status = run_until_stopped(command, environment)
+    with _workspace() as workspace:
+        click.echo(f"Dagster on http://{host}:{port}, its history in {home}")
+        command = [sys.executable, "-m", "dagster", "dev", "-w", str(workspace), "-h", host, "-p", str(port)]
+        # Dagster warns of `dagster dev` itself, in favour of a command that reads no workspace.yaml.
+        environment = {**os.environ, "DAGSTER_HOME": str(home), "PYTHONWARNINGS": "ignore"}
+        status = run_until_stopped(command, environment)
     if status not in (0, 130, -2):
         raise CommandError(f"dagster dev ended with status {status}; its own lines above say why")
 
@@ -85,12 +86,17 @@ def require_free(host: str, port: int) -> None:
             raise CommandError(f"port {port} on {host}: {error.strerror}; choose another with --port") from error
 
 
-def _workspace() -> Path:
-    """The checkout's workspace.yaml; an installed package has none, so a temporary one is written."""
-    there = Path(__file__).parents[2] / "workspace.yaml"
-    if there.is_file():
-        return there
-    made = Path(tempfile.mkdtemp(prefix="headrace-")) / "workspace.yaml"
-    location = "{module_name: dagster_project.definitions, location_name: headrace}"
-    made.write_text(f"load_from:\n  - python_module: {location}\n")
-    return made
+@contextlib.contextmanager
+def _workspace() -> Iterator[Path]:
+    """A workspace.yaml of the project's definitions, there while Dagster runs."""
+    folder = project_folder()
+    location = {
+        "module_name": f"{folder.module}.definitions",
+        "working_directory": str(folder.package.parent),
+        # As in workspace.yaml: Dagster keeps schedules and sensors by this name.
+        "location_name": "headrace" if folder.module == "dagster_project" else folder.module,
+    }
+    with tempfile.TemporaryDirectory(prefix="headrace-") as made:
+        file = Path(made) / "workspace.yaml"
+        file.write_text(json.dumps({"load_from": [{"python_module": location}]}))  # JSON is YAML
+        yield file

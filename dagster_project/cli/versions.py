@@ -31,6 +31,7 @@ def diff_command(kind: str) -> click.Command:
     def diff(first: str, second: str, as_json: bool) -> None:
         """The help is set below."""
         from dagster_project.inspect import snapshot_diff
+        from dagster_project.restrictions import note_read
 
         catalogue = open_catalogue(load_settings())
         states = [snapshot_diff.find_state(catalogue, text) for text in (first, second)]
@@ -38,6 +39,7 @@ def diff_command(kind: str) -> click.Command:
         for state in states:
             if main not in state.snapshots:
                 raise CommandError(f"{state.text}: has no table {main}, so it is no {kind} (at that time)")
+        note_read(catalogue, [state.name for state in states])
         compare: Callable[..., Diff] = getattr(snapshot_diff, f"{kind}_diff")
         found = compare(catalogue, *states)
         if as_json:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import uuid
 from dataclasses import asdict
@@ -13,7 +12,7 @@ import click
 from dagster_project.cli.output import print_table
 from dagster_project.exceptions import CommandError
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import load_settings
+from spark_jobs.lake.session.settings import load_settings, user_name
 
 
 @click.command()
@@ -24,8 +23,11 @@ from spark_jobs.lake.session.settings import load_settings
 def trace(table: str, ordinal: int, position: int, as_json: bool) -> None:
     """Trace the token at POSITION of row ORDINAL of a packed TABLE back to the file it came from."""
     from dagster_project.inspect.trace import Tracer
+    from dagster_project.restrictions import note_read
 
-    found = Tracer(open_catalogue(load_settings()), table).trace(ordinal, position)
+    catalogue = open_catalogue(load_settings())
+    found = Tracer(catalogue, table).trace(ordinal, position)
+    note_read(catalogue, [table, found.dataset or ""])
     if as_json:
         click.echo(json.dumps(found.facts(), indent=2))
         return
@@ -85,7 +87,7 @@ def excise(
         wanted |= duplicates.keys()
     if not yes:
         click.confirm(f"{len(wanted)} documents go from packed tables for good. Go on?", abort=True, err=as_json)
-    run_id = f"headrace excise by {_user()}, {uuid.uuid4().hex}"
+    run_id = f"headrace excise by {user_name()}, {uuid.uuid4().hex}"
     lake = Lake(catalogue, Ledger(catalogue), lambda: start_session(settings), run_id)
     if not tables:
         record_excisions(catalogue, None, wanted, run_id)
@@ -116,14 +118,6 @@ def excise(
         )
 
 
-def _user() -> str:
-    """The name of the user who runs the command."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container's user may have no name
-        return "an unknown user"
-
-
 @click.command()
 @click.argument("table")
 @click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
@@ -134,6 +128,9 @@ def _user() -> str:
 def export(table: str, folder: Path, kind: str, shard_rows: int | None) -> None:
     """Write a packed TABLE as shards of plain files into DIR, with a manifest of their checksums."""
     from dagster_project.inspect.exports import export_table
+    from dagster_project.restrictions import note_read
 
-    manifest = export_table(open_catalogue(load_settings()), table, folder, kind, shard_rows)
+    catalogue = open_catalogue(load_settings())
+    note_read(catalogue, [table])
+    manifest = export_table(catalogue, table, folder, kind, shard_rows)
     click.echo(f"{table}: {manifest['rows']:,} windows in {len(manifest['shards'])} shards and {folder}/manifest.json")

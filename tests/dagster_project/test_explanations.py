@@ -11,17 +11,20 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 
+from blender_service.auth.visibility import VISIBILITY_TABLE
 from dagster_project.cli import run_command
 from dagster_project.inspect.corpus_facts import CorpusFacts, find_corpus
 from dagster_project.inspect.document_lookup import find_document
 from dagster_project.inspect.document_story import corpus_findings
 from dagster_project.inspect.evaluation import evaluate
 from dagster_project.inspect.trace import Tracer
+from dagster_project.restrictions import AUDIT_TABLE, RECORD
 from spark_jobs.lake.run.excisions import excised_documents
-from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.catalogue import ensure_table, load_table, open_catalogue
 from spark_jobs.lake.session.settings import settings_at
 from tests.dagster_project.planted_lake import ALONE, EDITS, PlantedLake, make
 
@@ -484,3 +487,41 @@ def test_excised_documents_are_told_with_their_duplicates(catalogue: Catalog, ca
     said = excise(witness, "--with-duplicates")
     assert said["documents"] == sorted({witness, *expected})
     assert excised_documents(catalogue, None) == {witness, *expected}
+
+
+def test_a_look_at_restricted_rows_is_recorded(catalogue: Catalog, capfd: Said, tmp_path: Path) -> None:
+    """Every command that shows rows or tells of single documents; those that show counts and names leave nothing."""
+    table = "small.packed_notes_64"
+    document = ids(catalogue)["base"]
+    truth = tmp_path / "pairs.txt"
+    truth.write_text(f"{document} {ids(catalogue)['near-1']}\n")
+    looks = [
+        ["doc", "why", document],
+        ["doc", "duplicates", document],
+        ["doc", "windows", document],
+        ["trace", table, "0", "3"],
+        ["export", table, str(tmp_path / "shards")],
+        ["dedup", "evaluate", "small", str(truth)],
+        ["dataset", "diff", "notes", "notes"],
+        ["corpus", "diff", "small", "small"],
+    ]
+    record = ensure_table(catalogue, VISIBILITY_TABLE, RECORD, {})
+    rows = [{"namespace": name, "visibility": "on_device", "teams": ""} for name in ("notes", "small")]
+    record.append(pa.Table.from_pylist(rows, schema=record.schema().as_arrow()))
+    try:
+        for arguments in looks:
+            before = audit_rows(catalogue)
+            printed(capfd, *arguments)
+            assert audit_rows(catalogue) > before, arguments
+        before = audit_rows(catalogue)
+        for arguments in (["table", "list"], ["table", "show", table], ["status"], ["card", "small"]):
+            printed(capfd, *arguments)
+        assert audit_rows(catalogue) == before
+    finally:
+        catalogue.drop_table(VISIBILITY_TABLE)
+
+
+def audit_rows(catalogue: Catalog) -> int:
+    """Rows of `system.audit`."""
+    table = load_table(catalogue, AUDIT_TABLE)
+    return table.scan().count() if table is not None else 0

@@ -6,7 +6,6 @@ what a kill left before it is tags without a release, which the next one of that
 
 from __future__ import annotations
 
-import getpass
 import hashlib
 import re
 from collections.abc import Sequence
@@ -23,6 +22,7 @@ from spark_jobs.lake.files.lookups import read_columns
 from spark_jobs.lake.ledger.data_version import DataVersion
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table, load_table
+from spark_jobs.lake.session.settings import user_name
 
 RELEASES = "system.releases"
 TAG_PREFIX = "release_"
@@ -129,7 +129,7 @@ def create_release(
     for table, snapshot_id in snapshots.items():
         _tag(catalogue, table, name, snapshot_id)
     digest = hashlib.sha256("\n".join(f"{table} {versions[table]}" for table in sorted(versions)).encode()).hexdigest()
-    made = Release(name, snapshots, versions, digest, note, getpass.getuser(), now or datetime.now(UTC))
+    made = Release(name, snapshots, versions, digest, note, user_name(), now or datetime.now(UTC))
     listed = ensure_table(catalogue, RELEASES, _DECLARED, {SCOPE_PROPERTY: "releases"})
     common = {"release": name, "digest": digest, "note": note, "made_by": made.made_by, "made_at": made.made_at}
     rows = [

@@ -11,6 +11,7 @@ friends); without any, SQLite and Parquet files in `./warehouse`. What Spark nee
 
 from __future__ import annotations
 
+import getpass
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -161,3 +162,11 @@ def _embedded(root: Path) -> dict[str, str]:
 def settings_at(root: Path) -> LakeSettings:
     """Settings of an embedded lake in the folder `root`."""
     return LakeSettings(_embedded(root.resolve()), embedded=True)
+
+
+def user_name() -> str:
+    """Name of the user who runs this process, for records of who did what."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        return "an unknown user"

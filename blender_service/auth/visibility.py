@@ -1,0 +1,120 @@
+"""Who may see the rows of a namespace, as its dataset or corpus declares it: public, restricted to teams, on_device.
+
+The declarations are recorded in the table `system.visibility`, a row for each namespace that is not public. Whoever
+runs the platform writes it; Blender reads it beside its own rules.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchIdentifierError, NoSuchNamespaceError, NoSuchTableError, RESTError
+from sqlalchemy.exc import SQLAlchemyError
+
+VISIBILITY_TABLE: Final = "system.visibility"
+KEPT_SECONDS: Final = 30.0
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Visibility:
+    """Who may see rows.
+
+    Attributes:
+        kind: `public` (everybody), `restricted` (the teams) or `on_device` (nobody over the network).
+        teams: names of teams; empty where the kind is not `restricted`.
+    """
+
+    kind: str = "public"
+    teams: frozenset[str] = frozenset()
+
+    @property
+    def is_public(self) -> bool:
+        """Whether everybody may see the rows."""
+        return self.kind == "public"
+
+    def admits(self, teams: Collection[str]) -> bool:
+        """Whether somebody of some teams may see the rows."""
+        return self.is_public or not self.teams.isdisjoint(teams)
+
+    def may_hold(self, other: Visibility) -> bool:
+        """Whether a table of this visibility may hold rows of another: nobody more may see them than before."""
+        if other.is_public or self.kind == "on_device":
+            return True
+        return self.kind == other.kind == "restricted" and self.teams <= other.teams
+
+    def __str__(self) -> str:
+        return f"restricted to {', '.join(sorted(self.teams))}" if self.kind == "restricted" else self.kind
+
+
+PUBLIC: Final = Visibility()
+
+
+def recorded_visibility(catalogue: Catalog) -> dict[str, Visibility]:
+    """The namespaces of a lake that are not public."""
+    try:
+        table = catalogue.load_table(VISIBILITY_TABLE)
+    except (NoSuchTableError, NoSuchIdentifierError, NoSuchNamespaceError):
+        return {}
+    rows: list[dict[str, Any]] = table.scan().to_arrow().to_pylist()
+    return {row["namespace"]: Visibility(row["visibility"], _teams(row["teams"])) for row in rows}
+
+
+def _teams(text: str) -> frozenset[str]:
+    return frozenset(filter(None, text.split(",")))
+
+
+class KnownVisibility:
+    """What is recorded, at most about half a minute old; safe for many threads.
+
+    Read by the first caller, and from then on in the background, so that no stream waits for the catalogue. While the
+    catalogue does not answer, what was read last stays in force.
+    """
+
+    def __init__(self, catalogue: Catalog, clock: Callable[[], float] = time.monotonic) -> None:
+        """Look in `catalogue`; `clock` gives seconds."""
+        self._catalogue = catalogue
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._known: Mapping[str, Visibility] | None = None
+        self._asked = float("-inf")
+        self.generation = 0
+
+    def get(self) -> Mapping[str, Visibility] | None:
+        """The namespaces that are not public; None while the lake has never answered."""
+        if self._known is None:
+            with self._lock:
+                if self._known is None:
+                    self._read()
+        elif self._clock() - self._asked >= KEPT_SECONDS and self._lock.acquire(blocking=False):
+            self._asked = self._clock()
+            threading.Thread(target=self._read_and_release, name="visibility", daemon=True).start()
+        return self._known
+
+    def _read_and_release(self) -> None:
+        try:
+            self._read()
+        finally:
+            self._lock.release()
+
+    def _read(self) -> None:
+        try:
+            found = recorded_visibility(self._catalogue)
+        except (RESTError, SQLAlchemyError, OSError, ValueError, pa.ArrowException) as error:
+            logger.error("%s cannot be read, %s: %s", VISIBILITY_TABLE, self._consequence(), error)
+            return
+        self._asked = self._clock()
+        if self._known is not None and found != self._known:
+            self.generation += 1
+        self._known = found
+
+    def _consequence(self) -> str:
+        return "so nobody may read for now" if self._known is None else "what was read before stays in force"

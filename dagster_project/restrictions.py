@@ -1,0 +1,193 @@
+"""Who may see which rows: `visibility` as datasets, corpora and tables of one's own declare it.
+
+It is a property of a namespace. What may not flow is refused when definitions load, again before a run (with what other
+projects recorded in the same lake), and again by Blender, which reads the record. See docs/access.md.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyiceberg.expressions import In
+
+from blender_service.auth.visibility import PUBLIC, VISIBILITY_TABLE, Visibility, recorded_visibility
+from dagster_project.exceptions import DefinitionError
+from spark_jobs.exceptions import did_you_mean
+from spark_jobs.lake.declare.tables import Column, Table
+from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, catalogue_errors, ensure_table
+from spark_jobs.lake.session.settings import user_name
+
+if TYPE_CHECKING:
+    from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
+    from pyiceberg.catalog import Catalog
+
+VISIBILITY = "headrace/visibility"  # metadata of an asset
+AUDIT_TABLE = "system.audit"
+_KINDS = ("public", "restricted", "on_device")
+_TEAM = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+RECORD = Table(
+    name="visibility",
+    comment="One row per namespace that is not public: who may see its rows, as last declared.",
+    columns=(
+        Column("namespace!", "string", "dataset, corpus or namespace of a table"),
+        Column("visibility!", "string", "restricted, or on_device"),
+        Column("teams!", "string", "teams that may see the rows, joined by commas; empty for on_device"),
+    ),
+    key=("namespace",),
+)
+_AUDIT = Table(
+    name="audit",
+    comment="One row per act of a person that somebody may ask about later, such as a look at restricted rows.",
+    columns=(
+        Column("at!", "timestamptz", "when"),
+        Column("who!", "string", "user of the operating system"),
+        Column("act!", "string", "read"),
+        Column("subject!", "string", "namespaces that were read and are not public, joined by commas"),
+        Column("how!", "string", "the command line"),
+    ),
+)
+
+
+def parse_visibility(where: str, given: Any) -> Visibility:
+    """Read a declaration: `public`, `on_device`, or `{restricted: [team, ..]}`.
+
+    Args:
+        where: dataset or corpus, for messages.
+        given: plain values, as in YAML.
+
+    Raises:
+        DefinitionError: it has another form.
+    """
+    form = "write public, on_device or {restricted: [TEAM, ..]}"
+    if isinstance(given, str) and given in ("public", "on_device"):
+        return Visibility(given)
+    if isinstance(given, Mapping) and list(given) == ["restricted"]:
+        teams = given["restricted"]
+        if not isinstance(teams, list | tuple) or not teams:
+            raise DefinitionError(f"{where}: visibility.restricted names no team; {form}")
+        for team in teams:
+            if not isinstance(team, str) or not _TEAM.fullmatch(team):
+                raise DefinitionError(
+                    f"{where}: visibility.restricted: {team!r} is no team's name; use letters, digits, `_`, `.` and `-`"
+                )
+        return Visibility("restricted", frozenset(teams))
+    word = given if isinstance(given, str) else next(iter(given), "") if isinstance(given, Mapping) else ""
+    raise DefinitionError(f"{where}: visibility {given!r}{did_you_mean(str(word), _KINDS)}; {form}")
+
+
+def declared_visibility(graph: BaseAssetGraph[Any]) -> dict[str, Visibility]:
+    """The visibility of every namespace that assets of headrace declare.
+
+    Raises:
+        DefinitionError: two assets of a namespace declare different ones.
+    """
+    found: dict[str, Visibility] = {}
+    for key in sorted(graph.get_all_asset_keys()):
+        declared = graph.get(key).metadata.get(VISIBILITY)
+        if declared is None:
+            continue
+        kind, *teams = str(declared).split(" ")
+        one = Visibility(kind, frozenset(teams))
+        space = key.path[0]
+        if found.setdefault(space, one) != one:
+            raise DefinitionError(
+                f"{'.'.join(key.path)}: is {one}, other tables of {space} are {found[space]}; a namespace has one "
+                "visibility"
+            )
+    return found
+
+
+def visibility_metadata(visibility: Visibility) -> dict[str, str]:
+    """Metadata of the assets of a namespace that is not public."""
+    return {} if visibility.is_public else {VISIBILITY: " ".join([visibility.kind, *sorted(visibility.teams)])}
+
+
+def refuse_forbidden_reads(graph: BaseAssetGraph[Any], recorded: Mapping[str, Visibility] | None = None) -> None:
+    """Refuse tables that read rows which those who see the table may not see.
+
+    Args:
+        graph: all assets.
+        recorded: namespaces of the lake that are not public; those that the assets declare are as declared.
+
+    Raises:
+        DefinitionError: names the first such table, what it reads, and how to mend it.
+    """
+    declared = declared_visibility(graph)
+    spaces = {key.path[0] for key in graph.get_all_asset_keys() if graph.get(key).is_materializable}
+    visible = {**(recorded or {}), **dict.fromkeys(spaces, PUBLIC), **declared}
+    for key in graph.toposorted_asset_keys:
+        own = visible.get(key.path[0], PUBLIC)
+        if key.path[0] == "blends":  # a blend holds no row; Blender asks who reads it
+            continue
+        for parent in sorted(graph.get(key).parent_keys):
+            theirs = visible.get(parent.path[0], PUBLIC)
+            if not own.may_hold(theirs):
+                space, source = key.path[0], parent.path[0]
+                form = (
+                    "on_device"
+                    if theirs.kind == "on_device"
+                    else f"{{restricted: [{', '.join(sorted(theirs.teams & own.teams) or sorted(theirs.teams))}]}}"
+                )
+                raise DefinitionError(
+                    f"{'.'.join(key.path)} reads {'.'.join(parent.path)}: {source} is {theirs}, {space} is {own}; "
+                    f"declare `visibility: {form}` for {space}, or take {source} out of it"
+                )
+
+
+def record_visibility(catalogue: Catalog, graph: BaseAssetGraph[Any]) -> dict[str, Visibility]:
+    """Record what the assets declare, where it differs from what is recorded, and give all that is.
+
+    Raises:
+        CatalogueError: the catalogue's database fails.
+    """
+    recorded = recorded_visibility(catalogue)
+    spaces = {key.path[0] for key in graph.get_all_asset_keys() if graph.get(key).is_materializable}
+    declared = declared_visibility(graph)
+    wanted = {space: declared.get(space, PUBLIC) for space in spaces}
+    changed = {space: one for space, one in wanted.items() if recorded.get(space, PUBLIC) != one}
+    if not changed:
+        return recorded
+    rows = [
+        {"namespace": space, "visibility": one.kind, "teams": ",".join(sorted(one.teams))}
+        for space, one in changed.items()
+        if not one.is_public
+    ]
+    with catalogue_errors():
+        table = ensure_table(catalogue, VISIBILITY_TABLE, RECORD, {SCOPE_PROPERTY: "visibility"})
+        with table.transaction() as both:
+            if stale := sorted(recorded.keys() & changed.keys()):
+                both.delete(In("namespace", stale))
+            if rows:
+                both.append(pa.Table.from_pylist(rows, schema=table.schema().as_arrow()))
+    return {space: one for space, one in {**recorded, **changed}.items() if not one.is_public}
+
+
+def note_read(catalogue: Catalog, names: Iterable[str]) -> None:
+    """Write a row of `system.audit` where rows of namespaces that are not public are about to be shown.
+
+    Args:
+        catalogue: the lake's.
+        names: namespaces or tables.
+
+    Raises:
+        CatalogueError: the row cannot be written; then nothing is to be shown.
+    """
+    restricted = recorded_visibility(catalogue)
+    subject = sorted({name.split(".")[0] for name in names} & restricted.keys())
+    if not subject:
+        return
+    row = {
+        "at": datetime.now(UTC),
+        "who": user_name(),
+        "act": "read",
+        "subject": ",".join(subject),
+        "how": " ".join(["headrace", *sys.argv[1:]]),
+    }
+    with catalogue_errors():
+        table = ensure_table(catalogue, AUDIT_TABLE, _AUDIT, {SCOPE_PROPERTY: "audit"})
+        table.append(pa.Table.from_pylist([row], schema=table.schema().as_arrow()))

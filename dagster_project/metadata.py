@@ -7,7 +7,7 @@ import enum
 import inspect
 import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -16,6 +16,7 @@ from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo
 from pyiceberg.expressions.parser import parse
 from pyiceberg.table import Table as IcebergTable
 
+from spark_jobs.exceptions import CheckResult
 from spark_jobs.lake.declare.step import Plot, Step
 from spark_jobs.lake.declare.tables import Notice, Table
 from spark_jobs.lake.ledger.materialization import Materialization
@@ -166,6 +167,19 @@ def sample_rows(iceberg: IcebergTable, declared: Table, shown: BooleanExpression
     rows = iceberg.scan(shown, names, limit=_SAMPLE_ROWS).to_arrow().to_pylist()
     if not rows:
         return ""
+    return _markdown_table(names, rows)
+
+
+def refused_rows(check: CheckResult, samples: Samples) -> dict[str, dg.MarkdownMetadataValue]:
+    """Some rows that a failed check refused, as far as the policy shows rows; else their keys."""
+    if check.passed:
+        return {}
+    if samples is Samples.NONE or not check.bad_rows:
+        return {"refused": dg.MetadataValue.md("\n".join(f"- `{key}`" for key in check.bad_keys) or "none")}
+    return {"refused": dg.MetadataValue.md(_markdown_table(tuple(check.bad_rows[0]), check.bad_rows))}
+
+
+def _markdown_table(names: tuple[str, ...], rows: Sequence[Mapping[str, Any]]) -> str:
     lines = ["| " + " | ".join(names) + " |", "|" + " --- |" * len(names)]
     lines += ["| " + " | ".join(_cell(row[name]) for name in names) + " |" for row in rows]
     return "\n".join(lines)

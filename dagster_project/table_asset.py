@@ -42,6 +42,7 @@ from dagster_project.metadata import (
     notice_counts,
     notice_metadata,
     previous_counts,
+    refused_rows,
     shown_rows,
 )
 from dagster_project.partitions import place_of, predicate_of, rows_of
@@ -338,7 +339,7 @@ class _Asset:
                     passed=check.passed,
                     asset_key=dg.AssetKey(error.table.split(".")),
                     check_name=check.name,
-                    metadata={"bad_rows": check.bad_row_count, "bad_keys": _key_list(check.bad_keys)},
+                    metadata={"bad_rows": check.bad_row_count, **refused_rows(check, self.shown.samples)},
                 )
             failed = next((check.name for check in error.checks if not check.passed), "")
             raise dg.Failure(str(error), metadata={FAILED_CHECK: failed}, allow_retries=False) from error
@@ -440,11 +441,6 @@ class _Asset:
             checks.append(warning)
         version = dg.DataVersion(str(outcome.version))
         return dg.MaterializeResult(asset_key=key, metadata=values, data_version=version, check_results=checks)
-
-
-def _key_list(keys: Sequence[str]) -> dg.MarkdownMetadataValue:
-    """Keys of rows that failed a check, one a line, as they are written in conditions."""
-    return dg.MetadataValue.md("\n".join(f"- `{key}`" for key in keys) or "none")
 
 
 def older_input(ledger: Ledger, inputs: Iterable[str], error: Exception) -> str:

@@ -17,7 +17,7 @@ SparkJobsError              the base to catch: every message says what, where an
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -48,13 +48,23 @@ class ConfigError(SparkJobsError):
 
 @dataclass(frozen=True)
 class CheckResult:
-    """Outcome of one blocking check; `bad_keys` are the keys of up to ten bad rows."""
+    """Outcome of one blocking check.
+
+    Attributes:
+        name: of the check.
+        passed: whether no row broke it.
+        bad_row_count: rows that did.
+        description: what it demands.
+        bad_keys: keys of up to ten of them, as text.
+        bad_rows: the same rows, the values as text by column; no text of a document, no list.
+    """
 
     name: str
     passed: bool
     bad_row_count: int
     description: str
     bad_keys: tuple[str, ...] = ()
+    bad_rows: tuple[Mapping[str, str], ...] = ()
 
     def __str__(self) -> str:
         """The check with its number of bad rows, and the keys of some."""

@@ -494,7 +494,7 @@ def test_a_look_at_restricted_rows_is_recorded(catalogue: Catalog, capfd: Said, 
     table = "small.packed_notes_64"
     document = ids(catalogue)["base"]
     truth = tmp_path / "pairs.txt"
-    truth.write_text(f"{document} {ids(catalogue)['near-1']}\n")
+    truth.write_text(f"{document} {ids(catalogue)['late']}\n")
     looks = [
         ["doc", "why", document],
         ["doc", "duplicates", document],

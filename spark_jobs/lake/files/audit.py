@@ -4,7 +4,7 @@
     keys that come twice           by Arrow over the key columns, above a million rows by a Spark job
     proofs                         a Spark job each, over the rows written and the step's inputs
 
-A check that fails names the keys of up to ten bad rows.
+A check that fails names the keys of up to ten bad rows, and holds their simple columns.
 """
 
 from __future__ import annotations
@@ -112,20 +112,21 @@ def with_bad_keys(
             return landed.groupBy(*declared.key).count().where("count > 1")
         return (written if name == IN_PLACE else landed).where(f"NOT coalesce({predicates[name]}, false)")
 
-    return tuple(
-        check if check.passed else replace(check, bad_keys=_keys(bad(check.name), declared)) for check in checks
-    )
+    return tuple(check if check.passed else _with_rows(check, bad(check.name), declared) for check in checks)
 
 
-def _keys(rows: DataFrame, declared: Table) -> tuple[str, ...]:
-    """Values by which to find some rows: key, else sort columns, else first columns; never the text of documents."""
+def _with_rows(check: CheckResult, rows: DataFrame, declared: Table) -> CheckResult:
+    """A failed check with some of its rows; their key is key, else sort columns, else first columns."""
     simple = [column.name for column in declared.all_columns if "<" not in column.type]
-    named = declared.key or declared.sort or simple[:3]
-    names = [name for name in named if name in rows.columns and name not in declared.sampled]
-    if not names:
-        return ()
-    found = rows.select(*names).orderBy(*names).limit(_SHOWN_ROWS).collect()
-    return tuple(", ".join(f"{name} {str(row[name])[:_SHOWN_CHARACTERS]}" for name in names) for row in found)
+    shown = [name for name in dict.fromkeys([*declared.key, *declared.sort, *simple]) if name in rows.columns]
+    shown = [name for name in shown if name not in declared.sampled]
+    named = [name for name in declared.key or declared.sort or simple[:3] if name in shown]
+    if not named:
+        return check
+    found = rows.select(*shown).orderBy(*named).limit(_SHOWN_ROWS).collect()
+    texts = tuple({name: str(row[name])[:_SHOWN_CHARACTERS] for name in shown} for row in found)
+    keys = tuple(", ".join(f"{name} {row[name]}" for name in named) for row in texts)
+    return replace(check, bad_keys=keys, bad_rows=texts)
 
 
 def count_bad(rows: DataFrame, checks: Mapping[str, Column]) -> dict[str, int]:
@@ -178,5 +179,5 @@ def proof_results(declared: Table, landed: DataFrame, evidence: Evidence) -> tup
     for proof in declared.proofs:
         bad = proof.violations(landed, evidence.frames, evidence.increment, evidence.config)
         result = check_result(proof.name, bad.count(), declared)
-        results.append(result if result.passed else replace(result, bad_keys=_keys(bad, declared)))
+        results.append(result if result.passed else _with_rows(result, bad, declared))
     return tuple(results)

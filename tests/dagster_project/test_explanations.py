@@ -491,7 +491,7 @@ def test_excised_documents_are_told_with_their_duplicates(catalogue: Catalog, ca
 
 def test_a_look_at_restricted_rows_is_recorded(catalogue: Catalog, capfd: Said, tmp_path: Path) -> None:
     """Every command that shows rows or tells of single documents; those that show counts and names leave nothing."""
-    table = "small.packed_notes_64"
+    table = "small.packed_notes_256"
     document = ids(catalogue)["base"]
     truth = tmp_path / "pairs.txt"
     truth.write_text(f"{document} {ids(catalogue)['late']}\n")

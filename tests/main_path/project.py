@@ -190,4 +190,5 @@ def _notes(numbers: range, file: str | None = None, edited: tuple[int, ...] = ()
 
 if __name__ == "__main__":
     done = run(Path(sys.argv[1]), both="both" in sys.argv[2:])
+    sys.stderr.write("\n".join(done.failures))
     sys.exit(0 if done.success else 1)

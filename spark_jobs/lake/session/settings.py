@@ -27,6 +27,9 @@ CATALOGUE = "lake"
 _BUSY_SECONDS = 30
 # SQL states of connections that a Postgres server ends when it stops; on these Iceberg opens another connection.
 _POSTGRES_STOPS = "57P01,57P02,57P03"
+# A store that is gone for a minute fails no run. Spark waits at random, up to 2 s at first and up to 20 s in the end.
+_SPARK_RETRIES = {"s3.retry.num-retries": "12"}
+_ARROW_RETRIES = "spark_jobs.lake.session.object_store.patient_retries"
 # PyIceberg's names of what opens an object store, and those of Spark's catalogue for the same.
 FILE_PROPERTIES: Mapping[str, str] = {
     "s3.endpoint": "s3.endpoint",
@@ -119,7 +122,7 @@ class LakeSettings:
     def _file_properties(self) -> dict[str, str]:
         if not self.warehouse.startswith("s3://"):
             return {}
-        values = {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO"}
+        values = {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO", **_SPARK_RETRIES}
         values |= {key: self.properties[name] for name, key in FILE_PROPERTIES.items() if name in self.properties}
         if "s3.endpoint" in self.properties:
             values["s3.path-style-access"] = "true"
@@ -147,6 +150,8 @@ def load_settings() -> LakeSettings:
         configured["uri"] += ("&" if "?" in configured["uri"] else "?") + f"timeout={_BUSY_SECONDS}"
     if configured["uri"].startswith("postgresql"):  # a connection that the server ended is not used again
         configured.setdefault("pool_pre_ping", "true")
+    if configured["warehouse"].startswith("s3://"):
+        configured.setdefault("s3.retry-strategy-impl", _ARROW_RETRIES)
     return LakeSettings(configured, embedded=False)
 
 

@@ -1,0 +1,211 @@
+"""Services of a production profile as plain processes: Postgres, an S3 store that checks signatures, faults before it.
+
+Postgres comes from the system's packages, the store is `versitygw` on the PATH (`go install
+github.com/versity/versitygw/cmd/versitygw@latest`). A test is skipped where one of them is missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import select
+import shutil
+import socket
+import socketserver
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+_START_SECONDS = 60
+_BUFFER = 1 << 16
+PASSWORD = "kept in the environment alone"
+
+
+def free_port() -> int:
+    """A port of loopback that nobody listens at."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def wait_until(ready: Callable[[], bool], what: str, seconds: float = _START_SECONDS) -> None:
+    """Wait for a condition.
+
+    Raises:
+        TimeoutError: it did not come true in time.
+    """
+    deadline = time.monotonic() + seconds
+    while not ready():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what} is not ready after {seconds:g} s")
+        time.sleep(0.2)
+
+
+@dataclass
+class Postgres:
+    """A Postgres server of its own.
+
+    Attributes:
+        folder: its data.
+        port: of loopback.
+    """
+
+    folder: Path
+    port: int
+    programs: Path
+    user: str | None
+
+    def uri(self, database: str, driver: str = "") -> str:
+        """Address of a database, its password included."""
+        return f"postgresql{driver}://lake:{PASSWORD.replace(' ', '%20')}@127.0.0.1:{self.port}/{database}"
+
+    def run(self, program: str, *arguments: str) -> None:
+        """Run one of its programs as its user."""
+        subprocess.run(
+            [self.programs / program, *arguments],
+            check=True,
+            capture_output=True,
+            user=self.user,
+            cwd=self.folder,
+            env={**os.environ, "PGPASSWORD": PASSWORD},
+        )
+
+    def start(self) -> None:
+        """Start the server and wait until it answers."""
+        options = f"-p {self.port} -k {self.folder} -h 127.0.0.1"
+        self.run(
+            "pg_ctl", "start", "-w", "-D", str(self.folder / "data"), "-o", options, "-l", str(self.folder / "log")
+        )
+
+    def stop(self) -> None:
+        """Stop the server; connections are cut."""
+        self.run("pg_ctl", "stop", "-w", "-m", "immediate", "-D", str(self.folder / "data"))
+
+
+@contextlib.contextmanager
+def postgres(folder: Path, *databases: str) -> Iterator[Postgres]:
+    """A running Postgres with some databases."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb")) or [Path(shutil.which("initdb") or "")]
+    if not found[-1].is_file():
+        pytest.skip("Postgres's initdb is not on this machine; install the system's package postgresql")
+    user = "postgres" if os.geteuid() == 0 else None  # Postgres refuses to run as root
+    folder.mkdir(parents=True)
+    server = Postgres(folder, free_port(), found[-1].parent, user)
+    secret = folder / "password"
+    secret.write_text(PASSWORD)
+    if user is not None:
+        found_user = pwd.getpwnam(user)
+        for path in (folder, secret):
+            os.chown(path, found_user.pw_uid, found_user.pw_gid)
+        for parent in folder.parents[:-1]:  # pytest's folders are for their owner alone
+            parent.chmod(parent.stat().st_mode | 0o011)
+    server.run("initdb", "-D", str(folder / "data"), "-U", "lake", "--pwfile", str(secret), "-A", "scram-sha-256", "-N")
+    server.start()
+    try:
+        for database in databases:
+            server.run("createdb", "-h", "127.0.0.1", "-p", str(server.port), "-U", "lake", database)
+        yield server
+    finally:
+        with contextlib.suppress(subprocess.CalledProcessError):  # a test may have stopped it
+            server.stop()
+
+
+class Wire(socketserver.ThreadingTCPServer):
+    """Passes connections on to a port of loopback, as long as `fault` is empty; the bytes stay as they are.
+
+    Faults: `503` answers so and closes, `down` closes at once, `slow` waits half a second before each answer.
+    """
+
+    allow_reuse_address = daemon_threads = True
+
+    def __init__(self, target: int) -> None:
+        """Listen at a port of its own."""
+        super().__init__(("127.0.0.1", 0), _Connection)
+        self.target = target
+        self.fault = ""
+        self.faults_met = 0
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self.server_address[1])
+
+
+class _Connection(socketserver.BaseRequestHandler):
+    server: Wire
+
+    def handle(self) -> None:
+        """Pass bytes both ways until one side or a fault ends it."""
+        with contextlib.suppress(ConnectionError), socket.create_connection(("127.0.0.1", self.server.target)) as there:
+            while True:
+                readable, _, _ = select.select([self.request, there], [], [])
+                fault = self.server.fault
+                for one in readable:
+                    data = one.recv(_BUFFER)
+                    if not data:
+                        return
+                    if fault:
+                        self.server.faults_met += 1
+                    if fault == "down":
+                        return
+                    if fault == "503" and one is self.request:
+                        body = (
+                            b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
+                        )
+                        head = f"HTTP/1.1 503 Slow Down\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+                        self.request.sendall(head.encode() + body)
+                        return
+                    if fault == "slow" and one is there:
+                        time.sleep(0.5)
+                    (there if one is self.request else self.request).sendall(data)
+
+
+@contextlib.contextmanager
+def object_store(folder: Path) -> Iterator[Wire]:
+    """A running store with the bucket `lake`, behind a wire that can fail."""
+    program = shutil.which("versitygw")
+    if program is None:
+        pytest.skip(
+            "versitygw, an S3 store that checks signatures, is not on the PATH; see tests/main_path/services.py"
+        )
+    folder.mkdir(parents=True)
+    port = free_port()
+    environment = {"PATH": os.environ["PATH"], "ROOT_ACCESS_KEY": "lake", "ROOT_SECRET_KEY": PASSWORD}
+    with (folder.parent / "store.log").open("wb") as log:
+        command = [program, "--port", f"127.0.0.1:{port}", "posix", str(folder)]
+        with subprocess.Popen(command, env=environment, stdout=log, stderr=log) as process:
+            try:
+                wait_until(lambda: _listens(port), "the store")
+                (folder / "lake").mkdir()
+                with Wire(port) as wire:
+                    yield wire
+                    wire.shutdown()
+            finally:
+                process.kill()
+
+
+def _listens(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
+
+
+def lake_environment(database: Postgres, store: Wire) -> dict[str, str]:
+    """Environment of a lake with its catalogue in Postgres and its files in the store."""
+    return {
+        "PYICEBERG_CATALOG__LAKE__TYPE": "sql",
+        "PYICEBERG_CATALOG__LAKE__URI": database.uri("lake", "+psycopg2"),
+        "PYICEBERG_CATALOG__LAKE__WAREHOUSE": "s3://lake/warehouse",
+        "PYICEBERG_CATALOG__LAKE__S3__ENDPOINT": f"http://127.0.0.1:{store.port}",
+        "PYICEBERG_CATALOG__LAKE__S3__REGION": "us-east-1",
+        "PYICEBERG_CATALOG__LAKE__S3__ACCESS_KEY_ID": "lake",
+        "PYICEBERG_CATALOG__LAKE__S3__SECRET_ACCESS_KEY": PASSWORD,
+    }

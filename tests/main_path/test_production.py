@@ -1,0 +1,111 @@
+"""The whole way on Postgres and an S3 store that fail for a while: the same versions as on one machine's files."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog import load_catalog
+
+from spark_jobs.lake.ledger.data_version import DataVersion
+from spark_jobs.lake.ledger.ledger import Ledger
+from tests.main_path.services import PASSWORD, Postgres, Wire, lake_environment, object_store, postgres
+from tests.main_path.test_one_run import GOLDEN, write
+
+pytestmark = pytest.mark.nightly
+
+_STEPS = 36  # about as many tables as the project has; faults are spread over them
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+    """Postgres with a database for the catalogue."""
+    with postgres(tmp_path_factory.mktemp("production") / "postgres", "lake") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wire]:
+    """The store, behind a wire."""
+    with object_store(tmp_path_factory.mktemp("production") / "objects") as wire:
+        yield wire
+
+
+def test_the_way_is_the_same_while_services_fail(database: Postgres, store: Wire, tmp_path: Path) -> None:
+    """Postgres restarts twice, the store is slow, answers 503 and is gone, each for some seconds of one run."""
+    source = tmp_path / "source"
+    source.mkdir()
+    write(source)
+    environment = {**os.environ, **lake_environment(database, store)}
+    said = tmp_path / "said.txt"
+    with said.open("w") as into:
+        running = subprocess.Popen(
+            [sys.executable, "-m", "tests.main_path.project", str(source)], env=environment, stdout=into, stderr=into
+        )
+        ended = threading.Event()
+        trouble = threading.Thread(target=make_trouble, args=(database, store, environment, ended), daemon=True)
+        trouble.start()
+        try:
+            status = running.wait(timeout=1500)
+        finally:
+            running.kill()
+            ended.set()
+            trouble.join()
+            store.fault = ""
+    text = said.read_text(errors="replace")
+    assert status == 0, text[-4000:]
+    assert store.faults_met > 20
+    assert PASSWORD not in text, "no secret in what a run says"
+    versions = found_versions(environment)
+    assert {table: versions[table] for table in GOLDEN} == GOLDEN
+
+
+def make_trouble(database: Postgres, store: Wire, environment: dict[str, str], ended: threading.Event) -> None:
+    """One fault after the other, each when some more tables were made than at the one before."""
+    for tables, fault, seconds in (
+        (3, "slow", 10),
+        (6, "postgres", 4),
+        (9, "503", 8),
+        (13, "down", 8),
+        (20, "503", 8),
+        (25, "postgres", 8),
+        (30, "down", 8),
+    ):
+        while table_count(database) < tables:
+            if ended.wait(0.5):
+                return
+        if fault == "postgres":
+            database.stop()
+            time.sleep(seconds)
+            database.start()
+        else:
+            store.fault = fault
+            ended.wait(seconds)
+            store.fault = ""
+
+
+def table_count(database: Postgres) -> int:
+    """Tables of the catalogue, as Postgres itself knows them."""
+    query = "SELECT count(*) FROM iceberg_tables"
+    command = ["psql", "-At", "-c", query, database.uri("lake")]
+    found = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    return int(found or 0)
+
+
+def found_versions(environment: dict[str, str]) -> dict[str, str]:
+    """Data version of every table, from the ledger."""
+    prefix = "PYICEBERG_CATALOG__LAKE__"
+    given = {key.removeprefix(prefix): value for key, value in environment.items() if key.startswith(prefix)}
+    names = {key: key.lower().replace("s3__", "s3.").replace("_", "-") if "S3" in key else key.lower() for key in given}
+    catalogue = load_catalog("lake", **{names[key]: value for key, value in given.items()})
+    ledger = Ledger(catalogue)
+    ledger.refresh()
+    return {
+        table: str(sum((row.data_version for row in ledger.places(table).values()), DataVersion())) for table in GOLDEN
+    }

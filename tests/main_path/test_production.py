@@ -10,12 +10,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from pyiceberg.catalog import load_catalog
 
 from spark_jobs.lake.ledger.data_version import DataVersion
 from spark_jobs.lake.ledger.ledger import Ledger
-from tests.main_path.services import PASSWORD, Postgres, Wire, lake_environment, object_store, postgres
+from tests.main_path.services import PASSWORD, Postgres, Wire, lake_environment, object_store, postgres, wait_until
 from tests.main_path.test_one_run import GOLDEN, write
 
 pytestmark = pytest.mark.nightly
@@ -52,6 +53,10 @@ def test_the_way_is_the_same_while_services_fail(database: Postgres, store: Wire
         trouble = threading.Thread(target=make_trouble, args=(database, store, environment, ended), daemon=True)
         trouble.start()
         try:
+            wait_until(lambda: running.poll() is not None or "spark.sql.catalog" in command_lines(running.pid), "Spark")
+            assert PASSWORD not in command_lines(running.pid), (
+                "every user of a machine reads the command lines of its processes"
+            )
             status = running.wait(timeout=1500)
         finally:
             running.kill()
@@ -64,6 +69,12 @@ def test_the_way_is_the_same_while_services_fail(database: Postgres, store: Wire
     assert PASSWORD not in text, "no secret in what a run says"
     versions = found_versions(environment)
     assert {table: versions[table] for table in GOLDEN} == GOLDEN
+
+
+def command_lines(pid: int) -> str:
+    """The command lines of a process and of all that it started."""
+    process = psutil.Process(pid)
+    return " ".join(word for one in (process, *process.children(recursive=True)) for word in one.cmdline())
 
 
 def make_trouble(database: Postgres, store: Wire, environment: dict[str, str], ended: threading.Event) -> None:

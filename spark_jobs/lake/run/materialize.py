@@ -47,7 +47,13 @@ from spark_jobs.lake.run.binding import Binding
 from spark_jobs.lake.run.excisions import excisions_in
 from spark_jobs.lake.run.plan import Task, first_surplus_increment, other_settings, tasks
 from spark_jobs.lake.run.reads import frames, sizes_of
-from spark_jobs.lake.session.catalogue import GENERATION_PROPERTY, SCOPE_PROPERTY, catalogue_errors, ensure_table
+from spark_jobs.lake.session.catalogue import (
+    GENERATION_PROPERTY,
+    SCOPE_PROPERTY,
+    again_if_disconnected,
+    catalogue_errors,
+    ensure_table,
+)
 from spark_jobs.lake.session.shuffle_partitions import follow_input, listed_size
 from spark_jobs.lake.session.spark_errors import failure_line, lost_database
 
@@ -104,7 +110,8 @@ def materialize(lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
         CatalogueError: the catalogue's database failed.
     """
     with catalogue_errors():
-        return _materialize(lake, binding)
+        # What was published before the connection broke is found again, so the second try goes on behind it.
+        return again_if_disconnected(_materialize, lake, binding)
 
 
 def _materialize(lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:

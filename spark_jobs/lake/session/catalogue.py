@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
@@ -25,11 +25,13 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from sqlalchemy import event
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from spark_jobs.exceptions import CatalogueError, LeaseError, TableMismatchError
 from spark_jobs.lake.declare.tables import Table, type_text
 from spark_jobs.lake.session.settings import CATALOGUE, LakeSettings
+
+_Result = TypeVar("_Result")
 
 _log = logging.getLogger(__name__)
 
@@ -46,6 +48,7 @@ _BASE_PROPERTIES = {
 }
 _COMMIT_TRIES = 20  # as many as tables have for their own commits, see above
 _RECONNECT_SECONDS, _RECONNECT_PAUSE_SECONDS = 60.0, 0.5
+_READS = ("load_table", "table_exists", "list_tables", "list_namespaces")
 SCOPE_PROPERTY = "headrace.scope"
 GENERATION_PROPERTY = "headrace.generation"
 COMMENT_PROPERTY = "comment"
@@ -64,6 +67,8 @@ def open_catalogue(settings: LakeSettings) -> Catalog:
         # From here on a lost server may come back; at the first connection a wrong address must fail at once.
         if isinstance(catalogue, SqlCatalog) and catalogue.engine.dialect.name != "sqlite":
             event.listen(catalogue.engine, "do_connect", _connect_again)
+            for name in _READS:
+                setattr(catalogue, name, functools.partial(again_if_disconnected, getattr(catalogue, name)))
         return catalogue
     except (SQLAlchemyError, OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
@@ -88,6 +93,20 @@ def _connect_again(dialect: Any, record: object, arguments: tuple[Any, ...], opt
             if time.monotonic() > deadline:
                 raise
             time.sleep(_RECONNECT_PAUSE_SECONDS)
+
+
+def again_if_disconnected(function: Callable[..., _Result], *arguments: Any, **named: Any) -> _Result:
+    """Call a function that may be repeated, a second time where the database's server ended the connection meanwhile.
+
+    A pool tests a connection before it is used, but a server that is restarted also ends those in use.
+    """
+    try:
+        return function(*arguments, **named)
+    except DBAPIError as error:
+        if not error.connection_invalidated:
+            raise
+        _log.warning("catalogue lake: %s; trying again", str(error).splitlines()[0])
+    return function(*arguments, **named)
 
 
 def _sqlite_path(uri: str) -> Path:

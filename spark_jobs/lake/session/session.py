@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 _ARROW_RECORDS = 2_000
 _CATALOGUES = f"spark.sql.catalog.{CATALOGUE}"
+_SECRET = re.compile("password|secret|token|credential|access-key")
 _FROM_ENVIRONMENT = {
     "HEADRACE_SPARK_MEMORY": "spark.driver.memory",
     "HEADRACE_SPARK_CORES": "spark.cores.max",
@@ -129,14 +131,25 @@ def start_session(
             return _with_partitions(session, SHUFFLE_PARTITIONS in values)
         builder = SparkSession.builder
         for key, value in values.items():
-            builder = builder.config(key, value)
+            if not _is_secret(key):
+                builder = builder.config(key, value)
         with _jvm_log(log):
             session = builder.getOrCreate()
+        for key in filter(_is_secret, values):
+            session.conf.set(key, values[key])
     except (PySparkException, OSError) as error:
         raise SetupError(f"Spark did not start: {str(error).splitlines()[0]}; see {log}") from error
     session.sparkContext.setLogLevel("ERROR")
     join_cluster(session.sparkContext)
     return _with_partitions(session, given=False)
+
+
+def _is_secret(key: str) -> bool:
+    """Whether a setting of the catalogue is kept off the JVM's command line, which every user of the machine can read.
+
+    The catalogue is opened when a session first uses it, and reads its settings then.
+    """
+    return key.startswith(_CATALOGUES) and _SECRET.search(key) is not None
 
 
 def _with_partitions(session: SparkSession, given: bool) -> SparkSession:

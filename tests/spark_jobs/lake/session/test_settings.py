@@ -6,9 +6,10 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from spark_jobs.exceptions import CatalogueError
-from spark_jobs.lake.session import catalogue
+from spark_jobs.lake.session import catalogue, session
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import LakeSettings, load_settings, settings_at
 
@@ -95,6 +96,44 @@ def test_a_server_that_starts_anew_fails_no_connection(monkeypatch: pytest.Monke
     monkeypatch.setattr(catalogue, "_RECONNECT_SECONDS", -1)
     with pytest.raises(sqlite3.OperationalError, match="starting up"):
         catalogue._connect_again(Dialect(), None, ("here",), {})
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_connection_that_the_server_ended_is_tried_once_more(ended: bool) -> None:
+    """What else fails in the database is raised at once; so is the second loss."""
+    calls = []
+
+    def load(name: str) -> str:
+        calls.append(name)
+        if len(calls) < 2:
+            raise OperationalError("SELECT 1", {}, Exception("closed"), connection_invalidated=ended)
+        return name
+
+    if ended:
+        assert catalogue.again_if_disconnected(load, "notes.documents") == "notes.documents"
+    else:
+        with pytest.raises(OperationalError):
+            catalogue.again_if_disconnected(load, "notes.documents")
+    assert len(calls) == 1 + ended
+
+
+def test_no_secret_is_on_a_command_line(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all settings of a catalogue those that are secret are the ones that the session gets after its start."""
+    settings = configure(
+        monkeypatch,
+        uri="postgresql://lake:pass-1@db/iceberg",
+        warehouse="s3://lake",
+        s3__access_key_id="key-2",
+        s3__secret_access_key="pass-3",
+        s3__session_token="pass-4",
+        s3__endpoint="http://store",
+    )
+    values = settings.spark_properties()
+    secret = {value for key, value in values.items() if session._is_secret(key)}
+    assert secret == {"pass-1", "key-2", "pass-3", "pass-4"}
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__CREDENTIAL", "id:pass-5")
+    rest = configure(monkeypatch, uri="http://catalogue", type="rest", token="pass-6").spark_properties()
+    assert {value for key, value in rest.items() if session._is_secret(key)} >= {"id:pass-5", "pass-6"}
 
 
 def test_rest(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -198,12 +198,12 @@ def _listens(port: int) -> bool:
     return False
 
 
-def lake_environment(database: Postgres, store: Wire) -> dict[str, str]:
-    """Environment of a lake with its catalogue in Postgres and its files in the store."""
+def lake_environment(database: Postgres, store: Wire, name: str = "lake") -> dict[str, str]:
+    """Environment of a lake with its catalogue in a database of Postgres and its files in the store."""
     return {
         "PYICEBERG_CATALOG__LAKE__TYPE": "sql",
-        "PYICEBERG_CATALOG__LAKE__URI": database.uri("lake", "+psycopg2"),
-        "PYICEBERG_CATALOG__LAKE__WAREHOUSE": "s3://lake/warehouse",
+        "PYICEBERG_CATALOG__LAKE__URI": database.uri(name, "+psycopg2"),
+        "PYICEBERG_CATALOG__LAKE__WAREHOUSE": f"s3://lake/{name}",
         "PYICEBERG_CATALOG__LAKE__S3__ENDPOINT": f"http://127.0.0.1:{store.port}",
         "PYICEBERG_CATALOG__LAKE__S3__REGION": "us-east-1",
         "PYICEBERG_CATALOG__LAKE__S3__ACCESS_KEY_ID": "lake",

@@ -1,4 +1,4 @@
-"""The whole way on Postgres and an S3 store that fail for a while: the same versions as on one machine's files."""
+"""The whole way on Postgres, an S3 store and a cluster that fail for a while: the versions of one machine's files."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from pyiceberg.catalog import load_catalog
 from spark_jobs.lake.ledger.data_version import DataVersion
 from spark_jobs.lake.ledger.ledger import Ledger
 from tests.main_path.services import PASSWORD, Postgres, Wire, lake_environment, object_store, postgres, wait_until
+from tests.main_path.standalone import standalone
 from tests.main_path.test_one_run import GOLDEN, write
 
 pytestmark = pytest.mark.nightly
-
-_STEPS = 36  # about as many tables as the project has; faults are spread over them
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +76,45 @@ def command_lines(pid: int) -> str:
     return " ".join(word for one in (process, *process.children(recursive=True)) for word in one.cmdline())
 
 
+def test_the_way_is_the_same_on_a_cluster_that_loses_executors(
+    database: Postgres, store: Wire, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Master and two workers are processes of their own; an executor is killed in three steps while they compute."""
+    source = tmp_path / "source"
+    source.mkdir()
+    write(source)
+    database.run("createdb", "-h", "127.0.0.1", "-p", str(database.port), "-U", "lake", "other")
+    with standalone(tmp_path_factory.mktemp("cluster") / "spark") as cluster:
+        for _ in range(2):
+            cluster.add_worker()
+        environment = {**os.environ, **lake_environment(database, store, "other"), **cluster.environment}
+        said = tmp_path / "said.txt"
+        with said.open("w") as into:
+            command = [sys.executable, "-m", "tests.main_path.project", str(source)]
+            running = subprocess.Popen(command, env=environment, stdout=into, stderr=into)
+        killed = []
+        try:
+            for table in ("bags", "pairs", "packed_notes_256"):
+                there = f"SELECT 1 FROM iceberg_tables WHERE table_name = '{table}'"
+                wait_until(lambda there=there: ask(database, "other", there) == "1" or ended(running), table, 600)
+                wait_until(lambda: bool(cluster.executors()) or ended(running), "an executor")
+                executor = cluster.executors()[0]
+                executor.kill()
+                killed.append(executor.pid)
+            status = running.wait(timeout=900)
+        finally:
+            running.kill()
+    assert status == 0, said.read_text(errors="replace")[-4000:]
+    assert len(set(killed)) == 3
+    versions = found_versions(environment)
+    assert {table: versions[table] for table in GOLDEN} == GOLDEN
+
+
+def ended(process: subprocess.Popen[bytes]) -> bool:
+    """Whether a process came to its end."""
+    return process.poll() is not None
+
+
 def make_trouble(database: Postgres, store: Wire, environment: dict[str, str], ended: threading.Event) -> None:
     """One fault after the other, each when some more tables were made than at the one before."""
     for tables, fault, seconds in (
@@ -103,10 +141,13 @@ def make_trouble(database: Postgres, store: Wire, environment: dict[str, str], e
 
 def table_count(database: Postgres) -> int:
     """Tables of the catalogue, as Postgres itself knows them."""
-    query = "SELECT count(*) FROM iceberg_tables"
-    command = ["psql", "-At", "-c", query, database.uri("lake")]
-    found = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-    return int(found or 0)
+    return int(ask(database, "lake", "SELECT count(*) FROM iceberg_tables") or 0)
+
+
+def ask(database: Postgres, name: str, query: str) -> str:
+    """What a query of one value gives; empty while the server does not answer."""
+    command = ["psql", "-At", "-c", query, database.uri(name)]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def found_versions(environment: dict[str, str]) -> dict[str, str]:

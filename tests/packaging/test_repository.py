@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
@@ -182,3 +183,47 @@ def test_bucket_of_compose_is_made_once(
         for _ in range(2):
             exec(program, {})  # the program is a file of this repository
         assert [bucket.name for bucket in boto3.resource("s3").buckets.all()] == ["lake"]
+
+
+def test_blender_on_kubernetes_is_told_what_it_understands(repository: Path) -> None:
+    """Every flag exists, ports and files are those of the manifest, and the grace is what a drain needs."""
+    from blender_service.__main__ import serve
+
+    (blender,) = (one for one in manifests(repository, "blender") if one["kind"] == "Deployment")
+    pod = blender["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    given = dict(argument.removeprefix("--").split("=", 1) for argument in container["args"])
+    known = {flag.removeprefix("--") for option in serve.params for flag in option.opts}
+    assert given.keys() <= known
+    assert {int(given["port"]), int(given["metrics-port"])} == {port["containerPort"] for port in container["ports"]}
+    mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
+    for name in ("tokens", "rules", "certificate", "key", "cache-folder"):
+        assert any(given[name].startswith(folder) for folder in mounts), name
+    assert pod["terminationGracePeriodSeconds"] >= int(given["drain-seconds"]) + 15
+
+
+def test_settings_on_kubernetes_are_a_lake(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The settings of the manifest with the secret that its first lines name; every name in other files is declared."""
+    from spark_jobs.lake.session.settings import load_settings
+
+    found = manifests(repository, "lake")
+    lake, spark = (one for one in found if one["kind"] == "ConfigMap")
+    for name, value in lake["data"].items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", "postgresql+psycopg2://lake:secret@postgres:5432/lake")
+    settings = load_settings()
+    assert settings.jar_purposes() == {"core", "postgres", "s3"} and settings.warehouse == "s3://lake/warehouse"
+    assert all(len(line.split()) == 2 for line in spark["data"]["spark-defaults.conf"].splitlines())
+    (values,) = manifests(repository, "dagster-values")
+    (deployment,) = values["dagster-user-deployments"]["deployments"]
+    assert deployment["dagsterApiGrpcArgs"] == ["--module-name", "dagster_project.definitions"]
+    run = values["runLauncher"]["config"]["k8sRunLauncher"]
+    assert run["runK8sConfig"]["podSpecConfig"]["serviceAccountName"] in {
+        one["metadata"]["name"] for one in found if one["kind"] == "ServiceAccount"
+    }
+    assert deployment["envConfigMaps"] == run["envConfigMaps"] == [{"name": lake["metadata"]["name"]}]
+
+
+def manifests(repository: Path, name: str) -> list[dict[str, Any]]:
+    """The documents of a file of `setup/kubernetes`."""
+    return list(YAML(typ="safe").load_all((repository / "setup/kubernetes" / f"{name}.yaml").read_text("utf-8")))

@@ -48,6 +48,7 @@ from dagster_project.metadata import (
 from dagster_project.partitions import place_of, predicate_of, rows_of
 from dagster_project.restrictions import record_visibility, refuse_forbidden_reads, visibility_metadata
 from dagster_project.run_config import bind_config, config_fields
+from dagster_project.tracing import step_span
 from spark_jobs.exceptions import AuditError, DeclarationError, SparkJobsError, StepRunError, nearest
 from spark_jobs.lake.declare.step import Plot, Scope, Step, step
 from spark_jobs.lake.declare.tables import Table, check_identifier
@@ -332,7 +333,9 @@ class _Asset:
         try:
             graph = context.job_def.asset_layer.asset_graph
             refuse_forbidden_reads(graph, record_visibility(lake.catalogue, graph))
-            outcomes = self._materialize(lake, self._binding(context, lake))
+            with step_span(self.tables[0], context.run_id) as note:
+                outcomes = self._materialize(lake, self._binding(context, lake))
+                note({"rows": outcomes[0].version.count, "computed": ",".join(outcomes[0].computed)})
         except AuditError as error:
             for check in error.checks:
                 yield dg.AssetCheckResult(

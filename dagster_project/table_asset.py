@@ -333,7 +333,7 @@ class _Asset:
         try:
             graph = context.job_def.asset_layer.asset_graph
             refuse_forbidden_reads(graph, record_visibility(lake.catalogue, graph))
-            with step_span(self.tables[0], context.run_id) as note:
+            with step_span(self.tables[0], context.run.run_id) as note:
                 outcomes = self._materialize(lake, self._binding(context, lake))
                 note({"rows": outcomes[0].version.count, "computed": ",".join(outcomes[0].computed)})
         except AuditError as error:

@@ -117,6 +117,7 @@ def story(tmp_path_factory: pytest.TempPathFactory, source: Path, spark: object)
             patch.setenv(name, setting)
         write_first(source)
         first = run(source)
+        assert first.success, first.failures
         first_versions = spark_versions(root)
         before = (value("main.tokenizer", "sha256"), generation())
         with start(catalogue) as server, BlenderClient(server.address) as client:

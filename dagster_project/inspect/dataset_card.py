@@ -35,7 +35,9 @@ def card(catalogue: Catalog, name: str) -> str:
     """
     datasets, corpora = namespaces_with(catalogue, "documents"), namespaces_with(catalogue, "members")
     if name not in datasets + corpora:
-        raise CommandError(f"{name}: no dataset or corpus of this name was run{nearest(name, datasets + corpora)}")
+        raise CommandError(
+            f"{name}: no dataset or corpus of this name was run{nearest(name, datasets + corpora)}; headrace run {name}"
+        )
     ledger = Ledger(catalogue)
     ledger.refresh()
     state = find_state(catalogue, name)

@@ -1,0 +1,152 @@
+"""What a document costs at scale: bytes and seconds of every table, shuffled bytes, memory of the driver.
+
+    python benchmarks/bench_scale.py                  three sizes of real prose, about 15 minutes on two cores
+    python benchmarks/bench_scale.py --sizes 1000 4000
+
+The whole way, from files to windows, is run for each size in a lake and a process of its own; the slope between the two
+largest sizes is what a further document costs, so that fixed costs per step do not hide it. The last table multiplies
+it: docs/scale.md says what to make of that. Documents are pieces of RFCs of 2 KB from `REAL_DATA_DIR`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from dedup_corpora import rfc_pieces
+
+_FILE_ROWS = 2_000
+_TARGETS = (10**9, 10**10)
+_CORES = 2
+
+
+def measure(size: int) -> dict[str, Any]:
+    """Run the whole way over some documents, in this process."""
+    import dagster as dg
+
+    from dagster_project.corpora import CorpusDeclaration, corpus_assets
+    from dagster_project.datasets import DatasetDeclaration, dataset_assets
+    from dagster_project.definitions import build
+    from spark_jobs.lake.ledger.ledger import Ledger
+    from spark_jobs.lake.session.catalogue import open_catalogue
+    from spark_jobs.lake.session.settings import settings_at
+
+    folder = Path(tempfile.mkdtemp(prefix="scale-"))
+    text_bytes = _write(folder / "notes", size)
+    settings = settings_at(folder / "lake")
+    (folder / "lake").mkdir()
+    for name, value in settings.properties.items():
+        os.environ[f"PYICEBERG_CATALOG__LAKE__{name.upper()}"] = value
+    source = {"kind": "files", "path": str(folder / "notes"), "text_column": "text"}
+    dataset = DatasetDeclaration(name="notes", source=source, shards=2)
+    corpus = CorpusDeclaration(
+        name="main", datasets=("notes",), tokenizer={"train": {"vocabulary_size": 8192, "sample_bytes": 20_000_000}}
+    )
+    definitions = build(dg.Definitions(assets=[*dataset_assets(dataset), *corpus_assets(corpus)]))
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = definitions.resolve_job_def("everything").execute_in_process(
+            instance=instance, run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+        )
+    assert result.success
+    ledger = Ledger(open_catalogue(settings))
+    ledger.refresh()
+    tables = {}
+    for space in ("notes", "main"):
+        for _, name in open_catalogue(settings).list_tables(space):
+            places = ledger.places(f"{space}.{name}").values()
+            tables[f"{space}.{name}"] = (
+                sum(one.row_count for one in places),
+                sum(one.byte_count for one in places),
+                sum(one.seconds or 0 for one in places),
+                min((one.step for one in places), default=""),
+            )
+    return {"text_bytes": text_bytes, "tables": tables, **_spark_costs()}
+
+
+def _write(folder: Path, size: int) -> int:
+    """Documents as JSONL in files of 2,000; gives the bytes of their texts."""
+    folder.mkdir()
+    total = 0
+    pieces = rfc_pieces()[:size]
+    for number, start in enumerate(range(0, size, _FILE_ROWS)):
+        with (folder / f"{number:05}.jsonl").open("w") as file:
+            for text in pieces[start : start + _FILE_ROWS]:
+                total += len(text.encode())
+                file.write(json.dumps({"text": text}) + "\n")
+    return total
+
+
+def _spark_costs() -> dict[str, float]:
+    """Bytes that this process's session shuffled, and the peak memory of the driver's Python and of its JVM."""
+    import psutil
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+    executors = session.sparkContext._jsc.sc().statusStore().executorList(False)
+    shuffled = sum(executors.apply(index).totalShuffleWrite() for index in range(executors.size()))
+    java = next(one for one in psutil.Process().children(recursive=True) if "java" in one.name())
+    return {
+        "shuffled": float(shuffled),
+        "driver_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "jvm_mib": java.memory_info().rss / 2**20,
+    }
+
+
+def _size_text(count: float) -> str:
+    units = ("B", "KB", "MB", "GB", "TB", "PB")
+    index = 0
+    while count >= 1000 and index < len(units) - 1:
+        count, index = count / 1000, index + 1
+    return f"{count:.3g} {units[index]}"
+
+
+def main() -> None:
+    """Measure each size in a process of its own, and print what a further document costs."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[5_000, 20_000, 60_000])
+    parser.add_argument("--one", type=int, help="measure this size in this process, and print JSON")
+    given = parser.parse_args()
+    if given.one:
+        print(json.dumps(measure(given.one)))
+        return
+    found = {}
+    print("documents  text        shuffled a document  driver: Python, JVM")
+    for size in sorted(given.sizes):
+        command = [sys.executable, __file__, "--one", str(size)]
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+        one = found[size] = json.loads(done.stdout.splitlines()[-1])
+        print(
+            f"{size:>9,}  {_size_text(one['text_bytes']):<10}  {one['shuffled'] / size:>13,.0f} B"
+            f"      {one['driver_mib']:,.0f}, {one['jvm_mib']:,.0f} MiB"
+        )
+    small, large = sorted(found)[-2:]
+    further = large - small
+    head = "".join(f"{f'at {target:.0e}'.replace('e+', 'e'):>12}" for target in _TARGETS)
+    print(f"\n{'table':<32}{'rows a doc.':>12}{'B a doc.':>10}{'core ms a doc.':>16}{head}")
+    seconds: dict[str, float] = defaultdict(float)
+    total_bytes = 0.0
+    for table, (rows, size_bytes, spent, step) in found[large]["tables"].items():
+        before = found[small]["tables"].get(table, (0, 0, 0, step))
+        a_row, a_byte = (rows - before[0]) / further, (size_bytes - before[1]) / further
+        core_ms = max(spent - before[2], 0) * _CORES * 1000 / further
+        seconds[step] = max(seconds[step], core_ms)
+        total_bytes += a_byte
+        projected = "".join(f"{_size_text(max(a_byte, 0) * target):>12}" for target in _TARGETS)
+        print(f"{table:<32}{a_row:>12.3f}{a_byte:>10.0f}{core_ms:>16.3f}{projected}")
+    core_ms = sum(seconds.values())  # tables of one step have the same seconds
+    projected = "".join(f"{_size_text(total_bytes * target):>12}" for target in _TARGETS)
+    print(f"{'all':<32}{'':>12}{total_bytes:>10.0f}{core_ms:>16.3f}{projected}")
+    for target in _TARGETS:
+        print(f"core hours at {target:.0e}: {core_ms * target / 3.6e6:,.0f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -329,7 +329,10 @@ class _Asset:
 
     def _run(self, context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
         """Materialize, and report to Dagster; a failed audit reports its checks and no materialization."""
-        lake: Lake = context.resources.lake.open(context.run.run_id)
+        try:
+            lake: Lake = context.resources.lake.open(context.run.run_id)
+        except SparkJobsError as error:
+            raise dg.Failure(f"{self.tables[0]}: {error}", allow_retries=False) from error
         try:
             graph = context.job_def.asset_layer.asset_graph
             refuse_forbidden_reads(graph, record_visibility(lake.catalogue, graph))

@@ -104,7 +104,7 @@ def test_own_data_and_an_own_table_work_as_written(checkout: Checkout) -> None:
     file.write_text(long_texts)
 
     said = checkout.run(f"{run} --json")
-    steps = {step["table"]: step for step in json.loads(said)}
+    steps = {step["table"]: step for step in map(json.loads, said.splitlines())}
     assert {step["status"] for step in steps.values()} == {"computed"}
     assert steps["notes.documents"]["rows"] == 60
     assert steps["notes.arrivals"]["rows"] == 2, "the file, and the line that is no JSON"
@@ -118,7 +118,7 @@ def test_own_data_and_an_own_table_work_as_written(checkout: Checkout) -> None:
         json.dumps({"id": 100, "body": "A new note. " + "rain fills the pond. " * 40}) + "\n"
     )
     said = checkout.run(f"{run} --json")
-    again = {step["table"]: step for step in json.loads(said)}
+    again = {step["table"]: step for step in map(json.loads, said.splitlines())}
     assert again["notes.documents"]["detail"] == "increments 1"
     assert again["notes.documents"]["rows"] == 61
     assert again["mine.tokenizer"]["status"] == "unchanged"

@@ -103,7 +103,7 @@ def print_line(line: StepLine) -> None:
     """Print the line of a table, aligned with those of others."""
     style = {"computed": "green", "unchanged": "dim", "frozen": "yellow", "failed": "red"}[line.status]
     text = f"{line.table:<36} {line.rows:>12,} rows {line.seconds:>7.1f} s  {line.status:<9} {line.detail}"
-    print_styled(text, style)
+    print_styled(text.rstrip(), style)
 
 
 def execute(
@@ -168,7 +168,7 @@ def _idle_lines(ledger: Ledger, step: PlannedStep) -> Iterator[StepLine]:
         places = ledger.places(table)
         rows = sum(row.row_count for place, row in places.items() if step.partition in (None, place))
         frozen = step.forecast.frozen if step.forecast is not None else ""
-        yield StepLine(table, rows, 0.0, "frozen" if frozen else "unchanged", frozen or "increments none")
+        yield StepLine(table, rows, 0.0, "frozen" if frozen else "unchanged", frozen)
 
 
 def _foretold_changes(catalogue: Catalog, runs: Sequence[PlannedRun]) -> Iterator[str]:

@@ -21,6 +21,7 @@ from spark_jobs.lake.session.catalogue import open_catalogue, require_writable
 from spark_jobs.lake.session.cluster import is_local
 from spark_jobs.lake.session.jars import jar_paths
 from spark_jobs.lake.session.java import java_home, java_version
+from spark_jobs.lake.session.object_store import require_store
 from spark_jobs.lake.session.settings import LakeSettings
 
 _GIB = 1024**3
@@ -62,7 +63,7 @@ def examine(settings: LakeSettings) -> Iterator[Finding]:
             yield Finding(subject, *look(settings))
         except (SparkJobsError, OSError) as error:
             text = " ".join(str(error).split()).removeprefix(f"{subject}: ")
-            if subject == "store":
+            if subject == "store" and not isinstance(error, SparkJobsError):
                 text += "; check PYICEBERG_CATALOG__LAKE__WAREHOUSE and the settings S3__.. beside it"
             yield Finding(subject, "fault", text)
     for program, port in PORTS.items():
@@ -130,7 +131,7 @@ def _master() -> str:
 def _catalogue(settings: LakeSettings) -> tuple[str, str]:
     require_writable(settings)
     started = time.monotonic()
-    names = open_catalogue(settings).list_namespaces()
+    names = open_catalogue(settings, look_at_store=False).list_namespaces()
     address = settings.properties.get("uri", "").rsplit("@", 1)[-1].split("?")[0]
     return "ok", f"{address}, {len(names)} namespaces, {1000 * (time.monotonic() - started):.0f} ms"
 
@@ -140,6 +141,7 @@ def _store(settings: LakeSettings) -> tuple[str, str]:
     from pyiceberg.io import load_file_io
     from pyiceberg.io.pyarrow import PyArrowFileIO
 
+    require_store(settings)
     place = f"{settings.warehouse}/.doctor-{uuid.uuid4().hex}"
     files = load_file_io({**settings.properties, "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}, place)
     assert isinstance(files, PyArrowFileIO)

@@ -178,9 +178,13 @@ def test_a_daemon_follows_the_files(notes: Path, daemon: Mapping[str, str], capf
         with dg.DagsterInstance.get() as instance:
             return instance.get_runs_count()
 
+    def running() -> int:
+        with dg.DagsterInstance.get() as instance:
+            return instance.get_runs_count(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED]))
+
     until(lambda: increments() == [0])
     (notes / "two.md").write_text(_note("two", "channel"))
-    until(lambda: increments() == [0, 1])
+    until(lambda: increments() == [0, 1] and not running())
     count = runs()
     capfd.readouterr()
     assert run_command(["plan", "--json"]) == 0

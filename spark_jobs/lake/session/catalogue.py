@@ -54,12 +54,20 @@ GENERATION_PROPERTY = "headrace.generation"
 COMMENT_PROPERTY = "comment"
 
 
-def open_catalogue(settings: LakeSettings) -> Catalog:
+def open_catalogue(settings: LakeSettings, look_at_store: bool = True) -> Catalog:
     """Open the catalogue, making the folder of an embedded one.
 
+    Args:
+        settings: of the lake.
+        look_at_store: whether a store that does not answer is refused now, rather than when a table is first read.
+
     Raises:
-        CatalogueError: it cannot be reached.
+        CatalogueError: it cannot be reached, or the store of its files cannot.
     """
+    if look_at_store and settings.warehouse.startswith("s3://"):
+        from spark_jobs.lake.session.object_store import require_store
+
+        require_store(settings)
     try:
         if settings.properties.get("uri", "").startswith("sqlite:"):
             _sqlite_path(settings.properties["uri"]).parent.mkdir(parents=True, exist_ok=True)
@@ -132,10 +140,10 @@ def require_writable(settings: LakeSettings) -> None:
 
 @contextlib.contextmanager
 def catalogue_errors() -> Iterator[None]:
-    """Turn errors of the catalogue's database, and lost races with other writers, into errors of one line.
+    """Turn errors of the catalogue's database and of the store, and lost races with other writers, into one line.
 
     Raises:
-        CatalogueError: the database is locked, full or gone.
+        CatalogueError: the database is locked, full or gone; the store is gone or refuses the keys.
         LeaseError: every retry of a commit lost against a commit of another writer.
     """
     try:
@@ -146,6 +154,13 @@ def catalogue_errors() -> Iterator[None]:
         ) from error
     except CommitFailedException as error:
         raise LeaseError(f"{str(error).splitlines()[0]}; others write this table all the time, run again") from error
+    except OSError as error:
+        from spark_jobs.lake.session.object_store import store_fault
+
+        fault = store_fault(error, "of the lake")
+        if fault is None:
+            raise
+        raise fault from error
 
 
 def load_table(catalogue: Catalog, identifier: str) -> IcebergTable | None:

@@ -205,3 +205,28 @@ def test_a_catalogue_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(CatalogueError, match="check PYICEBERG_CATALOG__LAKE__URI") as caught:
         open_catalogue(settings_at(tmp_path / "lake"))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("said", "mend"),
+    [
+        ("AWS Error NETWORK_CONNECTION during HeadBucket operation: curlCode: 7", "cannot be reached; check PYICEBERG"),
+        ("AWS Error ACCESS_DENIED during HeadObject operation: No response body.", "refuses the keys"),
+        ("AWS Error ExpiredToken during PutObject operation: The provided token has expired.", "have expired; renew"),
+        (
+            "AWS Error UNKNOWN (HTTP status 507) during PutObject operation",
+            "answers AWS Error UNKNOWN (HTTP status 507)",
+        ),
+    ],
+)
+def test_what_a_store_says_becomes_one_line_with_the_mend(said: str, mend: str) -> None:
+    """PyArrow puts the name of AWS's error into the text of an OSError, in several spellings."""
+    with pytest.raises(CatalogueError) as raised, catalogue.catalogue_errors():
+        raise OSError(f"When getting information for key 'a\nb': {said}")
+    assert mend in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_other_errors_of_files_stay_what_they_are() -> None:
+    """A full disk is told by those who know of disks."""
+    with pytest.raises(OSError, match="No space left"), catalogue.catalogue_errors():
+        raise OSError(28, "No space left on device")

@@ -7,7 +7,7 @@ import enum
 import inspect
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import dagster as dg
@@ -167,22 +167,22 @@ def sample_rows(iceberg: IcebergTable, declared: Table, shown: BooleanExpression
     rows = iceberg.scan(shown, names, limit=_SAMPLE_ROWS).to_arrow().to_pylist()
     if not rows:
         return ""
-    return _markdown_table(names, rows)
-
-
-def refused_rows(check: CheckResult, samples: Samples) -> dict[str, dg.MarkdownMetadataValue]:
-    """Some rows that a failed check refused, as far as the policy shows rows; else their keys."""
-    if check.passed:
-        return {}
-    if samples is Samples.NONE or not check.bad_rows:
-        return {"refused": dg.MetadataValue.md("\n".join(f"- `{key}`" for key in check.bad_keys) or "none")}
-    return {"refused": dg.MetadataValue.md(_markdown_table(tuple(check.bad_rows[0]), check.bad_rows))}
-
-
-def _markdown_table(names: tuple[str, ...], rows: Sequence[Mapping[str, Any]]) -> str:
     lines = ["| " + " | ".join(names) + " |", "|" + " --- |" * len(names)]
     lines += ["| " + " | ".join(_cell(row[name]) for name in names) + " |" for row in rows]
     return "\n".join(lines)
+
+
+def refused_rows(check: CheckResult, samples: Samples) -> dict[str, dg.MetadataValue[Any]]:
+    """Some rows that a failed check refused, as far as the policy shows rows; else their keys.
+
+    A table, not Markdown, because Dagster shows it on the page of the check without a click.
+    """
+    if check.passed:
+        return {}
+    if samples is Samples.NONE or not check.bad_rows:
+        return {"refused": dg.MetadataValue.text("; ".join(check.bad_keys) or "none")}
+    schema = dg.TableSchema(columns=[dg.TableColumn(name) for name in check.bad_rows[0]])
+    return {"refused": dg.MetadataValue.table([dg.TableRecord(dict(row)) for row in check.bad_rows], schema)}
 
 
 def plot_markdown(iceberg: IcebergTable, plot: Plot) -> str:

@@ -262,7 +262,8 @@ def _lines(events: Iterator[dg.DagsterEvent]) -> Iterator[StepLine]:
             )
         elif event.is_step_failure:
             table, check = (event.step_key or "").replace("__", ".", 1), _failed_check(event)
-            yield StepLine(table, 0, 0.0, "failed", failure_text(event), failed_check=check)
+            why = failure_text(event).removeprefix(f"{table}: ")
+            yield StepLine(table, 0, 0.0, "failed", why, failed_check=check)
 
 
 def _failed_check(event: dg.DagsterEvent) -> str:

@@ -179,7 +179,7 @@ def test_a_failed_audit_shows_in_red_and_changes_nothing(spark: object, tmp_path
     checks = {e.check_name: (e.passed, e.metadata["bad_rows"].value) for e in result.get_asset_check_evaluations()}
     assert checks == {"required_columns": (True, 0), "small": (False, 2), "unique_key": (True, 0)}
     (small,) = (e for e in result.get_asset_check_evaluations() if not e.passed)
-    assert small.metadata["refused"].value == "| n |\n| --- |\n| 1800 |\n| 2700 |"
+    assert [record.data for record in small.metadata["refused"].records] == [{"n": "1800"}, {"n": "2700"}]
     assert line.endswith("such as n 1800; n 2700")
     assert events(result, "ASSET_MATERIALIZATION") == []
     assert not [e for e in result.all_events if e.is_step_start and e.step_key == "demo__total"]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyiceberg.expressions import In
 
+from blender_service.auth.access import CorpusDatasets
 from blender_service.auth.visibility import PUBLIC, VISIBILITY_TABLE, Visibility, recorded_visibility
 from dagster_project.exceptions import DefinitionError
 from spark_jobs.exceptions import did_you_mean
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 VISIBILITY = "headrace/visibility"  # metadata of an asset
 AUDIT_TABLE = "system.audit"
 _KINDS = ("public", "restricted", "on_device")
+_MAIN_TABLES = ("documents", "members")  # a dataset has the one, a corpus the other
 _TEAM = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 RECORD = Table(
     name="visibility",
@@ -102,8 +104,29 @@ def declared_visibility(graph: BaseAssetGraph[Any]) -> dict[str, Visibility]:
     return found
 
 
-def visibility_metadata(visibility: Visibility) -> dict[str, str]:
-    """Metadata of the assets of a namespace that is not public."""
+def _decided(graph: BaseAssetGraph[Any]) -> dict[str, Visibility]:
+    """The visibility of every namespace that the assets decide about.
+
+    A table of one's own in the namespace of another project's dataset says nothing of that namespace, unless it
+    declares a visibility: else it would make the dataset public.
+    """
+    keys = graph.get_all_asset_keys()
+    made = {key for key in keys if graph.get(key).is_materializable}
+    whole = {key.path[0] for key in made if key.path[-1] in _MAIN_TABLES}
+    shared = {key.path[0] for key in keys - made} - whole
+    declared = declared_visibility(graph)
+    spaces = {key.path[0] for key in made}
+    return {space: declared.get(space, PUBLIC) for space in spaces if space in declared or space not in shared}
+
+
+def visibility_metadata(where: str, visibility: Visibility) -> dict[str, str]:
+    """Metadata of the assets of a namespace that is not public.
+
+    Raises:
+        DefinitionError: YAML could not declare it, such as a team whose name would be read as two.
+    """
+    teams = sorted(visibility.teams)
+    parse_visibility(where, {visibility.kind: teams} if teams else visibility.kind)
     return {} if visibility.is_public else {VISIBILITY: " ".join([visibility.kind, *sorted(visibility.teams)])}
 
 
@@ -117,9 +140,7 @@ def refuse_forbidden_reads(graph: BaseAssetGraph[Any], recorded: Mapping[str, Vi
     Raises:
         DefinitionError: names the first such table, what it reads, and how to mend it.
     """
-    declared = declared_visibility(graph)
-    spaces = {key.path[0] for key in graph.get_all_asset_keys() if graph.get(key).is_materializable}
-    visible = {**(recorded or {}), **dict.fromkeys(spaces, PUBLIC), **declared}
+    visible = {**(recorded or {}), **declared_visibility(graph), **_decided(graph)}
     for key in graph.toposorted_asset_keys:
         own = visible.get(key.path[0], PUBLIC)
         if key.path[0] == "blends":  # a blend holds no row; Blender asks who reads it
@@ -146,10 +167,12 @@ def record_visibility(catalogue: Catalog, graph: BaseAssetGraph[Any]) -> dict[st
         CatalogueError: the catalogue's database fails.
     """
     recorded = recorded_visibility(catalogue)
-    spaces = {key.path[0] for key in graph.get_all_asset_keys() if graph.get(key).is_materializable}
-    declared = declared_visibility(graph)
-    wanted = {space: declared.get(space, PUBLIC) for space in spaces}
-    changed = {space: one for space, one in wanted.items() if recorded.get(space, PUBLIC) != one}
+    changed = {space: one for space, one in _decided(graph).items() if recorded.get(space, PUBLIC) != one}
+    made = {".".join(key.path) for key in graph.get_all_asset_keys() if graph.get(key).is_materializable}
+    for space in [space for space, one in changed.items() if one.is_public]:
+        main = {f"{space}.{table}" for table in _MAIN_TABLES}
+        if not main & made and any(catalogue.table_exists(table) for table in main):
+            del changed[space]  # another project's dataset or corpus, beside which a table of this one lies
     if not changed:
         return recorded
     rows = [
@@ -178,7 +201,10 @@ def note_read(catalogue: Catalog, names: Iterable[str]) -> None:
         CatalogueError: the row cannot be written; then nothing is to be shown.
     """
     restricted = recorded_visibility(catalogue)
-    subject = sorted({name.split(".")[0] for name in names} & restricted.keys())
+    spaces = {name.split(".")[0] for name in names}
+    if restricted:  # a corpus holds rows of its datasets, also where it was computed before they were restricted
+        spaces = spaces.union(*(CorpusDatasets(catalogue).of(space) or () for space in spaces))
+    subject = sorted(spaces & restricted.keys())
     if not subject:
         return
     row = {

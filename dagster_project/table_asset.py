@@ -298,7 +298,7 @@ class _Asset:
             description=text,
             metadata={
                 **definition_metadata(identifier, table, self.step, self.shown.samples),
-                **visibility_metadata(self.shown.visibility),
+                **visibility_metadata(identifier, self.shown.visibility),
             },
             group_name=self.shown.group or self.namespace,
             code_version=self.step.version,

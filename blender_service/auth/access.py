@@ -17,7 +17,8 @@ import grpc
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchIdentifierError, NoSuchTableError
+from pyiceberg.exceptions import NoSuchIdentifierError, NoSuchTableError, RESTError
+from sqlalchemy.exc import SQLAlchemyError
 
 from blender_service.auth.bearer_tokens import TOKENS_VARIABLE, Principals, bearer_of, digest_of, parse_tokens
 from blender_service.auth.namespace_rules import NamespaceRules, parse_rules
@@ -128,7 +129,7 @@ class Access:
 
 
 class CorpusDatasets:
-    """Looks up the datasets of a namespace; an answer is kept for half a minute."""
+    """Looks up the datasets of a namespace; an answer is kept for half a minute, and while the lake gives no other."""
 
     def __init__(self, catalogue: Catalog, clock: Callable[[], float] = time.monotonic) -> None:
         """Look in `catalogue`; `clock` gives seconds."""
@@ -138,12 +139,19 @@ class CorpusDatasets:
         self._lock = threading.Lock()
 
     def of(self, namespace: str) -> frozenset[str] | None:
-        """Give the datasets of a corpus, an empty set for another namespace; None if the lake does not answer."""
+        """Give the datasets of a corpus, an empty set for another namespace; None if the lake never answered."""
         with self._lock:
             asked, datasets = self._known.get(namespace, (float("-inf"), None))
         if self._clock() - asked < KEPT_SECONDS:
             return datasets
-        datasets = self._look(namespace)
+        try:
+            found = self._look(namespace)
+        except (SQLAlchemyError, RESTError) as error:
+            if datasets is None:
+                raise
+            logger.error("namespace %s: its datasets cannot be read: %s", namespace, error)
+            found = None
+        datasets = datasets if found is None else found
         with self._lock:
             self._known[namespace] = (self._clock(), datasets)
         return datasets
@@ -158,5 +166,5 @@ class CorpusDatasets:
         except (NoSuchTableError, NoSuchIdentifierError):
             return frozenset()
         except (OSError, ValueError, pa.ArrowException) as error:
-            logger.error("namespace %s: its datasets cannot be read, so nobody may for now: %s", namespace, error)
+            logger.error("namespace %s: its datasets cannot be read: %s", namespace, error)
             return None

@@ -51,6 +51,12 @@ class Visibility:
             return True
         return self.kind == other.kind == "restricted" and self.teams <= other.teams
 
+    def narrowed(self, other: Visibility) -> Visibility:
+        """Who may see rows by both."""
+        if self.may_hold(other):
+            return self
+        return other if other.may_hold(self) else Visibility("restricted", self.teams & other.teams)
+
     def __str__(self) -> str:
         return f"restricted to {', '.join(sorted(self.teams))}" if self.kind == "restricted" else self.kind
 
@@ -65,7 +71,11 @@ def recorded_visibility(catalogue: Catalog) -> dict[str, Visibility]:
     except (NoSuchTableError, NoSuchIdentifierError, NoSuchNamespaceError):
         return {}
     rows: list[dict[str, Any]] = table.scan().to_arrow().to_pylist()
-    return {row["namespace"]: Visibility(row["visibility"], _teams(row["teams"])) for row in rows}
+    found: dict[str, Visibility] = {}
+    for row in rows:  # runs that began at once may each have added one for a namespace: then the narrowest holds
+        one = Visibility(row["visibility"], _teams(row["teams"]))
+        found[row["namespace"]] = one.narrowed(found.get(row["namespace"], PUBLIC))
+    return found
 
 
 def _teams(text: str) -> frozenset[str]:

@@ -64,7 +64,7 @@ def _documents(catalogue: Catalog, dataset: str) -> pa.Table:
 
 def _header(name: str, rows: pa.Table) -> str:
     """The YAML that dataset hubs read."""
-    licences = [value.lower() for value in _values(rows, "licence") if " " not in value]
+    licences = list(dict.fromkeys(value.lower() for value in _values(rows, "licence") if len(value.split()) == 1))
     sizes = (*_SIZES, *_LARGE_SIZES)
     header = {
         "pretty_name": name,
@@ -75,7 +75,11 @@ def _header(name: str, rows: pa.Table) -> str:
         "tags": ["headrace"],
     }
     out = io.StringIO()
-    YAML().dump({key: value for key, value in header.items() if value}, out)
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = False
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    yaml.default_style = '"'  # type: ignore[assignment]  # hubs read YAML 1.1, where a bare `no` is a boolean
+    yaml.dump({key: value for key, value in header.items() if value}, out)
     return f"---\n{out.getvalue()}---"
 
 
@@ -171,7 +175,8 @@ def _table(head: tuple[str, ...], rows: list[tuple[Any, ...]], most: int = _SHOW
     """A Markdown table; of many rows the first."""
     lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
     for row in rows[:most]:
-        cells = (f"{value:,}" if isinstance(value, int) else str(value).replace("|", "\\|") for value in row)
+        texts = (f"{value:,}" if isinstance(value, int) else " ".join(str(value).split()) for value in row)
+        cells = (text.replace("|", "\\|") for text in texts)
         lines.append("| " + " | ".join(cells) + " |")
     more = [f"\n.. and {len(rows) - most} more"] if len(rows) > most else []
     return "\n".join([*lines, *more])

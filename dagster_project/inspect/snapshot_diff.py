@@ -1,9 +1,9 @@
 """Compare two states of a dataset or corpus: what came, what went, what is judged or kept otherwise.
 
 A state is written NAME (now), NAME@SNAPSHOT (any snapshot of one of its tables; the others as of that moment),
-NAME@2026-11-20T12:00 (a time, UTC unless it says otherwise) or NAME@RELEASE. Tables with the same snapshot in both are
-not read. Of the others the column `doc_id` and a few narrow ones are; the memory they take grows with the documents, 40
-to 100 bytes each, never with their texts.
+NAME@2026-11-20T12:00 (a time, UTC unless it says otherwise) or NAME@RELEASE. Verdicts with the same snapshot in both
+are not read. Of other tables the column `doc_id` and a few narrow ones are; the memory they take grows with the
+documents, 40 to 100 bytes each, never with their texts.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def find_state(catalogue: Catalog, text: str) -> LakeState:
     if not state:
         heads = {table: head.snapshot_id for table, one in tables.items() if (head := one.current_snapshot())}
         return LakeState(name, text, heads)
-    moment = _moment(tables, state)
+    meant, moment = _moment(tables, state)
     if moment is None:
         try:
             kept = find_release(catalogue, state).snapshots
@@ -98,30 +98,58 @@ def find_state(catalogue: Catalog, text: str) -> LakeState:
             ) from error
         found = {table.partition(".")[2]: one for table, one in kept.items() if table.startswith(f"{name}.")}
         return LakeState(name, text, found)
-    found = {}
+    found = dict(meant)
     for table, one in tables.items():
-        snapshot = one.snapshot_as_of_timestamp(moment)
-        if snapshot is not None:
-            if one.snapshot_by_id(snapshot.snapshot_id) is None:
-                raise CommandError(f"{text}: {name}.{table} has no snapshot of that time any more; name a later one")
-            found[table] = snapshot.snapshot_id
+        if table in meant:
+            continue
+        snapshot_id, known = _as_of(one, moment)
+        if not known:
+            raise CommandError(
+                f"{text}: {name}.{table} has no snapshot of that time any more; name a later one, or a release"
+            )
+        if snapshot_id is not None:
+            found[table] = snapshot_id
     if not found:
         raise CommandError(f"{text}: {name} had no table yet, or its snapshots of that time have expired")
     return LakeState(name, text, found)
 
 
-def _moment(tables: Mapping[str, IcebergTable], state: str) -> int | None:
-    """The time in milliseconds that a snapshot id or a date means; None for another word."""
+def _moment(tables: Mapping[str, IcebergTable], state: str) -> tuple[dict[str, int], int | None]:
+    """The table and snapshot that an id means, and the time in milliseconds; no time for another word than id or date.
+
+    Steps write to a branch first, so a snapshot is the table's state from a later time on than it was written.
+    """
     if state.isdecimal():
-        for one in tables.values():
+        for table, one in tables.items():
             snapshot = one.snapshot_by_id(int(state))
             if snapshot is not None:
-                return snapshot.timestamp_ms
+                published = [entry.timestamp_ms for entry in one.history() if entry.snapshot_id == int(state)]
+                return {table: int(state)}, min(published, default=snapshot.timestamp_ms)
     try:
         moment = datetime.fromisoformat(state)
     except ValueError:
-        return None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+        return {}, None
+    return {}, int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _as_of(table: IcebergTable, moment: int) -> tuple[int | None, bool]:
+    """A table's snapshot at a time, None where it had none yet; and whether that is known.
+
+    Expiry takes snapshots out of the history too, so what the history says is true only where the next snapshot in it
+    descends from that one, or from the table's first.
+    """
+    history = sorted(table.history(), key=lambda entry: entry.timestamp_ms)
+    before = [entry.snapshot_id for entry in history if entry.timestamp_ms <= moment]
+    after = [entry.snapshot_id for entry in history if entry.timestamp_ms > moment]
+    found = before[-1] if before else None
+    if not after:
+        return found, True
+    snapshot = table.snapshot_by_id(after[0])
+    while snapshot is not None and snapshot.snapshot_id != found:
+        if snapshot.parent_snapshot_id is None:
+            return found, found is None and snapshot.sequence_number == 1
+        snapshot = table.snapshot_by_id(snapshot.parent_snapshot_id)
+    return found, snapshot is not None
 
 
 def dataset_diff(catalogue: Catalog, first: LakeState, second: LakeState) -> Diff:

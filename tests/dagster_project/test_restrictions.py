@@ -12,11 +12,18 @@ from blender_service.auth.visibility import Visibility, recorded_visibility
 from dagster_project.cli import run_command
 from dagster_project.cli.project import load_definitions
 from dagster_project.exceptions import DefinitionError
-from dagster_project.restrictions import note_read, parse_visibility, record_visibility, refuse_forbidden_reads
+from dagster_project.restrictions import (
+    note_read,
+    parse_visibility,
+    record_visibility,
+    refuse_forbidden_reads,
+    visibility_metadata,
+)
 from dagster_project.table_asset import Presentation, table_asset
 from spark_jobs.lake.declare.tables import Column, Table
-from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
 from spark_jobs.lake.session.settings import load_settings
+from spark_jobs.sources.documents import DOCUMENTS
 from tests.dagster_project.conftest import WriteDefs
 
 ONE = Visibility("restricted", frozenset({"one"}))
@@ -147,6 +154,44 @@ def test_the_record_follows_the_declaration(declare: WriteDefs, lake: Catalog) -
         head = lake.load_table("system.visibility").current_snapshot()
         record_visibility(lake, graph)
         assert lake.load_table("system.visibility").current_snapshot() == head
+
+
+def test_a_table_beside_anothers_dataset_leaves_it_restricted(lake: Catalog) -> None:
+    """Another project's table in the namespace declares nothing of the dataset, whether it reads it or not."""
+    ensure_table(lake, "notes.documents", DOCUMENTS, {})
+    note = dg.AssetSpec(["notes", "documents"], metadata={"headrace/visibility": "restricted one"})
+    record_visibility(lake, dg.Definitions([_made(note)]).resolve_asset_graph())
+    beside = _made(dg.AssetSpec(["notes", "mine"], deps=[["notes", "texts"]]))
+    for others in ([dg.AssetSpec(["notes", "texts"])], []):
+        graph = dg.Definitions([*others, beside]).resolve_asset_graph()
+        assert record_visibility(lake, graph) == {"notes": ONE}
+    refuse_forbidden_reads(graph, {"notes": ONE})
+    graph = dg.Definitions([_made(dg.AssetSpec(["notes", "documents"]))]).resolve_asset_graph()
+    assert record_visibility(lake, graph) == {}, "its own project widens it"
+
+
+def _made(spec: dg.AssetSpec) -> dg.AssetsDefinition:
+    @dg.multi_asset(specs=[spec])
+    def made() -> None:
+        """Materializes nothing."""
+
+    return made
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Visibility("restricted", frozenset({"a b"})),  # would be read as two teams
+        Visibility("restricted", frozenset({"a,b"})),
+        Visibility("on_device", frozenset({"a"})),  # would let the team in
+        Visibility("restricted"),
+        Visibility("restrcted", frozenset({"a"})),
+    ],
+)
+def test_python_declares_no_more_than_yaml(wrong: Visibility) -> None:
+    """What a record would not keep as it was meant is refused."""
+    with pytest.raises(DefinitionError, match=r"^study.rows: visibility"):
+        visibility_metadata("study.rows", wrong)
 
 
 def test_a_look_at_restricted_rows_leaves_a_row(declare: WriteDefs, lake: Catalog) -> None:

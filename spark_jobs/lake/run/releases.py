@@ -6,6 +6,7 @@ what a kill left before it is tags without a release, which the next one of that
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from collections.abc import Sequence
@@ -109,6 +110,9 @@ def create_release(
     """
     if not _NAME.fullmatch(name):
         raise InputError(f"release {name}: a name is of small letters, digits, `_`, `.` and `-`; choose another")
+    with contextlib.suppress(ValueError):
+        datetime.fromisoformat(name)
+        raise InputError(f"release {name}: NAME@{name} would mean that time, not the release; choose another name")
     if any(one.name == name for one in releases(catalogue)):
         raise InputError(f"release {name}: is there already; choose another name, or delete it first")
     ledger = Ledger(catalogue)

@@ -12,9 +12,10 @@ import pyarrow as pa
 import pytest
 from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2, rows_pb2_grpc
 from pyiceberg.catalog import Catalog
+from sqlalchemy.exc import OperationalError
 
 from blender_service.auth import visibility
-from blender_service.auth.access import Access
+from blender_service.auth.access import Access, CorpusDatasets
 from blender_service.auth.visibility import PUBLIC, VISIBILITY_TABLE, KnownVisibility, Visibility
 from blender_service.client.channel import Identity, open_channel
 from blender_service.server.server import RunningServer
@@ -100,6 +101,34 @@ def test_what_was_read_stays_in_force(lake: Catalog, monkeypatch: pytest.MonkeyP
         while (known.get(), known.generation) != expected and time.monotonic() < deadline:
             time.sleep(0.01)
         assert (known.get(), known.generation) == expected
+
+
+def test_of_two_rows_the_narrowest_holds(lake: Catalog) -> None:
+    """Runs that begin at once may each record a namespace: both find none there."""
+    record(lake, mails=("restricted", "one,two"), notes=("restricted", "one"), diary=("on_device", ""))
+    more = [("mails", "restricted", "one"), ("notes", "restricted", "three"), ("diary", "restricted", "one")]
+    table = lake.load_table(VISIBILITY_TABLE)
+    table.append(pa.Table.from_pylist([dict(zip(table.schema().column_names, row, strict=True)) for row in more]))
+    found = visibility.recorded_visibility(lake)
+    assert found == {"mails": ONE, "notes": Visibility("restricted"), "diary": DEVICE}
+
+
+@pytest.mark.parametrize("error", [OSError("away"), OperationalError("", {}, Exception("away"))])
+def test_the_datasets_of_a_corpus_stay_known(lake: Catalog, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """A catalogue that goes away ends no reading of a corpus whose datasets were read before."""
+    rows = pa.table({"dataset": ["notes"]})
+    lake.create_namespace("mixed")
+    lake.create_table("mixed.increments", rows.schema).append(rows)
+    clock = [0.0]
+    datasets = CorpusDatasets(lake, lambda: clock[0])
+    assert datasets.of("mixed") == frozenset({"notes"})
+
+    def fails(identifier: str) -> None:
+        raise error
+
+    monkeypatch.setattr(lake, "load_table", fails)
+    clock[0] = 40.0
+    assert datasets.of("mixed") == frozenset({"notes"})
 
 
 def test_a_stream_ends_when_its_table_is_restricted(

@@ -8,18 +8,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+import yaml  # type: ignore[import-untyped]
 from pyiceberg.catalog import Catalog
-from ruamel.yaml import YAML
 
 from dagster_project.cli import run_command
+from dagster_project.exceptions import CommandError
 from dagster_project.inspect.snapshot_diff import corpus_diff, dataset_diff, find_state
 from spark_jobs.dedup.membership.members import MEMBERS
 from spark_jobs.dedup.removal.survivors import SURVIVORS
 from spark_jobs.exceptions import InputError
+from spark_jobs.lake.files.write import _ref
 from spark_jobs.lake.run import releases
 from spark_jobs.lake.run.increments import INCREMENTS
 from spark_jobs.lake.run.releases import create_release, delete_release, find_release
-from spark_jobs.lake.session.catalogue import load_table, open_catalogue
+from spark_jobs.lake.session.catalogue import commit, load_table, open_catalogue
 from spark_jobs.lake.session.settings import load_settings
 from spark_jobs.sources.documents import DOCUMENTS
 from spark_jobs.text.verdicts import VERDICTS
@@ -80,6 +82,45 @@ def test_a_dataset_before_and_after(lake: Catalog, capfd: Said) -> None:
     assert "notes: has no table members, so it is no corpus" in capfd.readouterr().err
 
 
+def test_a_snapshot_that_was_published_later_than_written(lake: Catalog) -> None:
+    """A step writes to a branch and publishes: its snapshot means the table as published, others as of that moment."""
+    put(lake, "notes", VERDICTS, 0, [{"doc_id": "a"}])
+    put(lake, "notes", DOCUMENTS, 0, [{"doc_id": "a"}])
+    documents = lake.load_table("notes.documents")
+    documents.manage_snapshots().create_branch(documents.metadata.current_snapshot_id or 0, "audit").commit()
+    documents.append(documents.scan().to_arrow(), branch="audit")
+    staged = documents.refs()["audit"].snapshot_id
+    put(lake, "notes", VERDICTS, 1, [{"doc_id": "b"}])
+    between = lake.load_table("notes.verdicts").metadata.current_snapshot_id
+    publish = _ref("main", staged)
+    commit(lake, "notes.documents", lambda table: (), lambda table: (publish,))
+    put(lake, "notes", VERDICTS, 2, [{"doc_id": "c"}])
+    assert find_state(lake, f"notes@{staged}").snapshots == {"documents": staged, "verdicts": between}
+
+
+def test_a_state_of_which_a_snapshot_expired_is_gone(lake: Catalog) -> None:
+    """Neither an older tagged snapshot nor no table takes the place of one that expiry removed."""
+    put(lake, "notes", VERDICTS, 0, [{"doc_id": "a"}])
+    create_release(lake, "v1", ["notes"])
+    put(lake, "notes", VERDICTS, 1, [{"doc_id": "b"}])
+    verdicts = lake.load_table("notes.verdicts")
+    gone = verdicts.metadata.current_snapshot_id or 0
+    put(lake, "notes", DOCUMENTS, 0, [{"doc_id": "a"}])
+    moment = lake.load_table("notes.documents").metadata.current_snapshot_id
+    put(lake, "notes", VERDICTS, 2, [{"doc_id": "c"}])
+    assert find_state(lake, f"notes@{moment}").snapshots["verdicts"] == gone
+    lake.load_table("notes.verdicts").maintenance.expire_snapshots().by_id(gone).commit()
+    with pytest.raises(CommandError, match="verdicts has no snapshot of that time any more"):
+        find_state(lake, f"notes@{moment}")
+    delete_release(lake, "v1")
+    first = find_state(lake, "notes").snapshots["verdicts"]
+    verdicts = lake.load_table("notes.verdicts")
+    old = [one.snapshot_id for one in verdicts.snapshots() if one.snapshot_id != first]
+    verdicts.maintenance.expire_snapshots().by_ids(old).commit()
+    with pytest.raises(CommandError, match="verdicts has no snapshot of that time any more"):
+        find_state(lake, f"notes@{moment}")
+
+
 def _verdict(doc: str, failed: dict[str, list[str]]) -> dict[str, object]:
     rules = [{"rule": rule, "value": 1.0, "threshold": 2.0} for rule in failed[doc]]
     return {"doc_id": doc, "failed": rules, "kept": not rules}
@@ -126,7 +167,8 @@ def test_a_release_is_kept_whole_or_not_at_all(lake: Catalog, monkeypatch: pytes
     assert find_release(lake, "v1").snapshots == made.snapshots and made.versions["notes.documents"].startswith("v1:2:")
     with pytest.raises(InputError, match="release v1: is there already"):
         create_release(lake, "v1", ["notes"])
-    for name, said in {"V 1": "a name is of small letters", "v2": "nots holds no table"}.items():
+    said_of = {"V 1": "a name is of small letters", "20261120": "would mean that time", "v2": "nots holds no table"}
+    for name, said in said_of.items():
         with pytest.raises(InputError, match=said):
             create_release(lake, name, ["nots"])
     assert create_release(lake, "v2", ["notes"]).digest == made.digest, "the same rows have the same digest"
@@ -140,14 +182,14 @@ def test_a_release_is_kept_whole_or_not_at_all(lake: Catalog, monkeypatch: pytes
 
 def test_a_card_has_the_header_of_hubs_and_no_text(lake: Catalog, capfd: Said, tmp_path: Path) -> None:
     """Licences, sizes, rules with thresholds, provenance; what the documents say is not in it."""
-    row = {"kind": "prose", "language": "en", "byte_count": 7, "content": "a secret"}
-    licences = ["MIT", "MIT", None]
+    row = {"kind": "prose", "language": "no", "byte_count": 7, "content": "a secret"}
+    licences = ["MIT", "mit", None]
     put(lake, "notes", DOCUMENTS, 0, [{**row, "doc_id": str(n), "licence": one} for n, one in enumerate(licences)])
     put(lake, "notes", VERDICTS, 0, [_verdict(str(n), {"0": ["too_long"], "1": [], "2": []}) for n in range(3)])
     assert run_command(["card", "notes", "--output", str(tmp_path / "README.md")]) == 0
     text = (tmp_path / "README.md").read_text()
-    header = YAML(typ="safe").load(text.split("---")[1])
-    assert header["license"] == ["mit"] and header["language"] == ["en"] and header["size_categories"] == ["n<1K"]
+    header = yaml.safe_load(text.split("---")[1])  # YAML 1.1, as hubs read it: a bare `no` is False
+    assert header["license"] == ["mit"] and header["language"] == ["no"] and header["size_categories"] == ["n<1K"]
     for part in (
         "3 documents, 21 bytes",
         "| none | 1 | 7 |",

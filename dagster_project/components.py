@@ -52,7 +52,7 @@ class Dataset(dg.Component, dg.Model, dg.Resolvable):
     steps: dict[str, dict[str, Any]] = Field(default_factory=dict, description="config of texts, signals, ..")
     samples: Literal["none", "ids", "text"] = Field("ids", description="which sample rows the UI shows")
     owners: list[str] = Field(default_factory=list, description="team:NAME or e-mail addresses")
-    visibility: str | dict[str, list[str]] = Field(
+    visibility: Any = Field(
         "public", description="who may see its rows: public, on_device, or {restricted: [TEAM, ..]}"
     )
 
@@ -93,7 +93,7 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
     steps: dict[str, dict[str, Any]] = Field(default_factory=dict, description="config of other steps, by step")
     samples: Literal["none", "ids", "text"] = Field("ids", description="which sample rows the UI shows")
     owners: list[str] = Field(default_factory=list, description="team:NAME or e-mail addresses")
-    visibility: str | dict[str, list[str]] = Field(
+    visibility: Any = Field(
         "public", description="who may see its rows: public, on_device, or {restricted: [TEAM, ..]}"
     )
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyiceberg.expressions import In
 
-from blender_service.auth.access import CorpusDatasets
 from blender_service.auth.visibility import PUBLIC, VISIBILITY_TABLE, Visibility, recorded_visibility
 from dagster_project.exceptions import DefinitionError
 from spark_jobs.exceptions import did_you_mean
@@ -200,6 +199,8 @@ def note_read(catalogue: Catalog, names: Iterable[str]) -> None:
     Raises:
         CatalogueError: the row cannot be written; then nothing is to be shown.
     """
+    from blender_service.auth.access import CorpusDatasets
+
     restricted = recorded_visibility(catalogue)
     spaces = {name.split(".")[0] for name in names}
     if restricted:  # a corpus holds rows of its datasets, also where it was computed before they were restricted

@@ -56,6 +56,8 @@ def corpus(visibility: str) -> str:
         ({"restricted": ["a b"]}, "'a b' is no team's name"),
         ({"restricted": "one"}, "names no team"),
         (3, "write public, on_device or"),
+        (None, "write public, on_device or"),
+        (["one"], "write public, on_device or"),
     ],
 )
 def test_a_mistake_names_the_forms(given: object, said: str) -> None:

@@ -14,6 +14,7 @@ import shutil
 import socket
 import socketserver
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -90,13 +91,13 @@ class Postgres:
 
 
 @contextlib.contextmanager
-def postgres(folder: Path, *databases: str) -> Iterator[Postgres]:
-    """A running Postgres with some databases."""
+def postgres(*databases: str) -> Iterator[Postgres]:
+    """A running Postgres with some databases, in a folder of its own: pytest's are for their owner alone."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb")) or [Path(shutil.which("initdb") or "")]
     if not found[-1].is_file():
         pytest.skip("Postgres's initdb is not on this machine; install the system's package postgresql")
     user = "postgres" if os.geteuid() == 0 else None  # Postgres refuses to run as root
-    folder.mkdir(parents=True)
+    folder = Path(tempfile.mkdtemp(prefix="headrace-postgres-"))
     server = Postgres(folder, free_port(), found[-1].parent, user)
     secret = folder / "password"
     secret.write_text(PASSWORD)
@@ -104,8 +105,6 @@ def postgres(folder: Path, *databases: str) -> Iterator[Postgres]:
         found_user = pwd.getpwnam(user)
         for path in (folder, secret):
             os.chown(path, found_user.pw_uid, found_user.pw_gid)
-        for parent in folder.parents[:-1]:  # pytest's folders are for their owner alone
-            parent.chmod(parent.stat().st_mode | 0o011)
     server.run("initdb", "-D", str(folder / "data"), "-U", "lake", "--pwfile", str(secret), "-A", "scram-sha-256", "-N")
     server.start()
     try:
@@ -115,6 +114,7 @@ def postgres(folder: Path, *databases: str) -> Iterator[Postgres]:
     finally:
         with contextlib.suppress(subprocess.CalledProcessError):  # a test may have stopped it
             server.stop()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class Wire(socketserver.ThreadingTCPServer):

@@ -24,9 +24,9 @@ pytestmark = pytest.mark.nightly
 
 
 @pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+def database() -> Iterator[Postgres]:
     """Postgres with a database for the catalogue."""
-    with postgres(tmp_path_factory.mktemp("production") / "postgres", "lake") as server:
+    with postgres("lake") as server:
         yield server
 
 

@@ -138,7 +138,7 @@ def compose(tmp_path: Path) -> Iterator[Compose]:
     """Everything that compose would start, on this machine."""
     repository = Path(__file__).parents[2]
     with (
-        postgres(tmp_path / "postgres", "lake", "dagster") as database,
+        postgres("lake", "dagster") as database,
         object_store(tmp_path / "objects") as store,
         contextlib.ExitStack() as running,
     ):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from dagster_project.run_plan import PlannedRun, PlannedStep
     from spark_jobs.lake.ledger.ledger import Ledger
 
-_DRAIN_SECONDS = 10.0
+_DRAIN_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -231,6 +231,12 @@ def _execute_once(
         instance.end_watch_event_logs(run_id, on_event)
         events.put(None)
         collector.join()
+    # Dagster's watcher of Postgres looks every 16 seconds once a run is quiet; what it did not tell is told now.
+    told = {line.table for line in lines}
+    for line in _lines(iter(result.all_events)):
+        if line.table not in told:
+            lines.append(line)
+            show(line)
     return lines
 
 
@@ -239,7 +245,7 @@ def _failed(event: dg.DagsterEvent) -> bool:
 
 
 def _drain(lines: list[StepLine], expected: int) -> None:
-    """Wait until Dagster's watcher of events, which polls, has delivered the last ones."""
+    """Give Dagster's watcher of events, which polls, a moment to deliver the last ones."""
     deadline = time.monotonic() + _DRAIN_SECONDS
     while time.monotonic() < deadline and len(lines) < expected:
         time.sleep(0.05)

@@ -13,11 +13,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pytest
 
 from dagster_project.cli import run_command
 from dagster_project.cli.output import original_stdout, print_styled
-from dagster_project.cli.run import StepLine, require_done
+from dagster_project.cli.run import StepLine, _execute_once, require_done
 from dagster_project.cli.ui import run_until_stopped
 from dagster_project.exceptions import CheckFailedError, RunFailedError
 from spark_jobs.lake.session.settings import settings_at
@@ -560,3 +561,29 @@ def test_lines_reach_the_terminal_while_standard_output_is_turned_away(tmp_path:
             os.close(own)
     assert capfd.readouterr().out == "one line\n"
     assert (tmp_path / "log").read_text() == ""
+
+
+def test_lines_come_also_where_the_watcher_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On Postgres Dagster looks for events every 16 seconds in the end; no table and no failure may get lost."""
+
+    @dg.asset(key=["notes", "good"])
+    def good() -> dg.MaterializeResult[Any]:
+        """Made."""
+        return dg.MaterializeResult(metadata={"dagster/row_count": 3, "skipped": False, "detail": "all"})
+
+    @dg.multi_asset(name="notes__bad", specs=[dg.AssetSpec(["notes", "bad"])])
+    def bad() -> None:
+        """Not made."""
+        raise ValueError("no such file")
+
+    shown: list[StepLine] = []
+    definitions = dg.Definitions(assets=[good, bad], executor=dg.in_process_executor)
+    with dg.DagsterInstance.ephemeral() as instance:
+        monkeypatch.setattr(instance, "watch_event_logs", lambda run_id, cursor, callback: None)
+        monkeypatch.setattr(instance, "end_watch_event_logs", lambda run_id, callback: None)
+        lines = _execute_once(definitions, instance, [good.key, *bad.keys], None, shown.append)
+    assert lines == shown
+    assert {(line.table, line.status, line.detail) for line in lines} == {
+        ("notes.good", "computed", "all"),
+        ("notes.bad", "failed", "ValueError: no such file"),
+    }

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-import yaml  # type: ignore[import-untyped]
 from pyiceberg.catalog import Catalog
+from ruamel.yaml import YAML
 
 from dagster_project.cli import run_command
 from dagster_project.exceptions import CommandError
@@ -188,7 +188,9 @@ def test_a_card_has_the_header_of_hubs_and_no_text(lake: Catalog, capfd: Said, t
     put(lake, "notes", VERDICTS, 0, [_verdict(str(n), {"0": ["too_long"], "1": [], "2": []}) for n in range(3)])
     assert run_command(["card", "notes", "--output", str(tmp_path / "README.md")]) == 0
     text = (tmp_path / "README.md").read_text()
-    header = yaml.safe_load(text.split("---")[1])  # YAML 1.1, as hubs read it: a bare `no` is False
+    reader = YAML(typ="safe", pure=True)
+    reader.version = (1, 1)  # as hubs read it: a bare `no` is False
+    header = reader.load(text.split("---")[1])
     assert header["license"] == ["mit"] and header["language"] == ["no"] and header["size_categories"] == ["n<1K"]
     for part in (
         "3 documents, 21 bytes",

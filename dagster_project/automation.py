@@ -16,7 +16,7 @@ from __future__ import annotations
 import dagster as dg
 
 from dagster_project.inspect.lake_status import Thresholds
-from dagster_project.maintenance import GROUP, MAINTENANCE, maintenance_assets
+from dagster_project.maintenance import MAINTENANCE, maintenance_assets
 from dagster_project.monitoring import status_checks
 from dagster_project.resources import LakeResource
 from dagster_project.table_asset import declared_source
@@ -37,12 +37,12 @@ def automated(assets: dg.Definitions, thresholds: Thresholds) -> dg.Definitions:
     sources = [table for key in sorted(keys) if declared_source(table := ".".join(key.path)) is not None]
     everything = dg.define_asset_job(
         EVERYTHING,
-        selection=dg.AssetSelection.all() - dg.AssetSelection.groups(GROUP),
+        selection=dg.AssetSelection.all() - dg.AssetSelection.groups(MAINTENANCE),
         description="Brings every table up to date; what has not changed is left.",
     )
     maintenance = dg.define_asset_job(
         MAINTENANCE,
-        selection=dg.AssetSelection.groups(GROUP),
+        selection=dg.AssetSelection.groups(MAINTENANCE),
         description="Merges small files, expires snapshots, removes orphan files; no row of any table changes.",
     )
     taken = {EVERYTHING, INGEST, MAINTENANCE}

@@ -15,9 +15,7 @@ from spark_jobs.lake.run.maintenance import TASKS, Done
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.session.catalogue import catalogue_errors
 
-GROUP = MAINTENANCE = "maintenance"
-
-
+MAINTENANCE = "maintenance"  # job, asset group, and first part of the assets' keys
 _CONFIG = {
     "days": dg.Field(float, default_value=7.0, description="age in days from which snapshots and orphan files go"),
     "dry_run": dg.Field(bool, default_value=False, description="only say what would be done"),
@@ -58,7 +56,7 @@ def _asset(name: str, before: list[str]) -> dg.AssetsDefinition:
     decorate = dg.asset(
         key=[MAINTENANCE, name],
         deps=[dg.AssetKey([MAINTENANCE, one]) for one in before],
-        group_name=GROUP,
+        group_name=MAINTENANCE,
         description=f"{run.__doc__}\n\nIn a terminal: `headrace maintain --only {name}`.",
         kinds={"iceberg"},
         config_schema=_CONFIG,

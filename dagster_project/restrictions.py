@@ -126,7 +126,7 @@ def visibility_metadata(where: str, visibility: Visibility) -> dict[str, str]:
     """
     teams = sorted(visibility.teams)
     parse_visibility(where, {visibility.kind: teams} if teams else visibility.kind)
-    return {} if visibility.is_public else {VISIBILITY: " ".join([visibility.kind, *sorted(visibility.teams)])}
+    return {} if visibility.is_public else {VISIBILITY: " ".join([visibility.kind, *teams])}
 
 
 def refuse_forbidden_reads(graph: BaseAssetGraph[Any], recorded: Mapping[str, Visibility] | None = None) -> None:

@@ -23,13 +23,12 @@ from sqlalchemy.exc import SQLAlchemyError
 from blender_service.auth.bearer_tokens import TOKENS_VARIABLE, Principals, bearer_of, digest_of, parse_tokens
 from blender_service.auth.namespace_rules import NamespaceRules, parse_rules
 from blender_service.auth.reloading_file import ReloadingFile
-from blender_service.auth.visibility import PUBLIC, KnownVisibility
+from blender_service.auth.visibility import KEPT_SECONDS, PUBLIC, KnownVisibility
 from blender_service.auth.visible_lake import MayRead
 from blender_service.exceptions import UnauthenticatedError
 
 ANONYMOUS: Final = "anonymous"
 AUTHORIZATION: Final = "authorization"
-KEPT_SECONDS: Final = 30.0
 
 logger = logging.getLogger(__name__)
 

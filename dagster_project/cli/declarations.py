@@ -10,13 +10,13 @@ import click
 
 from dagster_project.cli.declared import CORPUS, DATASET, complete_names, dataset_file, declarations
 from dagster_project.cli.diagnosis import read_yaml, short_path
-from dagster_project.cli.output import print_table
+from dagster_project.cli.output import print_rows
 from dagster_project.cli.project import project_folder
 from dagster_project.cli.versions import diff_command
 from dagster_project.exceptions import CheckFailedError, CommandError
 from spark_jobs.exceptions import did_you_mean, nearest
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.catalogue import open_catalogue, tables_in
 from spark_jobs.lake.session.settings import load_settings
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def remove_dataset(name: str, tables: bool, yes: bool) -> None:
         where, corpus_name = users[0]
         raise CommandError(f"dataset {name}: corpus {corpus_name} names it; take it out of {short_path(where)} first")
     catalogue = open_catalogue(load_settings())
-    there = [".".join(one) for one in catalogue.list_tables(name)] if (name,) in catalogue.list_namespaces() else []
+    there = tables_in(catalogue, name)
     if not yes:
         dropped = f" and drops {len(there)} tables" if tables and there else ""
         click.confirm(f"This deletes {short_path(file)}{dropped}. Go on?", abort=True)
@@ -127,14 +127,7 @@ def verify_dataset(name: str, as_json: bool) -> None:
     catalogue = open_catalogue(settings)
     ledger = Ledger(catalogue)
     ledger.refresh()
-    tables = (
-        {
-            identifier: ledger.places(identifier)
-            for identifier in sorted(".".join(one) for one in catalogue.list_tables(name))
-        }
-        if (name,) in catalogue.list_namespaces()
-        else {}
-    )
+    tables = {identifier: ledger.places(identifier) for identifier in tables_in(catalogue, name)}
     if not tables:
         raise CommandError(f"dataset {name} has no tables yet; fill it: headrace run {name}")
     spark = start_session(settings)
@@ -185,7 +178,7 @@ def list_datasets(as_json: bool) -> None:
                 "bytes": sum(row.byte_count for row in increments.values()),
             }
         )
-    _print(rows, as_json, "No dataset is declared. Declare one: headrace dataset add NAME --from PATH")
+    print_rows(rows, as_json, "No dataset is declared. Declare one: headrace dataset add NAME --from PATH")
 
 
 @corpus.command("list")
@@ -212,7 +205,9 @@ def list_corpora(as_json: bool) -> None:
                 },
             }
         )
-    _print(rows, as_json, "No corpus is declared. Declare one: headrace dataset add NAME --from PATH --corpus CORPUS")
+    print_rows(
+        rows, as_json, "No corpus is declared. Declare one: headrace dataset add NAME --from PATH --corpus CORPUS"
+    )
 
 
 @corpus.command("refreeze")
@@ -226,8 +221,8 @@ def refreeze(name: str, yes: bool) -> None:
     from dagster_project.inspect.dependent_blends import dependent_blends, effect_of_repacking
     from dagster_project.inspect.document_windows import packed_tables
     from spark_jobs.lake.run.materialize import Lake
-    from spark_jobs.lake.run.refreeze import corpus_tables, refrozen_tables
     from spark_jobs.lake.run.refreeze import refreeze as forget
+    from spark_jobs.lake.run.refreeze import refrozen_tables
     from spark_jobs.lake.session.session import start_session
 
     if name not in (known := [declared["name"] for _, declared in declarations(CORPUS)]):
@@ -237,7 +232,7 @@ def refreeze(name: str, yes: bool) -> None:
     catalogue = open_catalogue(settings)
     lake = Lake(catalogue, Ledger(catalogue), lambda: start_session(settings))
     lake.ledger.refresh()
-    refrozen_tables(lake.ledger, name, corpus_tables(catalogue, name))
+    refrozen_tables(lake.ledger, name, tables_in(catalogue, name))
     packed = [table for table in packed_tables(catalogue) if table.startswith(f"{name}.")]
     for table, blends in dependent_blends(catalogue, packed).items():
         if blends:
@@ -394,12 +389,3 @@ def _ledger() -> Ledger:
     ledger = Ledger(open_catalogue(load_settings()))
     ledger.refresh()
     return ledger
-
-
-def _print(rows: list[dict[str, Any]], as_json: bool, nothing: str) -> None:
-    if as_json:
-        click.echo(json.dumps(rows, indent=2))
-    elif rows:
-        print_table(rows)
-    else:
-        click.echo(nothing)

@@ -7,14 +7,15 @@ import functools
 import click
 
 from dagster_project.cli.output import print_styled
+from spark_jobs.lake.run.maintenance import TASKS
 from spark_jobs.lake.session.catalogue import catalogue_errors, open_catalogue
 from spark_jobs.lake.session.settings import load_settings
 
-_TASKS = ("ledger", "compaction", "expiry", "orphans")
-
 
 @click.command()
-@click.option("--only", "tasks", multiple=True, type=click.Choice(_TASKS), help="this task alone; may be repeated")
+@click.option(
+    "--only", "tasks", multiple=True, type=click.Choice(tuple(TASKS)), help="this task alone; may be repeated"
+)
 @click.option("--days", default=7.0, show_default=True, type=click.FloatRange(min=0), help="age of what is removed")
 @click.option("--dry-run", is_flag=True, help="only say what would be done")
 def maintain(tasks: tuple[str, ...], days: float, dry_run: bool) -> None:
@@ -23,7 +24,6 @@ def maintain(tasks: tuple[str, ...], days: float, dry_run: bool) -> None:
     Snapshots that blends, tags and releases pin stay. A table that another run is writing is left to the next time.
     """
     from spark_jobs.lake.ledger.ledger import Ledger
-    from spark_jobs.lake.run.maintenance import TASKS
     from spark_jobs.lake.run.materialize import Lake
     from spark_jobs.lake.session.session import start_session
 
@@ -31,7 +31,7 @@ def maintain(tasks: tuple[str, ...], days: float, dry_run: bool) -> None:
     catalogue = open_catalogue(settings)
     session = functools.cache(lambda: start_session(settings))
     lake = Lake(catalogue, Ledger(catalogue), session)
-    for name in tasks or _TASKS:
+    for name in tasks or TASKS:
         looked = changed = 0
         with catalogue_errors():
             for done in TASKS[name](lake, days, dry_run):

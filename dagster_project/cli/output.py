@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO
+
+import click
 
 _original_stdouts: list[TextIO] = []
 
@@ -53,6 +56,16 @@ def print_table(rows: Sequence[dict[str, Any]], title: str | None = None) -> Non
     for row in rows:
         table.add_row(*(_text(value) for value in row.values()))
     Console(highlight=False).print(table, markup=False)
+
+
+def print_rows(rows: Sequence[dict[str, Any]], as_json: bool, nothing: str) -> None:
+    """Print rows as JSON or as a table, and `nothing` in place of an empty table."""
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+    elif rows:
+        print_table(rows)
+    else:
+        click.echo(nothing)
 
 
 def _text(value: Any) -> str:

@@ -147,11 +147,11 @@ def select(definitions: dg.Definitions, words: Iterable[str]) -> list[dg.AssetKe
     """
     import dagster as dg
 
-    from dagster_project.maintenance import GROUP
+    from dagster_project.maintenance import MAINTENANCE
 
     graph = definitions.resolve_asset_graph()
     keys = {key for key in graph.get_all_asset_keys() if key in graph.materializable_asset_keys}
-    tables = {key for key in keys if graph.get(key).group_name != GROUP}
+    tables = {key for key in keys if graph.get(key).group_name != MAINTENANCE}
     chosen: set[dg.AssetKey] = set()
     for word in words:
         as_key = dg.AssetKey(word.replace(".", "/").split("/"))

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagster_project.cli.output import print_table
+from dagster_project.cli.output import print_rows, print_table
 from dagster_project.cli.project import load_definitions
 from dagster_project.exceptions import CommandError
 from spark_jobs.exceptions import did_you_mean, nearest
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.session.catalogue import load_table, open_catalogue
+from spark_jobs.lake.session.catalogue import load_table, open_catalogue, tables_in
 from spark_jobs.lake.session.settings import load_settings
 
 if TYPE_CHECKING:
@@ -48,19 +48,14 @@ def list_tables(namespace: str | None, as_json: bool) -> None:
     for space in spaces:
         if namespace is not None and space[0] != namespace:
             continue
-        for identifier in sorted(".".join(name) for name in catalogue.list_tables(space)):
+        for identifier in tables_in(catalogue, space[0]):
             places = ledger.places(identifier) if space[0] != _SYSTEM else {}
             row_count = sum(row.row_count for row in places.values())
             byte_count = sum(row.byte_count for row in places.values())
             if space[0] == _SYSTEM:
                 row_count, byte_count = _size(catalogue.load_table(identifier))
             rows.append({"table": identifier, "increments": len(places), "rows": row_count, "bytes": byte_count})
-    if as_json:
-        click.echo(json.dumps(rows, indent=2))
-    elif rows:
-        print_table(rows)
-    else:
-        click.echo("The lake has no table yet. Fill it: headrace run")
+    print_rows(rows, as_json, "The lake has no table yet. Fill it: headrace run")
 
 
 @table.command("show")
@@ -171,8 +166,9 @@ def _require(catalogue: Any, identifier: str) -> Any:
     """
     found = load_table(catalogue, identifier) if identifier.count(".") == 1 else None
     if found is None:
-        spaces = catalogue.list_namespaces()
-        near = nearest(identifier, (".".join(name) for space in spaces for name in catalogue.list_tables(space)))
+        near = nearest(
+            identifier, (name for space in catalogue.list_namespaces() for name in tables_in(catalogue, space[0]))
+        )
         raise CommandError(f"table {identifier} is not in the lake{near}; `headrace table list` shows those that are")
     return found
 

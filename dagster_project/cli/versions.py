@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dagster_project.cli.output import print_table
+from dagster_project.cli.output import print_rows, print_table
 from dagster_project.exceptions import CommandError
 from spark_jobs.lake.session.catalogue import catalogue_errors, open_catalogue
 from spark_jobs.lake.session.settings import load_settings
@@ -132,12 +132,7 @@ def list_releases(as_json: bool) -> None:
         }
         for one in releases(open_catalogue(load_settings()))
     ]
-    if as_json:
-        click.echo(json.dumps(rows, indent=2))
-    elif rows:
-        print_table(rows)
-    else:
-        click.echo("There is no release yet. Make one: headrace release create NAME --corpus CORPUS")
+    print_rows(rows, as_json, "There is no release yet. Make one: headrace release create NAME --corpus CORPUS")
 
 
 @release.command("show")

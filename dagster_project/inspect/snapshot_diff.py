@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
+from pyiceberg.table import DataScan
 from pyiceberg.table import Table as IcebergTable
 
 from dagster_project.exceptions import CommandError
@@ -201,13 +202,20 @@ def corpus_diff(catalogue: Catalog, first: LakeState, second: LakeState) -> Diff
     )
 
 
+def _scan(catalogue: Catalog, state: LakeState, table: str, columns: tuple[str, ...] = ("*",)) -> DataScan | None:
+    """A scan of a table at its snapshot; None where the state has none of it."""
+    iceberg, snapshot_id = load_table(catalogue, f"{state.name}.{table}"), state.snapshots.get(table)
+    if iceberg is None or snapshot_id is None:
+        return None
+    return iceberg.scan(selected_fields=columns, snapshot_id=snapshot_id)
+
+
 def _read(catalogue: Catalog, state: LakeState, table: str, columns: tuple[str, ...]) -> pa.Table:
     """Some columns of a table at its snapshot, with plain strings."""
-    iceberg = load_table(catalogue, f"{state.name}.{table}")
-    snapshot_id = state.snapshots.get(table)
-    if iceberg is None or snapshot_id is None:
+    scan = _scan(catalogue, state, table, columns)
+    if scan is None:
         return pa.table({column: pa.array([], pa.large_string()) for column in columns})
-    rows = iceberg.scan(selected_fields=columns, snapshot_id=snapshot_id).to_arrow().select(columns)
+    rows = scan.to_arrow().select(columns)
     return rows.cast(pa.schema([(column, pa.large_string()) for column in columns]))
 
 
@@ -243,18 +251,15 @@ def _moved_verdicts(catalogue: Catalog, first: LakeState, second: LakeState) -> 
 
 def _failed_rules(catalogue: Catalog, state: LakeState) -> pa.Table:
     """Each document with the names of the rules that it fails, joined by commas."""
-    iceberg = load_table(catalogue, f"{state.name}.verdicts")
-    snapshot_id = state.snapshots.get("verdicts")
+    scan = _scan(catalogue, state, "verdicts", ("doc_id", "failed.element.rule"))
     text = pa.large_string()
     parts = []
-    if iceberg is not None and snapshot_id is not None:
-        scan = iceberg.scan(selected_fields=("doc_id", "failed.element.rule"), snapshot_id=snapshot_id)
-        for batch in scan.to_arrow_batch_reader():
-            lists = batch.column("failed")
-            names = pc.struct_field(pc.list_flatten(lists), "rule").cast(pa.string())
-            ends = np.concatenate(([0], np.cumsum(pc.list_value_length(lists).to_numpy())))
-            rules = pc.binary_join(pa.ListArray.from_arrays(pa.array(ends, pa.int32()), names), ",")
-            parts.append(pa.table({"doc_id": batch.column("doc_id").cast(text), "rules": rules.cast(text)}))
+    for batch in scan.to_arrow_batch_reader() if scan is not None else ():
+        lists = batch.column("failed")
+        names = pc.struct_field(pc.list_flatten(lists), "rule").cast(pa.string())
+        ends = np.concatenate(([0], np.cumsum(pc.list_value_length(lists).to_numpy())))
+        rules = pc.binary_join(pa.ListArray.from_arrays(pa.array(ends, pa.int32()), names), ",")
+        parts.append(pa.table({"doc_id": batch.column("doc_id").cast(text), "rules": rules.cast(text)}))
     return pa.concat_tables(parts) if parts else pa.table({"doc_id": pa.array([], text), "rules": pa.array([], text)})
 
 
@@ -268,15 +273,11 @@ def _totals(catalogue: Catalog, first: LakeState, second: LakeState) -> dict[str
 
 
 def _token_count(catalogue: Catalog, state: LakeState) -> int:
-    iceberg, snapshot_id = load_table(catalogue, f"{state.name}.tokens"), state.snapshots.get("tokens")
-    if iceberg is None or snapshot_id is None:
-        return 0
-    batches = iceberg.scan(selected_fields=("token_count",), snapshot_id=snapshot_id).to_arrow_batch_reader()
+    scan = _scan(catalogue, state, "tokens", ("token_count",))
+    batches = scan.to_arrow_batch_reader() if scan is not None else ()
     return sum(pc.sum(batch.column("token_count")).as_py() or 0 for batch in batches)
 
 
 def _row_count(catalogue: Catalog, state: LakeState, table: str) -> int:
-    iceberg, snapshot_id = load_table(catalogue, f"{state.name}.{table}"), state.snapshots.get(table)
-    if iceberg is None or snapshot_id is None:
-        return 0
-    return iceberg.scan(snapshot_id=snapshot_id).count()
+    scan = _scan(catalogue, state, table)
+    return scan.count() if scan is not None else 0

@@ -12,14 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyiceberg.catalog import Catalog
-
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import Scope
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.materialize import Lake
-from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, catalogue_errors
+from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, catalogue_errors, tables_in
 
 
 def refreeze(lake: Lake, corpus: str) -> tuple[str, ...]:
@@ -32,18 +30,12 @@ def refreeze(lake: Lake, corpus: str) -> tuple[str, ...]:
         InputError: the corpus was never computed, so nothing is frozen.
         LeaseError: a run is writing one of its tables.
     """
-    tables = corpus_tables(lake.catalogue, corpus)
+    tables = tables_in(lake.catalogue, corpus)
     with catalogue_errors(), table_leases(lake.catalogue, tables, lake.wait_seconds):
         lake.ledger.refresh()
         chosen = refrozen_tables(lake.ledger, corpus, tables)
         lake.ledger.forget(chosen)
     return chosen
-
-
-def corpus_tables(catalogue: Catalog, corpus: str) -> list[str]:
-    """Identifiers of all tables of a namespace, by name; empty where there is no such namespace."""
-    there = (corpus,) in catalogue.list_namespaces()
-    return [f"{corpus}.{name}" for _, name in sorted(catalogue.list_tables(corpus))] if there else []
 
 
 def refrozen_tables(ledger: Ledger, corpus: str, tables: Sequence[str]) -> tuple[str, ...]:

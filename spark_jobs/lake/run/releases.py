@@ -22,7 +22,7 @@ from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files.lookups import read_columns
 from spark_jobs.lake.ledger.data_version import DataVersion
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table, load_table
+from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table, load_table, tables_in
 from spark_jobs.lake.session.settings import user_name
 
 RELEASES = "system.releases"
@@ -120,8 +120,7 @@ def create_release(
     snapshots: dict[str, int] = {}
     versions: dict[str, str] = {}
     for namespace in namespaces:
-        there = catalogue.list_tables(namespace) if (namespace,) in catalogue.list_namespaces() else []
-        for table in sorted(".".join(one) for one in there):
+        for table in tables_in(catalogue, namespace):
             iceberg = catalogue.load_table(table)
             head = iceberg.current_snapshot()
             if head is None:

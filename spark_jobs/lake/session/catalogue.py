@@ -171,6 +171,14 @@ def load_table(catalogue: Catalog, identifier: str) -> IcebergTable | None:
         return None
 
 
+def tables_in(catalogue: Catalog, namespace: str) -> list[str]:
+    """Identifiers of the tables of a namespace, by name; none where there is no such namespace."""
+    try:
+        return sorted(".".join(name) for name in catalogue.list_tables(namespace))
+    except NoSuchNamespaceError:
+        return []
+
+
 def ensure_table(
     catalogue: Catalog, identifier: str, declared: Table, properties: Mapping[str, str], grows: bool = False
 ) -> IcebergTable:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagster_project.cli.output import print_styled, print_table
+from dagster_project.cli.output import print_rows, print_styled
 from dagster_project.cli.project import dagster_home, load_definitions, project_folder
 from dagster_project.exceptions import CheckFailedError, CommandError
 from spark_jobs.exceptions import nearest
@@ -49,17 +49,17 @@ def status(
         _serve(metrics_port, host)
         return
     found = _read(namespaces)
-    failed = _failed_runs()
     if prometheus:
         from prometheus_client import generate_latest
 
-        click.echo(generate_latest(_registry()).decode(), nl=False)
+        click.echo(generate_latest(_registry(lambda: found)).decode(), nl=False)
     elif as_json:
         from dagster_project.inspect.lake_status import as_json as plain
 
-        click.echo(json.dumps({"namespaces": [plain(one) for one in found], "failed_runs": failed}, indent=2))
+        said = {"namespaces": [plain(one) for one in found], "failed_runs": _failed_runs()}
+        click.echo(json.dumps(said, indent=2))
     else:
-        _print(found, failed)
+        _print(found, _failed_runs())
     alerts = [alert for one in found for alert in one.alerts]
     if check and alerts:
         raise CheckFailedError(
@@ -81,7 +81,8 @@ def _read(namespaces: tuple[str, ...]) -> list[NamespaceStatus]:
 
 def _failed_runs() -> int:
     """Runs of Dagster that failed in the last week; 0 where Dagster has not run yet."""
-    if not (dagster_home() / "history").is_dir() and "storage" not in (dagster_home() / "dagster.yaml").read_text():
+    home = dagster_home()
+    if not (home / "history").is_dir() and "storage" not in (home / "dagster.yaml").read_text():
         return 0
     import dagster as dg
 
@@ -173,22 +174,15 @@ GAUGES = (
 )
 
 
-def _registry() -> CollectorRegistry:
-    """A registry of the lake's metrics, which are read from the lake at most every half minute."""
+def _registry(read: Callable[[], list[NamespaceStatus]]) -> CollectorRegistry:
+    """A registry of the lake's metrics; `read` gives what they are made of."""
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import GaugeMetricFamily
     from prometheus_client.registry import Collector
 
-    lock = threading.Lock()
-    read: list[tuple[float, list[NamespaceStatus]]] = []
-
     class Exporter(Collector):
         def collect(self) -> Iterator[Metric]:
-            with lock:
-                if not read or time.monotonic() - read[0][0] > _CACHE_SECONDS:
-                    read[:] = [(time.monotonic(), _read(()))]
-                found = read[0][1]
-            now = datetime.now(UTC)
+            found, now = read(), datetime.now(UTC)
             for gauge in GAUGES:
                 metric = GaugeMetricFamily(f"{METRIC_PREFIX}{gauge.name}", gauge.text, labels=gauge.labels)
                 for one in found:
@@ -203,11 +197,20 @@ def _registry() -> CollectorRegistry:
 
 
 def _serve(port: int, host: str) -> None:
-    """Serve metrics until the process is stopped."""
+    """Serve metrics until the process is stopped; the lake is read at most every half minute."""
     from prometheus_client import start_http_server
 
+    lock = threading.Lock()
+    kept: list[tuple[float, list[NamespaceStatus]]] = []
+
+    def read() -> list[NamespaceStatus]:
+        with lock:
+            if not kept or time.monotonic() - kept[0][0] > _CACHE_SECONDS:
+                kept[:] = [(time.monotonic(), _read(()))]
+            return kept[0][1]
+
     try:
-        server, thread = start_http_server(port, host, _registry())
+        server, thread = start_http_server(port, host, _registry(read))
     except OSError as error:
         raise CommandError(f"port {port} on {host}: {error.strerror}; choose another with --metrics-port") from error
     click.echo(f"metrics of the lake on http://{host}:{port}/metrics")
@@ -251,12 +254,7 @@ def cost(by: str, since: datetime | None, as_json: bool) -> None:
         }
         for one in costs(open_catalogue(load_settings()), by, teams, since.replace(tzinfo=UTC) if since else None)
     ]
-    if as_json:
-        click.echo(json.dumps(rows, indent=2))
-    elif rows:
-        print_table(rows)
-    else:
-        click.echo("Nothing was computed yet. Fill the lake: headrace run")
+    print_rows(rows, as_json, "Nothing was computed yet. Fill the lake: headrace run")
 
 
 def _price(name: str) -> float:

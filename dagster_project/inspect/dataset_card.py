@@ -23,8 +23,7 @@ from spark_jobs.lake.files.lookups import read_columns
 from spark_jobs.lake.ledger.ledger import Ledger
 
 _SHOWN = 30
-_SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
-_LARGE_SIZES = ((10**7, "1M<n<10M"), (10**8, "10M<n<100M"), (10**9, "100M<n<1B"), (10**10, "1B<n<10B"))
+_STEPS = ("1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T")  # of hubs' size categories
 
 
 def card(catalogue: Catalog, name: str) -> str:
@@ -65,12 +64,11 @@ def _documents(catalogue: Catalog, dataset: str) -> pa.Table:
 def _header(name: str, rows: pa.Table) -> str:
     """The YAML that dataset hubs read."""
     licences = list(dict.fromkeys(value.lower() for value in _values(rows, "licence") if len(value.split()) == 1))
-    sizes = (*_SIZES, *_LARGE_SIZES)
     header = {
         "pretty_name": name,
         "license": licences or ["unknown"],
         "language": [value for value in _values(rows, "language") if len(value) in (2, 3) and value.islower()],
-        "size_categories": [next((text for bound, text in sizes if rows.num_rows < bound), "n>1T")],
+        "size_categories": [_size_category(rows.num_rows)],
         "task_categories": ["text-generation"],
         "tags": ["headrace"],
     }
@@ -81,6 +79,12 @@ def _header(name: str, rows: pa.Table) -> str:
     yaml.default_style = '"'  # type: ignore[assignment]  # hubs read YAML 1.1, where a bare `no` is a boolean
     yaml.dump({key: value for key, value in header.items() if value}, out)
     return f"---\n{out.getvalue()}---"
+
+
+def _size_category(count: int) -> str:
+    """The size as hubs write it: `n<1K`, `1K<n<10K` and so on to `n>1T`."""
+    at = next((at for at in range(len(_STEPS)) if count < 1_000 * 10**at), len(_STEPS))
+    return "n<1K" if at == 0 else "n>1T" if at == len(_STEPS) else f"{_STEPS[at - 1]}<n<{_STEPS[at]}"
 
 
 def _values(rows: pa.Table, column: str) -> list[str]:

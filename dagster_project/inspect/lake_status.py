@@ -1,8 +1,8 @@
 """The state of a lake as its operators want it: freshness, backlog, shares of what is refused, and what has moved.
 
-All of it comes from the ledger, and from narrow columns of four tables that are read in batches and summed by
-increment: `arrivals.status`, `verdicts.failed`, the numbers of `signals`, and nothing of a corpus, whose counts the
-ledger has. Shares of the newest increment are compared with those of all earlier ones together.
+All of it comes from the ledger, and from narrow columns of three tables of a dataset: `arrivals.status` of the newest
+increment, and `verdicts.failed` and the numbers of `signals`, read in batches and summed by increment. Shares of the
+newest increment are compared with those of all earlier ones together.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import EqualTo
 
 from dagster_project.exceptions import DefinitionError
 from dagster_project.inspect.corpus_facts import namespaces_with
@@ -29,7 +30,7 @@ from spark_jobs.lake.files.lookups import read_columns
 from spark_jobs.lake.ledger.ledger import LEDGER, Ledger
 from spark_jobs.lake.ledger.materialization import Materialization
 from spark_jobs.lake.run.reads import taken_increments
-from spark_jobs.lake.session.catalogue import load_table
+from spark_jobs.lake.session.catalogue import load_table, tables_in
 
 
 class Thresholds(BaseModel):
@@ -168,13 +169,14 @@ class _History:
         columns = ("table", "place", "step", "seconds", "run_id", "recorded_at", "snapshot_id")
         rows = read_columns(catalogue, LEDGER, columns)
         self.rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        self._first: dict[tuple[str, str], datetime] = {}
         for row in rows.sort_by("recorded_at").to_pylist() if rows is not None else []:
             self.rows[row["table"].partition(".")[0]].append(row)
+            self._first.setdefault((row["table"], row["place"]), row["recorded_at"])
 
     def arrived(self, table: str, place: str) -> datetime | None:
         """When a place was computed first."""
-        rows = self.rows[table.partition(".")[0]]
-        return next((row["recorded_at"] for row in rows if (row["table"], row["place"]) == (table, place)), None)
+        return self._first.get((table, place))
 
 
 def _namespace(
@@ -194,7 +196,7 @@ def _namespace(
     places = ledger.increments(main)
     last_id = rows[-1]["run_id"] if rows else None
     computed = {row["table"] for row in rows if row["run_id"] == last_id}
-    tables = sorted({row["table"] for row in rows if load_table(catalogue, row["table"]) is not None})
+    tables = {row["table"] for row in rows} & set(tables_in(catalogue, name))
     newest = str(numbers[-1]) if numbers else ""
     steps = {row["step"]: row["seconds"] for row in rows if row["place"] == newest}
     seconds, count = sum(steps.values()), places[numbers[-1]].row_count if numbers and numbers[-1] in places else 0
@@ -207,7 +209,7 @@ def _namespace(
         "last_run": rows[-1]["recorded_at"] if rows else None,
         "newest": history.arrived(clock, newest),
         "rate": count / seconds if seconds else None,
-        "unchanged_steps": len(set(tables) - computed),
+        "unchanged_steps": len(tables - computed),
         "tables": len(tables),
         "backlog": backlog.documents,
         "backlog_since": backlog.since,
@@ -273,10 +275,12 @@ def _removed_shares(
 
 def _error_share(catalogue: Catalog, name: str, numbers: list[int]) -> float | None:
     """Share of the newest increment's arrivals that were rejected; files that did not change are not counted."""
-    rows = read_columns(catalogue, f"{name}.arrivals", ("increment", "status"))
-    if rows is None or not numbers:
+    if not numbers:
         return None
-    counts = Counter(rows.filter(pc.equal(rows["increment"], numbers[-1]))["status"].to_pylist())
+    rows = read_columns(catalogue, f"{name}.arrivals", ("status",), EqualTo("increment", numbers[-1]))
+    if rows is None:
+        return None
+    counts = Counter({row["values"]: row["counts"] for row in pc.value_counts(rows["status"]).to_pylist()})
     seen = counts["landed"] + counts["rejected"]
     return counts["rejected"] / seen if seen else 0.0
 

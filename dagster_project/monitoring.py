@@ -1,13 +1,13 @@
 """The thresholds of `headrace status` as asset checks of Dagster: they warn, and refuse nothing.
 
-Each stands at the table that it is about and reads the lake once for its namespace. They run with the jobs
+Each stands at the table that it is about; those of a namespace are one step, which reads the lake once. They run with the jobs
 (`everything`, and that of the namespace) and by themselves in the UI, not with `headrace run`, whose user has
 `headrace status --check`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 import dagster as dg
 
@@ -24,26 +24,39 @@ _CHECKS = {
 
 
 def status_checks(keys: Collection[dg.AssetKey], thresholds: Thresholds) -> Iterator[dg.AssetChecksDefinition]:
-    """A check for each table of datasets and corpora that a threshold is about."""
-    namespaces = {key.path[0] for key in keys if key.path[-1] in ("arrivals", "increments")}
-    for key in sorted(keys):
-        if len(key.path) == 2 and key.path[0] in namespaces and key.path[1] in _CHECKS:
-            yield _check(key, thresholds, *_CHECKS[key.path[1]])
+    """The checks of each dataset and corpus, at its tables that a threshold is about."""
+    namespaces = sorted({key.path[0] for key in keys if key.path[-1] in ("arrivals", "increments")})
+    for namespace in namespaces:
+        tables = {key.path[1] for key in keys if key.path[0] == namespace and len(key.path) == 2}
+        yield _checks(namespace, sorted(tables & _CHECKS.keys()), thresholds)
 
 
-def _check(
-    key: dg.AssetKey, thresholds: Thresholds, name: str, alerts: tuple[str, ...], promise: str
-) -> dg.AssetChecksDefinition:
-    def look(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
+def _checks(namespace: str, tables: Sequence[str], thresholds: Thresholds) -> dg.AssetChecksDefinition:
+    specs = {
+        table: dg.AssetCheckSpec(_CHECKS[table][0], asset=[namespace, table], description=_CHECKS[table][2])
+        for table in tables
+    }
+
+    def look(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         lake: LakeResource = context.resources.lake
-        (status,) = lake_status(lake.open("").catalogue, thresholds, (key.path[0],)) or (None,)
-        found = [alert for alert in status.alerts if alert.name in alerts] if status is not None else []
-        return dg.AssetCheckResult(
-            passed=not found,
-            severity=dg.AssetCheckSeverity.WARN,
-            metadata={f"{alert.name}_{at}": alert.text for at, alert in enumerate(found)},
-        )
+        (status,) = lake_status(lake.open("").catalogue, thresholds, (namespace,)) or (None,)
+        for table, spec in specs.items():
+            if spec.key not in context.selected_asset_check_keys:
+                continue
+            found = [one for one in status.alerts if one.name in _CHECKS[table][1]] if status is not None else []
+            yield dg.AssetCheckResult(
+                asset_key=spec.asset_key,
+                check_name=spec.name,
+                passed=not found,
+                severity=dg.AssetCheckSeverity.WARN,
+                metadata={f"{alert.name}_{at}": alert.text for at, alert in enumerate(found)},
+            )
 
     look.__annotations__["context"] = dg.AssetCheckExecutionContext
-    decorate = dg.asset_check(asset=key, name=name, description=promise, required_resource_keys={"lake"})
+    decorate = dg.multi_asset_check(
+        name=f"{namespace}_thresholds",
+        specs=list(specs.values()),
+        can_subset=True,
+        required_resource_keys={"lake"},
+    )
     return decorate(look)

@@ -49,13 +49,14 @@ from dagster_project.partitions import place_of, predicate_of, rows_of
 from dagster_project.restrictions import record_visibility, refuse_forbidden_reads, visibility_metadata
 from dagster_project.run_config import bind_config, config_fields
 from dagster_project.tracing import step_span
-from spark_jobs.exceptions import AuditError, DeclarationError, SparkJobsError, StepRunError, nearest
+from spark_jobs.exceptions import AuditError, DeclarationError, RolloutError, SparkJobsError, StepRunError, nearest
 from spark_jobs.lake.declare.step import Plot, Scope, Step, step
 from spark_jobs.lake.declare.tables import Table, check_identifier
 from spark_jobs.lake.files.audit import check_names
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.binding import Binding, Source
 from spark_jobs.lake.run.materialize import Lake, TableOutcome, materialize
+from spark_jobs.lake.run.rollout import Rollout
 from spark_jobs.lake.session.catalogue import catalogue_errors, load_table
 
 if TYPE_CHECKING:
@@ -331,6 +332,7 @@ class _Asset:
         """Materialize, and report to Dagster; a failed audit reports its checks and no materialization."""
         try:
             lake: Lake = context.resources.lake.open(context.run.run_id)
+            lake = dataclasses.replace(lake, rollout=Rollout.of_tags(context.run.tags))
         except SparkJobsError as error:
             raise dg.Failure(f"{self.tables[0]}: {error}", allow_retries=False) from error
         try:
@@ -349,6 +351,8 @@ class _Asset:
                 )
             failed = next((check.name for check in error.checks if not check.passed), "")
             raise dg.Failure(str(error), metadata={FAILED_CHECK: failed}, allow_retries=False) from error
+        except RolloutError as error:
+            raise dg.Failure(str(error), metadata={FAILED_CHECK: "rollout"}, allow_retries=False) from error
         except (DagsterProjectError, SparkJobsError) as error:
             older = older_input(lake.ledger, self._upstream(), error) if isinstance(error, StepRunError) else ""
             raise dg.Failure(f"{self.tables[0]}: {older}" if older else str(error), allow_retries=False) from error
@@ -423,6 +427,8 @@ class _Asset:
             if record is not None and record.asset_materialization is not None:
                 previous = record.asset_materialization.metadata
             values |= kept_metadata(previous)
+        if lake.rollout is not None and outcome.identifier in lake.rollout.said:
+            values["rollout"] = lake.rollout.said[outcome.identifier]
         bad = {check.name: check for check in outcome.checks}
         placed = table.has_increments or self.partitions_def is not None
         checks = [

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+_TIMEOUTS = ("OTEL_EXPORTER_OTLP_TIMEOUT", "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT")
+_TIMEOUT_SECONDS = 2.0
 _log = logging.getLogger(__name__)
 
 Note = Callable[[Mapping[str, str | int | float | bool]], None]
@@ -76,7 +78,9 @@ class _Traces:
 
         resource = Resource.create({SERVICE_NAME: os.environ.get("OTEL_SERVICE_NAME", "headrace")})
         self._provider = TracerProvider(id_generator=RunIds(), resource=resource, shutdown_on_exit=False)
-        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        # A collector that is away delays the end of a run by the exporter's timeout, 10 s by OpenTelemetry's default.
+        timeout = None if any(os.environ.get(name) for name in _TIMEOUTS) else _TIMEOUT_SECONDS
+        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(timeout=timeout)))
         self._tracer = self._provider.get_tracer("headrace")
         self._nothing, self._inside, self._error = Context(), set_span_in_context, StatusCode.ERROR
         self._run_id = ""

@@ -9,6 +9,7 @@ SparkJobsError              the base to catch: every message says what, where an
 +-- CatalogueError          the catalogue cannot be reached or its settings make no sense
 +-- TableMismatchError      rows or properties are not what the table says
 +-- AuditError              a blocking check failed; the table is as it was
++-- RolloutError            a trial on some shards moved too far from what is published
 +-- LeaseError              another writer holds the table
 +-- InputError              an input table or file is missing or unusable
 |   +-- EmptyBagError       a bag without weight has no signature
@@ -92,6 +93,10 @@ class AuditError(SparkJobsError):
         super().__init__(message)
         self.table = table
         self.checks = checks
+
+
+class RolloutError(SparkJobsError):
+    """What a step made of some shards is too far from what is published; readers still see the table as it was."""
 
 
 class LeaseError(SparkJobsError):

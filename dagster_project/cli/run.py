@@ -9,8 +9,9 @@ import json
 import queue
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,6 +20,7 @@ from dagster_project.cli.output import original_stdout, print_styled
 from dagster_project.cli.plan import show_plan
 from dagster_project.cli.project import dagster_home, load_definitions, select
 from dagster_project.exceptions import CheckFailedError, RunFailedError
+from spark_jobs.lake.run.rollout import Rollout
 from spark_jobs.lake.session.catalogue import open_catalogue, require_writable
 from spark_jobs.lake.session.settings import load_settings
 
@@ -59,12 +61,25 @@ class StepLine:
 @click.argument("selection", nargs=-1)
 @click.option("--select", "also", multiple=True, metavar="SELECTION", help="the same as an argument; may be repeated")
 @click.option("--partition", help="run only this partition, where assets have partitions")
+@click.option("--rollout", metavar="10,25,50,100", help="try each step on so many percent of its shards first")
+@click.option("--max-drift", default=0.05, show_default=True, help="change of a column's mean that stops a rollout")
 @click.option("--dry-run", is_flag=True, help="say what would be computed and why, as `headrace plan`")
 @click.option("--json", "as_json", is_flag=True, help="print one JSON object for each table as it comes, nothing else")
-def run(selection: tuple[str, ...], also: tuple[str, ...], partition: str | None, dry_run: bool, as_json: bool) -> None:
+def run(
+    selection: tuple[str, ...],
+    also: tuple[str, ...],
+    partition: str | None,
+    rollout: str | None,
+    max_drift: float,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
     """Bring tables up to date: all of them, or those of SELECTION.
 
     SELECTION is a dataset, a corpus, a table (main.tokens), or Dagster's own syntax (group:main, key:"main/tokens"+).
+    With --rollout each step of documents is computed for some of the shards and compared with what is published, before
+    all of it is computed; where a column's mean moved too far, the step fails and its table stays as it was.
+
     The exit status is 0 when all is done, 2 for a mistake of yours, 3 for rows that a check refused, 4 for a step that
     failed.
     """
@@ -73,8 +88,9 @@ def run(selection: tuple[str, ...], also: tuple[str, ...], partition: str | None
 
         show_plan([step for run in planned(selection + also, partition) for step in run.steps], as_json)
         return
+    tags = {} if rollout is None else Rollout.parse(rollout, max_drift).tags
     show = (lambda line: click.echo(json.dumps(asdict(line)))) if as_json else print_line
-    lines = execute(selection + also, partition, show, (lambda text: None) if as_json else click.echo)
+    lines = execute(selection + also, partition, show, (lambda text: None) if as_json else click.echo, tags)
     if not as_json:
         for line in (line for line in lines if line.notice and line.status == "computed"):
             click.echo(f"{line.table}: {line.notice}")
@@ -111,6 +127,7 @@ def execute(
     partition: str | None,
     show: Callable[[StepLine], None],
     tell: Callable[[str], None] = lambda text: None,
+    tags: Mapping[str, str] = MappingProxyType({}),
 ) -> list[StepLine]:
     """Run a selection on the persistent instance and give a line for every table.
 
@@ -121,6 +138,7 @@ def execute(
         partition: the only one to run, where assets have partitions.
         show: called with each line as it comes.
         tell: called, before anything is computed, with sentences about existing tables that the run will change.
+        tags: further ones of the Dagster runs.
 
     Raises:
         CatalogueError: the lake cannot be opened or written.
@@ -156,7 +174,7 @@ def execute(
             lines += left
             chosen = [key for step in planned.steps if id(step) not in idle for key in step.keys]
             if chosen:
-                lines += _execute_once(definitions, instance, chosen, planned.partition, show)
+                lines += _execute_once(definitions, instance, chosen, planned.partition, show, tags)
             if any(line.status == "failed" for line in lines):
                 break
     return lines
@@ -195,6 +213,7 @@ def _execute_once(
     keys: list[dg.AssetKey],
     partition: str | None,
     show: Callable[[StepLine], None],
+    tags: Mapping[str, str],
 ) -> list[StepLine]:
     """Execute one Dagster run, and turn its events into lines as they come."""
     import threading
@@ -223,7 +242,7 @@ def _execute_once(
             asset_selection=keys,
             partition_key=partition,
             raise_on_error=False,
-            tags={"headrace/command": "run"},
+            tags={"headrace/command": "run", **tags},
             run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
         )
         _drain(lines, len(result.get_asset_materialization_events()) + len(result.filter_events(_failed)))
@@ -257,6 +276,8 @@ def _lines(events: Iterator[dg.DagsterEvent]) -> Iterator[StepLine]:
         if event.event_type_value == "ASSET_MATERIALIZATION":
             values: dict[str, Any] = {name: value.value for name, value in event.materialization.metadata.items()}
             detail = values.get("detail") or f"increments {values.get('increments_computed')}"
+            if "rollout" in values:
+                detail += f", {values['rollout']}"
             note, skipped = values.get("note", ""), values.get("skipped")
             yield StepLine(
                 table=".".join(event.asset_key.path) if event.asset_key else "",

@@ -233,12 +233,13 @@ def _serve(port: int, host: str) -> None:
 def cost(by: str, since: datetime | None, as_json: bool) -> None:
     """Say what computing and keeping the tables cost: step seconds, bytes, and money where prices are set.
 
-    Prices: HEADRACE_PRICE_HOUR, of the machine or cluster that computes; HEADRACE_PRICE_GB_MONTH, of storage.
+    Prices: HEADRACE_PRICE_HOUR, of the machine or cluster that computes, or HEADRACE_PRICE_CORE_HOUR, where cores are
+    paid by use; HEADRACE_PRICE_GB_MONTH, of storage.
     A team is the first owner that a declaration names.
     """
     from dagster_project.inspect.costs import costs
 
-    prices = {name: _price(name) for name in ("HEADRACE_PRICE_HOUR", "HEADRACE_PRICE_GB_MONTH")}
+    an_hour, a_core_hour, a_month = map(_price, ("HOUR", "CORE_HOUR", "GB_MONTH"))
     teams: dict[str, str] = {}
     if by == "team":
         for spec in load_definitions().resolve_all_asset_specs():
@@ -248,17 +249,19 @@ def cost(by: str, since: datetime | None, as_json: bool) -> None:
             by: one.name,
             "increments": one.places,
             "hours": one.seconds / 3600,
+            "core hours": one.core_seconds / 3600,
             "GB now": one.byte_count / 1e9,
-            "computing": one.seconds / 3600 * prices["HEADRACE_PRICE_HOUR"],
-            "storage a month": one.byte_count / 1e9 * prices["HEADRACE_PRICE_GB_MONTH"],
+            "computing": one.seconds / 3600 * an_hour + one.core_seconds / 3600 * a_core_hour,
+            "storage a month": one.byte_count / 1e9 * a_month,
         }
         for one in costs(open_catalogue(load_settings()), by, teams, since.replace(tzinfo=UTC) if since else None)
     ]
     print_rows(rows, as_json, "Nothing was computed yet. Fill the lake: headrace run")
 
 
-def _price(name: str) -> float:
-    """A price out of the environment, 0 where it is not set."""
+def _price(what: str) -> float:
+    """The price of something, `HEADRACE_PRICE_..` in the environment; 0 where it is not set."""
+    name = f"HEADRACE_PRICE_{what}"
     text = os.environ.get(name, "0")
     try:
         return float(text)

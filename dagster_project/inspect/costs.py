@@ -1,7 +1,9 @@
 """The cost of tables: seconds of all that was ever computed, and bytes of what is there now, summed from the ledger.
 
 Seconds are wall-clock seconds of steps, during which a step has all cores of its session; steps of one run do not
-overlap. A step that writes several tables counts once.
+overlap. Core seconds are those that tasks of Spark took, on all machines together; the driver's own work is not in
+them, and increments that headrace computed before it measured them have none. A step that writes several tables counts
+once.
 """
 
 from __future__ import annotations
@@ -26,12 +28,14 @@ class Cost:
         name: step, namespace or team.
         places: increments and partitions that were computed.
         seconds: of computing them.
+        core_seconds: of its tasks.
         byte_count: of the data files that the tables have now.
     """
 
     name: str
     places: int = 0
     seconds: float = 0.0
+    core_seconds: float = 0.0
     byte_count: int = 0
 
 
@@ -45,7 +49,10 @@ def costs(catalogue: Catalog, by: str, teams: Mapping[str, str], since: datetime
         since: leave out what was computed before this time.
     """
     condition = AlwaysTrue() if since is None else GreaterThanOrEqual("recorded_at", since.isoformat())
-    rows = read_columns(catalogue, LEDGER, ("table", "place", "step", "step_key", "seconds"), condition)
+    ledger = Ledger(catalogue)
+    ledger.refresh()
+    columns = ("table", "place", "step", "step_key", "seconds", "core_seconds")
+    rows = read_columns(catalogue, LEDGER, columns, condition)
     found: dict[str, Cost] = {}
     names: dict[str, str] = {}
     counted: set[tuple[str, str, str, str]] = set()
@@ -59,8 +66,7 @@ def costs(catalogue: Catalog, by: str, teams: Mapping[str, str], since: datetime
             counted.add(key)
             one.places += 1
             one.seconds += row["seconds"]
-    ledger = Ledger(catalogue)
-    ledger.refresh()
+            one.core_seconds += row.get("core_seconds") or 0.0
     sizes: dict[str, int] = defaultdict(int)
     for table, name in names.items():
         sizes[name] += sum(place.byte_count for place in ledger.places(table).values())

@@ -382,6 +382,7 @@ def _row(
         snapshot_id=written.snapshot_id,
         sequence_number=written.sequence_number,
         seconds=round(seconds, 3),
+        core_seconds=None,
         run_id=lake.run_id,
     )
 

@@ -1,7 +1,8 @@
 """Services of a production profile as plain processes: Postgres, an S3 store that checks signatures, faults before it.
 
 Postgres comes from the system's packages, the store is `versitygw` on the PATH (`go install
-github.com/versity/versitygw/cmd/versitygw@latest`). A test is skipped where one of them is missing.
+github.com/versity/versitygw/cmd/versitygw@latest`), the REST catalogue Iceberg's own for tests, which Maven fetches. A
+test is skipped where one of them is missing.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyspark
 import pytest
 
 _START_SECONDS = 60
@@ -176,20 +178,53 @@ def object_store(folder: Path) -> Iterator[Wire]:
         pytest.skip(
             "versitygw, an S3 store that checks signatures, is not on the PATH; see tests/main_path/services.py"
         )
-    folder.mkdir(parents=True)
+    (folder / "lake").mkdir(parents=True)
+    with gateway(program, folder, PASSWORD) as port, Wire(port) as wire:
+        yield wire
+        wire.shutdown()
+
+
+@contextlib.contextmanager
+def gateway(program: str, folder: Path, secret: str) -> Iterator[int]:
+    """A running store over a folder that knows the key `lake` with one secret; gives its port."""
     port = free_port()
-    environment = {"PATH": os.environ["PATH"], "ROOT_ACCESS_KEY": "lake", "ROOT_SECRET_KEY": PASSWORD}
-    with (folder.parent / "store.log").open("wb") as log:
+    environment = {"PATH": os.environ["PATH"], "ROOT_ACCESS_KEY": "lake", "ROOT_SECRET_KEY": secret}
+    with (folder.parent / "store.log").open("ab") as log:
         command = [program, "--port", f"127.0.0.1:{port}", "posix", str(folder)]
         with subprocess.Popen(command, env=environment, stdout=log, stderr=log) as process:
             try:
                 wait_until(lambda: _listens(port), "the store")
-                (folder / "lake").mkdir()
-                with Wire(port) as wire:
-                    yield wire
-                    wire.shutdown()
+                yield port
             finally:
                 process.kill()
+
+
+@contextlib.contextmanager
+def rest_catalogue(folder: Path) -> Iterator[str]:
+    """A running REST catalogue whose tables lie in a folder; gives its address."""
+    maven, java = shutil.which("mvn"), shutil.which("java")
+    if maven is None or java is None:
+        pytest.skip("Maven, which fetches a REST catalogue, is not on this machine; install the system's package maven")
+    folder.mkdir(parents=True)
+    classes = folder / "classpath.txt"
+    described = Path(__file__).with_name("rest_catalogue.xml")
+    fetch = [maven, "-q", "-f", str(described), "dependency:build-classpath", f"-Dmdep.outputFile={classes}"]
+    subprocess.run(fetch, check=True, capture_output=True, timeout=600)
+    jars = Path(pyspark.__file__).parent / "jars"
+    port = free_port()
+    environment = {
+        **os.environ,
+        "CATALOG_WAREHOUSE": str(folder),
+        "CATALOG_URI": f"jdbc:sqlite:{folder}/catalog.db",
+        "CATALOG_REST_PORT": str(port),
+    }
+    command = [java, "-cp", f"{classes.read_text()}:{jars}/*", "org.apache.iceberg.rest.RESTCatalogServer"]
+    with (folder / "log").open("wb") as log, subprocess.Popen(command, env=environment, stdout=log, stderr=log) as one:
+        try:
+            wait_until(lambda: _listens(port), "the REST catalogue")
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            one.kill()
 
 
 def _listens(port: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -16,7 +17,17 @@ from pyiceberg.catalog import load_catalog
 
 from spark_jobs.lake.ledger.data_version import DataVersion
 from spark_jobs.lake.ledger.ledger import Ledger
-from tests.main_path.services import PASSWORD, Postgres, Wire, lake_environment, object_store, postgres, wait_until
+from tests.main_path.services import (
+    PASSWORD,
+    Postgres,
+    Wire,
+    gateway,
+    lake_environment,
+    object_store,
+    postgres,
+    rest_catalogue,
+    wait_until,
+)
 from tests.main_path.standalone import standalone
 from tests.main_path.test_one_run import GOLDEN, write
 
@@ -68,6 +79,57 @@ def test_the_way_is_the_same_while_services_fail(database: Postgres, store: Wire
     assert PASSWORD not in text, "no secret in what a run says"
     versions = found_versions(environment)
     assert {table: versions[table] for table in GOLDEN} == GOLDEN
+
+
+def test_the_way_is_the_same_with_a_rest_catalogue(tmp_path: Path) -> None:
+    """Tables, branches, commits and the ledger of both engines go through the REST interface."""
+    source = tmp_path / "source"
+    source.mkdir()
+    write(source)
+    with rest_catalogue(tmp_path / "catalogue") as address:
+        prefix = "PYICEBERG_CATALOG__LAKE__"
+        lake = {f"{prefix}TYPE": "rest", f"{prefix}URI": address, f"{prefix}WAREHOUSE": str(tmp_path / "catalogue")}
+        environment = {**os.environ, **lake, "DAGSTER_HOME": str(tmp_path)}
+        done = project_run(source, environment)
+        assert done.returncode == 0, done.stdout[-4000:]
+        versions = found_versions(environment)
+    assert {table: versions[table] for table in GOLDEN} == GOLDEN
+
+
+def test_keys_that_expire_end_a_run_in_one_line(database: Postgres, tmp_path: Path) -> None:
+    """In the middle of a run the store stops knowing the key's secret; a second run with the new one does the rest."""
+    source, objects = tmp_path / "source", tmp_path / "objects"
+    source.mkdir()
+    write(source)
+    database.run("createdb", "-h", "127.0.0.1", "-p", str(database.port), "-U", "lake", "keys")
+    with object_store(objects) as store, gateway(shutil.which("versitygw") or "", objects, "another") as other:
+        environment = {**os.environ, **lake_environment(database, store, "keys")}
+        expired = threading.Thread(target=expire, args=(database, store, other), daemon=True)
+        expired.start()
+        done = project_run(source, environment)
+        expired.join(timeout=60)
+        assert done.returncode != 0
+        said = [line for line in done.stdout.splitlines() if "PYICEBERG_CATALOG__LAKE__S3__ACCESS_KEY_ID" in line]
+        assert said and PASSWORD not in done.stdout, done.stdout[-4000:]
+        environment["PYICEBERG_CATALOG__LAKE__S3__SECRET_ACCESS_KEY"] = "another"
+        done = project_run(source, environment)
+        assert done.returncode == 0, done.stdout[-4000:]
+        versions = found_versions(environment)
+    assert {table: versions[table] for table in GOLDEN} == GOLDEN
+
+
+def expire(database: Postgres, store: Wire, other: int) -> None:
+    """Lead the store's wire to another port once ten tables were made."""
+    wait_until(lambda: int(ask(database, "keys", "SELECT count(*) FROM iceberg_tables") or 0) >= 10, "ten tables", 300)
+    store.target = other
+
+
+def project_run(source: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run the project once; what it says on both streams is its stdout."""
+    command = [sys.executable, "-m", "tests.main_path.project", str(source)]
+    return subprocess.run(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=1200, check=False
+    )
 
 
 def command_lines(pid: int) -> str:

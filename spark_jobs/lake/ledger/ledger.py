@@ -57,6 +57,7 @@ MATERIALIZATIONS = Table(
         Column("row_count!", "long", "rows of this increment or partition"),
         Column("byte_count!", "long", "bytes of its data files"),
         Column("seconds!", "double", "wall-clock seconds from the first read to publishing"),
+        Column("core_seconds", "double", "seconds that Spark's tasks took, summed over cores; null where not measured"),
         Column("run_id!", "string", "Dagster run or command that computed it"),
         Column("git_commit", "string", "commit of the code, where it is known"),
         Column("recorded_at!", "timestamptz", "when the row was written"),
@@ -189,7 +190,7 @@ class Ledger:
             now: time written beside them; the clock's by default.
         """
         new = list(rows)
-        table = ensure_table(self._catalogue, LEDGER, MATERIALIZATIONS, {SCOPE_PROPERTY: "ledger"})
+        table = ensure_table(self._catalogue, LEDGER, MATERIALIZATIONS, {SCOPE_PROPERTY: "ledger"}, grows=True)
         table.append(_to_arrow(new, now or datetime.now(UTC), table))
         for row in new:
             self._rows.setdefault(row.table, []).append(row)

@@ -34,6 +34,7 @@ class Materialization:
     seconds: float
     run_id: str
     git_commit: str | None
+    core_seconds: float | None = None
 
     def to_json(self) -> str:
         """All facts as one line, for the table's property."""

@@ -1,6 +1,7 @@
 """Bring the tables of a step up to date: every increment whose step key is new is computed, all others are left.
 
     plan      from the ledger alone: which increments are there, which of their keys are known   (no Spark)
+    try       on some shards, where the run is rolled out (`rollout`)
     compute   read the inputs at their heads, call the step, write to a branch, audit            (under the lease)
     publish   main moves; nothing is published where the rows are the same as before             (early cut-off)
     record    all tables of the step, in one commit of the ledger
@@ -47,6 +48,7 @@ from spark_jobs.lake.run.binding import Binding
 from spark_jobs.lake.run.excisions import excisions_in
 from spark_jobs.lake.run.plan import Task, first_surplus_increment, other_settings, tasks
 from spark_jobs.lake.run.reads import frames, sizes_of
+from spark_jobs.lake.run.rollout import Rollout, can_be_tried, try_on_shards
 from spark_jobs.lake.session.catalogue import (
     GENERATION_PROPERTY,
     SCOPE_PROPERTY,
@@ -54,6 +56,7 @@ from spark_jobs.lake.session.catalogue import (
     catalogue_errors,
     ensure_table,
 )
+from spark_jobs.lake.session.session import core_seconds
 from spark_jobs.lake.session.shuffle_partitions import follow_input, listed_size
 from spark_jobs.lake.session.spark_errors import failure_line, lost_database
 
@@ -65,13 +68,17 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Lake:
-    """An open lake: its catalogue, its ledger, and a Spark session that starts when it is first needed."""
+    """An open lake: its catalogue, its ledger, and a Spark session that starts when it is first needed.
+
+    Where `rollout` is set, steps are tried on some shards before they are computed.
+    """
 
     catalogue: Catalog
     ledger: Ledger
     session: Callable[[], SparkSession]
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     wait_seconds: float = WAIT_SECONDS
+    rollout: Rollout | None = None
 
 
 @dataclass(frozen=True)
@@ -106,6 +113,7 @@ def materialize(lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
         AuditError: a blocking check failed; its table and all after it are as they were.
         InputError: an input has not been materialized.
         LeaseError: another writer held a table for too long.
+        RolloutError: a trial on some shards moved too far.
         StepRunError: Spark failed.
         CatalogueError: the catalogue's database failed.
     """
@@ -153,9 +161,12 @@ def _compute(lake: Lake, binding: Binding, task: Task) -> dict[str, tuple[CheckR
     """Compute, write, audit, publish and record one place; returns the checks by table."""
     started = time.monotonic()
     generation = _generation(lake, binding, task)
+    before = core_seconds(lake.session())
     properties, written = _write(lake, binding, task, generation)
+    spent = core_seconds(lake.session()) - before
     rows = [
-        _publish(lake, binding, task, {**properties, **generation}, one, time.monotonic() - started) for one in written
+        _publish(lake, binding, task, {**properties, **generation}, one, time.monotonic() - started, spent)
+        for one in written
     ]
     lake.ledger.record(rows)
     for row in rows:
@@ -181,6 +192,10 @@ def _write(
     spark = lake.session()
     try:
         given = _inputs(lake, binding, task)
+        if lake.rollout is not None and can_be_tried(binding):
+            there = list(lake.ledger.increments(binding.tables[0]))
+            number, base = task.increment or 0, _base(lake, binding, task)
+            try_on_shards(lake.rollout, spark, binding, number, base, given, there)
         output = binding.call(given, lake.session, task.increment, _base(lake, binding, task))
         _require_properties(lake, binding, task, ready[0], output)
         for declared, table, identifier in zip(binding.step.tables, ready, binding.tables, strict=True):
@@ -229,7 +244,7 @@ def _base(lake: Lake, binding: Binding, task: Task) -> int:
 
 
 def _publish(
-    lake: Lake, binding: Binding, task: Task, properties: Mapping[str, str], one: Written, seconds: float
+    lake: Lake, binding: Binding, task: Task, properties: Mapping[str, str], one: Written, seconds: float, spent: float
 ) -> Materialization:
     """Publish one table, unless its rows are what is already there; returns the ledger's row."""
     before = lake.ledger.places(one.identifier).get(task.place.key)
@@ -248,6 +263,7 @@ def _publish(
         row_count=one.row_count,
         byte_count=one.byte_count,
         seconds=round(seconds, 3),
+        core_seconds=round(spent, 3),
         run_id=lake.run_id,
         git_commit=git_commit(),
     )

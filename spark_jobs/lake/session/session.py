@@ -57,6 +57,8 @@ def spark_properties(settings: LakeSettings, master: str | None = None) -> dict[
         "spark.sql.sources.v2.bucketing.enabled": "true",
         "spark.sql.sources.v2.bucketing.pushPartValues.enabled": "true",
         "spark.sql.requireAllClusterKeysForCoPartition": "false",
+        # `core_seconds` reads counters that Spark would bring up to date ten times a second at most.
+        "spark.ui.liveUpdate.period": "0",
         # A declared `required` is checked on the data by the audit, which names the column and counts the rows.
         "spark.sql.iceberg.check-nullability": "false",
         # A count answered from metadata becomes a local relation late, which `observe` makes an invalid plan.
@@ -165,6 +167,18 @@ def _with_partitions(session: SparkSession, given: bool) -> SparkSession:
     if not given:
         session.conf.set(SHUFFLE_PARTITIONS, default_count(context.defaultParallelism))
     return session
+
+
+def core_seconds(session: SparkSession) -> float:
+    """Seconds that the tasks of the session's application took so far, summed over all cores; Python workers included.
+
+    Tasks of executors that were lost count too.
+    """
+    # Private, because Spark tells it otherwise only by the web server of its UI, which a laptop does not start.
+    context = session.sparkContext._jsc.sc()
+    context.listenerBus().waitUntilEmpty()  # the counters are behind the tasks by a few events
+    executors = context.statusStore().executorList(False)
+    return float(sum(executors.apply(at).totalDuration() for at in range(executors.size()))) / 1000
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ import pytest
 
 from spark_jobs.exceptions import AuditError, InputError, StepRunError, TableMismatchError
 from spark_jobs.lake.ledger.data_version import DataVersion, digest
-from spark_jobs.lake.ledger.ledger import LEDGER
+from spark_jobs.lake.ledger.ledger import LEDGER, Ledger
 from spark_jobs.lake.run.binding import Binding
 from spark_jobs.lake.run.increments import increments
 from spark_jobs.lake.run.materialize import Lake, materialize
@@ -70,6 +70,20 @@ def test_a_source_whose_table_lacks_a_column_is_read_again(lake: Lake, folder: P
         update.delete_column("text")
     assert one(materialize(lake, binding)).computed == ("1",)
     assert "text" in lake.catalogue.load_table("demo.numbers").schema().column_names
+
+
+def test_a_ledger_of_an_earlier_version_gets_the_column_that_it_lacks(lake: Lake) -> None:
+    """Its rows stay, without core seconds; those that are recorded from now on have them."""
+    with lake.catalogue.load_table(LEDGER).update_schema() as update:
+        update.delete_column("core_seconds")
+    lake = dataclasses.replace(lake, ledger=Ledger(lake.catalogue))
+    lake.ledger.refresh()
+    assert lake.ledger.increments("demo.numbers")[0].core_seconds is None
+    assert one(materialize(lake, bind(doubles))).computed == ("0",)
+    found = Ledger(lake.catalogue)
+    found.refresh()
+    assert (found.increments("demo.doubles")[0].core_seconds or 0) > 0
+    assert found.increments("demo.numbers")[0].core_seconds is None
 
 
 def test_new_config_recomputes_and_equal_rows_are_not_published_again(lake: Lake) -> None:

@@ -581,7 +581,7 @@ def test_lines_come_also_where_the_watcher_tells_nothing(monkeypatch: pytest.Mon
     with dg.DagsterInstance.ephemeral() as instance:
         monkeypatch.setattr(instance, "watch_event_logs", lambda run_id, cursor, callback: None)
         monkeypatch.setattr(instance, "end_watch_event_logs", lambda run_id, callback: None)
-        lines = _execute_once(definitions, instance, [good.key, *bad.keys], None, shown.append)
+        lines = _execute_once(definitions, instance, [good.key, *bad.keys], None, shown.append, {})
     assert lines == shown
     assert {(line.table, line.status, line.detail) for line in lines} == {
         ("notes.good", "computed", "all"),

@@ -104,6 +104,22 @@ def materialization_metadata(
     return values
 
 
+def carried_columns(declared: Table, inputs: Mapping[str, Table]) -> dg.TableColumnLineage:
+    """Which columns of a table have the name of a column that its step reads, and so carry it on, for the UI's lineage.
+
+    Args:
+        declared: the table.
+        inputs: declarations of the tables that the step reads, by identifier.
+    """
+    found: dict[str, list[dg.TableColumnDep]] = {}
+    for column in declared.columns:
+        for identifier, read in inputs.items():
+            if column.name in {one.name for one in read.columns}:
+                dep = dg.TableColumnDep(asset_key=dg.AssetKey(identifier.split(".")), column_name=column.name)
+                found.setdefault(column.name, []).append(dep)
+    return dg.TableColumnLineage(found)
+
+
 def notice_counts(declared: Table, iceberg: IcebergTable | None, latest: Materialization | None) -> dict[str, int]:
     """Count the rows of the newest increment that a table's notice is about, by its column, most first."""
     if declared.notice is None or iceberg is None or latest is None:

@@ -36,6 +36,7 @@ from blender_service.auth.visibility import PUBLIC, Visibility
 from dagster_project.exceptions import DagsterProjectError, DefinitionError
 from dagster_project.metadata import (
     Samples,
+    carried_columns,
     definition_metadata,
     kept_metadata,
     materialization_metadata,
@@ -251,6 +252,10 @@ class _Asset:
     def tables(self) -> tuple[str, ...]:
         return tuple(f"{self.namespace}.{table.name}" for table in self.step.tables)
 
+    def declared(self, identifier: str) -> Table:
+        """The declaration of one of its tables."""
+        return self.step.tables[self.tables.index(identifier)]
+
     def check(self) -> None:
         """Refuse names and partitions that cannot work, and register the partitions."""
         for identifier in self.tables:
@@ -422,6 +427,8 @@ class _Asset:
             shown = rows_of(table, self.partitions_def, partition)
         values = materialization_metadata(outcome, table, iceberg, shown, self.shown.samples, plot)
         previous: Mapping[str, Any] = {}
+        read = {name: _ASSETS[name].declared(name) for name in self._upstream() if name in _ASSETS}
+        values["dagster/column_lineage"] = carried_columns(table, read)
         if not outcome.computed:
             record = context.instance.get_latest_data_version_record(key, partition_key=partition)
             if record is not None and record.asset_materialization is not None:
@@ -464,7 +471,7 @@ def older_input(ledger: Ledger, inputs: Iterable[str], error: Exception) -> str:
         asset, table = _ASSETS.get(name), ledger.table(name)
         if asset is None or table is None:
             continue
-        declared = asset.step.tables[asset.tables.index(name)]
+        declared = asset.declared(name)
         there = table.schema().column_names
         lacking = [column.name for column in declared.all_columns if column.name not in there]
         lacking = [name for name in lacking if re.search(rf"\b{name}\b", str(error))]

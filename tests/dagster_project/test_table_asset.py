@@ -79,6 +79,15 @@ def test_the_schema_is_shown_with_descriptions_and_constraints(chain: Project) -
     assert spec.metadata["dagster/table_name"] == "demo.numbers"
 
 
+def test_columns_of_inputs_are_told_as_lineage(chain: Project) -> None:
+    """A column comes from those of the same name; one that no input has comes from none."""
+    carried = chain.facts("demo.doubles")["dagster/column_lineage"].deps_by_column
+    assert {name: [(dep.asset_key.path, dep.column_name) for dep in deps] for name, deps in carried.items()} == {
+        "n": [(["demo", "numbers"], "n")]
+    }
+    assert chain.facts("demo.total")["dagster/column_lineage"].deps_by_column == {}
+
+
 def test_an_asset_looks_like_an_asset(chain: Project) -> None:
     """Group, kinds, owners, description, domain and the place of its code."""
     spec = chain.definitions.resolve_asset_graph().get(key("demo.numbers"))

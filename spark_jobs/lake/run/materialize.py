@@ -161,9 +161,9 @@ def _compute(lake: Lake, binding: Binding, task: Task) -> dict[str, tuple[CheckR
     """Compute, write, audit, publish and record one place; returns the checks by table."""
     started = time.monotonic()
     generation = _generation(lake, binding, task)
-    before = core_seconds(lake.session())
+    _, last_stage = core_seconds(lake.session())
     properties, written = _write(lake, binding, task, generation)
-    spent = core_seconds(lake.session()) - before
+    spent, _ = core_seconds(lake.session(), last_stage)
     rows = [
         _publish(lake, binding, task, {**properties, **generation}, one, time.monotonic() - started, spent)
         for one in written

@@ -57,8 +57,6 @@ def spark_properties(settings: LakeSettings, master: str | None = None) -> dict[
         "spark.sql.sources.v2.bucketing.enabled": "true",
         "spark.sql.sources.v2.bucketing.pushPartValues.enabled": "true",
         "spark.sql.requireAllClusterKeysForCoPartition": "false",
-        # `core_seconds` reads counters that Spark would bring up to date ten times a second at most.
-        "spark.ui.liveUpdate.period": "0",
         # A declared `required` is checked on the data by the audit, which names the column and counts the rows.
         "spark.sql.iceberg.check-nullability": "false",
         # A count answered from metadata becomes a local relation late, which `observe` makes an invalid plan.
@@ -169,16 +167,30 @@ def _with_partitions(session: SparkSession, given: bool) -> SparkSession:
     return session
 
 
-def core_seconds(session: SparkSession) -> float:
-    """Seconds that the tasks of the session's application took so far, summed over all cores; Python workers included.
+def core_seconds(session: SparkSession, after: int = -1) -> tuple[float, int]:
+    """Seconds that tasks took, summed over all cores, Python workers included; and the number of the last stage.
 
-    Tasks of executors that were lost count too.
+    Tasks that failed, or whose executor was lost, count too. Spark keeps the last thousand stages.
+
+    Args:
+        session: of the application.
+        after: only stages with a higher number are summed.
     """
     # Private, because Spark tells it otherwise only by the web server of its UI, which a laptop does not start.
-    context = session.sparkContext._jsc.sc()
-    context.listenerBus().waitUntilEmpty()  # the counters are behind the tasks by a few events
-    executors = context.statusStore().executorList(False)
-    return float(sum(executors.apply(at).totalDuration() for at in range(executors.size()))) / 1000
+    context = session.sparkContext
+    context._jsc.sc().listenerBus().waitUntilEmpty()  # what is known is behind the tasks by a few events
+    gateway = context._gateway
+    nothing = gateway.new_array(gateway.jvm.double, 0)
+    stages = context._jsc.sc().statusStore().stageList(None, False, False, nothing, None)  # the newest first
+    found = 0
+    last = after
+    for at in range(stages.size()):
+        stage = stages.apply(at)
+        number = stage.stageId()
+        if number <= after:
+            break
+        found, last = found + stage.executorRunTime(), max(last, number)
+    return found / 1000, last
 
 
 @contextlib.contextmanager

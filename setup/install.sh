@@ -141,6 +141,10 @@ say "$("$python" --version), $("$uv" --version | cut -d' ' -f1,2)"
 install_packages
 "$VENV/bin/python" -m spark_jobs.lake.session.java || exit 2
 "$VENV/bin/python" -m spark_jobs.lake.session.jars || exit 2
+say "archiving the classes of Spark, under a minute"
+# Without the archive all works, only later, so a Java that cannot make one ends no set-up.
+archive_classes() { "$VENV/bin/python" -m spark_jobs.lake.session.class_archive || true; }
+quietly "archiving classes" archive_classes
 say "compiling kernels, one or two minutes"
 quietly "compiling kernels" "$VENV/bin/python" -m spark_jobs.rehearsal
 quietly "compiling kernels" "$VENV/bin/python" -c 'from blender_service.server.server import compile_kernels; compile_kernels()'

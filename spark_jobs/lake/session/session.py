@@ -18,9 +18,10 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spark_jobs.exceptions import SetupError
+from spark_jobs.lake.session.class_archive import java_options
 from spark_jobs.lake.session.cluster import is_local, join_cluster
 from spark_jobs.lake.session.jars import jar_paths
 from spark_jobs.lake.session.java import java_home
@@ -30,6 +31,7 @@ from spark_jobs.lake.session.shuffle_partitions import FOLLOW, SHUFFLE_PARTITION
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+LOCAL_JAVA_OPTIONS = "-Djava.net.preferIPv4Stack=true -XX:+UseParallelGC"
 _ARROW_RECORDS = 2_000
 _CATALOGUES = f"spark.sql.catalog.{CATALOGUE}"
 _SECRET = re.compile("password|secret|token|credential|access-key")
@@ -69,9 +71,13 @@ def spark_properties(settings: LakeSettings, master: str | None = None) -> dict[
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.ui.enabled": "false",
-            # Short jobs on a laptop are over before the second compiler pays; long ones still reach it.
-            "spark.driver.extraJavaOptions": "-Djava.net.preferIPv4Stack=true -XX:+UseParallelGC",
+            "spark.driver.extraJavaOptions": LOCAL_JAVA_OPTIONS,
         }
+        archive = "" if submitted else java_options(settings.jar_purposes())
+        if archive:
+            values["spark.driver.extraJavaOptions"] += f" {archive}"
+            # As in the archive: first on the class path, and not by a class loader of Spark's own.
+            values["spark.driver.extraClassPath"] = values.pop("spark.jars").replace(",", ":")
     if not submitted:
         # Found on the path of Python: installed here, and sent to executors before their first task.
         values["spark.python.daemon.module"] = "spark_jobs.lake.session.python_workers"
@@ -179,7 +185,7 @@ def core_seconds(session: SparkSession, after: int = -1) -> tuple[float, int]:
     # Private, because Spark tells it otherwise only by the web server of its UI, which a laptop does not start.
     context = session.sparkContext
     context._jsc.sc().listenerBus().waitUntilEmpty()  # what is known is behind the tasks by a few events
-    gateway = context._gateway
+    gateway: Any = context._gateway
     nothing = gateway.new_array(gateway.jvm.double, 0)
     stages = context._jsc.sc().statusStore().stageList(None, False, False, nothing, None)  # the newest first
     found = 0

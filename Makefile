@@ -6,7 +6,7 @@ PYTEST := $(PYTHON) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-re
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint format docs bench bench-blender bench-dedup lock protos ui serve clean
+.PHONY: help setup demo test test-all lint format docs bench bench-blender bench-dedup bench-pipeline lock protos ui serve clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | LC_ALL=C sort -t: -k1,1 | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 18
@@ -40,6 +40,9 @@ bench: setup ## the benchmarks, one table each (ARGS=benchmarks/one.py for one)
 
 bench-blender: setup ## Blender: order, chains of updates, one stream beside raw gRPC, seeks, memory (ARGS= for --part, --peers)
 	@$(PYTHON) benchmarks/bench_blender.py $(ARGS)
+
+bench-pipeline: setup ## files to packed windows, step by step: fixed seconds and seconds a MB (ARGS= for --sizes, --pieces)
+	@$(PYTHON) benchmarks/bench_pipeline.py $(ARGS)
 
 bench-dedup: setup ## deduplication: quality against all pairs, speed, scale, kernels, features and other tools (ARGS= for --part)
 	@$(PYTHON) benchmarks/bench_dedup.py $(ARGS) && $(if $(ARGS),true,for part in dedup_kernels dedup_features repositories; do $(PYTHON) benchmarks/bench_$$part.py || exit 1; done)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 IN_PLACE = "rows_in_place"
 REQUIRED = "required_columns"
 UNIQUE = "unique_key"
-_ARROW_AUDIT_ROWS = 1_000_000  # up to here a group-by in memory is faster than starting a Spark job
+_ARROW_AUDIT_ROWS = 200_000  # up to here a group-by in memory is faster than a Spark job; the driver holds their keys
 _SHOWN_ROWS = 10  # bad rows whose keys are put into a message
 _SHOWN_CHARACTERS = 80
 
@@ -46,10 +46,10 @@ def check_columns(declared: Table, place: Place) -> dict[str, Column]:
     """For each check the aggregate over the rows written that counts those which break it."""
     from pyspark.sql import functions as F
 
-    def bad(predicate: str) -> Column:
-        return F.count_if(~F.coalesce(F.expr(predicate), F.lit(False)))
-
-    return {name: bad(predicate) for name, predicate in _predicates(declared, place).items()}
+    return {
+        name: F.expr(f"count_if(NOT coalesce({predicate}, false))")
+        for name, predicate in _predicates(declared, place).items()
+    }
 
 
 def _predicates(declared: Table, place: Place) -> dict[str, str]:

@@ -11,6 +11,7 @@ microsecond); lists of required numbers as their size and elements. 0.0 and -0.0
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,11 +19,11 @@ from spark_jobs.exceptions import TableMismatchError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import DataType, StructField, StructType
 
 
-_MICROSECONDS = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
-_JSON = {"timestampFormat": f"{_MICROSECONDS}XXX", "timestampNTZFormat": _MICROSECONDS, "timeZone": "UTC"}
+_MICROSECONDS = r"yyyy-MM-dd\'T\'HH:mm:ss.SSSSSS"
+_JSON = f"map('timestampFormat', '{_MICROSECONDS}XXX', 'timestampNTZFormat', '{_MICROSECONDS}', 'timeZone', 'UTC')"
 
 
 @dataclass(frozen=True)
@@ -64,18 +65,16 @@ class DataVersion:
         return cls(count, total, xor - 2**64 if xor >= 2**63 else xor)
 
 
-def row_hash(schema: StructType) -> Column:
-    """(rows,) signed 64-bit hash of every row, over the columns of the table's schema in its order."""
-    from pyspark.sql import functions as F
+def row_hash(schema: StructType) -> str:
+    """SQL of the (rows,) signed 64-bit hash of every row, over the columns of the table's schema in its order.
 
-    parts: list[Column] = []
-    for field in schema.fields:
-        column = F.col(f"`{field.name}`")
-        parts += [column.isNull(), *_hashable(column, field.dataType)]
-    return F.xxhash64(*parts)
+    SQL, because an expression of text is one call of the JVM, one of Columns a dozen for each column of the table.
+    """
+    parts = [f"{name} IS NULL, {_hashable(name, field.dataType)}" for name, field in _quoted(schema)]
+    return f"xxhash64({', '.join(parts)})"
 
 
-def digest_columns(row: Column) -> dict[str, Column]:
+def digest_columns(row: str) -> dict[str, Column]:
     """Aggregates over the row hash that make a version: for `observe` or `agg`.
 
     The sum is kept in two halves, because a sum of 64-bit hashes overflows under ANSI rules and decimals are slower.
@@ -83,10 +82,10 @@ def digest_columns(row: Column) -> dict[str, Column]:
     from pyspark.sql import functions as F
 
     return {
-        "digest_count": F.count(F.lit(1)),
-        "digest_xor": F.bit_xor(row),
-        "digest_high": F.sum(F.shiftright(row, 32)),
-        "digest_low": F.sum(row.bitwiseAND(F.lit(0xFFFFFFFF))),
+        "digest_count": F.expr("count(1)"),
+        "digest_xor": F.expr(f"bit_xor({row})"),
+        "digest_high": F.expr(f"sum(shiftright({row}, 32))"),
+        "digest_low": F.expr(f"sum({row} & {0xFFFFFFFF}L)"),
     }
 
 
@@ -103,9 +102,14 @@ def digest(frame: DataFrame) -> DataVersion:
     return version_of(row.asDict() if row is not None else dict.fromkeys(columns))
 
 
-def _hashable(column: Column, kind: DataType) -> list[Column]:
-    """Expressions that `xxhash64` takes and that tell every value of `column` apart."""
-    from pyspark.sql import functions as F
+def _quoted(schema: StructType) -> Iterator[tuple[str, StructField]]:
+    """The fields of a schema, each with its name as SQL."""
+    for field in schema.fields:
+        yield f"`{field.name.replace('`', '``')}`", field
+
+
+def _hashable(value: str, kind: DataType) -> str:
+    """SQL of what `xxhash64` takes and what tells every value of `value` apart."""
     from pyspark.sql import types as T
 
     if (
@@ -113,32 +117,30 @@ def _hashable(column: Column, kind: DataType) -> list[Column]:
         and isinstance(kind.elementType, T.IntegerType | T.LongType)
         and not kind.containsNull
     ):
-        return [F.size(column), column]
+        return f"size({value}), {value}"
     if isinstance(kind, T.ArrayType | T.StructType | T.MapType):
-        return [F.to_json(_sorted_maps(column, kind), _JSON)]
-    return [column]
+        return f"to_json({_sorted_maps(value, kind)}, {_JSON})"
+    return value
 
 
-def _sorted_maps(column: Column, kind: DataType) -> Column:
-    """A nested value with every map in it, however deep, as a list of entries in the order of their keys."""
-    from pyspark.sql import functions as F
+def _sorted_maps(value: str, kind: DataType, depth: int = 0) -> str:
+    """SQL of a nested value with every map in it, however deep, as a list of entries in the order of their keys."""
     from pyspark.sql import types as T
 
     if not _has_map(kind):
-        return column
+        return value
+    inner = f"x{depth}"
     if isinstance(kind, T.MapType):
-        value_type = kind.valueType
-        return F.transform(
-            F.array_sort(F.map_keys(column)),
-            lambda key: F.struct(key.alias("key"), _sorted_maps(F.element_at(column, key), value_type).alias("value")),
-        )
+        of_key = _sorted_maps(f"element_at({value}, {inner})", kind.valueType, depth + 1)
+        return f"transform(array_sort(map_keys({value})), {inner} -> named_struct('key', {inner}, 'value', {of_key}))"
     if isinstance(kind, T.ArrayType):
-        element_type = kind.elementType
-        return F.transform(column, lambda element: _sorted_maps(element, element_type))
+        return f"transform({value}, {inner} -> {_sorted_maps(inner, kind.elementType, depth + 1)})"
     if isinstance(kind, T.StructType):
-        parts = [_sorted_maps(column.getField(f.name), f.dataType).alias(f.name) for f in kind.fields]
-        return F.when(column.isNotNull(), F.struct(*parts))
-    return column
+        parts = [
+            f"'{field.name}', {_sorted_maps(f'{value}.{name}', field.dataType, depth)}" for name, field in _quoted(kind)
+        ]
+        return f"CASE WHEN {value} IS NOT NULL THEN named_struct({', '.join(parts)}) END"
+    return value
 
 
 def _has_map(kind: DataType) -> bool:

@@ -34,6 +34,7 @@ class Read:
         increments: for a table with increments, number of each increment read to the number that the reader gives it.
         predicate: SQL condition for a partition of the user's.
         labelled: whether the reader gets the columns `dataset` and `dataset_increment`.
+        grown: whether the table got columns after that snapshot.
     """
 
     table: str
@@ -42,6 +43,7 @@ class Read:
     increments: Mapping[int, int] | None
     predicate: str | None
     labelled: bool
+    grown: bool = False
 
 
 Reads = Mapping[str, tuple[Read, ...]]
@@ -113,7 +115,7 @@ def _own_history(table: str, ledger: Ledger, increment: int) -> tuple[Read, ...]
         return ()
     rows = {number: row for number, row in ledger.increments(table).items() if number < increment}
     versions = {str(number): str(row.data_version) for number, row in rows.items()}
-    return (Read(table, head, versions, {number: number for number in rows}, None, labelled=False),)
+    return (Read(table, head, versions, {number: number for number in rows}, None, False, _grown(ledger, table)),)
 
 
 def is_path(source: str) -> bool:
@@ -159,7 +161,7 @@ def _read(binding: Binding, ledger: Ledger, table: str, increment: int | None, l
         predicate = (
             None if chosen is None else " OR ".join(f"({condition})" for condition in chosen.values()) or "false"
         )
-        return Read(table, head, versions, None, predicate, labelled)
+        return Read(table, head, versions, None, predicate, labelled, _grown(ledger, table))
     if iceberg.properties.get(SCOPE_PROPERTY) == Scope.FROZEN.value:
         wanted: Mapping[int, int] = {0: 0}
     else:
@@ -173,7 +175,7 @@ def _read(binding: Binding, ledger: Ledger, table: str, increment: int | None, l
             f"{table.replace('.', '/')}` first"
         )
     versions = {str(number): str(places[str(number)].data_version) for number in wanted}
-    return Read(table, head, versions, wanted, None, labelled)
+    return Read(table, head, versions, wanted, None, labelled, _grown(ledger, table))
 
 
 def _wanted_increments(binding: Binding, ledger: Ledger, table: str, increment: int) -> dict[int, int]:
@@ -191,6 +193,13 @@ def _head(ledger: Ledger, table: str) -> int | None:
     iceberg = ledger.table(table)
     snapshot = iceberg.current_snapshot() if iceberg is not None else None
     return snapshot.snapshot_id if snapshot is not None else None
+
+
+def _grown(ledger: Ledger, table: str) -> bool:
+    """Whether a table got columns after its head was written, so that Iceberg reads the head without them."""
+    iceberg = ledger.table(table)
+    snapshot = iceberg.current_snapshot() if iceberg is not None else None
+    return iceberg is not None and snapshot is not None and snapshot.schema_id != iceberg.metadata.current_schema_id
 
 
 def frames(spark: SparkSession, binding: Binding, reads: Reads) -> dict[str, DataFrame]:
@@ -211,10 +220,10 @@ def _frame(spark: SparkSession, read: Read) -> DataFrame:
     if is_path(read.table):
         return spark.read.parquet(read.table)
     frame = spark.read.option("versionAsOf", str(read.snapshot_id)).table(spark_identifier(read.table))
-    # Iceberg reads a snapshot with the columns that the table had then; those added since are null in it.
-    for field in spark.table(spark_identifier(read.table)).schema.fields:
-        if field.name not in frame.columns:
-            frame = frame.withColumn(field.name, F.lit(None).cast(field.dataType))
+    if read.grown:  # what Iceberg reads lacks the columns that came since; they are null in it
+        for field in spark.table(spark_identifier(read.table)).schema.fields:
+            if field.name not in frame.columns:
+                frame = frame.withColumn(field.name, F.lit(None).cast(field.dataType))
     if read.predicate is not None:
         frame = frame.where(read.predicate)
     if read.increments is not None:

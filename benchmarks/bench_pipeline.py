@@ -1,0 +1,210 @@
+"""The whole way from files to packed windows, step by step: what a step costs at all, and what a further MB costs.
+
+    python benchmarks/bench_pipeline.py                      RFCs of 10, 40 and 160 MB, about 6 minutes on two cores
+    python benchmarks/bench_pipeline.py --pieces 1000 10000  so many small documents (2 KB), where fixed costs are all
+
+Each size is run in a process and a lake of its own; Spark starts in the first step. Columns, of each step:
+
+    fixed     seconds of a step over no text, by the line through the two largest sizes (never below 0)
+    slope     core milliseconds a further MB: wall-clock time of two cores, by the same line
+    alone     seconds of the smallest run in which no task ran: planning, commits, the ledger, starting Spark
+    tasks     seconds that its tasks took over all cores in the largest run, and how much of that was not the JVM's own
+              computing: Python workers, reading and writing, waiting for a core
+
+Documents are those of `REAL_DATA_DIR`. With `--peer-python PYTHON`, datatrove reads the same files, applies Gopher's
+quality filter, makes MinHash signatures and counts tokens, in the same run and with as many processes as cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from dedup_corpora import REAL_DATA, rfc_pieces
+
+_CORES = 2
+_FILE_BYTES = 4_000_000
+_PEER = """
+import sys
+from datatrove.executor import LocalPipelineExecutor
+from datatrove.pipeline.dedup import MinhashDedupSignature
+from datatrove.pipeline.filters import GopherQualityFilter
+from datatrove.pipeline.readers import JsonlReader
+from datatrove.pipeline.tokens import TokensCounter
+
+source, into, cores = sys.argv[1:]
+counter = TokensCounter(tokenizer_name_or_path=f"{source}/../tokenizer.json")
+signatures = MinhashDedupSignature(output_folder=f"{into}/signatures")
+steps = [JsonlReader(source), GopherQualityFilter(), counter, signatures]
+LocalPipelineExecutor(steps, tasks=int(cores), workers=int(cores), logging_dir=f"{into}/logs").run()
+"""
+
+
+def texts_of(megabytes: float) -> Iterator[str]:
+    """Whole RFCs of so much text; an even choice among all numbers."""
+    texts = pq.read_table(REAL_DATA / "rfc.parquet", columns=["text"]).column("text").to_pylist()
+    total = sum(map(len, texts))
+    every = max(total / (megabytes * 1e6), 1.0)
+    return (texts[int(at * every)] for at in range(int(len(texts) / every)))
+
+
+def write(folder: Path, texts: Iterator[str]) -> int:
+    """The texts as JSONL in files of about 4 MB; gives the bytes of the texts."""
+    folder.mkdir(parents=True)
+    total, file = 0, None
+    for text in texts:
+        if file is None or file.tell() > _FILE_BYTES:
+            file = (folder / f"{total:012}.jsonl").open("w")
+        total += len(text.encode())
+        file.write(json.dumps({"text": text}) + "\n")
+    return total
+
+
+def measure(folder: Path) -> list[dict[str, Any]]:
+    """Run the whole way over the files of a folder, in this process; a row for each step, in order."""
+    import dagster as dg
+
+    from dagster_project.corpora import CorpusDeclaration, corpus_assets
+    from dagster_project.datasets import DatasetDeclaration, dataset_assets
+    from dagster_project.definitions import build
+    from dagster_project.resources import LakeResource
+    from spark_jobs.lake.ledger.ledger import LEDGER
+    from spark_jobs.lake.session.catalogue import open_catalogue
+    from spark_jobs.lake.session.settings import settings_at
+
+    lake = folder / "lake"
+    lake.mkdir()
+    settings = settings_at(lake)
+    for name, value in settings.properties.items():
+        os.environ[f"PYICEBERG_CATALOG__LAKE__{name.upper()}"] = value
+    source = {"kind": "files", "path": str(folder / "texts"), "text_column": "text"}
+    dataset = DatasetDeclaration(name="notes", source=source, shards=2)
+    corpus = CorpusDeclaration(
+        name="main", datasets=("notes",), tokenizer={"train": {"vocabulary_size": 8192, "sample_bytes": 20_000_000}}
+    )
+    assets = dg.Definitions(assets=[*dataset_assets(dataset), *corpus_assets(corpus)])
+    definitions = build(assets, LakeResource(spark_config={"spark.ui.retainedStages": "100000"}))
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = definitions.resolve_job_def("everything").execute_in_process(
+            instance=instance, run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+        )
+    assert result.success
+    stages = list(_stages())
+    rows = open_catalogue(settings).load_table(LEDGER).scan().to_arrow().sort_by("recorded_at").to_pylist()
+    found = []
+    for step_rows in itertools.groupby(rows, key=lambda row: (row["table"].split(".")[0], row["step"])):
+        row = list(step_rows[1])[-1]
+        ended = row["recorded_at"].timestamp()
+        own = [one for one in stages if ended - row["seconds"] - 0.05 <= one[0] < ended]
+        found.append(
+            {
+                "step": row["step"] if not row["step"].startswith("packed") else "packed",
+                "seconds": row["seconds"],
+                "alone": row["seconds"] - _covered(own),
+                "tasks": sum(one[2] for one in own),
+                "java": sum(one[3] for one in own),
+            }
+        )
+    return found
+
+
+def _stages() -> Iterator[tuple[float, float, float, float]]:
+    """Begin and end of each stage of this process's session, seconds of its tasks, CPU seconds of those in the JVM."""
+    from pyspark.sql import SparkSession
+
+    context = SparkSession.builder.getOrCreate().sparkContext
+    gateway: Any = context._gateway
+    store = context._jsc.sc().statusStore()
+    stages = store.stageList(None, False, False, gateway.new_array(gateway.jvm.double, 0), None)
+    for at in range(stages.size()):
+        one = stages.apply(at)
+        begin, end = one.submissionTime(), one.completionTime()
+        if begin.isDefined() and end.isDefined():
+            times = begin.get().getTime() / 1000, end.get().getTime() / 1000
+            yield *times, one.executorRunTime() / 1e3, one.executorCpuTime() / 1e9
+
+
+def _covered(stages: Sequence[tuple[float, float, float, float]]) -> float:
+    """Seconds in which at least one of the stages ran."""
+    total, until = 0.0, 0.0
+    for begin, end, _, _ in sorted(stages):
+        total += max(end - max(begin, until), 0.0)
+        until = max(until, end)
+    return total
+
+
+def peer_seconds(python: str, folder: Path) -> float:
+    """Seconds that datatrove takes for the same files, its start included."""
+    (folder / "tokenizer.json").write_bytes((REAL_DATA / "tokenizers" / "gpt2.json").read_bytes())
+    began = time.perf_counter()
+    command = [python, "-c", _PEER, str(folder / "texts"), str(folder / "datatrove"), str(_CORES)]
+    subprocess.run(command, check=True, capture_output=True)
+    return time.perf_counter() - began
+
+
+def show(sizes: list[float], runs: list[list[dict[str, Any]]]) -> None:
+    """Print a line for each step, and their sums."""
+    (small, large), (less, more) = sizes[-2:], runs[-2:]
+    print(f"\n{'step':<18}" + "".join(f"{size:>8.0f} MB" for size in sizes) + f"{'fixed':>8}{'slope':>9}{'alone':>8}"
+          f"{'tasks':>8}{'not JVM':>9}")  # fmt: skip
+    lines = []
+    for at, row in enumerate(more):
+        seconds = [run[at]["seconds"] for run in runs]
+        slope = max(row["seconds"] - less[at]["seconds"], 0.0) / (large - small)
+        fixed = max(less[at]["seconds"] - slope * small, 0.0)
+        shares = [runs[0][at]["alone"], row["tasks"], row["tasks"] - row["java"]]
+        lines.append((row["step"], seconds, [fixed, slope * _CORES * 1000, *shares]))
+    whole = ("all", [sum(c) for c in zip(*(line[1] for line in lines), strict=True)],
+             [sum(c) for c in zip(*(line[2] for line in lines), strict=True)])  # fmt: skip
+    for name, seconds, (fixed, slope, alone, tasks, other) in [*lines, whole]:
+        head = f"{name:<18}" + "".join(f"{one:>10.1f}s" for one in seconds)
+        print(f"{head}{fixed:>8.1f}{slope:>9.2f}{alone:>8.1f}{tasks:>8.1f}{other:>9.1f}")
+    began, ended = (sum(row["seconds"] for row in run) for run in (less, more))
+    print(f"slope of the whole way: {(large - small) / (ended - began):.1f} MB/s on {_CORES} cores")
+
+
+def main() -> None:
+    """Measure each size in a process of its own, and print what steps cost."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=float, nargs="+", default=[10, 40, 160], help="MB of RFCs")
+    parser.add_argument("--pieces", type=int, nargs="+", help="numbers of pieces of 2 KB, in place of RFCs")
+    parser.add_argument("--peer-python", default=os.environ.get("HEADRACE_PEER_PYTHON"), help="Python with datatrove")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.one:
+        print(json.dumps(measure(Path(given.one))))
+        return
+    sizes, runs, peer = [], [], []
+    for size in sorted(given.pieces or given.sizes):
+        with tempfile.TemporaryDirectory(prefix="pipeline-") as scratch:
+            folder = Path(scratch)
+            texts = iter(rfc_pieces()[:size]) if given.pieces else texts_of(size)
+            sizes.append(write(folder / "texts", texts) / 1e6)
+            command = [sys.executable, __file__, "--one", scratch]
+            began = time.perf_counter()
+            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+            runs.append(json.loads(done.stdout.splitlines()[-1]))
+            took = timedelta(seconds=round(time.perf_counter() - began))
+            print(f"{sizes[-1]:,.1f} MB: {took} with the process's start")
+            if given.peer_python:
+                peer.append(peer_seconds(given.peer_python, folder))
+                print(f"  datatrove (read, Gopher, MinHash signatures, token counts): {peer[-1]:,.1f} s")
+    if len(runs) > 1:
+        show(sizes, runs)
+    if len(peer) > 1:
+        print(f"datatrove's slope: {(sizes[-1] - sizes[-2]) / (peer[-1] - peer[-2]):.2f} MB/s on {_CORES} cores")
+
+
+if __name__ == "__main__":
+    main()

@@ -19,6 +19,7 @@ from pyiceberg.table import Table as IcebergTable
 from spark_jobs.exceptions import CheckResult
 from spark_jobs.lake.declare.step import Plot, Step
 from spark_jobs.lake.declare.tables import Notice, Table
+from spark_jobs.lake.files.lookups import first_rows
 from spark_jobs.lake.ledger.materialization import Materialization
 from spark_jobs.lake.run.materialize import TableOutcome
 
@@ -180,7 +181,7 @@ def sample_rows(iceberg: IcebergTable, declared: Table, shown: BooleanExpression
         return ""
     hidden = set(declared.sampled) if samples is Samples.IDS else set()
     names = tuple(column.name for column in declared.all_columns if column.name not in hidden)
-    rows = iceberg.scan(shown, names, limit=_SAMPLE_ROWS).to_arrow().to_pylist()
+    rows = first_rows(iceberg, names, _SAMPLE_ROWS, shown).to_pylist()
     if not rows:
         return ""
     lines = ["| " + " | ".join(names) + " |", "|" + " --- |" * len(names)]
@@ -203,7 +204,7 @@ def refused_rows(check: CheckResult, samples: Samples) -> dict[str, dg.MetadataV
 
 def plot_markdown(iceberg: IcebergTable, plot: Plot) -> str:
     """The plot as an image inside Markdown, which is what the UI renders."""
-    rows: pa.Table = iceberg.scan(selected_fields=plot.columns, limit=_PLOT_ROWS).to_arrow()
+    rows: pa.Table = first_rows(iceberg, plot.columns, _PLOT_ROWS)
     picture = base64.b64encode(plot.draw(rows)).decode()
     return f"![{plot.title}](data:image/png;base64,{picture})"
 

@@ -13,6 +13,7 @@ from dagster_project.cli.output import print_rows, print_table
 from dagster_project.cli.project import load_definitions
 from dagster_project.exceptions import CommandError
 from spark_jobs.exceptions import did_you_mean, nearest
+from spark_jobs.lake.files.lookups import first_rows
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.session.catalogue import load_table, open_catalogue, tables_in
 from spark_jobs.lake.session.settings import load_settings
@@ -189,7 +190,7 @@ def _show_rows(
     hidden = _hidden_columns(identifier)
     names = [field.name for field in iceberg.schema().fields if field.name not in hidden]
     note_read(catalogue, [identifier])
-    rows = iceberg.scan(_condition(iceberg, where, hidden), tuple(names), limit=row_count).to_arrow().to_pylist()
+    rows = first_rows(iceberg, names, row_count, _condition(iceberg, where, hidden)).to_pylist()
     if as_json:
         click.echo(json.dumps(rows, indent=2, default=str))
         return

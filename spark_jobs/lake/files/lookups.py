@@ -15,11 +15,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo
+from pyiceberg.expressions.visitors import bind, extract_field_ids
+from pyiceberg.io.pyarrow import expression_to_pyarrow, schema_to_pyarrow
 from pyiceberg.table import Table as IcebergTable
 
 from spark_jobs.lake.session.catalogue import load_table
 
 _BATCH_ROWS = 64  # values of the wide column that are decoded at once on the way to the wanted one
+_SCAN_ROWS = 1 << 16
 _BUFFER_BYTES = 1 << 20
 EVERYTHING = AlwaysTrue()
 
@@ -49,6 +52,39 @@ def read_rows(
     """As `read_columns`, each row a dictionary; empty where there is no such table."""
     found = read_columns(catalogue, identifier, columns, condition)
     return [] if found is None else found.to_pylist()
+
+
+def first_rows(
+    table: IcebergTable, columns: Sequence[str], count: int, condition: BooleanExpression = EVERYTHING
+) -> pa.Table:
+    """Some columns of at most so many rows that meet a condition, whichever come first; the rest is not read.
+
+    PyIceberg's own `limit` decodes all files that may hold such rows before it cuts them off.
+    """
+    scan = table.scan(condition, selected_fields=tuple(columns), limit=count)
+    schema = schema_to_pyarrow(table.schema())
+    tasks = list(scan.plan_files())
+    if any(task.delete_files for task in tasks):  # then rows of the files may not be rows of the table
+        return scan.to_arrow().select(list(columns))
+    bound = bind(table.schema(), condition, case_sensitive=True)
+    holds = expression_to_pyarrow(bound)
+    asked = {table.schema().find_column_name(number) for number in extract_field_ids(bound)}
+    found: list[pa.Table] = []
+    missing = count
+    for task in tasks:
+        with table.io.new_input(task.file.file_path).open() as stream:
+            file = pq.ParquetFile(stream, buffer_size=_BUFFER_BYTES, page_checksum_verification=True)
+            there = [name for name in file.schema_arrow.names if name in asked.union(columns)]
+            for batch in file.iter_batches(min(missing, _SCAN_ROWS), columns=there):
+                rows = pa.Table.from_batches([batch])
+                for name in set(columns).union(asked).difference(there):  # added to the table after the file
+                    rows = rows.append_column(name, pa.nulls(rows.num_rows, schema.field(name).type))
+                found.append(rows.filter(holds).slice(0, missing).select(list(columns)))
+                missing -= found[-1].num_rows
+                if missing <= 0:
+                    return pa.concat_tables(found, promote_options="permissive")
+    empty = schema.empty_table().select(list(columns))
+    return pa.concat_tables(found, promote_options="permissive") if found else empty
 
 
 def read_wide_value(

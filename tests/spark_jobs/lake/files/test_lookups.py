@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import EqualTo
+from pyiceberg.types import StringType
 
-from spark_jobs.lake.files.lookups import read_columns, read_rows, read_wide_value
+from spark_jobs.lake.files.lookups import first_rows, read_columns, read_rows, read_wide_value
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import settings_at
 
@@ -72,3 +75,43 @@ def test_rows_have_the_columns_asked_for_that_there_are(catalogue: Catalog) -> N
     """A column that a table lacks (it was made by an older step) is left out, not an error."""
     found = read_rows(catalogue, "notes.texts", ("doc_id", "place"), EqualTo("doc_id", "00007"))
     assert found == [{"doc_id": "00007"}]
+
+
+def test_the_first_rows_are_read_and_no_more(catalogue: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as asked, of those that meet the condition; the second file is not opened where the first is enough."""
+    table = catalogue.load_table("notes.texts")
+    opened: list[pq.ParquetFile] = []
+    make = pq.ParquetFile.__init__
+
+    def counted(self: pq.ParquetFile, *arguments: object, **options: object) -> None:
+        opened.append(self)
+        make(self, *arguments, **options)
+
+    monkeypatch.setattr(pq.ParquetFile, "__init__", counted)
+    assert first_rows(table, ["content", "doc_id"], 3).column_names == ["content", "doc_id"]
+    assert first_rows(table, ["doc_id"], 1500).num_rows == 1500 and len(opened) == 2
+    found = first_rows(table, ["content"], 5, EqualTo("doc_id", "12999"))
+    assert found.to_pylist() == [{"content": "text of 12999"}]
+    assert first_rows(table, ["doc_id"], 10**9).num_rows == 2 * ROWS
+    assert first_rows(table, ["doc_id"], 5, EqualTo("increment", 7)).num_rows == 0
+    nothing = first_rows(catalogue.load_table("notes.nothing"), ["doc_id"], 5)
+    assert nothing.num_rows == 0 and nothing.column_names == ["doc_id"]
+
+
+def test_first_rows_know_deleted_rows_and_later_columns(tmp_path: Path) -> None:
+    """A column that came after a file is null in its rows; a condition may ask for it."""
+    made = open_catalogue(settings_at(tmp_path))
+    made.create_namespace("notes")
+    table = made.create_table("notes.texts", pa.schema([("n", pa.int64())]))
+    table.append(pa.table({"n": [1, 2, 3]}))
+    with table.update_schema() as update:
+        update.add_column("late", StringType())
+    table.append(pa.table({"n": [4], "late": ["yes"]}))
+    table.delete(EqualTo("n", 2))
+    rows = first_rows(table, ["late", "n"], 9).to_pylist()
+    assert sorted(rows, key=lambda row: row["n"]) == [
+        {"late": None, "n": 1},
+        {"late": None, "n": 3},
+        {"late": "yes", "n": 4},
+    ]
+    assert first_rows(table, ["n"], 9, EqualTo("late", "yes")).to_pylist() == [{"n": 4}]

@@ -105,20 +105,27 @@ def materialization_metadata(
     return values
 
 
-def carried_columns(declared: Table, inputs: Mapping[str, Table]) -> dg.TableColumnLineage:
-    """Which columns of a table have the name of a column that its step reads, and so carry it on, for the UI's lineage.
+def carried_columns(declared: Table, inputs: Mapping[str, Table]) -> dict[str, Any]:
+    """Which columns of a table have the name of a column that its step reads, and so carry it on: Dagster's lineage.
+
+    Dagster+ draws it; the open-source UI shows it as JSON behind a click, so it is told as text too.
 
     Args:
         declared: the table.
         inputs: declarations of the tables that the step reads, by identifier.
     """
+    carried = {
+        identifier: [column.name for column in declared.columns if column.name in {one.name for one in read.columns}]
+        for identifier, read in inputs.items()
+    }
     found: dict[str, list[dg.TableColumnDep]] = {}
-    for column in declared.columns:
-        for identifier, read in inputs.items():
-            if column.name in {one.name for one in read.columns}:
-                dep = dg.TableColumnDep(asset_key=dg.AssetKey(identifier.split(".")), column_name=column.name)
-                found.setdefault(column.name, []).append(dep)
-    return dg.TableColumnLineage(found)
+    for identifier, names in carried.items():
+        for name in names:
+            dep = dg.TableColumnDep(asset_key=dg.AssetKey(identifier.split(".")), column_name=name)
+            found.setdefault(name, []).append(dep)
+    text = "; ".join(f"{', '.join(names)} from {identifier}" for identifier, names in carried.items() if names)
+    told = {"columns_carried": text} if text else {}
+    return {"dagster/column_lineage": dg.TableColumnLineage(found), **told}
 
 
 def notice_counts(declared: Table, iceberg: IcebergTable | None, latest: Materialization | None) -> dict[str, int]:

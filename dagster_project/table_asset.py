@@ -428,7 +428,7 @@ class _Asset:
         values = materialization_metadata(outcome, table, iceberg, shown, self.shown.samples, plot)
         previous: Mapping[str, Any] = {}
         read = {name: _ASSETS[name].declared(name) for name in self._upstream() if name in _ASSETS}
-        values["dagster/column_lineage"] = carried_columns(table, read)
+        values |= carried_columns(table, read)
         if not outcome.computed:
             record = context.instance.get_latest_data_version_record(key, partition_key=partition)
             if record is not None and record.asset_materialization is not None:

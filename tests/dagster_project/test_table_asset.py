@@ -85,6 +85,7 @@ def test_columns_of_inputs_are_told_as_lineage(chain: Project) -> None:
     assert {name: [(dep.asset_key.path, dep.column_name) for dep in deps] for name, deps in carried.items()} == {
         "n": [(["demo", "numbers"], "n")]
     }
+    assert chain.facts("demo.doubles")["columns_carried"] == "n from demo.numbers"
     assert chain.facts("demo.total")["dagster/column_lineage"].deps_by_column == {}
 
 

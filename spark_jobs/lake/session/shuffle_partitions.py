@@ -1,8 +1,12 @@
-"""How many partitions a step's shuffles have, by the size of its input and the number of cores.
+"""How Spark runs a step, by the size of its input: partitions of its shuffles, and whether its queries are compiled.
 
 Every partition is a task, with a Python worker where the step needs one: Spark's default of 200 partitions cost 134 s
 for three lines of text on a cluster, 1 partition 4 s. Too few partitions of a large input exceed the memory of an
 executor. Rows do not depend on the number.
+
+Spark compiles each query into Java classes, some tens of milliseconds of all cores for each of its stages. Over a tiny
+input that takes longer than evaluating the same expressions one by one: the 39 tables of `tests/main_path` took 57 and
+60 s compiled, 51 and 54 s not, and a fifth less CPU.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 FOLLOW = "spark.headrace.partitions-follow-input"
 _LEAST_BYTES, _LEAST_ROWS, _MOST_BYTES = 1 << 20, 10_000, 64 << 20
 _PER_CORE = 2
+_TINY_BYTES, _TINY_ROWS = 16 << 20, 10_000
 
 
 class Size(NamedTuple):
@@ -45,10 +50,13 @@ def partition_count(size: Size, cores: int) -> int:
 
 
 def follow_input(spark: SparkSession, sizes: Iterable[Size]) -> None:
-    """Set the partitions of the session's next shuffles by what is read, unless their number was configured."""
+    """Set up the session's next queries by what is read; the partitions only where their number was not configured."""
+    read = list(sizes)
+    size = Size(sum(one.byte_count for one in read), sum(one.row_count for one in read))
+    tiny = size.byte_count <= _TINY_BYTES and size.row_count <= _TINY_ROWS
+    spark.conf.set("spark.sql.codegen.wholeStage", not tiny)
+    spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN" if tiny else "FALLBACK")
     if spark.conf.get(FOLLOW, "false") == "true":
-        read = list(sizes)
-        size = Size(sum(one.byte_count for one in read), sum(one.row_count for one in read))
         spark.conf.set(SHUFFLE_PARTITIONS, partition_count(size, spark.sparkContext.defaultParallelism))
 
 

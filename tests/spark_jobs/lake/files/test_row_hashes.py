@@ -12,6 +12,7 @@ from spark_jobs.exceptions import TableMismatchError
 from spark_jobs.lake.files.data_files import can_hash
 from spark_jobs.lake.files.row_hashes import row_hashes
 from spark_jobs.lake.ledger.data_version import row_hash
+from spark_jobs.lake.session.shuffle_partitions import Size, follow_input
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,8 +76,11 @@ def rows(seed: int, count: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(found, schema=SCHEMA)
 
 
-def test_hashes_are_those_of_spark(spark: SparkSession) -> None:
-    """300 rows of every type and many lengths, one by one; a slice of a batch too."""
+@pytest.mark.parametrize("size", [Size(0, 0), Size(1 << 30, 1 << 20)])
+def test_hashes_are_those_of_spark(spark: SparkSession, size: Size) -> None:
+    """300 rows of every type and many lengths, one by one; a slice of a batch too; evaluated, and compiled."""
+    spark = spark.newSession()
+    follow_input(spark, [size])
     batch = rows(1, 300)
     frame = spark.createDataFrame(pa.Table.from_batches([batch]))
     schema = spark.createDataFrame([], frame.schema).schema

@@ -199,7 +199,7 @@ def _grown(ledger: Ledger, table: str) -> bool:
     """Whether a table got columns after its head was written, so that Iceberg reads the head without them."""
     iceberg = ledger.table(table)
     snapshot = iceberg.current_snapshot() if iceberg is not None else None
-    return iceberg is not None and snapshot is not None and snapshot.schema_id != iceberg.metadata.current_schema_id
+    return iceberg is not None and snapshot is not None and snapshot.schema_id != iceberg.schema().schema_id
 
 
 def frames(spark: SparkSession, binding: Binding, reads: Reads) -> dict[str, DataFrame]:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spark_jobs.exceptions import SetupError
 from spark_jobs.lake.session.jars import CORE, jar_directory, jar_paths
@@ -92,8 +92,8 @@ def _load_classes(session: SparkSession) -> None:
     from pyspark.sql import functions as F
 
     session.sql("CREATE NAMESPACE lake.a")
-    session.sql("CREATE TABLE lake.a.b (shard int, n bigint, name string, many array<int>) USING iceberg "
-                "PARTITIONED BY (shard)")  # fmt: skip
+    columns = "shard int, n bigint, name string, many array<int>"
+    session.sql(f"CREATE TABLE lake.a.b ({columns}) USING iceberg PARTITIONED BY (shard)")
     rows = session.range(1000).selectExpr(
         "cast(id % 2 AS int) AS shard", "id AS n", "sha2(cast(id AS string), 256) AS name", "array(1, 2) AS many"
     )
@@ -102,9 +102,9 @@ def _load_classes(session: SparkSession) -> None:
         seen = Observation()
         observed = rows.sortWithinPartitions("shard", "n").observe(seen, F.count_if(F.expr("n > 1")).alias("x"))
         observed.writeTo("lake.a.b.branch_c").overwrite(F.expr("shard >= 0"))
-        assert seen.get["x"] == 998
+        seen.get["x"]
     there = session.table("lake.a.b.branch_c")
-    mapped = there.mapInArrow(lambda batches: batches, "shard int, n bigint, name string, many array<int>")
+    mapped = there.mapInArrow(lambda batches: batches, columns)
     joined = mapped.join(there.withColumnRenamed("name", "other"), ["shard", "n"]).where("name = other")
     ranked = joined.selectExpr("*", "row_number() OVER (PARTITION BY shard ORDER BY n DESC) AS place")
     ranked.groupBy("shard").agg(F.collect_list("n"), F.max("place")).toArrow()
@@ -113,12 +113,11 @@ def _load_classes(session: SparkSession) -> None:
     there.groupBy("shard").applyInArrow(lambda table: table.select(["n"]), "n bigint").count()
 
 
-def _end(gateway: object) -> None:
+def _end(gateway: Any) -> None:
     """End the JVM of a stopped session and wait until it has written the archive."""
-    process = gateway.proc  # type: ignore[attr-defined]
-    gateway.shutdown()  # type: ignore[attr-defined]
-    process.stdin.close()
-    process.wait(timeout=_EXIT_SECONDS)
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(timeout=_EXIT_SECONDS)
 
 
 def main() -> int:

@@ -6,7 +6,8 @@ executor. Rows do not depend on the number.
 
 Spark compiles each query into Java classes, some tens of milliseconds of all cores for each of its stages. Over a tiny
 input that takes longer than evaluating the same expressions one by one: the 39 tables of `tests/main_path` took 57 and
-60 s compiled, 51 and 54 s not, and a fifth less CPU.
+60 s compiled, 51 and 54 s not, and a fifth less CPU. Planning a query again after each of its stages (adaptive
+execution) has nothing to gain there either, and took another tenth of the CPU.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ def follow_input(spark: SparkSession, sizes: Iterable[Size]) -> None:
     tiny = size.byte_count <= _TINY_BYTES and size.row_count <= _TINY_ROWS
     spark.conf.set("spark.sql.codegen.wholeStage", not tiny)
     spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN" if tiny else "FALLBACK")
+    spark.conf.set("spark.sql.adaptive.enabled", not tiny)
     if spark.conf.get(FOLLOW, "false") == "true":
         spark.conf.set(SHUFFLE_PARTITIONS, partition_count(size, spark.sparkContext.defaultParallelism))
 

@@ -57,8 +57,8 @@ def test_a_number_that_was_given_stays(spark: SparkSession) -> None:
     session.conf.set(FOLLOW, "true")
     follow_input(session, [Size(GIB, 1), Size(GIB, 1)])
     assert session.conf.get(SHUFFLE_PARTITIONS) == "32"
-    compiled = "spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode"
-    assert [session.conf.get(name) for name in compiled] == ["true", "FALLBACK"]
+    names = "spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode", "spark.sql.adaptive.enabled"
+    assert [session.conf.get(name) for name in names] == ["true", "FALLBACK", "true"]
     follow_input(session, [Size(MIB, 9000)])
-    assert [session.conf.get(name) for name in compiled] == ["false", "NO_CODEGEN"], "tiny queries are not compiled"
+    assert [session.conf.get(name) for name in names] == ["false", "NO_CODEGEN", "false"], "tiny queries"
     assert default_count(1) == 4 and default_count(16) == 32

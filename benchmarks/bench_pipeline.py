@@ -32,6 +32,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 from dedup_corpora import REAL_DATA, rfc_pieces
+from whole_way import run_whole_way
 
 _CORES = 2
 _FILE_BYTES = 4_000_000
@@ -73,35 +74,11 @@ def write(folder: Path, texts: Iterator[str]) -> int:
 
 def measure(folder: Path) -> list[dict[str, Any]]:
     """Run the whole way over the files of a folder, in this process; a row for each step, in order."""
-    import dagster as dg
-
-    from dagster_project.corpora import CorpusDeclaration, corpus_assets
-    from dagster_project.datasets import DatasetDeclaration, dataset_assets
-    from dagster_project.definitions import build
-    from dagster_project.resources import LakeResource
     from spark_jobs.lake.ledger.ledger import LEDGER
-    from spark_jobs.lake.session.catalogue import open_catalogue
-    from spark_jobs.lake.session.settings import settings_at
 
-    lake = folder / "lake"
-    lake.mkdir()
-    settings = settings_at(lake)
-    for name, value in settings.properties.items():
-        os.environ[f"PYICEBERG_CATALOG__LAKE__{name.upper()}"] = value
-    source = {"kind": "files", "path": str(folder / "texts"), "text_column": "text"}
-    dataset = DatasetDeclaration(name="notes", source=source, shards=2)
-    corpus = CorpusDeclaration(
-        name="main", datasets=("notes",), tokenizer={"train": {"vocabulary_size": 8192, "sample_bytes": 20_000_000}}
-    )
-    assets = dg.Definitions(assets=[*dataset_assets(dataset), *corpus_assets(corpus)])
-    definitions = build(assets, LakeResource(spark_config={"spark.ui.retainedStages": "100000"}))
-    with dg.DagsterInstance.ephemeral() as instance:
-        result = definitions.resolve_job_def("everything").execute_in_process(
-            instance=instance, run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-        )
-    assert result.success
+    catalogue = run_whole_way(folder / "texts", folder / "lake", {"spark.ui.retainedStages": "100000"})
     stages = list(_stages())
-    rows = open_catalogue(settings).load_table(LEDGER).scan().to_arrow().sort_by("recorded_at").to_pylist()
+    rows = catalogue.load_table(LEDGER).scan().to_arrow().sort_by("recorded_at").to_pylist()
     found = []
     for step_rows in itertools.groupby(rows, key=lambda row: (row["table"].split(".")[0], row["step"])):
         row = list(step_rows[1])[-1]
@@ -123,12 +100,9 @@ def _stages() -> Iterator[tuple[float, float, float, float]]:
     """Begin and end of each stage of this process's session, seconds of its tasks, CPU seconds of those in the JVM."""
     from pyspark.sql import SparkSession
 
-    context = SparkSession.builder.getOrCreate().sparkContext
-    gateway: Any = context._gateway
-    store = context._jsc.sc().statusStore()
-    stages = store.stageList(None, False, False, gateway.new_array(gateway.jvm.double, 0), None)
-    for at in range(stages.size()):
-        one = stages.apply(at)
+    from spark_jobs.lake.session.session import stages
+
+    for one in stages(SparkSession.builder.getOrCreate()):
         begin, end = one.submissionTime(), one.completionTime()
         if begin.isDefined() and end.isDefined():
             times = begin.get().getTime() / 1000, end.get().getTime() / 1000

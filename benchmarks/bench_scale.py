@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import resource
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from dedup_corpora import rfc_pieces
+from whole_way import run_whole_way
 
 _FILE_ROWS = 2_000
 _TARGETS = (10**9, 10**10)
@@ -30,37 +30,16 @@ _CORES = 2
 
 def measure(size: int) -> dict[str, Any]:
     """Run the whole way over some documents, in this process."""
-    import dagster as dg
-
-    from dagster_project.corpora import CorpusDeclaration, corpus_assets
-    from dagster_project.datasets import DatasetDeclaration, dataset_assets
-    from dagster_project.definitions import build
     from spark_jobs.lake.ledger.ledger import Ledger
-    from spark_jobs.lake.session.catalogue import open_catalogue
-    from spark_jobs.lake.session.settings import settings_at
 
     folder = Path(tempfile.mkdtemp(prefix="scale-"))
     text_bytes = _write(folder / "notes", size)
-    settings = settings_at(folder / "lake")
-    (folder / "lake").mkdir()
-    for name, value in settings.properties.items():
-        os.environ[f"PYICEBERG_CATALOG__LAKE__{name.upper()}"] = value
-    source = {"kind": "files", "path": str(folder / "notes"), "text_column": "text"}
-    dataset = DatasetDeclaration(name="notes", source=source, shards=2)
-    corpus = CorpusDeclaration(
-        name="main", datasets=("notes",), tokenizer={"train": {"vocabulary_size": 8192, "sample_bytes": 20_000_000}}
-    )
-    definitions = build(dg.Definitions(assets=[*dataset_assets(dataset), *corpus_assets(corpus)]))
-    with dg.DagsterInstance.ephemeral() as instance:
-        result = definitions.resolve_job_def("everything").execute_in_process(
-            instance=instance, run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-        )
-    assert result.success
-    ledger = Ledger(open_catalogue(settings))
+    catalogue = run_whole_way(folder / "notes", folder / "lake")
+    ledger = Ledger(catalogue)
     ledger.refresh()
     tables = {}
     for space in ("notes", "main"):
-        for _, name in open_catalogue(settings).list_tables(space):
+        for _, name in catalogue.list_tables(space):
             places = ledger.places(f"{space}.{name}").values()
             tables[f"{space}.{name}"] = (
                 sum(one.row_count for one in places),

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spark_jobs.exceptions import SetupError
-from spark_jobs.lake.session.jars import CORE, jar_directory, jar_paths
+from spark_jobs.lake.session.jars import CORE, jar_directory, jar_paths, locked_jars
 from spark_jobs.lake.session.java import java_home
 
 if TYPE_CHECKING:
@@ -32,14 +32,14 @@ def archive_path(purposes: frozenset[str] = CORE) -> Path:
     """Where the archive for this machine's Java, the installed Spark and the jars of some purposes lies.
 
     Raises:
-        SetupError: Java or a jar is missing.
+        SetupError: Java is missing.
     """
     import pyspark
 
     java = java_home()
     release = java / "release"
     facts = [str(java.resolve()), release.read_text() if release.is_file() else "", pyspark.__version__]
-    facts += [str(path) for path in (Path(pyspark.__file__).parent, *jar_paths(purposes))]
+    facts += [pyspark.__file__, str(jar_directory()), *(jar.sha256 for jar in locked_jars(purposes))]
     name = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
     return jar_directory() / f"classes-{name}.jsa"
 

@@ -13,6 +13,7 @@ those.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import sys
@@ -173,30 +174,29 @@ def _with_partitions(session: SparkSession, given: bool) -> SparkSession:
     return session
 
 
-def core_seconds(session: SparkSession, after: int = -1) -> tuple[float, int]:
-    """Seconds that tasks took, summed over all cores, Python workers included; and the number of the last stage.
-
-    Tasks that failed, or whose executor was lost, count too. Spark keeps the last thousand stages.
-
-    Args:
-        session: of the application.
-        after: only stages with a higher number are summed.
-    """
+def stages(session: SparkSession) -> Iterator[Any]:
+    """Spark's `StageData` of the stages of the session's application, the newest first; it keeps the last thousand."""
     # Private, because Spark tells it otherwise only by the web server of its UI, which a laptop does not start.
     context = session.sparkContext
     context._jsc.sc().listenerBus().waitUntilEmpty()  # what is known is behind the tasks by a few events
     gateway: Any = context._gateway
     nothing = gateway.new_array(gateway.jvm.double, 0)
-    stages = context._jsc.sc().statusStore().stageList(None, False, False, nothing, None)  # the newest first
-    found = 0
-    last = after
-    for at in range(stages.size()):
-        stage = stages.apply(at)
-        number = stage.stageId()
-        if number <= after:
-            break
-        found, last = found + stage.executorRunTime(), max(last, number)
-    return found / 1000, last
+    found = context._jsc.sc().statusStore().stageList(None, False, False, nothing, None)
+    return (found.apply(at) for at in range(found.size()))
+
+
+def last_stage(session: SparkSession) -> int:
+    """Number of the newest stage; -1 where there was none."""
+    return next((int(stage.stageId()) for stage in stages(session)), -1)
+
+
+def core_seconds(session: SparkSession, after: int) -> float:
+    """Seconds that the tasks of the stages after one took, summed over all cores, Python workers included.
+
+    Tasks that failed, or whose executor was lost, count too.
+    """
+    new = itertools.takewhile(lambda stage: stage.stageId() > after, stages(session))
+    return float(sum(stage.executorRunTime() for stage in new)) / 1000
 
 
 @contextlib.contextmanager

@@ -1,0 +1,42 @@
+"""The whole way from files to packed windows, over one dataset and one corpus, in this process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+
+def run_whole_way(texts: Path, lake: Path, spark_config: Mapping[str, str] = MappingProxyType({})) -> Catalog:
+    """Bring a new lake from files of JSONL (`text`) to windows; dataset `notes` in two shards, corpus `main`."""
+    import dagster as dg
+
+    from dagster_project.corpora import CorpusDeclaration, corpus_assets
+    from dagster_project.datasets import DatasetDeclaration, dataset_assets
+    from dagster_project.definitions import build
+    from dagster_project.resources import LakeResource
+    from spark_jobs.lake.session.catalogue import open_catalogue
+    from spark_jobs.lake.session.settings import settings_at
+
+    lake.mkdir()
+    settings = settings_at(lake)
+    for name, value in settings.properties.items():
+        os.environ[f"PYICEBERG_CATALOG__LAKE__{name.upper()}"] = value
+    source = {"kind": "files", "path": str(texts), "text_column": "text"}
+    dataset = DatasetDeclaration(name="notes", source=source, shards=2)
+    corpus = CorpusDeclaration(
+        name="main", datasets=("notes",), tokenizer={"train": {"vocabulary_size": 8192, "sample_bytes": 20_000_000}}
+    )
+    assets = dg.Definitions(assets=[*dataset_assets(dataset), *corpus_assets(corpus)])
+    with dg.DagsterInstance.ephemeral() as instance:
+        job = build(assets, LakeResource(spark_config=dict(spark_config))).resolve_job_def("everything")
+        result = job.execute_in_process(
+            instance=instance, run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+        )
+    assert result.success
+    return open_catalogue(settings)

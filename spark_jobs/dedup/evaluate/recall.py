@@ -68,17 +68,18 @@ class Similar(NamedTuple):
 def sample_index(bags: Bags, threshold: Fraction) -> SampleIndex:
     """Index a sample of documents for lookups with at least the similarity `threshold`."""
     tokens, numbers, counts = np.unique(bags.hashes, return_inverse=True, return_counts=True)
+    order = np.argsort(counts, kind="stable")
     ranks = np.empty(len(tokens), np.int64)
-    ranks[np.argsort(counts, kind="stable")] = np.arange(len(tokens))
+    ranks[order] = np.arange(len(tokens))
     weights, totals = token_weights(bags), total_weights(bags)
-    documents = np.repeat(np.arange(len(bags)), np.diff(bags.offsets))
-    order = np.lexsort((ranks[numbers], documents))
-    ordered = weights[order].astype(np.int64)
-    before = np.cumsum(ordered) - ordered
-    suffixes = totals[documents] - (before - before[bags.offsets[:-1]][documents] if len(order) else before)
-    inside = suffixes * threshold.denominator >= totals[documents] * threshold.numerator
-    documents, suffixes, at = documents[inside], suffixes[inside], ranks[numbers][order][inside]
-    by_rank = np.argsort(at, kind="stable")
+    first = np.concatenate([[0], np.cumsum(counts[order])]).astype(np.int64)
+    starts, documents, suffixes = _prefixes(
+        _Documents(bags.offsets, bags.hashes, weights, totals),
+        ranks[numbers],
+        first,
+        threshold.numerator,
+        threshold.denominator,
+    )
     filled = np.zeros(filter_bytes(len(tokens)), np.uint8)
     put_keys(tokens, filled)
     return SampleIndex(
@@ -88,9 +89,9 @@ def sample_index(bags: Bags, threshold: Fraction) -> SampleIndex:
         totals=totals,
         tokens=tokens,
         ranks=ranks,
-        starts=np.concatenate([[0], np.cumsum(np.bincount(at, minlength=len(tokens)))]).astype(np.int64),
-        documents=documents[by_rank],
-        suffixes=suffixes[by_rank],
+        starts=starts,
+        documents=documents,
+        suffixes=suffixes,
         filled=filled,
     )
 
@@ -121,6 +122,45 @@ class _Documents(NamedTuple):
     hashes: UInt64Array
     weights: UInt16Array
     totals: Int64Array
+
+
+@njit(cache=True, nogil=True)
+def _prefixes(
+    documents: _Documents, ranks: Int64Array, first: Int64Array, numerator: int, denominator: int
+) -> tuple[Int64Array, Int64Array, Int64Array]:
+    """The lists of an index: for each rank the documents with its token in their prefix, and what of them is left.
+
+    Args:
+        documents: S documents.
+        ranks: (T,) rank of each of their tokens.
+        first: (V + 1,) where the tokens of each rank would begin, were all T sorted by rank.
+        numerator: of the threshold.
+        denominator: of the threshold.
+
+    Returns:
+        The fields `starts`, `documents` and `suffixes` of `SampleIndex`.
+    """
+    ends = first[:-1].copy()
+    owners = np.empty(ranks.size, np.int64)
+    by_rank = np.empty(ranks.size, np.int64)
+    for doc in range(documents.totals.size):
+        for token in range(documents.offsets[doc], documents.offsets[doc + 1]):
+            end = ends[ranks[token]]
+            owners[end], by_rank[end] = doc, token
+            ends[ranks[token]] = end + 1
+    starts = np.zeros(first.size, np.int64)
+    suffixes = np.empty(ranks.size, np.int64)
+    left = documents.totals.copy()  # weight of the tokens of each document that come later in the order
+    filled = 0
+    for rank in range(first.size - 1):
+        for entry in range(first[rank], first[rank + 1]):
+            doc = owners[entry]
+            if left[doc] * denominator >= documents.totals[doc] * numerator:
+                owners[filled], suffixes[filled] = doc, left[doc]
+                filled += 1
+            left[doc] -= np.int64(documents.weights[by_rank[entry]])
+        starts[rank + 1] = filled
+    return starts, owners[:filled].copy(), suffixes[:filled].copy()
 
 
 class _Known(NamedTuple):

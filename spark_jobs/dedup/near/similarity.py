@@ -18,6 +18,7 @@ from spark_jobs.dedup.bags.bag_arrays import Bags, token_weights, total_weights
 from spark_jobs.dedup.near.darts import SIGNATURE_VALUES
 from spark_jobs.exceptions import InputError
 
+_COMMON: Final = 1 / 16  # of the documents
 _VALUE_COUNT: Final = 256  # of a signature's 8 bits
 _U0: Final = np.uint64(0)
 
@@ -90,7 +91,9 @@ def background_counts(bags: Bags, bin_count: int = 1000) -> Int64Array:
     """Count all pairs of a sample by their similarity.
 
     Documents are added one by one to lists by token, and meet in them only those that share a token: the work is the
-    number of tokens shared by pairs. Memory is the sample's bags twice and 8 bytes a document.
+    number of tokens shared by pairs. A token of more than a sixteenth of the documents has a dense row of weights
+    instead, which the processor compares many at a time. Memory is the sample's bags twice, at most 32 bytes a token in
+    dense rows, and 12 bytes a document.
 
     Args:
         bags: D bags, all in memory.
@@ -101,9 +104,14 @@ def background_counts(bags: Bags, bin_count: int = 1000) -> Int64Array:
     """
     vocabulary, tokens = np.unique(bags.hashes, return_inverse=True)
     frequencies = np.bincount(tokens, minlength=len(vocabulary))
+    common = np.flatnonzero(frequencies > len(bags) * _COMMON)
+    rows = np.full(len(vocabulary), -1, dtype=np.int64)
+    rows[common] = np.arange(len(common))
+    frequencies[common] = 0
     starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(frequencies, dtype=np.int64)])
     counts = np.zeros(bin_count + 1, dtype=np.int64)
-    _count_pairs(bags.offsets, tokens.astype(np.int64), token_weights(bags), total_weights(bags), starts, counts)
+    tables = _Lists(rows, np.zeros((len(common), len(bags)), dtype=np.uint16), starts)
+    _count_pairs(bags.offsets, tokens.astype(np.int64), token_weights(bags), total_weights(bags), tables, counts)
     return counts
 
 
@@ -192,27 +200,46 @@ def _share_row(left: _Columns, right: _Columns, row: int) -> np.uint64:
     return total
 
 
+class _Lists(NamedTuple):
+    """Where the weights of V tokens in D documents are kept: a dense row for common tokens, a list for others.
+
+    Attributes:
+        rows: (V,) row of a common token, -1 of others.
+        dense: (C, D) weight of each common token in each document so far, 0 where it is not in it.
+        starts: (V + 1,) where the list of each token begins; those of common tokens are empty.
+    """
+
+    rows: Int64Array
+    dense: UInt16Array
+    starts: Int64Array
+
+
 @njit(cache=True, nogil=True)
 def _count_pairs(
     offsets: Int64Array,
     tokens: Int64Array,
     weights: UInt16Array,
     totals: Int64Array,
-    starts: Int64Array,
+    lists: _Lists,
     counts: Int64Array,
 ) -> None:
-    """Add all pairs of documents to `counts`; `starts` are where the list of each token begins."""
+    """Add all pairs of documents to `counts`."""
     bin_count = counts.size - 1
-    ends = starts[:-1].copy()
-    documents = np.empty(tokens.size, dtype=np.int32)
-    minima = np.empty(tokens.size, dtype=np.uint16)
+    ends = lists.starts[:-1].copy()
+    documents = np.empty(lists.starts[-1], dtype=np.int32)
+    minima = np.empty(lists.starts[-1], dtype=np.uint16)
     shared = np.zeros(offsets.size, dtype=np.int64)
     for doc in range(offsets.size - 1):
         shared[:doc] = 0
         for index in range(offsets[doc], offsets[doc + 1]):
             token, weight = tokens[index], weights[index]
+            row = lists.rows[token]
+            if row >= 0:
+                _add_minima(lists.dense[row, :doc], weight, shared)
+                lists.dense[row, doc] = weight
+                continue
             end = ends[token]
-            for entry in range(starts[token], end):
+            for entry in range(lists.starts[token], end):
                 shared[documents[entry]] += np.int64(min(weight, minima[entry]))
             documents[end] = doc
             minima[end] = weight
@@ -221,3 +248,10 @@ def _count_pairs(
             common = shared[other]
             united = totals[doc] + totals[other] - common
             counts[common * bin_count // united if united > 0 else 0] += 1
+
+
+@njit(cache=True, nogil=True)
+def _add_minima(row: UInt16Array, weight: np.uint16, shared: Int64Array) -> None:
+    """Add the lesser of a weight and each one of a row; a loop that the compiler turns into vector instructions."""
+    for other in range(row.size):
+        shared[other] += np.int64(min(weight, row[other]))

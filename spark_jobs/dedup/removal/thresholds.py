@@ -223,6 +223,7 @@ def _recall(
     found = among.select("doc_id", *BAG).mapInArrow(
         partial(_similar_documents, sample=sampled, threshold=lowest), _SIMILAR_DDL
     )
+    found = found.persist()  # it is read twice, to look up which of its documents are removed
     judged = _with_gone(found if revisions is None else _comparable(found, revisions), gone)
     counts_of = []
     for group, threshold in enumerate(config.thresholds):
@@ -237,8 +238,9 @@ def _recall(
                 F.count_if(similar & (F.getbit("gone", bit) == 1)).alias("found_count"),
             )
         )
-    rows = judged.agg(F.array(*counts_of).alias("rows")).select(F.inline("rows"))
-    return spark.createDataFrame(rows.toArrow())
+    rows = judged.agg(F.array(*counts_of).alias("rows")).select(F.inline("rows")).toArrow()
+    found.unpersist()
+    return spark.createDataFrame(rows)
 
 
 def _comparable(found: DataFrame, revisions: DataFrame) -> DataFrame:

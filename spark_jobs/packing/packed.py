@@ -204,7 +204,7 @@ def _line_cuts(
         leading=rules.leading,
     )
     longer = own.where(F.col("token_count") + 1 + rules.leading > config.window_tokens)
-    return map_rows(longer, _KEYS, ["input_ids"], cut, _CUTS_DDL)
+    return map_rows(longer, _KEYS, ["input_ids"], cut, _CUTS_DDL).to_frame()
 
 
 def _arranged(own: DataFrame, ordered: DataFrame, cuts: DataFrame | None, config: PackedConfig) -> DataFrame:

@@ -37,9 +37,12 @@ def lost_tokens(
 
     facts, _ = window_facts(frames["tokenizer"], config)
     own = frames["tokens"].where(F.col("dataset") == config.dataset)
-    wanted = map_rows(own, ["doc_id"], ["input_ids"], functools.partial(digest_documents, facts=facts), _DIGESTS_DDL)
+    wanted = map_rows(
+        own, ["doc_id"], ["input_ids"], functools.partial(digest_documents, facts=facts), _DIGESTS_DDL
+    ).to_frame()
     found = (
         map_rows(landed, [], ["input_ids", "segments"], functools.partial(digest_windows, facts=facts), _DIGESTS_DDL)
+        .to_frame()
         .groupBy("doc_id")
         .agg(F.sum("token_count").alias("packed_token_count"), F.bit_xor("digest").alias("packed_digest"))
     )

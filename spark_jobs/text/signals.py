@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from spark_jobs.lake.declare.step import Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.lake.files.late_columns import map_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -113,5 +114,5 @@ def signals(texts: DataFrame, config: SignalsConfig) -> DataFrame:
     """
     from spark_jobs.text.measures import signal_batches
 
-    narrow = texts.select("shard", "doc_id", "kind", "content")
-    return narrow.mapInArrow(partial(signal_batches, marker_lines=config.generated_marker_lines), _DDL)
+    measure = partial(signal_batches, marker_lines=config.generated_marker_lines)
+    return map_rows(texts, ["shard", "doc_id", "kind"], ["content"], measure, _DDL).to_frame()

@@ -5,10 +5,15 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, Field
 
-from spark_jobs.lake.declare.step import Scope, step
+from spark_jobs.arrays import BoolArray
+from spark_jobs.lake.declare.step import Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.lake.files.late_columns import map_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,6 +30,22 @@ class TextsConfig(BaseModel):
         description="fewest letters (characters that are no white space and no punctuation) of a text that is compared "
         "by its letters; shorter ones are equal only when their bytes are",
     )
+
+
+def _lack_carriage_returns(rows: pa.RecordBatch) -> BoolArray:
+    """The check `no_carriage_return`."""
+    found: BoolArray = ~pc.match_substring(rows.column("content"), "\r").to_numpy(zero_copy_only=False)
+    return found
+
+
+def _edits_replace_bytes(rows: pa.RecordBatch) -> BoolArray:
+    """The check `edits_change_something`."""
+    edits = rows.column("edits")
+    start, end, length = (pc.struct_field(edits.flatten(), name) for name in ("start", "end", "replacement_length"))
+    good = pc.and_(pc.and_(pc.greater_equal(start, 0), pc.greater(end, start)), pc.greater_equal(length, 0))
+    holds = np.ones(len(rows), dtype=np.bool_)
+    holds[pc.list_parent_indices(edits).filter(pc.invert(good)).to_numpy()] = False
+    return holds
 
 
 TEXTS = Table(
@@ -51,11 +72,12 @@ TEXTS = Table(
     key=("doc_id",),
     partition=("increment", "shard"),
     checks=(
-        Check("no_carriage_return", "instr(content, '\\r') = 0", "line ends are LF alone"),
+        Check("no_carriage_return", "instr(content, '\\r') = 0", "line ends are LF alone", _lack_carriage_returns),
         Check(
             "edits_change_something",
             "forall(edits, e -> e.start >= 0 and e.end > e.start and e.replacement_length >= 0)",
             "every edit replaces at least one byte of the source",
+            _edits_replace_bytes,
         ),
     ),
     sampled=("content",),
@@ -68,7 +90,7 @@ _DDL = (
 
 
 @step(version="1", scope=Scope.INCREMENT, tables=(TEXTS,))
-def texts(documents: DataFrame, config: TextsConfig) -> DataFrame:
+def texts(documents: DataFrame, config: TextsConfig) -> Output:
     """Normalize the content of every document; one row per document.
 
     Args:
@@ -80,5 +102,6 @@ def texts(documents: DataFrame, config: TextsConfig) -> DataFrame:
     """
     from spark_jobs.text.text_columns import text_batches
 
-    narrow = documents.select("shard", "doc_id", "kind", "language", "content")
-    return narrow.mapInArrow(partial(text_batches, min_letters=config.min_letters), _DDL)
+    normalized = partial(text_batches, min_letters=config.min_letters)
+    made = map_rows(documents, ["shard", "doc_id", "kind", "language"], ["content"], normalized, _DDL)
+    return Output({TEXTS.name: made.to_frame()}, arrow_rows={TEXTS.name: made})

@@ -12,13 +12,17 @@ import pyarrow as pa
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.lake.files.late_columns import map_joined, map_rows
 from spark_jobs.tokens.pictures import draw_token_statistics
-from spark_jobs.tokens.token_use import COUNTED_SCHEMA, TokenUses, count_partition
+from spark_jobs.tokens.token_use import COUNTED_SCHEMA, MEASURES, TokenUses, count_partition, measured
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 UNKNOWN_LANGUAGE: Final = "unknown"
+_MEASURED_DDL = (
+    "dataset string, shard int, doc_id string, language string, character_count long, byte_count long, word_count long"
+)
 _COUNTED_DDL = (
     "dataset string, language string, document_count long, token_count long, character_count long, byte_count long, "
     "word_count long, max_token_count long, length_histogram array<long>, used_ids binary"
@@ -93,14 +97,14 @@ def token_statistics(tokens: DataFrame, texts: DataFrame, tokenizer: DataFrame) 
     if row is None:
         raise InputError("token_statistics: the tokenizer table has no row; materialize tokenizer first")
     keys = ["dataset", "shard", "doc_id"]
-    described = texts.select(*keys, F.coalesce("language", F.lit(UNKNOWN_LANGUAGE)).alias("language"), "content")
-    return (
-        tokens.join(described, keys)
-        .select("dataset", "language", "content", "input_ids", "token_count")
-        .mapInArrow(functools.partial(count_partition, vocabulary_size=row["vocabulary_size"]), _COUNTED_DDL)
-        .repartition("dataset", "language")
-        .mapInArrow(functools.partial(_merge, vocabulary_size=row["vocabulary_size"]), _ROWS_DDL)
-    )
+    described = texts.withColumn("language", F.coalesce("language", F.lit(UNKNOWN_LANGUAGE)))
+    lengths = map_rows(described, [*keys, "language"], ["content"], measured, _MEASURED_DDL).to_frame()
+    count = functools.partial(count_partition, vocabulary_size=row["vocabulary_size"])
+    counted = map_joined(
+        tokens, lengths, keys, ["dataset", "language", "token_count", *MEASURES], ["input_ids"], count, _COUNTED_DDL
+    ).to_frame()
+    merge = functools.partial(_merge, vocabulary_size=row["vocabulary_size"])
+    return counted.repartition("dataset", "language").mapInArrow(merge, _ROWS_DDL)
 
 
 def _merge(batches: Iterable[pa.RecordBatch], vocabulary_size: int) -> Iterator[pa.RecordBatch]:

@@ -20,7 +20,8 @@ import pyarrow.compute as pc
 from spark_jobs.arrays import BoolArray, Int64Array
 
 HISTOGRAM_LENGTH: Final = 33  # a token count has 0 to 32 bits
-SUMMED: Final = ("document_count", "token_count", "character_count", "byte_count", "word_count")
+MEASURES: Final = ("character_count", "byte_count", "word_count")
+SUMMED: Final = ("document_count", "token_count", *MEASURES)
 COUNTED_SCHEMA: Final = pa.schema(
     [
         pa.field("dataset", pa.string()),
@@ -72,7 +73,7 @@ class TokenUses:
     by_group: dict[Group, TokenUse] = field(default_factory=dict)
 
     def count(self, batch: pa.RecordBatch) -> None:
-        """Count a batch of documents (dataset, language, content, input_ids, token_count)."""
+        """Count a batch of documents (dataset, language, token_count, the columns of `measured`, input_ids)."""
         groups = _groups(batch)
         code_of = {group: number for number, group in enumerate(dict.fromkeys(groups))}
         codes = np.array([code_of[group] for group in groups], dtype=np.int64)
@@ -81,9 +82,7 @@ class TokenUses:
             [
                 np.ones(len(codes), dtype=np.int64),
                 counts,
-                pc.utf8_length(batch.column("content")).to_numpy().astype(np.int64),
-                pc.binary_length(batch.column("content")).to_numpy().astype(np.int64),
-                word_counts(batch.column("content")),
+                *(batch.column(name).to_numpy() for name in MEASURES),
             ]
         )
         used = np.zeros((len(code_of), self.vocabulary_size), dtype=np.bool_)
@@ -143,6 +142,15 @@ def count_partition(batches: Iterable[pa.RecordBatch], vocabulary_size: int) -> 
             uses.count(batch)
     if uses.by_group:
         yield pa.RecordBatch.from_pylist(uses.rows(), schema=COUNTED_SCHEMA)
+
+
+def measured(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Replace the column `content` of batches, the last one, by the lengths named in `MEASURES`."""
+    for batch in batches:
+        content = batch.column("content")
+        lengths = [pc.utf8_length(content), pc.binary_length(content), pa.array(word_counts(content))]
+        columns = [*batch.columns[:-1], *(length.cast(pa.int64()) for length in lengths)]
+        yield pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names[:-1], *MEASURES])
 
 
 def word_counts(content: pa.Array) -> Int64Array:

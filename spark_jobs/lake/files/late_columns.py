@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spark_jobs.arrays import Int64Array
+from spark_jobs.lake.declare.step import ArrowRows
 from spark_jobs.lake.files.storage import open_input
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 Batches = Iterable[pa.RecordBatch]
 
 FILE, ROW = "data_file", "data_row"
+_STRETCH_ROWS = 1 << 14
 
 
 def located(frame: DataFrame) -> DataFrame | None:
@@ -71,24 +73,65 @@ def map_rows(
     late: Sequence[str],
     function: Callable[[Batches], Iterator[pa.RecordBatch]],
     ddl: str,
-) -> DataFrame:
+) -> ArrowRows:
     """As `frame.select(*columns, *late).mapInArrow(function, ddl)`, with the late columns read by the workers.
 
     Args:
         frame: rows; where they do not come from files, Spark reads all of it.
         columns: what Spark reads.
         late: what the workers read.
-        function: from batches of those columns to batches of `ddl`.
+        function: from batches of those columns, the late ones last, to batches of `ddl`.
         ddl: columns of the result.
     """
     from pyspark.sql import functions as F
 
     rows = located(frame)
     if rows is None:
-        return frame.select(*columns, *late).mapInArrow(function, ddl)
-    fetch = LateColumns(tuple(late), file_properties(rows.sparkSession)).fetch
+        return ArrowRows(frame.select(*columns, *late), function, ddl)
     # A condition on a column that only Spark reads must stay Spark's: rows that it dropped are not asked for.
-    return rows.select(*columns, F.col(FILE), F.col(ROW)).mapInArrow(lambda batches: function(fetch(batches)), ddl)
+    return ArrowRows(rows.select(*columns, F.col(FILE), F.col(ROW)), fetching(rows.sparkSession, late, function), ddl)
+
+
+def map_joined(
+    frame: DataFrame,
+    others: DataFrame,
+    keys: Sequence[str],
+    columns: Sequence[str],
+    late: Sequence[str],
+    function: Callable[[Batches], Iterator[pa.RecordBatch]],
+    ddl: str,
+) -> ArrowRows:
+    """As `map_rows` over the rows of a frame that others go with, whose columns are added.
+
+    The late columns take no part in the join. A join may shuffle rows, so they are brought back into the order of their
+    files, of which each task then reads a stretch.
+
+    Args:
+        frame: rows, with the keys.
+        others: narrow rows with the keys and further columns; at most one for each row of the frame.
+        keys: columns that are equal in both.
+        columns: what Spark reads, of both.
+        late: what the workers read, of the frame.
+        function: as of `map_rows`.
+        ddl: columns of the result.
+    """
+    from pyspark.sql import functions as F
+
+    rows = located(frame)
+    if rows is None:
+        return ArrowRows(frame.join(others, list(keys)).select(*columns, *late), function, ddl)
+    own = [*keys, *(name for name in columns if name not in {*keys, *others.columns})]
+    chosen = rows.select(*own, FILE, ROW).join(others, list(keys)).select(*columns, FILE, ROW)
+    in_order = chosen.repartition(FILE, F.expr(f"{ROW} div {_STRETCH_ROWS}")).sortWithinPartitions(FILE, ROW)
+    return ArrowRows(in_order, fetching(rows.sparkSession, late, function), ddl)
+
+
+def fetching(
+    spark: SparkSession, late: Sequence[str], function: Callable[[Batches], Iterator[pa.RecordBatch]]
+) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    """The function, over batches with `data_file` and `data_row` in place of the late columns."""
+    fetch = LateColumns(tuple(late), file_properties(spark)).fetch
+    return lambda batches: function(fetch(batches))
 
 
 def file_properties(spark: SparkSession) -> dict[str, str]:

@@ -129,7 +129,7 @@ def test_every_language_is_ordered_dependencies_first_and_manifests_are_only_evi
     """The edges that manifests decide are found, what is needed comes first, and no manifest is training text."""
     source, policy = source_of(tmp_path)
     landed = land(spark, DocumentsConfig.model_validate({"dataset": "code", "source": source}))
-    normal = texts(landed, TextsConfig()).localCheckpoint()
+    normal = texts(landed, TextsConfig()).frames["texts"].localCheckpoint()
     edges = dependencies(landed, normal, DependenciesConfig()).frames["dependencies"].localCheckpoint()
     found = {(row.repository, inside(row.path), inside(row.needed_path)) for row in edges.collect()}
     assert found >= NEEDS

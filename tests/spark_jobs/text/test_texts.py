@@ -6,6 +6,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 from spark_jobs.text.letters import letters_sha256
@@ -33,6 +34,11 @@ def documents(spark: SparkSession, order: int = 1) -> DataFrame:
     return spark.createDataFrame(rows[::order], names)
 
 
+def texts_of(frame: DataFrame, min_letters: int = TextsConfig().min_letters) -> DataFrame:
+    """Rows of the table."""
+    return texts(frame, TextsConfig(min_letters=min_letters)).frames[TEXTS.name]
+
+
 def by_id(frame: DataFrame) -> list[Row]:
     """Rows by doc_id; sorting them here spares Spark a second run of the step."""
     return sorted(frame.collect(), key=lambda row: str(row.doc_id))
@@ -40,7 +46,7 @@ def by_id(frame: DataFrame) -> list[Row]:
 
 def test_every_document_has_its_text(spark: SparkSession) -> None:
     """One row per document: text, letters and edits as the kernels say."""
-    found = {row.doc_id: row for row in texts(documents(spark), TextsConfig()).collect()}
+    found = {row.doc_id: row for row in texts_of(documents(spark)).collect()}
     assert len(found) == len(CONTENTS)
     for number, content in enumerate(CONTENTS):
         row = found[f"{number:032x}"]
@@ -55,28 +61,46 @@ def test_every_document_has_its_text(spark: SparkSession) -> None:
 
 def test_min_letters_decides_who_is_compared(spark: SparkSession) -> None:
     """With a bound of one letter only the empty text has no hash."""
-    rows = texts(documents(spark), TextsConfig(min_letters=1)).where("letters_sha256 is null").collect()
+    rows = texts_of(documents(spark), min_letters=1).where("letters_sha256 is null").collect()
     assert [row.content for row in rows] == [""]
 
 
 @pytest.mark.nightly
 def test_texts_are_identical_for_1_2_and_7_partitions(spark: SparkSession) -> None:
     """Neither the number of partitions nor the order of rows shows."""
-    plain = by_id(texts(documents(spark), TextsConfig()))
+    plain = by_id(texts_of(documents(spark)))
     for partitions in (1, 2, 7):
-        moved = by_id(texts(documents(spark, order=-1).repartition(partitions), TextsConfig()))
+        moved = by_id(texts_of(documents(spark, order=-1).repartition(partitions)))
         assert moved == plain
 
 
 def test_rows_fit_the_table(spark: SparkSession) -> None:
     """Columns and types are those declared, and every row passes the blocking checks."""
-    frame = texts(documents(spark), TextsConfig())
+    frame = texts_of(documents(spark))
     edit = "struct<rule:string,start:bigint,end:bigint,replacement_length:bigint>"
     assert frame.columns == [column.name for column in TEXTS.columns]
     assert [kind for _, kind in frame.dtypes] == ["int", *["string"] * 5, f"array<{edit}>"]
     passed = frame.selectExpr(*(f"count_if({check.predicate}) as {check.name}" for check in TEXTS.checks)).first()
     assert passed is not None
     assert set(passed) == {len(CONTENTS)}
+
+
+def test_checks_hold_alike_in_sql_and_in_arrow(spark: SparkSession) -> None:
+    """Workers that write the rows check them; what they find is what the declared predicates say."""
+    rows = texts_of(documents(spark)).toArrow().to_pylist()
+    rows[1]["content"] = "line\r\n"
+    rows[2]["edits"] = [{"rule": "nfc", "start": 2, "end": 2, "replacement_length": 1}]
+    rows[3]["edits"] = [*rows[1]["edits"], {"rule": "nfc", "start": -1, "end": 2, "replacement_length": 1}]
+    rows[4]["edits"] = [{"rule": "nfc", "start": 0, "end": 2, "replacement_length": -1}]
+    frame = spark.createDataFrame(pa.Table.from_pylist(rows)).coalesce(1)
+    found = frame.selectExpr(*(f"{check.predicate} as {check.name}" for check in TEXTS.checks)).toArrow()
+    arrow_rows = pa.RecordBatch.from_pylist(rows)
+    for check, bad in zip(TEXTS.checks, (1, 3), strict=True):
+        expected = found.column(check.name).to_pylist()
+        assert check.holds is not None
+        assert check.holds(arrow_rows).tolist() == expected
+        assert check.holds(arrow_rows.slice(2)).tolist() == expected[2:]
+        assert expected.count(False) == bad
 
 
 def test_declarations_load_without_spark() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from spark_jobs.tokens.pictures import characters_per_token, draw_token_statistics, length_histograms
 from spark_jobs.tokens.token_statistics import described_row
-from spark_jobs.tokens.token_use import COUNTED_SCHEMA, TokenUses, count_partition, word_counts
+from spark_jobs.tokens.token_use import COUNTED_SCHEMA, TokenUses, count_partition, measured, word_counts
 from tests.spark_jobs.packing.encoders import HARD_TEXT
 from tests.tiers import tries
 
@@ -27,16 +27,17 @@ Document = tuple[str, str, str, list[int]]
 def batch(documents: list[Document]) -> pa.RecordBatch:
     """Documents as the step gets them."""
     datasets, languages, contents, ids = zip(*documents, strict=True) if documents else ((), (), (), ())
-    return pa.RecordBatch.from_arrays(
+    texts = pa.RecordBatch.from_arrays(
         [
             pa.array(datasets, pa.string()),
             pa.array(languages, pa.string()),
-            pa.array(contents, pa.string()),
-            pa.array(ids, pa.list_(pa.int32())),
             pa.array([len(one) for one in ids], pa.int32()),
+            pa.array(contents, pa.string()),
         ],
-        names=["dataset", "language", "content", "input_ids", "token_count"],
+        names=["dataset", "language", "token_count", "content"],
     )
+    (lengths,) = measured([texts])
+    return lengths.append_column("input_ids", pa.array(ids, pa.list_(pa.int32())))
 
 
 def expected_row(documents: list[Document], group: tuple[str, str]) -> dict[str, object]:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_jobs.lake.files import late_columns
-from spark_jobs.lake.files.late_columns import FILE, ROW, LateColumns, located, map_rows
+from spark_jobs.lake.files.late_columns import FILE, ROW, LateColumns, located, map_joined, map_rows
 from spark_jobs.lake.files.storage import local_path
 from spark_jobs.lake.run.materialize import Lake, materialize
 from tests.spark_jobs.lake.files.test_data_files import lists
@@ -52,7 +52,7 @@ def test_rows_of_files_are_found_where_they_lie(spark: SparkSession, files: list
     """A selection of rows of many files, as Spark reads them and as workers do."""
     frame = spark.read.parquet(str(files[0].parent)).where("n % 3 = 1")
     expected = sorted(tuple(row) for row in frame.select("n", "ids").collect())
-    found = map_rows(frame, ["n"], ["ids"], whole, _DDL)
+    found = map_rows(frame, ["n"], ["ids"], whole, _DDL).to_frame()
     assert "ids" not in found._jdf.queryExecution().executedPlan().toString().split("ReadSchema")[1]
     assert sorted(tuple(row) for row in found.collect()) == expected and len(expected) == 40
 
@@ -62,17 +62,44 @@ def test_rows_of_a_table_are_found_where_they_lie(lake: Lake) -> None:
     materialize(lake, bind(lists))
     frame = lake.session().table("lake.demo.lists").where("name <> 'plain'")
     expected = sorted(tuple(row) for row in frame.select("n", "ids").collect())
-    assert sorted(tuple(row) for row in map_rows(frame, ["n"], ["ids"], whole, _DDL).collect()) == expected != []
+    assert (
+        sorted(tuple(row) for row in map_rows(frame, ["n"], ["ids"], whole, _DDL).to_frame().collect())
+        == expected
+        != []
+    )
 
 
 def test_rows_without_files_are_read_by_spark(spark: SparkSession) -> None:
     """Rows made in memory have no place, and come through Spark."""
     frame = spark.createDataFrame([(1, [2, 3]), (4, [])], _DDL)
     assert located(frame) is None
-    assert sorted(tuple(row) for row in map_rows(frame, ["n"], ["ids"], whole, _DDL).collect()) == [
+    assert sorted(tuple(row) for row in map_rows(frame, ["n"], ["ids"], whole, _DDL).to_frame().collect()) == [
         (1, [2, 3]),
         (4, []),
     ]
+
+
+def test_rows_of_a_join_are_read_in_the_order_of_their_files(spark: SparkSession, files: list[Path]) -> None:
+    """Whatever the join did to them; rows that nothing goes with are left out, and each row comes once."""
+    frame = spark.read.parquet(str(files[0].parent))
+    others = spark.createDataFrame([(n, 7 * n) for n in range(0, 240, 3)], "n bigint, other bigint").repartition(5, "n")
+    ddl = "n bigint, other bigint, ids array<int>"
+
+    def joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield batch.select(["n", "other", "ids"])
+
+    def in_order(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = list(joined(batches))
+        numbers = [number for batch in rows for number in batch.column("n").to_pylist()]
+        if numbers != sorted(numbers):
+            raise AssertionError(numbers)
+        yield from rows
+
+    expected = [(n, 7 * n, [n % 100] * (n % 5)) for n in range(0, 240, 3) if n % 100 < 40]
+    for rows, function in ((frame, in_order), (spark.createDataFrame(frame.toArrow()), joined)):
+        found = map_joined(rows, others, ["n"], ["n", "other"], ["ids"], function, ddl)
+        assert sorted(tuple(row) for row in found.to_frame().collect()) == expected
 
 
 def test_any_order_is_right_and_that_of_the_files_reads_each_group_once(

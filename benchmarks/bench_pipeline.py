@@ -1,9 +1,11 @@
 """The whole way from files to packed windows, step by step: what a step costs at all, and what a further MB costs.
 
-    python benchmarks/bench_pipeline.py                      RFCs of 10, 40 and 160 MB, about 6 minutes on two cores
+    python benchmarks/bench_pipeline.py                      RFCs of 10, 40 and 160 MB, about 9 minutes on two cores
+    python benchmarks/bench_pipeline.py --sizes 160 640      RFCs, and after them this machine's Python code and docs
     python benchmarks/bench_pipeline.py --pieces 1000 10000  so many small documents (2 KB), where fixed costs are all
 
-Each size is run in a process and a lake of its own; Spark starts in the first step. Columns, of each step:
+Each size is run in a process and a lake of its own, twice: one step at a time, which the table is about, and side by
+side, as users run it. Spark starts in the first step. Columns, of each step:
 
     fixed     seconds of a step over no text, by the line through the two largest sizes (never below 0)
     slope     core milliseconds a further MB: wall-clock time of two cores, by the same line
@@ -18,15 +20,16 @@ quality filter, makes MinHash signatures and counts tokens, in the same run and 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
 import os
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +39,7 @@ from whole_way import run_whole_way
 
 _CORES = 2
 _FILE_BYTES = 4_000_000
+_SUFFIXES = {".c", ".h", ".hpp", ".html", ".js", ".md", ".pl", ".pm", ".py", ".pyi", ".rst", ".txt"}
 _PEER = """
 import sys
 from datatrove.executor import LocalPipelineExecutor
@@ -53,11 +57,25 @@ LocalPipelineExecutor(steps, tasks=int(cores), workers=int(cores), logging_dir=f
 
 
 def texts_of(megabytes: float) -> Iterator[str]:
-    """Whole RFCs of so much text; an even choice among all numbers."""
+    """Whole RFCs of so much text, an even choice among all numbers; if they are too few, then code and docs too."""
     texts = pq.read_table(REAL_DATA / "rfc.parquet", columns=["text"]).column("text").to_pylist()
     total = sum(map(len, texts))
     every = max(total / (megabytes * 1e6), 1.0)
-    return (texts[int(at * every)] for at in range(int(len(texts) / every)))
+    yield from (texts[int(at * every)] for at in range(int(len(texts) / every)))
+    for text in _code_and_docs():
+        if total >= megabytes * 1e6:
+            return
+        total += len(text)
+        yield text
+
+
+def _code_and_docs() -> Iterator[str]:
+    """Text files of this Python environment, of the Python that it was made from, and of the system, in that order."""
+    for root in (sys.prefix, sysconfig.get_path("stdlib"), "/usr/share", "/usr/include"):
+        for path in sorted(Path(root).rglob("*")):
+            if path.suffix in _SUFFIXES and path.is_file() and not path.is_symlink():
+                with contextlib.suppress(UnicodeDecodeError):
+                    yield path.read_text(encoding="utf-8")
 
 
 def write(folder: Path, texts: Iterator[str]) -> int:
@@ -72,11 +90,15 @@ def write(folder: Path, texts: Iterator[str]) -> int:
     return total
 
 
-def measure(folder: Path) -> list[dict[str, Any]]:
-    """Run the whole way over the files of a folder, in this process; a row for each step, in order."""
+def measure(folder: Path, steps_at_once: int | None) -> list[dict[str, Any]]:
+    """Run the whole way over the files of a folder, in this process; a row for each step, in order.
+
+    What is said of the stages of a step is right for one step at a time.
+    """
     from spark_jobs.lake.ledger.ledger import LEDGER
 
-    catalogue = run_whole_way(folder / "texts", folder / "lake", {"spark.ui.retainedStages": "100000"})
+    lake = folder / f"lake-{steps_at_once}"
+    catalogue = run_whole_way(folder / "texts", lake, {"spark.ui.retainedStages": "100000"}, steps_at_once)
     stages = list(_stages())
     rows = catalogue.load_table(LEDGER).scan().to_arrow().sort_by("recorded_at").to_pylist()
     found = []
@@ -154,28 +176,33 @@ def main() -> None:
     parser.add_argument("--sizes", type=float, nargs="+", default=[10, 40, 160], help="MB of RFCs")
     parser.add_argument("--pieces", type=int, nargs="+", help="numbers of pieces of 2 KB, in place of RFCs")
     parser.add_argument("--peer-python", default=os.environ.get("HEADRACE_PEER_PYTHON"), help="Python with datatrove")
-    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
-        print(json.dumps(measure(Path(given.one))))
+        print(json.dumps(measure(Path(given.one[0]), int(given.one[1]) or None)))
         return
-    sizes, runs, peer = [], [], []
+    sizes, runs, walls, peer = [], [], [], []
     for size in sorted(given.pieces or given.sizes):
         with tempfile.TemporaryDirectory(prefix="pipeline-") as scratch:
             folder = Path(scratch)
             texts = iter(rfc_pieces()[:size]) if given.pieces else texts_of(size)
             sizes.append(write(folder / "texts", texts) / 1e6)
-            command = [sys.executable, __file__, "--one", scratch]
-            began = time.perf_counter()
-            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-            runs.append(json.loads(done.stdout.splitlines()[-1]))
-            took = timedelta(seconds=round(time.perf_counter() - began))
-            print(f"{sizes[-1]:,.1f} MB: {took} with the process's start")
+            took = []
+            for at_once in ("1", "0"):  # 0: as many as the executor chooses
+                command = [sys.executable, __file__, "--one", scratch, at_once]
+                began = time.perf_counter()
+                done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+                took.append(time.perf_counter() - began)
+                if at_once == "1":
+                    runs.append(json.loads(done.stdout.splitlines()[-1]))
+            walls.append(took[1])
+            print(f"{sizes[-1]:,.1f} MB, with the process's start: {took[0]:.0f} s, side by side {took[1]:.0f} s")
             if given.peer_python:
                 peer.append(peer_seconds(given.peer_python, folder))
                 print(f"  datatrove (read, Gopher, MinHash signatures, token counts): {peer[-1]:,.1f} s")
     if len(runs) > 1:
         show(sizes, runs)
+        print(f"  side by side: {(sizes[-1] - sizes[-2]) / (walls[-1] - walls[-2]):.1f} MB/s")
     if len(peer) > 1:
         print(f"datatrove's slope: {(sizes[-1] - sizes[-2]) / (peer[-1] - peer[-2]):.2f} MB/s on {_CORES} cores")
 

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
 
-def run_whole_way(texts: Path, lake: Path, spark_config: Mapping[str, str] = MappingProxyType({})) -> Catalog:
+def run_whole_way(
+    texts: Path, lake: Path, spark_config: Mapping[str, str] = MappingProxyType({}), steps_at_once: int | None = None
+) -> Catalog:
     """Bring a new lake from files of JSONL (`text`) to windows; dataset `notes` in two shards, corpus `main`."""
     import dagster as dg
 
@@ -20,6 +22,7 @@ def run_whole_way(texts: Path, lake: Path, spark_config: Mapping[str, str] = Map
     from dagster_project.datasets import DatasetDeclaration, dataset_assets
     from dagster_project.definitions import build
     from dagster_project.resources import LakeResource
+    from dagster_project.side_by_side import run_here
     from spark_jobs.lake.session.catalogue import open_catalogue
     from spark_jobs.lake.session.settings import settings_at
 
@@ -35,8 +38,7 @@ def run_whole_way(texts: Path, lake: Path, spark_config: Mapping[str, str] = Map
     assets = dg.Definitions(assets=[*dataset_assets(dataset), *corpus_assets(corpus)])
     with dg.DagsterInstance.ephemeral() as instance:
         job = build(assets, LakeResource(spark_config=dict(spark_config))).resolve_job_def("everything")
-        result = job.execute_in_process(
-            instance=instance, run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-        )
+        quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+        result = run_here(job, instance, {**quiet, "execution": {"config": {"max_concurrent": steps_at_once}}})
     assert result.success
     return open_catalogue(settings)

@@ -14,6 +14,7 @@ from dagster_project.exceptions import DefinitionError
 from dagster_project.inspect.lake_status import Thresholds, read_thresholds
 from dagster_project.resources import LakeResource
 from dagster_project.restrictions import refuse_forbidden_reads
+from dagster_project.side_by_side import side_by_side
 from dagster_project.table_asset import require_inputs
 
 
@@ -25,7 +26,7 @@ def build(
     Raises:
         DefinitionError: an input that no asset defines, or one that the reading table's visibility does not allow.
     """
-    around = dg.Definitions(resources={"lake": lake or LakeResource()}, executor=dg.in_process_executor)
+    around = dg.Definitions(resources={"lake": lake or LakeResource()}, executor=side_by_side)
     whole = dg.Definitions.merge(assets, automated(assets, thresholds or Thresholds()), around)
     require_inputs(whole)
     refuse_forbidden_reads(whole.resolve_asset_graph())

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import threading
 from typing import TYPE_CHECKING, Any
 
 from dagster_pyspark import LazyPySparkResource
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.materialize import Lake
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_STARTING = threading.Lock()
+
+
 class LakeResource(LazyPySparkResource):
     """Catalogue, ledger and Spark session of the lake, shared by all steps of a run.
 
@@ -25,16 +29,25 @@ class LakeResource(LazyPySparkResource):
     """
 
     spark_config: dict[str, Any] = Field(default_factory=dict, description="further Spark settings, by full name")
+    _own: threading.local = PrivateAttr(default_factory=threading.local)
 
     def open(self, run_id: str) -> Lake:
         """The lake for one Dagster run."""
         catalogue, ledger = _opened()
-        return Lake(catalogue, ledger, lambda: self.spark_session, run_id)
+        return Lake(catalogue, ledger, self._session_of_thread, run_id)
 
     def _init_session(self) -> None:
         """Start the session on first use, with the lake's settings; overrides the resource of dagster-pyspark."""
         if self._spark_session is None:
             self._spark_session = start(self.spark_config)
+
+    def _session_of_thread(self) -> SparkSession:
+        """The session of this thread: a step sets its session up for what it reads. The first thread starts Spark."""
+        with _STARTING:
+            if not hasattr(self._own, "session"):
+                self._own.session = self.spark_session if self._spark_session is None else start(self.spark_config)
+            session: SparkSession = self._own.session
+            return session
 
 
 def start(extra: dict[str, Any]) -> SparkSession:

@@ -218,6 +218,8 @@ def _execute_once(
     """Execute one Dagster run, and turn its events into lines as they come."""
     import threading
 
+    from dagster_project.side_by_side import run_here
+
     run_id = str(uuid.uuid4())
     events: queue.Queue[dg.DagsterEvent | None] = queue.Queue()
 
@@ -236,7 +238,8 @@ def _execute_once(
     collector.start()
     instance.watch_event_logs(run_id, None, on_event)
     try:
-        result = job.execute_in_process(
+        result = run_here(
+            job,
             instance=instance,
             run_id=run_id,
             asset_selection=keys,
@@ -245,6 +248,8 @@ def _execute_once(
             tags={"headrace/command": "run", **tags},
             run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
         )
+        if not result.success and not result.filter_events(_failed):
+            raise KeyboardInterrupt  # a run that failed without a step that failed was interrupted
         _drain(lines, len(result.get_asset_materialization_events()) + len(result.filter_events(_failed)))
     finally:
         instance.end_watch_event_logs(run_id, on_event)

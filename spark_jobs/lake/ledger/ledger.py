@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -69,7 +70,7 @@ MATERIALIZATIONS = Table(
 class Ledger:
     """Reads and appends the ledger's rows, and tells which of them are true of the tables as they are now.
 
-    The ledger is read again only when another process has written it. Not safe for use from several threads at once.
+    The ledger is read again only when another process has written it. Steps that run at the same time share it.
     """
 
     def __init__(self, catalogue: Catalog) -> None:
@@ -78,12 +79,14 @@ class Ledger:
         self._rows: dict[str, list[Materialization]] = {}
         self._tables: dict[str, IcebergTable | None] = {}
         self._places: dict[str, dict[str, Materialization]] = {}
+        self._lock = threading.RLock()  # over all that changes the four above
 
     def refresh(self) -> None:
         """Read the ledger if it changed, and drop the cached tables, so that their heads are looked up anew."""
-        self._tables.clear()
-        self._places.clear()
-        self._read()
+        with self._lock:
+            self._tables.clear()
+            self._places.clear()
+            self._read()
 
     def _read(self) -> None:
         table = load_table(self._catalogue, LEDGER)
@@ -96,9 +99,10 @@ class Ledger:
 
     def table(self, identifier: str) -> IcebergTable | None:
         """The Iceberg table as this process last saw it."""
-        if identifier not in self._tables:
-            self._tables[identifier] = load_table(self._catalogue, identifier)
-        return self._tables[identifier]
+        with self._lock:
+            if identifier not in self._tables:
+                self._tables[identifier] = load_table(self._catalogue, identifier)
+            return self._tables[identifier]
 
     def places(self, identifier: str) -> dict[str, Materialization]:
         """Valid rows of one table by place, a row lost in a crash recovered from the table.
@@ -111,15 +115,16 @@ class Ledger:
 
     def _standing(self, identifier: str) -> dict[str, Materialization]:
         """Rows for all that the table holds, by place, those included that are marked to be computed anew."""
-        if identifier not in self._places:
-            table = self.table(identifier)
-            if table is None or table.current_snapshot() is None:
-                return {}
-            rows = self._known(identifier, table)
-            found = valid_rows(table, rows)
-            refuse_foreign(identifier, table, rows, found)
-            self._places[identifier] = found
-        return self._places[identifier]
+        with self._lock:
+            if identifier not in self._places:
+                table = self.table(identifier)
+                if table is None or table.current_snapshot() is None:
+                    return {}
+                rows = self._known(identifier, table)
+                found = valid_rows(table, rows)
+                refuse_foreign(identifier, table, rows, found)
+                self._places[identifier] = found
+            return self._places[identifier]
 
     def _known(self, identifier: str, table: IcebergTable) -> list[Materialization]:
         """Rows of one table, with the one that a crash may have kept from being recorded."""
@@ -190,15 +195,16 @@ class Ledger:
             now: time written beside them; the clock's by default.
         """
         new = list(rows)
-        table = ensure_table(self._catalogue, LEDGER, MATERIALIZATIONS, {SCOPE_PROPERTY: "ledger"}, grows=True)
-        table.append(_to_arrow(new, now or datetime.now(UTC), table))
-        for row in new:
-            self._rows.setdefault(row.table, []).append(row)
-            self._tables.pop(row.table, None)
-            self._places.pop(row.table, None)
-        snapshot = table.current_snapshot()
-        if snapshot is not None and snapshot.parent_snapshot_id == self._snapshot_id:
-            self._snapshot_id = snapshot.snapshot_id  # no other commit came between, so all rows are known
+        with self._lock:
+            table = ensure_table(self._catalogue, LEDGER, MATERIALIZATIONS, {SCOPE_PROPERTY: "ledger"}, grows=True)
+            table.append(_to_arrow(new, now or datetime.now(UTC), table))
+            for row in new:
+                self._rows.setdefault(row.table, []).append(row)
+                self._tables.pop(row.table, None)
+                self._places.pop(row.table, None)
+            snapshot = table.current_snapshot()
+            if snapshot is not None and snapshot.parent_snapshot_id == self._snapshot_id:
+                self._snapshot_id = snapshot.snapshot_id  # no other commit came between, so all rows are known
 
 
 def _by_increment(rows: Mapping[str, Materialization]) -> dict[int, Materialization]:

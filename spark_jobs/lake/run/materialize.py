@@ -56,7 +56,7 @@ from spark_jobs.lake.session.catalogue import (
     catalogue_errors,
     ensure_table,
 )
-from spark_jobs.lake.session.session import core_seconds, last_stage
+from spark_jobs.lake.session.session import metered
 from spark_jobs.lake.session.shuffle_partitions import follow_input, listed_size
 from spark_jobs.lake.session.spark_errors import failure_line, lost_database
 
@@ -161,9 +161,9 @@ def _compute(lake: Lake, binding: Binding, task: Task) -> dict[str, tuple[CheckR
     """Compute, write, audit, publish and record one place; returns the checks by table."""
     started = time.monotonic()
     generation = _generation(lake, binding, task)
-    stage = last_stage(lake.session())
+    core_seconds = metered(lake.session(), f"{binding.tables[0]}[{task.place.key}]")
     properties, written = _write(lake, binding, task, generation)
-    spent = core_seconds(lake.session(), stage)
+    spent = core_seconds()
     rows = [
         _publish(lake, binding, task, {**properties, **generation}, one, time.monotonic() - started, spent)
         for one in written

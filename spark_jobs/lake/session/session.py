@@ -17,7 +17,8 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+import uuid
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -192,18 +193,26 @@ def stages(session: SparkSession) -> Iterator[Any]:
     return (found.apply(at) for at in range(found.size()))
 
 
-def last_stage(session: SparkSession) -> int:
-    """Number of the newest stage; -1 where there was none."""
-    return next((int(stage.stageId()) for stage in stages(session)), -1)
+def metered(session: SparkSession, what: str) -> Callable[[], float]:
+    """Tell Spark what the next jobs of this thread are for; gives a function that says what their tasks took so far.
 
-
-def core_seconds(session: SparkSession, after: int) -> float:
-    """Seconds that the tasks of the stages after one took, summed over all cores, Python workers included.
-
-    Tasks that failed, or whose executor was lost, count too.
+    That is in seconds, summed over all cores, Python workers included. Tasks that failed, or whose executor was lost,
+    count too.
     """
-    new = itertools.takewhile(lambda stage: stage.stageId() > after, stages(session))
-    return float(sum(stage.executorRunTime() for stage in new)) / 1000
+    context = session.sparkContext
+    group = uuid.uuid4().hex
+    context.setJobGroup(group, what)
+
+    def core_seconds() -> float:
+        context._jsc.sc().listenerBus().waitUntilEmpty()  # what is known is behind the tasks by a few events
+        tracker = context.statusTracker()
+        jobs = filter(None, map(tracker.getJobInfo, tracker.getJobIdsForGroup(group)))
+        ours = {stage for job in jobs for stage in job.stageIds}
+        oldest = min(ours, default=0)
+        known = itertools.takewhile(lambda stage: stage.stageId() >= oldest, stages(session))
+        return float(sum(stage.executorRunTime() for stage in known if stage.stageId() in ours)) / 1000
+
+    return core_seconds
 
 
 @contextlib.contextmanager

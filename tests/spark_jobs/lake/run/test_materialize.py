@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.exceptions import AuditError, InputError, StepRunError, TableMismatchError
+from spark_jobs.lake.declare.step import Step
 from spark_jobs.lake.ledger.data_version import DataVersion, digest
 from spark_jobs.lake.ledger.ledger import LEDGER, Ledger
 from spark_jobs.lake.run.binding import Binding
@@ -84,6 +85,30 @@ def test_a_ledger_of_an_earlier_version_gets_the_column_that_it_lacks(lake: Lake
     found.refresh()
     assert (found.increments("demo.doubles")[0].core_seconds or 0) > 0
     assert found.increments("demo.numbers")[0].core_seconds is None
+
+
+def test_tables_are_computed_at_the_same_time(lake: Lake) -> None:
+    """Three threads with sessions of their own share a ledger: it knows every table, as one that is read anew does."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    def compute(step: Step) -> Lake:
+        session = lake.session().newSession()
+        for key, value in lake.session().conf.getAll.items():
+            if key.startswith("spark.sql.catalog.") or session.conf.isModifiable(key):
+                session.conf.set(key, value)
+        of_thread = dataclasses.replace(lake, session=lambda: session)
+        assert one(materialize(of_thread, bind(step))).computed
+        return of_thread
+
+    steps = (doubles, total, frozen)
+    with ThreadPoolExecutor(len(steps)) as pool:
+        list(pool.map(compute, steps))
+    anew = Ledger(lake.catalogue)
+    anew.refresh()
+    for step in steps:
+        found = lake.ledger.places(f"demo.{step.name}")
+        assert found == anew.places(f"demo.{step.name}") != {}
+        assert all((row.core_seconds or 0) > 0 for row in found.values())
 
 
 def test_new_config_recomputes_and_equal_rows_are_not_published_again(lake: Lake) -> None:

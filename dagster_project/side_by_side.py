@@ -1,0 +1,210 @@
+"""An executor of Dagster that runs steps which do not wait for each other at the same time, in threads of one process.
+
+Dagster has one that runs one step after another in one process, and others that start a process for each step. A JVM
+for each step would cost 20 seconds, and one step at a time leaves cores idle while Spark plans or the catalogue is
+written. So the steps of a run share the process, its JVM and its cores; each thread has a Spark session of its own.
+
+Of the steps that are ready, the one with the longest chain of steps behind it goes first, because that chain decides
+when the run ends. What Dagster has no public name for is imported from its `_core`, in the version that is pinned.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import queue
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from typing import Any
+
+import dagster as dg
+from dagster._core.definitions.job_base import InMemoryJob
+from dagster._core.errors import DagsterExecutionInterruptedError
+from dagster._core.execution.api import ExecuteRunWithPlanIterable
+from dagster._core.execution.compute_logs import create_compute_log_file_key
+from dagster._core.execution.context.system import PlanExecutionContext, PlanOrchestrationContext, StepExecutionContext
+from dagster._core.execution.context_creation_job import PlanExecutionContextManager
+from dagster._core.execution.execute_in_process import core_execute_in_process, merge_run_tags
+from dagster._core.execution.plan.execute_plan import dagster_event_sequence_for_step
+from dagster._core.execution.plan.instance_concurrency_context import InstanceConcurrencyContext
+from dagster._core.execution.plan.plan import ExecutionPlan
+from dagster._core.execution.retries import RetryMode
+from dagster._core.executor.base import Executor
+
+_MOST_STEPS = 4
+_WAKE_SECONDS = 0.2
+_GRACE_SECONDS = 20.0  # after an interruption, for steps to end by themselves
+
+
+@dg.executor(
+    name="side_by_side",
+    config_schema={
+        "max_concurrent": dg.Field(
+            dg.Noneable(int),
+            is_required=False,
+            default_value=None,
+            description=f"most steps at a time; by default as many as there are cores, {_MOST_STEPS} at most",
+        )
+    },
+)
+def side_by_side(context: dg.InitExecutorContext) -> Executor:
+    """Steps that do not wait for each other run at the same time, in threads of one process."""
+    most: Any = context.executor_config["max_concurrent"]
+    return _SideBySide(most or min(os.cpu_count() or 1, _MOST_STEPS))
+
+
+def run_here(
+    job: dg.JobDefinition,
+    instance: dg.DagsterInstance,
+    run_config: Mapping[str, Any],
+    asset_selection: Sequence[dg.AssetKey] = (),
+    partition_key: str | None = None,
+    run_id: str | None = None,
+    tags: Mapping[str, str] | None = None,
+    raise_on_error: bool = True,
+) -> dg.ExecuteInProcessResult:
+    """As `job.execute_in_process`, which would run one step after another whatever the job's executor."""
+    chosen = job.as_ephemeral_job({}, {}, asset_selection=list(asset_selection)).with_executor_def(side_by_side)
+    return core_execute_in_process(
+        job=InMemoryJob(job_def=chosen),
+        run_config=run_config,
+        instance=instance,
+        output_capturing_enabled=True,
+        raise_on_error=raise_on_error,
+        run_tags=merge_run_tags(
+            job_def=job,
+            partition_key=partition_key,
+            tags=tags or {},
+            asset_selection=list(asset_selection),
+            instance=instance,
+            run_config=run_config,
+        ),
+        run_id=run_id,
+        asset_selection=frozenset(asset_selection),
+    )
+
+
+class _SideBySide(Executor):
+    """Runs the steps of a plan in threads, at most so many at a time."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+
+    @property
+    def retries(self) -> RetryMode:
+        return RetryMode.ENABLED
+
+    def execute(
+        self, plan_context: PlanOrchestrationContext, execution_plan: ExecutionPlan
+    ) -> Iterator[dg.DagsterEvent]:
+        """Execute a plan; gives its events as they come."""
+        yield from ExecuteRunWithPlanIterable(
+            execution_plan=plan_context.execution_plan,
+            iterator=self._events,
+            execution_context_manager=PlanExecutionContextManager(
+                job=plan_context.job,
+                retry_mode=plan_context.retry_mode,
+                execution_plan=plan_context.execution_plan,
+                run_config=plan_context.run_config,
+                dagster_run=plan_context.dagster_run,
+                instance=plan_context.instance,
+                raise_on_error=plan_context.raise_on_error,
+                output_capture=plan_context.output_capture,
+            ),
+        )
+
+    def _events(self, job_context: PlanExecutionContext, execution_plan: ExecutionPlan) -> Iterator[dg.DagsterEvent]:
+        context, chains = job_context, _chains(execution_plan)
+        events: queue.SimpleQueue[dg.DagsterEvent | _Ended] = queue.SimpleQueue()
+        manager = context.instance.compute_log_manager
+        with ExitStack() as stack:
+            log_key = manager.build_log_key_for_run(context.run_id, create_compute_log_file_key())  # type: ignore[no-untyped-call]
+            captured = stack.enter_context(manager.capture_logs(log_key))  # what the whole process prints
+            yield dg.DagsterEvent.capture_logs(context, list(execution_plan.step_keys_to_execute), log_key, captured)
+            claims = stack.enter_context(InstanceConcurrencyContext(context.instance, context.dagster_run))
+            active = stack.enter_context(
+                execution_plan.start(
+                    retry_mode=context.retry_mode,
+                    sort_key_fn=lambda step: -chains[step.key],
+                    max_concurrent=self._most,
+                    instance_concurrency_context=claims,
+                )
+            )
+            steps: queue.SimpleQueue[StepExecutionContext | None] = queue.SimpleQueue()
+            for number in range(self._most):
+                threading.Thread(target=_run_steps, args=(steps, events), name=f"steps-{number}", daemon=True).start()
+                stack.callback(steps.put, None)
+            running: set[str] = set()
+            last_moment = math.inf
+            while not active.is_complete:
+                if active.check_for_interrupts():
+                    active.mark_interrupted()
+                    last_moment = min(last_moment, time.monotonic() + _GRACE_SECONDS)
+                if last_moment < math.inf:
+                    _cancel_jobs()
+                    if not running or time.monotonic() > last_moment:
+                        break
+                else:
+                    for step in active.get_steps_to_execute():
+                        running.add(step.key)
+                        steps.put(context.for_step(step, active.get_known_state()))
+                    yield from active.concurrency_event_iterator(context)
+                    yield from active.plan_events_iterator(context)
+                try:
+                    found = events.get(timeout=_WAKE_SECONDS)
+                except queue.Empty:
+                    continue
+                if isinstance(found, _Ended):
+                    running.discard(found.step_key)
+                    if found.error is not None:
+                        raise found.error
+                    active.verify_complete(context, found.step_key)
+                elif last_moment == math.inf or not found.is_step_failure:  # else it failed because it was cancelled
+                    yield found
+                    active.handle_event(found)
+            if last_moment < math.inf:
+                raise DagsterExecutionInterruptedError
+
+
+class _Ended:
+    """A step's thread ended, by an error that it could not report as an event where there is one."""
+
+    def __init__(self, step_key: str, error: BaseException | None = None) -> None:
+        self.step_key, self.error = step_key, error
+
+
+def _run_steps(
+    steps: queue.SimpleQueue[StepExecutionContext | None], events: queue.SimpleQueue[dg.DagsterEvent | _Ended]
+) -> None:
+    """What a thread does: run one step after another until None comes."""
+    while (context := steps.get()) is not None:
+        error = None
+        try:
+            for event in dagster_event_sequence_for_step(context):
+                events.put(event)
+        except BaseException as raised:  # noqa: BLE001  it is raised again in the thread that runs the plan
+            error = raised
+        events.put(_Ended(context.step.key, error))
+
+
+def _cancel_jobs() -> None:
+    """Cancel what Spark computes in this process, so that steps which wait for it end."""
+    from py4j.protocol import Py4JError
+    from pyspark import SparkContext
+
+    with suppress(Py4JError, OSError):  # the JVM may have ended by the same signal
+        if SparkContext._active_spark_context is not None:
+            SparkContext._active_spark_context.cancelAllJobs()
+
+
+def _chains(plan: ExecutionPlan) -> dict[str, int]:
+    """How many steps the longest chain has that begins with each step of a plan."""
+    chains: dict[str, int] = {}
+    needed_by: dict[str, list[str]] = {}
+    for step in reversed(plan.get_steps_to_execute_in_topo_order()):
+        chains[step.key] = 1 + max((chains[later] for later in needed_by.get(step.key, ())), default=0)
+        for dependency in step.get_execution_dependency_keys():
+            needed_by.setdefault(dependency, []).append(step.key)
+    return chains

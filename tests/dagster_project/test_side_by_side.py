@@ -1,0 +1,101 @@
+"""Steps that do not wait for each other run at the same time, and all else is as in Dagster's own executors."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from dagster_project.side_by_side import run_here, side_by_side
+
+QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+
+def job_of(steps: Mapping[str, tuple[Sequence[str], Callable[[], Any]]]) -> dg.JobDefinition:
+    """A job of assets, each with what it waits for and what it does."""
+
+    def asset(name: str, needs: Sequence[str], work: Callable[[], Any]) -> dg.AssetsDefinition:
+        @dg.asset(name=name, deps=list(needs))
+        def made() -> None:
+            work()
+
+        return made
+
+    assets = [asset(name, *values) for name, values in steps.items()]
+    return dg.Definitions(assets=assets, executor=side_by_side).resolve_implicit_global_asset_job_def()
+
+
+def run(job: dg.JobDefinition, most: int | None = None, **arguments: Any) -> dg.ExecuteInProcessResult:
+    """Run a job quietly, with nothing kept."""
+    execution = {"execution": {"config": {"max_concurrent": most}}} if most else {}
+    with dg.DagsterInstance.ephemeral() as instance:
+        return run_here(job, instance, {**QUIET, **execution}, **arguments)
+
+
+def nothing() -> None:
+    """A step that is done at once."""
+
+
+def test_steps_that_do_not_wait_for_each_other_run_at_the_same_time() -> None:
+    """Two steps that meet each other while they run; one after another they would wait in vain."""
+    meeting = threading.Barrier(2)
+    together = {name: ((), lambda: meeting.wait(timeout=30)) for name in ("one", "other")}
+    assert run(job_of({**together, "last": (("one", "other"), nothing)}), most=2).success
+
+
+def test_the_step_with_the_longest_chain_behind_it_goes_first() -> None:
+    """With one step at a time, and never a step before those that it waits for."""
+    order: list[str] = []
+    needs: dict[str, Sequence[str]] = {"a": (), "b": (), "c": ("b",), "d": ("c",), "e": ("a",)}
+    steps = {name: (before, lambda name=name: order.append(name)) for name, before in needs.items()}
+    assert run(job_of(steps), most=1).success
+    assert order[0] == "b" and len(order) == len(needs)
+    assert all(order.index(one) < order.index(name) for name, before in needs.items() for one in before)
+
+
+def test_a_failure_stops_only_what_follows_from_it() -> None:
+    """Of two chains one fails: the other is done, nothing behind the failure ran, and the run failed."""
+    ran: list[str] = []
+
+    def fail() -> None:
+        raise dg.Failure("on purpose", allow_retries=False)
+
+    steps = {
+        "bad": ((), fail),
+        "behind": (("bad",), lambda: ran.append("behind")),
+        "good": ((), lambda: time.sleep(0.2)),
+        "after": (("good",), lambda: ran.append("after")),
+    }
+    result = run(job_of(steps), raise_on_error=False)
+    assert not result.success and ran == ["after"]
+    assert [event.step_key for event in result.all_events if event.is_step_failure] == ["bad"]
+    with pytest.raises(dg.Failure, match="on purpose"):
+        run(job_of(steps))
+
+
+def test_a_selection_runs_alone() -> None:
+    """Only the assets asked for."""
+    ran: list[str] = []
+    steps = {name: ((), lambda name=name: ran.append(name)) for name in ("one", "other")}
+    assert run(job_of(steps), asset_selection=[dg.AssetKey("other")]).success and ran == ["other"]
+
+
+def test_an_interruption_ends_the_run_after_the_steps_that_are_under_way() -> None:
+    """No further step begins; the run is no success, though no step failed."""
+    ran: list[str] = []
+
+    def interrupt() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(1)
+
+    result = run(
+        job_of({"first": ((), interrupt), "second": (("first",), lambda: ran.append("second"))}), raise_on_error=False
+    )
+    assert not result.success and not ran
+    assert not [event for event in result.all_events if event.is_step_failure]

@@ -21,8 +21,8 @@ def run_whole_way(
     from dagster_project.corpora import CorpusDeclaration, corpus_assets
     from dagster_project.datasets import DatasetDeclaration, dataset_assets
     from dagster_project.definitions import build
+    from dagster_project.executor import run_here
     from dagster_project.resources import LakeResource
-    from dagster_project.side_by_side import run_here
     from spark_jobs.lake.session.catalogue import open_catalogue
     from spark_jobs.lake.session.settings import settings_at
 

@@ -218,7 +218,7 @@ def _execute_once(
     """Execute one Dagster run, and turn its events into lines as they come."""
     import threading
 
-    from dagster_project.side_by_side import run_here
+    from dagster_project.executor import run_here
 
     run_id = str(uuid.uuid4())
     events: queue.Queue[dg.DagsterEvent | None] = queue.Queue()

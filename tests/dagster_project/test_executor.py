@@ -12,7 +12,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from dagster_project.side_by_side import run_here, side_by_side
+from dagster_project.executor import run_here, side_by_side
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 

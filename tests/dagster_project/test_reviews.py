@@ -1,0 +1,150 @@
+"""What people decide of removed documents: drawn, shown, recorded and counted."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+from pyiceberg.catalog import Catalog
+from scipy.stats import binomtest
+
+from dagster_project.cli.review import review
+from dagster_project.exceptions import CommandError
+from dagster_project.inspect import reviews
+from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
+from spark_jobs.lake.session.settings import settings_at
+from spark_jobs.text.texts import TEXTS
+from spark_jobs.text.verdicts import VERDICTS
+
+COUNT = 40
+
+
+@pytest.fixture
+def catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
+    """A lake with verdicts: every second document failed `digits`, every third `words`; one text is markup."""
+    settings = settings_at(tmp_path / "lake")
+    for name, value in settings.properties.items():
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__LAKE__{name.upper()}", value)
+    opened = open_catalogue(settings)
+    verdicts, texts = [], []
+    for number in range(COUNT):
+        failed = [{"rule": "digits", "value": number / COUNT, "threshold": 0.5}] if number % 2 == 0 else []
+        failed += [{"rule": "words", "value": None, "threshold": None}] if number % 3 == 0 else []
+        place = {"increment": number % 2, "shard": 0, "doc_id": f"{number:032x}"}
+        verdicts.append({**place, "kept": not failed, "failed": failed})
+        content = f"<script>alert({number})</script> & \u202e text {number}" * (1 + 2000 * (number == 6))
+        texts.append({**place, "kind": "prose", "content": content, "edits": []})
+    for declared, rows in ((VERDICTS, verdicts), (TEXTS, texts)):
+        table = ensure_table(opened, f"web.{declared.name}", declared, {})
+        table.append(pa.Table.from_pylist(rows, schema=table.schema().as_arrow()))
+    return opened
+
+
+class Page(HTMLParser):
+    """The texts and facts that a page shows, and its scripts."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.facts: list[dict[str, object]] = []
+        self.texts: list[str] = []
+        self.scripts = 0
+        self._in_text = False
+        self.feed(source)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """What an article knows, and where a text begins."""
+        self.scripts += tag == "script"
+        if tag == "article":
+            self.facts.append(json.loads(dict(attrs)["data-facts"] or ""))
+        if tag == "pre":
+            self.texts.append("")
+        self._in_text = tag == "pre"
+
+    def handle_endtag(self, tag: str) -> None:
+        """A text ends."""
+        self._in_text = False
+
+    def handle_data(self, data: str) -> None:
+        """A part of a text."""
+        if self._in_text:
+            self.texts[-1] += data
+
+
+def test_a_sample_is_drawn_by_hash_and_grows(catalogue: Catalog) -> None:
+    """The same seed draws the same documents, more of them with a larger count; another seed others."""
+    few = reviews.sample(catalogue, "web.verdicts", "digits", 5, near_threshold=False, seed=0)
+    more = reviews.sample(catalogue, "web.verdicts", "digits", 99, near_threshold=False, seed=0)
+    assert more[:5] == few and {int(row.doc_id, 16) for row in more} == set(range(0, COUNT, 2))
+    assert reviews.sample(catalogue, "web.verdicts", "digits", 5, near_threshold=False, seed=1) != few
+    every = reviews.sample(catalogue, "web.verdicts", None, 99, near_threshold=False, seed=0)
+    assert {row.rule for row in every} == {"digits", "words"}
+
+
+def test_the_nearest_to_the_threshold_come_first(catalogue: Catalog) -> None:
+    """By the distance of the value; rules without a number have none."""
+    found = reviews.sample(catalogue, "web.verdicts", None, 3, near_threshold=True, seed=0)
+    assert [int(row.doc_id, 16) for row in found] == [20, 18, 22]
+
+
+def test_a_page_shows_texts_as_they_are_and_runs_nothing_of_them(catalogue: Catalog) -> None:
+    """Markup in a text is shown, not obeyed; a long text is cut, and says so."""
+    chosen = reviews.sample(catalogue, "web.verdicts", None, 99, near_threshold=False, seed=0)
+    source = reviews.page(catalogue, "web", "web.verdicts", chosen)
+    found = Page(source)
+    assert found.scripts == 1 and len(found.texts) == len(chosen)
+    assert [(row["doc_id"], row["rule"]) for row in found.facts] == [(row.doc_id, row.rule) for row in chosen]
+    for row, text in zip(chosen, found.texts, strict=True):
+        number = int(row.doc_id, 16)
+        assert text.startswith(f"<script>alert({number})</script> & \u202e text {number}")
+    assert "the first 20,000 of" in source
+
+
+def test_decisions_are_recorded_and_the_newest_of_a_person_counts(catalogue: Catalog, tmp_path: Path) -> None:
+    """Two persons, one changes her mind; where they disagree a document counts as unsure."""
+    path, runner = tmp_path / "page.html", CliRunner()
+    assert (
+        runner.invoke(review, ["sample", "web", "--rule", "digits", "--count", "4", "--to", str(path)]).exit_code == 0
+    )
+    facts = Page(path.read_text()).facts
+
+    def decide(person: str, *decisions: str) -> None:
+        rows = [{**fact, "decision": one, "note": None} for fact, one in zip(facts, decisions, strict=False)]
+        (tmp_path / "decisions.json").write_text(json.dumps({"verdicts": "web.verdicts", "decisions": rows}))
+        done = runner.invoke(review, ["record", "web", str(tmp_path / "decisions.json"), "--by", person])
+        assert done.exit_code == 0, done.output
+
+    decide("ann", "wrong", "right", "right", "unsure")
+    decide("ann", "right")
+    decide("bob", "right", "wrong")
+    (found,) = reviews.precisions(catalogue, "web")
+    assert (found.rule, found.right, found.wrong, found.unsure) == ("digits", 2, 0, 2)
+    shown = runner.invoke(review, ["show", "web", "--json"])
+    assert json.loads(shown.output)[0]["precision"] == 1.0
+
+
+@pytest.mark.parametrize(("hits", "count"), [(0, 1), (1, 1), (3, 7), (49, 50), (500, 1000)])
+def test_intervals_are_wilsons(hits: int, count: int) -> None:
+    """As SciPy computes them."""
+    expected = binomtest(hits, count).proportion_ci(method="wilson")
+    assert reviews.wilson_interval(hits, count) == pytest.approx((expected.low, expected.high), abs=1e-6)
+
+
+def test_mistakes_are_told(catalogue: Catalog, tmp_path: Path) -> None:
+    """A rule, a table, a file that are not there or not right."""
+    with pytest.raises(CommandError, match="did you mean 'digits'"):
+        reviews.sample(catalogue, "web.verdicts", "digit", 1, near_threshold=False, seed=0)
+    with pytest.raises(CommandError, match=r"run it first: headrace run web\.verdicts_x"):
+        reviews.sample(catalogue, "web.verdicts_x", None, 1, near_threshold=False, seed=0)
+    for given, what in (
+        ({}, "verdicts"),
+        ({"verdicts": "other.verdicts", "decisions": []}, "not a table of web"),
+        ({"verdicts": "web.verdicts", "decisions": [{"doc_id": "1", "decision": "maybe"}]}, "right, wrong, unsure"),
+    ):
+        with pytest.raises(CommandError, match=what):
+            reviews.record(catalogue, "web", given, "ann")
+    (tmp_path / "bad.json").write_text("[")
+    assert CliRunner().invoke(review, ["record", "web", str(tmp_path / "bad.json")]).exit_code != 0

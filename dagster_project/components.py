@@ -4,6 +4,7 @@ type: dagster_project.components.Dataset
 attributes:
   name: notes
   source: {kind: files, path: /data/notes, text_column: body}
+  policy: {extends: [headrace], set: {prose.too_few_words: 20}}
 
 type: dagster_project.components.Corpus
 attributes:
@@ -37,6 +38,7 @@ from dagster_project.deduplication import Deduplication
 from dagster_project.metadata import Samples
 from dagster_project.restrictions import parse_visibility
 from dagster_project.run_config import bind_config
+from spark_jobs.filters.policy import located
 
 _NAME = r"^[a-z][a-z0-9_]{0,40}$"
 
@@ -49,6 +51,16 @@ class Dataset(dg.Component, dg.Model, dg.Resolvable):
     shards: int = Field(1, description="parts that joins and packing plans work on; a power of two")
     max_document_bytes: int = Field(100_000_000, description="larger documents are refused, with a reason")
     allow_empty: bool = Field(False, description="whether no files means that all were deleted, not an error")
+    scorers: dict[str, dict[str, Any] | None] = Field(
+        default_factory=dict, description="further measures: config by name or package.module:function; {} for none"
+    )
+    policy: str | dict[str, Any] = Field(
+        "headrace",
+        description="what texts are judged by: NAME, NAME@VERSION, a hash, a YAML file, or the policy itself",
+    )
+    variants: dict[str, str | dict[str, Any]] = Field(
+        default_factory=dict, description="further policies by name, judged side by side as verdicts_NAME"
+    )
     steps: dict[str, dict[str, Any]] = Field(default_factory=dict, description="config of texts, signals, ..")
     samples: Literal["none", "ids", "text"] = Field("ids", description="which sample rows the UI shows")
     owners: list[str] = Field(default_factory=list, description="team:NAME or e-mail addresses")
@@ -64,6 +76,9 @@ class Dataset(dg.Component, dg.Model, dg.Resolvable):
             shards=self.shards,
             max_document_bytes=self.max_document_bytes,
             allow_empty=self.allow_empty,
+            scorers={name: config or {} for name, config in self.scorers.items()},
+            policy=located(self.policy, context.path),
+            variants={name: located(policy, context.path) for name, policy in self.variants.items()},
             steps=self.steps,
             samples=Samples(self.samples),
             owners=tuple(self.owners),
@@ -80,6 +95,9 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
     revisions: dict[str, Literal["latest", "all"]] = Field(
         default_factory=dict,
         description="by dataset: latest (the default), or all to keep older revisions too",
+    )
+    variants: dict[str, str] = Field(
+        default_factory=dict, description="by dataset, the variant whose verdicts count; else those of its policy"
     )
     superseded: Literal["keep", "excise"] = Field("keep", description="packed documents with a newer revision")
     on_delete: Literal["keep", "excise"] = Field("keep", description="packed documents whose file is gone")
@@ -103,6 +121,7 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
             name=self.name,
             datasets=tuple(self.datasets),
             revisions=self.revisions,
+            variants=self.variants,
             superseded=self.superseded,
             on_delete=self.on_delete,
             deduplication=bind_config(Deduplication, f"corpus {self.name}: deduplication", self.deduplication),

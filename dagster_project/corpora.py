@@ -38,6 +38,7 @@ class CorpusDeclaration:
         name: its namespace.
         datasets: its datasets; of duplicates in two of them, the one in the dataset listed first is kept.
         revisions: by dataset, `latest` (the default) or `all`, which keeps older revisions of a document.
+        variants: by dataset, the variant (`dagster_project.datasets`) whose verdicts count; else those of its policy.
         superseded: `keep` (the default) or `excise` packed documents after a newer revision of them arrived.
         on_delete: the same for documents whose file is gone.
         deduplication: levels and thresholds; by default exact and near-duplicates are removed.
@@ -52,6 +53,7 @@ class CorpusDeclaration:
     name: str
     datasets: tuple[str, ...]
     revisions: Mapping[str, str] = field(default_factory=dict)
+    variants: Mapping[str, str] = field(default_factory=dict)
     superseded: str = "keep"
     on_delete: str = "keep"
     deduplication: Deduplication = field(default_factory=Deduplication)
@@ -72,6 +74,10 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
     if not declared.datasets:
         raise DefinitionError(f"corpus {declared.name}: datasets is empty; name at least one")
     name = declared.name
+    for dataset in declared.variants:
+        if dataset not in declared.datasets:
+            near = did_you_mean(dataset, declared.datasets)
+            raise DefinitionError(f"corpus {name}: variants: there is no dataset {dataset!r}{near}")
 
     def own(table: str) -> str:
         return f"{name}.{table}"
@@ -85,7 +91,10 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
         (increments, {"arrivals": each("arrivals")}, {}, "lake"),
         (
             members,
-            {name: each(name) for name in ("documents", "texts", "verdicts", "repositories", "arrivals")},
+            {
+                **{name: each(name) for name in ("documents", "texts", "repositories", "arrivals")},
+                "verdicts": tuple(_verdicts(declared, dataset) for dataset in declared.datasets),
+            },
             {
                 **order,
                 "revisions": dict(declared.revisions),
@@ -145,6 +154,12 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
         )
         for made, inputs, config, domain in chain
     ]
+
+
+def _verdicts(declared: CorpusDeclaration, dataset: str) -> str:
+    """The table of the verdicts that count for a dataset."""
+    variant = declared.variants.get(dataset)
+    return f"{dataset}.verdicts_{variant}" if variant else f"{dataset}.verdicts"
 
 
 def _upkeep(declared: CorpusDeclaration, identifier: str) -> Upkeep:

@@ -148,8 +148,9 @@ def _tables() -> str:
         "`packed_notes_2048` stands for the packed tables of all datasets and window lengths.\n"
     ]
     shown = {table.name: table for step in _all_steps() for table in step.tables}
-    for module in pkgutil.walk_packages(importlib.import_module("spark_jobs.lake").__path__, "spark_jobs.lake."):
-        found = vars(importlib.import_module(module.name)).values()
+    lake = pkgutil.walk_packages(importlib.import_module("spark_jobs.lake").__path__, "spark_jobs.lake.")
+    for module in (*(one.name for one in lake), "spark_jobs.filters.registry"):
+        found = vars(importlib.import_module(module)).values()
         shown |= {table.name: table for table in found if isinstance(table, Table) and table.name not in shown}
     for table in shown.values():
         columns = [
@@ -186,7 +187,8 @@ def _fields(model: type[BaseModel]) -> str:
     schema = model.model_json_schema()
     for name, info in model.model_fields.items():
         if info.default_factory is not None:
-            schema["properties"][name]["default"] = info.get_default(call_default_factory=True, validated_data={})
+            default = info.get_default(call_default_factory=True, validated_data={})
+            schema["properties"][name]["default"] = getattr(default, "label", default)  # of a policy its name
     parts = [_schema_table(schema)]
     for name, inner in schema.get("$defs", {}).items():
         if "properties" in inner and name not in _ELSEWHERE:

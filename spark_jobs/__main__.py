@@ -3,7 +3,7 @@
     python -m spark_jobs                                   list the steps
     python -m spark_jobs signals --help                    describe the config, inputs and table of one
     python -m spark_jobs signals --input texts=notes.texts --output notes.signals
-    python -m spark_jobs verdicts --input signals=signals.parquet --output verdicts.parquet prose.min_words=20
+    python -m spark_jobs verdicts --input signals=signals.parquet --output verdicts.parquet policy=mine.yaml
     spark-submit spark_jobs/__main__.py texts --input documents=docs.parquet --output texts.parquet
 
 Tables are brought up to date as by `headrace run` (increments, audit, ledger). A Parquet output is written under

@@ -8,14 +8,17 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from spark_jobs.exceptions import ConfigError
+from spark_jobs.exceptions import ConfigError, did_you_mean
+from spark_jobs.filters.scorer import Scorer
 from spark_jobs.lake.declare.step import Step
 
+_SCORERS: Mapping[str, str] = {}  # the scorers that headrace brings (`spark_jobs.filters.scorer`), by name
 _STEPS: Mapping[str, str] = {
     "documents": "spark_jobs.sources.documents",
     "texts": "spark_jobs.text.texts",
     "signals": "spark_jobs.text.signals",
-    "verdicts": "spark_jobs.text.verdicts",
+    **_SCORERS,
+    "verdicts": "spark_jobs.filters.verdicts",
     "dependencies": "spark_jobs.code.dependencies",
     "increments": "spark_jobs.lake.run.increments",
     "members": "spark_jobs.dedup.membership.members",
@@ -75,6 +78,34 @@ def find_step(name: str, config: BaseModel) -> Step:
         return made
     declared: Step = getattr(module, name)
     return declared
+
+
+def scorer_names() -> tuple[str, ...]:
+    """Names of the scorers that headrace brings."""
+    return tuple(_SCORERS)
+
+
+def find_scorer(reference: str) -> Scorer:
+    """A scorer that headrace brings, by its name, or one of a user's, as `package.module:function`.
+
+    Raises:
+        ConfigError: there is none; the message suggests the nearest.
+    """
+    module, colon, attribute = reference.partition(":")
+    if not colon:
+        if reference not in _SCORERS:
+            near = did_you_mean(reference, _SCORERS)
+            raise ConfigError(
+                f"scorer {reference!r} is none of headrace's own{near}; write package.module:function for one of yours"
+            )
+        module, attribute = _SCORERS[reference], reference
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"scorer {reference!r}: {error}; correct the name, or mend the module") from error
+    if not isinstance(found, Scorer):
+        raise ConfigError(f"scorer {reference!r} is a {type(found).__name__}; decorate the function with @scorer")
+    return found
 
 
 def _module(name: str) -> Any:

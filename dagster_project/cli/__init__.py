@@ -28,6 +28,11 @@ _COMMANDS = {
         "corpus",
         "List corpora, refreeze them, excise superseded documents.",
     ),
+    "policy": (
+        "dagster_project.cli.policy",
+        "policy",
+        "Preview, compare and add the rules that documents are judged by.",
+    ),
     "table": ("dagster_project.cli.tables", "table", "List, show and maintain tables."),
     "card": ("dagster_project.cli.versions", "card", "Write a card of a dataset or corpus, as dataset hubs read it."),
     "release": ("dagster_project.cli.versions", "release", "Name the state of a corpus, so that maintenance keeps it."),

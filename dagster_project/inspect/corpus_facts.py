@@ -7,7 +7,8 @@ read from the ledger.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyiceberg.catalog import Catalog
@@ -27,6 +28,7 @@ class CorpusFacts:
         datasets: its datasets, those first whose documents are kept first.
         thresholds: similarities at which near-duplicates were compared, ascending; none without the level near.
         applied: the threshold at which documents are removed; None without the level near.
+        verdicts: by dataset, the table of the verdicts that its members were chosen by.
     """
 
     name: str
@@ -34,6 +36,7 @@ class CorpusFacts:
     datasets: tuple[str, ...]
     thresholds: tuple[float, ...]
     applied: float | None
+    verdicts: Mapping[str, str] = field(default_factory=dict)
 
     def own(self, table: str) -> str:
         """Identifier of one of its tables."""
@@ -78,10 +81,12 @@ def _facts(catalogue: Catalog, ledger: Ledger, name: str) -> CorpusFacts:
         return (json.loads(rows[-1].config), set(rows[-1].inputs)) if rows else ({}, set())
 
     survivors, read = newest("survivors")
+    chosen, members_read = newest("members")
     return CorpusFacts(
         name=name,
         tables=tables,
-        datasets=tuple(newest("members")[0].get("datasets", ())),
+        datasets=tuple(chosen.get("datasets", ())),
         thresholds=tuple(newest("removals")[0].get("thresholds", ())),
         applied=survivors.get("threshold") if f"{name}.removals" in read else None,
+        verdicts={t.split(".")[0]: t for t in members_read if t.split(".")[1].startswith("verdicts")},
     )

@@ -231,10 +231,16 @@ def _no_member(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument)
             "not_taken_in",
             f"increment {document.increment} of {document.dataset} was not taken in yet; headrace run {corpus.name}",
         )
-    verdict = read_rows(catalogue, f"{document.dataset}.verdicts", ("kept",), document.row)
+    judged = corpus.verdicts.get(document.dataset, f"{document.dataset}.verdicts")
+    verdict = read_rows(catalogue, judged, ("kept",), document.row)
     if verdict and not verdict[0]["kept"]:
-        return Finding(table, "rejected", "not a member: its verdict rejected it")
+        return Finding(table, "rejected", f"not a member: its verdict rejected it{_variant(judged)}")
     return _replaced(catalogue, table, document, taken) or _missing(table)
+
+
+def _variant(judged: str) -> str:
+    """Which verdict, where it is not that of the dataset's policy."""
+    return "" if judged.endswith(".verdicts") else f" ({judged})"
 
 
 def _replaced(catalogue: Catalog, table: str, document: FoundDocument, taken: Mapping[int, int]) -> Finding | None:

@@ -1,1 +1,1 @@
-"""Texts: what goes on of each document, what is measured of it, and the verdicts drawn from the measures."""
+"""Texts: what goes on of each document, and what is measured of it."""

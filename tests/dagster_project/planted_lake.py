@@ -114,13 +114,14 @@ def _record(name: str, text: str) -> str:
 
 def _run(source: Path, instance: dg.DagsterInstance, *groups: str) -> None:
     """Materialize the tables of some namespaces."""
-    bounds = {"verdicts": {"prose": {"min_words": 5}, "markup": {"min_words": 5}}}
+    rule = {"rule": "too_few_words", "signal": "word_count", "below": 5, "kinds": ["prose", "markup"]}
+    bounds = {"extends": ["headrace"], "rules": [rule]}
     records = {"text_column": "body", "id_column": "id", "repository_column": "repo"}
     datasets = [
         DatasetDeclaration(
-            name="notes", source={"kind": "files", "path": str(source / "notes"), **records}, steps=bounds, shards=2
+            name="notes", source={"kind": "files", "path": str(source / "notes"), **records}, policy=bounds, shards=2
         ),
-        DatasetDeclaration(name="manual", source={"kind": "files", "path": str(source / "manual")}, steps=bounds),
+        DatasetDeclaration(name="manual", source={"kind": "files", "path": str(source / "manual")}, policy=bounds),
     ]
     corpus = CorpusDeclaration(
         name="small",

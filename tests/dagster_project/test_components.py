@@ -32,8 +32,7 @@ attributes:
   owners: ["team:notes", "someone@example.com"]
   shards: 4
   allow_empty: true
-  steps:
-    verdicts: {{prose: {{min_words: 7}}}}
+  policy: {{extends: [headrace], set: {{prose.too_few_words: 7}}}}
 """
 CORPUS = """\
 type: dagster_project.components.Corpus
@@ -96,7 +95,8 @@ def test_what_yaml_says_is_the_default_of_the_run_config(declare: WriteDefs, tmp
 
     assert default("notes__documents", "shards") == 4
     assert default("notes__documents", "source")["text_column"] == "body"
-    assert default("notes__verdicts", "prose")["min_words"] == 7
+    rules = [one for one in default("notes__verdicts", "policy")["rules"] if one["rule"] == "too_few_words"]
+    assert [one["below"] for one in rules] == [7, 1, 1]
     assert default("small__members", "revisions") == {"notes": "all"}
     assert [default("small__revisions", field) for field in ("latest", "superseded")] == [[], "excise"]
     assert [default(f"small__{step}", "on_delete") for step in ("members", "revisions")] == ["excise"] * 2
@@ -109,6 +109,39 @@ def test_what_yaml_says_is_the_default_of_the_run_config(declare: WriteDefs, tmp
     assert default("small__buckets", "threshold") == 0.6
     assert [default(f"small__{step}", "thresholds") for step in ("pairs", "removals")] == [[0.6, 0.9]] * 2
     assert default("small__survivors", "threshold") == 0.9
+
+
+SCORER = """\
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_jobs.filters.scorer import scorer
+from spark_jobs.lake.declare.tables import Column
+
+
+@scorer(name="shouting", version="1", columns=(Column("mark_count!", "int", "exclamation marks"),))
+def shouting(content: pa.Array) -> dict[str, pa.Array]:
+    'Count exclamation marks.'
+    return {"mark_count": pc.count_substring(content, "!")}
+"""
+
+
+def test_scorers_policies_and_variants_become_assets(declare: WriteDefs, tmp_path: Path) -> None:
+    """A scorer of the project's own; a policy from a file beside the declaration; a corpus that takes a variant."""
+    (tmp_path / "declared" / "scorers.py").write_text(SCORER)
+    lines = ["scorers: {declared.scorers:shouting: {}}", "variants: {calm: calm.yaml}"]
+    file = declare("notes", dataset("\n  ".join(lines)))
+    calm = "{name: calm, version: 2, extends: [headrace], rules: [{rule: loud, signal: shouting.mark_count, above: 9}]}"
+    (file.parent / "calm.yaml").write_text(calm)
+    declare("small", CORPUS.replace("revisions:", "variants: {notes: calm}\n  revisions:"))
+    graph = load_definitions().resolve_asset_graph()
+    assert graph.get(key("notes.shouting")).parent_keys == {key("notes.texts")}
+    assert graph.get(key("notes.shouting")).description.startswith("One row per text. Count exclamation marks.")
+    asked = {key(f"notes.{name}") for name in ("signals", "documents")}
+    assert graph.get(key("notes.verdicts")).parent_keys == asked
+    assert graph.get(key("notes.verdicts_calm")).parent_keys == {*asked, key("notes.shouting")}
+    read = graph.get(key("small.members")).parent_keys
+    assert key("notes.verdicts_calm") in read and key("notes.verdicts") not in read
 
 
 def test_a_corpus_of_exact_duplicates_alone_has_no_further_steps(declare: WriteDefs, tmp_path: Path) -> None:
@@ -161,10 +194,25 @@ def test_the_level_repository_leads_into_removals(declare: WriteDefs, tmp_path: 
         pytest.param(dataset("steps: {txts: {a: 1}}"), "no step 'txts'; did you mean 'texts'?", id="unknown step"),
         pytest.param(dataset("steps: {texts: {a: 1}}"), "notes/texts: config a: there is no such", id="step field"),
         pytest.param(
-            dataset("steps: {verdicts: {prose: {min_wrds: 1}}}"),
-            "config prose.min_wrds: there is no such field; did you mean 'min_words'?",
+            dataset("steps: {verdicts: {manifest: leave_out}}"),
+            "config manifest: there is no such field; did you mean 'manifests'?",
             id="inner step field",
         ),
+        pytest.param(dataset("policy: fine_web"), "fine_web: there is none; did you mean 'fineweb'?", id="policy"),
+        pytest.param(dataset("policy: mine.yaml"), "faulty/mine.yaml: No such file or directory", id="policy file"),
+        pytest.param(
+            dataset("variants: {web: {rules: [{rule: few, signal: wrd_count, below: 3}]}}"),
+            "rule few: there is no signal 'wrd_count'; did you mean 'word_count'?",
+            id="signal",
+        ),
+        pytest.param(
+            dataset("policy: {extends: [headrace], set: {too_few_words: 3}}"),
+            "set: too_few_words is a rule for prose, code, markup, data; write prose.too_few_words",
+            id="threshold of several rules",
+        ),
+        pytest.param(dataset("scorers: {heuristic: {}}"), "scorer 'heuristic' is none of headrace's own", id="scorer"),
+        pytest.param(dataset("scorers: {nowhere:f: {}}"), "No module named 'nowhere'", id="scorer module"),
+        pytest.param(corpus("variants: {nots: strict}"), "no dataset 'nots'; did you mean 'notes'?", id="variants"),
         pytest.param(
             corpus("windw_tokens: [512]"),
             "windw_tokens: there is no such field; did you mean 'window_tokens'?",

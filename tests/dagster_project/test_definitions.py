@@ -60,7 +60,7 @@ def test_every_asset_says_what_it_is(loaded: dg.Definitions, table: str) -> None
     assert node.kinds == {"spark", "iceberg"}
     assert list(node.owners) == ["team:headrace"]
     assert len(node.description or "") > 40
-    assert node.tags["headrace/domain"] in {"sources", "text", "dedup", "code", "packing", "lake"}
+    assert node.tags["headrace/domain"] in {"sources", "text", "filters", "dedup", "code", "packing", "lake"}
     assert node.code_version
     columns = node.metadata["dagster/column_schema"].columns
     assert columns and all(column.description for column in columns)

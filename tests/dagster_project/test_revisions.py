@@ -44,8 +44,8 @@ class Story:
 
     def run(self, instance: dg.DagsterInstance, *names: str) -> None:
         """Bring the dataset and these corpora up to date."""
-        steps = {"verdicts": {"prose": {"min_words": 5}}}
-        dataset = DatasetDeclaration("notes", {"kind": "files", "path": str(self.source)}, steps=steps)
+        policy = {"extends": ["headrace"], "set": {"prose.too_few_words": 5}}
+        dataset = DatasetDeclaration("notes", {"kind": "files", "path": str(self.source)}, policy=policy)
         common: dict[str, Any] = {
             "datasets": ("notes",),
             "tokenizer": {"train": {"vocabulary_size": 300, "sample_bytes": 10_000}},

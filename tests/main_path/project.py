@@ -65,7 +65,7 @@ def definitions(source: Path, both: bool, spark_config: dict[str, str] | None = 
         DatasetDeclaration(
             name="notes",
             source={"kind": "files", "path": f"{source}/notes", "text_column": "body", "id_column": "id"},
-            steps={"verdicts": {"prose": {"min_words": 5}}},
+            policy={"extends": ["headrace"], "set": {"prose.too_few_words": 5}},
         ),
     ]
     corpora = [

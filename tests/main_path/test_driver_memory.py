@@ -66,8 +66,8 @@ def main(root: Path, count: int) -> None:
         tokenizer={"train": {"vocabulary_size": 2000, "sample_bytes": 1_000_000}},
         window_tokens=(1024,),
     )
-    short = {"verdicts": {"prose": {"min_words": 5}}}
-    dataset = DatasetDeclaration(name="notes", source=source, shards=4, steps=short)
+    short = {"extends": ["headrace"], "set": {"prose.too_few_words": 5}}
+    dataset = DatasetDeclaration(name="notes", source=source, shards=4, policy=short)
     lake = LakeResource(spark_config={"spark.driver.maxResultSize": _RESULT_BYTES})
     assets = [*dataset_assets(dataset), *corpus_assets(corpus)]
     with dg.DagsterInstance.ephemeral() as instance:

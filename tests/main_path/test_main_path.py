@@ -20,7 +20,7 @@ from blender_service.client import BlenderClient
 from blender_service.server.server import start
 from spark_jobs.lake.files.maintenance import compact
 from spark_jobs.lake.ledger.data_version import DataVersion, digest
-from spark_jobs.lake.ledger.ledger import LEDGER, Ledger
+from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.maintenance import TASKS
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.session.catalogue import open_catalogue
@@ -165,7 +165,8 @@ def spark_versions(root: Path, where: str = "true") -> dict[str, str]:
     catalogue = open_catalogue(settings)
     spark = start_session(settings)
     names = [".".join(table) for space in catalogue.list_namespaces() for table in catalogue.list_tables(space)]
-    return {name: str(digest(spark.table(f"lake.{name}").where(where))) for name in names if name != LEDGER}
+    names = [name for name in names if not name.startswith("system.")]
+    return {name: str(digest(spark.table(f"lake.{name}").where(where))) for name in names}
 
 
 def rows_of(client: BlenderClient, blend: str) -> Iterator[tuple[int, bytes]]:

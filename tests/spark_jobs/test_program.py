@@ -133,7 +133,7 @@ def test_a_config_comes_from_a_file_and_from_the_line(here: Path, capsys: pytest
     write_documents(here / "documents.parquet", ["some words here", "a"])
     assert run(capsys, "texts", "--input", "documents=documents.parquet", "--output", "texts.parquet")[0] == 0
     assert run(capsys, "signals", "--input", "texts=texts.parquet", "--output", "signals.parquet")[0] == 0
-    (here / "strict.yaml").write_text("prose:\n  min_words: 100\n")
+    (here / "strict.yaml").write_text("policy: {extends: [headrace], set: {prose.too_few_words: 100}}\n")
     verdicts = (
         "verdicts",
         "--input",
@@ -144,7 +144,7 @@ def test_a_config_comes_from_a_file_and_from_the_line(here: Path, capsys: pytest
         "strict.yaml",
     )
     kept = []
-    for settings in ((), ("prose.min_words=2",)):
+    for settings in ((), ('policy.set={"prose.too_few_words": 2}',)):
         status, _, errors = run(capsys, *verdicts, *settings)
         assert status == 0, errors
         failed = pq.read_table(here / "verdicts.parquet").sort_by("doc_id")["failed"].to_pylist()

@@ -16,6 +16,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from spark_jobs.exceptions import InputError, SparkJobsError
 from spark_jobs.lake.declare.step import Scope
@@ -383,10 +384,26 @@ def _changed_settings(row: Materialization, binding: Binding) -> list[str]:
     if row.code_version != binding.step.version:
         changed.append(f"code version {row.code_version} -> {binding.step.version}")
     had, wanted = json.loads(row.config), json.loads(config_json(binding.config))
+    return [*changed, *_differences(had, wanted, "")]
+
+
+def _differences(had: Any, wanted: Any, path: str) -> Iterator[str]:
+    """Values of two configs that differ, by path; of lists of rules that have one order, those inside the rules."""
+    if isinstance(had, list) and isinstance(wanted, list):
+        before, after = ([_rule_name(one) for one in many] for many in (had, wanted))
+        if before == after and all(before):
+            had, wanted = (dict(zip(before, many, strict=True)) for many in (had, wanted))
+    if path and not (isinstance(had, dict) and isinstance(wanted, dict)):
+        if had != wanted:
+            yield f"{path} {json.dumps(had)} -> {json.dumps(wanted)}"
+        return
     for name in sorted(had.keys() | wanted.keys()):
-        if had.get(name) != wanted.get(name):
-            changed.append(f"{name} {json.dumps(had.get(name))} -> {json.dumps(wanted.get(name))}")
-    return changed
+        yield from _differences(had.get(name), wanted.get(name), f"{path}.{name}" if path else name)
+
+
+def _rule_name(one: Any) -> str:
+    """What a rule of a policy is called among those of other kinds; empty where the value is no rule."""
+    return ".".join([*one.get("kinds", ()), one.get("rule", "")]) if isinstance(one, dict) else ""
 
 
 def _some(names: list[str]) -> str:

@@ -21,6 +21,7 @@ from dagster_project.inspect.costs import costs
 from dagster_project.inspect.lake_status import NamespaceStatus, Thresholds, lake_status
 from spark_jobs.dedup.membership.members import MEMBERS
 from spark_jobs.dedup.removal.survivors import SURVIVORS
+from spark_jobs.filters.verdicts import VERDICTS
 from spark_jobs.lake.declare.tables import Table
 from spark_jobs.lake.ledger.data_version import DataVersion
 from spark_jobs.lake.ledger.ledger import Ledger
@@ -30,7 +31,6 @@ from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
 from spark_jobs.lake.session.settings import load_settings
 from spark_jobs.sources.documents import ARRIVALS, DOCUMENTS
 from spark_jobs.text.signals import SIGNALS
-from spark_jobs.text.verdicts import VERDICTS
 
 Said = pytest.CaptureFixture[str]
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)

@@ -17,6 +17,7 @@ from dagster_project.inspect.snapshot_diff import corpus_diff, dataset_diff, fin
 from spark_jobs.dedup.membership.members import MEMBERS
 from spark_jobs.dedup.removal.survivors import SURVIVORS
 from spark_jobs.exceptions import InputError
+from spark_jobs.filters.verdicts import VERDICTS
 from spark_jobs.lake.files.write import _ref
 from spark_jobs.lake.run import releases
 from spark_jobs.lake.run.increments import INCREMENTS
@@ -24,7 +25,6 @@ from spark_jobs.lake.run.releases import create_release, delete_release, find_re
 from spark_jobs.lake.session.catalogue import commit, load_table, open_catalogue
 from spark_jobs.lake.session.settings import load_settings
 from spark_jobs.sources.documents import DOCUMENTS
-from spark_jobs.text.verdicts import VERDICTS
 from spark_jobs.tokens.tokens import TOKENS
 from tests.dagster_project.inspect.test_lake_status import put
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
+from spark_jobs.filters.verdicts import VERDICTS, VerdictsConfig, verdicts, verdicts_step
 from spark_jobs.text.signals import SignalsConfig
 from spark_jobs.text.signals import signals as measured
-from spark_jobs.text.verdicts import VERDICTS, CodeBounds, ProseBounds, VerdictsConfig, verdicts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -87,32 +87,48 @@ def test_every_failed_rule_is_listed_with_value_and_threshold(spark: SparkSessio
         assert row.shard == 3
 
 
-def test_bounds_come_from_the_config(spark: SparkSession) -> None:
-    """Wider bounds and generated files allowed keep every document."""
-    prose = ProseBounds(
-        min_words=0,
-        max_words=10**9,
-        min_mean_word_length=0,
-        max_mean_word_length=99,
-        max_symbol_fraction=1,
-        max_digit_fraction=1,
-        min_alphabetic_fraction=0,
-        max_duplicate_line_fraction=1,
-    )
-    code = CodeBounds(
-        min_words=0, max_line_length=10**9, max_mean_line_length=10**9, min_alphanumeric_fraction=0, keep_generated=True
-    )
-    config = VerdictsConfig.model_validate(
-        {"prose": prose, "code": code, "markup": {"min_words": 0}, "data": {"min_words": 0}}
-    )
-    assert verdicts(signals(spark), config).where("not kept").count() == 0
+def config(**policy: Any) -> VerdictsConfig:
+    """A policy that is written in place."""
+    return VerdictsConfig.model_validate({"policy": policy})
 
 
-def test_a_bound_on_words_holds_where_it_is_asked_for(spark: SparkSession) -> None:
-    """Without it a book of any length is kept."""
-    rows = by_id(verdicts(signals(spark), VerdictsConfig(prose=ProseBounds(max_words=100_000))))
-    failed = {tuple(one) for row in rows for one in row.failed if one.rule == "too_many_words"}
-    assert failed == {("too_many_words", 10_000_000, 100_000)}
+def test_rules_come_from_the_policy(spark: SparkSession) -> None:
+    """Without rules every document is kept; a threshold that is set, or a rule that is added, is what counts."""
+    assert verdicts(signals(spark), config()).where("not kept").count() == 0
+    book = {"rule": "too_many_words", "signal": "word_count", "above": 100_000}
+    rows = by_id(verdicts(signals(spark), config(extends=["headrace"], rules=[book], set={"prose.too_few_words": 3})))
+    failed = {tuple(one) for row in rows for one in row.failed}
+    assert ("too_many_words", 10_000_000, 100_000) in failed
+    assert {one[1:] for one in failed if one[0] == "too_few_words"} == {(0, 3), (2, 3), (0, 1)}
+
+
+def test_a_policy_reads_scorers_and_facts_of_documents(spark: SparkSession) -> None:
+    """Each by its name; the language of prose is what was identified, that of code what its file says."""
+    judged_rows = [(0, name, "code" if name == "c" else "prose", *GOOD.values()) for name in "abcd"]
+    scored = spark.createDataFrame([(0, "a", 0.9), (0, "b", 0.1), (0, "c", 0.9)], "shard int, doc_id string, x double")
+    languages = spark.createDataFrame([(0, "a", "en"), (0, "b", "de")], "shard int, doc_id string, language string")
+    facts = [("a", "fr", {"stars": "7"}), ("b", None, {"stars": "many"}), ("c", "Go", {"stars": "-1"}), ("d", "en", {})]
+    documents = spark.createDataFrame(
+        [(0, name, "p", language, metadata) for name, language, metadata in facts],
+        "shard int, doc_id string, path string, language string, metadata map<string, string>",
+    )
+    rules = [
+        {"rule": "much", "signal": "own.x", "above": 0.5, "languages": ["en", "Go"]},
+        {"rule": "few_stars", "signal": "metadata.stars", "below": 10},
+        {"rule": "foreign", "signal": "documents.language", "not_in": ["Go", "en"]},
+    ]
+    made = verdicts_step(("own", "languages"), "strict")
+    assert (made.name, made.inputs) == ("verdicts_strict", ("signals", "documents", "own", "languages"))
+    frame = made(
+        spark.createDataFrame(judged_rows, SCHEMA), config(rules=rules), documents, own=scored, languages=languages
+    )
+    found = {row.doc_id: [tuple(one) for one in row.failed] for row in frame.collect()}
+    assert found == {
+        "a": [("much", 0.9, 0.5), ("few_stars", 7.0, 10.0), ("foreign", None, None)],
+        "b": [],
+        "c": [("much", 0.9, 0.5), ("few_stars", -1.0, 10.0)],
+        "d": [],
+    }
 
 
 # Path, metadata, whether it fails as evidence, and whether it does where manifests are left out.
@@ -135,8 +151,7 @@ def test_manifests_are_left_out_where_the_policy_or_the_source_says_so(spark: Sp
     good = [(3, f"{row:032x}", ("data", "markup", "code")[row % 3], *GOOD.values()) for row in range(len(MANIFESTS))]
     judged = spark.createDataFrame(good, SCHEMA)
     for policy, column in (("keep", 2), ("leave_out", 3)):
-        config = VerdictsConfig.model_validate({"manifests": policy})
-        rows = by_id(verdicts(judged, config, documents))
+        rows = by_id(verdicts(judged, VerdictsConfig.model_validate({"manifests": policy}), documents))
         expected = [[("manifest", None, None)] if case[column] else [] for case in MANIFESTS]
         assert [[tuple(one) for one in row.failed] for row in rows] == expected
         assert [row.kept for row in rows] == [not failed for failed in expected]
@@ -208,10 +223,12 @@ def test_a_kind_without_rules_is_an_error(spark: SparkSession) -> None:
         verdicts(one, VerdictsConfig()).collect()
 
 
-def test_unknown_bounds_are_refused() -> None:
-    """A mistyped bound is an error, not a bound that never works."""
-    with pytest.raises(ValidationError, match="min_word"):
-        VerdictsConfig.model_validate({"prose": {"min_word": 3}})
+def test_an_unknown_policy_is_refused() -> None:
+    """One line with the nearest name; and a policy survives as the plain values of a run's config."""
+    with pytest.raises(ValidationError, match="none of this name; did you mean 'headrace'"):
+        VerdictsConfig.model_validate({"policy": "hedrace"})
+    plain = VerdictsConfig().model_dump(mode="json")
+    assert VerdictsConfig.model_validate(plain).model_dump(mode="json") == plain
 
 
 def test_rows_fit_the_table(spark: SparkSession) -> None:

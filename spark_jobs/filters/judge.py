@@ -1,0 +1,156 @@
+"""Judge rows of signals by the rules of a policy, in Arrow; the one evaluator of the step `verdicts` and of previews.
+
+Rows are one batch with the column `kind` and every signal under the name that rules have for it (`word_count`,
+`heuristics.stop_word_count`, `metadata.stars`), beside `documents.language` where a rule names languages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_jobs.exceptions import InputError
+from spark_jobs.filters.policy import LANGUAGES, PRESENT, Rule
+from spark_jobs.sources.languages import EVIDENCE, MANIFEST
+from spark_jobs.sources.source_config import KINDS
+
+MANIFEST_COLUMN: Final = "manifest"
+MANIFEST_RULE: Final = Rule(rule="manifest", signal=MANIFEST_COLUMN, equals=True)
+"""Fails what is no training text: it stands after the rules of every policy where documents are known."""
+DOCUMENT_LANGUAGE: Final = "documents.language"
+TEXT_LANGUAGE: Final = f"{LANGUAGES}.language"
+_NUMBER: Final = r"^[-+]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][-+]?[0-9]+)?$"
+_FIELDS: Final = [
+    pa.field("rule", pa.string(), nullable=False),
+    pa.field("value", pa.float64()),
+    pa.field("threshold", pa.float64()),
+]
+
+
+class Judged(NamedTuple):
+    """What a rule says of D documents.
+
+    Attributes:
+        rule: the rule.
+        applies: (D,) bool, whether it holds for documents of their kind and language.
+        fails: (D,) bool.
+        values: (D,) float64 Arrow array of what was compared; nulls where it is no number.
+    """
+
+    rule: Rule
+    applies: npt.NDArray[np.bool_]
+    fails: npt.NDArray[np.bool_]
+    values: pa.Array
+
+
+def judged(rows: pa.RecordBatch, rules: Sequence[Rule]) -> Iterator[Judged]:
+    """Judge documents by each rule in turn.
+
+    Raises:
+        InputError: a document is of an unknown kind, so that no rule would hold for it.
+    """
+    kinds = rows.column("kind")
+    for kind in pc.unique(kinds).to_pylist():
+        if kind not in KINDS:
+            raise InputError(f"verdicts: no rules for kind {kind}; know {', '.join(KINDS)}")
+    for rule in rules:
+        applies = pc.is_in(kinds, pa.array(rule.judged_kinds, kinds.type))
+        if rule.languages:
+            language = _language(rows)
+            applies = pc.and_(applies, pc.is_in(language, pa.array(rule.languages, language.type)))
+        fails, values = _failing(rows.column(rule.signal), rule)
+        fails = pc.and_(applies, pc.fill_null(fails, False))
+        yield Judged(rule, _flags(applies), _flags(fails), values)
+
+
+def failed_of(rows: pa.RecordBatch, rules: Sequence[Rule]) -> pa.ListArray:
+    """(D,) every rule that a document fails, in the order of the rules: list<struct<rule, value, threshold>>."""
+    found = [(one, np.flatnonzero(one.fails)) for one in judged(rows, rules)]
+    documents = np.concatenate([np.zeros(0, np.int64), *(places for _, places in found)])
+    by_document = np.argsort(documents, kind="stable")
+    numbers = np.repeat(np.arange(len(found)), [len(places) for _, places in found])[by_document]
+    values = pa.concat_arrays([pa.array([], pa.float64()), *(one.values.take(pa.array(p)) for one, p in found)])
+    entries = pa.StructArray.from_arrays(
+        [
+            pa.array([rule.rule for rule in rules], pa.string()).take(pa.array(numbers)),
+            values.take(pa.array(by_document)),
+            pa.array([rule.threshold for rule in rules], pa.float64()).take(pa.array(numbers)),
+        ],
+        fields=_FIELDS,
+    )
+    offsets = np.zeros(rows.num_rows + 1, np.int32)
+    np.cumsum(np.bincount(documents, minlength=rows.num_rows), out=offsets[1:])
+    return pa.ListArray.from_arrays(
+        pa.array(offsets), entries, type=pa.list_(pa.field("element", pa.struct(_FIELDS), False))
+    )
+
+
+def verdict_batches(
+    batches: Iterable[pa.RecordBatch], names: Sequence[str], rules: Sequence[Rule]
+) -> Iterator[pa.RecordBatch]:
+    """Turn batches of signals into batches of the table `verdicts`.
+
+    Args:
+        batches: shard, doc_id, kind and signals.
+        names: what the columns are called in rules.
+        rules: in the order in which failures are listed.
+    """
+    for batch in batches:
+        failed = failed_of(batch.rename_columns(list(names)), rules)
+        kept = pc.equal(pc.list_value_length(failed), 0)
+        yield pa.RecordBatch.from_arrays(
+            [batch.column("shard"), batch.column("doc_id"), kept, failed], names=["shard", "doc_id", "kept", "failed"]
+        )
+
+
+def manifests(paths: pa.Array, metadata: pa.Array, by_name: bool) -> pa.Array:
+    """(D,) bool, whether documents are manifests that are no training text, as the step `verdicts` decides it.
+
+    Args:
+        paths: (D,) paths.
+        metadata: (D,) maps of strings.
+        by_name: whether every manifest is left out, not only those that landed as evidence.
+    """
+    found = pc.is_valid(pc.map_lookup(metadata, pa.scalar(EVIDENCE, metadata.type.key_type), "first"))
+    return pc.or_(found, pc.match_substring_regex(paths, MANIFEST)) if by_name else found
+
+
+def _language(rows: pa.RecordBatch) -> pa.Array:
+    """(D,) language of documents: of code that of the file, else what was identified, else what the source says."""
+    stated = rows.column(DOCUMENT_LANGUAGE)
+    if TEXT_LANGUAGE not in rows.schema.names:
+        return stated
+    found = rows.column(TEXT_LANGUAGE).cast(stated.type)
+    return pc.if_else(pc.equal(rows.column("kind"), "code"), stated, pc.coalesce(found, stated))
+
+
+def _failing(signal: pa.Array, rule: Rule) -> tuple[pa.Array, pa.Array]:
+    """(D,) whether the condition of a rule is met, null where the signal is null; (D,) values compared."""
+    nothing = pa.nulls(len(signal), pa.float64())
+    if rule.equals == PRESENT:
+        return pc.is_valid(signal), nothing
+    if rule.not_in is not None:
+        listed = pc.is_in(signal, pa.array(rule.not_in, signal.type))
+        return pc.and_(pc.is_valid(signal), pc.invert(listed)), nothing
+    if rule.threshold is None:
+        return pc.equal(signal, pa.scalar(rule.equals, signal.type)), nothing
+    values = _numbers(signal)
+    compare = pc.less if rule.below is not None else pc.greater if rule.above is not None else pc.equal
+    return compare(values, rule.threshold), values
+
+
+def _numbers(signal: pa.Array) -> pa.Array:
+    """(D,) the signal as float64; of texts those that are numbers, the others null."""
+    if pa.types.is_string(signal.type) or pa.types.is_large_string(signal.type):
+        signal = pc.if_else(pc.match_substring_regex(signal, _NUMBER), signal, pa.scalar(None, signal.type))
+    return signal.cast(pa.float64(), safe=False)
+
+
+def _flags(values: pa.Array) -> npt.NDArray[np.bool_]:
+    flags: npt.NDArray[np.bool_] = values.to_numpy(zero_copy_only=False).astype(np.bool_, copy=False)
+    return flags

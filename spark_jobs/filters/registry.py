@@ -1,0 +1,143 @@
+"""The registry `system.registry`: policies, models, eval sets and tokenizers by the hash of their content.
+
+An entry is never overwritten: `web_en@3` means the same rules for as long as the lake exists. What a run judges by is
+entered when it runs, so that the hash in an old table can be read years later.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, Literal
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.expressions import And, EqualTo
+
+from spark_jobs.exceptions import ConfigError, InputError, did_you_mean
+from spark_jobs.filters.policy import Find, Policy, find_in_files, is_file, shipped
+from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.lake.files.lookups import read_rows
+from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, catalogue_errors, ensure_table
+from spark_jobs.lake.session.settings import user_name
+
+Kind = Literal["policy", "model", "eval_set", "tokenizer"]
+
+REGISTRY: Final = "system.registry"
+_TRIES: Final = 5
+_HASH: Final = re.compile(r"[0-9a-f]{8,64}")
+
+DECLARED = Table(
+    name="registry",
+    comment="One row per entry: what a name and version mean, for good.",
+    columns=(
+        Column("kind!", "string", "policy, model, eval_set or tokenizer"),
+        Column("name!", "string", "its name"),
+        Column("version!", "string", "its version; the same name and version is never another content"),
+        Column("content_hash!", "string", "SHA-256 of the content, lower-case hex"),
+        Column("content!", "binary", "the content; of a policy its canonical JSON"),
+        Column("recorded_at!", "timestamptz", "when it was entered"),
+        Column("recorded_by!", "string", "user that entered it"),
+    ),
+    key=("kind", "name", "version"),
+    checks=(Check("hash_is_hex", "content_hash RLIKE '^[0-9a-f]{64}$'", "hashes have one form"),),
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry, as the columns of the table."""
+
+    kind: str
+    name: str
+    version: str
+    content_hash: str
+    content: bytes
+    recorded_at: datetime
+    recorded_by: str
+
+    @property
+    def label(self) -> str:
+        """`name@version`."""
+        return f"{self.name}@{self.version}"
+
+
+def entries(catalogue: Catalog, kind: Kind, name: str | None = None) -> list[Entry]:
+    """The entries of a kind, the oldest first."""
+    wanted = EqualTo("kind", kind) if name is None else And(EqualTo("kind", kind), EqualTo("name", name))
+    columns = tuple(column.name for column in DECLARED.columns)
+    rows = read_rows(catalogue, REGISTRY, columns, wanted)
+    return sorted((Entry(**row) for row in rows), key=lambda one: (one.recorded_at, one.name, one.version))
+
+
+def record(catalogue: Catalog, kind: Kind, name: str, version: str, content: bytes) -> Entry:
+    """Enter a content under a name and version; nothing is written where it is there already.
+
+    Raises:
+        InputError: the name and version stand for another content.
+        CatalogueError: the lake cannot be written.
+    """
+    digest = hashlib.sha256(content).hexdigest()
+    with catalogue_errors():
+        table = ensure_table(catalogue, REGISTRY, DECLARED, {SCOPE_PROPERTY: "registry"})
+        for attempt in range(_TRIES):
+            there = next((one for one in entries(catalogue, kind, name) if one.version == version), None)
+            if there is not None and there.content_hash == digest:
+                return there
+            if there is not None:
+                raise InputError(
+                    f"{kind} {name}@{version} is in the registry with another content ({there.content_hash[:12]} of "
+                    f"{there.recorded_at:%Y-%m-%d}, this is {digest[:12]}); give it a new version"
+                )
+            made = Entry(kind, name, version, digest, content, datetime.now(UTC), user_name())
+            try:
+                table.append(pa.Table.from_pylist([vars(made)], schema=table.schema().as_arrow()))
+                return made
+            except CommitFailedException:  # another entry came between, perhaps of this name
+                if attempt == _TRIES - 1:
+                    raise
+                table = table.refresh()
+    raise AssertionError("the loop returns or raises")
+
+
+def record_policy(catalogue: Catalog, policy: Policy) -> Entry:
+    """Enter a policy.
+
+    Raises:
+        InputError: its name and version stand for other rules.
+    """
+    return record(catalogue, "policy", policy.name, policy.version, policy.content)
+
+
+def policy_finder(catalogue: Callable[[], Catalog]) -> Find:
+    """What policies say by name, version, hash or path: those that headrace brings, then those of the registry.
+
+    Args:
+        catalogue: opens the lake; called where a name is none of headrace's own.
+    """
+
+    def find(reference: str) -> Mapping[str, Any]:
+        name, _, version = reference.partition("@")
+        try:
+            return find_in_files(reference)
+        except ConfigError:
+            if is_file(reference):
+                raise
+        there = entries(catalogue(), "policy")
+        found = [one for one in there if one.name == name and version in ("", one.version)]
+        if not found and _HASH.fullmatch(reference):
+            found = [one for one in there if one.content_hash.startswith(reference)]
+        if not found:
+            known = [*shipped(), *dict.fromkeys(label for one in there for label in (one.name, one.label))]
+            raise ConfigError(
+                f"policy {reference}: there is none{did_you_mean(reference, known)}; headrace policy add FILE adds one"
+            )
+        content: Mapping[str, Any] = json.loads(found[-1].content)
+        return content
+
+    return find

@@ -1,0 +1,236 @@
+"""Scorers: functions from a column of texts to columns of measures, each the step of a table of its own.
+
+    @scorer(name="questions", version="1", columns=(Column("question_fraction", "double", "lines that end with ?"),),
+            fractions=("question_fraction",))
+    def questions(content: pa.Array) -> dict[str, pa.Array]:
+        \"\"\"Measure how much of a text asks.\"\"\"
+
+makes the table `<dataset>.questions` (shard, doc_id, kind and the columns) in every dataset that declares it, with
+`scorers: {mill.scorers:questions: {}}` for a function of your own. It is computed once for each text, and again when
+the version, the config or the text changes. What rules make of it is said by policies.
+
+A function gets (D,) strings, none of them null, and gives (D,) values of each column: null where a measure is
+undefined, never an exception, whatever the text (`check_scorer` tries hard ones). Its rows depend on text and config
+alone, not on the texts beside it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import BaseModel
+
+from spark_jobs.exceptions import StepDeclarationError, StepRunError
+from spark_jobs.lake.declare.step import NoConfig, Scope, Step
+from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.lake.files.late_columns import map_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+Score = Callable[..., Mapping[str, "pa.Array"]]
+
+_IDENTITY: Final = (
+    Column("shard!", "int", "hash of the repository (else the doc_id) modulo the dataset's shards"),
+    Column("doc_id!", "string", "identity of the document"),
+    Column("kind!", "string", "code, prose, markup or data"),
+)
+HARD_TEXTS: Final = (
+    "",
+    " ",
+    "\n\n",
+    "\x00a\x00",
+    "one line of a text that is long enough to be measured. " * 2_000,
+    "x" * 100_000,
+    "a\n" * 10_000,
+    "שלום עולם " + "\u202e" + "مرحبا بالعالم",
+    "这是没有空格的文字" * 200,
+    "ภาษาไทยไม่มีช่องว่าง",
+    "a\u2028b\u0085c\r\nd\ufeffe\u200df",
+    "\U0001f469\u200d\U0001f4bb\U0010ffff\u0130\u00df",
+    "def f(x):\n\treturn {'a': x}  # done\n",
+)
+
+
+@dataclass(frozen=True)
+class Scorer(Step):
+    """A step that was made of a function over texts.
+
+    Attributes:
+        score: the function.
+    """
+
+    score: Score = dict
+
+
+def scorer(
+    *,
+    name: str,
+    columns: Sequence[Column],
+    version: str,
+    config: type[BaseModel] | None = None,
+    fractions: Sequence[str] = (),
+    checks: Sequence[Check] = (),
+    comment: str = "",
+) -> Callable[[Score], Scorer]:
+    """Declare a function from texts to columns.
+
+    Args:
+        name: of the scorer and its table.
+        columns: what it gives, in order.
+        version: changed whenever values change.
+        config: model of the function's second argument; without it the function gets texts alone.
+        fractions: columns that are checked to lie between 0 and 1.
+        checks: further checks of rows.
+        comment: what a row is; by default the first line of the function's docstring.
+
+    Raises:
+        StepDeclarationError: fractions names a column that there is not.
+        TableDeclarationError: a name or a type is not possible.
+    """
+    if unknown := set(fractions) - {column.name for column in columns}:
+        raise StepDeclarationError(f"scorer {name}: fractions names {min(unknown)!r}, which is no column of it")
+    bounds = (
+        Check(f"{one}_in_bounds", f"coalesce({one}, 0) between 0 and 1", f"{one} is a fraction: between 0 and 1")
+        for one in fractions
+    )
+
+    def declare(score: Score) -> Scorer:
+        about = (score.__doc__ or f"What {name} measures.").strip().partition("\n")[0]
+        table = Table(
+            name=name,
+            comment=comment or f"One row per text. {about}",
+            columns=(*_IDENTITY, *columns),
+            key=("doc_id",),
+            partition=("increment", "shard"),
+            checks=(*bounds, *checks),
+        )
+
+        def rows_of(texts: DataFrame, config: Any = None) -> DataFrame:
+            measure = functools.partial(score_batches, name=name, score=score, columns=columns, config=config)
+            return map_rows(texts, ["shard", "doc_id", "kind"], ["content"], measure, _ddl(table)).to_frame()
+
+        def rows_without_config(texts: DataFrame) -> DataFrame:
+            return rows_of(texts)
+
+        rows: Callable[..., Any] = rows_without_config if config is None else rows_of
+        # The step stands for the user's function: its module, place and docstring, not its parameters.
+        rows.__module__, rows.__name__, rows.__doc__ = score.__module__, score.__name__, score.__doc__
+        return Scorer(name, version, Scope.INCREMENT, (table,), config or NoConfig, rows, score=score)
+
+    return declare
+
+
+def score_batches(
+    batches: Iterable[pa.RecordBatch], name: str, score: Score, columns: Sequence[Column], config: BaseModel | None
+) -> Iterator[pa.RecordBatch]:
+    """Turn batches of texts (shard, doc_id, kind, content) into batches of a scorer's table.
+
+    Raises:
+        StepRunError: the function gives other columns, types or lengths than it declares.
+    """
+    import pyarrow as pa
+
+    for batch in batches:
+        content = batch.column("content")
+        found = score(content) if config is None else score(content, config)
+        scored = _conformed(name, found, columns, len(content))
+        own = ["shard", "doc_id", "kind"]
+        yield pa.RecordBatch.from_arrays([*map(batch.column, own), *scored.values()], names=[*own, *scored])
+
+
+def check_scorer(
+    declared: Scorer, config: BaseModel | None = None, more: Sequence[str] = (), texts: Sequence[str] = HARD_TEXTS
+) -> pa.Table:
+    """Try a scorer on hard texts: columns, types, lengths, and that a row depends on its text alone.
+
+    Args:
+        declared: what the decorator gave.
+        config: by default that of the model's defaults.
+        more: further texts.
+        texts: those that are tried by default; empty, one line, NULs, right to left, without spaces, ..
+
+    Returns:
+        The columns with the text, for tests of the values.
+
+    Raises:
+        StepRunError: says which column is wrong, and for which text.
+    """
+    import pyarrow as pa
+
+    everything = [*texts, *more]
+    settings = declared.config() if config is None and declared.config is not NoConfig else config
+    columns = declared.table.columns[len(_IDENTITY) :]
+
+    def run(given: list[str], kind: pa.DataType) -> pa.Table:
+        batch = pa.RecordBatch.from_pydict(
+            {**dict.fromkeys(("shard", "doc_id", "kind"), pa.nulls(len(given))), "content": pa.array(given, kind)}
+        )
+        (scored,) = score_batches([batch], declared.name, declared.score, columns, settings)
+        return pa.Table.from_batches([scored]).select([column.name for column in columns])
+
+    whole = run(everything, pa.string())
+    again = {
+        "a second time": run(everything, pa.string()),
+        "as large strings": run(everything, pa.large_string()),
+        "in reversed order": run(everything[::-1], pa.string()).take(list(range(len(everything)))[::-1]),
+        "one by one": pa.concat_tables([run([one], pa.string()) for one in everything]),
+    }
+    run([], pa.string())
+    for how, other in again.items():
+        for column in whole.column_names:
+            pairs = zip(whole[column].to_pylist(), other[column].to_pylist(), everything, strict=True)
+            for had, has, text in pairs:
+                if had != has:
+                    raise StepRunError(
+                        f"scorer {declared.name}: {column} of {text[:40]!r} is {had!r}, {how} {has!r}; a row may "
+                        "depend on its text and the config alone, and is null where nothing can be measured (no NaN)"
+                    )
+    return whole.append_column("text", pa.array(everything))
+
+
+def _conformed(name: str, found: Mapping[str, pa.Array], columns: Sequence[Column], count: int) -> dict[str, pa.Array]:
+    """The columns as declared, in order."""
+    import pyarrow as pa
+
+    wanted = {column.name: column for column in columns}
+    if found.keys() != wanted.keys():
+        raise StepRunError(f"scorer {name}: it gives the columns {sorted(found)}, declared are {sorted(wanted)}")
+    fields = dataclasses.replace(_PLAIN, columns=tuple(columns)).schema().as_arrow()
+    made = {}
+    for one, column in wanted.items():
+        values = found[one].combine_chunks() if isinstance(found[one], pa.ChunkedArray) else found[one]
+        if not isinstance(values, pa.Array):
+            raise StepRunError(f"scorer {name}: {one} is a {type(values).__name__}; give an Arrow array")
+        if len(values) != count:
+            raise StepRunError(f"scorer {name}: {one} has {len(values)} values for {count} texts; give one for each")
+        if column.required and values.null_count:
+            raise StepRunError(f"scorer {name}: {one} is null somewhere; declare it without `!`, or give a value")
+        try:
+            made[one] = values.cast(_narrow(fields.field(one).type))
+        except pa.ArrowInvalid as error:
+            raise StepRunError(f"scorer {name}: {one} is {values.type}, declared is {column.type}: {error}") from error
+    return made
+
+
+_PLAIN: Final = Table("plain", "", _IDENTITY)
+
+
+def _narrow(kind: pa.DataType) -> pa.DataType:
+    """A type as Spark takes it: PyIceberg's strings, bytes and lists are large ones."""
+    import pyarrow as pa
+
+    if pa.types.is_large_list(kind) or pa.types.is_list(kind):
+        return pa.list_(_narrow(kind.value_type))
+    simple = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
+    return simple.get(kind, kind)
+
+
+def _ddl(table: Table) -> str:
+    """Spark's words for the columns, `increment` left out."""
+    return ", ".join(f"{c.name} {c.type.replace('list<', 'array<').replace('!', '')}" for c in table.columns)

@@ -1,0 +1,197 @@
+"""Verdicts: which documents go on, and every rule that the others failed.
+
+They are computed from the tables of scorers and from facts of documents alone, so a changed threshold costs no new
+measurement of texts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Iterable, Mapping
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from spark_jobs.exceptions import ConfigError
+from spark_jobs.filters.policy import DEFAULT, LANGUAGES, Policy, resolve
+from spark_jobs.lake.declare.step import Plot, Scope, Step, step
+from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.sources.languages import EVIDENCE, MANIFEST
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame
+
+
+class VerdictsConfig(BaseModel):
+    """The policy, and whether manifests are training text."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    manifests: Literal["keep", "leave_out"] = Field(
+        "keep",
+        description="leave_out: files that say what modules and packages are called (go.mod, package.json, ..) serve "
+        "`dependencies` alone; those of a kind that the source does not take are left out in any case",
+    )
+    policy: Policy = Field(
+        default_factory=functools.partial(resolve, DEFAULT),
+        description="rules that documents are judged by: the name of a shipped policy, a path, or the policy itself",
+    )
+
+    @field_validator("policy", mode="before")
+    @classmethod
+    def _resolved(cls, given: Any) -> Any:
+        """Take what a name or a path stands for.
+
+        Raises:
+            ValueError: it cannot be used.
+        """
+        if not isinstance(given, str | Mapping):
+            return given
+        try:
+            return resolve(given)
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+
+
+def _draw_failed_rules(table: pa.Table) -> bytes:
+    """Documents by failed rule as bars, a PNG below 30 KB."""
+    import pyarrow.compute as pc
+    from matplotlib.figure import Figure
+
+    rules = pc.list_flatten(table.column("failed").combine_chunks())
+    counts = pc.value_counts(pc.struct_field(rules, "rule")).to_pylist() if len(rules) else []
+    bars = sorted((entry["counts"], entry["values"]) for entry in counts)
+    figure = Figure(figsize=(6, 1 + 0.3 * len(bars)), dpi=80, layout="constrained")
+    axes = figure.subplots()
+    drawn = axes.barh([rule for _, rule in bars], [count for count, _ in bars])
+    axes.bar_label(drawn, padding=2)
+    axes.margins(x=0.1)
+    axes.set_xlabel(f"documents that failed, of {len(table):,}")
+    png = BytesIO()
+    figure.savefig(png, format="png")
+    return png.getvalue()
+
+
+VERDICTS = Table(
+    name="verdicts",
+    comment="One row per text: whether it goes on, and every rule that it failed, with value and threshold.",
+    columns=(
+        Column("shard!", "int", "hash of the repository (else the doc_id) modulo the dataset's shards"),
+        Column("doc_id!", "string", "identity of the document"),
+        Column("kept!", "boolean", "whether the document goes on: no rule failed"),
+        Column(
+            "failed!",
+            "list<struct<rule!: string, value: double, threshold: double>!>",
+            "every rule that failed, in the order of the policy: its name, the value seen, the threshold (both null "
+            "where there is no number, as for `generated` and `manifest`)",
+        ),
+    ),
+    key=("doc_id",),
+    partition=("increment", "shard"),
+    checks=(
+        Check("kept_fails_nothing", "kept = (size(failed) = 0)", "a document is kept if and only if no rule failed"),
+    ),
+)
+
+
+_DDL = "shard int, doc_id string, kept boolean, failed array<struct<rule: string, value: double, threshold: double>>"
+
+
+def _judge(
+    signals: DataFrame, config: VerdictsConfig, documents: DataFrame | None = None, **scores: DataFrame
+) -> DataFrame:
+    """Judge every document by the rules of its kind and language; one row per document.
+
+    A signal that is null (nothing to divide by) fails no rule. A document of an unknown kind is an error.
+
+    Args:
+        signals: rows of the table `signals`.
+        config: the policy.
+        documents: shard, doc_id, path and metadata of the same documents, and what else the policy reads of them;
+            without it no document is a manifest.
+        scores: rows of the scorers' tables that the policy reads, by name of the scorer.
+
+    Returns:
+        Rows of the table `verdicts`.
+    """
+    from pyspark.sql import functions as F
+
+    from spark_jobs.filters.judge import (
+        DOCUMENT_LANGUAGE,
+        MANIFEST_COLUMN,
+        MANIFEST_RULE,
+        TEXT_LANGUAGE,
+        verdict_batches,
+    )
+
+    policy, keys = config.policy, ["shard", "doc_id"]
+    rules = list(policy.rules)
+    wanted: dict[str, dict[str, SparkColumn]] = {}
+    for rule in rules:
+        table, column = rule.source
+        of_documents = F.col("metadata").getItem(column) if table == "metadata" else F.col(column)
+        wanted.setdefault("documents" if table == "metadata" else table, {})[rule.signal] = of_documents
+    if policy.asks_language:
+        wanted.setdefault("documents", {})[DOCUMENT_LANGUAGE] = F.col("language")
+        if LANGUAGES in scores:
+            wanted.setdefault(LANGUAGES, {})[TEXT_LANGUAGE] = F.col("language")
+    names = [*keys, "kind", *wanted.get("signals", {})]
+    rows = signals.select(*keys, "kind", *wanted.pop("signals", {}))
+    for name, columns in wanted.items():
+        frame = documents if name == "documents" else scores.get(name)
+        if frame is None:
+            raise ConfigError(f"policy {policy.label} reads {next(iter(columns))}; bind the input {name}")
+        # Spark resolves no names with points in the input of a Python function, so they come back behind it.
+        chosen = [column.alias(f"signal_{len(names) + at}") for at, column in enumerate(columns.values())]
+        rows = rows.join(frame.select(*keys, *chosen), keys, "left")
+        names += columns
+    if documents is not None:
+        rows = rows.join(_manifests(documents, config), keys, "left")
+        names.append(MANIFEST_COLUMN)
+        rules.append(MANIFEST_RULE)
+    return rows.mapInArrow(functools.partial(verdict_batches, names=names, rules=rules), _DDL)
+
+
+def _manifests(documents: DataFrame, config: VerdictsConfig) -> DataFrame:
+    """Shard and doc_id of manifests that are no training text, with `manifest`, which is true."""
+    from pyspark.sql import functions as F
+
+    left_out = F.col("metadata").getItem(EVIDENCE).isNotNull()
+    if config.manifests == "leave_out":
+        left_out |= F.col("path").rlike(MANIFEST)
+    return documents.where(left_out).select("shard", "doc_id", F.lit(True).alias("manifest"))
+
+
+def verdicts_step(scorers: Iterable[str] = (), variant: str = "") -> Step:
+    """The step that judges by a policy.
+
+    Args:
+        scorers: names of the scorers whose tables the policy reads beside `signals` and `documents`; they are inputs.
+        variant: name of a second policy's verdicts; their table is `verdicts_VARIANT`.
+    """
+
+    def judge(*given: Any, **named: Any) -> DataFrame:
+        return _judge(*given, **named)
+
+    parameters = list(inspect.signature(_judge).parameters.values())[:-1]
+    parameters += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in scorers]
+    functools.update_wrapper(judge, _judge)
+    judge.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    name = f"{VERDICTS.name}_{variant}" if variant else VERDICTS.name
+    declare = step(
+        version="2",
+        scope=Scope.INCREMENT,
+        tables=(dataclasses.replace(VERDICTS, name=name),),
+        name=name,
+        config=VerdictsConfig,
+        plot=Plot("Documents by failed rule", ("failed",), _draw_failed_rules),
+    )
+    return declare(judge)
+
+
+verdicts = verdicts_step()

@@ -92,7 +92,7 @@ def main() -> None:
         spent: dict[str, float] = defaultdict(float)
         timed(write, "_start_branch", "branch", spent)
         timed(engine, "write_to_branch", "branch + write + audit", spent)
-        timed(write, "_key_check", "audit of keys", spent)
+        timed(write, "key_check", "audit of keys", spent)
         timed(engine, "publish", "publish", spent)
         timed(ledger_module.Ledger, "record", "ledger: record", spent)
         timed(ledger_module.Ledger, "refresh", "ledger: refresh", spent)

@@ -145,7 +145,8 @@ def compare(chosen: list[tuple[str, str]], peer: str) -> None:
         spaced = sum(count for kind, count in kinds.items() if kind not in WITHOUT_SPACES)
         print(
             f"{name}: datatrove keeps {sum(v[index] for v in verdicts)}; "
-            f"agreement {1 - len(differing) / len(texts):.2%}, without zh, ja, th {1 - spaced / len(texts):.2%}; {dict(kinds)}"
+            f"agreement {1 - len(differing) / len(texts):.2%}, "
+            f"without zh, ja, th {1 - spaced / len(texts):.2%}; {dict(kinds)}"
         )
 
 

@@ -30,7 +30,19 @@ from spark_jobs.filters.heuristics.phrases import (
     TRACE,
     XML,
 )
-from spark_jobs.filters.heuristics.words import Reader, count_sentences, flags_at, point_at
+from spark_jobs.filters.heuristics.words import (
+    FIRST_OUTPUT,
+    FOLDS,
+    MOVES,
+    OUTPUTS,
+    ROOM,
+    STARTS,
+    Reader,
+    count_sentences,
+    flags_at,
+    held,
+    point_at,
+)
 from spark_jobs.lexing.machine import U64, byte_at, four_bytes_at
 
 _LONG_WORD: Final = 1000
@@ -123,7 +135,9 @@ def measure_lines(  # noqa: PLR0912 - one pass over the characters
         lengths: (L,) its characters, negative where all are white space.
         starts: (L,) where it begins.
     """
-    words = min(word_count, r.room)
+    words, word_starts = min(word_count, held(r, ROOM)), held(r, STARTS)
+    folds, moves, outputs = held(r, FOLDS), held(r, MOVES), held(r, OUTPUTS)
+    first_output = held(r, FIRST_OUTPUT)
     line, line_hash, line_filled, kept, word, i = start, U64(0), False, 0, 0, start
     letters = capitals = links = 0
     dots_end = start
@@ -147,9 +161,9 @@ def measure_lines(  # noqa: PLR0912 - one pass over the characters
                 elif _is_mojibake(before, point):
                     row[MOJIBAKE] += 1
                 continue
-            state = four_bytes_at(r.moves + 4 * (64 * state + byte_at(r.folds + point)))
-            if state >= r.first_output:
-                output = four_bytes_at(r.outputs + 4 * state)
+            state = four_bytes_at(moves + 4 * (64 * state + byte_at(folds + point)))
+            if state >= first_output:
+                output = four_bytes_at(outputs + 4 * state)
                 found |= output
                 if output & HASH:
                     row[HASHES] += 1
@@ -164,7 +178,7 @@ def measure_lines(  # noqa: PLR0912 - one pass over the characters
                     row[PLACEHOLDERS] += 1
                 if output & XML and i - start <= _XML_HEAD:
                     row[XML_HEADS] = 1
-        while word < words and four_bytes_at(r.starts + 4 * word) < piece:
+        while word < words and four_bytes_at(word_starts + 4 * word) < piece:
             word += 1
         filled = _measure_piece(r, piece, i, word, words, found, row)
         line_filled = line_filled or filled
@@ -266,7 +280,7 @@ def _judge_as_c4(r: Reader, stop: int, word: int, words: int, found: int, row: I
         row[POLICIES] += 1
     else:
         behind = word
-        while behind < words and four_bytes_at(r.starts + 4 * behind) < stop:
+        while behind < words and four_bytes_at(held(r, STARTS) + 4 * behind) < stop:
             behind += 1
         row[KEPT] += 1
         row[SENTENCES] += count_sentences(r, word, behind)

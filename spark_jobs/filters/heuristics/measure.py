@@ -30,7 +30,7 @@ from spark_jobs.filters.heuristics.repetition import (
     ngram_characters,
     slots_for,
 )
-from spark_jobs.filters.heuristics.words import RUN_POINTS, Reader, find_words
+from spark_jobs.filters.heuristics.words import FOLDS, RUN_POINTS, Reader, find_words
 from spark_jobs.lexing.compiled_sources import sources_number
 from spark_jobs.text.characters import code_points
 from spark_jobs.text.text_columns import utf8_buffer
@@ -85,11 +85,12 @@ class Memory(NamedTuple):
 
     Attributes:
         hashes, starts, lengths, kinds: of words, as in `Reader`; also of lines, once the words are done with.
-        bounds, totals: as in `Reader`.
+        bounds, totals: likewise.
         work: of `ngram_characters`; then lengths and starts of lines.
         line_hashes: of lines.
         keys, numbers: a hash table.
         places: (4096,) of `compressed_size`.
+        addresses: of the above and of the automaton, for `Reader`.
     """
 
     hashes: UInt64Array
@@ -103,6 +104,7 @@ class Memory(NamedTuple):
     keys: UInt64Array
     numbers: Int32Array
     places: Int32Array
+    addresses: Int64Array
 
 
 def score(content: pa.Array) -> dict[str, pa.Array]:
@@ -140,29 +142,25 @@ def _measure(points: UInt32Array, starts: Int64Array, counts: Int64Array) -> Non
     """Count what is in the texts of a chunk."""
     longest = int(np.diff(starts).max(initial=0))
     memory = _memory(1 << max(longest, CHUNK_BYTES).bit_length())
-    _measure_texts()(reader(points, memory), memory, points, starts, counts)
+    _measure_texts()(reader(points, memory.addresses), memory, points, starts, counts)
 
 
-def reader(points: UInt32Array, memory: Memory | None = None) -> Reader:
-    """The addresses that kernels read from; without memory no words can be found."""
-    found = automaton()
+def reader(points: UInt32Array, addresses: Int64Array) -> Reader:
+    """What kernels read from; `addresses` are those of `addresses_of`."""
     return Reader(
-        points=points.ctypes.data,
-        flags=character_flags().ctypes.data,
-        rules=rule_table().ctypes.data,
-        shapes=rule_shapes().ctypes.data,
-        folds=found.folds.ctypes.data,
-        moves=found.moves.ctypes.data,
-        outputs=found.outputs.ctypes.data,
-        first_output=found.first_output,
-        hashes=memory.hashes.ctypes.data if memory else 0,
-        starts=memory.starts.ctypes.data if memory else 0,
-        lengths=memory.lengths.ctypes.data if memory else 0,
-        kinds=memory.kinds.ctypes.data if memory else 0,
-        room=len(memory.hashes) if memory else 0,
-        bounds=memory.bounds.ctypes.data if memory else 0,
-        totals=memory.totals.ctypes.data if memory else 0,
+        points.ctypes.data,
+        character_flags().ctypes.data,
+        rule_table().ctypes.data,
+        rule_shapes().ctypes.data,
+        addresses.ctypes.data,
     )
+
+
+def addresses_of(words: tuple[int, ...] = (0,) * FOLDS) -> Int64Array:
+    """The addresses that `Reader.memory` points to; without words none can be found."""
+    found = automaton()
+    phrases = (found.folds.ctypes.data, found.moves.ctypes.data, found.outputs.ctypes.data, found.first_output)
+    return np.array([*words, *phrases], dtype=np.int64)
 
 
 @cache
@@ -178,18 +176,24 @@ def _memory(size: int) -> Memory:
         return kept[size]
     words = min(size, MOST_WORDS)
     slots = slots_for.py_func(words)
+    hashes = np.empty(words, np.uint64)
+    starts, lengths, *work = (np.empty(words, np.int32) for _ in range(5))
+    kinds, bounds = np.empty(words, np.uint8), np.empty(3 * RUN_POINTS, np.int32)
+    totals = np.empty(len(_WORD_COUNTS), np.int64)
+    own = [array.ctypes.data for array in (hashes, starts, lengths, kinds, bounds, totals)]
     memory = Memory(
-        np.empty(words, np.uint64),
-        np.empty(words, np.int32),
-        np.empty(words, np.int32),
-        np.empty(words, np.uint8),
-        np.empty(3 * RUN_POINTS, np.int32),
-        np.empty(len(_WORD_COUNTS), np.int64),
-        (np.empty(words, np.int32), np.empty(words, np.int32), np.empty(words, np.int32)),
+        hashes,
+        starts,
+        lengths,
+        kinds,
+        bounds,
+        totals,
+        (work[0], work[1], work[2]),
         np.empty(words, np.uint64),
         np.empty(slots, np.uint64),
         np.empty(slots, np.int32),
         np.empty(4096, np.int32),
+        addresses_of((*own[:4], words, *own[4:])),
     )
     if size <= 2 * CHUNK_BYTES:
         kept[size] = memory
@@ -225,7 +229,7 @@ def _measure_text(r: Reader, m: Memory, points: UInt32Array, start: int, end: in
     word_count = find_words(r, start, end)
     for place in range(_WORD_TOTALS):
         row[_WORD_AT + place] = m.totals[place]
-    kept_words = min(word_count, r.room)
+    kept_words = min(word_count, len(m.hashes))
     if kept_words < word_count:
         row[_MEASURED] = m.starts[kept_words - 1] + m.lengths[kept_words - 1] - start
     ngram_characters(m.hashes, m.lengths, kept_words, m.work, m.keys, m.numbers, row, _NGRAM_AT)

@@ -20,9 +20,9 @@ from spark_jobs.arrays import BoolArray, Float64Array, Int32Array, Int64Array, U
 from spark_jobs.filters.heuristics.character_flags import SPACE
 from spark_jobs.filters.heuristics.contractions import hash_points
 from spark_jobs.filters.heuristics.lines import is_list, is_table, link_span
-from spark_jobs.filters.heuristics.measure import chunks, reader
+from spark_jobs.filters.heuristics.measure import addresses_of, chunks, reader
 from spark_jobs.filters.heuristics.phrases import LINK
-from spark_jobs.filters.heuristics.words import Reader, flags_at, point_at
+from spark_jobs.filters.heuristics.words import FIRST_OUTPUT, FOLDS, MOVES, OUTPUTS, Reader, flags_at, held, point_at
 from spark_jobs.lexing.machine import U64, byte_at, four_bytes_at
 
 LINE_COUNTS: Final = pa.schema([("line_hash", pa.int64()), ("document_count", pa.int64())])
@@ -116,7 +116,8 @@ def _lines(points: UInt32Array, starts: Int64Array) -> tuple[UInt64Array, Int32A
     """Of each line that is not blank: hash, characters, those of running text, and the text that it is of."""
     room = int(np.count_nonzero(points == 0x0A)) + len(starts)
     hashes, numbers = np.empty(room, np.uint64), np.empty((3, room), np.int32)
-    count = _find_lines(reader(points), starts, hashes, numbers[0], numbers[1], numbers[2])
+    addresses = addresses_of()
+    count = _find_lines(reader(points, addresses), starts, hashes, numbers[0], numbers[1], numbers[2])
     return hashes[:count], numbers[0, :count], numbers[1, :count], numbers[2, :count]
 
 
@@ -154,8 +155,8 @@ def _link_characters(r: Reader, first: int, last: int) -> int:
     state, link_end, characters = 0, first, 0
     for i in range(first, last):
         point = point_at(r, i)
-        state = four_bytes_at(r.moves + 4 * (64 * state + byte_at(r.folds + point))) if point < 128 else 0
-        if state >= r.first_output and four_bytes_at(r.outputs + 4 * state) & LINK and i >= link_end:
+        state = four_bytes_at(held(r, MOVES) + 4 * (64 * state + byte_at(held(r, FOLDS) + point))) if point < 128 else 0
+        if state >= held(r, FIRST_OUTPUT) and four_bytes_at(held(r, OUTPUTS) + 4 * state) & LINK and i >= link_end:
             begin, link_end = link_span(r, first, i + 1, last)
             characters += link_end - begin
     return characters

@@ -57,34 +57,31 @@ _SEAM: Final = U64(0xD6E8FEB86659FD93)
 
 
 class Reader(NamedTuple):
-    """What the kernels read and write, as addresses of arrays (`spark_jobs.lexing.machine` says why) and numbers.
+    """What the kernels read and write, as addresses (`spark_jobs.lexing.machine` says why): few enough for registers.
 
     Attributes:
         points: uint32 code points of all texts of a chunk.
         flags: `character_flags`.
         rules: `rule_table`; shapes: `rule_shapes`.
-        folds, moves, outputs: `phrases.automaton`; first_output: its first state with an output.
-        hashes, starts, lengths, kinds: (room,) uint64, int32, int32, uint8 of the words of a text.
-        room: words that fit.
-        bounds: (2 * RUN_POINTS,) int32 starts and stops of the words of a run; (RUN_POINTS,) int32 ends of suffixes.
-        totals: int64 totals of the text.
+        memory: int64 addresses, in the order of the constants below.
     """
 
     points: int
     flags: int
     rules: int
     shapes: int
-    folds: int
-    moves: int
-    outputs: int
-    first_output: int
-    hashes: int
-    starts: int
-    lengths: int
-    kinds: int
-    room: int
-    bounds: int
-    totals: int
+    memory: int
+
+
+HASHES, STARTS, LENGTHS, KINDS, ROOM, BOUNDS, TOTALS, FOLDS, MOVES, OUTPUTS, FIRST_OUTPUT = range(11)
+"""The words of a text (uint64, int32, int32, uint8; how many fit); (3 * RUN_POINTS,) int32 for the bounds of the words
+of a run and the ends of its suffixes; int64 totals of the text; the parts of `phrases.automaton`."""
+
+
+@njit
+def held(r: Reader, place: int) -> np.int64:
+    """The address or number at a place of the memory."""
+    return np.int64(eight_bytes_at(r.memory + 8 * place))
 
 
 @njit
@@ -138,26 +135,27 @@ def find_words(r: Reader, start: int, end: int) -> int:
             i += 1
         if i - gap > 1 or (i > gap and point_at(r, gap) != 32):
             after_spaces = AFTER_SPACES
-    store(r.totals, np.int64(n))
+    store(held(r, TOTALS), np.int64(n))
     return n
 
 
 @njit
 def _write(r: Reader, n: int, start: int, stop: int, h: np.uint64, seen: int, kind: int, known: int) -> int:
     """Write one word; the new number of words."""
+    totals = held(r, TOTALS)
     if seen & CONTENT:
-        add(r.totals, CONTENT_WORDS, 1)
-        add(r.totals, CONTENT_CHARACTERS, stop - start)
+        add(totals, CONTENT_WORDS, 1)
+        add(totals, CONTENT_CHARACTERS, stop - start)
     if seen & ALPHA:
-        add(r.totals, ALPHABETIC_WORDS, 1)
+        add(totals, ALPHABETIC_WORDS, 1)
     if known >> 24:
-        place = r.totals + 8 * STOP_WORDS_SEEN
+        place = totals + 8 * STOP_WORDS_SEEN
         store(place, np.int64(eight_bytes_at(place)) | np.int64(1) << (known >> 24))
-    if n < r.room:
-        store(r.hashes + 8 * n, h)
-        store(r.starts + 4 * n, np.int32(start))
-        store(r.lengths + 4 * n, np.int32(stop - start))
-        store(r.kinds + n, np.uint8(kind))
+    if n < held(r, ROOM):
+        store(held(r, HASHES) + 8 * n, h)
+        store(held(r, STARTS) + 4 * n, np.int32(start))
+        store(held(r, LENGTHS) + 4 * n, np.int32(stop - start))
+        store(held(r, KINDS) + n, np.uint8(kind))
     return n + 1
 
 
@@ -169,14 +167,14 @@ def _write_part(r: Reader, n: int, start: int, stop: int, kind: int) -> int:
         point = point_at(r, i)
         flags = four_bytes_at(r.flags + 4 * point)
         if (flags | before) & SPACELESS and i > first and _is_seam(r, i, before, flags):
-            add(r.totals, SPACELESS_WORDS, 1 if before & SPACELESS else 0)
+            add(held(r, TOTALS), SPACELESS_WORDS, 1 if before & SPACELESS else 0)
             n = _write(r, n, first, i, h, seen, kind, 0)
             h, seen, kind, first = U64(0), 0, 0, i
         h = hash_step(h, point)
         seen |= flags
         common &= flags
         before = flags
-    add(r.totals, SPACELESS_WORDS, 1 if before & SPACELESS else 0)
+    add(held(r, TOTALS), SPACELESS_WORDS, 1 if before & SPACELESS else 0)
     if common:
         kind |= IS_PUNCTUATION
     if seen & SENTENCE_END and stop - first == 1:
@@ -227,7 +225,7 @@ def _rule(r: Reader, start: int, stop: int) -> int:
 def _split_run(r: Reader, n: int, start: int, stop: int, kind: int) -> int:
     """Write the words of a run; the new number of words."""
     lo, hi, count, suffixes, known = start, stop, 0, 0, 0
-    ends = r.bounds + 8 * RUN_POINTS
+    ends = held(r, BOUNDS) + 8 * RUN_POINTS
     while lo < hi:
         known = _rule(r, lo, hi)
         if known:
@@ -268,8 +266,8 @@ def _split_run(r: Reader, n: int, start: int, stop: int, kind: int) -> int:
 @njit
 def _bound(r: Reader, count: int, start: int, stop: int) -> int:
     """Note a word of the run."""
-    store(r.bounds + 8 * count, np.int32(start))
-    store(r.bounds + 8 * count + 4, np.int32(stop))
+    store(held(r, BOUNDS) + 8 * count, np.int32(start))
+    store(held(r, BOUNDS) + 8 * count + 4, np.int32(stop))
     return count + 1
 
 
@@ -278,13 +276,13 @@ def _write_bounds(r: Reader, n: int, count: int, rest: int, known: int, kind: in
     """Write the words of a run, those that make an emoticon or an abbreviation as one."""
     k = 0
     while k < count:
-        start, stop = four_bytes_at(r.bounds + 8 * k), four_bytes_at(r.bounds + 8 * k + 4)
+        start, stop = four_bytes_at(held(r, BOUNDS) + 8 * k), four_bytes_at(held(r, BOUNDS) + 8 * k + 4)
         if k == rest and known & 0xFF > 1:
             n = _write_rule(r, n, start, stop, known, kind)
         else:
             last = k
             for other in range(k + 1, min(count, k + 5)):
-                end = four_bytes_at(r.bounds + 8 * other + 4)
+                end = four_bytes_at(held(r, BOUNDS) + 8 * other + 4)
                 if end - start > _EMOTICON_POINTS:
                     break
                 if _rule(r, start, end) & 0xFF == 1:
@@ -459,7 +457,7 @@ def count_sentences(r: Reader, first: int, stop: int) -> int:
     """Sentences among the words from first to stop: one begins after an end that no punctuation follows."""
     sentences, ended = 1, False
     for k in range(first, stop):
-        kind = byte_at(r.kinds + k)
+        kind = byte_at(held(r, KINDS) + k)
         if ended and ((kind & AFTER_SPACES and k > first) or not kind & (ENDS_SENTENCE | IS_PUNCTUATION)):
             sentences += 1
             ended = False

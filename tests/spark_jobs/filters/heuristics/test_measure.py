@@ -61,7 +61,7 @@ def words_of(text: str) -> list[str]:
     points = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
     memory = measure._memory(1 << measure.CHUNK_BYTES.bit_length())
     memory.totals[:] = 0
-    count = find_words(measure.reader(points, memory), 0, len(points))
+    count = find_words(measure.reader(points, memory.addresses), 0, len(points))
     spans = zip(memory.starts[:count].tolist(), memory.lengths[:count].tolist(), strict=True)
     return [text[start : start + length] for start, length in spans]
 

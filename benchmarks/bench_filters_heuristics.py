@@ -157,7 +157,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared" / "data")
     parser.add_argument("--documents", type=int, default=10_000)
     options = parser.parse_args()
-    chosen = list(documents(options.data))
+    chosen = [(kind, text) for kind, text in documents(options.data) if text.strip()]
     random.Random(17).shuffle(chosen)
     chosen = chosen[: options.documents]
     score(pa.array(["Compile."]))

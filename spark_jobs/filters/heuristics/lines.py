@@ -1,0 +1,429 @@
+"""Measure the lines of texts, in compiled code: what C4, FineWeb and Gopher ask of lines, lists, tables, logs, traces.
+
+A text is read once, from one break to the next; the automaton of `phrases` goes along. Two notions of a line meet:
+Gopher's bullets and C4 break at whatever `str.splitlines` breaks at (*pieces* here), FineWeb and Gopher's repetition at
+LF alone (*lines*, which one or more pieces make).
+
+The kernels write counts of a text into a row, in the order of the constants below, and the hash, length and place of
+each line that is not empty into arrays, from which duplicates and paragraphs are found.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from numba import njit
+
+from spark_jobs.arrays import Int32Array, Int64Array, UInt64Array
+from spark_jobs.filters.heuristics.character_flags import ALPHA, BREAK, DIGIT, SPACE, TERMINAL, UPPER
+from spark_jobs.filters.heuristics.contractions import hash_points, hash_step, plain_hash
+from spark_jobs.filters.heuristics.phrases import (
+    BRACE,
+    DOTS,
+    HASH,
+    JAVASCRIPT,
+    LEVEL,
+    LINK,
+    LOREM,
+    PLACEHOLDER,
+    POLICY,
+    TRACE,
+    XML,
+)
+from spark_jobs.filters.heuristics.words import (
+    FIRST_OUTPUT,
+    FOLDS,
+    MOVES,
+    OUTPUTS,
+    ROOM,
+    STARTS,
+    Reader,
+    count_sentences,
+    flags_at,
+    held,
+    point_at,
+)
+from spark_jobs.lexing.machine import U64, byte_at, four_bytes_at
+
+_LONG_WORD: Final = 1000
+_SHORT_LINE: Final = 30
+_XML_HEAD: Final = 100
+_CLOCK_REACH: Final = 32
+
+COUNTS: Final = (
+    "pieces",
+    "bullet_pieces",
+    "ellipsis_pieces",
+    "filled_pieces",
+    "list_pieces",
+    "table_pieces",
+    "log_pieces",
+    "trace_pieces",
+    "kept_pieces",
+    "sentences",
+    "javascript",
+    "policy",
+    "braces",
+    "lorem",
+    "lf",
+    "lines",
+    "filled_lines",
+    "terminal_lines",
+    "short_lines",
+    "hashes",
+    "ellipses",
+    "letters",
+    "capitals",
+    "link_characters",
+    "placeholders",
+    "mojibake",
+    "xml_head",
+    "clean_characters",
+)
+(
+    PIECES,
+    BULLETS,
+    ELLIPSIS_PIECES,
+    FILLED_PIECES,
+    LISTS,
+    TABLES,
+    LOGS,
+    TRACES,
+    KEPT,
+    SENTENCES,
+    JAVASCRIPTS,
+    POLICIES,
+    BRACES,
+    LOREMS,
+    LINE_FEEDS,
+    LINES,
+    FILLED_LINES,
+    TERMINAL_LINES,
+    SHORT_LINES,
+    HASHES,
+    ELLIPSES,
+    LETTERS,
+    CAPITALS,
+    LINK_CHARACTERS,
+    PLACEHOLDERS,
+    MOJIBAKE,
+    XML_HEADS,
+    CLEAN_CHARACTERS,
+) = range(len(COUNTS))
+
+
+@njit
+def measure_lines(  # noqa: PLR0912 - one pass over the characters
+    r: Reader,
+    start: int,
+    end: int,
+    word_count: int,
+    row: Int64Array,
+    hashes: UInt64Array,
+    lengths: Int32Array,
+    starts: Int32Array,
+) -> int:
+    """Count what a text's lines have; the number of lines that are not empty and were kept.
+
+    Args:
+        r: the reader; its words are those of this text.
+        start: position of the text.
+        end: position behind it.
+        word_count: its words, as `find_words` says.
+        row: (COUNTS,) zeros, the counts.
+        hashes: (L,) hash of each line that is not empty.
+        lengths: (L,) its characters, negative where all are white space.
+        starts: (L,) where it begins.
+    """
+    words, word_starts = min(word_count, held(r, ROOM)), held(r, STARTS)
+    folds, moves, outputs = held(r, FOLDS), held(r, MOVES), held(r, OUTPUTS)
+    first_output = held(r, FIRST_OUTPUT)
+    line, line_hash, line_filled, kept, word, i = start, U64(0), False, 0, 0, start
+    letters = capitals = links = 0
+    dots_end = start
+    while i < end:
+        piece, h, state, found, link_end = i, U64(0), 0, 0, start
+        point = 0
+        while i < end:
+            before = point
+            point = point_at(r, i)
+            flags = four_bytes_at(r.flags + 4 * point)
+            if flags & BREAK:
+                break
+            h = hash_step(h, point)
+            letters += flags & ALPHA
+            capitals += (flags & UPPER) >> 1
+            i += 1
+            if point >= 128:
+                state = 0
+                if point == 0x2026:
+                    row[ELLIPSES] += 1
+                elif _is_mojibake(before, point):
+                    row[MOJIBAKE] += 1
+                continue
+            state = four_bytes_at(moves + 4 * (64 * state + byte_at(folds + point)))
+            if state >= first_output:
+                output = four_bytes_at(outputs + 4 * state)
+                found |= output
+                if output & HASH:
+                    row[HASHES] += 1
+                elif output & DOTS:
+                    if i - 3 >= dots_end:
+                        row[ELLIPSES] += 1
+                        dots_end = i
+                elif output & LINK and i > link_end:
+                    first, link_end = link_span(r, piece, i, end)
+                    links += link_end - first
+                if output & PLACEHOLDER:
+                    row[PLACEHOLDERS] += 1
+                if output & XML and i - start <= _XML_HEAD:
+                    row[XML_HEADS] = 1
+        while word < words and four_bytes_at(word_starts + 4 * word) < piece:
+            word += 1
+        filled = _measure_piece(r, piece, i, word, words, found, row)
+        line_filled = line_filled or filled
+        line_hash = h if line == piece else hash_step(line_hash, 0x0C) ^ h
+        if i < end and point_at(r, i) == 0x0D and i + 1 < end and point_at(r, i + 1) == 0x0A:
+            line_hash = hash_step(line_hash, 0x0D)
+            i += 1  # CR LF is one break, and the CR belongs to the line
+        if i >= end or point_at(r, i) == 0x0A:
+            row[LINE_FEEDS] += i < end
+            if i > line:
+                _measure_line(r, line, i, line_filled, row)
+                if kept < len(hashes):
+                    hashes[kept] = line_hash
+                    lengths[kept] = i - line if line_filled else line - i
+                    starts[kept] = line
+                    kept += 1
+            line, line_filled = i + 1, False
+        i += 1
+    row[LETTERS], row[CAPITALS], row[LINK_CHARACTERS] = letters, capitals, links
+    return kept
+
+
+@njit
+def _is_mojibake(before: int, point: int) -> bool:
+    """Whether two characters are UTF-8 that was read as Latin-1 or Windows-1252, or the sign of lost characters."""
+    if point == 0xFFFD:
+        return True
+    if 0x80 <= point <= 0xBF:
+        return before in (0xC2, 0xC3)
+    return before == 0xE2 and point in (0x20AC, 0x201A, 0x2020)
+
+
+@njit
+def link_span(r: Reader, piece: int, i: int, end: int) -> tuple[int, int]:
+    """First and last position of the link whose scheme or `www.` ends before i."""
+    first = i - 4
+    if point_at(r, i - 1) == 0x2F:
+        first = i - 3
+        while first > piece and flags_at(r, first - 1) & ALPHA:
+            first -= 1
+    stop = i
+    while stop < end:
+        point = point_at(r, stop)
+        if four_bytes_at(r.flags + 4 * point) & SPACE or point in (0x22, 0x27, 0x3C, 0x3E, 0x60, 0x29, 0x5D, 0x7D):
+            break
+        stop += 1
+    return first, stop
+
+
+@njit
+def _measure_line(r: Reader, start: int, stop: int, filled: bool, row: Int64Array) -> None:
+    """Count a line that is not empty, as FineWeb does."""
+    row[LINES] += 1
+    if filled:
+        row[FILLED_LINES] += 1
+        row[TERMINAL_LINES] += flags_at(r, stop - 1) & TERMINAL != 0
+        row[SHORT_LINES] += stop - start <= _SHORT_LINE
+
+
+@njit
+def _measure_piece(r: Reader, start: int, stop: int, word: int, words: int, found: int, row: Int64Array) -> bool:
+    """Count a piece; whether it has content."""
+    row[PIECES] += 1
+    first, last = start, stop
+    while first < last and flags_at(r, first) & SPACE:
+        first += 1
+    while last > first and flags_at(r, last - 1) & SPACE:
+        last -= 1
+    if first == last:
+        return False
+    row[FILLED_PIECES] += 1
+    opening = point_at(r, first)
+    row[BULLETS] += opening in (0x2D, 0x2022)
+    dots = last - first >= 3 and _is_dot(r, last - 1) and _is_dot(r, last - 2) and _is_dot(r, last - 3)
+    row[ELLIPSIS_PIECES] += dots or point_at(r, last - 1) == 0x2026
+    listed = is_list(r, first, last)
+    table = not listed and is_table(r, first, last)
+    row[LISTS] += listed
+    row[TABLES] += table
+    row[LOGS] += found & LEVEL != 0 or _has_clock(r, first, last)
+    row[TRACES] += found & TRACE != 0 or _is_call(r, first, last)
+    if not (listed or table):
+        row[CLEAN_CHARACTERS] += last - first
+    if not dots and _ends_sentence(r, first, last) and _has_words(r, first, last):
+        _judge_as_c4(r, last, word, words, found, row)
+    return True
+
+
+@njit
+def _judge_as_c4(r: Reader, stop: int, word: int, words: int, found: int, row: Int64Array) -> None:
+    """Count a piece that ends like a sentence and has enough words, in the order of C4's rules."""
+    if found & LOREM:
+        row[LOREMS] += 1
+    elif found & JAVASCRIPT:
+        row[JAVASCRIPTS] += 1
+    elif found & BRACE:
+        row[BRACES] += 1
+    elif found & POLICY:
+        row[POLICIES] += 1
+    else:
+        behind = word
+        while behind < words and four_bytes_at(held(r, STARTS) + 4 * behind) < stop:
+            behind += 1
+        row[KEPT] += 1
+        row[SENTENCES] += count_sentences(r, word, behind)
+
+
+@njit
+def _is_dot(r: Reader, i: int) -> bool:
+    """Whether a dot is at i."""
+    return bool(point_at(r, i) == 0x2E)
+
+
+@njit
+def _ends_sentence(r: Reader, first: int, last: int) -> bool:
+    """Whether a piece ends in . ? ! " or ', once citations such as [12], [edit] are left out."""
+    while last > first and point_at(r, last - 1) == 0x5D:
+        opening = last - 2
+        while opening >= first and last - opening < 18 and point_at(r, opening) != 0x5B:
+            opening -= 1
+        if opening < first or point_at(r, opening) != 0x5B or not _is_citation(r, opening + 1, last - 1):
+            return False
+        last = opening
+    dots = last - first >= 3 and _is_dot(r, last - 1) and _is_dot(r, last - 2) and _is_dot(r, last - 3)
+    return last > first and not dots and point_at(r, last - 1) in (0x2E, 0x3F, 0x21, 0x22, 0x27)
+
+
+@njit
+def _is_citation(r: Reader, first: int, last: int) -> bool:
+    """Whether what stands in brackets is a number, nothing, `edit` or `citation needed`."""
+    digits = True
+    for i in range(first, last):
+        digits = digits and flags_at(r, i) & DIGIT != 0
+    h = hash_points(r.points, first, last, U64(0))
+    return digits or h == _EDIT or h == _CITATION_NEEDED  # noqa: PLR1714 - compiled to two compares
+
+
+@njit
+def _has_words(r: Reader, first: int, last: int) -> bool:
+    """Whether a piece has three words between white space, and none of more than 1,000 characters."""
+    words, run = 0, 0
+    for i in range(first, last):
+        if flags_at(r, i) & SPACE:
+            run = 0
+        else:
+            words += run == 0
+            run += 1
+            if run > _LONG_WORD:
+                return False
+        if words > 2 and last - first <= _LONG_WORD:
+            return True
+    return words > 2
+
+
+@njit
+def is_list(r: Reader, first: int, last: int) -> bool:
+    """Whether a piece opens with a bullet, or with up to three digits or a letter and `.` or `)`, and white space."""
+    point = point_at(r, first)
+    if point in (0x2D, 0x2A, 0x2B, 0x2022, 0x2023, 0x25E6, 0xB7, 0x2013, 0x25AA, 0x25CF):
+        return first + 1 < last and flags_at(r, first + 1) & SPACE != 0
+    i = first + (point == 0x28)
+    if i >= last:
+        return False
+    if flags_at(r, i) & ALPHA:
+        i += 1
+    else:
+        while i < last and i - first < 4 and flags_at(r, i) & DIGIT:
+            i += 1
+        if i == first + (point == 0x28):
+            return False
+    closed = i + 1 < last and point_at(r, i) in (0x2E, 0x29)
+    return closed and flags_at(r, i + 1) & SPACE != 0
+
+
+@njit
+def is_table(r: Reader, first: int, last: int) -> bool:
+    """Whether a piece has three cells between |, tabs or three or more spaces, or is a rule of + - = and |."""
+    gaps, bars, run, ruled = 0, 0, 0, last - first > 2
+    for i in range(first, last):
+        point = point_at(r, i)
+        if point == 9:
+            gaps += 1
+        elif point == 32:
+            run += 1
+            gaps += run == 3
+        else:
+            run = 0
+            bars += point == 0x7C
+            ruled = ruled and point in (0x2B, 0x2D, 0x3D, 0x7C)
+        if gaps > 1 or bars > 1:
+            return True
+    return ruled and gaps == 0 and (point_at(r, first) == 0x2B or point_at(r, first) == 0x7C)
+
+
+@njit
+def _has_clock(r: Reader, first: int, last: int) -> bool:
+    """Whether a time of day (two digits, colon, twice, two digits) stands in the first characters of a piece."""
+    for i in range(first + 2, min(last, first + _CLOCK_REACH) - 5):
+        if point_at(r, i) == 0x3A and point_at(r, i + 3) == 0x3A:
+            digits = flags_at(r, i - 2) & flags_at(r, i - 1) & flags_at(r, i + 1) & flags_at(r, i + 2)
+            if digits & flags_at(r, i + 4) & flags_at(r, i + 5) & DIGIT:
+                return True
+    return False
+
+
+@njit
+def _is_call(r: Reader, first: int, last: int) -> bool:
+    """Whether a piece is a call of a Java or JavaScript trace: `at name (file:12)`."""
+    if last - first < 8 or point_at(r, first) != 0x61 or point_at(r, first + 1) != 0x74 or point_at(r, first + 2) != 32:
+        return False
+    return bool(point_at(r, last - 1) == 0x29 and flags_at(r, last - 2) & DIGIT)
+
+
+_EDIT: Final = U64(plain_hash("edit"))
+_CITATION_NEEDED: Final = U64(plain_hash("citation needed"))
+
+
+@njit
+def paragraphs(r: Reader, kept: int, hashes: UInt64Array, lengths: Int32Array, starts: Int32Array) -> int:
+    """Join lines to paragraphs, in place; the number of paragraphs.
+
+    A paragraph is what two or more LF in a row separate in the text without the white space around it.
+    """
+    first, last = 0, kept - 1
+    while first < kept and lengths[first] < 0:
+        first += 1
+    while last > first and lengths[last] < 0:
+        last -= 1
+    count, behind = 0, -1
+    for k in range(first, last + 1):
+        begin, length, h = starts[k], abs(lengths[k]), hashes[k]
+        stop = begin + length
+        if k in (first, last):
+            while k == first and flags_at(r, begin) & SPACE:
+                begin += 1
+            while k == last and flags_at(r, stop - 1) & SPACE:
+                stop -= 1
+            if stop - begin < length:
+                h = hash_points(r.points, begin, stop, U64(0))
+        if begin == behind + 1 and count:
+            hashes[count - 1] = hash_step(hashes[count - 1], 0x0A) ^ h
+            lengths[count - 1] += 1 + stop - begin
+        else:
+            hashes[count] = h
+            lengths[count] = stop - begin
+            count += 1
+        behind = stop
+    return count

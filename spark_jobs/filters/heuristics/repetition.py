@@ -1,0 +1,226 @@
+"""Gopher's measures of repetition, over words, lines and paragraphs that are known by their hashes.
+
+An n-gram is in a text twice only if its first n - 1 words are. So each length looks only at the places that the length
+before left over, which in ordinary prose are few, and its key is exact: the number of the (n - 1)-gram and that of the
+last word.
+
+    words      a b a b a c      numbers   0 1 0 1 0 2
+    2-grams    ab ba ab ba ac   places    0 1 2 3 (4: `a` is there twice, `ac` once)
+    3-grams    aba bab aba      places    0 2, from here on without place 1
+
+Source: Rae et al. 2021, "Scaling Language Models: Methods, Analysis & Insights from Training Gopher", table A1. What
+the paper leaves open is as in datatrove: the most frequent n-gram counts with one space between its words, and the
+first of several; a duplicated n-gram is one that was read before, without those inside a duplicate, and reading goes on
+behind.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numba import njit
+
+from spark_jobs.arrays import Int32Array, Int64Array, UInt8Array, UInt64Array
+
+FIRST_DUPLICATE_N: Final = 5
+LAST_N: Final = 10
+NGRAM_MEASURES: Final = 9
+"""Characters of the most frequent 2-, 3- and 4-gram, then of duplicated 5- to 10-grams."""
+_G: Final = np.uint64(0x9E3779B97F4A7C15)
+_S32: Final = np.uint64(32)
+_SLOT_BITS: Final = np.uint64(21)
+_COUNT_BITS: Final = np.uint64(22)
+_COUNT_MASK: Final = np.uint64((1 << 22) - 1)
+MOST_WORDS: Final = 1 << 20
+"""Words of a text whose n-grams are counted, about 6 MB of prose, and as many lines: as many as an entry can number."""
+
+
+@njit
+def slots_for(count: int) -> int:
+    """Slots of a hash table that is at most half full."""
+    slots = 16
+    while slots < 2 * count:
+        slots *= 2
+    return slots
+
+
+@njit
+def _fill(numbers: UInt64Array | Int32Array, count: int, number: int) -> None:
+    """Set the first numbers; a loop is compiled in a tenth of the time of a slice."""
+    for k in range(count):
+        numbers[k] = number
+
+
+@njit
+def _number(keys: UInt64Array, numbers: Int32Array, slots: int, key: np.uint64, next_number: int) -> int:
+    """The number of a key; a new one gets `next_number`."""
+    mixed = key * _G
+    slot = np.int64((mixed ^ mixed >> _S32) & np.uint64(slots - 1))
+    while numbers[slot] >= 0:
+        if keys[slot] == key:
+            found: int = numbers[slot]
+            return found
+        slot = (slot + 1) & (slots - 1)
+    keys[slot] = key
+    numbers[slot] = next_number
+    return next_number
+
+
+@njit
+def duplicates(
+    hashes: UInt64Array, lengths: Int32Array, count: int, keys: UInt64Array, numbers: Int32Array
+) -> tuple[int, int, int]:
+    """Elements that were read before: their number, their characters, and those of elements of positive length.
+
+    The length of a line without content is negative, so that one reading serves Gopher and FineWeb.
+    """
+    slots = slots_for(count)
+    _fill(numbers, slots, -1)
+    found = characters = filled = 0
+    for k in range(count):
+        if _number(keys, numbers, slots, hashes[k], k) != k:
+            found += 1
+            characters += abs(lengths[k])
+            filled += max(lengths[k], 0)
+    return found, characters, filled
+
+
+@njit
+def _count(table: UInt64Array, slots: int, key: np.uint64, spread: np.uint64) -> np.int64:
+    """Count a key of 42 bits; its slot, which numbers it. An entry is the key and, below it, 22 bits of count."""
+    slot = np.int64(spread & np.uint64(slots - 1))
+    while True:
+        entry = table[slot]
+        if entry == np.uint64(0) or entry >> _COUNT_BITS == key:
+            table[slot] = (key << _COUNT_BITS | entry & _COUNT_MASK) + np.uint64(1)
+            return slot
+        slot = (slot + 1) & (slots - 1)
+
+
+@njit
+def ngram_characters(
+    hashes: UInt64Array,
+    lengths: Int32Array,
+    count: int,
+    work: tuple[Int32Array, Int32Array, Int32Array],
+    table: UInt64Array,
+    seen: Int32Array,
+    measured: Int64Array,
+    first: int,
+) -> None:
+    """Write the characters of repeated n-grams: NGRAM_MEASURES of them, from `measured[first]` on.
+
+    Args:
+        hashes: (count,) words.
+        lengths: (count,) their characters.
+        count: number of words, at most MOST_WORDS.
+        work: room for `count` numbers each: of words, of n-grams, places.
+        table: room for `slots_for(count)` entries.
+        seen: likewise.
+        measured: written to.
+        first: where.
+    """
+    words, grams, places = work
+    slots = slots_for(count)
+    _fill(table, slots, np.uint64(0))
+    for k in range(count):
+        h = hashes[k]
+        words[k] = grams[k] = _count(table, slots, h >> _COUNT_BITS, h)
+    left = 0
+    for k in range(count):
+        places[left] = k
+        left += table[words[k]] & _COUNT_MASK > np.uint64(1)
+    for n in range(2, LAST_N + 1):
+        while left and places[left - 1] + n > count:
+            left -= 1
+        slots = slots_for(left)
+        _fill(table, slots, np.uint64(0))
+        for p in range(left):
+            k = places[p]
+            key = np.uint64(grams[k]) << _SLOT_BITS | np.uint64(words[k + n - 1])
+            mixed = key * _G
+            grams[k] = _count(table, slots, key, mixed >> _S32)
+        if n < FIRST_DUPLICATE_N:
+            if count >= n:
+                measured[first + n - 2] = _most_frequent(lengths, places, grams, table, left, n)
+        else:
+            measured[first + n - 2] = _duplicated(lengths, places, grams, seen, left, n)
+        going, left = left, 0
+        for p in range(going):
+            k = places[p]
+            places[left] = k
+            left += table[grams[k]] & _COUNT_MASK > np.uint64(1)
+
+
+@njit
+def _most_frequent(
+    lengths: Int32Array, places: Int32Array, grams: Int32Array, table: UInt64Array, left: int, n: int
+) -> int:
+    """Characters of all occurrences of the most frequent n-gram; the first one of the text where none is repeated."""
+    best, place = np.uint64(1), 0
+    for p in range(left):
+        occurrences = table[grams[places[p]]] & _COUNT_MASK
+        if occurrences > best:
+            best, place = occurrences, places[p]
+    characters = n - 1
+    for k in range(place, place + n):
+        characters += lengths[k]
+    return characters * int(best)
+
+
+@njit
+def _duplicated(lengths: Int32Array, places: Int32Array, grams: Int32Array, seen: Int32Array, left: int, n: int) -> int:
+    """Characters of n-grams that were read before."""
+    for p in range(left):
+        seen[grams[places[p]]] = 0
+    characters, free = 0, 0
+    for p in range(left):
+        k = places[p]
+        if k < free:
+            continue
+        if seen[grams[k]]:
+            for w in range(k, k + n):
+                characters += lengths[w]
+            free = k + n
+        else:
+            seen[grams[k]] = 1
+    return characters
+
+
+@njit
+def compressed_size(points: UInt8Array, start: int, end: int, places: Int32Array) -> int:
+    """Characters that are left when repeated runs become references, as LZ4's blocks have them.
+
+    A reference takes 3 characters and one for each 255 of its length; a run is one of at least 4 that begins less than
+    65,536 back, found by the last place of its first four.
+
+    Args:
+        points: (C,) code points.
+        start: first one looked at.
+        end: behind the last one.
+        places: (4096,) room.
+    """
+    _fill(places, len(places), -1)
+    size, i = 0, start
+    misses = 0
+    while i + 4 <= end:
+        key = np.uint64(points[i]) ^ np.uint64(points[i + 1]) << np.uint64(16) ^ np.uint64(points[i + 2]) << _S32
+        key ^= np.uint64(points[i + 3]) << np.uint64(43)
+        slot = np.int64(key * _G >> np.uint64(52))
+        back = places[slot]
+        places[slot] = i
+        if back >= 0 and i - back < 65536:
+            length = 0
+            while i + length < end and points[back + length] == points[i + length]:
+                length += 1
+            if length >= 4:
+                size += 3 + length // 255
+                i += length
+                misses = 0
+                continue
+        step = 1 + (misses >> 4)
+        size += step
+        i += step
+        misses += 1
+    return size + max(0, end - i)

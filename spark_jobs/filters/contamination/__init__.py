@@ -1,0 +1,1 @@
+"""Decontamination: find the items of registered benchmarks in documents."""

@@ -1,0 +1,200 @@
+"""Eval sets: the items of a benchmark, read from a file, and the bytes by which a registry keeps them.
+
+An *item* is one text of a benchmark, such as a question or an answer. Its id is a hash of its letters
+(`spark_jobs.filters.contamination.folding`), so the same text has the same id in every set, however it is set.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from spark_jobs.exceptions import InputError, did_you_mean
+from spark_jobs.filters.contamination.folding import folded_words
+
+FORMAT: Final = "headrace-eval-set-1"
+_ID_DIGITS: Final = 32
+_PACKED: Final = (".gz", ".bz2", ".zst")
+_DELIMITERS: Final = {".csv": ",", ".tsv": "\t"}
+
+
+class Item(NamedTuple):
+    """A text of a benchmark: the hash of its letters, the column that it stood in, and the text as it was read."""
+
+    item_id: str
+    column: str
+    text: str
+
+
+class EvalSet(NamedTuple):
+    """The items of a benchmark.
+
+    Attributes:
+        name: as registered.
+        items: distinct by column and id, in the order of these.
+        row_count: rows read.
+        empty_count: texts without a letter or number, which are left out.
+        repeated_count: texts that another row has in the same column, which are left out.
+    """
+
+    name: str
+    items: tuple[Item, ...]
+    row_count: int = 0
+    empty_count: int = 0
+    repeated_count: int = 0
+
+    @property
+    def content_sha256(self) -> str:
+        """Hash of the items, whatever the order of the rows and the kind of file they came from."""
+        return hashlib.sha256(encode(self.items)).hexdigest()
+
+    def __str__(self) -> str:
+        """One line that says what was read."""
+        left_out = f"{self.empty_count:,} empty texts and {self.repeated_count:,} repeated ones left out"
+        return f"{self.name}: {len(self.items):,} items of {self.row_count:,} rows; {left_out}"
+
+
+def item_id(text: str) -> str:
+    """The first 128 bits, in hex, of the SHA-256 of the letters of a text; empty for a text without any."""
+    letters = "".join(folded_words(text))
+    return hashlib.sha256(letters.encode()).hexdigest()[:_ID_DIGITS] if letters else ""
+
+
+def read_eval_set(name: str, path: Path, columns: Iterable[str]) -> EvalSet:
+    """Read a benchmark from JSONL, JSON, CSV, TSV or Parquet; text files may be packed (.gz, .bz2, .zst).
+
+    A list in a column, such as the choices of a question, is one text with a line for each entry; a number is its
+    digits. A row without the column, or with null in it, has an empty text.
+
+    Args:
+        name: of the eval set.
+        path: the file; its ending says what it is.
+        columns: the columns that hold items.
+
+    Raises:
+        InputError: the file is missing, damaged, empty or of an unknown kind, lacks a column, or has no item.
+    """
+    columns = list(dict.fromkeys(columns))
+    if not columns:
+        raise InputError(f"eval set {name}: no column named; name those that hold items, such as question,answer")
+    found, row_count, empty_count, text_count = dict[tuple[str, str], str](), 0, 0, 0
+    known: dict[str, None] = {}
+    for row in _rows(name, path):
+        row_count += 1
+        known |= dict.fromkeys(row)
+        for column in columns:
+            text = _text(row.get(column))
+            identity = item_id(text)
+            if not identity:
+                empty_count += 1
+                continue
+            text_count += 1
+            key = (column, identity)
+            found[key] = min(text, found.get(key, text))  # of two spellings one, whichever row comes first
+    if not row_count:
+        raise InputError(f"eval set {name}: {path} has no row; give a file that holds the benchmark's items")
+    for column in columns:
+        if column not in known:
+            raise InputError(f"eval set {name}: {path} has no column {column!r}{did_you_mean(column, known)}")
+    if not found:
+        raise InputError(
+            f"eval set {name}: all {empty_count} texts of {', '.join(columns)} in {path} are without a letter or "
+            "number; name the columns that hold items"
+        )
+    items = tuple(Item(identity, column, text) for (column, identity), text in sorted(found.items()))
+    return EvalSet(name, items, row_count, empty_count, text_count - len(items))
+
+
+def encode(items: Iterable[Item]) -> bytes:
+    """Items as bytes that depend on nothing but the items: sorted lines of JSON, after one that names the format.
+
+    They are not packed: bytes of a compressor change with its version, and the hash of these names the set.
+    """
+    ordered = sorted({(item.column, item.item_id, item.text) for item in items})
+    lines = [json.dumps(row, ensure_ascii=False) for row in ordered]
+    return "\n".join([json.dumps({"format": FORMAT}), *lines, ""]).encode()
+
+
+def decode(data: bytes) -> tuple[Item, ...]:
+    """The items of `encode`, in its order.
+
+    Raises:
+        InputError: the bytes are damaged or of another format.
+    """
+    try:
+        head, *lines = data.decode().removesuffix("\n").split("\n")
+        found = json.loads(head)["format"]
+        rows = [json.loads(line) for line in lines] if found == FORMAT else []
+        items = tuple(Item(identity, column, text) for column, identity, text in rows)
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"eval set: the registered bytes are damaged ({error}); register the file again") from error
+    if found != FORMAT:
+        raise InputError(f"eval set: registered in format {found!r}, this version reads {FORMAT!r}; register it again")
+    return items
+
+
+def _text(value: Any) -> str:
+    """The text of a value of JSON or Parquet; parts of a nested one are lines."""
+    if value is None:
+        return ""
+    if isinstance(value, dict):
+        return _text(list(value.values()))
+    if isinstance(value, list | tuple):
+        return "\n".join(map(_text, value))
+    return str(value).encode("utf-8", "replace").decode()  # JSON can hold half a surrogate pair, UTF-8 cannot
+
+
+def _rows(name: str, path: Path) -> Iterator[dict[str, Any]]:
+    """Rows of a file as mappings; every fault of it is an InputError."""
+    endings = [ending.lower() for ending in path.suffixes]
+    if endings and endings[-1] in _PACKED:
+        endings.pop()
+    kind = endings[-1] if endings else ""
+    try:
+        if kind == ".parquet":
+            with pq.ParquetFile(path) as file:
+                for batch in file.iter_batches():
+                    yield from batch.to_pylist()
+            return
+        if kind not in (".jsonl", ".ndjson", ".json", *_DELIMITERS):
+            raise InputError(
+                f"eval set {name}: cannot tell what {path} is; end its name in .jsonl, .json, .csv, .tsv or .parquet "
+                f"(text files also with {', '.join(_PACKED)})"
+            )
+        with pa.input_stream(path, compression="detect") as stream:
+            text = stream.read().decode("utf-8-sig")
+        yield from _csv_rows(text, _DELIMITERS[kind]) if kind in _DELIMITERS else _json_rows(text)
+    except (OSError, ValueError, csv.Error, pa.ArrowException) as error:
+        raise InputError(f"eval set {name}: cannot read {path}: {str(error).splitlines()[0]}") from error
+
+
+def _csv_rows(text: str, delimiter: str) -> Iterator[dict[str, Any]]:
+    csv.field_size_limit(1 << 30)
+    return csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
+
+
+def _json_rows(text: str) -> Iterator[dict[str, Any]]:
+    """Objects of a JSON array, or one on each line; blank lines are none."""
+    if text.lstrip().startswith("["):
+        rows = json.loads(text)
+    else:
+        rows = (_parsed(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip())
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, dict):
+            raise ValueError(f"record {number} is a JSON {type(row).__name__}, not an object")
+        yield row
+
+
+def _parsed(number: int, line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        raise ValueError(f"line {number} is not JSON: {error}") from error

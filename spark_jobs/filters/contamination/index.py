@@ -1,0 +1,357 @@
+"""The index of all items of all registered eval sets: their words, n-grams and seeds, and which of them count.
+
+An *n-gram* is the shortest run of words of an item, from a given word on, that has `ngram_words` words (letters of
+scripts without spaces count as parts of one, see `folding.word_weights`) and three letters, in bytes, for each. Digits
+are no letters here: rows of numbers, such as the first primes, are nobody's. An item with fewer words is one n-gram as
+a whole if it has `min_words`, and is not searched for otherwise. N-grams that are *common* do not count: those that
+more than `max_item_count` items of one set hold (the stem of a multiple-choice question, the head of a test), and those
+that `common_hashes` finds in too many documents of a sample (licences).
+
+A *seed* is the first 20 letters from a word on. Every n-gram that counts holds one that is kept, so it cannot be
+missed. Seeds in more than 64 places, such as those of an item that says one word again and again, are not kept; n-grams
+and items with no other seed do not count, and `Contents` says how many items that are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field
+
+from spark_jobs.arrays import BoolArray, Int64Array, UInt8Array, UInt64Array
+from spark_jobs.exceptions import InputError
+from spark_jobs.filters.contamination.eval_set import EvalSet
+from spark_jobs.filters.contamination.folding import WORD, fold_tables, utf8_arrays, word_weights
+
+if TYPE_CHECKING:
+    from spark_jobs.filters.contamination.kernel import Index
+
+Array = npt.NDArray[Any]
+
+MOST_PLACES: Final = 64
+"""A seed in more places of the items than this is not kept."""
+_NEAR_PLACES: Final = 8
+_LETTERS_OF_A_WORD: Final = 3
+_BITS_OF_A_SEED: Final = 16  # in the filter: one letter in about 70 that begins no seed passes it
+_NO_SEED: Final = np.iinfo(np.int64).max
+
+
+class ContaminationConfig(BaseModel):
+    """What counts as an item of an eval set in a document."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    ngram_words: int = Field(13, ge=7, description="words of an n-gram (GPT-3, Brown et al. 2020, appendix C: 13)")
+    min_words: int = Field(8, ge=7, description="fewest words of an item that is searched for (GPT-3: 8)")
+    max_item_count: int = Field(10, ge=1, description="items of one set that may hold an n-gram that counts")
+    max_document_fraction: float = Field(
+        0.001, gt=0, le=1, description="of a sample's documents, those that may hold an n-gram that counts"
+    )
+    near_seeds: int = Field(3, ge=1, description="runs of 20 letters in common that make a near copy worth checking")
+    min_near_words: int = Field(26, ge=1, description="fewest words of an item whose near copies are looked for")
+    min_similarity: float = Field(
+        0.55, gt=0, le=1, description="least weighted Jaccard similarity of the words of a near copy and the item"
+    )
+
+
+class Contents(NamedTuple):
+    """An index, and what it was made of.
+
+    Attributes:
+        config: what counts.
+        arrays: what compiled code reads; None where no item is searched for.
+        eval_sets: names by number.
+        holders: struct<eval_set, item> of every item that is searched for, by text.
+        holder_starts: (T + 1,) the first holder of each text.
+        short_count: items with fewer than `min_words` words.
+        common_count: items that are in too many places to be searched for.
+    """
+
+    config: ContaminationConfig
+    arrays: Index | None
+    eval_sets: tuple[str, ...]
+    holders: pa.StructArray
+    holder_starts: Int64Array
+    short_count: int
+    common_count: int
+
+    @property
+    def byte_count(self) -> int:
+        """Memory that the arrays of the index take."""
+        return sum(array.nbytes for array in self.arrays or ())
+
+    def __str__(self) -> str:
+        """One line that says what is searched for, and what is not."""
+        searched = f"{len(self.holders):,} items of {len(self.eval_sets)} eval sets in {self.byte_count:,} bytes"
+        return f"{searched}; {self.short_count:,} are too short and {self.common_count:,} too common to be searched for"
+
+
+class _Texts(NamedTuple):
+    """Distinct texts in letters and words, as in `kernel.Index`.
+
+    `letter_counts` has the letters that are no digits, before each word.
+    """
+
+    letters: UInt8Array
+    word_starts: Int64Array
+    text_words: Int64Array
+    letter_counts: Int64Array
+    gram_ends: Int64Array
+
+    @property
+    def grams(self) -> Int64Array:
+        """The words at which n-grams begin."""
+        return np.flatnonzero(self.gram_ends < len(self.word_starts))
+
+    @property
+    def word_texts(self) -> Int64Array:
+        """The text of every word."""
+        return np.repeat(np.arange(len(self.text_words) - 1), np.diff(self.text_words))
+
+
+def index_of(
+    eval_sets: Sequence[EvalSet], config: ContaminationConfig | None = None, common: UInt64Array | None = None
+) -> Contents:
+    """Index all items of eval sets; the same text in several is searched for once.
+
+    Args:
+        eval_sets: with names that differ.
+        config: what counts.
+        common: hashes of n-grams and seeds that do not count, from `common_hashes`.
+
+    Raises:
+        InputError: two sets have one name.
+    """
+    config = config or ContaminationConfig()
+    names = [one.name for one in eval_sets]
+    if repeated := {name for name in names if names.count(name) > 1}:
+        raise InputError(f"index of eval sets: {sorted(repeated)[0]} is there twice; give each set a name of its own")
+    holders = sorted((one.name, item.item_id, item.text) for one in eval_sets for item in one.items)
+    texts = {identity: text for _, identity, text in holders}
+    words = _words(list(texts.values()), config)
+    places = {identity: place for place, identity in enumerate(texts)}
+    holding = sorted({(places[identity], name, identity) for name, identity, _ in holders})
+    text_of_holder = np.array([place for place, _, _ in holding], dtype=np.int64)
+    set_of_holder = np.array([names.index(name) for _, name, _ in holding], dtype=np.int64)
+    index, searched, short = _index(words, config, text_of_holder, set_of_holder, common)
+    kept = [(name, identity) for place, name, identity in holding if searched[place]]
+    # Texts that are not searched for keep their place, without holders, so that numbers of texts stay.
+    starts = np.searchsorted(text_of_holder[searched[text_of_holder]], np.arange(len(texts) + 1))
+    struct = pa.StructArray.from_arrays(
+        [pa.array([row[k] for row in kept], type=pa.string()) for k in (0, 1)], names=["eval_set", "item"]
+    )
+    short_count = int(short[text_of_holder].sum())
+    common_count = len(holding) - len(kept) - short_count
+    return Contents(config, index, tuple(names), struct, starts.astype(np.int64), short_count, common_count)
+
+
+def common_hashes(contents: Contents, batches: Iterable[pa.Array]) -> UInt64Array:
+    """Hashes of the n-grams and seeds that too many documents of a sample hold; for `index_of`, of the same eval sets.
+
+    More than `max_document_fraction` of the documents is too many, but never fewer than five.
+    """
+    from spark_jobs.filters.contamination.kernel import NEAR, Settings, find, hash_spans
+
+    index, config = contents.arrays, contents.config
+    if index is None:
+        return np.empty(0, dtype=np.uint64)
+    document_count, seed_counts, gram_documents = 0, np.zeros(len(index.seed_hashes), dtype=np.int64), []
+    for batch in batches:
+        found = find(*utf8_arrays(batch), fold_tables(), index, Settings(1 << 60, 0, 1.0))
+        seed_counts += found.seed_documents
+        rows = found.rows[found.rows[:, 2] != NEAR]
+        held = [np.stack([np.full(len(grams), row[0] + document_count), grams]) for row, grams in _grams(index, rows)]
+        gram_documents += held
+        document_count += len(batch)
+    documents, words = np.concatenate([np.empty((2, 0), dtype=np.int64), *gram_documents], axis=1)
+    letters = index.word_starts
+    hashes = hash_spans(index.letters, letters[words], letters[np.minimum(index.gram_ends[words], len(letters) - 1)])
+    gram_hashes, gram_counts = np.unique(_distinct_pairs(hashes, documents)[0], return_counts=True)
+    most = max(4, math.floor(config.max_document_fraction * document_count))
+    return np.unique(np.concatenate([gram_hashes[gram_counts > most], index.seed_hashes[seed_counts > most]]))
+
+
+def _grams(index: Index, rows: Int64Array) -> Iterable[tuple[Int64Array, Int64Array]]:
+    """Rows of findings, each with the words at which the counting n-grams begin that it covers."""
+    for row in rows:
+        words = np.arange(row[5], row[6])
+        counts = index.counting[words + 1] > index.counting[words]
+        yield row, words[counts & (index.gram_ends[words] <= row[6])]
+
+
+def _words(texts: list[str], config: ContaminationConfig) -> _Texts:
+    """Fold texts and find their n-grams."""
+    from spark_jobs.filters.contamination.kernel import fold_items
+
+    letters, starts, text_words = fold_items(*utf8_arrays(pa.array(texts, type=pa.large_string())), fold_tables())
+    word_count = len(starts) - 1
+    weights = np.concatenate([[0], np.cumsum(word_weights(_first_points(letters, starts[:-1])))])
+    digits = (letters >= ord("0")) & (letters <= ord("9"))
+    letter_counts = np.concatenate([[0], np.cumsum(~digits)])[starts]
+    ends = _run_ends(weights, letter_counts, config.ngram_words)
+    text_ends = np.repeat(text_words[1:], np.diff(text_words))
+    ends = np.where(ends <= text_ends, ends, word_count + 1)
+    firsts = text_words[:-1][np.diff(text_words) > 0]
+    lacking = firsts[ends[firsts] > word_count]
+    whole = lacking[_run_ends(weights, letter_counts, config.min_words)[lacking] <= text_ends[lacking]]
+    ends[whole] = text_ends[whole]
+    return _Texts(letters, starts, text_words, letter_counts, ends)
+
+
+def _run_ends(weights: Int64Array, letter_counts: Int64Array, word_count: int) -> Int64Array:
+    """(W,) the word after the shortest run, from each word on, with so many words and the letters that these need.
+
+    Args:
+        weights: (W + 1,) of all words before each.
+        letter_counts: (W + 1,) letters, without digits, before each word.
+        word_count: words that a run must have.
+    """
+    by_words = np.searchsorted(weights, weights[:-1] + WORD * word_count)
+    by_letters = np.searchsorted(letter_counts, letter_counts[:-1] + _LETTERS_OF_A_WORD * word_count)
+    return np.maximum(by_words, by_letters)
+
+
+def _first_points(letters: UInt8Array, starts: Int64Array) -> Int64Array:
+    """(W,) code points with which words begin."""
+    padded = np.concatenate([letters, np.zeros(4, dtype=np.uint8)]).astype(np.int64)
+    lead, second, third, fourth = (padded[starts + k] for k in range(4))
+    second, third, fourth = second & 0x3F, third & 0x3F, fourth & 0x3F
+    two, three = (lead & 0x1F) << 6 | second, (lead & 0x0F) << 12 | second << 6 | third
+    four = (lead & 0x07) << 18 | second << 12 | third << 6 | fourth
+    return np.select([lead < 0x80, lead < 0xE0, lead < 0xF0], [lead, two, three], four)
+
+
+def _index(
+    words: _Texts,
+    config: ContaminationConfig,
+    text_of_holder: Int64Array,
+    set_of_holder: Int64Array,
+    common: UInt64Array | None,
+) -> tuple[Index | None, BoolArray, BoolArray]:
+    """The index, (T,) texts that are searched for, and (T,) those that are too short."""
+    from spark_jobs.filters.contamination.kernel import SEED_LETTERS, choose_seeds, hash_spans
+
+    common = np.empty(0, dtype=np.uint64) if common is None else common
+    text_count, starts, word_texts = len(words.text_words) - 1, words.word_starts, words.word_texts
+    grams = words.grams
+    short = ~np.isin(np.arange(text_count), word_texts[grams])
+    gram_ends = starts[words.gram_ends[grams]]
+    gram_hashes = hash_spans(words.letters, starts[grams], gram_ends)
+    counts = ~np.isin(gram_hashes, common)
+    for number in range(int(set_of_holder.max(initial=-1)) + 1):
+        held = np.isin(word_texts[grams], text_of_holder[set_of_holder == number])
+        pair_hashes, _, _ = _distinct_pairs(gram_hashes[held], word_texts[grams[held]])
+        hashes, item_counts = np.unique(pair_hashes, return_counts=True)
+        counts &= ~np.isin(gram_hashes, hashes[item_counts > config.max_item_count])
+
+    text_ends = starts[words.text_words[1:]]
+    seeded = np.flatnonzero(starts[:-1] + SEED_LETTERS <= text_ends[word_texts])
+    seeded = seeded[~short[word_texts[seeded]]]
+    hashes = hash_spans(words.letters, starts[seeded], starts[seeded] + SEED_LETTERS)
+    distinct, inverse, place_counts = np.unique(hashes, return_inverse=True, return_counts=True)
+    in_sample = np.isin(distinct, common)
+    costs = np.full(len(starts) - 1, _NO_SEED)
+    usable = place_counts[inverse] <= MOST_PLACES
+    costs[seeded[usable]] = (place_counts + MOST_PLACES * in_sample)[inverse[usable]]
+    # Whole texts too: one whose n-grams are all common is still found where it stands whole.
+    filled = np.flatnonzero(~short)
+    needed = choose_seeds(
+        np.concatenate([grams[counts], words.text_words[filled]]),
+        np.concatenate([gram_ends[counts], text_ends[filled]]),
+        starts,
+        costs,
+    )
+    keep = usable & (needed[seeded] | ~in_sample[inverse])
+    # A seed is kept in all its places or in none.
+    kept_seeds = np.zeros(len(distinct), dtype=bool)
+    kept_seeds[inverse[keep]] = True
+    searched = ~short
+    searched[filled] = np.isin(filled, word_texts[seeded[kept_seeds[inverse]]])
+    if not searched.any():
+        return None, searched, short
+    counts &= _holds_seed(grams, gram_ends, starts, seeded[kept_seeds[inverse]])
+    counting = np.zeros(len(starts), dtype=np.int64)
+    counting[grams[counts] + 1] = 1
+    near = (place_counts <= _NEAR_PLACES) & ~in_sample
+    order = np.argsort(inverse[kept_seeds[inverse]], kind="stable")
+    postings = seeded[kept_seeds[inverse]][order]
+    return (
+        _assembled(
+            words, np.cumsum(counting), distinct[kept_seeds], place_counts[kept_seeds], postings, near[kept_seeds]
+        ),
+        searched,
+        short,
+    )
+
+
+def _holds_seed(grams: Int64Array, gram_ends: Int64Array, starts: Int64Array, seeded: Int64Array) -> BoolArray:
+    """(G,) whether a kept seed lies inside each n-gram."""
+    from spark_jobs.filters.contamination.kernel import SEED_LETTERS
+
+    after = np.searchsorted(starts[seeded], gram_ends - SEED_LETTERS, side="right")
+    held: BoolArray = after > np.searchsorted(seeded, grams)
+    return held
+
+
+def _assembled(
+    words: _Texts,
+    counting: Int64Array,
+    hashes: UInt64Array,
+    place_counts: Int64Array,
+    postings: Int64Array,
+    near: BoolArray,
+) -> Index:
+    """Put the index together: the filter, the hash table and the weights of words."""
+    from spark_jobs.filters.contamination.kernel import NUMBER_WEIGHT, Index, add_to_filter, hash_spans
+
+    bloom = np.zeros(_power_of_two(_BITS_OF_A_SEED * len(hashes) // 64), dtype=np.uint64)
+    slots = np.full(_power_of_two(2 * len(hashes)), -1, dtype=np.int32)
+    add_to_filter(bloom, slots, hashes)
+    word_hashes = hash_spans(words.letters, words.word_starts[:-1], words.word_starts[1:])
+    texts, text_hashes, counts = _distinct_pairs(words.word_texts, word_hashes)
+    vocabulary, text_counts = np.unique(text_hashes, return_counts=True)
+    text_count = len(words.text_words) - 1
+    # Hundredths of the natural logarithm: whole numbers, whose sums do not depend on their order.
+    weights = np.maximum(np.round(100 * np.log((text_count + 1) / text_counts)), 1).astype(np.int64)
+    numbers = word_hashes[words.letter_counts[1:] == words.letter_counts[:-1]]
+    weights[np.searchsorted(vocabulary, numbers)] = NUMBER_WEIGHT
+    return Index(
+        letters=words.letters,
+        word_starts=words.word_starts,
+        text_words=words.text_words,
+        word_texts=words.word_texts.astype(np.int32),
+        gram_ends=words.gram_ends,
+        counting=counting,
+        seed_hashes=hashes,
+        seed_starts=np.concatenate([[0], np.cumsum(place_counts)]),
+        postings=postings,
+        near_seeds=near,
+        slots=slots,
+        bloom=bloom,
+        vocabulary=vocabulary,
+        weights=weights,
+        unknown_weight=np.array([round(100 * math.log(text_count + 1))], dtype=np.int64),
+        text_vocabulary=np.searchsorted(texts, np.arange(text_count + 1)),
+        text_hashes=text_hashes,
+        text_counts=counts,
+        text_weights=weights[np.searchsorted(vocabulary, text_hashes)],
+    )
+
+
+def _distinct_pairs(first: Array, second: Array) -> tuple[Array, Array, Int64Array]:
+    """Distinct pairs, ascending, and how often each is there."""
+    order = np.lexsort((second, first))
+    first, second = first[order], second[order]
+    new = np.ones(len(first), dtype=bool)
+    new[1:] = (first[1:] != first[:-1]) | (second[1:] != second[:-1])
+    starts = np.flatnonzero(new)
+    return first[starts], second[starts], np.diff(np.append(starts, len(first)))
+
+
+def _power_of_two(least: int) -> int:
+    return 1 << max(least, 1).bit_length()

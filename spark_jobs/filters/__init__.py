@@ -1,0 +1,1 @@
+"""Filters: what is measured of texts, and what is judged by it."""

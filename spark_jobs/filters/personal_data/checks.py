@@ -73,7 +73,7 @@ Check = Callable[[Candidate], Iterator[Finding]]
 
 def findings(rule: int, candidate: Candidate) -> Iterator[Finding]:
     """What the check of a rule finds in a candidate."""
-    yield from _CHECKS.get(rule, _by_name)(candidate)
+    return _CHECKS.get(rule, _by_name)(candidate)
 
 
 def _whole(candidate: Candidate, confidence: float, rule: str | None = None) -> Iterator[Finding]:
@@ -143,26 +143,27 @@ def _card(candidate: Candidate) -> Iterator[Finding]:
     yield from _whole(candidate, confidence)
 
 
-_NO_DOMAIN: Final = re.compile(
-    r"(?i).*\.(?:png|jpe?g|gif|svg|webp|ico|css|scss|js|mjs|jsx|tsx?|json|html?|php|xml|txt|ya?ml|tar|gz|exe|dll|jar|"
-    r"class|self|local|internal|lan|localdomain|service|socket|timer|mount|target)"
-)
-_RESERVED: Final = re.compile(r"(?i).*[@.](?:example(?:\.\w+)?|test|invalid|localhost)")  # RFC 2606
+_FILES: Final = "png jpg jpeg gif svg webp ico css scss js mjs jsx ts tsx json html htm php xml txt yml yaml"
+_UNITS: Final = "tar gz exe dll jar class self local internal lan localdomain service socket timer mount target"
+_NO_HOST: Final = frozenset((_FILES + " " + _UNITS).split())
+"""Last labels that say that what follows the @ is a file, a version or a unit."""
+_RESERVED: Final = frozenset(("example", "test", "invalid", "localhost"))  # RFC 2606
+_HOST: Final = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\.)+(?:[A-Za-z]{2,24}|xn--[A-Za-z0-9-]+)")
 
 
 def _mail(candidate: Candidate) -> Iterator[Finding]:
     """An address with a name as its last label, for no picture at a scale, package at a version or call of a method."""
     local, domain = candidate.value.split("@")
-    labels = domain.split(".")
-    if not re.fullmatch(r"[A-Za-z]{2,24}|xn--[A-Za-z0-9-]+", labels[-1]) or _NO_DOMAIN.fullmatch(domain):
-        return
-    if any(not label or label[0] == "-" or label[-1] == "-" for label in labels) or ".." in local:
+    labels = domain.lower().split(".")
+    if not _HOST.fullmatch(domain) or labels[-1] in _NO_HOST or ".." in local:
         return
     if candidate.after in tuple("([{") or (candidate.after == ":" and local == "git"):
         return
-    if re.search(r"://[^\s/]*:$", candidate.before):  # the user part of a URL: a host, no mailbox
+    if candidate.before.endswith(":") and re.search(
+        r"://[^\s/]*:$", candidate.before
+    ):  # the user part of a URL: a host, no mailbox
         return
-    yield from _whole(candidate, 0.6 if _RESERVED.fullmatch(domain) else candidate.confidence)
+    yield from _whole(candidate, 0.6 if _RESERVED & set(labels[-2:]) else candidate.confidence)
 
 
 def _ip(candidate: Candidate) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from spark_jobs.filters.personal_data.checks import Candidate, findings
 from spark_jobs.filters.personal_data.rules import KINDS, RULES
-from spark_jobs.filters.personal_data.scan import scan
+from spark_jobs.filters.personal_data.scan import TEXT, scan
 from spark_jobs.text.text_columns import utf8_buffer
 
 SPAN_TYPE: Final = pa.struct(
@@ -122,15 +122,18 @@ def _found(content: pa.Array, min_confidence: float) -> list[list[Span]]:
     offsets, signed = utf8_buffer(content)
     buffer = signed.cast("B")
     found: list[list[Span]] = [[] for _ in range(len(content))]
-    for row, start, end, number, beside_words, context in scan(np.frombuffer(buffer, np.uint8), offsets).tolist():
-        low, high, rule = int(offsets[row]), int(offsets[row + 1]), RULES[number]
-        # One character a byte, so that positions in it are bytes.
-        before = str(buffer[max(low, start - _BEFORE_BYTES) : start], "latin-1").rpartition("\n")[2]
-        after = chr(buffer[end]) if end < high else ""
-        value = str(buffer[start:end], "latin-1")
-        for finding in findings(number, Candidate(rule, value, before, after, bool(beside_words), context)):
-            if finding.confidence >= min_confidence:
-                first = start - low
-                span = (first + finding.start, first + finding.end)
-                found[row].append(Span(*span, rule.kind, finding.rule, finding.confidence))
+    for block in scan(np.frombuffer(buffer, np.uint8), offsets):
+        bounds = zip(offsets[block[:, TEXT]].tolist(), offsets[block[:, TEXT] + 1].tolist(), strict=True)
+        for (row, start, end, number, beside_words, context), (low, high) in zip(block.tolist(), bounds, strict=True):
+            # One character a byte, so that positions in it are bytes.
+            first = max(low, start - _BEFORE_BYTES)
+            around = str(buffer[first : min(end + 1, high)], "latin-1")
+            before, value = around[: start - first], around[start - first : end - first]
+            before = before[before.rfind("\n") + 1 :]
+            rule = RULES[number]
+            candidate = Candidate(rule, value, before, around[end - first :], bool(beside_words), context)
+            for finding in findings(number, candidate):
+                if finding.confidence >= min_confidence:
+                    span = (start - low + finding.start, start - low + finding.end)
+                    found[row].append(Span(*span, rule.kind, finding.rule, finding.confidence))
     return found

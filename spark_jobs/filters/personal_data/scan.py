@@ -13,6 +13,7 @@ stands before it. Everything exact (checksums, dates, ranges) happens in `checks
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -473,21 +474,20 @@ def _entry(sources: int) -> Any:
 _scan_into = _entry(sources_number((__name__, scan_words.__name__, rules.__name__)))
 
 
-def scan(data: UInt8Array, offsets: Int64Array) -> Int64Array:
-    """All candidates in texts that lie one after another.
+def scan(data: UInt8Array, offsets: Int64Array) -> Iterator[Int64Array]:
+    """All candidates in texts that lie one after another, in blocks.
 
     Args:
         data: (B,) bytes of the texts.
         offsets: (D + 1,) where each begins, and the end of the last.
 
-    Returns:
+    Yields:
         (C, 6) rows of `TEXT, START, END, RULE, BESIDE_WORDS, CONTEXT`, by text.
     """
     source, starts = data[:], offsets.astype(np.int64)
     source.flags.writeable = False  # one signature, compiled once
-    parts, row, i = [], 0, 0
+    row, i = 0, 0
     while row < len(offsets) - 1:
         out = np.empty((_BLOCK, 6), np.int64)
         row, i, n = _scan_into(source, starts, scan_tables(), row, i, out)
-        parts.append(out[:n].copy())
-    return np.concatenate([*parts, np.empty((0, 6), np.int64)])
+        yield out[:n]

@@ -1,0 +1,234 @@
+"""Personal data: how fast it is found, and how much of it, beside Presidio in the same run.
+
+    python -m venv V && V/bin/pip install presidio-analyzer==2.2.366
+    PYTHONPATH=. python benchmarks/bench_filters_personal.py [--peer V/bin/python] [--megabytes 16] [--data DIR]
+
+Speeds are megabytes of UTF-8 by CPU second of one process, the best of three; Presidio reads the first 200 kB of each
+input. Precision and recall count exact spans. Of `data/pii` the half with an even first byte of the text's SHA-256
+trains the tagger, the other one tests everything; `other templates` splits by template instead, which is what a text
+that nobody has labelled looks like.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import hashlib
+import json
+import random
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from bench_text import column, installed_code, languages, rfcs
+
+from spark_jobs.filters.personal_data.find import score
+from spark_jobs.filters.personal_data.tagger import load, train
+from tests.spark_jobs.filters.personal_data.planted import decoy, planted
+
+PEER_BYTES = 200_000
+STRUCTURED = {
+    "EMAIL_ADDRESS": "mail",
+    "PHONE_NUMBER": "phone",
+    "CREDIT_CARD": "card",
+    "IBAN_CODE": "iban",
+    "IP_ADDRESS": "ip",
+    "MAC_ADDRESS": "mac",
+    "US_SSN": "national_number",
+}
+TAGGED = {
+    "PERSON": "name",
+    "GPE": "place",
+    "LOCATION": "place",
+    "STREET_ADDRESS": "address",
+    "ORGANIZATION": "organization",
+    "DATE_TIME": "date",
+    "TITLE": "title",
+    "AGE": "age",
+    "NRP": "nationality",
+    "ZIP_CODE": "postcode",
+}
+KINDS = STRUCTURED | TAGGED
+Spans = list[tuple[int, int, str]]
+
+
+def presidio(python: str, texts: list[str]) -> tuple[float, list[Spans]]:
+    """Seconds, and spans in bytes; of overlapping ones the surest, then longest."""
+    peer = str(Path(__file__).with_name("presidio_peer.py"))
+    run = subprocess.run([python, peer], input=json.dumps(texts), capture_output=True, text=True, check=True)
+    answer = json.loads(run.stdout)
+    found = []
+    for text, spans in zip(texts, answer["spans"], strict=True):
+        kept: list[tuple[int, int, str]] = []
+        for start, end, entity, _ in sorted(spans, key=lambda s: (-s[3], s[0] - s[1])):
+            if entity in KINDS and all(end <= other[0] or other[1] <= start for other in kept):
+                kept.append((start, end, KINDS[entity]))
+        found.append([(len(text[:s].encode()), len(text[:e].encode()), kind) for s, e, kind in kept])
+    return answer["seconds"], found
+
+
+def ours(texts: list[str]) -> list[Spans]:
+    """Spans of the patterns."""
+    rows = score(pa.array(texts))["spans"].to_pylist()
+    return [[(span["start"], span["end"], span["kind"]) for span in spans] for spans in rows]
+
+
+def compare(truth: list[Spans], found: list[Spans], kinds: set[str]) -> dict[str, tuple[int, float, float]]:
+    """By kind: how many there are, precision, recall."""
+    right, wrong, missed = Counter[str](), Counter[str](), Counter[str]()
+    for wanted, got in zip(truth, found, strict=True):
+        right.update(kind for *_, kind in set(got) & set(wanted))
+        wrong.update(kind for *_, kind in set(got) - set(wanted))
+        missed.update(kind for *_, kind in set(wanted) - set(got))
+    return {
+        kind: (
+            right[kind] + missed[kind],
+            right[kind] / max(1, right[kind] + wrong[kind]),
+            right[kind] / max(1, right[kind] + missed[kind]),
+        )
+        for kind in sorted(kinds)
+    }
+
+
+def show(name: str, sides: dict[str, dict[str, tuple[int, float, float]]]) -> None:
+    """A table of precision and recall by kind."""
+    print(f"\n{name}: precision, recall of exact spans")
+    for kind in next(iter(sides.values())):
+        cells = "".join(f"   {side} {s[kind][1]:.3f} {s[kind][2]:.3f}" for side, s in sides.items())
+        print(f"  {kind:16} {next(iter(sides.values()))[kind][0]:5}{cells}")
+
+
+def labelled(data: Path) -> list[dict[str, Any]]:
+    """Texts of `data/pii`: content, template, spans as of the table that a tagger is trained on."""
+    rows = json.loads(gzip.decompress((data / "pii" / "presidio_synth_dataset_v2.json.gz").read_bytes()))
+    texts = []
+    for row in rows:
+        text = row["full_text"]
+        spans = [
+            {
+                "start": len(text[: span["start_position"]].encode()),
+                "end": len(text[: span["end_position"]].encode()),
+                "kind": KINDS[span["entity_type"]],
+            }
+            for span in row["spans"]
+            if span["entity_type"] in KINDS
+        ]
+        texts.append({"content": text, "template": str(row["template_id"]), "spans": spans})
+    return texts
+
+
+def is_test(key: str) -> bool:
+    """The half of a key, by hash."""
+    return hashlib.sha256(key.encode()).digest()[0] % 2 == 1
+
+
+def decoys() -> Iterator[str]:
+    """The worst case: nearly every line is a candidate of several rules."""
+    rng = random.Random(5)
+    while True:
+        yield "\n".join(decoy(rng) if rng.random() < 0.9 else planted(rng)[0] for _ in range(20))
+
+
+def access_log() -> Iterator[str]:
+    """Requests to a web server, each with a public address of its own."""
+    rng = random.Random(6)
+    while True:
+        lines = [
+            f"{rng.randrange(20, 99)}.{rng.randrange(256)}.{rng.randrange(256)}.{rng.randrange(256)} - - "
+            f'[10/Oct/2024:13:55:{rng.randrange(60):02d} +0000] "GET /s/{rng.randrange(10**6)}?q=shoes HTTP/1.1" 200 '
+            f'{rng.randrange(10**6)} "-" "Mozilla/5.0 (X11; Linux x86_64; rv:109.0) Gecko/20100101 Firefox/115.0"'
+            for _ in range(200)
+        ]
+        yield "\n".join(lines)
+
+
+def best_seconds(work: Callable[[], object]) -> float:
+    """CPU seconds, best of three."""
+    times = []
+    for _ in range(3):
+        started = time.process_time()
+        work()
+        times.append(time.process_time() - started)
+    return min(times)
+
+
+def speeds(data: Path, byte_count: int, peer: str | None) -> None:
+    """Megabytes a second for each kind of text."""
+    score(pa.array(["warm up"]))
+    inputs = {
+        "RFCs": rfcs(data),
+        "Python code": installed_code(),
+        "75 languages": languages(data, "NFC"),
+        "access log": access_log(),
+        "decoys": decoys(),
+    }
+    for name, texts in inputs.items():
+        batches, taken = column(texts, byte_count)
+        rate = taken / 1e6 / best_seconds(lambda chosen=batches: [score(batch) for batch in chosen])
+        line = f"{name:14} {taken / 1e6:6.1f} MB   patterns {rate:6.1f} MB/s"
+        if peer:
+            sample, size = [], 0
+            for text in batches[0].to_pylist():
+                sample.append(text[: PEER_BYTES - size])
+                size += len(sample[-1])
+                if size >= PEER_BYTES:
+                    break
+            peer_rate = sum(len(text.encode()) for text in sample) / 1e6 / presidio(peer, sample)[0]
+            line += f"   Presidio {peer_rate:6.3f} MB/s   {rate / peer_rate:6.0f} times"
+        print(line)
+
+
+def main() -> None:
+    """Print speeds, then precision and recall."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peer", help="an interpreter that has Presidio")
+    parser.add_argument("--megabytes", type=int, default=16)
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    options = parser.parse_args()
+    speeds(options.data, options.megabytes * 1_000_000, options.peer)
+
+    rng = random.Random(99)
+    cases = [planted(rng) for _ in range(2000)] + [(decoy(rng), []) for _ in range(500)]
+    texts, truth = [text for text, _ in cases], [spans for _, spans in cases]
+    kinds = {kind for spans in truth for *_, kind in spans}
+    sides = {"patterns": compare(truth, ours(texts), kinds)}
+    if options.peer:
+        sides["Presidio"] = compare(truth, presidio(options.peer, texts)[1], kinds)
+    show("2,000 planted values and 4,000 lines of decoys", sides)
+
+    rows = labelled(options.data)
+    for split in ("content", "template"):
+        test = [row for row in rows if is_test(row[split])]
+        taught = [
+            {"content": row["content"], "spans": [s for s in row["spans"] if s["kind"] in TAGGED.values()]}
+            for row in rows
+            if not is_test(row[split])
+        ]
+        texts = [row["content"] for row in test]
+        truth = [[(span["start"], span["end"], span["kind"]) for span in row["spans"]] for row in test]
+        model = train(pa.Table.from_pylist(taught), seed=7)
+        tagger = load(model)
+        tagged = [[(s.start, s.end, s.kind) for s in spans] for spans in tagger.tag(pa.array(texts))]
+        theirs = presidio(options.peer, texts)[1] if options.peer else None
+        title = "the other half" if split == "content" else "other templates"
+        if split == "content":
+            kinds = set(STRUCTURED.values()) - {"mac"}
+            sides = {"patterns": compare(truth, ours(texts), kinds)}
+            if theirs is not None:
+                sides["Presidio"] = compare(truth, theirs, kinds)
+            show(f"data/pii, {title}", sides)
+        sides = {"tagger": compare(truth, tagged, set(TAGGED.values()))}
+        if theirs is not None:
+            sides["Presidio"] = compare(truth, theirs, set(TAGGED.values()))
+        show(f"data/pii, {title}; model of {len(model)} bytes", sides)
+        batch = pa.array(texts * 5)
+        seconds = best_seconds(lambda batch=batch, tagger=tagger: tagger.tag(batch))
+        print(f"  tagger {sum(map(len, map(str.encode, texts))) * 5 / 1e6 / seconds:.1f} MB/s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,332 @@
+"""The exact checks of candidates: checksums, dates, ranges and the patterns of kept libraries.
+
+A check takes a candidate and gives the findings in it, usually one or none. python-stdnum knows the national numbers,
+phonenumbers the lengths and prefixes of the world's phones, detect-secrets what the keys of services look like.
+"""
+
+from __future__ import annotations
+
+import importlib
+import ipaddress
+import re
+from collections.abc import Callable, Iterator
+from functools import cache, lru_cache
+from typing import Final, NamedTuple
+
+from spark_jobs.filters.personal_data.rules import (
+    ASSIGNED_SECRET,
+    IBAN,
+    IPV4,
+    IPV6,
+    KNOWN_KEY,
+    MAC,
+    MAIL,
+    NUMBER_OF_A_THING,
+    OUTLINE,
+    PASSWORD_IN_URL,
+    PHONE_INTERNATIONAL,
+    PHONE_NATIONAL,
+    RULES,
+    Rule,
+)
+
+_UNLIKELY: Final = 0.3
+"""Confidence of what has the form but most likely is no personal data: private addresses, ids that pass as cards."""
+
+
+class Candidate(NamedTuple):
+    """What the scan found.
+
+    Attributes:
+        rule: of the table of rules.
+        value: the bytes of the span, as Latin-1.
+        before: up to 48 characters before them on the same line.
+        after: the character after them, or "".
+        beside_words: whether a word of the rule stands before the span.
+        context: mask of the known words there.
+    """
+
+    rule: Rule
+    value: str
+    before: str
+    after: str
+    beside_words: bool
+    context: int
+
+    @property
+    def confidence(self) -> float:
+        """That of the rule."""
+        return self.rule.confidence_beside_words if self.beside_words else self.rule.confidence
+
+
+class Finding(NamedTuple):
+    """Personal data in a candidate, by characters of its value; one per byte."""
+
+    start: int
+    end: int
+    rule: str
+    confidence: float
+
+
+Check = Callable[[Candidate], Iterator[Finding]]
+
+
+def findings(rule: int, candidate: Candidate) -> Iterator[Finding]:
+    """What the check of a rule finds in a candidate."""
+    return _CHECKS.get(rule, _by_name)(candidate)
+
+
+def _whole(candidate: Candidate, confidence: float, rule: str | None = None) -> Iterator[Finding]:
+    yield Finding(0, len(candidate.value), rule or candidate.rule.name, confidence)
+
+
+def _by_name(candidate: Candidate) -> Iterator[Finding]:
+    """Rules with shapes: a card, a North American phone, a British insurance number, or a module of python-stdnum."""
+    name, value = candidate.rule.name, candidate.value
+    if name.startswith("card"):
+        yield from _card(candidate)
+    elif name == "phone_north_america":
+        digits = re.sub(r"\D", "", re.split(" ?[ex]", value)[0])[-10:]
+        start = -1 if candidate.before.endswith("(") else 0
+        if (")" in value) == (start < 0 or "(" in value) and digits[0] not in "01" and digits[3] not in "01":
+            yield Finding(start, len(value), name, candidate.confidence)
+    elif name == "gb_nino":
+        # HM Revenue & Customs, NIM39110: D, F, I, Q, U, V never stand first or second, nor O second.
+        if re.fullmatch(
+            r"(?i)(?!BG|GB|KN|NK|NT|TN|ZZ)[A-CEGHJ-PR-TW-Z][A-CEGHJ-NPR-TW-Z] ?\d\d ?\d\d ?\d\d ?[A-D]", value
+        ):
+            yield from _lettered(candidate)
+    elif _module(candidate.rule.check).is_valid(value) and len(set(re.sub(r"\D", "", value))) > 2:
+        yield from _lettered(candidate)
+
+
+def _lettered(candidate: Candidate) -> Iterator[Finding]:
+    """A number with letters in small type needs a word beside it: pieces of hashes look the same."""
+    if candidate.beside_words or candidate.value == candidate.value.upper():
+        yield from _whole(candidate, candidate.confidence)
+
+
+class _StdnumModule:
+    """What a module of python-stdnum offers."""
+
+    is_valid: Callable[..., bool]
+
+
+@cache
+def _module(name: str) -> _StdnumModule:
+    return importlib.import_module(f"stdnum.{name}")  # type: ignore[return-value]
+
+
+# Issuer prefixes and lengths, ISO/IEC 7812: Visa, Mastercard (two), American Express, Diners Club, Discover, JCB,
+# UnionPay.
+_ISSUER: Final = re.compile(
+    r"4(?:\d{12}|\d{15}|\d{18})|(?:5[1-5]\d\d|222[1-9]|22[3-9]\d|2[3-6]\d\d|27[01]\d|2720)\d{12}|3[47]\d{13}"
+    r"|3(?:0[0-59]|[689]\d)\d{11}|(?:6011|64[4-9]\d|65\d\d)\d{12}|35(?:2[89]|[3-8]\d)\d{12}|62\d{14,17}"
+)
+_ISSUER_BESIDE_WORDS: Final = re.compile(
+    r"(?:(?:5[06-9]|6\d)\d\d|0604)\d{8,15}|(?:1800|2131)\d{11}|3\d{15}"
+)  # Maestro, JCB
+
+
+def _card(candidate: Candidate) -> Iterator[Finding]:
+    digits = re.sub(r"\D", "", candidate.value)
+    beside = candidate.beside_words
+    if not (_ISSUER.fullmatch(digits) or (beside and _ISSUER_BESIDE_WORDS.fullmatch(digits))):
+        return
+    if not _module("luhn").is_valid(digits) or len(set(digits)) < 2:
+        return
+    confidence = candidate.confidence
+    # One plain number in ten passes; in code and logs most of them are ids.
+    is_value = candidate.before[-1:] in tuple("=:'\"_#([,|&?-.") or (candidate.before or " ")[-2:] in ("= ", ": ")
+    if candidate.rule.name == "card_plain" and not beside and (candidate.context & NUMBER_OF_A_THING or is_value):
+        confidence = _UNLIKELY
+    yield from _whole(candidate, confidence)
+
+
+_FILES: Final = "png jpg jpeg gif svg webp ico css scss js mjs jsx ts tsx json html htm php xml txt yml yaml"
+_UNITS: Final = "tar gz exe dll jar class self local internal lan localdomain service socket timer mount target"
+_NO_HOST: Final = frozenset((_FILES + " " + _UNITS).split())
+"""Last labels that say that what follows the @ is a file, a version or a unit."""
+_RESERVED: Final = frozenset(("example", "test", "invalid", "localhost"))  # RFC 2606
+_HOST: Final = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\.)+(?:[A-Za-z]{2,24}|xn--[A-Za-z0-9-]+)")
+
+
+def _mail(candidate: Candidate) -> Iterator[Finding]:
+    """An address with a name as its last label, for no picture at a scale, package at a version or call of a method."""
+    local, domain = candidate.value.split("@")
+    labels = domain.lower().split(".")
+    if not _HOST.fullmatch(domain) or labels[-1] in _NO_HOST or ".." in local:
+        return
+    if candidate.after in tuple("([{") or (candidate.after == ":" and local == "git"):
+        return
+    if candidate.before.endswith(":") and re.search(
+        r"://[^\s/]*:$", candidate.before
+    ):  # the user part of a URL: a host, no mailbox
+        return
+    yield from _whole(candidate, 0.6 if _RESERVED & set(labels[-2:]) else candidate.confidence)
+
+
+def _ip(candidate: Candidate) -> Iterator[Finding]:
+    is_public = _is_public(candidate.value)
+    if is_public is None:
+        return
+    name, confidence = candidate.rule.name, candidate.confidence
+    groups = candidate.value.replace(":", ".").split(".")
+    if not is_public:
+        name, confidence = f"{name}_not_public", _UNLIKELY
+    elif not candidate.beside_words and name == "ipv4":
+        # Sections and versions have the form of addresses; those with small numbers alone need a word to be one.
+        is_outline = candidate.context & OUTLINE or candidate.before[-1:] in tuple("vV-~^=<>")
+        at_line_start = not candidate.before.strip(" \t*#>") and candidate.after in tuple(". ")
+        if is_outline or max(map(int, groups)) < 32 or (at_line_start and max(map(int, groups)) < 100):
+            confidence = _UNLIKELY
+    elif not candidate.beside_words and (sum(map(bool, groups)) < 3 or not re.search(r"\d", candidate.value)):
+        confidence = _UNLIKELY  # `a::b` of code
+    yield from _whole(candidate, confidence, name)
+
+
+@lru_cache(maxsize=1 << 16)
+def _is_public(value: str) -> bool | None:
+    """Whether an address is one of the public internet, for no use of documentation or several hosts; None if none."""
+    try:
+        address = ipaddress.ip_address(value)
+    except ValueError:
+        return None
+    return address.is_global and not address.is_multicast
+
+
+def _mac(candidate: Candidate) -> Iterator[Finding]:
+    octets = candidate.value.split(":")
+    if len(octets) == 6 and all(len(octet) == 2 for octet in octets):
+        is_device = len(set(octets)) > 2 and int(octets[0], 16) % 2 == 0
+        yield from _whole(candidate, candidate.confidence if is_device else _UNLIKELY)
+
+
+def _iban(candidate: Candidate) -> Iterator[Finding]:
+    # python-stdnum also compares with lists of banks, which are never complete.
+    if _module("iban").is_valid(candidate.value, check_country=False):
+        yield from _whole(candidate, candidate.confidence)
+
+
+def _phone_international(candidate: Candidate) -> Iterator[Finding]:
+    """The longest run of groups that some country numbers so."""
+    value = candidate.value
+    ends = [match.end() for match in re.finditer(r"\d+", value)]
+    for end in reversed(ends[-4:]):
+        is_possible, is_valid = _phone_facts(re.sub(r"^00", "+", value[:end]))
+        if is_possible:
+            confidence = 0.95 if is_valid else candidate.confidence
+            if len(ends) == 1 and not candidate.beside_words and not is_valid:
+                confidence = _UNLIKELY
+            yield Finding(0, end, candidate.rule.name, confidence)
+            return
+
+
+@lru_cache(maxsize=4096)
+def _phone_facts(number: str) -> tuple[bool, bool]:
+    """Whether a number with its country code has a possible length, and whether its digits are in use."""
+    import phonenumbers
+
+    try:
+        parsed = phonenumbers.parse(number)
+    except phonenumbers.NumberParseException:
+        return False, False
+    return phonenumbers.is_possible_number(parsed), phonenumbers.is_valid_number(parsed)
+
+
+_DOTTED: Final = re.compile(r"0\d(?:\.\d\d){4}|\d{3,4}\.\d{3}\.\d{3,4}")
+
+
+def _phone_national(candidate: Candidate) -> Iterator[Finding]:
+    value = candidate.value
+    is_decimal = re.fullmatch(r"\d+\.\d+", value) or (
+        "." in value and not (candidate.beside_words or _DOTTED.fullmatch(value))
+    )
+    if len(set(re.sub(r"\D", "", value))) > 2 and not is_decimal:
+        yield from _whole(candidate, candidate.confidence)
+
+
+def _known_key(candidate: Candidate) -> Iterator[Finding]:
+    for name, pattern in _key_patterns():
+        match = pattern.match(candidate.value)
+        if match:
+            is_header_alone = name == "private_key" and match[0].count("-----") < 4
+            yield Finding(0, match.end(), name, _UNLIKELY if is_header_alone else candidate.confidence)
+            return
+
+
+@cache
+def _key_patterns() -> list[tuple[str, re.Pattern[str]]]:
+    """Patterns of the keys of services, by rule: those of detect-secrets, and newer ones that it lacks."""
+    plugins = {
+        "aws": "AWSKeyDetector",
+        "github_token": "GitHubTokenDetector",
+        "gitlab_token": "GitLabTokenDetector",
+        "jwt": "JwtTokenDetector",
+        "openai": "OpenAIDetector",
+        "pypi_token": "PypiTokenDetector",
+        "sendgrid": "SendGridDetector",
+        "slack": "SlackDetector",
+        "square_oauth": "SquareOAuthDetector",
+        "stripe": "StripeDetector",
+    }
+    own = [
+        (
+            "private_key",
+            r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----(?:(?:[A-Za-z0-9\s+/=:,.\\]|-(?!-)){64,8000}"
+            r"-----END [A-Z0-9 ]+-----)?",
+        ),
+        ("github_token", r"github_pat_\w{40,}"),
+        ("google_api_key", r"AIza[\w-]{35}"),
+        ("npm_token", r"npm_[A-Za-z0-9]{36}"),
+        ("hugging_face_token", r"hf_[A-Za-z0-9]{30,}"),
+        ("openai_token", r"sk-(?:proj-|ant-|svcacct-)?(?=[\w-]*\d)(?=[\w-]*[A-Z])[\w-]{32,}"),
+        ("stripe_key", r"[rs]k_(?:live|test)_[0-9A-Za-z]{24,}"),
+        ("jwt", r"eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}"),
+    ]
+    patterns = [(name, re.compile(pattern, re.ASCII)) for name, pattern in own]
+    for module, plugin in plugins.items():
+        detector = getattr(importlib.import_module(f"detect_secrets.plugins.{module}"), plugin)
+        flags = [pattern.flags & ~re.UNICODE | re.ASCII for pattern in detector.denylist]
+        patterns += [(module, re.compile(p.pattern, f)) for p, f in zip(detector.denylist, flags, strict=True)]
+    return patterns
+
+
+_PLACEHOLDER: Final = re.compile(
+    r"(?i)[<>{}$%]|example|changeme|change_me|placeholder|your[_-]|xxxx|\*\*\*|dummy|redacted"
+    r"|^pass(?:word|wd)?$|^secret$"
+)
+
+
+def _password_in_url(candidate: Candidate) -> Iterator[Finding]:
+    from detect_secrets.plugins.basic_auth import BasicAuthDetector
+
+    for pattern in BasicAuthDetector.denylist:
+        match = pattern.search(candidate.value)
+        if match and not _PLACEHOLDER.search(match[1]):
+            yield Finding(*match.span(1), candidate.rule.name, candidate.confidence)
+
+
+def _assigned_secret(candidate: Candidate) -> Iterator[Finding]:
+    """A value with digits and letters in it: names, messages and paths are no secrets."""
+    value = candidate.value
+    if not (re.search(r"\d", value) and re.search(r"[A-Za-z]", value)) or re.search(r"\s|/.*/.*/|::|\(", value):
+        return
+    is_quoted = candidate.before.endswith(('"', "'", "`"))
+    if is_quoted or not re.fullmatch(r"[A-Za-z_]+\d*|\D*\d\D*", value):
+        yield from _whole(candidate, _UNLIKELY if _PLACEHOLDER.search(value) else candidate.confidence)
+
+
+_CHECKS: Final[dict[int, Check]] = {
+    MAIL: _mail,
+    IPV4: _ip,
+    IPV6: _ip,
+    MAC: _mac,
+    IBAN: _iban,
+    PHONE_INTERNATIONAL: _phone_international,
+    PHONE_NATIONAL: _phone_national,
+    KNOWN_KEY: _known_key,
+    PASSWORD_IN_URL: _password_in_url,
+    ASSIGNED_SECRET: _assigned_secret,
+}
+assert len(RULES) <= 55, "a rule is a bit below those of OTHER_WORDS"

@@ -1,0 +1,493 @@
+"""Find candidates of personal data in bytes, in one pass that looks twice only at digits and a few marks.
+
+Most bytes trigger nothing and cost one look into a table. What does trigger:
+
+    digit        its run of letters and digits, then the runs joined to it by one blank or mark: shapes, phones, IPv4
+    @            a mail address, or the password of a URL before a host
+    :            an IPv6 or MAC address; with = also the value given to a name such as `password`
+    _ - G B I J  prefixes of keys (`ghp_`, `xoxb-`, `SG.`, `-----BEGIN`, `AIza`, `eyJ`)
+
+A candidate leaves here only where its boundaries are right and, if its rule demands so, where one of the rule's words
+stands before it. Everything exact (checksums, dates, ranges) happens in `checks.py` on the few that are left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+from numba import njit
+
+from spark_jobs.arrays import Int64Array, UInt8Array
+from spark_jobs.filters.personal_data import rules, scan_words
+from spark_jobs.filters.personal_data.rules import (
+    ASSIGNED_SECRET,
+    CALLING,
+    IBAN,
+    IPV4,
+    IPV6,
+    KEY_NAME,
+    KEY_OF,
+    KNOWN_KEY,
+    MAC,
+    MAIL,
+    NUMBER_OF_A_THING,
+    PASSWORD_IN_URL,
+    PHONE_INTERNATIONAL,
+    PHONE_NATIONAL,
+    PHONE_NORTH_AMERICA,
+    PLACE_OF_PHONE,
+    SECRET_NAME,
+)
+from spark_jobs.filters.personal_data.scan_words import (
+    ALNUM,
+    DIGIT,
+    DOMAIN,
+    HIGH,
+    KEY_PREFIX,
+    LETTER,
+    LOCAL,
+    LOWER,
+    PRIME,
+    SEED,
+    TRIGGERS,
+    U64,
+    UPPER,
+    ScanTables,
+    begins_well,
+    context_of,
+    ends_well,
+    is_class,
+    line_after,
+    scan_tables,
+    slot_of,
+    words_in,
+)
+from spark_jobs.lexing.compiled_sources import sources_number
+from spark_jobs.lexing.machine import byte_at
+
+TEXT, START, END, RULE, BESIDE_WORDS, CONTEXT = range(6)
+"""Columns of a candidate: row of the text, byte span in the buffer, index into `RULES`, whether a word of the rule
+stands before it, and the mask of all known words there."""
+
+_BLOCK: Final = 8192  # candidates
+_MOST_AT_ONCE: Final = 512  # no trigger gives more: 12 windows of at most 20 rules, and a few
+_LONGEST_KEY: Final = 8192
+_LONGEST_SHAPE: Final = 24
+_PHONE_BIT: Final = 1 << PHONE_INTERNATIONAL
+
+
+@njit
+def _emit(out: Int64Array, n: int, row: int, start: int, end: int, rule: int, beside: bool, context: int) -> int:
+    """Add a candidate; the new count. `scan` sees to it that there is room."""
+    out[n, 0], out[n, 1], out[n, 2], out[n, 3], out[n, 4], out[n, 5] = row, start, end, rule, beside, context
+    return n + 1
+
+
+@njit
+def _ipv4_end(data: int, start: int, high: int) -> int:
+    """The end of four numbers up to 255 with points between them, or 0."""
+    i = start
+    for part in range(4):
+        first, value = i, 0
+        while i < high and i - first < 4 and is_class(data, i, DIGIT):
+            value = 10 * value + byte_at(data + i) - 48
+            i += 1
+        if i == first or i - first > 3 or value > 255 or (byte_at(data + first) == 48 and i - first > 1):
+            return 0
+        if part < 3:
+            if i >= high or byte_at(data + i) != 46:
+                return 0
+            i += 1
+    return i
+
+
+@njit
+def _iban_end(data: int, start: int, high: int) -> int:
+    """The end of the longest text from `start` that is an IBAN by its remainder modulo 97, blanks allowed; or 0.
+
+    Source: ISO 7064, MOD 97-10; the first four characters are counted after the others.
+    """
+    i, count, rest, found = start + 4, 4, 0, 0
+    head = 0
+    for k in range(start, start + 4):
+        value = byte_at(data + k) - 48 if is_class(data, k, DIGIT) else (byte_at(data + k) | 32) - 87
+        head = (head * (10 if value < 10 else 100) + value) % 97
+    while i < high and count < 34:
+        if byte_at(data + i) == 32 and i + 1 < high and is_class(data, i + 1, ALNUM) and count % 4 == 0:
+            i += 1
+        if not is_class(data, i, ALNUM):
+            break
+        value = byte_at(data + i) - 48 if is_class(data, i, DIGIT) else (byte_at(data + i) | 32) - 87
+        rest = (rest * (10 if value < 10 else 100) + value) % 97
+        count += 1
+        i += 1
+        # Two letters and two digits of the head make six digits.
+        if count >= 15 and (rest * 1000000 + head) % 97 == 1 and (i == high or not is_class(data, i, ALNUM)):
+            found = i
+    return found
+
+
+@njit
+def _extension_end(data: int, i: int, high: int) -> int:
+    """The end of an extension (`x12`, ` x12`, ` ext. 12`) that begins at i, or i."""
+    j = i + 1 if i < high and byte_at(data + i) == 32 else i
+    if (
+        j + 3 < high and byte_at(data + j) | 32 == 101 and byte_at(data + j + 1) == 120 and byte_at(data + j + 2) == 116
+    ):  # ext
+        j += 3
+        while j < high and byte_at(data + j) in (32, 46):
+            j += 1
+    elif j < high and byte_at(data + j) == 120:
+        j += 1
+    else:
+        return i
+    first = j
+    while j < high and j - first < 6 and is_class(data, j, DIGIT):
+        j += 1
+    return j if 1 <= j - first <= 5 else i
+
+
+@njit
+def _phone_end(data: int, start: int, high: int) -> Any:
+    """The end of groups of digits joined by one or two of ` -.()/`, their digits, and the number of groups."""
+    i, digits, groups, end = start, 0, 0, start
+    while i < high:
+        first = i
+        while i < high and is_class(data, i, DIGIT):
+            i += 1
+        after = _extension_end(data, i, high)
+        if i == first or digits + i - first > 15 or (after == i and i < high and is_class(data, i, ALNUM)):
+            break
+        digits, groups, end = digits + i - first, groups + 1, after
+        if after > i:
+            break
+        marks = i
+        while i < high and i - marks < 2 and byte_at(data + i) in (32, 40, 41, 45, 46, 47):
+            i += 1
+    return end, digits, groups
+
+
+@njit
+def _phone(t: ScanTables, data: int, s: int, low: int, high: int, row: int, out: Int64Array, n: int) -> int:
+    """Candidates of phone numbers whose first run of digits begins at s."""
+    before = byte_at(data + s - 1) if s > low else 0
+    start = s - 1 if before == 40 else s  # (
+    end, digits, groups = _phone_end(data, s, high)
+    if digits < 7 or not ends_well(data, end, low, high):
+        return n
+    if start > low and byte_at(data + start - 1) == 43:  # +
+        if byte_at(data + s) != 48 and (start - 1 == low or not is_class(data, start - 2, ALNUM)):
+            words = context_of(t, data, low, start - 1)
+            return _emit(out, n, row, start - 1, end, PHONE_INTERNATIONAL, words & _PHONE_BIT != 0, words)
+        return n
+    if digits > 13 or not begins_well(data, start, low, high):
+        return n
+    is_date = (
+        s + 4 < high
+        and byte_at(data + s + 4) in (45, 47, 46)
+        and byte_at(data + s) in (49, 50)
+        and byte_at(data + s + 1) in (57, 48)
+    )
+    if is_date or (groups == 1 and digits > 11):
+        return n
+    words = context_of(t, data, low, start)
+    after = end
+    while after < high and after - end < 3 and byte_at(data + after) in (32, 44, 45, 58, 92, 40):
+        after += 1
+    last = after
+    while last < high and last - after < 12 and is_class(data, last, LOWER | UPPER):
+        last += 1
+    following = words_in(t, data, after, last)
+    strong = (words | following) & _PHONE_BIT != 0 or (following & PLACE_OF_PHONE != 0 and groups > 1)
+    called = words & CALLING != 0 and words & NUMBER_OF_A_THING == 0
+    if strong or (called and digits <= 12 and (groups > 1 or digits == 10)):
+        return _emit(out, n, row, start, end, PHONE_NATIONAL, strong, words)
+    follows_digits = before == 32 and s - 2 >= low and is_class(data, s - 2, DIGIT)
+    if byte_at(data + s) == 48 and byte_at(data + s + 1) == 48 and groups > 1 and digits >= 10 and not follows_digits:
+        return _emit(out, n, row, start, end, PHONE_INTERNATIONAL, False, words)
+    return n
+
+
+@njit
+def _shapes(t: ScanTables, data: int, s: int, low: int, high: int, row: int, out: Int64Array, n: int) -> int:
+    """Candidates of all rules with shapes, for every window of runs that begins at s."""
+    h, i, words, has_words = SEED, s, np.int64(0), False
+    last = min(high, s + _LONGEST_SHAPE)
+    while i < last:
+        while i < last and is_class(data, i, ALNUM):
+            h = (h ^ U64(68 if is_class(data, i, DIGIT) else 76)) * PRIME
+            i += 1
+        slot = slot_of(t.keys[1], h)
+        if slot >= 0 and ends_well(data, i, low, high):
+            if not has_words:
+                words, has_words = context_of(t, data, low, s) | line_after(t, data, i, high), True
+            taken = t.alone[slot] | (t.masks[1, slot] & words)
+            rule = 0
+            while taken:
+                if taken & 1:
+                    end = _extension_end(data, i, high) if rule == PHONE_NORTH_AMERICA else i
+                    n = _emit(out, n, row, s, end, rule, (words >> rule) & 1 != 0, words)
+                taken >>= 1
+                rule += 1
+        marks = 0
+        while i < last and marks < 2 and byte_at(data + i) in (32, 40, 41, 45, 46, 47):
+            h = (h ^ U64(byte_at(data + i))) * PRIME
+            i += 1
+            marks += 1
+        if marks == 0 or i == last or not is_class(data, i, ALNUM):
+            break
+    return n
+
+
+@njit
+def _at_digit(t: ScanTables, data: int, i: int, low: int, high: int, row: int, out: Int64Array, n: int) -> Any:
+    """Try everything that begins with the run of letters and digits around i; the run's end, the candidates."""
+    s = i
+    while s > low and i - s < _LONGEST_SHAPE and is_class(data, s - 1, ALNUM):
+        s -= 1
+    e, letters = i + 1, i - s
+    while e < high and is_class(data, e, ALNUM):
+        letters += is_class(data, e, LETTER)
+        e += 1
+    if s > low and is_class(data, s - 1, ALNUM):
+        return e, n
+    if letters == 0:
+        if e - s <= 3 and e < high and byte_at(data + e) == 46:
+            end = _ipv4_end(data, s, high)
+            begins = s == low or not (
+                byte_at(data + s - 1) in (46, 95) or (byte_at(data + s - 1) == 45 and is_class(data, s - 2, DIGIT))
+            )
+            ends = end == high or not (is_class(data, end, ALNUM) or byte_at(data + end) in (95, 45))
+            goes_on = end + 1 < high and byte_at(data + end) == 46 and is_class(data, end + 1, ALNUM)
+            if end and begins and ends and not goes_on:
+                words = context_of(t, data, low, s)
+                return e, _emit(out, n, row, s, end, IPV4, (words >> IPV4) & 1 != 0, words)
+        if e - s > 19:
+            return e, n
+        n = _phone(t, data, s, low, high, row, out, n)
+    else:
+        is_iban = i == s + 2 and e - s >= 4 and is_class(data, s + 3, DIGIT) and (e - s == 4 or e - s >= 15)
+        if is_iban and (s == low or byte_at(data + s - 1) != 95):
+            end = _iban_end(data, s, high)
+            if end and (end == high or byte_at(data + end) not in (95, 45)):
+                words = context_of(t, data, low, s)
+                n = _emit(out, n, row, s, end, IBAN, (words >> IBAN) & 1 != 0, words)
+        if (
+            e - s == 20 and byte_at(data + s) == 65 and byte_at(data + s + 2) in (73, 67, 84)
+        ):  # the ids of AWS keys: A..I, ACC, A3T
+            n = _emit(out, n, row, s, e, KNOWN_KEY, False, 0)
+        if e - s < 8 or e - s > 18 or letters > 14:
+            return e, n
+    opening = s > low and byte_at(data + s - 1) == 40
+    if begins_well(data, s, low, high) and not (opening and e < high and byte_at(data + e) != 41):
+        n = _shapes(t, data, s, low, high, row, out, n)
+    return e, n
+
+
+@njit
+def _at_sign(data: int, i: int, low: int, high: int, row: int, out: Int64Array, n: int) -> int:
+    """A mail address around the @ at i, and the password of a URL before it."""
+    s = i
+    while s > low and i - s < 65:
+        if is_class(data, s - 1, LOCAL):
+            s -= 1
+        elif s - 2 >= low and 0xC3 <= byte_at(data + s - 2) <= 0xC9 and byte_at(data + s - 1) < 0xC0:
+            s -= 2  # a Latin letter with a mark
+        else:
+            break
+    while s < i and not is_class(data, s, ALNUM | HIGH):
+        s += 1
+    e, point = i + 1, 0
+    while e < high and e - i < 255 and is_class(data, e, DOMAIN):
+        if byte_at(data + e) == 46:
+            point = e
+        e += 1
+    while e > i + 1 and not is_class(data, e - 1, ALNUM):
+        e -= 1
+    if s < i and i + 1 < point and i - s <= 64:
+        n = _emit(out, n, row, s, e, MAIL, False, 0)
+    s = i
+    while s > low and i - s < 160 and byte_at(data + s - 1) > 32 and byte_at(data + s - 1) not in (34, 39, 47, 64):
+        s -= 1
+    if (
+        s - 3 >= low
+        and byte_at(data + s - 1) == 47
+        and byte_at(data + s - 2) == 47
+        and byte_at(data + s - 3) == 58
+        and s < i
+    ):
+        n = _emit(out, n, row, s - 3, i + 1, PASSWORD_IN_URL, False, 0)
+    return n
+
+
+@njit
+def _at_colon(t: ScanTables, data: int, i: int, low: int, high: int, row: int, out: Int64Array, n: int) -> Any:
+    """An IPv6 or MAC address whose first colon is at i; where to go on, and the candidates."""
+    s = i
+    while s > low and i - s < 5 and _is_hex(byte_at(data + s - 1)):
+        s -= 1
+    e, colons, doubled = i, 0, False
+    while (
+        e < high
+        and e - s < 48
+        and (_is_hex(byte_at(data + e)) or byte_at(data + e) == 58 or (byte_at(data + e) == 46 and colons >= 2))
+    ):
+        if byte_at(data + e) == 58:
+            colons += 1
+            doubled |= e + 1 < high and byte_at(data + e + 1) == 58
+        e += 1
+    go_on = e
+    while e > i + 2 and (byte_at(data + e - 1) == 46 or (byte_at(data + e - 1) == 58 and byte_at(data + e - 2) != 58)):
+        e -= 1
+    begins = s == low or not (is_class(data, s - 1, ALNUM | HIGH) or byte_at(data + s - 1) in (58, 95, 46))
+    if not begins or (e < high and (is_class(data, e, ALNUM) or byte_at(data + e) in (95, 58))):
+        return max(i + 1, go_on - 4), n
+    words = context_of(t, data, low, s)
+    if colons >= 2 and e - s >= 6 and (doubled or colons >= 7):
+        n = _emit(out, n, row, s, e, IPV6, (words >> IPV6) & 1 != 0, words)
+    elif colons == 5 and e - s == 17:
+        n = _emit(out, n, row, s, e, MAC, (words >> MAC) & 1 != 0, words)
+    return max(i + 1, go_on - 4), n
+
+
+@njit
+def _is_hex(byte: int) -> bool:
+    """Whether a byte is a hexadecimal digit."""
+    return 48 <= byte <= 57 or 97 <= byte | 32 <= 102
+
+
+@njit
+def _assigned(t: ScanTables, data: int, i: int, low: int, high: int) -> Any:
+    """The value that the = or : at i gives to a name such as `password`; an empty span if there is none."""
+    e = i
+    while e > low and i - e < 2 and byte_at(data + e - 1) in (32, 34, 39, 93):
+        e -= 1
+    s = e
+    while s > low and e - s < 32 and (is_class(data, s - 1, ALNUM) or byte_at(data + s - 1) in (95, 45)):
+        s -= 1
+    if e - s < 3:
+        return 0, 0
+    mask = words_in(t, data, s, e)
+    if not (mask & SECRET_NAME or (mask & KEY_NAME and mask & KEY_OF)):
+        return 0, 0
+    j = i + 1
+    while j < high and j - i < 3 and byte_at(data + j) in (32, 61):
+        j += 1
+    quote = byte_at(data + j) if j < high and byte_at(data + j) in (34, 39, 96) else 0
+    start = j + 1 if quote else j
+    is_loose = quote == 0 and (j > i + 1 or byte_at(data + i) == 58)
+    end = start
+    while (
+        end < high
+        and end - start < 129
+        and byte_at(data + end) > 32
+        and byte_at(data + end) != quote
+        and byte_at(data + end) < 127
+    ):
+        if quote == 0 and not (is_class(data, end, ALNUM) or byte_at(data + end) in (95, 45, 43, 47, 33)):
+            break
+        end += 1
+    if end - start > 128 or (quote and (end == high or byte_at(data + end) != quote)):
+        return 0, 0
+    if is_loose and (end - start < 16 or (end < high and byte_at(data + end) not in (10, 13))):
+        return 0, 0
+    if quote == 0 and end < high and byte_at(data + end) > 32 and byte_at(data + end) not in (38, 44, 59, 34, 39):
+        return 0, 0
+    return start, end
+
+
+@njit
+def _key_start(t: ScanTables, data: int, i: int, low: int, high: int) -> int:
+    """Where a key begins whose prefix has its telling byte at i; -1 if none does."""
+    byte = byte_at(data + i)
+    if byte in (95, 45):  # _ -
+        s = i
+        while s > low and i - s < 8 and is_class(data, s - 1, ALNUM):
+            s -= 1
+        if not 2 <= i - s <= 6 or (s > low and byte_at(data + s - 1) in (95, 45)):
+            return -1
+        h = SEED
+        for k in range(s, i):
+            h = (h ^ U64(byte_at(data + k))) * PRIME
+        slot = slot_of(t.keys[0], h)
+        return s if slot >= 0 and t.masks[0, slot] & KEY_PREFIX else -1
+    if i + 2 >= high or i == low:
+        return -1
+    before, after = byte_at(data + i - 1), byte_at(data + i + 1)
+    if byte == 66:  # -----BEGIN
+        return i - 5 if before == 45 and after == 69 and byte_at(data + i + 2) == 71 and i - 5 >= low else -1
+    s = i - 1
+    if byte == 71:  # SG.
+        found = before == 83 and after == 46
+    elif byte == 73:  # AIza
+        found = before == 65 and after == 122 and byte_at(data + i + 2) == 97
+    else:  # eyJ
+        s = i - 2
+        found = before == 121 and s >= low and byte_at(data + s) == 101
+    return s if found and (s == low or not is_class(data, s - 1, ALNUM)) else -1
+
+
+def _entry(sources: int) -> Any:
+    """The compiled entry. What a function encloses is part of the key that Numba caches it under."""
+
+    @njit(cache=True)
+    def _scan_into(source: UInt8Array, offsets: Int64Array, t: ScanTables, row: int, i: int, out: Int64Array) -> Any:
+        """Scan from byte i of a text on, until all is seen or `out` is nearly full; where to go on, and the count."""
+        data = np.int64(source.ctypes.data)
+        n, room = 0, len(out) - (_MOST_AT_ONCE if sources >= 0 else 0)
+        while row < len(offsets) - 1:
+            low, high = offsets[row], offsets[row + 1]
+            i = max(i, low)
+            while i < high:
+                trigger = TRIGGERS[byte_at(data + i)]
+                if trigger == 0:
+                    i += 1
+                    continue
+                if n > room:
+                    return row, i, n
+                if trigger == 1:
+                    i, n = _at_digit(t, data, i, low, high, row, out, n)
+                elif trigger == 2:
+                    n = _at_sign(data, i, low, high, row, out, n)
+                    i += 1
+                elif trigger >= 5:
+                    start = _key_start(t, data, i, low, high)
+                    if start >= low:
+                        n = _emit(out, n, row, start, min(high, start + _LONGEST_KEY), KNOWN_KEY, False, 0)
+                    i += 1
+                else:
+                    start, end = _assigned(t, data, i, low, high)
+                    if end - start >= 8:
+                        n = _emit(out, n, row, start, end, ASSIGNED_SECRET, False, 0)
+                    if trigger == 3:
+                        i, n = _at_colon(t, data, i, low, high, row, out, n)
+                    else:
+                        i += 1
+            row += 1
+        return row, i, n
+
+    return _scan_into
+
+
+_scan_into = _entry(sources_number((__name__, scan_words.__name__, rules.__name__)))
+
+
+def scan(data: UInt8Array, offsets: Int64Array) -> Iterator[Int64Array]:
+    """All candidates in texts that lie one after another, in blocks.
+
+    Args:
+        data: (B,) bytes of the texts.
+        offsets: (D + 1,) where each begins, and the end of the last.
+
+    Yields:
+        (C, 6) rows of `TEXT, START, END, RULE, BESIDE_WORDS, CONTEXT`, by text.
+    """
+    source, starts = data[:], offsets.astype(np.int64)
+    source.flags.writeable = False  # one signature, compiled once
+    row, i = 0, 0
+    while row < len(offsets) - 1:
+        out = np.empty((_BLOCK, 6), np.int64)
+        row, i, n = _scan_into(source, starts, scan_tables(), row, i, out)
+        yield out[:n]

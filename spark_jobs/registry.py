@@ -12,7 +12,11 @@ from spark_jobs.exceptions import ConfigError, did_you_mean
 from spark_jobs.filters.scorer import Scorer
 from spark_jobs.lake.declare.step import Step
 
-_SCORERS: Mapping[str, str] = {}  # the scorers that headrace brings (`spark_jobs.filters.scorer`), by name
+_SCORERS: Mapping[str, str] = {  # the scorers that headrace brings (`spark_jobs.filters.scorer`), by name
+    "heuristics": "spark_jobs.filters.heuristics.heuristics",
+    "personal_data": "spark_jobs.filters.personal_data.personal_data",
+    "contamination": "spark_jobs.filters.contamination.contamination",
+}
 _STEPS: Mapping[str, str] = {
     "documents": "spark_jobs.sources.documents",
     "texts": "spark_jobs.text.texts",

@@ -57,15 +57,21 @@ HARD_TEXTS: Final = (
 )
 
 
+def _unchanged(config: Any) -> Any:
+    return config
+
+
 @dataclass(frozen=True)
 class Scorer(Step):
     """A step that was made of a function over texts.
 
     Attributes:
         score: the function.
+        prepare: makes its second argument of the config.
     """
 
     score: Score = dict
+    prepare: Callable[[Any], Any] = _unchanged
 
 
 def scorer(
@@ -74,6 +80,7 @@ def scorer(
     columns: Sequence[Column],
     version: str,
     config: type[BaseModel] | None = None,
+    prepare: Callable[[Any], Any] = _unchanged,
     fractions: Sequence[str] = (),
     checks: Sequence[Check] = (),
     comment: str = "",
@@ -85,6 +92,8 @@ def scorer(
         columns: what it gives, in order.
         version: changed whenever values change.
         config: model of the function's second argument; without it the function gets texts alone.
+        prepare: makes the second argument of the config, once on the driver; what it reads must be named by the config
+            for good, because the config alone decides whether texts are scored again.
         fractions: columns that are checked to lie between 0 and 1.
         checks: further checks of rows.
         comment: what a row is; by default the first line of the function's docstring.
@@ -112,7 +121,8 @@ def scorer(
         )
 
         def rows_of(texts: DataFrame, config: Any = None) -> DataFrame:
-            measure = functools.partial(score_batches, name=name, score=score, columns=columns, config=config)
+            given = prepare(config)
+            measure = functools.partial(score_batches, name=name, score=score, columns=columns, config=given)
             return map_rows(texts, ["shard", "doc_id", "kind"], ["content"], measure, _ddl(table)).to_frame()
 
         def rows_without_config(texts: DataFrame) -> DataFrame:
@@ -121,13 +131,13 @@ def scorer(
         rows: Callable[..., Any] = rows_without_config if config is None else rows_of
         # The step stands for the user's function: its module, place and docstring, not its parameters.
         rows.__module__, rows.__name__, rows.__doc__ = score.__module__, score.__name__, score.__doc__
-        return Scorer(name, version, Scope.INCREMENT, (table,), config or NoConfig, rows, score=score)
+        return Scorer(name, version, Scope.INCREMENT, (table,), config or NoConfig, rows, score=score, prepare=prepare)
 
     return declare
 
 
 def score_batches(
-    batches: Iterable[pa.RecordBatch], name: str, score: Score, columns: Sequence[Column], config: BaseModel | None
+    batches: Iterable[pa.RecordBatch], name: str, score: Score, columns: Sequence[Column], config: Any
 ) -> Iterator[pa.RecordBatch]:
     """Turn batches of texts (shard, doc_id, kind, content) into batches of a scorer's table.
 
@@ -166,12 +176,13 @@ def check_scorer(
     everything = [*texts, *more]
     settings = declared.config() if config is None and declared.config is not NoConfig else config
     columns = declared.table.columns[len(_IDENTITY) :]
+    prepared = declared.prepare(settings)
 
     def run(given: list[str], kind: pa.DataType) -> pa.Table:
         batch = pa.RecordBatch.from_pydict(
             {**dict.fromkeys(("shard", "doc_id", "kind"), pa.nulls(len(given))), "content": pa.array(given, kind)}
         )
-        (scored,) = score_batches([batch], declared.name, declared.score, columns, settings)
+        (scored,) = score_batches([batch], declared.name, declared.score, columns, prepared)
         return pa.Table.from_batches([scored]).select([column.name for column in columns])
 
     whole = run(everything, pa.string())

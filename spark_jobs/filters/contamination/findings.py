@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from spark_jobs.arrays import BoolArray, Float64Array, Int64Array
 from spark_jobs.filters.contamination.folding import fold_tables, utf8_arrays
@@ -158,3 +159,11 @@ def _covered_counts(index: Index, rows: Int64Array, group: Int64Array, group_cou
     counts = whole & (index.counting[words + 1] > index.counting[words])
     pairs = np.unique(np.stack([np.repeat(group, lengths)[counts], words[counts]]), axis=1)
     return np.bincount(pairs[0], minlength=group_count)
+
+
+def largest_shares(findings: pa.ListArray) -> pa.Array:
+    """(D,) largest share of an item that each text holds; null without findings."""
+    shares = pc.struct_field(findings.flatten(), "share").to_numpy()
+    largest = np.zeros(len(findings))
+    np.maximum.at(largest, pc.list_parent_indices(findings).to_numpy(), shares)
+    return pa.array(largest, mask=largest == 0)

@@ -6,10 +6,10 @@ lines; its `duplicate_line_fraction` leaves empty lines out, as do lines here, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.filters.scorer import scorer
+from spark_jobs.lake.declare.tables import Check, Column
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -118,23 +118,13 @@ def _column(name: str) -> Column:
     return Column(name, "double", f"{(_FRACTIONS | _RATIOS)[name]}; null without any")
 
 
-HEURISTICS = Table(
+@scorer(
     name="heuristics",
-    comment="One row per text: the heuristics of Gopher, C4, FineWeb, BigCode, and of lists, tables, logs and links.",
-    columns=(
-        Column("shard!", "int", "hash of the repository (else the doc_id) modulo the dataset's shards"),
-        Column("doc_id!", "string", "identity of the document"),
-        *map(_column, _ORDER),
-    ),
-    key=("doc_id",),
-    partition=("increment", "shard"),
+    version="1",
+    columns=tuple(map(_column, _ORDER)),
+    # The most frequent n-gram may overlap itself (`a a a`), and counts spaces that the text may not have.
+    fractions=tuple(name for name in _FRACTIONS if not name.startswith("top_")),
     checks=(
-        # The most frequent n-gram may overlap itself (`a a a`), and counts spaces that the text may not have.
-        *(
-            Check(f"{name}_in_bounds", f"coalesce({name}, 0) between 0 and 1", f"{name} is a fraction: between 0 and 1")
-            for name in _FRACTIONS
-            if not name.startswith("top_")
-        ),
         Check(
             "counts_in_bounds",
             f"least({', '.join(_COUNTS)}) >= 0 and stop_word_count <= 8 and sentence_count >= c4_kept_line_count",
@@ -142,14 +132,8 @@ HEURISTICS = Table(
         ),
     ),
 )
-
-
-def heuristic_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Turn batches of texts (shard, doc_id, content) into batches of the table `heuristics`."""
-    import pyarrow as pa
-
+def heuristics(content: pa.Array) -> dict[str, pa.Array]:
+    """The heuristics of Gopher, C4, FineWeb and BigCode, and of lists, tables, logs and links."""
     from spark_jobs.filters.heuristics.measure import score
 
-    for batch in batches:
-        columns = {name: batch.column(name) for name in ("shard", "doc_id")} | score(batch.column("content"))
-        yield pa.RecordBatch.from_pydict(columns)
+    return score(content)

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.filters.heuristics import heuristics as declared
 from spark_jobs.filters.heuristics import measure
 from spark_jobs.filters.heuristics.contractions import LONGEST, plain_hash, rules
+from spark_jobs.filters.heuristics.heuristics import heuristics
 from spark_jobs.filters.heuristics.measure import score
 from spark_jobs.filters.heuristics.words import find_words
+from spark_jobs.filters.scorer import check_scorer
 from tests.spark_jobs.filters.heuristics.slow_measures import slow_measures
 
 PIECES = [
@@ -115,24 +116,10 @@ def test_rules_have_hashes_of_their_own() -> None:
     assert all(sum(lengths) == len(text) for text, lengths in made.items())
 
 
-def test_columns_are_those_of_the_table() -> None:
-    """The kernel's columns are the declared ones, in their order, with their types."""
-    columns = score(pa.array(["a"]))
-    assert list(columns) == declared._ORDER
-    types = {"long": pa.int64(), "double": pa.float64(), "boolean": pa.bool_()}
-    table = {column.name: types[column.type] for column in declared.HEURISTICS.columns[2:]}
-    assert {name: column.type for name, column in columns.items()} == table
-
-
-def test_batches_keep_the_keys() -> None:
-    """A batch of texts becomes a batch of the table, row by row; an empty one an empty one."""
-    batch = pa.RecordBatch.from_pydict(
-        {"shard": pa.array([1, 2], pa.int32()), "doc_id": ["x", "y"], "content": ["Hi there.", ""]}
-    )
-    made = list(declared.heuristic_batches(iter([batch, batch.slice(0, 0)])))
-    assert [rows.num_rows for rows in made] == [2, 0]
-    assert made[0].schema.names == ["shard", "doc_id", *declared._ORDER]
-    assert made[0].column("gopher_word_count").to_pylist() == [2, 0]
+def test_the_scorer_gives_what_it_declares() -> None:
+    """Whatever the text."""
+    found = check_scorer(heuristics, more=["Hi there.\n"])
+    assert found.column("gopher_word_count").to_pylist()[-1] == 2
 
 
 def test_rows_do_not_depend_on_their_column() -> None:
@@ -156,7 +143,7 @@ def test_rows_do_not_depend_on_their_column() -> None:
 def test_odd_texts_have_a_value_or_null(text: str) -> None:
     """Nothing raises; fractions lie between 0 and 1, and nothing is NaN."""
     measured = one(text)
-    for name in declared._FRACTIONS:
+    for name in (name for name in measured if name.endswith("_fraction")):
         value = measured[name]
         assert value is None or name.startswith("top_") or (isinstance(value, float) and 0 <= value <= 1), name
     assert measured["gopher_mean_word_length"] is not None or not words_of(text) or measured["gopher_word_count"] == 0

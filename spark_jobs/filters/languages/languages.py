@@ -34,7 +34,7 @@ class LanguagesConfig(BaseModel):
     )
     max_windows: int = Field(16, ge=1, le=4096, description="windows of a text, spread evenly over a longer one")
     min_confidence: float = Field(
-        0.7, ge=0, le=1, description="least probability of a window's language for it to count as the second of a text"
+        0.5, ge=0, le=1, description="least probability of a window's language for it to count as the second of a text"
     )
 
 

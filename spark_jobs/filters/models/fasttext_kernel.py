@@ -54,8 +54,7 @@ class Tables(NamedTuple):
         is_pruned: whether only some buckets have a row.
         kept_bits: bucket b has a row where bit b % 64 of word b // 64 is set.
         kept_before: rows of buckets before each word of `kept_bits`.
-        kept_rows: row, after the words', of the buckets that have one.
-        rows: (R, H) the input matrix.
+        rows: (R, H) the input matrix: the words, then the buckets that have a row, in their order.
         word_sums: (W, H) sum of the rows of each word: its own and those of its subwords.
         word_rows: (W,) how many rows that are.
         output: (L, H) the output matrix.
@@ -75,7 +74,6 @@ class Tables(NamedTuple):
     is_pruned: bool
     kept_bits: UInt64Array
     kept_before: Int32Array
-    kept_rows: Int32Array
     rows: Float32Array
     word_sums: Float32Array
     word_rows: Int32Array
@@ -191,34 +189,37 @@ def hash_subwords(
     return i, used
 
 
+@njit(inline="always")
+def _bit_count(bits: Any) -> Any:
+    bits = bits - ((bits >> _U64(1)) & _U64(0x5555555555555555))
+    bits = (bits & _U64(0x3333333333333333)) + ((bits >> _U64(2)) & _U64(0x3333333333333333))
+    bits = (bits + (bits >> _U64(4))) & _U64(0x0F0F0F0F0F0F0F0F)
+    return (bits * _U64(0x0101010101010101)) >> _U64(56)
+
+
 @njit
 def add_rows(t: Tables, s: Scratch, used: int) -> int:
     """Add the rows of buckets to the vector, in 32 bits among themselves; gives how many have one."""
-    rows, bits, before, kept, buckets = t.rows, t.kept_bits, t.kept_before, t.kept_rows, s.buckets
-    word_count, is_pruned, block, hidden = t.word_count, t.is_pruned, s.block, s.hidden
+    rows, bits, before, buckets = t.rows, t.kept_bits, t.kept_before, s.buckets
+    word_count, block, hidden = t.word_count, s.block, s.hidden
     width = block.size
+    if t.is_pruned:
+        found = 0
+        for k in range(used):  # without a branch: whether a bucket has a row cannot be predicted
+            bucket = np.int64(buckets[k])
+            some = bits[bucket >> 6]
+            bit = _U64(bucket & 63)
+            buckets[found] = np.int64(before[bucket >> 6]) + np.int64(_bit_count(some & ((_ONE << bit) - _ONE)))
+            found += np.int64((some >> bit) & _ONE)
+        used = found
     block[:] = 0
-    found = 0
     for k in range(used):
-        row = np.int64(buckets[k])
-        if is_pruned:
-            some = bits[row >> 6]
-            bit = _ONE << _U64(row & 63)
-            if not some & bit:
-                continue
-            below = some & (bit - _ONE)
-            row = np.int64(before[row >> 6])
-            while below:
-                below &= below - _ONE
-                row += 1
-            row = np.int64(kept[row])
-        row += word_count
+        row = word_count + np.int64(buckets[k])
         for d in range(width):
             block[d] += rows[row, d]
-        found += 1
     for d in range(width):
         hidden[d] += block[d]
-    return found
+    return used
 
 
 @njit(error_model="numpy")

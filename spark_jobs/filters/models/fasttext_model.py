@@ -153,6 +153,8 @@ class _Reader:
             raise IndexError
         if len(kept) and not (0 <= kept.min() and kept.max() < len(rows) - word_count):
             raise IndexError
+        if len(kept):
+            rows = np.concatenate([rows[:word_count], rows[word_count + kept]])
         left, right = _huffman(label_counts) if loss == HIERARCHICAL else (np.zeros(0, np.int32),) * 2
         tables = Tables(
             word_count=word_count,
@@ -167,7 +169,6 @@ class _Reader:
             is_pruned=pruned_count >= 0,
             kept_bits=bits,
             kept_before=before,
-            kept_rows=kept,
             rows=rows,
             word_sums=rows[:word_count],
             word_rows=np.ones(word_count, np.int32),

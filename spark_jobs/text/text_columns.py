@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_jobs.arrays import Int64Array
+from spark_jobs.arrays import Int64Array, UInt8Array
 from spark_jobs.text.letters import letters_sha256
 from spark_jobs.text.normalization import NO_EDITS, RULES, Edits, normalize
 
@@ -102,3 +102,11 @@ def utf8_buffer(content: pa.Array) -> tuple[Int64Array, memoryview]:
         return np.zeros(len(wide) + 1, dtype=np.int64), memoryview(b"")
     offsets = np.frombuffer(offset_buffer, dtype=np.int64)[wide.offset : wide.offset + len(wide) + 1]
     return offsets, memoryview(data)
+
+
+def utf8_arrays(content: pa.Array) -> tuple[UInt8Array, Int64Array]:
+    """The bytes of a column of strings and (D + 1,) offsets into them, both read-only: one type for compiled code."""
+    offsets, data = utf8_buffer(content)
+    offsets = offsets.view()
+    offsets.flags.writeable = False
+    return np.frombuffer(data, dtype=np.uint8), offsets

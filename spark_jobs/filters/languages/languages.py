@@ -10,13 +10,16 @@ from __future__ import annotations
 import importlib.util
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
 from spark_jobs.exceptions import InputError, SetupError
+
+if TYPE_CHECKING:
+    from spark_jobs.filters.models.fasttext_model import FastTextModel
 
 _ISO: Final = {"als": "gsw"}  # Alemannic is `als` in Wikipedia and in lid.176; ISO 639-3 has Tosk Albanian there
 
@@ -56,15 +59,14 @@ def score(content: pa.Array, config: LanguagesConfig | None = None) -> dict[str,
     """
     from spark_jobs.filters.languages.scripts import SCRIPTS, script_classes
     from spark_jobs.filters.languages.windows import identify
-    from spark_jobs.text.text_columns import utf8_buffer
+    from spark_jobs.text.text_columns import utf8_arrays
 
     config = config or LanguagesConfig()
     model = load_model(config.model or installed_model_path())
-    offsets, data = utf8_buffer(content)
     labels, shares = np.empty((len(content), 2), np.int32), np.empty((len(content), 2), np.float32)
     scripts = np.empty(len(content), np.uint8)
     identify(
-        *(model.tables, script_classes(), np.frombuffer(data, np.uint8), offsets),
+        *(model.tables, script_classes(), *utf8_arrays(content)),
         *(config.window_bytes, config.max_windows, config.min_confidence, labels, shares, scripts),
     )
     names = pa.array([_ISO.get(label, label) for label in model.labels])
@@ -78,7 +80,7 @@ def score(content: pa.Array, config: LanguagesConfig | None = None) -> dict[str,
 
 
 @cache
-def load_model(path: Path) -> "FastTextModel":  # noqa: F821
+def load_model(path: Path) -> FastTextModel:
     """Read a model once per process.
 
     Raises:

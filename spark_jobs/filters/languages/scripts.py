@@ -23,15 +23,18 @@ SCRIPTS: Final = (
 """ISO 15924 by class. Kana makes Jpan, which is Han, hiragana and katakana together; Han alone is Hani."""
 
 _OTHER: Final = SCRIPTS.index("Zyyy")
-_NAMES: Final = dict(
-    zip(
-        "ARABIC ARMENIAN BENGALI CANADIAN CHEROKEE COPTIC CYRILLIC DEVANAGARI ETHIOPIC GEORGIAN GREEK GUJARATI GURMUKHI "
-        "HANGUL HEBREW JAVANESE KHMER KANNADA LAO MALAYALAM MONGOLIAN MYANMAR ORIYA SINHALA SYRIAC TAMIL TELUGU THAANA "
-        "THAI TIBETAN TIFINAGH YI".split(),
-        SCRIPTS[_OTHER + 1 :],
-        strict=True,
-    )
-) | {"LATIN": "Latn", "CJK": "Hani", "HIRAGANA": "Jpan", "KATAKANA": "Jpan"}
+_FIRST_WORDS: Final = (
+    *("ARABIC", "ARMENIAN", "BENGALI", "CANADIAN", "CHEROKEE", "COPTIC", "CYRILLIC", "DEVANAGARI", "ETHIOPIC"),
+    *("GEORGIAN", "GREEK", "GUJARATI", "GURMUKHI", "HANGUL", "HEBREW", "JAVANESE", "KHMER", "KANNADA", "LAO"),
+    *("MALAYALAM", "MONGOLIAN", "MYANMAR", "ORIYA", "SINHALA", "SYRIAC", "TAMIL", "TELUGU", "THAANA", "THAI"),
+    *("TIBETAN", "TIFINAGH", "YI"),
+)
+_NAMES: Final = dict(zip(_FIRST_WORDS, SCRIPTS[_OTHER + 1 :], strict=True)) | {
+    "LATIN": "Latn",
+    "CJK": "Hani",
+    "HIRAGANA": "Jpan",
+    "KATAKANA": "Jpan",
+}
 
 
 @cache

@@ -43,7 +43,7 @@ def copy_prose(data: UInt8Array, start: int, end: int, out: UInt8Array) -> int:
             while j < end and j - i < 4 and data[j] == _SPACE:
                 j += 1
             mark = data[j] if j + 2 < end else 0
-            is_fence = (mark == _BACKTICK or mark == _TILDE) and data[j + 1] == mark and data[j + 2] == mark
+            is_fence = mark in (_BACKTICK, _TILDE) and data[j + 1] == mark and data[j + 2] == mark
             closes = is_fence and fence == mark
             opens = is_fence and fence == 0
             if fence != 0 or opens:
@@ -124,7 +124,7 @@ def _entry(sources: int) -> Any:
     """The compiled entry. What a function encloses is part of the key that Numba caches it under."""
 
     @njit(cache=True)
-    def identify(
+    def identify(  # noqa: PLR0913, PLR0917 (arrays in, arrays out)
         t: Tables,
         classes: UInt8Array,
         data: UInt8Array,

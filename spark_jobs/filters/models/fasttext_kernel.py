@@ -7,9 +7,10 @@ A text is a bag of rows of the input matrix, and its vector is their mean:
     subwords    <f fo ox x> <fo fox ox>  minn to maxn characters of <fox>, hashed by FNV-1a into buckets
     word pairs  "a fox", "fox </s>"      up to word_ngrams words, hashed into the same buckets
 
-Source: Joulin et al. 2017, "Bag of Tricks for Efficient Text Classification"; Joulin et al. 2016, "FastText.zip" (pruned
-and quantized models); hashes and layout as in version 0.9.2 of the program, whose quirks are kept: bytes above 127 are
-hashed as negative numbers, every logarithm of a probability is that of p + 1e-5, and a token `</s>` ends the text.
+Source: Joulin et al. 2017, "Bag of Tricks for Efficient Text Classification"; Joulin et al. 2016, "FastText.zip" (for
+pruned and quantized models); hashes and layout as in version 0.9.2 of the program, whose quirks are kept: bytes above
+127 are hashed as negative numbers, every logarithm of a probability is that of p + 1e-5, and a token `</s>` ends the
+text.
 """
 
 from __future__ import annotations
@@ -126,9 +127,7 @@ def hash_entry(data: UInt8Array, start: int, end: int) -> Any:
 
 
 @njit
-def _find(
-    slots: Int32Array, starts: Int64Array, entries: UInt8Array, h: Any, word: UInt8Array, length: int
-) -> int:
+def _find(slots: Int32Array, starts: Int64Array, entries: UInt8Array, h: Any, word: UInt8Array, length: int) -> int:
     """Number of the entry that <token> is, or -1; `length` is that of the token."""
     mask = slots.size - 1
     slot = np.int64(h) & mask
@@ -153,10 +152,7 @@ def is_end_of_line(word: UInt8Array, length: int) -> bool:
 
 @njit
 def _is_label(word: UInt8Array, length: int) -> bool:
-    for i in range(_LABEL.size):
-        if i >= length or word[1 + i] != _LABEL[i]:
-            return False
-    return True
+    return length >= _LABEL.size and bool((word[1 : 1 + _LABEL.size] == _LABEL).all())
 
 
 @njit(error_model="numpy")
@@ -210,7 +206,7 @@ def add_rows(t: Tables, s: Scratch, used: int) -> int:
             some = bits[bucket >> 6]
             bit = _U64(bucket & 63)
             buckets[found] = np.int64(before[bucket >> 6]) + np.int64(_bit_count(some & ((_ONE << bit) - _ONE)))
-            found += np.int64((some >> bit) & _ONE)
+            found += int((some >> bit) & _ONE)
         used = found
     block[:] = 0
     for k in range(used):
@@ -223,7 +219,7 @@ def add_rows(t: Tables, s: Scratch, used: int) -> int:
 
 
 @njit(error_model="numpy")
-def embed(t: Tables, s: Scratch, data: UInt8Array, start: int, end: int) -> bool:
+def embed(t: Tables, s: Scratch, data: UInt8Array, start: int, end: int) -> bool:  # noqa: PLR0912 (one loop, whole)
     """Put the vector of a text into `s.hidden`; false where no row of it is known, which fastText gives no label."""
     word, hidden, partial, buckets = s.word, s.hidden, s.partial, s.buckets
     slots, starts, entries, sums, row_counts = t.slots, t.entry_starts, t.entry_bytes, t.word_sums, t.word_rows

@@ -1,6 +1,6 @@
 """Read supervised models of fastText, as they are (`.bin`) and quantized (`.ftz`), and score columns of texts by them.
 
-Labels and probabilities are fastText's own to 1e-4, at several times its speed: `fasttext_kernel` says what is computed.
+Labels and probabilities are fastText's own to 1e-4, at several times its speed; `fasttext_kernel` says what they are.
 Only one-vs-all reads its logistic function from a table of 512 steps, so that one probability in some 10,000, whose sum
 lies on the edge of a step, is that of the next step (less than .008 away).
 A text is scored as one line: LF is white space, where fastText itself refuses it. The layout of a file, little-endian:
@@ -24,13 +24,14 @@ from spark_jobs.arrays import Float32Array, Int32Array, Int64Array
 from spark_jobs.exceptions import ConfigError, InputError, did_you_mean
 from spark_jobs.filters.models.fasttext_kernel import HIERARCHICAL, ONE_VS_ALL, Tables, score_texts
 from spark_jobs.filters.models.fasttext_tables import fill_slots, find_entries, sum_words
-from spark_jobs.text.text_columns import utf8_buffer
+from spark_jobs.text.text_columns import utf8_arrays
 
 LABEL_PREFIX: Final = "__label__"
 _MAGIC: Final = 793712314
 _VERSIONS: Final = (11, 12)
 _SUPERVISED: Final = 3
 _CENTROIDS: Final = 256
+_COPIED_BYTES: Final = 64 << 20
 _SETTINGS: Final = struct.Struct("<14id")
 _COUNTS: Final = struct.Struct("<3i2q")
 
@@ -88,11 +89,10 @@ class FastTextModel:
     def _score(
         self, content: pa.Array, wanted: Int64Array, count: int
     ) -> tuple[Float32Array, Int32Array, Float32Array]:
-        offsets, data = utf8_buffer(content)
+        source, offsets = utf8_arrays(content)
         rows = len(content)
         probabilities = np.empty((rows, len(wanted)), np.float32)
         best, best_probabilities = np.empty((rows, count), np.int32), np.empty((rows, count), np.float32)
-        source = np.frombuffer(data, dtype=np.uint8)
         score_texts(self.tables, source, offsets, wanted, probabilities, best, best_probabilities)
         return probabilities, best, best_probabilities
 
@@ -148,10 +148,12 @@ class _Reader:
         output_is_quantized = bool(self._take(1)[0])
         output = self._quantized() if is_quantized and output_is_quantized else self._dense()
         high = high if version > min(_VERSIONS) else 0  # fastText ignores the setting in such models
-        row_count = word_count + (len(kept) if pruned_count >= 0 else bucket if high > 0 or word_ngrams > 1 else 0)
-        if self.at != len(self.data) or rows.shape[1] != dimension or output.shape != (label_count, dimension) or len(rows) < row_count:
+        bucket_rows = bucket if high > 0 or word_ngrams > 1 else 0
+        row_count = word_count + (len(kept) if pruned_count >= 0 else bucket_rows)
+        shapes_fit = rows.shape[1] == dimension and output.shape == (label_count, dimension) and len(rows) >= row_count
+        if self.at != len(self.data) or not shapes_fit:
             raise IndexError
-        if len(kept) and not (0 <= kept.min() and kept.max() < len(rows) - word_count):
+        if len(kept) and not (kept.min() >= 0 and kept.max() < len(rows) - word_count):
             raise IndexError
         if len(kept):
             rows = np.concatenate([rows[:word_count], rows[word_count + kept]])
@@ -198,10 +200,10 @@ class _Reader:
         return np.frombuffer(self._take(np.dtype(dtype).itemsize * count), dtype=dtype)
 
     def _dense(self) -> Float32Array:
-        """A matrix as it lies there."""
+        """A matrix as it lies there, a small one as a copy: kernels are compiled once for all models that are small."""
         rows, columns = struct.unpack("<2q", self._take(16))
         matrix: Float32Array = self._array("<f4", rows * columns).reshape(rows, columns)
-        return matrix
+        return matrix.copy() if matrix.nbytes <= _COPIED_BYTES else matrix
 
     def _quantized(self) -> Float32Array:
         """Decode a matrix whose rows are sums of centroids, by part of the row, times a centroid of norms."""
@@ -234,7 +236,7 @@ def _kept_buckets(pruned: Any, bucket: int) -> tuple[Any, Int32Array, Int32Array
     """Which buckets have a row, how many of them precede each 64 buckets, and their rows by bucket."""
     order = np.argsort(pruned[:, 0], kind="stable")
     kept = pruned[order, 0].astype(np.int64)
-    if len(kept) and not (0 <= kept[0] and kept[-1] < bucket and (np.diff(kept) > 0).all()):
+    if len(kept) and not (kept[0] >= 0 and kept[-1] < bucket and (np.diff(kept) > 0).all()):
         raise IndexError
     flags = np.zeros((max(bucket, 0) // 64 + 1) * 64, dtype=bool) if len(kept) else np.zeros(64, dtype=bool)
     flags[kept] = True

@@ -29,8 +29,8 @@ def _entries(sources: int) -> Any:
         """Read entries: a string that ends with NUL, its count in 8 bytes, its kind in 1 (0 a word, 1 a label).
 
         Returns:
-            (E + 1,) starts of the strings, the strings without NUL, (L,) counts of the labels, and the bytes read; -1 where
-            the data end before, or words follow labels.
+            (E + 1,) starts of the strings, the strings without NUL, (L,) counts of the labels, and the bytes read; -1
+            where the data end before, or words follow labels.
         """
         starts = np.zeros(entry_count + 1, np.int64)
         counts = np.zeros(entry_count - word_count, np.int64)

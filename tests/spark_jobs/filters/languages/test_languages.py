@@ -72,7 +72,9 @@ def test_rows_depend_on_their_text_alone() -> None:
     assert len(score(pa.array([], pa.string()))["language"]) == 0
 
 
-@pytest.mark.parametrize("text", ["", " \n\t", "12345 67.89 %", "\0\0\0", "https://example.org/a/b", "```\nx = 1\n```\n"])
+@pytest.mark.parametrize(
+    "text", ["", " \n\t", "12345 67.89 %", "\0\0\0", "https://example.org/a/b", "```\nx = 1\n```\n"]
+)
 def test_a_text_without_letters_has_no_language(text: str) -> None:
     """Nothing to go by: all columns are null."""
     assert set(_rows([text])[0].values()) <= {None}
@@ -137,7 +139,16 @@ def test_prose_is_that_of_the_slow_definition(text: str, more: list[str]) -> Non
 
 def test_odd_texts_are_scored() -> None:
     """One character, one long word, right to left, NULs, no spaces: values or nulls, in bounds."""
-    texts = ["a", "x" * 300_000, "日" * 100_000, "שלום " * 9000, "a\0b\0" * 9000, "é" * 33, "\n" * 9999, "```" + ENGLISH]
+    texts = [
+        "a",
+        "x" * 300_000,
+        "日" * 100_000,
+        "שלום " * 9000,
+        "a\0b\0" * 9000,
+        "é" * 33,
+        "\n" * 9999,
+        "```" + ENGLISH,
+    ]
     rows = _rows(texts, LanguagesConfig(window_bytes=64, max_windows=100))
     assert [row["script"] for row in rows] == ["Latn", "Latn", "Hani", "Hebr", "Latn", "Latn", None, None]
 

@@ -23,7 +23,9 @@ def fasttext_bytes(  # one argument for each setting that changes how a text is 
     ]
     for k, name in enumerate(names):
         is_label = name.startswith("__label__")
-        parts.append(name.encode() + b"\0" + struct.pack("<qb", 500 - 7 * k * k % 97 if not is_label else 90 - k * k, is_label))
+        parts.append(
+            name.encode() + b"\0" + struct.pack("<qb", 500 - 7 * k * k % 97 if not is_label else 90 - k * k, is_label)
+        )
     has_buckets = high > 0 or word_ngrams > 1
     rows = len(WORDS) + (bucket if has_buckets else 0)
     for count in (rows, labels):

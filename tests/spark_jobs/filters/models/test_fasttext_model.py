@@ -141,3 +141,16 @@ def test_flipped_bytes_never_end_the_process() -> None:
                 continue
             if model.tables.max_characters < 1000 and model.tables.word_ngrams < 1000:
                 model.best_labels(pa.array(TEXTS[:6]))
+
+
+@pytest.mark.nightly
+def test_a_large_matrix_is_scored_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Matrices that are not copied, at any alignment, give what copies give."""
+    for labels in (2, 3, 4, 5):
+        data = fasttext_bytes(3, word_ngrams=2, labels=labels)
+        copied = read_fasttext(data, "copied").best_labels(pa.array(TEXTS))[1]
+        monkeypatch.setattr("spark_jobs.filters.models.fasttext_model._COPIED_BYTES", 0)
+        in_place = read_fasttext(bytearray(data), "in place")
+        assert in_place.tables.rows.base is not None
+        np.testing.assert_array_equal(in_place.best_labels(pa.array(TEXTS))[1], copied)
+        monkeypatch.undo()

@@ -14,6 +14,7 @@ from spark_jobs.lake.declare.step import Step
 
 _SCORERS: Mapping[str, str] = {  # the scorers that headrace brings (`spark_jobs.filters.scorer`), by name
     "heuristics": "spark_jobs.filters.heuristics.heuristics",
+    "languages": "spark_jobs.filters.languages.languages",
     "personal_data": "spark_jobs.filters.personal_data.personal_data",
     "contamination": "spark_jobs.filters.contamination.contamination",
 }

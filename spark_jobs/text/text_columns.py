@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_jobs.arrays import Int64Array
+from spark_jobs.arrays import Int64Array, UInt8Array
 from spark_jobs.text.letters import letters_sha256
 from spark_jobs.text.normalization import NO_EDITS, RULES, Edits, normalize
 
@@ -102,3 +102,15 @@ def utf8_buffer(content: pa.Array) -> tuple[Int64Array, memoryview]:
         return np.zeros(len(wide) + 1, dtype=np.int64), memoryview(b"")
     offsets = np.frombuffer(offset_buffer, dtype=np.int64)[wide.offset : wide.offset + len(wide) + 1]
     return offsets, memoryview(data)
+
+
+def utf8_arrays(content: pa.Array) -> tuple[UInt8Array, Int64Array]:
+    """The bytes of a column of strings and (D + 1,) offsets into them, both read-only.
+
+    Compiled code has a version for arrays that can be written to and one for others: it is compiled once this way.
+    """
+    offsets, data = utf8_buffer(content)
+    read_only = np.frombuffer(data, dtype=np.uint8), offsets.view()
+    for array in read_only:
+        array.flags.writeable = False
+    return read_only

@@ -19,8 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_jobs.arrays import BoolArray, Float64Array, Int64Array
-from spark_jobs.filters.contamination.folding import fold_tables, utf8_arrays
+from spark_jobs.filters.contamination.folding import fold_tables
 from spark_jobs.filters.contamination.index import Contents
+from spark_jobs.text.text_columns import utf8_arrays
 
 if TYPE_CHECKING:
     from spark_jobs.filters.contamination.kernel import Index

@@ -21,12 +21,10 @@ from functools import cache
 from typing import Final, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from spark_jobs.arrays import Int32Array, Int64Array, UInt8Array
 from spark_jobs.lexing.word_characters import SCRIPTS
 from spark_jobs.text.characters import SPACELESS_WORD_LENGTHS
-from spark_jobs.text.text_columns import utf8_buffer
 
 WORD: Final = 60
 """Weight of a word between spaces; a letter of a script without spaces has 60 / the mean length of a word there."""
@@ -72,18 +70,6 @@ def fold_tables() -> FoldTables:
     quick[:128] = [fold[0] for fold in folds[:128]]
     quick[ord("\\")] = 1
     return FoldTables(quick, starts, pool)
-
-
-def utf8_arrays(content: pa.Array) -> tuple[UInt8Array, Int64Array]:
-    """The bytes of a column of strings and (D + 1,) offsets into them, both read-only.
-
-    Compiled code has a version for arrays that can be written to and one for others: it is compiled once this way.
-    """
-    offsets, data = utf8_buffer(content)
-    read_only = np.frombuffer(data, dtype=np.uint8), offsets.view()
-    for array in read_only:
-        array.flags.writeable = False
-    return read_only
 
 
 def word_weights(first_points: Int64Array) -> Int64Array:

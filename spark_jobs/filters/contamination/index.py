@@ -26,7 +26,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from spark_jobs.arrays import BoolArray, Int64Array, UInt8Array, UInt64Array
 from spark_jobs.exceptions import InputError
 from spark_jobs.filters.contamination.eval_set import EvalSet
-from spark_jobs.filters.contamination.folding import WORD, fold_tables, utf8_arrays, word_weights
+from spark_jobs.filters.contamination.folding import WORD, fold_tables, word_weights
+from spark_jobs.text.text_columns import utf8_arrays
 
 if TYPE_CHECKING:
     from spark_jobs.filters.contamination.kernel import Index

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.filters.contamination.folding import fold_tables, folded_words, utf8_arrays
+from spark_jobs.filters.contamination.folding import fold_tables, folded_words
 from spark_jobs.filters.contamination.kernel import fold_items
+from spark_jobs.text.text_columns import utf8_arrays
 
 TEXTS = st.text(
     st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from("aB é\u0301ガ東กİß½ﷺ한-\\nrt\u200d\ufe0f."))

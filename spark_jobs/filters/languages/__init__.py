@@ -1,0 +1,1 @@
+"""Natural languages of a text and of its parts, and programming languages by content."""

@@ -1,0 +1,1 @@
+"""Models as assets: classifiers that are trained here, and models of fastText; both score Arrow columns."""

@@ -1,0 +1,153 @@
+"""Classifiers of texts: logistic regression over hashed word and character n-grams, trained on any labelled table.
+
+They serve quality, advertisements, toxicity, topics; a pair of datasets (reference against raw) is a table with two
+labels. `classifier_kernel` says what the features are, `classifier_training` how a model is trained and evaluated. A
+model is a file of canonical bytes, known by their SHA-256:
+
+    magic, version, length of the header | header: JSON of labels and settings | table | bias | SHA-256 of all before
+
+The table has a row of float32 for every bucket, its idf and then a weight for each label (for two labels, for the
+second alone), all little-endian.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from spark_jobs.arrays import Float32Array, Float64Array
+from spark_jobs.exceptions import InputError
+
+_MAGIC: Final = b"headrace classifier\n"
+_VERSION: Final = 1
+_HEAD: Final = struct.Struct("<II")
+_DIGEST_BYTES: Final = 32
+
+
+class FeaturesConfig(BaseModel):
+    """Which features of a text a classifier sees; part of its file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    bits: int = Field(18, ge=8, le=24, description="features are hashed into 2^bits buckets")
+    word_ngrams: int = Field(2, ge=1, le=5, description="most words of a word n-gram")
+    min_characters: int = Field(3, ge=1, le=8, description="fewest characters of an n-gram of them, word ends included")
+    max_characters: int = Field(4, ge=0, le=8, description="most characters of it; 0 leaves character n-grams out")
+    max_text_bytes: int = Field(1 << 16, ge=64, le=1 << 30, description="of a longer text, the first bytes are read")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> FeaturesConfig:
+        if 0 < self.max_characters < self.min_characters:
+            raise ValueError(f"max_characters {self.max_characters} is below min_characters {self.min_characters}")
+        return self
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """A trained model.
+
+    Attributes:
+        labels: (L,) in order.
+        features: what it sees of a text.
+        table: (2^bits, 1 + K) idf and weights; K is L, or 1 where there are two labels.
+        bias: (K,).
+    """
+
+    labels: tuple[str, ...]
+    features: FeaturesConfig
+    table: Float32Array
+    bias: Float64Array
+
+    @property
+    def sha256(self) -> str:
+        """What the model is known by: the hash that ends its file."""
+        return self.to_bytes()[-_DIGEST_BYTES:].hex()
+
+    def score(self, content: pa.Array) -> dict[str, pa.Array]:
+        """The probability of every label.
+
+        Args:
+            content: (D,) strings, none of them null.
+
+        Returns:
+            (D,) float64 by label; null in a text without a feature of the model.
+        """
+        sums = self._sums(content)
+        with np.errstate(over="ignore"):
+            if len(self.labels) == 2:
+                second = 1 / (1 + np.exp(-sums[:, 0]))
+                probabilities = np.column_stack([1 - second, second])
+            else:
+                powers = np.exp(sums - sums.max(axis=1, initial=-np.inf, keepdims=True))
+                probabilities = powers / powers.sum(axis=1, keepdims=True)
+        return {label: pa.array(probabilities[:, k], from_pandas=True) for k, label in enumerate(self.labels)}
+
+    def to_bytes(self) -> bytes:
+        """The file: equal models have equal bytes."""
+        header = json.dumps(
+            {"labels": self.labels, "features": self.features.model_dump()}, sort_keys=True, ensure_ascii=False
+        ).encode("utf-8")
+        body = self.table.astype("<f4").tobytes() + self.bias.astype("<f8").tobytes()
+        data = _MAGIC + _HEAD.pack(_VERSION, len(header)) + header + body
+        return data + hashlib.sha256(data).digest()
+
+    def _sums(self, content: pa.Array) -> Float64Array:
+        """(D, K) what the linear model says before it becomes a probability."""
+        from spark_jobs.filters.models.classifier_kernel import score_texts
+
+        sums = np.empty((len(content), len(self.bias)), np.float64)
+        score_texts(*kernel_arguments(content, self.features), self.table, self.bias, sums)
+        return sums
+
+
+def read_classifier(data: bytes, name: str) -> Classifier:
+    """Read a model from its file.
+
+    Args:
+        data: what `Classifier.to_bytes` gave.
+        name: how errors call it.
+
+    Raises:
+        InputError: the bytes are no classifier, of another version, or damaged.
+    """
+    if not data.startswith(_MAGIC):
+        raise InputError(f"{name}: is no classifier of headrace, it begins with {data[:8]!r}; train one with `train`")
+    damaged = InputError(f"{name}: is damaged, its {len(data)} bytes do not match their SHA-256; copy the file again")
+    if len(data) < len(_MAGIC) + _HEAD.size + _DIGEST_BYTES:
+        raise damaged
+    version, header_bytes = _HEAD.unpack_from(data, len(_MAGIC))
+    if version != _VERSION:
+        raise InputError(f"{name}: has version {version}, this headrace reads version {_VERSION}; train it again")
+    if hashlib.sha256(data[:-_DIGEST_BYTES]).digest() != data[-_DIGEST_BYTES:]:
+        raise damaged
+    start = len(_MAGIC) + _HEAD.size
+    try:
+        header = json.loads(data[start : start + header_bytes])
+        features, labels = FeaturesConfig(**header["features"]), tuple(header["labels"])
+    except (ValueError, ValidationError, KeyError, TypeError) as error:
+        raise InputError(f"{name}: its header makes no sense to this headrace; train it again") from error
+    columns = 1 if len(labels) == 2 else len(labels)
+    rows = 1 << features.bits
+    table_end = start + header_bytes + 4 * rows * (1 + columns)
+    if table_end + 8 * columns + _DIGEST_BYTES != len(data):
+        raise damaged
+    table = np.frombuffer(data[start + header_bytes : table_end], "<f4").reshape(rows, 1 + columns)
+    bias = np.frombuffer(data[table_end:-_DIGEST_BYTES], "<f8")
+    return Classifier(labels, features, table.copy(), bias.copy())
+
+
+def kernel_arguments(content: pa.Array, features: FeaturesConfig) -> tuple[Any, ...]:
+    """What both kernels take of a column of texts: settings, tables of characters, bytes and offsets."""
+    from spark_jobs.filters.models.classifier_kernel import FeatureSettings
+    from spark_jobs.lexing.word_characters import word_tables
+    from spark_jobs.text.text_columns import utf8_arrays
+
+    tables = word_tables()
+    return FeatureSettings(**features.model_dump()), tables.classes, tables.lower, *utf8_arrays(content)

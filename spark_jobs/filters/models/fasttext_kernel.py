@@ -1,0 +1,395 @@
+"""Score texts by a fastText model in compiled code: tokens, hashes, rows and losses as fastText defines them.
+
+A text is a bag of rows of the input matrix, and its vector is their mean:
+
+    text        "a fox"                  tokens split at white space and NUL, then </s> for the end of the line
+    words       row(a), row(fox)         if the vocabulary knows them
+    subwords    <f fo ox x> <fo fox ox>  minn to maxn characters of <fox>, hashed by FNV-1a into buckets
+    word pairs  "a fox", "fox </s>"      up to word_ngrams words, hashed into the same buckets
+
+Source: Joulin et al. 2017, "Bag of Tricks for Efficient Text Classification"; Joulin et al. 2016, "FastText.zip" (for
+pruned and quantized models); hashes and layout as in version 0.9.2 of the program, whose quirks are kept: bytes above
+127 are hashed as negative numbers, every logarithm of a probability is that of p + 1e-5, and a token `</s>` ends the
+text.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from spark_jobs.arrays import Float32Array, Float64Array, Int32Array, Int64Array, UInt8Array, UInt32Array, UInt64Array
+from spark_jobs.lexing.compiled_sources import sources_number
+
+HIERARCHICAL, NEGATIVE, SOFTMAX, ONE_VS_ALL = 1, 2, 3, 4  # the file's numbers
+_END: Final = np.frombuffer(b"</s>", np.uint8)
+_LABEL: Final = np.frombuffer(b"__label__", np.uint8)
+_U64: Final = np.uint64
+_ONE: Final = _U64(1)
+_M32: Final = _U64(0xFFFFFFFF)
+_FNV_BASIS, _FNV_PRIME = _U64(2166136261), _U64(16777619)
+_END_HASH: Final = _U64(0xD79C9359)
+_WORD_STEP: Final = _U64(116049371)
+_SIGN: Final = _U64(0xFFFFFFFF00000000)
+_ROWS: Final = 1024
+_EPSILON: Final = 1e-5
+_SOURCES: Final = ("spark_jobs.filters.models.fasttext_kernel",)
+
+
+class Tables(NamedTuple):
+    """A model as the kernels read it; W words, E entries (words, then L labels), R rows of H numbers.
+
+    Attributes:
+        word_count: W.
+        bucket: buckets that n-grams are hashed into; 0 where the model has no n-grams.
+        min_characters: of a subword.
+        max_characters: of a subword; 0 where the model has none.
+        word_ngrams: most words of a word n-gram.
+        loss: number of the loss in the file.
+        entry_bytes: all entries, one after another.
+        entry_starts: (E + 1,) where each begins.
+        slots: open addressing by the hash of an entry, a power of two of them; -1 is free.
+        is_pruned: whether only some buckets have a row.
+        kept_bits: bucket b has a row where bit b % 64 of word b // 64 is set.
+        kept_before: rows of buckets before each word of `kept_bits`.
+        rows: (R, H) the input matrix: the words, then the buckets that have a row, in their order.
+        word_sums: (W, H) sum of the rows of each word: its own and those of its subwords.
+        word_rows: (W,) how many rows that are.
+        output: (L, H) the output matrix.
+        left: (2 L - 1,) left children in the Huffman tree of the labels; empty for other losses.
+        right: likewise.
+    """
+
+    word_count: int
+    bucket: int
+    min_characters: int
+    max_characters: int
+    word_ngrams: int
+    loss: int
+    entry_bytes: UInt8Array
+    entry_starts: Int64Array
+    slots: Int32Array
+    is_pruned: bool
+    kept_bits: UInt64Array
+    kept_before: Int32Array
+    rows: Float32Array
+    word_sums: Float32Array
+    word_rows: Int32Array
+    output: Float32Array
+    left: Int32Array
+    right: Int32Array
+
+
+class Scratch(NamedTuple):
+    """Memory that texts use one after another.
+
+    Attributes:
+        word: the token at hand as <token>.
+        buckets: of n-grams whose rows wait to be added.
+        partial: hashes of the word n-grams that the next token continues, the youngest first.
+        hidden: (H,) the vector of the text.
+        block: (H,) sum of the rows of some n-grams.
+        scores: (2 L - 1,) of labels, and of the inner nodes of their tree.
+    """
+
+    word: UInt8Array
+    buckets: UInt32Array
+    partial: UInt64Array
+    hidden: Float64Array
+    block: Float32Array
+    scores: Float64Array
+
+
+@njit(inline="always")
+def _fnv(h: Any, byte: Any) -> Any:
+    """One step of FNV-1a in 32 bits; the byte is a signed char there."""
+    wide = _U64(byte)
+    if byte >= 128:
+        wide |= _U64(0xFFFFFF00)
+    return ((h ^ wide) * _FNV_PRIME) & _M32
+
+
+@njit(inline="always")
+def _is_space(byte: Any) -> bool:
+    return byte == 32 or (9 <= byte <= 13) or byte == 0
+
+
+@njit
+def hash_entry(data: UInt8Array, start: int, end: int) -> Any:
+    """FNV-1a of a word."""
+    h = _FNV_BASIS
+    for i in range(start, end):
+        h = _fnv(h, data[i])
+    return h
+
+
+@njit
+def _find(slots: Int32Array, starts: Int64Array, entries: UInt8Array, h: Any, word: UInt8Array, length: int) -> int:
+    """Number of the entry that <token> is, or -1; `length` is that of the token."""
+    mask = slots.size - 1
+    slot = np.int64(h) & mask
+    while slots[slot] >= 0:
+        entry = np.int64(slots[slot])
+        first = starts[entry]
+        if starts[entry + 1] - first == length:
+            i = 0
+            while i < length and entries[first + i] == word[1 + i]:
+                i += 1
+            if i == length:
+                return entry
+        slot = (slot + 1) & mask
+    return -1
+
+
+@njit
+def is_end_of_line(word: UInt8Array, length: int) -> bool:
+    """Whether <token> is the token that ends a text."""
+    return length == _END.size and bool((word[1 : 1 + length] == _END).all())
+
+
+@njit
+def _is_label(word: UInt8Array, length: int) -> bool:
+    return length >= _LABEL.size and bool((word[1 : 1 + _LABEL.size] == _LABEL).all())
+
+
+@njit(error_model="numpy")
+def hash_subwords(
+    word: UInt8Array, first: int, length: int, low: int, high: int, bucket: Any, out: UInt32Array, used: int
+) -> tuple[int, int]:
+    """Append the buckets of the subwords of <token> that begin at `first` or later, as long as there is room.
+
+    Returns:
+        Where to go on, `length` at the end, and how much of `out` is used.
+    """
+    i = first
+    while i < length and used + high <= out.size:
+        h = _FNV_BASIS
+        j = i
+        n = 1
+        while j < length and n <= high:
+            h = _fnv(h, word[j])
+            j += 1
+            while j < length and word[j] & 0xC0 == 0x80:
+                h = _fnv(h, word[j])
+                j += 1
+            if n >= low and not (n == 1 and (i == 0 or j == length)):
+                out[used] = np.uint32(h) % bucket
+                used += 1
+            n += 1
+        i += 1
+        while i < length and word[i] & 0xC0 == 0x80:
+            i += 1
+    return i, used
+
+
+@njit(inline="always")
+def _bit_count(bits: Any) -> Any:
+    bits = bits - ((bits >> _U64(1)) & _U64(0x5555555555555555))
+    bits = (bits & _U64(0x3333333333333333)) + ((bits >> _U64(2)) & _U64(0x3333333333333333))
+    bits = (bits + (bits >> _U64(4))) & _U64(0x0F0F0F0F0F0F0F0F)
+    return (bits * _U64(0x0101010101010101)) >> _U64(56)
+
+
+@njit
+def add_rows(t: Tables, s: Scratch, used: int) -> int:
+    """Add the rows of buckets to the vector, in 32 bits among themselves; gives how many have one."""
+    rows, bits, before, buckets = t.rows, t.kept_bits, t.kept_before, s.buckets
+    word_count, block, hidden = t.word_count, s.block, s.hidden
+    width = block.size
+    if t.is_pruned:
+        found = 0
+        for k in range(used):  # without a branch: whether a bucket has a row cannot be predicted
+            bucket = np.int64(buckets[k])
+            some = bits[bucket >> 6]
+            bit = _U64(bucket & 63)
+            buckets[found] = np.int64(before[bucket >> 6]) + np.int64(_bit_count(some & ((_ONE << bit) - _ONE)))
+            found += int((some >> bit) & _ONE)
+        used = found
+    block[:] = 0
+    for k in range(used):
+        row = word_count + np.int64(buckets[k])
+        for d in range(width):
+            block[d] += rows[row, d]
+    for d in range(width):
+        hidden[d] += block[d]
+    return used
+
+
+@njit(error_model="numpy")
+def embed(t: Tables, s: Scratch, data: UInt8Array, start: int, end: int) -> bool:  # noqa: PLR0912 (one loop, whole)
+    """Put the vector of a text into `s.hidden`; false where no row of it is known, which fastText gives no label."""
+    word, hidden, partial, buckets = s.word, s.hidden, s.partial, s.buckets
+    slots, starts, entries, sums, row_counts = t.slots, t.entry_starts, t.entry_bytes, t.word_sums, t.word_rows
+    low, high, bucket, word_count = t.min_characters, t.max_characters, np.uint32(t.bucket), t.word_count
+    ngrams = t.word_ngrams if t.bucket > 0 else 1
+    hidden[:] = 0
+    word[0] = ord("<")
+    i = start
+    used = row_count = live = 0
+    is_end = False
+    while not is_end:
+        while i < end and _is_space(data[i]):
+            i += 1
+        h = _FNV_BASIS
+        length = 0
+        if i >= end:
+            for k in range(_END.size):
+                h = _fnv(h, _END[k])
+                word[1 + k] = _END[k]
+            length = _END.size
+        while i < end and not _is_space(data[i]):
+            h = _fnv(h, data[i])
+            length += 1
+            word[length] = data[i]
+            i += 1
+        word[1 + length] = ord(">")
+        is_end = h == _END_HASH and is_end_of_line(word, length)
+        entry = _find(slots, starts, entries, h, word, length)
+        if entry >= word_count or (entry < 0 and _is_label(word, length)):
+            continue
+        if entry >= 0:
+            for d in range(hidden.size):
+                hidden[d] += sums[entry, d]
+            row_count += row_counts[entry]
+        elif high > 0 and bucket > 0 and not is_end:
+            at = 0
+            while at < length + 2:
+                at, used = hash_subwords(word, at, length + 2, low, high, bucket, buckets, used)
+                if at < length + 2:
+                    row_count += add_rows(t, s, used)
+                    used = 0
+        if ngrams > 1:
+            signed = h | _SIGN if h >> _U64(31) else h
+            if used + live > buckets.size:
+                row_count += add_rows(t, s, used)
+                used = 0
+            for k in range(live):
+                partial[k] = partial[k] * _WORD_STEP + signed
+                buckets[used] = partial[k] % _U64(bucket)
+                used += 1
+            live = min(live + 1, ngrams - 1)
+            for k in range(live - 1, 0, -1):
+                partial[k] = partial[k - 1]
+            partial[0] = signed
+    row_count += add_rows(t, s, used)
+    for d in range(hidden.size):
+        hidden[d] /= max(row_count, 1)
+    return row_count > 0
+
+
+@njit(fastmath={"reassoc", "contract"})
+def _dot(matrix: Float32Array, row: int, hidden: Float64Array) -> float:
+    product = 0.0
+    for d in range(hidden.size):
+        product += matrix[row, d] * hidden[d]
+    return product
+
+
+@njit
+def label_scores(t: Tables, s: Scratch, only_best: bool) -> None:
+    """Turn `s.hidden` into the probability of every label, or of the best alone, in the first L of `s.scores`.
+
+    Args:
+        t: the model.
+        s: its vector is read, its scores are written.
+        only_best: whether the Huffman tree may be left where no better label can be; others get less than theirs.
+    """
+    scores, hidden, output, left, right = s.scores, s.hidden, t.output, t.left, t.right
+    label_count = output.shape[0]
+    if t.loss == HIERARCHICAL:
+        scores[2 * label_count - 2] = 1.0
+        best = 0.0
+        for node in range(2 * label_count - 2, label_count - 1, -1):
+            one, other = left[node], right[node]
+            if only_best and scores[node] <= best:
+                scores[one] = scores[other] = 0.0
+                continue
+            f = 1.0 / (1.0 + math.exp(-_dot(output, node - label_count, hidden)))
+            scores[one] = scores[node] * (1.0 - f + _EPSILON)
+            scores[other] = scores[node] * (f + _EPSILON)
+            if one < label_count:
+                best = max(best, scores[one])
+            if other < label_count:
+                best = max(best, scores[other])
+        return
+    for label in range(label_count):
+        scores[label] = _dot(output, label, hidden)
+    if t.loss == SOFTMAX:
+        top = scores[:label_count].max()
+        total = 0.0
+        for label in range(label_count):
+            scores[label] = math.exp(scores[label] - top)
+            total += scores[label]
+        for label in range(label_count):
+            scores[label] = scores[label] / total + _EPSILON
+        return
+    for label in range(label_count):  # fastText reads the logistic function from a table of 512 steps over [-8, 8]
+        x = scores[label]
+        step = math.floor((min(max(x, -8.0), 8.0) + 8.0) * 32.0)
+        p = 1.0 / (1.0 + math.exp(8.0 - step / 32.0))
+        scores[label] = (0.0 if x < -8 else 1.0 if x > 8 else p) + _EPSILON
+
+
+@njit
+def new_scratch(t: Tables, longest: int) -> Scratch:
+    """Memory for texts of at most so many bytes."""
+    return Scratch(
+        np.empty(max(longest, _END.size) + 2, np.uint8),
+        np.empty(max(_ROWS, t.max_characters, t.word_ngrams), np.uint32),
+        np.empty(max(t.word_ngrams, 1), np.uint64),
+        np.zeros(t.rows.shape[1], np.float64),
+        np.zeros(t.rows.shape[1], np.float32),
+        np.zeros(max(2 * t.output.shape[0] - 1, 1), np.float64),
+    )
+
+
+@njit
+def best_label(t: Tables, s: Scratch) -> int:
+    """Number of the label with the highest score."""
+    best = 0
+    for label in range(1, t.output.shape[0]):
+        if s.scores[label] > s.scores[best]:
+            best = label
+    return best
+
+
+def _entry(sources: int) -> Any:
+    """The compiled entry. What a function encloses is part of the key that Numba caches it under."""
+
+    @njit(cache=True)
+    def score_texts(
+        t: Tables,
+        data: UInt8Array,
+        offsets: Int64Array,
+        wanted: Int64Array,
+        probabilities: Float32Array,
+        best: Int32Array,
+        best_probabilities: Float32Array,
+    ) -> None:
+        """Fill the probabilities of wanted labels, and the best labels in order; NaN and -1 where a text has none."""
+        longest = np.int64(0 if sources >= 0 else 1)
+        for text in range(offsets.size - 1):
+            longest = max(longest, offsets[text + 1] - offsets[text])
+        s = new_scratch(t, longest)
+        for text in range(offsets.size - 1):
+            if not embed(t, s, data, offsets[text], offsets[text + 1]):
+                probabilities[text] = np.nan
+                best[text] = -1
+                best_probabilities[text] = np.nan
+                continue
+            label_scores(t, s, wanted.size == 0 and best.shape[1] == 1)
+            for k in range(wanted.size):
+                probabilities[text, k] = s.scores[wanted[k]]
+            for k in range(best.shape[1]):
+                label = best_label(t, s)
+                best[text, k] = label
+                best_probabilities[text, k] = s.scores[label]
+                s.scores[label] = -1.0
+
+    return score_texts
+
+
+score_texts = _entry(sources_number(_SOURCES))

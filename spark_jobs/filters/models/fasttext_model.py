@@ -1,0 +1,265 @@
+"""Read supervised models of fastText, as they are (`.bin`) and quantized (`.ftz`), and score columns of texts by them.
+
+Labels and probabilities are fastText's own to 1e-4, at several times its speed; `fasttext_kernel` says what they are.
+Only one-vs-all reads its logistic function from a table of 512 steps, so that one probability in some 10,000, whose sum
+lies on the edge of a step, is that of the next step (less than .008 away).
+A text is scored as one line: LF is white space, where fastText itself refuses it. The layout of a file, little-endian:
+
+    magic, version, 12 settings, t | entries: words, then labels | pruned buckets | input matrix | output matrix
+
+Rows of a quantized matrix are decoded once, when the model is read: 4 bytes for each number of a row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from spark_jobs.arrays import Float32Array, Int32Array, Int64Array
+from spark_jobs.exceptions import ConfigError, InputError, did_you_mean
+from spark_jobs.filters.models.fasttext_kernel import HIERARCHICAL, ONE_VS_ALL, Tables, score_texts
+from spark_jobs.filters.models.fasttext_tables import fill_slots, find_entries, sum_words
+from spark_jobs.text.text_columns import utf8_arrays
+
+LABEL_PREFIX: Final = "__label__"
+_MAGIC: Final = 793712314
+_VERSIONS: Final = (11, 12)
+_SUPERVISED: Final = 3
+_CENTROIDS: Final = 256
+_COPIED_BYTES: Final = 64 << 20
+_SETTINGS: Final = struct.Struct("<14id")
+_COUNTS: Final = struct.Struct("<3i2q")
+
+
+@dataclass(frozen=True)
+class FastTextModel:
+    """A model that is ready to score.
+
+    Attributes:
+        name: how errors call it.
+        labels: (L,) without the prefix `__label__`, in the file's order.
+        sha256: of the file.
+        tables: what the kernels read.
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    sha256: str
+    tables: Tables
+
+    def best_labels(self, content: pa.Array, count: int = 1) -> tuple[Int32Array, Float32Array]:
+        """The most probable labels of each text.
+
+        Args:
+            content: (D,) strings, none of them null.
+            count: how many labels, best first; no more than the model has.
+
+        Returns:
+            (D, count) numbers of labels, -1 in a text of which the model knows nothing, and (D, count) their
+            probabilities, NaN there.
+        """
+        _, best, probabilities = self._score(content, np.zeros(0, np.int64), min(count, len(self.labels)))
+        return best, probabilities
+
+    def probabilities(self, content: pa.Array, labels: list[str]) -> dict[str, pa.Array]:
+        """The probability of some labels.
+
+        Args:
+            content: (D,) strings, none of them null.
+            labels: of the model, without prefix.
+
+        Returns:
+            (D,) float32 by label, null in a text of which the model knows nothing.
+
+        Raises:
+            ConfigError: the model has no such label.
+        """
+        for label in labels:
+            if label not in self.labels:
+                raise ConfigError(f"{self.name}: has no label {label!r}{did_you_mean(label, self.labels)}")
+        wanted = np.array([self.labels.index(label) for label in labels], dtype=np.int64)
+        found, _, _ = self._score(content, wanted, 0)
+        return {label: pa.array(found[:, k], from_pandas=True) for k, label in enumerate(labels)}
+
+    def _score(
+        self, content: pa.Array, wanted: Int64Array, count: int
+    ) -> tuple[Float32Array, Int32Array, Float32Array]:
+        source, offsets = utf8_arrays(content)
+        rows = len(content)
+        probabilities = np.empty((rows, len(wanted)), np.float32)
+        best, best_probabilities = np.empty((rows, count), np.int32), np.empty((rows, count), np.float32)
+        score_texts(self.tables, source, offsets, wanted, probabilities, best, best_probabilities)
+        return probabilities, best, best_probabilities
+
+
+def read_fasttext(data: Any, name: str) -> FastTextModel:
+    """Read a supervised model.
+
+    Args:
+        data: the file as bytes or any buffer, such as a memory map: an unquantized matrix stays where it lies there.
+        name: how errors call it.
+
+    Raises:
+        InputError: the bytes are no such model, are of another version, or end early.
+    """
+    view = memoryview(data)
+    try:
+        return _Reader(view, name).model()
+    except (struct.error, IndexError, ValueError) as error:
+        message = f"{name}: is damaged, its {len(view)} bytes are not a whole fastText model; copy the file again"
+        raise InputError(message) from error
+
+
+class _Reader:
+    """Reads a file from the front; what is asked for and not there is an IndexError."""
+
+    def __init__(self, data: memoryview, name: str) -> None:
+        self.data, self.name, self.at = data, name, 0
+
+    def model(self) -> FastTextModel:
+        """Read all of it."""
+        magic, version = struct.unpack("<2i", self._take(8))
+        if magic != _MAGIC:
+            raise InputError(f"{self.name}: is no fastText model, it begins with {magic}, not with {_MAGIC}")
+        if version not in _VERSIONS:
+            raise InputError(f"{self.name}: has version {version}, known are 11 and 12; save it with fastText 0.9")
+        self.at = 0
+        settings = _SETTINGS.unpack(self._take(_SETTINGS.size))
+        dimension, _, _, _, _, word_ngrams, loss, kind, bucket, low, high = settings[2:13]
+        if kind != _SUPERVISED:
+            raise InputError(f"{self.name}: is a model of word vectors and has no labels; train with `supervised`")
+        entry_count, word_count, label_count, _, pruned_count = _COUNTS.unpack(self._take(_COUNTS.size))
+        counts_fit = word_count >= 0 < label_count and word_count + label_count == entry_count
+        if not (1 <= loss <= ONE_VS_ALL and counts_fit and 10 * entry_count <= len(self.data) and bucket >= 0):
+            raise IndexError
+        starts, entry_bytes, label_counts, used = find_entries(self._rest(), entry_count, word_count)
+        if used < 0:
+            raise IndexError
+        self.at += int(used)
+        pruned = self._array("<i4", 2 * max(pruned_count, 0)).reshape(-1, 2)
+        bits, before, kept = _kept_buckets(pruned, bucket)
+        is_quantized = bool(self._take(1)[0])
+        rows = self._quantized() if is_quantized else self._dense()
+        output_is_quantized = bool(self._take(1)[0])
+        output = self._quantized() if is_quantized and output_is_quantized else self._dense()
+        high = high if version > min(_VERSIONS) else 0  # fastText ignores the setting in such models
+        bucket_rows = bucket if high > 0 or word_ngrams > 1 else 0
+        row_count = word_count + (len(kept) if pruned_count >= 0 else bucket_rows)
+        shapes_fit = rows.shape[1] == dimension and output.shape == (label_count, dimension) and len(rows) >= row_count
+        if self.at != len(self.data) or not shapes_fit:
+            raise IndexError
+        if len(kept) and not (kept.min() >= 0 and kept.max() < len(rows) - word_count):
+            raise IndexError
+        if len(kept):
+            rows = np.concatenate([rows[:word_count], rows[word_count + kept]])
+        left, right = _huffman(label_counts) if loss == HIERARCHICAL else (np.zeros(0, np.int32),) * 2
+        tables = Tables(
+            word_count=word_count,
+            bucket=bucket if pruned_count != 0 else 0,
+            min_characters=low,
+            max_characters=high,
+            word_ngrams=word_ngrams,
+            loss=loss,
+            entry_bytes=entry_bytes,
+            entry_starts=starts,
+            slots=fill_slots(entry_bytes, starts),
+            is_pruned=pruned_count >= 0,
+            kept_bits=bits,
+            kept_before=before,
+            rows=rows,
+            word_sums=rows[:word_count],
+            word_rows=np.ones(word_count, np.int32),
+            output=output,
+            left=left,
+            right=right,
+        )
+        if high > 0:
+            sums, counts = sum_words(tables)
+            tables = tables._replace(word_sums=sums, word_rows=counts)
+        labels = [
+            bytes(entry_bytes[starts[entry] : starts[entry + 1]]).decode("utf-8").removeprefix(LABEL_PREFIX)
+            for entry in range(word_count, entry_count)
+        ]
+        return FastTextModel(self.name, tuple(labels), hashlib.sha256(self.data).hexdigest(), tables)
+
+    def _take(self, size: int) -> memoryview:
+        if size < 0 or self.at + size > len(self.data):
+            raise IndexError
+        self.at += size
+        return self.data[self.at - size : self.at]
+
+    def _rest(self) -> Any:
+        return np.frombuffer(self.data, dtype=np.uint8, offset=self.at)
+
+    def _array(self, dtype: str, count: int) -> Any:
+        return np.frombuffer(self._take(np.dtype(dtype).itemsize * count), dtype=dtype)
+
+    def _dense(self) -> Float32Array:
+        """A matrix as it lies there, a small one as a copy: kernels are compiled once for all models that are small."""
+        rows, columns = struct.unpack("<2q", self._take(16))
+        matrix: Float32Array = self._array("<f4", rows * columns).reshape(rows, columns)
+        return matrix.copy() if matrix.nbytes <= _COPIED_BYTES else matrix
+
+    def _quantized(self) -> Float32Array:
+        """Decode a matrix whose rows are sums of centroids, by part of the row, times a centroid of norms."""
+        has_norms = bool(self._take(1)[0])
+        rows, columns, code_count = struct.unpack("<2qi", self._take(20))
+        codes = self._array("u1", code_count)
+        matrix = self._decoded(codes, rows, columns)
+        if has_norms:
+            norm_codes = self._array("u1", rows)
+            matrix *= self._decoded(norm_codes, rows, 1)
+        return matrix
+
+    def _decoded(self, codes: Any, rows: int, columns: int) -> Float32Array:
+        """Decode codes by the product quantizer that follows in the file."""
+        dimension, parts, width, last_width = struct.unpack("<4i", self._take(16))
+        centroids = self._array("<f4", dimension * _CENTROIDS)
+        if dimension != columns or len(codes) != rows * parts or (parts - 1) * width + last_width != columns:
+            raise IndexError
+        by_part = codes.reshape(rows, parts)
+        matrix = np.empty((rows, columns), np.float32)
+        for part in range(parts):
+            size = width if part < parts - 1 else last_width
+            first = part * _CENTROIDS * width
+            table = centroids[first : first + _CENTROIDS * size].reshape(_CENTROIDS, size)
+            matrix[:, part * width : part * width + size] = table[by_part[:, part]]
+        return matrix
+
+
+def _kept_buckets(pruned: Any, bucket: int) -> tuple[Any, Int32Array, Int32Array]:
+    """Which buckets have a row, how many of them precede each 64 buckets, and their rows by bucket."""
+    order = np.argsort(pruned[:, 0], kind="stable")
+    kept = pruned[order, 0].astype(np.int64)
+    if len(kept) and not (kept[0] >= 0 and kept[-1] < bucket and (np.diff(kept) > 0).all()):
+        raise IndexError
+    flags = np.zeros((max(bucket, 0) // 64 + 1) * 64, dtype=bool) if len(kept) else np.zeros(64, dtype=bool)
+    flags[kept] = True
+    bits = np.packbits(flags, bitorder="little").view(np.uint64)
+    before = np.cumsum(flags.reshape(-1, 64).sum(axis=1)) - flags.reshape(-1, 64).sum(axis=1)
+    return bits, before.astype(np.int32), np.ascontiguousarray(pruned[order, 1], dtype=np.int32)
+
+
+def _huffman(counts: Int64Array) -> tuple[Int32Array, Int32Array]:
+    """Children in the Huffman tree of labels, which come with the most frequent first; nodes after L are inner ones."""
+    label_count = len(counts)
+    totals = [*counts.tolist(), *[10**15] * (label_count - 1)]
+    left, right = np.full((2, 2 * label_count - 1), -1, np.int32)
+    leaf, node = label_count - 1, label_count
+    for parent in range(label_count, 2 * label_count - 1):
+        children = []
+        for _ in range(2):
+            if leaf >= 0 and totals[leaf] < totals[node]:
+                children.append(leaf)
+                leaf -= 1
+            else:
+                children.append(node)
+                node += 1
+        left[parent], right[parent] = children
+        totals[parent] = totals[children[0]] + totals[children[1]]
+    return left, right

@@ -1,0 +1,156 @@
+"""Models of fastText: labels and probabilities are fastText's own, and what is no whole model is one error line."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from spark_jobs.exceptions import ConfigError, InputError
+from spark_jobs.filters.languages.languages import installed_model_path
+from spark_jobs.filters.models.fasttext_model import FastTextModel, read_fasttext
+from tests.spark_jobs.filters.models.fasttext_files import WORDS, fasttext_bytes
+
+fasttext = pytest.importorskip("fasttext", reason="fasttext-predict is in the extra dev")
+
+TEXTS = [
+    "the quick brown fox",
+    "",
+    " \t\x0b\x0c\r\0 ",
+    "unheard words, naïve 日本語 слово и слова",
+    "the </s> ends here",
+    "__label__topic1 the __label__unknown fox",
+    "a" * 5000,
+    "日" * 700,
+    "שלום עולם the مرحبا",
+    "x",
+    "\x00nul\x00inside\x00",
+    "it's it's it's " * 300,
+    "éé éé \U0001f600\U0001f600",
+]
+
+
+def _own(model: Any, text: str, count: int) -> dict[str, float]:
+    labels, probabilities = model.predict(text.replace("\n", " "), k=count)
+    return dict(zip((label.removeprefix("__label__") for label in labels), probabilities, strict=True))
+
+
+def _check_equal(ours: FastTextModel, theirs: Any, texts: list[str], count: int) -> None:
+    """Every probability that fastText gives is given here, best first.
+
+    One-vs-all reads its logistic function from a table, so a sum that lies on the edge of a step may be one step off.
+    """
+    off_by_a_step = 0
+    best, probabilities = ours.best_labels(pa.array(texts), count)
+    for row, text in enumerate(texts):
+        own = _own(theirs, text, count)
+        found = {
+            ours.labels[label]: p for label, p in zip(best[row], probabilities[row].tolist(), strict=True) if label >= 0
+        }
+        assert own.keys() <= found.keys() or not own
+        assert bool(own) == bool(found)
+        for label, p in own.items():
+            off_by_a_step += abs(found[label] - p) >= 1e-4
+            assert abs(found[label] - p) < (1e-4 if ours.tables.loss in (1, 3) else 1 / 128), (text[:40], label)
+        assert list(probabilities[row]) == sorted(probabilities[row], reverse=True) or not found
+    assert off_by_a_step <= len(texts) // 25
+
+
+@pytest.mark.parametrize("loss", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"word_ngrams": 3}, {"low": 2, "high": 4}, {"word_ngrams": 2, "low": 1, "high": 3, "labels": 2}],
+    ids=str,
+)
+def test_every_loss_and_every_ngram_is_as_fasttext_has_it(tmp_path: Path, loss: int, settings: dict[str, int]) -> None:
+    """Words, word n-grams, subwords and all four losses agree with the program on random models."""
+    for seed in range(2):
+        data = fasttext_bytes(loss, seed=seed, **settings)
+        (tmp_path / "model.bin").write_bytes(data)
+        ours, theirs = read_fasttext(data, "model"), fasttext.load_model(str(tmp_path / "model.bin"))
+        generator = random.Random(seed)
+        made = [" ".join(generator.choices([*WORDS, "fo", "foxes", "слов"], k=9)) for _ in range(40)]
+        _check_equal(ours, theirs, TEXTS + made, len(ours.labels))
+
+
+def test_a_quantized_pruned_model_is_read_as_fasttext_reads_it(real_data: Path) -> None:
+    """lid.176.ftz: the best label of sentences in 75 languages, and its probability."""
+    path = installed_model_path()
+    ours, theirs = read_fasttext(path.read_bytes(), "lid.176.ftz"), fasttext.load_model(str(path))
+    assert len(ours.labels) == 176
+    texts = TEXTS + [
+        line for file in sorted((real_data / "languages").glob("??.txt")) for line in file.read_text().split("\n")[:20]
+    ]
+    _check_equal(ours, theirs, texts, 1)
+    _check_equal(ours, theirs, texts[:200], 5)
+
+
+def test_wanted_labels_are_columns() -> None:
+    """Probabilities by name equal those of the ranking; a text without a known row has null; unknown names mend."""
+    model = read_fasttext(fasttext_bytes(3), "quality")
+    content = pa.array(["the fox", "the brown"])
+    best, probabilities = model.best_labels(content, 5)
+    columns = model.probabilities(content, ["topic3", "topic0"])
+    for row in range(2):
+        for name in columns:
+            rank = best[row].tolist().index(model.labels.index(name))
+            assert columns[name][row].as_py() == probabilities[row, rank]
+    with pytest.raises(ConfigError, match="quality: has no label 'topic_3'; did you mean 'topic3'"):
+        model.probabilities(content, ["topic_3"])
+
+
+def test_a_column_may_be_a_slice_or_empty() -> None:
+    """Offsets of Arrow slices are honoured, with either width of offsets."""
+    model = read_fasttext(fasttext_bytes(1, low=2, high=3), "model")
+    whole = model.best_labels(pa.array(TEXTS))[1]
+    for kind in (pa.string(), pa.large_string()):
+        np.testing.assert_array_equal(model.best_labels(pa.array(TEXTS, kind).slice(3, 4))[1], whole[3:7])
+    assert model.best_labels(pa.array([], pa.string()))[0].shape == (0, 1)
+
+
+def test_what_is_no_whole_model_is_one_error_line() -> None:
+    """Another kind of file, another version, word vectors, any prefix, bytes too many: InputError with the name."""
+    data = fasttext_bytes(3, word_ngrams=2)
+    for bad, message in (
+        (b"", "q.bin: is damaged, its 0 bytes"),
+        (b"PK\3\4" + data, "no fastText model, it begins with"),
+        (data[:4] + b"\x0d\0\0\0" + data[8:], "has version 13, known are 11 and 12"),
+        (data[: 8 + 4 * 7] + b"\1" + data[8 + 4 * 7 + 1 :], "word vectors and has no labels"),
+        (data + b"\0", "damaged"),
+        *((data[:size], "damaged") for size in range(1, len(data), 61)),
+    ):
+        with pytest.raises(InputError, match=message) as raised:
+            read_fasttext(bad, "q.bin")
+        assert "\n" not in str(raised.value)
+
+
+def test_flipped_bytes_never_end_the_process() -> None:
+    """A changed byte in settings, entries or sizes is an error or another model; scoring it stays in bounds."""
+    data = fasttext_bytes(1, word_ngrams=2, low=1, high=2)
+    for at in range(8, 360):
+        for value in (0, 0x7F, 0xFF):
+            changed = bytearray(data)
+            changed[at] = value
+            try:
+                model = read_fasttext(bytes(changed), "changed")
+            except InputError:
+                continue
+            if model.tables.max_characters < 1000 and model.tables.word_ngrams < 1000:
+                model.best_labels(pa.array(TEXTS[:6]))
+
+
+@pytest.mark.nightly
+def test_a_large_matrix_is_scored_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Matrices that are not copied, at any alignment, give what copies give."""
+    for labels in (2, 3, 4, 5):
+        data = fasttext_bytes(3, word_ngrams=2, labels=labels)
+        copied = read_fasttext(data, "copied").best_labels(pa.array(TEXTS))[1]
+        monkeypatch.setattr("spark_jobs.filters.models.fasttext_model._COPIED_BYTES", 0)
+        in_place = read_fasttext(bytearray(data), "in place")
+        assert in_place.tables.rows.base is not None
+        np.testing.assert_array_equal(in_place.best_labels(pa.array(TEXTS))[1], copied)
+        monkeypatch.undo()

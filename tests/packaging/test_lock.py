@@ -32,10 +32,11 @@ def project(repository: Path) -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def locked(repository: Path) -> dict[str, str]:
-    """Every package of the lock with its version."""
+    """Every package of the lock with its version: of two versions that which is for this Python."""
     lines = (repository / "requirements.lock").read_text("utf-8").splitlines()
-    pins = (re.match(r"([A-Za-z0-9._-]+)==([^ ;\\]+)", line) for line in lines)
-    return {canonicalize_name(pin.group(1)): pin.group(2) for pin in pins if pin}
+    pins = [Requirement(line.rstrip(" \\")) for line in lines if re.match("[A-Za-z0-9._-]+==", line)]
+    pins.sort(key=lambda pin: pin.marker is None or pin.marker.evaluate())
+    return {canonicalize_name(pin.name): str(pin.specifier).removeprefix("==") for pin in pins}
 
 
 def _requirements(project: dict[str, object]) -> Iterator[Requirement]:

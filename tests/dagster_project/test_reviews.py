@@ -15,10 +15,10 @@ from scipy.stats import binomtest
 from dagster_project.cli.review import review
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect import reviews
+from spark_jobs.filters.verdicts import VERDICTS
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
 from spark_jobs.lake.session.settings import settings_at
 from spark_jobs.text.texts import TEXTS
-from spark_jobs.text.verdicts import VERDICTS
 
 COUNT = 40
 

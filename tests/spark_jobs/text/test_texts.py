@@ -108,7 +108,7 @@ def test_declarations_load_without_spark() -> None:
     steps = (
         "text.texts",
         "text.signals",
-        "text.verdicts",
+        "filters.verdicts",
         "dedup.membership.members",
         "dedup.membership.exact_duplicates",
         "dedup.removal.survivors",

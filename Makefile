@@ -6,7 +6,7 @@ PYTEST := $(PYTHON) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-re
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint format docs bench bench-blender bench-dedup bench-pipeline lock protos ui serve clean
+.PHONY: help setup demo test test-all lint format docs bench bench-blender bench-dedup bench-filters bench-pipeline lock protos ui serve clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | LC_ALL=C sort -t: -k1,1 | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 18
@@ -43,6 +43,10 @@ bench-blender: setup ## Blender: order, chains of updates, one stream beside raw
 
 bench-pipeline: setup ## files to packed windows, step by step: fixed seconds and seconds a MB (ARGS= for --sizes, --pieces)
 	@$(PYTHON) benchmarks/bench_pipeline.py $(ARGS)
+
+bench-filters: setup ## scorers on Spark and one by one (ARGS= for --sizes); peers: each benchmarks/bench_filters_*.py says how
+	@$(PYTHON) benchmarks/bench_filters.py $(ARGS)
+	@$(if $(ARGS),true,for part in heuristics models personal contamination policies; do $(PYTHON) benchmarks/bench_filters_$$part.py || exit 1; done)
 
 bench-dedup: setup ## deduplication: quality against all pairs, speed, scale, kernels, features and other tools (ARGS= for --part)
 	@$(PYTHON) benchmarks/bench_dedup.py $(ARGS) && $(if $(ARGS),true,for part in dedup_kernels dedup_features repositories; do $(PYTHON) benchmarks/bench_$$part.py || exit 1; done)

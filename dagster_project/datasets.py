@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,6 +32,8 @@ from spark_jobs.text.signals import signals
 from spark_jobs.text.texts import texts
 
 CLOCK = "arrivals"  # table whose increments every step of the dataset follows
+POLICY_SOURCES = ("documents", "metadata", "config")  # names that rules and steps have for something else
+_OWN_TABLES = (CLOCK, "repositories", "texts", "signals", "dependencies", "reviews")
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,7 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
     try:
         scored = [(find_scorer(reference), config) for reference, config in declared.scorers.items()]
         scorers = [scorer for scorer, _ in scored]
+        _check_names(declared, scorers)
         policies = {variant: _policy(declared, variant, given, scorers) for variant, given in _policies(declared)}
     except SparkJobsError as error:
         raise DefinitionError(f"dataset {name}: {error}") from error
@@ -99,8 +103,10 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
         known = [made.name for made, *_ in chain if made is not documents]
         first = min(unknown)
         raise DefinitionError(f"dataset {name}: steps: there is no step {first!r}{did_you_mean(first, known)}")
-    if "policy" in declared.steps.get("verdicts", {}):
-        raise DefinitionError(f"dataset {name}: steps: verdicts: policy stands beside steps; write policy: there")
+    for step, config in declared.steps.items():
+        if "policy" in config and step.partition("_")[0] == "verdicts":
+            place = f"variants: {{{step.partition('_')[2]}: ..}}" if "_" in step else "policy:"
+            raise DefinitionError(f"dataset {name}: steps: {step}: a policy stands beside steps; write {place} there")
     entered = {f"verdicts_{variant}" if variant else "verdicts": policy for variant, policy in policies.items()}
     return [
         step_asset(
@@ -116,6 +122,28 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
         )
         for made, inputs, config, domain in chain
     ]
+
+
+def _check_names(declared: DatasetDeclaration, scorers: Iterable[Scorer]) -> None:
+    """Refuse two tables of one name, and variants that no table can be named for.
+
+    Raises:
+        DefinitionError: names the first.
+    """
+    taken = dict.fromkeys((*_OWN_TABLES, *POLICY_SOURCES), "headrace's own")
+    for one, reference in zip(scorers, declared.scorers, strict=True):
+        if one.name in taken or one.name.partition("_")[0] == "verdicts":
+            other = taken.get(one.name, "headrace's own")
+            raise DefinitionError(
+                f"dataset {declared.name}: scorers: the table {one.name} of {reference!r} is {other}; rename the scorer"
+            )
+        taken[one.name] = f"that of {reference!r} too"
+    for variant in declared.variants:
+        if not re.fullmatch(r"[a-z][a-z0-9_]{0,30}", variant):
+            raise DefinitionError(
+                f"dataset {declared.name}: variants: {variant!r} cannot be part of a table's name; write up to 31 of "
+                "a-z, 0-9 and _, a letter first"
+            )
 
 
 def _policies(declared: DatasetDeclaration) -> Iterable[tuple[str, str | Mapping[str, Any]]]:

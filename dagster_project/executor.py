@@ -33,6 +33,8 @@ from dagster._core.execution.plan.plan import ExecutionPlan
 from dagster._core.execution.retries import RetryMode
 from dagster._core.executor.base import Executor
 
+from dagster_project.exceptions import DefinitionError
+
 _MOST_STEPS = 4
 _WAKE_SECONDS = 0.2
 _GRACE_SECONDS = 20.0  # after an interruption, for steps to end by themselves
@@ -52,6 +54,8 @@ _GRACE_SECONDS = 20.0  # after an interruption, for steps to end by themselves
 def side_by_side(context: dg.InitExecutorContext) -> Executor:
     """Steps that do not wait for each other run at the same time, in threads of one process."""
     most: Any = context.executor_config["max_concurrent"]
+    if most is not None and most < 1:
+        raise DefinitionError(f"execution: max_concurrent is {most}; give 1 or more, or leave it out")
     return _SideBySide(most or min(os.cpu_count() or 1, _MOST_STEPS))
 
 

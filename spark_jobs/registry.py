@@ -106,7 +106,7 @@ def find_scorer(reference: str) -> Scorer:
         module, attribute = _SCORERS[reference], reference
     try:
         found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # a user's module may fail in any way when it is imported
         raise ConfigError(f"scorer {reference!r}: {error}; correct the name, or mend the module") from error
     if not isinstance(found, Scorer):
         raise ConfigError(f"scorer {reference!r} is a {type(found).__name__}; decorate the function with @scorer")

@@ -152,7 +152,7 @@ def read_documents(catalogue: Catalog, dataset: str, policies: Sequence[Policy])
     """What some policies read of a dataset.
 
     Raises:
-        CommandError: the dataset or a table that a policy reads has not been computed.
+        CommandError: the dataset or a table that a policy reads has not been computed, or lacks documents.
         ConfigError: a policy reads a column that is not there, or compares it with what it cannot be.
     """
     known = namespaces_with(catalogue, "signals")
@@ -175,7 +175,12 @@ def read_documents(catalogue: Catalog, dataset: str, policies: Sequence[Policy])
     facts = _aligned(_facts(catalogue, dataset, columns, keys), ids)
     arrays |= {name: facts.column(name) for name in facts.column_names if name != "doc_id"}
     for table, names in wanted.items():
-        rows = _aligned(_read(catalogue, dataset, table, ("doc_id", *names)), ids)
+        scored = _read(catalogue, dataset, table, ("doc_id", *names))
+        there = pc.is_in(ids, scored.column("doc_id").cast(ids.type))
+        if missing := len(ids) - (pc.sum(there).as_py() or 0):
+            name = f"{dataset}.{table}"
+            raise CommandError(f"{name} lacks {missing:,} of {len(ids):,} documents; run `headrace run {name}` first")
+        rows = _aligned(scored, ids)
         arrays |= {f"{table}.{name}": rows.column(name) for name in names}
     whole = {name: one.combine_chunks() for name, one in arrays.items()}
     return Documents(dataset, pa.RecordBatch.from_pydict(whole), *_bytes_per_token(catalogue, dataset))

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import resources
 from math import sqrt
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import AlwaysTrue, EqualTo
 
@@ -28,7 +29,7 @@ from dagster_project.exceptions import CommandError
 from spark_jobs.exceptions import did_you_mean
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files.lookups import read_columns, read_rows, read_wide_value
-from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table
+from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table, load_table
 
 DECISIONS: Final = ("right", "wrong", "unsure")
 _SHOWN_CHARACTERS: Final = 20_000
@@ -50,6 +51,19 @@ REVIEWS = Table(
     ),
     key=(),
 )
+
+
+class _Decision(BaseModel):
+    """What a page saves of one document."""
+
+    model_config = ConfigDict(strict=True)
+
+    doc_id: str = Field(min_length=1)
+    rule: str = Field(min_length=1)
+    value: float | None = None
+    threshold: float | None = None
+    decision: Literal["right", "wrong", "unsure"]
+    note: str | None = None
 
 
 @dataclass(frozen=True)
@@ -165,13 +179,18 @@ def record(catalogue: Catalog, dataset: str, given: Mapping[str, Any], person: s
         raise CommandError("the file has no `verdicts` and `decisions`; give the JSON that the page of a review saved")
     if verdicts.split(".")[0] != dataset:
         raise CommandError(f"the file reviews {verdicts}, not a table of {dataset}")
+    if load_table(catalogue, verdicts) is None:
+        raise CommandError(f"the file reviews {verdicts}, which this lake does not have; record it in its own")
     now = datetime.now(UTC)
     rows = []
     for number, one in enumerate(decisions):
-        if not isinstance(one, dict) or one.get("decision") not in DECISIONS or not one.get("doc_id"):
-            raise CommandError(f"decision {number + 1} of the file needs a doc_id, and one of {', '.join(DECISIONS)}")
-        known = {name: one.get(name) for name in ("doc_id", "rule", "value", "threshold", "decision", "note")}
-        rows.append({**known, "verdicts": verdicts, "person": person, "reviewed_at": now})
+        try:
+            decided = _Decision.model_validate(one)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"])) or "it"
+            raise CommandError(f"decision {number + 1} of the file: {where}: {first['msg']}") from error
+        rows.append({**decided.model_dump(), "verdicts": verdicts, "person": person, "reviewed_at": now})
     if rows:
         table = ensure_table(catalogue, f"{dataset}.{REVIEWS.name}", REVIEWS, {SCOPE_PROPERTY: "reviews"})
         table.append(pa.Table.from_pylist(rows, schema=table.schema().as_arrow()))

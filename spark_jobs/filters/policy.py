@@ -104,6 +104,12 @@ class Rule(BaseModel):
         table, point, column = self.signal.partition(".")
         return (table, column) if point else (SIGNALS.name, table)
 
+    @field_validator("signal")
+    @classmethod
+    def _short(cls, given: str) -> str:
+        """`signals.word_count` is `word_count`: one signal has one name."""
+        return given.removeprefix(f"{SIGNALS.name}.")
+
     @property
     def judged_kinds(self) -> tuple[str, ...]:
         """Kinds of documents that the rule holds for."""
@@ -396,6 +402,8 @@ def check_signals(policy: Policy, columns: Columns) -> None:
         table, column = rule.source
         where = f"policy {policy.label}: rule {rule.rule}"
         if table == "metadata":
+            if isinstance(rule.equals, bool):
+                raise ConfigError(f"{where}: metadata holds texts; write is: '{str(rule.equals).lower()}'")
             continue
         if table not in columns:
             raise ConfigError(

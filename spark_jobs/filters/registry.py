@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ Kind = Literal["policy", "model", "eval_set", "tokenizer"]
 REGISTRY: Final = "system.registry"
 _TRIES: Final = 5
 _HASH: Final = re.compile(r"[0-9a-f]{8,64}")
+_BY_RULES: Final = re.compile(r"[0-9a-f]{12}|.*\+[0-9a-f]{12}")
+"""Versions that are hashes of rules: of policies that a dataset writes in place, which a bare name does not mean."""
 
 DECLARED = Table(
     name="registry",
@@ -75,8 +78,23 @@ def entries(catalogue: Catalog, kind: Kind, name: str | None = None) -> list[Ent
     return sorted((Entry(**row) for row in rows), key=lambda one: (one.recorded_at, one.name, one.version))
 
 
-def record(catalogue: Catalog, kind: Kind, name: str, version: str, content: bytes) -> Entry:
+def record(
+    catalogue: Catalog,
+    kind: Kind,
+    name: str,
+    version: str,
+    content: bytes,
+    same: Callable[[bytes, bytes], bool] = operator.eq,
+) -> Entry:
     """Enter a content under a name and version; nothing is written where it is there already.
+
+    Args:
+        catalogue: the lake's.
+        kind: of the entry.
+        name: of the entry.
+        version: of the entry.
+        content: what they stand for.
+        same: whether two contents mean the same.
 
     Raises:
         InputError: the name and version stand for another content.
@@ -87,7 +105,7 @@ def record(catalogue: Catalog, kind: Kind, name: str, version: str, content: byt
         table = ensure_table(catalogue, REGISTRY, DECLARED, {SCOPE_PROPERTY: "registry"})
         for attempt in range(_TRIES):
             there = next((one for one in entries(catalogue, kind, name) if one.version == version), None)
-            if there is not None and there.content_hash == digest:
+            if there is not None and same(there.content, content):
                 return there
             if there is not None:
                 raise InputError(
@@ -106,12 +124,18 @@ def record(catalogue: Catalog, kind: Kind, name: str, version: str, content: byt
 
 
 def record_policy(catalogue: Catalog, policy: Policy) -> Entry:
-    """Enter a policy.
+    """Enter a policy; the entry that is there stays where only reasons (`why`) were written anew.
 
     Raises:
         InputError: its name and version stand for other rules.
     """
-    return record(catalogue, "policy", policy.name, policy.version, policy.content)
+    return record(catalogue, "policy", policy.name, policy.version, policy.content, _same_rules)
+
+
+def _same_rules(first: bytes, second: bytes) -> bool:
+    """Whether two policies decide alike, whatever their reasons say."""
+    one, other = (Policy.model_validate_json(content).model_dump() for content in (first, second))
+    return one == other
 
 
 def policy_finder(catalogue: Callable[[], Catalog]) -> Find:
@@ -129,7 +153,10 @@ def policy_finder(catalogue: Callable[[], Catalog]) -> Find:
             if is_file(reference):
                 raise
         there = entries(catalogue(), "policy")
-        found = [one for one in there if one.name == name and version in ("", one.version)]
+        named = [one for one in there if one.name == name]
+        found = [
+            one for one in named if version == one.version or (not version and not _BY_RULES.fullmatch(one.version))
+        ]
         if not found and _HASH.fullmatch(reference):
             found = [one for one in there if one.content_hash.startswith(reference)]
         if not found:

@@ -148,7 +148,10 @@ def score_batches(
 
     for batch in batches:
         content = batch.column("content")
-        found = score(content) if config is None else score(content, config)
+        try:
+            found = score(content) if config is None else score(content, config)
+        except Exception as error:
+            raise StepRunError(f"scorer {name}: {type(error).__name__}: {error}; it may refuse no text") from error
         scored = _conformed(name, found, columns, len(content))
         own = ["shard", "doc_id", "kind"]
         yield pa.RecordBatch.from_arrays([*map(batch.column, own), *scored.values()], names=[*own, *scored])
@@ -210,6 +213,8 @@ def _conformed(name: str, found: Mapping[str, pa.Array], columns: Sequence[Colum
     import pyarrow as pa
 
     wanted = {column.name: column for column in columns}
+    if not isinstance(found, Mapping):
+        raise StepRunError(f"scorer {name}: it gives a {type(found).__name__}; give a column of values by name")
     if found.keys() != wanted.keys():
         raise StepRunError(f"scorer {name}: it gives the columns {sorted(found)}, declared are {sorted(wanted)}")
     fields = dataclasses.replace(_PLAIN, columns=tuple(columns)).schema().as_arrow()
@@ -224,7 +229,7 @@ def _conformed(name: str, found: Mapping[str, pa.Array], columns: Sequence[Colum
             raise StepRunError(f"scorer {name}: {one} is null somewhere; declare it without `!`, or give a value")
         try:
             made[one] = values.cast(_narrow(fields.field(one).type))
-        except pa.ArrowInvalid as error:
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise StepRunError(f"scorer {name}: {one} is {values.type}, declared is {column.type}: {error}") from error
     return made
 

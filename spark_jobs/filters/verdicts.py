@@ -140,8 +140,8 @@ def _judge(
         wanted.setdefault("documents", {})[DOCUMENT_LANGUAGE] = F.col("language")
         if LANGUAGES in scores:
             wanted.setdefault(LANGUAGES, {})[TEXT_LANGUAGE] = F.col("language")
-    names = [*keys, "kind", *wanted.get("signals", {})]
-    rows = signals.select(*keys, "kind", *wanted.pop("signals", {}))
+    names = list(dict.fromkeys([*keys, "kind", *wanted.pop("signals", {})]))
+    rows = signals.select(*names)
     for name, columns in wanted.items():
         frame = documents if name == "documents" else scores.get(name)
         if frame is None:

@@ -211,6 +211,12 @@ def test_the_level_repository_leads_into_removals(declare: WriteDefs, tmp_path: 
             id="threshold of several rules",
         ),
         pytest.param(dataset("scorers: {heuristic: {}}"), "scorer 'heuristic' is none of headrace's own", id="scorer"),
+        pytest.param(dataset("variants: {'': headrace}"), "variants: '' cannot be part of a table", id="variant"),
+        pytest.param(
+            dataset("steps: {verdicts_calm: {policy: x}}\n  variants: {calm: headrace}"),
+            "a policy stands beside steps; write variants: {calm: ..} there",
+            id="policy of a variant",
+        ),
         pytest.param(dataset("scorers: {nowhere:f: {}}"), "No module named 'nowhere'", id="scorer module"),
         pytest.param(corpus("variants: {nots: strict}"), "no dataset 'nots'; did you mean 'notes'?", id="variants"),
         pytest.param(

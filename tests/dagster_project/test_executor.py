@@ -12,6 +12,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from dagster_project.exceptions import DefinitionError
 from dagster_project.executor import run_here, side_by_side
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
@@ -47,6 +48,13 @@ def test_steps_that_do_not_wait_for_each_other_run_at_the_same_time() -> None:
     meeting = threading.Barrier(2)
     together = {name: ((), lambda: meeting.wait(timeout=30)) for name in ("one", "other")}
     assert run(job_of({**together, "last": (("one", "other"), nothing)}), most=2).success
+
+
+def test_no_steps_at_a_time_are_refused() -> None:
+    """A run that could never begin says so."""
+    config = {**QUIET, "execution": {"config": {"max_concurrent": -1}}}
+    with dg.DagsterInstance.ephemeral() as instance, pytest.raises(DefinitionError, match="max_concurrent is -1; give"):
+        run_here(job_of({"one": ((), nothing)}), instance, config)
 
 
 def test_the_step_with_the_longest_chain_behind_it_goes_first() -> None:

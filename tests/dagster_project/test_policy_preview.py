@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from pyiceberg.catalog import Catalog
 
 from dagster_project.cli import run_command
 from dagster_project.datasets import DatasetDeclaration, dataset_assets
-from dagster_project.exceptions import DefinitionError
+from dagster_project.exceptions import CommandError, DefinitionError
+from dagster_project.inspect import policy_preview
 from dagster_project.inspect.policy_preview import compare, preview, read_documents
 from spark_jobs.filters.policy import resolve
 from spark_jobs.filters.registry import entries
@@ -25,6 +28,9 @@ from spark_jobs.lake.session.settings import settings_at
 from tests.dagster_project.project import Project, lake_settings
 
 DOCUMENTS = 120
+
+
+CLASH = scorer(name="texts", version="1", columns=(Column("n", "int", "n"),))(lambda content: {})
 
 
 @scorer(name="shouting", version="1", columns=(Column("mark_fraction", "double", "of the characters"),))
@@ -126,6 +132,20 @@ def test_preview_and_run_agree_on_every_document(lake: Path, table: str, policy:
     assert found.kept.tokens == round(found.kept.bytes / 4) and not found.measured
 
 
+def test_documents_that_were_not_scored_are_told(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would pass rules on scores that they lack, and fail them in the run."""
+    read = policy_preview._read
+
+    def partly(catalogue: Catalog, dataset: str, table: str, columns: Sequence[str]) -> pa.Table:
+        rows = read(catalogue, dataset, table, columns)
+        return rows.slice(2) if table == "shouting" else rows
+
+    monkeypatch.setattr(policy_preview, "_read", partly)
+    said = rf"notes\.shouting lacks 2 of {DOCUMENTS} documents; run `headrace run notes\.shouting` first"
+    with pytest.raises(CommandError, match=said):
+        read_documents(open_catalogue(settings_at(lake)), "notes", [resolve(STRICT)])
+
+
 def test_documents_on_both_sides_of_a_threshold_are_the_nearest(lake: Path) -> None:
     """By the distance from it, then by id."""
     catalogue = open_catalogue(settings_at(lake))
@@ -207,3 +227,9 @@ def test_a_policy_reads_only_what_the_dataset_measures(tmp_path: Path) -> None:
         DefinitionError, match=r"dataset notes: .*rule loud reads shouting.mark_fraction: there is no sc"
     ):
         declared(tmp_path, scorers={})
+
+
+def test_a_scorer_has_a_table_of_its_own(tmp_path: Path) -> None:
+    """Neither the name of a table that every dataset has, nor that of another scorer."""
+    with pytest.raises(DefinitionError, match=r"the table texts of .*CLASH' is headrace's own; rename the scorer"):
+        declared(tmp_path, scorers={f"{__name__}:CLASH": {}})

@@ -139,12 +139,17 @@ def test_mistakes_are_told(catalogue: Catalog, tmp_path: Path) -> None:
         reviews.sample(catalogue, "web.verdicts", "digit", 1, near_threshold=False, seed=0)
     with pytest.raises(CommandError, match=r"run it first: headrace run web\.verdicts_x"):
         reviews.sample(catalogue, "web.verdicts_x", None, 1, near_threshold=False, seed=0)
+    decided = {"doc_id": "1", "rule": "digits", "decision": "right"}
     for given, what in (
         ({}, "verdicts"),
         ({"verdicts": "other.verdicts", "decisions": []}, "not a table of web"),
-        ({"verdicts": "web.verdicts", "decisions": [{"doc_id": "1", "decision": "maybe"}]}, "right, wrong, unsure"),
+        ({"verdicts": "web.verdicts", "decisions": [{"doc_id": "1", "decision": "maybe"}]}, "decision 1 .* rule: "),
+        ({"verdicts": "web.verdicts", "decisions": [{**decided, "decision": "maybe"}]}, "'right', 'wrong' or 'unsure'"),
+        ({"verdicts": "web.verdicts", "decisions": [{**decided, "value": "1"}]}, "value: Input should be a valid num"),
+        ({"verdicts": "web.verdicts_x", "decisions": [decided]}, "which this lake does not have"),
     ):
         with pytest.raises(CommandError, match=what):
             reviews.record(catalogue, "web", given, "ann")
+    assert not catalogue.table_exists("web.reviews")
     (tmp_path / "bad.json").write_text("[")
     assert CliRunner().invoke(review, ["record", "web", str(tmp_path / "bad.json")]).exit_code != 0

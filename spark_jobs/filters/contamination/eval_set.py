@@ -172,13 +172,16 @@ def _rows(name: str, path: Path) -> Iterator[dict[str, Any]]:
         with pa.input_stream(path, compression="detect") as stream:
             text = stream.read().decode("utf-8-sig")
         yield from _csv_rows(text, _DELIMITERS[kind]) if kind in _DELIMITERS else _json_rows(text)
-    except (OSError, ValueError, csv.Error, pa.ArrowException) as error:
+    except (OSError, ValueError, RecursionError, csv.Error, pa.ArrowException) as error:
         raise InputError(f"eval set {name}: cannot read {path}: {str(error).splitlines()[0]}") from error
 
 
 def _csv_rows(text: str, delimiter: str) -> Iterator[dict[str, Any]]:
     csv.field_size_limit(1 << 30)
-    return csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
+    for number, row in enumerate(csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter), 1):
+        if None in row:
+            raise ValueError(f"row {number} has more fields than the head names")
+        yield row
 
 
 def _json_rows(text: str) -> Iterator[dict[str, Any]]:

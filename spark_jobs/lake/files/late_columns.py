@@ -179,12 +179,13 @@ class LateColumns:
             batches: as for `fetch`.
 
         Yields:
-            Some rows; the late columns of the row group that holds them all; (N,) index of each row in that group.
+            Some rows; the late columns of rows that hold them all, a row group where no column of it has more than
+            2 GiB (beyond them Arrow needs several arrays of texts); (N,) index of each row in these.
         """
         path, number = "", -1
         file: pq.ParquetFile | None = None
         firsts = np.zeros(0, dtype=np.int64)
-        group: pa.RecordBatch | None = None
+        group: list[pa.RecordBatch] = []
         for batch in batches:
             if not batch.num_rows:
                 continue
@@ -198,11 +199,27 @@ class LateColumns:
                 numbers = part.column(ROW).to_numpy()
                 wanted = np.searchsorted(firsts, numbers, side="right") - 1
                 for start, end in _stretches(wanted):
-                    if group is None or wanted[start] != number:
+                    if wanted[start] != number:
                         number = int(wanted[start])
+                        group = []  # two row groups at a time would double a worker's memory
                         table = file.read_row_group(number, columns=list(self.names), use_threads=False)
-                        group = table.select(self.names).combine_chunks().to_batches()[0]
-                    yield part.slice(start, end - start), group, numbers[start:end] - firsts[number]
+                        group = _pieces(table.select(self.names))
+                    places = numbers[start:end] - firsts[number]
+                    starts = np.cumsum([0, *(piece.num_rows for piece in group)])
+                    held_by = np.searchsorted(starts, places, side="right") - 1
+                    for low, high in _stretches(held_by):
+                        piece = int(held_by[low])
+                        yield (
+                            part.slice(start + low, high - low),
+                            group[piece],
+                            places[low:high] - starts[piece],
+                        )
+
+
+def _pieces(group: pa.Table) -> list[pa.RecordBatch]:
+    """The rows of a row group, one batch where its arrays may be that large."""
+    batches: list[pa.RecordBatch] = group.combine_chunks().to_batches()
+    return batches
 
 
 def _same_file(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -153,24 +153,26 @@ class Ledger:
         table's property, and that property is overwritten by the next publish; and withdrawals of snapshots that were
         rolled back, which cannot be told from others once expiry has cut the chain.
         """
-        missing: list[Materialization] = []
-        for identifier in identifiers:
-            table = self.table(identifier)
-            if table is None or table.current_snapshot() is None:
-                continue
-            rows = self._known(identifier, table)
-            missing += rows[len(self._rows.get(identifier, [])) :]
-            missing += [withdrawn(row) for row in rolled_back(table, rows)]
-        if missing:
-            self.record(missing)
+        with self._lock:
+            missing: list[Materialization] = []
+            for identifier in identifiers:
+                table = self.table(identifier)
+                if table is None or table.current_snapshot() is None:
+                    continue
+                rows = self._known(identifier, table)
+                missing += rows[len(self._rows.get(identifier, [])) :]
+                missing += [withdrawn(row) for row in rolled_back(table, rows)]
+            if missing:
+                self.record(missing)
 
     def lost(self, identifier: str) -> int:
         """How many rows of one table `settle` would record: lost in a crash, or rolled back since."""
-        table = self.table(identifier)
-        if table is None or table.current_snapshot() is None:
-            return 0
-        rows = self._known(identifier, table)
-        return len(rows) - len(self._rows.get(identifier, [])) + len(rolled_back(table, rows))
+        with self._lock:
+            table = self.table(identifier)
+            if table is None or table.current_snapshot() is None:
+                return 0
+            rows = self._known(identifier, table)
+            return len(rows) - len(self._rows.get(identifier, [])) + len(rolled_back(table, rows))
 
     def forget(self, identifiers: Collection[str], since: int = 0) -> None:
         """Mark increments of some tables to be computed anew, in one commit; called by a writer under their leases.
@@ -181,11 +183,12 @@ class Ledger:
             identifiers: the tables.
             since: first increment that is marked.
         """
-        self.settle(identifiers)
-        increments = (row for table in identifiers for number, row in self.increments(table).items() if number >= since)
-        rows = [forgotten(row) for row in increments]
-        if rows:
-            self.record(rows)
+        with self._lock:
+            self.settle(identifiers)
+            there = (row for table in identifiers for number, row in self.increments(table).items() if number >= since)
+            rows = [forgotten(row) for row in there]
+            if rows:
+                self.record(rows)
 
     def record(self, rows: Iterable[Materialization], now: datetime | None = None) -> None:
         """Append rows, in one commit.

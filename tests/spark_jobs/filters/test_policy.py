@@ -112,6 +112,8 @@ def rules(*given: dict[str, Any]) -> dict[str, Any]:
         (rules({**FEW, "signal": "generated_marker"}), "below 3.0 on generated_marker, which is string; write is or"),
         (rules({"rule": "few", "signal": "word_count", "is": True}), "which is long; write below or above a number"),
         (rules({"rule": "x", "signal": "word_count", "not_in": ["a"]}), "which is long; write below or above"),
+        (rules({"rule": "x", "signal": "metadata.paid", "is": True}), "rule x: metadata holds texts; write is: 'true'"),
+        (rules({**FEW, "signal": "signals.word_cont"}), "did you mean 'word_count'?"),
         (rules({"rule": "x", "signal": "heuristics.xml_head", "above": 1}), "is boolean; write is: true or is: false"),
     ],
 )

@@ -31,6 +31,15 @@ def test_an_entry_is_never_overwritten(tmp_path: Path) -> None:
     assert [one.content for one in entries(catalogue, "model")] == [b"weights"]
 
 
+def test_reasons_may_be_written_anew(tmp_path: Path) -> None:
+    """A policy with the same rules is the same, whatever its `why` says."""
+    catalogue = open_catalogue(settings_at(tmp_path))
+    first, again = (
+        record_policy(catalogue, resolve({"name": "own", "rules": [{**RULE, "why": why}]})) for why in ("a", "b")
+    )
+    assert first == again
+
+
 def test_policies_are_found_by_name_version_and_hash(tmp_path: Path) -> None:
     """Without a version the newest; those that headrace brings need no lake."""
     catalogue = open_catalogue(settings_at(tmp_path))
@@ -43,5 +52,7 @@ def test_policies_are_found_by_name_version_and_hash(tmp_path: Path) -> None:
     assert (child.rules[0].below, len(child.rules)) == (9, 11)
     with pytest.raises(ConfigError, match=r"policy own@3: there is none; did you mean 'own@2'\?"):
         resolve("own@3", find)
+    record_policy(catalogue, resolve({"name": "own", "rules": [RULE]}))  # its version is a hash: what a dataset wrote
+    assert resolve("own", find) == made[1]
     unread = policy_finder(lambda: pytest.fail("the lake was opened"))
     assert resolve("gopher", unread).name == "gopher"

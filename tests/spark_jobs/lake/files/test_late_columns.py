@@ -57,6 +57,15 @@ def test_rows_of_files_are_found_where_they_lie(spark: SparkSession, files: list
     assert sorted(tuple(row) for row in found.collect()) == expected and len(expected) == 40
 
 
+def test_a_row_group_may_be_too_large_for_one_array(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows in any order of a row group whose column comes in several arrays, as Arrow gives it beyond 2 GiB."""
+    monkeypatch.setattr(late_columns, "_pieces", lambda group: group.to_batches(max_chunksize=2))
+    places = random.Random(0).sample(range(40), 25)
+    rows = pa.RecordBatch.from_pydict({"n": places, FILE: [str(files[0])] * 25, ROW: pa.array(places, pa.int64())})
+    found = pa.Table.from_batches(LateColumns(("ids",), {}).fetch([rows]))
+    assert found.to_pylist() == [{"n": n, "ids": [n] * (n % 5)} for n in places]
+
+
 def test_rows_of_a_table_are_found_where_they_lie(lake: Lake) -> None:
     """An Iceberg table's rows, through a condition on another column."""
     materialize(lake, bind(lists))

@@ -10,13 +10,14 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import dagster as dg
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from dagster_project.exceptions import DefinitionError
 from dagster_project.run_config import bind_config
+from spark_jobs.filters.contamination.decontaminated import present_evals
 
 if TYPE_CHECKING:
     from blender_service.blend.config import BlendConfig
@@ -84,6 +85,9 @@ class BlendDeclaration(_Declared):
     block_rows: int = Field(2048, ge=1, description="consecutive rows that are read together")
     group_blocks: int = Field(16, ge=1, description="blocks whose rows are shuffled together")
     allow_repeat: bool = Field(False, description="whether one table may be two sources, so that its rows repeat")
+    evals: Literal["", "required"] = Field(
+        "", description="required: all sources must have been searched for the benchmarks that the registry holds"
+    )
 
     @property
     def tables(self) -> list[str]:
@@ -121,8 +125,10 @@ def blend_asset(declared: BlendDeclaration, owners: Sequence[str] = ()) -> dg.As
 
         started = time.monotonic()
         try:
-            blender = Blender(context.resources.lake.open(context.run.run_id).catalogue)
-            config, called, known = _create(blender, declared)
+            catalogue = context.resources.lake.open(context.run.run_id).catalogue
+            blender = Blender(catalogue)
+            spec = _spec(declared, present_evals(catalogue).digest if declared.evals else "")
+            config, called, known = _create(blender, declared, spec)
             shown = _metadata(config, blender.describe(config.blend_id), blender.head(config.blend_id).end)
         except BlenderError as error:
             raise dg.Failure(str(error), allow_retries=False) from error
@@ -159,11 +165,12 @@ def blend_asset(declared: BlendDeclaration, owners: Sequence[str] = ()) -> dg.As
     return decorate(compute)
 
 
-def _create(blender: Blender, declared: BlendDeclaration) -> tuple[BlendConfig, str, bool]:
+def _create(
+    blender: Blender, declared: BlendDeclaration, spec: BlendSpec | UpdateSpec
+) -> tuple[BlendConfig, str, bool]:
     """Create the blend unless a name of this declaration is bound to it; give it, its name, and whether it existed."""
     from blender_service.exceptions import BlendNameTakenError
 
-    spec = _spec(declared)
     drafted = blender.draft(spec).config.blend_id
     bound = {name: blend_id for blend_id, names in blender.names().items() for name in names}
     numbers = {int(name.rpartition(".")[2]): name for name in bound if _is_numbered(name, declared.name)}
@@ -186,13 +193,13 @@ def _is_numbered(name: str, stem: str) -> bool:
     return before == stem and number.isdecimal()
 
 
-def _spec(declared: BlendDeclaration) -> BlendSpec | UpdateSpec:
+def _spec(declared: BlendDeclaration, evals: str) -> BlendSpec | UpdateSpec:
     """Convert a declaration to a request of Blender."""
     from blender_service.blend.requests import BlendSpec, SourceSpec, UpdateSpec
 
     stages = tuple(_stage(stage) for stage in declared.schedule)
     if declared.parent:
-        return UpdateSpec(declared.parent, stages, allow_repeat=declared.allow_repeat)
+        return UpdateSpec(declared.parent, stages, allow_repeat=declared.allow_repeat, evals=evals)
     return BlendSpec(
         tuple(SourceSpec(**source.model_dump()) for source in declared.sources),
         seed=declared.seed,
@@ -200,6 +207,7 @@ def _spec(declared: BlendDeclaration) -> BlendSpec | UpdateSpec:
         group_blocks=declared.group_blocks,
         schedule=stages,
         allow_repeat=declared.allow_repeat,
+        evals=evals,
     )
 
 

@@ -105,6 +105,11 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
         default_factory=dict, description="{file: PATH} or {train: {vocabulary_size: ..}}"
     )
     window_tokens: list[int] = Field(default_factory=lambda: [2048], description="lengths of windows, in tokens")
+    decontaminate: str | dict[str, Any] = Field(
+        "required",
+        description="required: benchmarks of the registry are searched for, and nothing that holds an item is packed; "
+        "{min_share: 0.2, ..} for settings of the search; off: not searched for",
+    )
     deduplication: dict[str, Any] = Field(
         default_factory=dict, description="{levels: [exact, near], thresholds: [0.7, 0.8, 0.9], apply: 0.8, ..}"
     )
@@ -125,6 +130,7 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
             superseded=self.superseded,
             on_delete=self.on_delete,
             deduplication=bind_config(Deduplication, f"corpus {self.name}: deduplication", self.deduplication),
+            decontaminate=self.decontaminate,
             tokenizer=self.tokenizer,
             window_tokens=tuple(self.window_tokens),
             steps=self.steps,
@@ -151,6 +157,9 @@ class Blend(dg.Component, dg.Model, dg.Resolvable):
     block_rows: int = Field(2048, description="consecutive rows that are read together")
     group_blocks: int = Field(16, description="blocks whose rows are shuffled together")
     allow_repeat: bool = Field(False, description="whether one table may be two sources, so that its rows repeat")
+    evals: Literal["", "required"] = Field(
+        "", description="required: all sources must have been searched for the benchmarks that the registry holds"
+    )
     owners: list[str] = Field(default_factory=list, description="team:NAME or e-mail addresses")
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:

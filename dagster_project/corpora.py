@@ -10,6 +10,7 @@ from typing import Any
 import dagster as dg
 
 from blender_service.auth.visibility import PUBLIC, Visibility
+from dagster_project.decontamination import OFF, REQUIRED, searched_evals, upkeep_of_packed
 from dagster_project.deduplication import Deduplication, Link, deduplication_chain
 from dagster_project.exceptions import DefinitionError
 from dagster_project.metadata import Samples
@@ -19,6 +20,8 @@ from spark_jobs.code.ordered import ordered
 from spark_jobs.dedup.membership.members import members
 from spark_jobs.dedup.membership.revisions import revisions
 from spark_jobs.exceptions import did_you_mean
+from spark_jobs.filters.contamination.decontaminated import PresentEvals, decontaminated
+from spark_jobs.lake.run.binding import Source
 from spark_jobs.lake.run.increments import increments
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.packing.packed import packed_step
@@ -42,6 +45,8 @@ class CorpusDeclaration:
         superseded: `keep` (the default) or `excise` packed documents after a newer revision of them arrived.
         on_delete: the same for documents whose file is gone.
         deduplication: levels and thresholds; by default exact and near-duplicates are removed.
+        decontaminate: `required` (the default): items of the registry's benchmarks are searched for, and nothing that
+            holds one is packed; settings of the search (`DecontaminatedConfig`) in its place; or `off`.
         tokenizer: `{file: path}`, or `{train: {vocabulary_size: .., sample_bytes: ..}}`.
         window_tokens: lengths of windows; every dataset gets a packed table for each.
         steps: config of other steps, by step.
@@ -57,6 +62,7 @@ class CorpusDeclaration:
     superseded: str = "keep"
     on_delete: str = "keep"
     deduplication: Deduplication = field(default_factory=Deduplication)
+    decontaminate: str | Mapping[str, Any] = REQUIRED
     tokenizer: Mapping[str, Any] = field(default_factory=dict)
     window_tokens: tuple[int, ...] = (2048,)
     steps: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -87,6 +93,10 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
 
     order = {"datasets": list(declared.datasets)}
     latest = [name for name in declared.datasets if declared.revisions.get(name, "latest") == "latest"]
+    evals, search = searched_evals(name, declared.decontaminate)
+    kept = own("decontaminated" if evals.labels else "survivors")
+    searched: dict[str, Source] = {"survivors": own("survivors"), "texts": each("texts")}
+    searching: list[Link] = [(decontaminated, searched, search, "filters")] if evals.labels else []
     chain: list[Link] = [
         (increments, {"arrivals": each("arrivals")}, {}, "lake"),
         (
@@ -110,9 +120,10 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
             "dedup",
         ),
         *deduplication_chain(declared.deduplication, own, each, latest, declared.steps.get("pairs", {})),
+        *searching,
         (
             ordered,
-            {"survivors": own("survivors"), "members": own("members"), "dependencies": each("dependencies")},
+            {"survivors": kept, "members": own("members"), "dependencies": each("dependencies")},
             {},
             "code",
         ),
@@ -120,7 +131,7 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
         (
             tokens,
             {
-                "survivors": own("survivors"),
+                "survivors": kept,
                 "texts": each("texts"),
                 **{name: own(name) for name in ("tokenizer", "tokenizer_certificate")},
             },
@@ -150,7 +161,7 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
             presentation=Presentation(
                 owners=declared.owners, domain=domain, samples=declared.samples, visibility=declared.visibility
             ),
-            upkeep=_upkeep(declared, own(made.name)) if made.numbered else None,
+            upkeep=_upkeep(declared, own(made.name), evals) if made.numbered else None,
         )
         for made, inputs, config, domain in chain
     ]
@@ -162,17 +173,18 @@ def _verdicts(declared: CorpusDeclaration, dataset: str) -> str:
     return f"{dataset}.verdicts_{variant}" if variant else f"{dataset}.verdicts"
 
 
-def _upkeep(declared: CorpusDeclaration, identifier: str) -> Upkeep:
-    """The work that keeps excised documents out of a packed table, and excises superseded and deleted ones."""
+def _upkeep(declared: CorpusDeclaration, identifier: str, evals: PresentEvals) -> Upkeep:
+    """The work around packing: excised documents stay out, superseded and deleted ones go, benchmarks are stated."""
     before = functools.partial(reinstate, identifier=identifier)
-    if "excise" not in (declared.superseded, declared.on_delete):
-        return Upkeep(before)
     threshold = declared.deduplication.apply if "near" in declared.deduplication.levels else None
 
     def excise(lake: Lake) -> bool:
         return excise_superseded(lake, identifier, threshold).excised.new_snapshot_id is not None
 
-    return Upkeep(before, excise)
+    excises = "excise" in (declared.superseded, declared.on_delete)
+    around = Upkeep(before, excise, excises=True) if excises else Upkeep(before)
+    off = declared.decontaminate == OFF
+    return upkeep_of_packed(declared.name, identifier, evals, off=off, around=around)
 
 
 def _tokenizer_config(declared: CorpusDeclaration) -> dict[str, Any]:

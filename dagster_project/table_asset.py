@@ -108,11 +108,15 @@ class Upkeep:
 
     Attributes:
         before: called first.
-        after: called last, and says whether it changed the table; None for no such work.
+        after: called last, and says whether it changed the rows; None for no such work.
+        excises: whether `after` may change rows, so that what a run computes cannot be known before it.
+        pending: whether there is such work to do even where nothing is to be computed.
     """
 
     before: Callable[[Lake], None]
     after: Callable[[Lake], bool] | None = None
+    excises: bool = False
+    pending: Callable[[Catalog], bool] | None = None
 
 
 def table_asset(
@@ -211,7 +215,7 @@ def declared_binding(
 ) -> Binding | None:
     """The step behind a table as a run without run config executes it; None where it cannot be known beforehand.
 
-    It cannot for an asset that headrace does not make, that has fields without a default, or that excises documents.
+    It cannot for an asset that headrace does not make, that has fields without a default, or whose upkeep has work.
 
     Args:
         table: identifier.
@@ -220,7 +224,9 @@ def declared_binding(
         partition: key of the partition to compute, where the asset has partitions.
     """
     asset = _ASSETS.get(table)
-    if asset is None or (asset.upkeep is not None and asset.upkeep.after is not None):
+    if asset is None or (asset.upkeep is not None and asset.upkeep.excises):
+        return None
+    if asset.upkeep is not None and asset.upkeep.pending is not None and asset.upkeep.pending(catalogue):
         return None
     with contextlib.suppress(ValidationError, DeclarationError):
         return asset.bound(asset.config or asset.step.config(), graph, catalogue, partition)

@@ -44,6 +44,7 @@ _STEPS: Mapping[str, str] = {
     "removals": "spark_jobs.dedup.removal.removals",
     "thresholds": "spark_jobs.dedup.removal.thresholds",
     "survivors": "spark_jobs.dedup.removal.survivors",
+    "decontaminated": "spark_jobs.filters.contamination.decontaminated",
     "ordered": "spark_jobs.code.ordered",
     "tokenizer": "spark_jobs.tokens.tokenizer",
     "tokens": "spark_jobs.tokens.tokens",

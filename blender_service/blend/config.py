@@ -85,6 +85,9 @@ class BlendConfig(_Frozen):
     )
     window: WindowFacts
     sources: tuple[Source, ...] = Field(min_length=1, max_length=MAX_SOURCES, description="ascending by name")
+    evals: str | None = Field(
+        None, pattern=r"^[0-9a-f]{64}$", description="benchmarks that all sources were searched for when it was made"
+    )
     parent: str | None = Field(None, pattern=r"^[0-9a-f]{64}$", description="blend that this one goes on from")
     from_offset: Uint64Text | None = Field(None, description="first offset that the sources decide, with a parent")
 

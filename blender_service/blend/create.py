@@ -7,6 +7,7 @@ that maintenance may drop; a crash in between leaves an unused tag, which is har
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -29,7 +30,7 @@ from blender_service.exceptions import ExhaustedSourceError
 from blender_service.order.epochs import covered_rows
 from blender_service.order.resolved_blend import Head
 from blender_service.order.segments import Progress, consumed, cut_segments
-from blender_service.tables.packed_table import PROPERTY_OF_FACT, WindowFacts
+from blender_service.tables.packed_table import EVALS, GENERATION, PROPERTY_OF_FACT, WindowFacts
 
 
 class Draft(NamedTuple):
@@ -86,6 +87,7 @@ def draft_blend(catalogue: Catalog, spec: BlendSpec) -> list[Draft]:
     wanted = wanted_of(spec)
     found = _find_all(lake, wanted, findings)
     _check_windows(wanted, found, None, findings)
+    _check_evals(wanted, found, spec.evals, findings)
     if not spec.allow_repeat:
         _check_repeats(wanted, found, {}, findings)
     weights = _settle_weights(wanted, findings)
@@ -97,6 +99,7 @@ def draft_blend(catalogue: Catalog, spec: BlendSpec) -> list[Draft]:
         group_blocks=spec.group_blocks,
         window=found[wanted[0].name].window,
         sources=_sources(wanted, found, weights),
+        evals=spec.evals or None,
     )
     first = Draft(config, config.resolve(), tuple(found[source.name] for source in config.sources))
     return _draft_stages(lake, first, spec.schedule, schedule_fields(len(spec.schedule)), spec.allow_repeat, findings)
@@ -111,7 +114,7 @@ def draft_update(catalogue: Catalog, store: BlendStore, spec: UpdateSpec) -> lis
     parent = store.get(store.resolve(spec.parent))
     fields = ["", *schedule_fields(len(spec.stages) - 1)]
     check_stages(spec.stages, fields[: len(spec.stages)], findings)
-    first = Draft(parent, store.head(parent), ())
+    first = Draft(parent.model_copy(update={"evals": spec.evals or parent.evals}), store.head(parent), ())
     drafts = _draft_stages(LakeSources(catalogue), first, spec.stages, fields, spec.allow_repeat, findings)
     findings.raise_any()
     return drafts[1:]
@@ -174,6 +177,7 @@ def _draft_stage(
     found = _find_all(lake, wanted, findings)
     _check_windows(wanted, found, parent.config.window, findings)
     _check_continues(wanted, found, before, findings)
+    _check_evals(wanted, found, parent.config.evals or "", findings)
     if not allow_repeat:
         _check_repeats(wanted, found, before, findings)
     if len(taking_part.keys() | {source.name for source in wanted}) > MAX_SOURCES:
@@ -183,7 +187,7 @@ def _draft_stage(
     config = parent.config.model_copy(
         update={
             "sources": _sources(wanted, found, weights),
-            "parent": parent.config.blend_id,
+            "parent": parent.head.blend_id,
             "from_offset": str(from_offset),
         }
     )
@@ -230,6 +234,28 @@ def _check_windows(
                     f"sources.{source.name}.table",
                     f"{name} is {getattr(own, fact)}, {by} has {getattr(other, fact)}; blend tables packed alike",
                 )
+
+
+def _check_evals(wanted: Sequence[WantedSource], found: dict[str, LakeSource], evals: str, findings: Findings) -> None:
+    """Check that what the sources hold was searched for the benchmarks that are demanded."""
+    if evals and not re.fullmatch(r"[0-9a-f]{64}", evals):
+        findings.mistake("evals", f"is {evals!r}; give the 64 hex digits that `headrace evals list` prints")
+        return
+    for source in wanted if evals else ():
+        if source.name not in found:
+            continue
+        table, pin = found[source.name].table, found[source.name].pin
+        says = table.properties.get(EVALS, "")
+        if says != evals:
+            named = {"": "no benchmark", "off": "none, its corpus says decontaminate: off"}.get(says, says)
+            problem = f"{pin.table} was searched for {named}, demanded is {evals}; run its corpus, or leave it out"
+        elif pin.generation != table.properties.get(GENERATION):
+            problem = (
+                f"snapshot {pin.snapshot_id} of {pin.table} is of an earlier packing than was searched; pin the newest"
+            )
+        else:
+            continue
+        findings.mistake(f"sources.{source.name}.table", problem)
 
 
 def _check_continues(

@@ -108,6 +108,7 @@ class SourceDescription:
         active: whether it takes part where the blend goes on from the offset.
         live: whether it is followed as it grows.
         excised_documents: documents taken out of its table, None if that is not known.
+        evals: digest of the benchmarks that its table was searched for; `off` if its corpus does without; else empty.
     """
 
     name: str
@@ -122,6 +123,7 @@ class SourceDescription:
     active: bool
     live: bool
     excised_documents: int | None = None
+    evals: str = ""
 
 
 @dataclass(frozen=True)
@@ -152,6 +154,7 @@ def create_request(
     group_blocks: int,
     schedule: Sequence[Stage],
     allow_repeat: bool,
+    evals: str,
 ) -> blends_pb2.CreateBlendRequest:  # one parameter per field of the message
     """Write the request that creates a blend."""
     return blends_pb2.CreateBlendRequest(
@@ -162,11 +165,12 @@ def create_request(
         group_blocks=group_blocks,
         schedule=[stage_message(stage) for stage in schedule],
         allow_repeat=allow_repeat,
+        evals=evals,
     )
 
 
 def update_request(
-    parent: str, first: Stage, name: str, allow_repeat: bool, schedule: Sequence[Stage]
+    parent: str, first: Stage, name: str, allow_repeat: bool, schedule: Sequence[Stage], evals: str
 ) -> blends_pb2.UpdateBlendRequest:
     """Write the request that updates a blend."""
     return blends_pb2.UpdateBlendRequest(
@@ -177,6 +181,7 @@ def update_request(
         name=name,
         allow_repeat=allow_repeat,
         schedule=[stage_message(stage) for stage in schedule],
+        evals=evals,
     )
 
 

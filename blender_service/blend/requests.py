@@ -94,6 +94,7 @@ class BlendSpec:
         group_blocks: blocks whose rows are shuffled together.
         schedule: updates made at once, ascending by offset; the blend is then the last of the chain.
         allow_repeat: whether one table may come under two names, so that its rows repeat.
+        evals: digest of the benchmarks that all sources must have been searched for, 64 hex digits; no demand if empty.
     """
 
     sources: tuple[SourceSpec, ...]
@@ -103,6 +104,7 @@ class BlendSpec:
     group_blocks: int = DEFAULT_GROUP_BLOCKS
     schedule: tuple[Stage, ...] = ()
     allow_repeat: bool = False
+    evals: str = ""
 
 
 @dataclass(frozen=True)
@@ -114,9 +116,11 @@ class UpdateSpec:
         stages: at least one, ascending by offset.
         name: bound once to the new blend; none if empty.
         allow_repeat: whether one table may come under two names, so that its rows repeat.
+        evals: as of `BlendSpec`, from now on; that of the parent if empty.
     """
 
     parent: str
     stages: tuple[Stage, ...]
     name: str = ""
     allow_repeat: bool = False
+    evals: str = ""

@@ -108,6 +108,7 @@ class BlenderClient:
         group_blocks: int = 0,
         schedule: Sequence[Stage] = (),
         allow_repeat: bool = False,
+        evals: str = "",
     ) -> Blend:
         """Create a blend, or find the one that is already the same.
 
@@ -119,11 +120,12 @@ class BlenderClient:
             group_blocks: blocks shuffled together, 0 for the server's default.
             schedule: updates made at once, ascending by offset; the blend is then the last of the chain.
             allow_repeat: whether one table may come under two names, so that its rows repeat.
+            evals: digest of the benchmarks that all sources must have been searched for; no demand if empty.
 
         Raises:
             InvalidBlendError: with every mistake of the request.
         """
-        request = create_request(sources, seed, name, block_rows, group_blocks, schedule, allow_repeat)
+        request = create_request(sources, seed, name, block_rows, group_blocks, schedule, allow_repeat, evals)
         return blend_of(self._call(self._blends.CreateBlend, request))
 
     def update_blend(
@@ -136,6 +138,7 @@ class BlenderClient:
         name: str = "",
         allow_repeat: bool = False,
         schedule: Sequence[Stage] = (),
+        evals: str = "",
     ) -> Blend:
         """Create a blend that holds its parent's rows up to an offset, and changes its sources from there.
 
@@ -147,13 +150,14 @@ class BlenderClient:
             name: bound once to the child.
             allow_repeat: whether one table may come under two names, so that its rows repeat.
             schedule: further updates, ascending by offset.
+            evals: as of `create_blend`, from now on; the demand of the parent if empty.
 
         Raises:
             InvalidBlendError: with every mistake of the request.
             UpdateRefusedError: the update would repeat or skip rows; the message says the ways out.
         """
         first = Stage(from_offset, tuple(changes), align)
-        request = update_request(parent, first, name, allow_repeat, schedule)
+        request = update_request(parent, first, name, allow_repeat, schedule, evals)
         return blend_of(self._call(self._blends.UpdateBlend, request))
 
     def describe_blend(self, blend: str, offset: int | None = None) -> BlendDescription:

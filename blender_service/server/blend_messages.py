@@ -45,7 +45,7 @@ def blend_message(config: BlendConfig, end: int | None, names: Sequence[str]) ->
 
 
 def description_message(
-    blend: blends_pb2.Blend, description: BlendDescription, excised: Mapping[str, int]
+    blend: blends_pb2.Blend, description: BlendDescription, excised: Mapping[str, int], evals: Mapping[str, str]
 ) -> blends_pb2.BlendDescription:
     """Describe a blend at an offset to a client.
 
@@ -53,13 +53,16 @@ def description_message(
         blend: the blend itself.
         description: at the offset.
         excised: number of documents taken out of each source's table, where it is known.
+        evals: digest of the benchmarks that each source's table was searched for.
     """
     return blends_pb2.BlendDescription(
         blend=blend,
         offset=description.offset,
         tokens=description.tokens,
         sources=[
-            blends_pb2.SourceDescription(**vars(source) | {"excised_documents": excised.get(source.name)})
+            blends_pb2.SourceDescription(
+                **vars(source) | {"excised_documents": excised.get(source.name), "evals": evals.get(source.name, "")}
+            )
             for source in description.sources
         ],
         segments=[
@@ -84,6 +87,7 @@ def spec_of(request: blends_pb2.CreateBlendRequest) -> BlendSpec:
         group_blocks=request.group_blocks or DEFAULT_GROUP_BLOCKS,
         schedule=tuple(_stage_of(stage) for stage in request.schedule),
         allow_repeat=request.allow_repeat,
+        evals=request.evals,
     )
 
 
@@ -95,6 +99,7 @@ def update_of(request: blends_pb2.UpdateBlendRequest) -> UpdateSpec:
         stages=(first, *(_stage_of(stage) for stage in request.schedule)),
         name=request.name,
         allow_repeat=request.allow_repeat,
+        evals=request.evals,
     )
 
 

@@ -30,6 +30,7 @@ from blender_service.tables.block_cache import DEFAULT_CACHE_BYTES, BlockCache
 from blender_service.tables.block_reader import BlockFetcher, BlockReader
 from blender_service.tables.live_table import LiveRows
 from blender_service.tables.packed_table import (
+    EVALS,
     EXCISED,
     OrdinalRun,
     PackedTable,
@@ -210,13 +211,17 @@ class Blender:
 
     def excised_documents(self, blend_id: str) -> dict[str, int]:
         """Count the documents taken out of each source's table; sources whose table does not say are left out."""
-        counts: dict[str, int] = {}
-        for name, pin in self.head(blend_id).pins().items():
-            table = load_table(self._catalogue, pin.table)
-            count = table.properties.get(EXCISED, "") if table is not None else ""
-            if count.isdecimal():
-                counts[name] = int(count)
-        return counts
+        found = self._stated(blend_id, EXCISED)
+        return {name: int(count) for name, count in found.items() if count.isdecimal()}
+
+    def searched_evals(self, blend_id: str) -> dict[str, str]:
+        """The digest of the benchmarks that each source's table was searched for; empty where it says nothing."""
+        return self._stated(blend_id, EVALS)
+
+    def _stated(self, blend_id: str, name: str) -> dict[str, str]:
+        """A property of each source's table as it is now, by name of the source."""
+        tables = {source: load_table(self._catalogue, pin.table) for source, pin in self.head(blend_id).pins().items()}
+        return {source: table.properties.get(name, "") for source, table in tables.items() if table is not None}
 
     def list_ids(self) -> list[str]:
         """List the ids of all blends, ascending."""

@@ -92,7 +92,8 @@ class BlendServicer(blends_pb2_grpc.BlendServiceServicer):
         blender = seen_by(context, self._blender)
         blend_id = blender.resolve(request.blend)
         description = blender.describe(blend_id, request.offset if request.HasField("offset") else None)
-        return description_message(_message(blender, blend_id), description, blender.excised_documents(blend_id))
+        excised, evals = blender.excised_documents(blend_id), blender.searched_evals(blend_id)
+        return description_message(_message(blender, blend_id), description, excised, evals)
 
     @_unary
     def ProveContinuation(  # noqa: N802

@@ -35,6 +35,7 @@ PROPERTY_OF_FACT: Final = {
 GENERATION: Final = "headrace.generation"
 SUCCESSORS: Final = "headrace.successors"
 EXCISES: Final = "headrace.excises"  # in a summary: the snapshot that documents were excised from
+EVALS: Final = "headrace.evals"  # digest of the benchmarks that its documents were searched for
 EXCISED: Final = "headrace.excised"  # documents taken out, where maintenance counts them
 
 

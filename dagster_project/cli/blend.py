@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -86,6 +87,12 @@ THEN = click.option(
     metavar="'OFFSET: CHANGE ..'",
     help="further update from an offset on, such as '1000000: code=1 prose=3 -old'; may be repeated",
 )
+EVALS = click.option(
+    "--evals",
+    default="",
+    metavar="DIGEST",
+    help="demand that sources were searched for these (headrace evals list)",
+)
 REPEAT = click.option("--allow-repeat", is_flag=True, help="allow one table as two sources, so that its rows repeat")
 
 
@@ -99,14 +106,15 @@ def blend() -> None:
 @_new_blend_options(required=True)
 @THEN
 @REPEAT
+@EVALS
 @JSON
-def create(name: str, stages: tuple[str, ...], allow_repeat: bool, as_json: bool, **given: Any) -> None:
+def create(name: str, stages: tuple[str, ...], allow_repeat: bool, evals: str, as_json: bool, **given: Any) -> None:
     """Create a blend, and bind NAME to it.
 
     The current snapshot of each table is pinned; the same request again gives the same blend.
     """
     blender = _open_blender()
-    config = blender.create(_blend_spec(name, stages, allow_repeat, **given))
+    config = blender.create(replace(_blend_spec(name, stages, allow_repeat, **given), evals=evals))
     _print_made(blender, config, name, as_json)
 
 
@@ -116,14 +124,17 @@ def create(name: str, stages: tuple[str, ...], allow_repeat: bool, as_json: bool
 @_update_options
 @THEN
 @REPEAT
+@EVALS
 @JSON
-def update(parent: str, name: str, stages: tuple[str, ...], allow_repeat: bool, as_json: bool, **given: Any) -> None:
+def update(
+    parent: str, name: str, stages: tuple[str, ...], allow_repeat: bool, evals: str, as_json: bool, **given: Any
+) -> None:
     """Create a blend that equals PARENT up to an offset and changes from there, and bind NAME to it.
 
     Every source continues after its last row. A training run changes over by loading its state with the new blend.
     """
     blender = _open_blender()
-    config = blender.update(_update_spec(parent, name, stages, allow_repeat, **given))
+    config = blender.update(replace(_update_spec(parent, name, stages, allow_repeat, **given), evals=evals))
     _print_made(blender, config, name, as_json)
 
 
@@ -322,6 +333,8 @@ def _print_blend(described: dict[str, Any]) -> None:
         f"  length     {_length(described['rows'])} of {window['window_tokens']} tokens, seed {described['seed']}"
     )
     click.echo(f"  tokenizer  {window['tokenizer_sha256']}, {window['vocabulary_size']} tokens")
+    if described["evals"]:
+        click.echo(f"  evals      searched for {described['evals']}")
     for update in described["updates"][:-1] if described["parent"] else ():
         click.echo(f"  follows    {update['blend_id']} from {update['from_offset']}")
     if described["parent"]:
@@ -342,7 +355,7 @@ def _print_plan(config: BlendConfig, description: BlendDescription, end: int | N
     if as_json:
         sources = [vars(source).copy() for source in description.sources]
         for source in sources:
-            del source["excised_documents"]  # a plan does not read the tables that count them
+            del source["excised_documents"], source["evals"]  # a plan does not read the tables that say so
         planned = {"rows": description.offset, "tokens": description.tokens, "end": end, "sources": sources}
         click.echo(json.dumps({"id": config.blend_id, **planned, "segments": len(description.segments)}))
         return

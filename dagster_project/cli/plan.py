@@ -97,7 +97,7 @@ def _lines(step: PlannedStep) -> Iterator[tuple[str, str, str, str, str, str]]:
             "unknown",
             table,
             step.partition or "",
-            "known when it runs: it needs run config",
+            "known when it runs",
             "",
             "",
         )

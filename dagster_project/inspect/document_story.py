@@ -2,7 +2,7 @@
 
     dataset    arrivals, documents, texts, verdicts
     corpus     members, exact_duplicates, bags, components, repository_containments, repository_removals, removals,
-               survivors, ordered, tokens, packed_*
+               survivors, contaminated, ordered, tokens, packed_*
     system     excisions
 
 A step that has not seen the document (it was removed earlier, or the table does not exist yet) has no finding, except
@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
-from pyiceberg.expressions import And, EqualTo, In
+from pyiceberg.expressions import And, BooleanExpression, EqualTo, In
 
 from dagster_project.inspect.corpus_facts import CorpusFacts
 from dagster_project.inspect.document_lookup import FoundDocument, members_named, other_revisions
@@ -105,6 +105,10 @@ def corpus_findings(
     if not survivors:
         return [*findings, Finding(corpus.own("survivors"), "gone", "it does not go on")], witness
     findings.append(Finding(corpus.own("survivors"), "survivor", "it goes on"))
+    held = _contaminated(catalogue, corpus, of_increment)
+    if held is not None and held.outcome == "contaminated":
+        return [*findings, held], witness
+    findings += [held] if held is not None else []
     return [*findings, *_after(catalogue, corpus, document, increment)], witness
 
 
@@ -126,6 +130,20 @@ def excision_findings(catalogue: Catalog, document: FoundDocument, witnesses: It
             else:
                 said = f"its witness {doc_id} was {said}; it stays removed, excise --with-duplicates takes it too"
                 yield Finding(EXCISIONS, "witness_excised", said, facts)
+
+
+def _contaminated(catalogue: Catalog, corpus: CorpusFacts, of_increment: BooleanExpression) -> Finding | None:
+    """The items of benchmarks that it holds, and whether it is left out for them."""
+    table = corpus.own("contaminated")
+    rows = read_rows(catalogue, table, ("findings", "max_share", "removed"), of_increment)
+    if not rows:
+        return None
+    held = Counter((one["eval_set"], one["kind"]) for one in rows[0]["findings"])
+    said = ", ".join(f"{count} of {name} ({kind})" for (name, kind), count in sorted(held.items()))
+    outcome = "contaminated" if rows[0]["removed"] else "holds_items"
+    then = "it does not go on" if rows[0]["removed"] else "too little of them to be left out"
+    sentence = f"holds items of benchmarks: {said}, at most {rows[0]['max_share']:.0%} of one; {then}"
+    return Finding(table, outcome, sentence, rows[0])
 
 
 def _missing(table: str) -> Finding:

@@ -10,7 +10,6 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Iterable, Mapping
-from io import BytesIO
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -59,22 +58,16 @@ class VerdictsConfig(BaseModel):
 
 
 def _draw_failed_rules(table: pa.Table) -> bytes:
-    """Documents by failed rule as bars, a PNG below 30 KB."""
+    """Documents by failed rule."""
     import pyarrow.compute as pc
-    from matplotlib.figure import Figure
+
+    from spark_jobs.filters.pictures import draw_bars
 
     rules = pc.list_flatten(table.column("failed").combine_chunks())
     counts = pc.value_counts(pc.struct_field(rules, "rule")).to_pylist() if len(rules) else []
-    bars = sorted((entry["counts"], entry["values"]) for entry in counts)
-    figure = Figure(figsize=(6, 1 + 0.3 * len(bars)), dpi=80, layout="constrained")
-    axes = figure.subplots()
-    drawn = axes.barh([rule for _, rule in bars], [count for count, _ in bars])
-    axes.bar_label(drawn, padding=2)
-    axes.margins(x=0.1)
-    axes.set_xlabel(f"documents that failed, of {len(table):,}")
-    png = BytesIO()
-    figure.savefig(png, format="png")
-    return png.getvalue()
+    return draw_bars(
+        {entry["values"]: entry["counts"] for entry in counts}, f"documents that failed, of {len(table):,}"
+    )
 
 
 VERDICTS = Table(

@@ -7,7 +7,7 @@ The benchmarks stand in the registry (`headrace evals add`), and a dataset names
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pydantic import Field
 
@@ -54,21 +54,27 @@ def index_of_registered(config: SearchedEvals) -> Contents:
     return index_of(registered(config.evals), config)
 
 
+FINDINGS_COLUMN: Final = Column(
+    "findings!",
+    "list<struct<eval_set!: string, item!: string, kind!: string, start!: long, end!: long, share!: double>!>",
+    "items found, by start: eval set, item, exact, ngram or near, first byte and byte after the last in the text's "
+    "UTF-8, share of the item",
+)
+FINDINGS_CHECK: Final = Check(
+    "shares_in_bounds", "forall(findings, f -> f.share > 0 and f.share <= 1)", "a share is in (0, 1]"
+)
+
+
 @scorer(
     name="contamination",
     version="1",
     columns=(
-        Column(
-            "findings!",
-            "list<struct<eval_set!: string, item!: string, kind!: string, start!: long, end!: long, share!: double>!>",
-            "items found, by start: eval set, item, exact, ngram or near, first byte and byte after the last in the "
-            "text's UTF-8, share of the item",
-        ),
+        FINDINGS_COLUMN,
         Column("max_share", "double", "largest share of an item that the text holds; null without findings"),
     ),
     config=SearchedEvals,
     prepare=index_of_registered,
-    checks=(Check("shares_in_bounds", "forall(findings, f -> f.share > 0 and f.share <= 1)", "a share is in (0, 1]"),),
+    checks=(FINDINGS_CHECK,),
 )
 def contamination(content: pa.Array, contents: Contents) -> dict[str, pa.Array]:
     """Items of benchmarks in texts, verified letter by letter."""

@@ -24,49 +24,49 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n headrace/blender/v1/blends.proto\x12\x13headrace.blender.v1\"\xb9\x01\n\nSourceSpec\x12\r\n\x05table\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06weight\x18\x03 \x01(\t\x12\x10\n\x08snapshot\x18\x04 \x01(\t\x12\x17\n\nmax_epochs\x18\x05 \x01(\rH\x00\x88\x01\x01\x12\x36\n\x0con_exhausted\x18\x06 \x01(\x0e\x32 .headrace.blender.v1.OnExhausted\x12\x0c\n\x04live\x18\x07 \x01(\x08\x42\r\n\x0b_max_epochs\"\xd0\x01\n\x12\x43reateBlendRequest\x12\x30\n\x07sources\x18\x01 \x03(\x0b\x32\x1f.headrace.blender.v1.SourceSpec\x12\x0c\n\x04seed\x18\x02 \x01(\x04\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x12\n\nblock_rows\x18\x04 \x01(\r\x12\x14\n\x0cgroup_blocks\x18\x05 \x01(\r\x12,\n\x08schedule\x18\x06 \x03(\x0b\x32\x1a.headrace.blender.v1.Stage\x12\x14\n\x0c\x61llow_repeat\x18\x07 \x01(\x08\"_\n\x05Stage\x12\x13\n\x0b\x66rom_offset\x18\x01 \x01(\x03\x12\x32\n\x07\x63hanges\x18\x02 \x03(\x0b\x32!.headrace.blender.v1.SourceChange\x12\r\n\x05\x61lign\x18\x03 \x01(\x08\"\xd9\x01\n\x0cSourceChange\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06remove\x18\x02 \x01(\x08\x12\r\n\x05table\x18\x03 \x01(\t\x12\x0e\n\x06weight\x18\x04 \x01(\t\x12\x10\n\x08snapshot\x18\x05 \x01(\t\x12\x17\n\nmax_epochs\x18\x06 \x01(\rH\x00\x88\x01\x01\x12\x36\n\x0con_exhausted\x18\x07 \x01(\x0e\x32 .headrace.blender.v1.OnExhausted\x12\x11\n\x04live\x18\x08 \x01(\x08H\x01\x88\x01\x01\x42\r\n\x0b_max_epochsB\x07\n\x05_live\"\xce\x01\n\x12UpdateBlendRequest\x12\x0e\n\x06parent\x18\x01 \x01(\t\x12\x13\n\x0b\x66rom_offset\x18\x02 \x01(\x03\x12\x32\n\x07\x63hanges\x18\x03 \x03(\x0b\x32!.headrace.blender.v1.SourceChange\x12\r\n\x05\x61lign\x18\x04 \x01(\x08\x12\x0c\n\x04name\x18\x05 \x01(\t\x12\x14\n\x0c\x61llow_repeat\x18\x06 \x01(\x08\x12,\n\x08schedule\x18\x07 \x03(\x0b\x32\x1a.headrace.blender.v1.Stage\" \n\x0fGetBlendRequest\x12\r\n\x05\x62lend\x18\x01 \x01(\t\":\n\x11ListBlendsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"Y\n\x12ListBlendsResponse\x12*\n\x06\x62lends\x18\x01 \x03(\x0b\x32\x1a.headrace.blender.v1.Blend\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"E\n\x14\x44\x65scribeBlendRequest\x12\r\n\x05\x62lend\x18\x01 \x01(\t\x12\x13\n\x06offset\x18\x02 \x01(\x03H\x00\x88\x01\x01\x42\t\n\x07_offset\"\x87\x01\n\x0bWindowFacts\x12\x15\n\rwindow_tokens\x18\x01 \x01(\r\x12\x18\n\x10tokenizer_sha256\x18\x02 \x01(\t\x12\x17\n\x0fvocabulary_size\x18\x03 \x01(\r\x12\x1a\n\x12\x65nd_of_document_id\x18\x04 \x01(\r\x12\x12\n\npadding_id\x18\x05 \x01(\r\"\xcb\x01\n\x0b\x42lendSource\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05table\x18\x02 \x01(\t\x12\x12\n\ntable_uuid\x18\x03 \x01(\t\x12\x13\n\x0bsnapshot_id\x18\x04 \x01(\x04\x12\x0c\n\x04rows\x18\x05 \x01(\x04\x12\x0e\n\x06weight\x18\x06 \x01(\r\x12\x12\n\nmax_epochs\x18\x07 \x01(\r\x12\x36\n\x0con_exhausted\x18\x08 \x01(\x0e\x32 .headrace.blender.v1.OnExhausted\x12\x0c\n\x04live\x18\t \x01(\x08\"\xe9\x01\n\x05\x42lend\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05names\x18\x02 \x03(\t\x12\x13\n\x0b\x63onfig_json\x18\x03 \x01(\t\x12\x30\n\x06window\x18\x04 \x01(\x0b\x32 .headrace.blender.v1.WindowFacts\x12\x31\n\x07sources\x18\x05 \x03(\x0b\x32 .headrace.blender.v1.BlendSource\x12\x0c\n\x04seed\x18\x06 \x01(\x04\x12\x10\n\x03\x65nd\x18\x07 \x01(\x03H\x00\x88\x01\x01\x12\x0e\n\x06parent\x18\x08 \x01(\t\x12\x13\n\x0b\x66rom_offset\x18\t \x01(\x03\x42\x06\n\x04_end\"\xd1\x01\n\x10\x42lendDescription\x12)\n\x05\x62lend\x18\x01 \x01(\x0b\x32\x1a.headrace.blender.v1.Blend\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x37\n\x07sources\x18\x03 \x03(\x0b\x32&.headrace.blender.v1.SourceDescription\x12\x0e\n\x06tokens\x18\x04 \x01(\x03\x12\x39\n\x08segments\x18\x05 \x03(\x0b\x32\'.headrace.blender.v1.SegmentDescription\"\xaa\x02\n\x11SourceDescription\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05table\x18\x02 \x01(\t\x12\x0c\n\x04rows\x18\x03 \x01(\x03\x12\x0e\n\x06tokens\x18\x04 \x01(\x03\x12\x15\n\rexpected_rows\x18\x05 \x01(\x01\x12\r\n\x05share\x18\x06 \x01(\x01\x12\x16\n\x0e\x65xpected_share\x18\x07 \x01(\x01\x12\x13\n\x06\x65pochs\x18\x08 \x01(\x01H\x00\x88\x01\x01\x12\x18\n\x0bruns_out_at\x18\t \x01(\x03H\x01\x88\x01\x01\x12\x0e\n\x06\x61\x63tive\x18\n \x01(\x08\x12\x0c\n\x04live\x18\x0b \x01(\x08\x12\x1e\n\x11\x65xcised_documents\x18\x0c \x01(\x03H\x02\x88\x01\x01\x42\t\n\x07_epochsB\x0e\n\x0c_runs_out_atB\x14\n\x12_excised_documents\"]\n\x12SegmentDescription\x12\r\n\x05start\x18\x01 \x01(\x03\x12\x10\n\x03\x65nd\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\r\n\x05names\x18\x03 \x03(\t\x12\x0f\n\x07weights\x18\x04 \x03(\rB\x06\n\x04_end\"P\n\x18ProveContinuationRequest\x12\x12\n\nfrom_blend\x18\x01 \x01(\t\x12\x10\n\x08to_blend\x18\x02 \x01(\t\x12\x0e\n\x06offset\x18\x03 \x01(\x03\"j\n\x0c\x43ontinuation\x12\x0f\n\x07\x66rom_id\x18\x01 \x01(\t\x12\r\n\x05to_id\x18\x02 \x01(\t\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x19\n\x0c\x64iffers_from\x18\x04 \x01(\x03H\x00\x88\x01\x01\x42\x0f\n\r_differs_from*\\\n\x0bOnExhausted\x12\x1c\n\x18ON_EXHAUSTED_UNSPECIFIED\x10\x00\x12\x14\n\x10ON_EXHAUSTED_END\x10\x01\x12\x19\n\x15ON_EXHAUSTED_CONTINUE\x10\x02\x32\xad\x04\n\x0c\x42lendService\x12R\n\x0b\x43reateBlend\x12\'.headrace.blender.v1.CreateBlendRequest\x1a\x1a.headrace.blender.v1.Blend\x12R\n\x0bUpdateBlend\x12\'.headrace.blender.v1.UpdateBlendRequest\x1a\x1a.headrace.blender.v1.Blend\x12L\n\x08GetBlend\x12$.headrace.blender.v1.GetBlendRequest\x1a\x1a.headrace.blender.v1.Blend\x12]\n\nListBlends\x12&.headrace.blender.v1.ListBlendsRequest\x1a\'.headrace.blender.v1.ListBlendsResponse\x12\x61\n\rDescribeBlend\x12).headrace.blender.v1.DescribeBlendRequest\x1a%.headrace.blender.v1.BlendDescription\x12\x65\n\x11ProveContinuation\x12-.headrace.blender.v1.ProveContinuationRequest\x1a!.headrace.blender.v1.Continuationb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n headrace/blender/v1/blends.proto\x12\x13headrace.blender.v1\"\xb9\x01\n\nSourceSpec\x12\r\n\x05table\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06weight\x18\x03 \x01(\t\x12\x10\n\x08snapshot\x18\x04 \x01(\t\x12\x17\n\nmax_epochs\x18\x05 \x01(\rH\x00\x88\x01\x01\x12\x36\n\x0con_exhausted\x18\x06 \x01(\x0e\x32 .headrace.blender.v1.OnExhausted\x12\x0c\n\x04live\x18\x07 \x01(\x08\x42\r\n\x0b_max_epochs\"\xdf\x01\n\x12\x43reateBlendRequest\x12\x30\n\x07sources\x18\x01 \x03(\x0b\x32\x1f.headrace.blender.v1.SourceSpec\x12\x0c\n\x04seed\x18\x02 \x01(\x04\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x12\n\nblock_rows\x18\x04 \x01(\r\x12\x14\n\x0cgroup_blocks\x18\x05 \x01(\r\x12,\n\x08schedule\x18\x06 \x03(\x0b\x32\x1a.headrace.blender.v1.Stage\x12\x14\n\x0c\x61llow_repeat\x18\x07 \x01(\x08\x12\r\n\x05\x65vals\x18\x08 \x01(\t\"_\n\x05Stage\x12\x13\n\x0b\x66rom_offset\x18\x01 \x01(\x03\x12\x32\n\x07\x63hanges\x18\x02 \x03(\x0b\x32!.headrace.blender.v1.SourceChange\x12\r\n\x05\x61lign\x18\x03 \x01(\x08\"\xd9\x01\n\x0cSourceChange\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06remove\x18\x02 \x01(\x08\x12\r\n\x05table\x18\x03 \x01(\t\x12\x0e\n\x06weight\x18\x04 \x01(\t\x12\x10\n\x08snapshot\x18\x05 \x01(\t\x12\x17\n\nmax_epochs\x18\x06 \x01(\rH\x00\x88\x01\x01\x12\x36\n\x0con_exhausted\x18\x07 \x01(\x0e\x32 .headrace.blender.v1.OnExhausted\x12\x11\n\x04live\x18\x08 \x01(\x08H\x01\x88\x01\x01\x42\r\n\x0b_max_epochsB\x07\n\x05_live\"\xdd\x01\n\x12UpdateBlendRequest\x12\x0e\n\x06parent\x18\x01 \x01(\t\x12\x13\n\x0b\x66rom_offset\x18\x02 \x01(\x03\x12\x32\n\x07\x63hanges\x18\x03 \x03(\x0b\x32!.headrace.blender.v1.SourceChange\x12\r\n\x05\x61lign\x18\x04 \x01(\x08\x12\x0c\n\x04name\x18\x05 \x01(\t\x12\x14\n\x0c\x61llow_repeat\x18\x06 \x01(\x08\x12,\n\x08schedule\x18\x07 \x03(\x0b\x32\x1a.headrace.blender.v1.Stage\x12\r\n\x05\x65vals\x18\x08 \x01(\t\" \n\x0fGetBlendRequest\x12\r\n\x05\x62lend\x18\x01 \x01(\t\":\n\x11ListBlendsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"Y\n\x12ListBlendsResponse\x12*\n\x06\x62lends\x18\x01 \x03(\x0b\x32\x1a.headrace.blender.v1.Blend\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"E\n\x14\x44\x65scribeBlendRequest\x12\r\n\x05\x62lend\x18\x01 \x01(\t\x12\x13\n\x06offset\x18\x02 \x01(\x03H\x00\x88\x01\x01\x42\t\n\x07_offset\"\x87\x01\n\x0bWindowFacts\x12\x15\n\rwindow_tokens\x18\x01 \x01(\r\x12\x18\n\x10tokenizer_sha256\x18\x02 \x01(\t\x12\x17\n\x0fvocabulary_size\x18\x03 \x01(\r\x12\x1a\n\x12\x65nd_of_document_id\x18\x04 \x01(\r\x12\x12\n\npadding_id\x18\x05 \x01(\r\"\xcb\x01\n\x0b\x42lendSource\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05table\x18\x02 \x01(\t\x12\x12\n\ntable_uuid\x18\x03 \x01(\t\x12\x13\n\x0bsnapshot_id\x18\x04 \x01(\x04\x12\x0c\n\x04rows\x18\x05 \x01(\x04\x12\x0e\n\x06weight\x18\x06 \x01(\r\x12\x12\n\nmax_epochs\x18\x07 \x01(\r\x12\x36\n\x0con_exhausted\x18\x08 \x01(\x0e\x32 .headrace.blender.v1.OnExhausted\x12\x0c\n\x04live\x18\t \x01(\x08\"\xe9\x01\n\x05\x42lend\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05names\x18\x02 \x03(\t\x12\x13\n\x0b\x63onfig_json\x18\x03 \x01(\t\x12\x30\n\x06window\x18\x04 \x01(\x0b\x32 .headrace.blender.v1.WindowFacts\x12\x31\n\x07sources\x18\x05 \x03(\x0b\x32 .headrace.blender.v1.BlendSource\x12\x0c\n\x04seed\x18\x06 \x01(\x04\x12\x10\n\x03\x65nd\x18\x07 \x01(\x03H\x00\x88\x01\x01\x12\x0e\n\x06parent\x18\x08 \x01(\t\x12\x13\n\x0b\x66rom_offset\x18\t \x01(\x03\x42\x06\n\x04_end\"\xd1\x01\n\x10\x42lendDescription\x12)\n\x05\x62lend\x18\x01 \x01(\x0b\x32\x1a.headrace.blender.v1.Blend\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x37\n\x07sources\x18\x03 \x03(\x0b\x32&.headrace.blender.v1.SourceDescription\x12\x0e\n\x06tokens\x18\x04 \x01(\x03\x12\x39\n\x08segments\x18\x05 \x03(\x0b\x32\'.headrace.blender.v1.SegmentDescription\"\xb9\x02\n\x11SourceDescription\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05table\x18\x02 \x01(\t\x12\x0c\n\x04rows\x18\x03 \x01(\x03\x12\x0e\n\x06tokens\x18\x04 \x01(\x03\x12\x15\n\rexpected_rows\x18\x05 \x01(\x01\x12\r\n\x05share\x18\x06 \x01(\x01\x12\x16\n\x0e\x65xpected_share\x18\x07 \x01(\x01\x12\x13\n\x06\x65pochs\x18\x08 \x01(\x01H\x00\x88\x01\x01\x12\x18\n\x0bruns_out_at\x18\t \x01(\x03H\x01\x88\x01\x01\x12\x0e\n\x06\x61\x63tive\x18\n \x01(\x08\x12\x0c\n\x04live\x18\x0b \x01(\x08\x12\x1e\n\x11\x65xcised_documents\x18\x0c \x01(\x03H\x02\x88\x01\x01\x12\r\n\x05\x65vals\x18\r \x01(\tB\t\n\x07_epochsB\x0e\n\x0c_runs_out_atB\x14\n\x12_excised_documents\"]\n\x12SegmentDescription\x12\r\n\x05start\x18\x01 \x01(\x03\x12\x10\n\x03\x65nd\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\r\n\x05names\x18\x03 \x03(\t\x12\x0f\n\x07weights\x18\x04 \x03(\rB\x06\n\x04_end\"P\n\x18ProveContinuationRequest\x12\x12\n\nfrom_blend\x18\x01 \x01(\t\x12\x10\n\x08to_blend\x18\x02 \x01(\t\x12\x0e\n\x06offset\x18\x03 \x01(\x03\"j\n\x0c\x43ontinuation\x12\x0f\n\x07\x66rom_id\x18\x01 \x01(\t\x12\r\n\x05to_id\x18\x02 \x01(\t\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x19\n\x0c\x64iffers_from\x18\x04 \x01(\x03H\x00\x88\x01\x01\x42\x0f\n\r_differs_from*\\\n\x0bOnExhausted\x12\x1c\n\x18ON_EXHAUSTED_UNSPECIFIED\x10\x00\x12\x14\n\x10ON_EXHAUSTED_END\x10\x01\x12\x19\n\x15ON_EXHAUSTED_CONTINUE\x10\x02\x32\xad\x04\n\x0c\x42lendService\x12R\n\x0b\x43reateBlend\x12\'.headrace.blender.v1.CreateBlendRequest\x1a\x1a.headrace.blender.v1.Blend\x12R\n\x0bUpdateBlend\x12\'.headrace.blender.v1.UpdateBlendRequest\x1a\x1a.headrace.blender.v1.Blend\x12L\n\x08GetBlend\x12$.headrace.blender.v1.GetBlendRequest\x1a\x1a.headrace.blender.v1.Blend\x12]\n\nListBlends\x12&.headrace.blender.v1.ListBlendsRequest\x1a\'.headrace.blender.v1.ListBlendsResponse\x12\x61\n\rDescribeBlend\x12).headrace.blender.v1.DescribeBlendRequest\x1a%.headrace.blender.v1.BlendDescription\x12\x65\n\x11ProveContinuation\x12-.headrace.blender.v1.ProveContinuationRequest\x1a!.headrace.blender.v1.Continuationb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'headrace.blender.v1.blends_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ONEXHAUSTED']._serialized_start=2616
-  _globals['_ONEXHAUSTED']._serialized_end=2708
+  _globals['_ONEXHAUSTED']._serialized_start=2661
+  _globals['_ONEXHAUSTED']._serialized_end=2753
   _globals['_SOURCESPEC']._serialized_start=58
   _globals['_SOURCESPEC']._serialized_end=243
   _globals['_CREATEBLENDREQUEST']._serialized_start=246
-  _globals['_CREATEBLENDREQUEST']._serialized_end=454
-  _globals['_STAGE']._serialized_start=456
-  _globals['_STAGE']._serialized_end=551
-  _globals['_SOURCECHANGE']._serialized_start=554
-  _globals['_SOURCECHANGE']._serialized_end=771
-  _globals['_UPDATEBLENDREQUEST']._serialized_start=774
-  _globals['_UPDATEBLENDREQUEST']._serialized_end=980
-  _globals['_GETBLENDREQUEST']._serialized_start=982
-  _globals['_GETBLENDREQUEST']._serialized_end=1014
-  _globals['_LISTBLENDSREQUEST']._serialized_start=1016
-  _globals['_LISTBLENDSREQUEST']._serialized_end=1074
-  _globals['_LISTBLENDSRESPONSE']._serialized_start=1076
-  _globals['_LISTBLENDSRESPONSE']._serialized_end=1165
-  _globals['_DESCRIBEBLENDREQUEST']._serialized_start=1167
-  _globals['_DESCRIBEBLENDREQUEST']._serialized_end=1236
-  _globals['_WINDOWFACTS']._serialized_start=1239
-  _globals['_WINDOWFACTS']._serialized_end=1374
-  _globals['_BLENDSOURCE']._serialized_start=1377
-  _globals['_BLENDSOURCE']._serialized_end=1580
-  _globals['_BLEND']._serialized_start=1583
-  _globals['_BLEND']._serialized_end=1816
-  _globals['_BLENDDESCRIPTION']._serialized_start=1819
-  _globals['_BLENDDESCRIPTION']._serialized_end=2028
-  _globals['_SOURCEDESCRIPTION']._serialized_start=2031
-  _globals['_SOURCEDESCRIPTION']._serialized_end=2329
-  _globals['_SEGMENTDESCRIPTION']._serialized_start=2331
-  _globals['_SEGMENTDESCRIPTION']._serialized_end=2424
-  _globals['_PROVECONTINUATIONREQUEST']._serialized_start=2426
-  _globals['_PROVECONTINUATIONREQUEST']._serialized_end=2506
-  _globals['_CONTINUATION']._serialized_start=2508
-  _globals['_CONTINUATION']._serialized_end=2614
-  _globals['_BLENDSERVICE']._serialized_start=2711
-  _globals['_BLENDSERVICE']._serialized_end=3268
+  _globals['_CREATEBLENDREQUEST']._serialized_end=469
+  _globals['_STAGE']._serialized_start=471
+  _globals['_STAGE']._serialized_end=566
+  _globals['_SOURCECHANGE']._serialized_start=569
+  _globals['_SOURCECHANGE']._serialized_end=786
+  _globals['_UPDATEBLENDREQUEST']._serialized_start=789
+  _globals['_UPDATEBLENDREQUEST']._serialized_end=1010
+  _globals['_GETBLENDREQUEST']._serialized_start=1012
+  _globals['_GETBLENDREQUEST']._serialized_end=1044
+  _globals['_LISTBLENDSREQUEST']._serialized_start=1046
+  _globals['_LISTBLENDSREQUEST']._serialized_end=1104
+  _globals['_LISTBLENDSRESPONSE']._serialized_start=1106
+  _globals['_LISTBLENDSRESPONSE']._serialized_end=1195
+  _globals['_DESCRIBEBLENDREQUEST']._serialized_start=1197
+  _globals['_DESCRIBEBLENDREQUEST']._serialized_end=1266
+  _globals['_WINDOWFACTS']._serialized_start=1269
+  _globals['_WINDOWFACTS']._serialized_end=1404
+  _globals['_BLENDSOURCE']._serialized_start=1407
+  _globals['_BLENDSOURCE']._serialized_end=1610
+  _globals['_BLEND']._serialized_start=1613
+  _globals['_BLEND']._serialized_end=1846
+  _globals['_BLENDDESCRIPTION']._serialized_start=1849
+  _globals['_BLENDDESCRIPTION']._serialized_end=2058
+  _globals['_SOURCEDESCRIPTION']._serialized_start=2061
+  _globals['_SOURCEDESCRIPTION']._serialized_end=2374
+  _globals['_SEGMENTDESCRIPTION']._serialized_start=2376
+  _globals['_SEGMENTDESCRIPTION']._serialized_end=2469
+  _globals['_PROVECONTINUATIONREQUEST']._serialized_start=2471
+  _globals['_PROVECONTINUATIONREQUEST']._serialized_end=2551
+  _globals['_CONTINUATION']._serialized_start=2553
+  _globals['_CONTINUATION']._serialized_end=2659
+  _globals['_BLENDSERVICE']._serialized_start=2756
+  _globals['_BLENDSERVICE']._serialized_end=3313
 # @@protoc_insertion_point(module_scope)

@@ -35,7 +35,7 @@ class SourceSpec(_message.Message):
     def __init__(self, table: _Optional[str] = ..., name: _Optional[str] = ..., weight: _Optional[str] = ..., snapshot: _Optional[str] = ..., max_epochs: _Optional[int] = ..., on_exhausted: _Optional[_Union[OnExhausted, str]] = ..., live: _Optional[bool] = ...) -> None: ...
 
 class CreateBlendRequest(_message.Message):
-    __slots__ = ("sources", "seed", "name", "block_rows", "group_blocks", "schedule", "allow_repeat")
+    __slots__ = ("sources", "seed", "name", "block_rows", "group_blocks", "schedule", "allow_repeat", "evals")
     SOURCES_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -43,6 +43,7 @@ class CreateBlendRequest(_message.Message):
     GROUP_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     SCHEDULE_FIELD_NUMBER: _ClassVar[int]
     ALLOW_REPEAT_FIELD_NUMBER: _ClassVar[int]
+    EVALS_FIELD_NUMBER: _ClassVar[int]
     sources: _containers.RepeatedCompositeFieldContainer[SourceSpec]
     seed: int
     name: str
@@ -50,7 +51,8 @@ class CreateBlendRequest(_message.Message):
     group_blocks: int
     schedule: _containers.RepeatedCompositeFieldContainer[Stage]
     allow_repeat: bool
-    def __init__(self, sources: _Optional[_Iterable[_Union[SourceSpec, _Mapping]]] = ..., seed: _Optional[int] = ..., name: _Optional[str] = ..., block_rows: _Optional[int] = ..., group_blocks: _Optional[int] = ..., schedule: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ..., allow_repeat: _Optional[bool] = ...) -> None: ...
+    evals: str
+    def __init__(self, sources: _Optional[_Iterable[_Union[SourceSpec, _Mapping]]] = ..., seed: _Optional[int] = ..., name: _Optional[str] = ..., block_rows: _Optional[int] = ..., group_blocks: _Optional[int] = ..., schedule: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ..., allow_repeat: _Optional[bool] = ..., evals: _Optional[str] = ...) -> None: ...
 
 class Stage(_message.Message):
     __slots__ = ("from_offset", "changes", "align")
@@ -83,7 +85,7 @@ class SourceChange(_message.Message):
     def __init__(self, name: _Optional[str] = ..., remove: _Optional[bool] = ..., table: _Optional[str] = ..., weight: _Optional[str] = ..., snapshot: _Optional[str] = ..., max_epochs: _Optional[int] = ..., on_exhausted: _Optional[_Union[OnExhausted, str]] = ..., live: _Optional[bool] = ...) -> None: ...
 
 class UpdateBlendRequest(_message.Message):
-    __slots__ = ("parent", "from_offset", "changes", "align", "name", "allow_repeat", "schedule")
+    __slots__ = ("parent", "from_offset", "changes", "align", "name", "allow_repeat", "schedule", "evals")
     PARENT_FIELD_NUMBER: _ClassVar[int]
     FROM_OFFSET_FIELD_NUMBER: _ClassVar[int]
     CHANGES_FIELD_NUMBER: _ClassVar[int]
@@ -91,6 +93,7 @@ class UpdateBlendRequest(_message.Message):
     NAME_FIELD_NUMBER: _ClassVar[int]
     ALLOW_REPEAT_FIELD_NUMBER: _ClassVar[int]
     SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    EVALS_FIELD_NUMBER: _ClassVar[int]
     parent: str
     from_offset: int
     changes: _containers.RepeatedCompositeFieldContainer[SourceChange]
@@ -98,7 +101,8 @@ class UpdateBlendRequest(_message.Message):
     name: str
     allow_repeat: bool
     schedule: _containers.RepeatedCompositeFieldContainer[Stage]
-    def __init__(self, parent: _Optional[str] = ..., from_offset: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[SourceChange, _Mapping]]] = ..., align: _Optional[bool] = ..., name: _Optional[str] = ..., allow_repeat: _Optional[bool] = ..., schedule: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ...) -> None: ...
+    evals: str
+    def __init__(self, parent: _Optional[str] = ..., from_offset: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[SourceChange, _Mapping]]] = ..., align: _Optional[bool] = ..., name: _Optional[str] = ..., allow_repeat: _Optional[bool] = ..., schedule: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ..., evals: _Optional[str] = ...) -> None: ...
 
 class GetBlendRequest(_message.Message):
     __slots__ = ("blend",)
@@ -203,7 +207,7 @@ class BlendDescription(_message.Message):
     def __init__(self, blend: _Optional[_Union[Blend, _Mapping]] = ..., offset: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[SourceDescription, _Mapping]]] = ..., tokens: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[SegmentDescription, _Mapping]]] = ...) -> None: ...
 
 class SourceDescription(_message.Message):
-    __slots__ = ("name", "table", "rows", "tokens", "expected_rows", "share", "expected_share", "epochs", "runs_out_at", "active", "live", "excised_documents")
+    __slots__ = ("name", "table", "rows", "tokens", "expected_rows", "share", "expected_share", "epochs", "runs_out_at", "active", "live", "excised_documents", "evals")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TABLE_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
@@ -216,6 +220,7 @@ class SourceDescription(_message.Message):
     ACTIVE_FIELD_NUMBER: _ClassVar[int]
     LIVE_FIELD_NUMBER: _ClassVar[int]
     EXCISED_DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
+    EVALS_FIELD_NUMBER: _ClassVar[int]
     name: str
     table: str
     rows: int
@@ -228,7 +233,8 @@ class SourceDescription(_message.Message):
     active: bool
     live: bool
     excised_documents: int
-    def __init__(self, name: _Optional[str] = ..., table: _Optional[str] = ..., rows: _Optional[int] = ..., tokens: _Optional[int] = ..., expected_rows: _Optional[float] = ..., share: _Optional[float] = ..., expected_share: _Optional[float] = ..., epochs: _Optional[float] = ..., runs_out_at: _Optional[int] = ..., active: _Optional[bool] = ..., live: _Optional[bool] = ..., excised_documents: _Optional[int] = ...) -> None: ...
+    evals: str
+    def __init__(self, name: _Optional[str] = ..., table: _Optional[str] = ..., rows: _Optional[int] = ..., tokens: _Optional[int] = ..., expected_rows: _Optional[float] = ..., share: _Optional[float] = ..., expected_share: _Optional[float] = ..., epochs: _Optional[float] = ..., runs_out_at: _Optional[int] = ..., active: _Optional[bool] = ..., live: _Optional[bool] = ..., excised_documents: _Optional[int] = ..., evals: _Optional[str] = ...) -> None: ...
 
 class SegmentDescription(_message.Message):
     __slots__ = ("start", "end", "names", "weights")

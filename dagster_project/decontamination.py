@@ -1,0 +1,146 @@
+"""Decontamination of corpora: benchmarks are searched for before anything is packed, and packed tables say which.
+
+    required      the default: nothing is packed that the newest version of every eval set was not searched for in
+    off           written down, so that somebody decided it; the packed tables say `off`
+
+Without an eval set in the registry a corpus has no such step, so its tables are as if there were no registry.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dagster_project.exceptions import DefinitionError
+from dagster_project.table_asset import Upkeep
+from spark_jobs.exceptions import CatalogueError, InputError
+from spark_jobs.filters.contamination.decontaminated import EVALS_PROPERTY, PresentEvals, present_evals
+from spark_jobs.lake.ledger.materialization import Materialization
+from spark_jobs.lake.run.excisions import EXCISIONS
+from spark_jobs.lake.run.materialize import Lake
+from spark_jobs.lake.session.catalogue import catalogue_errors, load_table, open_catalogue
+from spark_jobs.lake.session.settings import load_settings
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+_log = logging.getLogger(__name__)
+REQUIRED, OFF = "required", "off"
+
+
+def searched_evals(corpus: str, decontaminate: str | Mapping[str, Any]) -> tuple[PresentEvals, dict[str, Any]]:
+    """The eval sets that a corpus is searched for, and the settings of the search.
+
+    Args:
+        corpus: its name, for messages.
+        decontaminate: `required`, `off`, or settings of the search, which make it required.
+
+    Raises:
+        DefinitionError: it is something else.
+    """
+    if isinstance(decontaminate, str) and decontaminate not in (REQUIRED, OFF):
+        raise DefinitionError(
+            f"corpus {corpus}: decontaminate is {decontaminate!r}; write required, off, or settings such as "
+            "{min_share: 0.2}"
+        )
+    if decontaminate == OFF:
+        return PresentEvals(), {}
+    found = _evals_of_the_lake()
+    settings = {} if isinstance(decontaminate, str) else dict(decontaminate)
+    return found, {"evals": found.labels, **settings}
+
+
+def _evals_of_the_lake() -> PresentEvals:
+    """What the registry holds now; nothing where there is no lake, or it does not answer.
+
+    Declarations must load without a lake. What this misses is noticed before anything is packed.
+    """
+    try:
+        settings = load_settings()
+        uri = settings.properties.get("uri", "")
+        if uri.startswith("sqlite:") and not Path(uri.split("?")[0].removeprefix("sqlite:///")).exists():
+            return PresentEvals()
+        with catalogue_errors():
+            return present_evals(open_catalogue(settings, look_at_store=False))
+    except (CatalogueError, OSError) as error:
+        _log.warning("the registry was not read, so no benchmark is searched for yet: %s", error)
+        return PresentEvals()
+
+
+def upkeep_of_packed(corpus: str, identifier: str, evals: PresentEvals, *, off: bool, around: Upkeep) -> Upkeep:
+    """The work around packing, with the search for benchmarks demanded before it and stated after it.
+
+    Args:
+        corpus: its name.
+        identifier: the packed table.
+        evals: what its documents are searched for.
+        off: whether the corpus does without.
+        around: the other work.
+    """
+    stated = OFF if off else evals.digest
+
+    def before(lake: Lake) -> None:
+        if not off:
+            _require_search(lake, corpus, evals)
+        around.before(lake)
+
+    def after(lake: Lake) -> bool:
+        changed = around.after is not None and around.after(lake)
+        _state(lake.catalogue, identifier, stated)
+        return changed
+
+    pending = functools.partial(_is_pending, identifier=identifier, stated=stated)
+    return Upkeep(before, after, excises=around.excises, pending=pending)
+
+
+def _require_search(lake: Lake, corpus: str, evals: PresentEvals) -> None:
+    """Refuse to pack what present benchmarks were not searched for in.
+
+    Raises:
+        InputError: says what is missing and how to make it.
+    """
+    present = present_evals(lake.catalogue)
+    if present.digest != evals.digest:
+        raise InputError(
+            f"corpus {corpus}: the registry now holds {', '.join(present.labels) or 'no eval set'}, this run was "
+            f"planned with {', '.join(evals.labels) or 'none'}; run it again (in the UI: reload the definitions first)"
+        )
+    if not evals.labels:
+        return
+    searched = lake.ledger.increments(f"{corpus}.decontaminated")
+    for number, tokens in lake.ledger.increments(f"{corpus}.tokens").items():
+        row = searched.get(number)
+        if row is None or tuple(json.loads(row.config)["evals"]) != evals.labels or not _is_made_of(tokens, row):
+            raise InputError(
+                f"corpus {corpus}: {', '.join(evals.labels)} have not been searched for in increment {number}; "
+                f"headrace run {corpus}"
+            )
+
+
+def _is_made_of(row: Materialization, source: Materialization) -> bool:
+    """Whether a row of the ledger was computed from the rows that another one stands for.
+
+    A row that was recovered after a crash names no inputs, and is taken to be.
+    """
+    if source.table not in row.inputs:
+        return not row.inputs.keys() - {EXCISIONS}
+    return bool(row.inputs[source.table]["versions"].get(source.place) == str(source.data_version))
+
+
+def _is_pending(catalogue: Catalog, identifier: str, stated: str) -> bool:
+    """Whether a packed table says something else about benchmarks than it would after a run."""
+    table = load_table(catalogue, identifier)
+    return table is not None and table.properties.get(EVALS_PROPERTY, "") != stated
+
+
+def _state(catalogue: Catalog, identifier: str, stated: str) -> None:
+    """Write into a packed table which benchmarks its documents were searched for."""
+    table = load_table(catalogue, identifier)
+    if table is None or table.properties.get(EVALS_PROPERTY, "") == stated:
+        return
+    with table.transaction() as change:
+        change.set_properties({EVALS_PROPERTY: stated})

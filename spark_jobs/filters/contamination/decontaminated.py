@@ -1,0 +1,168 @@
+"""The step `decontaminated`: the documents of a corpus that hold no item of a benchmark, the last step before tokens.
+
+A corpus runs it as soon as the registry holds an eval set, over all that survived deduplication, with the newest
+version of every set. `contaminated` keeps what was found, item by item.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pydantic import Field
+
+from spark_jobs.filters.contamination.contamination import (
+    FINDINGS_CHECK,
+    FINDINGS_COLUMN,
+    SearchedEvals,
+    index_of_registered,
+)
+from spark_jobs.filters.registry import REGISTRY
+from spark_jobs.lake.declare.step import Output, Plot, Scope, step
+from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.lake.files.late_columns import map_joined
+from spark_jobs.lake.ledger.step_key import canonical_json
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.catalog import Catalog
+    from pyspark.sql import DataFrame
+
+    from spark_jobs.filters.contamination.index import Contents
+
+EVALS_PROPERTY: Final = "headrace.evals"
+"""Property of a packed table: `PresentEvals.digest` of the eval sets that its documents were searched for; `off` where
+the corpus says so."""
+
+_KEYS = ("dataset", "shard", "doc_id")
+_IDENTITY = (
+    Column("dataset!", "string", "dataset that the document came from"),
+    Column("shard!", "int", "hash of the repository (else the doc_id) modulo the dataset's shards"),
+    Column("doc_id!", "string", "identity of the document"),
+)
+
+
+class PresentEvals(NamedTuple):
+    """The eval sets of a registry, the newest version of each.
+
+    Attributes:
+        labels: name@version, ascending; empty where there is none.
+        digest: SHA-256 of the labels with the hashes of what they stand for, 64 hex digits; empty where there is none.
+    """
+
+    labels: tuple[str, ...] = ()
+    digest: str = ""
+
+
+def present_evals(catalogue: Catalog) -> PresentEvals:
+    """The eval sets that documents must be searched for."""
+    from pyiceberg.expressions import EqualTo
+
+    from spark_jobs.lake.files.lookups import read_rows
+
+    columns = ("name", "version", "content_hash", "recorded_at")
+    rows = read_rows(catalogue, REGISTRY, columns, EqualTo("kind", "eval_set"))
+    rows.sort(key=lambda row: (row["recorded_at"], row["version"]))
+    newest = {row["name"]: row for row in rows}
+    if not newest:
+        return PresentEvals()
+    labels = {f"{name}@{row['version']}": row["content_hash"] for name, row in sorted(newest.items())}
+    return PresentEvals(tuple(labels), hashlib.sha256(canonical_json(labels).encode()).hexdigest())
+
+
+class DecontaminatedConfig(SearchedEvals):
+    """Which benchmarks are searched for, and how much of an item a document may hold."""
+
+    min_share: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="share of an item from which on a document that holds it goes; 0: with any finding",
+    )
+
+
+DECONTAMINATED = Table(
+    name="decontaminated",
+    comment="One row per document that goes on: it holds no item of a benchmark.",
+    columns=_IDENTITY,
+    key=("doc_id",),
+    partition=("increment", "shard"),
+)
+
+
+def _draw_items(table: pa.Table) -> bytes:
+    """Documents by eval set and kind of finding as bars, a PNG below 30 KB."""
+    from spark_jobs.filters.pictures import draw_bars
+
+    counts: dict[str, int] = {}
+    for findings in table.column("findings").to_pylist():
+        for label in {f"{one['eval_set']}, {one['kind']}" for one in findings}:
+            counts[label] = counts.get(label, 0) + 1
+    return draw_bars(counts, f"documents with a finding, of {len(table):,}")
+
+
+CONTAMINATED = Table(
+    name="contaminated",
+    comment="One row per document that holds an item of a benchmark, whether or not it goes on.",
+    columns=(
+        *_IDENTITY,
+        FINDINGS_COLUMN,
+        Column("max_share!", "double", "largest share of an item that the text holds"),
+        Column("removed!", "boolean", "whether it is left out of `decontaminated`"),
+    ),
+    key=("doc_id",),
+    partition=("increment", "shard"),
+    checks=(FINDINGS_CHECK, Check("found_something", "size(findings) > 0", "a document without findings has no row")),
+)
+_DDL = (
+    "dataset string, shard int, doc_id string, findings array<struct<eval_set: string, item: string, kind: string, "
+    "start: bigint, end: bigint, share: double>>, max_share double, removed boolean"
+)
+
+
+@step(
+    version="1",
+    scope=Scope.INCREMENT,
+    tables=(DECONTAMINATED, CONTAMINATED),
+    plot=Plot("Items of benchmarks", ("findings",), _draw_items, table=CONTAMINATED.name),
+)
+def decontaminated(survivors: DataFrame, texts: DataFrame, config: DecontaminatedConfig) -> Output:
+    """Leave out the documents that hold items of benchmarks.
+
+    Args:
+        survivors: dataset, shard, doc_id of the documents of the increment.
+        texts: dataset, shard, doc_id, content of at least these.
+        config: the benchmarks, and what a finding is.
+
+    Returns:
+        Rows of `decontaminated` and of `contaminated`.
+
+    Raises:
+        InputError: the registry lacks an eval set.
+    """
+    search = functools.partial(_found, contents=index_of_registered(config), min_share=config.min_share)
+    narrow = survivors.select(*_KEYS)
+    found = map_joined(texts, narrow, _KEYS, _KEYS, ["content"], search, _DDL).to_frame().persist()
+    kept = narrow.join(found.where("removed").select("doc_id"), "doc_id", "left_anti").select(*_KEYS)
+    return Output({DECONTAMINATED.name: kept, CONTAMINATED.name: found}, persisted=(found,))
+
+
+def _found(batches: Iterable[pa.RecordBatch], contents: Contents, min_share: float) -> Iterator[pa.RecordBatch]:
+    """Batches of the documents that hold items, of batches of all (dataset, shard, doc_id, content)."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from spark_jobs.filters.contamination.findings import largest_shares, score
+
+    for batch in batches:
+        findings = score(batch.column("content"), contents)["findings"]
+        held = pc.greater(pc.list_value_length(findings), 0)
+        findings = findings.filter(held)
+        shares = largest_shares(findings)
+        own = [batch.column(name).filter(held) for name in _KEYS]
+        yield pa.RecordBatch.from_arrays(
+            [*own, findings, shares, pc.greater_equal(shares, min_share)],
+            names=[*_KEYS, "findings", "max_share", "removed"],
+        )

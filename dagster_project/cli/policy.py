@@ -188,6 +188,7 @@ def _print(found: Preview) -> None:
     print_table([_sized("before", found.before), _sized("kept", found.kept)], f"{found.dataset} under {found.policy}")
     how = "as its corpora counted" if found.measured else "a guess: no corpus has counted its tokens"
     click.echo(f"{share:.2f}% of the documents are kept; tokens at {found.bytes_per_token:.2f} bytes each, {how}\n")
+    reviewed = any(rule.precision.right or rule.precision.wrong for rule in found.rules)
     rows = [
         {
             "rule": rule.rule,
@@ -195,10 +196,13 @@ def _print(found: Preview) -> None:
             "fails where": f"{rule.signal} {rule.condition} {_text(rule.threshold)}",
             "drops": rule.drops,
             "alone": rule.alone,
+            **({"found right": str(rule.precision)} if reviewed else {}),
         }
         for rule in found.rules
     ]
     print_table(rows)
+    if reviewed:
+        click.echo("found right: by people, of the documents that it drops and that they reviewed, with 95% interval")
     click.echo("alone: documents that no other rule drops. --rule RULE shows documents on both sides of its threshold")
 
 

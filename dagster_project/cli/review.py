@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from dagster_project.cli.output import print_table
+from dagster_project.cli.project import dagster_home
 from dagster_project.exceptions import CommandError
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import load_settings, user_name
+
+if TYPE_CHECKING:
+    from dagster_project.inspect.reviews import Precision
 
 
 @click.group()
@@ -55,8 +61,23 @@ def record(dataset: str, file: Path, person: str | None) -> None:
         raise CommandError(f"{file}: no JSON: {error}") from error
     if not isinstance(given, dict):
         raise CommandError(f"{file}: no object; give the JSON that the page of a review saved")
-    count = reviews.record(open_catalogue(load_settings()), dataset, given, person or user_name())
-    click.echo(f"{count} decisions recorded in {dataset}.reviews")
+    catalogue = open_catalogue(load_settings())
+    count = reviews.record(catalogue, dataset, given, person or user_name())
+    _show_in_ui(given["verdicts"], reviews.precisions(catalogue, dataset, given["verdicts"]))
+    click.echo(
+        f"{count} decisions recorded in {dataset}.reviews; headrace policy preview {dataset} . shows them by rule"
+    )
+
+
+def _show_in_ui(verdicts: str, found: Sequence[Precision]) -> None:
+    """Report how often rules were found right as an observation of the verdicts, which Dagster shows on their page."""
+    import dagster as dg
+
+    lines = ["| rule | found right |", "|---|---|", *(f"| {one.rule} | {one} |" for one in found)]
+    seen = dg.AssetObservation(verdicts.split("."), metadata={"reviewed_rules": dg.MetadataValue.md("\n".join(lines))})
+    dagster_home()
+    with dg.DagsterInstance.get() as instance:
+        instance.report_runless_asset_event(seen)
 
 
 @review.command()

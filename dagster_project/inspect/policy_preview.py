@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from pyiceberg.catalog import Catalog
 
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.corpus_facts import namespaces_with
+from dagster_project.inspect.reviews import Precision, decisions, precision
 from spark_jobs.exceptions import nearest
 from spark_jobs.filters.judge import (
     MANIFEST_COLUMN,
@@ -55,6 +56,7 @@ class RuleCount:
         judged: documents that it holds for.
         drops: documents that fail it.
         alone: those that fail no other rule.
+        precision: how often people found it right, of the documents that it drops and that were reviewed.
         failing: ids and values of those that fail and are nearest to the threshold; ids alone where it is no number.
         passing: the same of those that do not fail.
     """
@@ -67,6 +69,7 @@ class RuleCount:
     judged: int
     drops: int
     alone: int
+    precision: Precision
     failing: tuple[tuple[str, float | None], ...]
     passing: tuple[tuple[str, float | None], ...]
 
@@ -135,12 +138,14 @@ class Documents:
         rows: doc_id, kind, byte_count and the signals.
         bytes_per_token: by which tokens are estimated.
         measured: whether a corpus has counted it.
+        reviewed: what people decided, by rule and document.
     """
 
     dataset: str
     rows: pa.RecordBatch
     bytes_per_token: float
     measured: bool
+    reviewed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def size(self, chosen: BoolArray) -> Size:
         """Size of some of the documents."""
@@ -183,7 +188,8 @@ def read_documents(catalogue: Catalog, dataset: str, policies: Sequence[Policy])
         rows = _aligned(scored, ids)
         arrays |= {f"{table}.{name}": rows.column(name) for name in names}
     whole = {name: one.combine_chunks() for name, one in arrays.items()}
-    return Documents(dataset, pa.RecordBatch.from_pydict(whole), *_bytes_per_token(catalogue, dataset))
+    reviewed = decisions(catalogue, dataset)
+    return Documents(dataset, pa.RecordBatch.from_pydict(whole), *_bytes_per_token(catalogue, dataset), reviewed)
 
 
 def _facts(catalogue: Catalog, dataset: str, columns: Sequence[str], keys: Sequence[str]) -> pa.Table:
@@ -243,7 +249,7 @@ def _previewed(documents: Documents, policy: Policy) -> tuple[Preview, BoolArray
     for one in found:
         failures += one.fails
     kept = failures == 0
-    counts = tuple(_count(rows.column("doc_id"), one, failures) for one in found)
+    counts = tuple(_count(documents, one, failures) for one in found)
     made = Preview(
         documents.dataset,
         policy.label,
@@ -257,8 +263,13 @@ def _previewed(documents: Documents, policy: Policy) -> tuple[Preview, BoolArray
     return made, kept, found
 
 
-def _count(ids: pa.Array, one: Judged, failures: npt.NDArray[np.int32]) -> RuleCount:
-    rule = one.rule
+def _count(documents: Documents, one: Judged, failures: npt.NDArray[np.int32]) -> RuleCount:
+    rule, ids = one.rule, documents.rows.column("doc_id")
+    decided = documents.reviewed.get(rule.rule, {})
+    places = pc.index_in(pa.array(list(decided), ids.type), value_set=ids).to_pylist() if decided else []
+    dropped = [
+        said for place, said in zip(places, decided.values(), strict=True) if place is not None and one.fails[place]
+    ]
     passes = one.applies & ~one.fails
     condition = rule.conditions[0]
     return RuleCount(
@@ -270,6 +281,7 @@ def _count(ids: pa.Array, one: Judged, failures: npt.NDArray[np.int32]) -> RuleC
         int(one.applies.sum()),
         int(one.fails.sum()),
         int((one.fails & (failures == 1)).sum()),
+        precision(rule.rule, dropped),
         _nearest(ids, one, one.fails),
         _nearest(ids, one, passes),
     )

@@ -12,7 +12,7 @@ import hashlib
 import html
 import json
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import resources
@@ -97,6 +97,12 @@ class Precision:
     unsure: int
     low: float
     high: float
+
+    def __str__(self) -> str:
+        """`0.92 (0.81 to 0.97) of 50`, or `not reviewed`."""
+        count = self.right + self.wrong
+        share = f"{self.right / count:.2f} ({self.low:.2f} to {self.high:.2f}) of {count}" if count else "not reviewed"
+        return f"{share}, {self.unsure} unsure" if self.unsure else share
 
 
 def sample(
@@ -197,8 +203,11 @@ def record(catalogue: Catalog, dataset: str, given: Mapping[str, Any], person: s
     return len(rows)
 
 
-def precisions(catalogue: Catalog, dataset: str, verdicts: str | None = None) -> list[Precision]:
-    """How often people found each rule right, by rule; of a person's decisions on a document the newest counts."""
+def decisions(catalogue: Catalog, dataset: str, verdicts: str | None = None) -> dict[str, dict[str, str]]:
+    """What people decided, by rule and document; `unsure` where persons disagree.
+
+    Of a person's decisions on a document the newest counts.
+    """
     condition = AlwaysTrue() if verdicts is None else EqualTo("verdicts", verdicts)
     columns = ["rule", "doc_id", "person", "decision", "reviewed_at"]
     rows = read_rows(catalogue, f"{dataset}.{REVIEWS.name}", columns, condition)
@@ -209,15 +218,23 @@ def precisions(catalogue: Catalog, dataset: str, verdicts: str | None = None) ->
     said: dict[tuple[str, str], set[str]] = defaultdict(set)
     for (rule, doc_id, _), decision in newest.items():
         said[rule, doc_id].add(decision)
-    counts: dict[str, Counter[str]] = defaultdict(Counter)
-    for (rule, _), decisions in said.items():
-        counts[rule][next(iter(decisions)) if len(decisions) == 1 else "unsure"] += 1
-    return [_precision(rule, counts[rule]) for rule in sorted(counts)]
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    for (rule, doc_id), every in said.items():
+        found[rule][doc_id] = next(iter(every)) if len(every) == 1 else "unsure"
+    return found
 
 
-def _precision(rule: str, counts: Mapping[str, int]) -> Precision:
-    right, wrong = counts.get("right", 0), counts.get("wrong", 0)
-    return Precision(rule, right, wrong, counts.get("unsure", 0), *wilson_interval(right, right + wrong))
+def precisions(catalogue: Catalog, dataset: str, verdicts: str | None = None) -> list[Precision]:
+    """How often people found each rule right, by rule."""
+    found = decisions(catalogue, dataset, verdicts)
+    return [precision(rule, found[rule].values()) for rule in sorted(found)]
+
+
+def precision(rule: str, decided: Iterable[str]) -> Precision:
+    """How often people found a rule right, of their decisions on documents."""
+    counts = Counter(decided)
+    right, wrong = counts["right"], counts["wrong"]
+    return Precision(rule, right, wrong, counts["unsure"], *wilson_interval(right, right + wrong))
 
 
 def wilson_interval(hits: int, count: int) -> tuple[float, float]:

@@ -17,7 +17,7 @@ from pyiceberg.catalog import Catalog
 from dagster_project.cli import run_command
 from dagster_project.datasets import DatasetDeclaration, dataset_assets
 from dagster_project.exceptions import CommandError, DefinitionError
-from dagster_project.inspect import policy_preview
+from dagster_project.inspect import policy_preview, reviews
 from dagster_project.inspect.policy_preview import compare, preview, read_documents
 from spark_jobs.filters.policy import resolve
 from spark_jobs.filters.registry import entries
@@ -130,6 +130,21 @@ def test_preview_and_run_agree_on_every_document(lake: Path, table: str, policy:
     }
     assert found.kept.bytes == sum(sizes[doc_id] for doc_id, failed in ran.items() if not failed)
     assert found.kept.tokens == round(found.kept.bytes / 4) and not found.measured
+
+
+def test_what_people_decided_is_told_of_what_the_rule_drops(lake: Path) -> None:
+    """Of reviewed documents those that this threshold drops; the others say nothing of it."""
+    catalogue = open_catalogue(settings_at(lake))
+    ran = verdicts(lake, "notes.verdicts_strict")
+    failed = sorted(doc_id for doc_id, rules in ran.items() if "few_stars" in rules)
+    kept = next(doc_id for doc_id, rules in ran.items() if "few_stars" not in rules)
+    said = {failed[0]: "right", failed[1]: "right", failed[2]: "wrong", failed[3]: "unsure", kept: "wrong"}
+    rows = [{"doc_id": doc_id, "rule": "few_stars", "decision": one} for doc_id, one in said.items()]
+    reviews.record(catalogue, "notes", {"verdicts": "notes.verdicts_strict", "decisions": rows}, "ann")
+    chosen = resolve(STRICT)
+    found = {rule.rule: rule for rule in preview(read_documents(catalogue, "notes", [chosen]), chosen).rules}
+    assert str(found["few_stars"].precision) == "0.67 (0.21 to 0.94) of 3, 1 unsure"
+    assert str(found["loud"].precision) == "not reviewed"
 
 
 def test_documents_that_were_not_scored_are_told(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import json
 from html.parser import HTMLParser
 from pathlib import Path
 
+import dagster as dg
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
@@ -26,6 +27,7 @@ COUNT = 40
 @pytest.fixture
 def catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
     """A lake with verdicts: every second document failed `digits`, every third `words`; one text is markup."""
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "dagster"))
     settings = settings_at(tmp_path / "lake")
     for name, value in settings.properties.items():
         monkeypatch.setenv(f"PYICEBERG_CATALOG__LAKE__{name.upper()}", value)
@@ -122,6 +124,10 @@ def test_decisions_are_recorded_and_the_newest_of_a_person_counts(catalogue: Cat
     decide("bob", "right", "wrong")
     (found,) = reviews.precisions(catalogue, "web")
     assert (found.rule, found.right, found.wrong, found.unsure) == ("digits", 2, 0, 2)
+    with dg.DagsterInstance.get() as instance:
+        (seen, *_) = instance.fetch_observations(dg.AssetKey(["web", "verdicts"]), limit=9).records
+    assert seen.asset_observation is not None
+    assert "| digits | 1.00 (0.34 to 1.00) of 2, 2 unsure |" in str(seen.asset_observation.metadata["reviewed_rules"])
     shown = runner.invoke(review, ["show", "web", "--json"])
     assert json.loads(shown.output)[0]["precision"] == 1.0
 

@@ -56,7 +56,7 @@ def index_of_registered(config: SearchedEvals) -> Contents:
 
 @scorer(
     name="contamination",
-    version="1",
+    version="2",
     columns=(
         Column(
             "findings!",

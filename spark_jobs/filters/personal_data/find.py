@@ -96,10 +96,16 @@ def resolve(spans: list[Span]) -> list[Span]:
 
 
 def _resolve_touching(spans: list[Span]) -> list[Span]:
-    """The same for a few spans that hang together."""
+    """The same for spans that hang together.
+
+    None is longer than one that was kept before it, so it overlaps such a one where its first or its last byte does.
+    """
+    first = min(span.start for span in spans)
+    taken = bytearray(max(span.end for span in spans) - first)
     kept: list[Span] = []
     for span in sorted(spans, key=lambda s: (s.start - s.end, -s.confidence, s.kind, s.rule, s.start)):
-        if all(span.end <= other.start or other.end <= span.start for other in kept):
+        if not taken[span.start - first] and not taken[span.end - first - 1]:
+            taken[span.start - first : span.end - first] = b"\1" * (span.end - span.start)
             kept.append(span)
     return sorted(kept)
 

@@ -90,7 +90,7 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
         "source": dict(declared.source),
     }
     try:
-        actions = checked_actions(declared.redact)
+        actions = checked_actions(declared.redact, declared.scorers.get(PERSONAL_DATA, {}).get("tagger"))
         scored = [
             (find_scorer(reference), config)
             for reference, config in declared.scorers.items()

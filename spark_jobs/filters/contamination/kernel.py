@@ -47,17 +47,17 @@ _SPACE: Final = 32
 _NEVER: Final = -(1 << 60)
 _LONGEST_CLUSTER: Final = 8
 # What is known of a text in the document at hand: this document; the first and last letter of the open cluster of
-# seeds, their number, and the word of the last one; the letter of its last exact finding; how many rows hang together
-# there, each beginning less than a seed after what those before it reach; the letter that they reach.
+# seeds, their number, and the word of the last one; the letter of its last exact finding; its rows, and the letter
+# that they reach.
 _DOCUMENT, _FIRST, _LAST, _SEEDS, _WORD, _EXACT, _ROWS, _REACH = range(8)
 _STATE_FIELDS: Final = 8
 # Runs that were followed last: document, text, shift and end of each, in a row that text and shift choose.
 _RUNS: Final = 1 << 12
 MOST_ROWS: Final = 64
-"""Rows of a text that hang together; after them no seed is followed that ends before the letter that they reach.
+"""Rows of a text in a document, and as many letters for each one more; then no seed is followed inside of what is told.
 
 A document and an item that repeat one line would else show a run for every two places of it. No seed stands in more
-places of the items, so all runs through one seed are told.
+places of the items, so all runs through the first one are told.
 """
 _S6: Final = np.uint64(6)
 _S12: Final = np.uint64(12)
@@ -545,7 +545,7 @@ def find(data: UInt8Array, offsets: Int64Array, tables: FoldTables, index: Index
                     touched[touched_count] = text
                     touched_count += 1
                 place = k + 1 - SEED_LETTERS
-                if state[text, _ROWS] < MOST_ROWS or k >= state[text, _REACH]:
+                if k >= state[text, _REACH] or state[text, _ROWS] < MOST_ROWS + place // MOST_ROWS:
                     shift = place - index.word_starts[word]
                     run = np.int64((np.uint64(text) * _MIX + np.uint64(shift)) & np.uint64(_RUNS - 1))
                     if runs[run, 0] != doc or runs[run, 1] != text or runs[run, 2] != shift or runs[run, 3] <= place:
@@ -592,7 +592,7 @@ def _follow(
     whole = last - first == index.text_words[text + 1] - index.text_words[text]
     if whole:
         own[_EXACT] = run[0] + shift
-    own[_ROWS] = 1 if run[0] + shift > own[_REACH] + SEED_LETTERS else own[_ROWS] + 1
+    own[_ROWS] += 1
     own[_REACH] = max(own[_REACH], run[1] + shift)
     rows[made] = (document.number, text, EXACT if whole else NGRAM, start, end, first, last)
     return made + 1

@@ -146,6 +146,8 @@ def test_a_trained_tagger_finds_names_for_a_dataset(tmp_path: Path, capfd: pytes
         assert "notes.raw_texts" in tables(declaration(tmp_path, redact={"name": "replace"}, scorers=scorers))
         with pytest.raises(DefinitionError, match="neither a rule nor names@1 finds 'nam'; did you mean 'name'"):
             tables(declaration(tmp_path, redact={"nam": "drop"}, scorers=scorers))
+        with pytest.raises(DefinitionError, match="names@1 is of use where kinds are redacted"):
+            tables(declaration(tmp_path, scorers=scorers))
         with pytest.raises(DefinitionError, match="names@2 is not in the registry; did you mean 'names@1'"):
             tables(declaration(tmp_path, redact=REDACT, scorers={"personal_data": {"tagger": "names@2"}}))
         config = AuditConfig(actions={"name": "drop"}, tagger="names@1")

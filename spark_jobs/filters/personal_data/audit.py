@@ -56,7 +56,7 @@ def checked_actions(redact: Mapping[str, str], tagger: str | None = None) -> dic
 
     Raises:
         InputError: the registry has no such tagger.
-        ConfigError: a kind or an action is unknown; the message names the nearest.
+        ConfigError: a kind or an action is unknown (the message names the nearest), or the tagger is for nothing.
     """
     known, kinds, nobody = get_args(Action), list(KINDS), "no rule finds"
     if tagger:
@@ -69,7 +69,10 @@ def checked_actions(redact: Mapping[str, str], tagger: str | None = None) -> dic
             raise ConfigError(f"redact: {nobody} {kind!r}{did_you_mean(kind, kinds)}")
         if action not in known:
             raise ConfigError(f"redact: {kind}: there is no action {action!r}{did_you_mean(str(action), known)}")
-    return {kind: action for kind, action in redact.items() if action != "keep"}  # type: ignore[misc]
+    actions = {kind: action for kind, action in redact.items() if action != "keep"}
+    if tagger and not actions:
+        raise ConfigError(f"personal_data: tagger {tagger} is of use where kinds are redacted; write redact too")
+    return actions  # type: ignore[return-value]
 
 
 @scorer(

@@ -93,6 +93,6 @@ def registered_tagger(reference: str) -> bytes:
     """
     there = {one.label: one.content for one in entries(open_catalogue(load_settings()), "tagger")}
     if reference not in there:
-        near = did_you_mean(reference, there) if there else "; it has none"
+        near = did_you_mean(str(reference), there) if there else "; it has none"
         raise InputError(f"tagger {reference} is not in the registry{near}; headrace tagger train NAME --from FILE")
     return there[reference]

@@ -61,6 +61,9 @@ class Dataset(dg.Component, dg.Model, dg.Resolvable):
     variants: dict[str, str | dict[str, Any]] = Field(
         default_factory=dict, description="further policies by name, judged side by side as verdicts_NAME"
     )
+    redact: dict[str, str] = Field(
+        default_factory=dict, description="keep, replace or drop (the document), by kind of personal data"
+    )
     steps: dict[str, dict[str, Any]] = Field(default_factory=dict, description="config of texts, signals, ..")
     samples: Literal["none", "ids", "text"] = Field("ids", description="which sample rows the UI shows")
     owners: list[str] = Field(default_factory=list, description="team:NAME or e-mail addresses")
@@ -79,6 +82,7 @@ class Dataset(dg.Component, dg.Model, dg.Resolvable):
             scorers={name: config or {} for name, config in self.scorers.items()},
             policy=located(self.policy, context.path),
             variants={name: located(policy, context.path) for name, policy in self.variants.items()},
+            redact=self.redact,
             steps=self.steps,
             samples=Samples(self.samples),
             owners=tuple(self.owners),

@@ -11,17 +11,20 @@ from typing import Any
 import dagster as dg
 
 from blender_service.auth.visibility import PUBLIC, Visibility
+from dagster_project.deduplication import Link
 from dagster_project.exceptions import DefinitionError
 from dagster_project.metadata import Samples
 from dagster_project.run_config import bind_config
 from dagster_project.table_asset import Presentation, Upkeep, step_asset
 from spark_jobs.code.dependencies import dependencies
 from spark_jobs.exceptions import SparkJobsError, did_you_mean
+from spark_jobs.filters.personal_data.audit import checked_actions, personal_data_audit
+from spark_jobs.filters.personal_data.redacted_texts import redacted_texts
 from spark_jobs.filters.policy import DEFAULT, LANGUAGES, Policy, check_signals, resolve, signal_columns
 from spark_jobs.filters.registry import policy_finder, record_policy
 from spark_jobs.filters.scorer import Scorer
 from spark_jobs.filters.verdicts import verdicts_step
-from spark_jobs.lake.declare.step import Step
+from spark_jobs.lake.declare.step import Step, renamed
 from spark_jobs.lake.run.binding import Source
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.session.catalogue import open_catalogue
@@ -33,7 +36,9 @@ from spark_jobs.text.texts import texts
 
 CLOCK = "arrivals"  # table whose increments every step of the dataset follows
 POLICY_SOURCES = ("documents", "metadata", "config")  # names that rules and steps have for something else
-_OWN_TABLES = (CLOCK, "repositories", "texts", "signals", "dependencies", "reviews")
+_OWN_TABLES = (CLOCK, "repositories", "texts", "raw_texts", "signals", "dependencies", "reviews")
+RAW_TEXTS = "raw_texts"
+PERSONAL_DATA = "personal_data"
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,7 @@ class DatasetDeclaration:
         scorers: what is measured of texts beside `signals`: config by name, or by `package.module:function`.
         policy: what documents are judged by: a name, `name@version`, a hash, a path, or the policy itself.
         variants: further policies by name, each with verdicts of its own, `verdicts_NAME`.
+        redact: keep, replace or drop (the document), by kind of personal data; what is not named is kept.
         steps: config of `texts`, `signals`, `verdicts` and `dependencies`, by step.
         samples: which sample rows the UI shows.
         owners: in Dagster's form, e.g. `team:data`.
@@ -63,6 +69,7 @@ class DatasetDeclaration:
     scorers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     policy: str | Mapping[str, Any] = DEFAULT
     variants: Mapping[str, str | Mapping[str, Any]] = field(default_factory=dict)
+    redact: Mapping[str, str] = field(default_factory=dict)
     steps: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     samples: Samples = Samples.IDS
     owners: tuple[str, ...] = ()
@@ -71,6 +78,8 @@ class DatasetDeclaration:
 
 def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
     """The assets of a dataset: arrivals, documents, repositories, texts, signals and scores, verdicts, dependencies.
+
+    With `redact` there are `raw_texts` and `personal_data` before `texts`, which everything else reads.
 
     Raises:
         DefinitionError: a value cannot be used; the message names it.
@@ -84,23 +93,29 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
         "source": dict(declared.source),
     }
     try:
-        scored = [(find_scorer(reference), config) for reference, config in declared.scorers.items()]
-        scorers = [scorer for scorer, _ in scored]
+        actions = checked_actions(declared.redact, declared.scorers.get(PERSONAL_DATA, {}).get("tagger"))
+        scored = [
+            (find_scorer(reference), config)
+            for reference, config in declared.scorers.items()
+            if not actions or reference != PERSONAL_DATA
+        ]
+        audit = [renamed(personal_data_audit, PERSONAL_DATA)] if actions else []
+        scorers = [*audit, *(scorer for scorer, _ in scored)]
         _check_names(declared, scorers)
         policies = {variant: _policy(declared, variant, given, scorers) for variant, given in _policies(declared)}
     except SparkJobsError as error:
         raise DefinitionError(f"dataset {name}: {error}") from error
-    chain: list[tuple[Step, Mapping[str, Source], Mapping[str, Any], str]] = [
+    chain: list[Link] = [
         (documents, {}, intake, "sources"),
-        (texts, {"documents": f"{name}.documents"}, {}, "text"),
+        *_texts(declared, audit, actions),
         (signals, {"texts": f"{name}.texts"}, {}, "text"),
         *((scorer, {"texts": f"{name}.texts"}, config, "filters") for scorer, config in scored),
-        *(_judging(declared, variant, policy, scorers) for variant, policy in policies.items()),
+        *(_judging(declared, variant, policy, scorers, actions) for variant, policy in policies.items()),
         (dependencies, {"documents": f"{name}.documents", "texts": f"{name}.texts"}, {}, "code"),
     ]
-    unknown = set(declared.steps) - {made.name for made, *_ in chain}
+    unknown = set(declared.steps) - {made.table.name for made, *_ in chain if made.table.name != RAW_TEXTS}
     if unknown:
-        known = [made.name for made, *_ in chain if made is not documents]
+        known = [made.table.name for made, *_ in chain if made is not documents and made.table.name != RAW_TEXTS]
         first = min(unknown)
         raise DefinitionError(f"dataset {name}: steps: there is no step {first!r}{did_you_mean(first, known)}")
     for step, config in declared.steps.items():
@@ -113,10 +128,15 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
             made,
             name,
             inputs,
-            bind_config(made.config, f"{name}/{made.name}", {**config, **declared.steps.get(made.name, {})}),
+            bind_config(
+                made.config, f"{name}/{made.table.name}", {**config, **declared.steps.get(made.table.name, {})}
+            ),
             clock=f"{name}.{CLOCK}",
             presentation=Presentation(
-                owners=declared.owners, domain=domain, samples=declared.samples, visibility=declared.visibility
+                owners=declared.owners,
+                domain=domain,
+                samples=_shown(declared, made, bool(actions)),
+                visibility=declared.visibility,
             ),
             upkeep=Upkeep(functools.partial(_enter, policy=entered[made.name])) if made.name in entered else None,
         )
@@ -124,26 +144,51 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
     ]
 
 
-def _check_names(declared: DatasetDeclaration, scorers: Iterable[Scorer]) -> None:
+def _check_names(declared: DatasetDeclaration, scorers: Iterable[Step]) -> None:
     """Refuse two tables of one name, and variants that no table can be named for.
 
     Raises:
         DefinitionError: names the first.
     """
     taken = dict.fromkeys((*_OWN_TABLES, *POLICY_SOURCES), "headrace's own")
-    for one, reference in zip(scorers, declared.scorers, strict=True):
-        if one.name in taken or one.name.partition("_")[0] == "verdicts":
-            other = taken.get(one.name, "headrace's own")
+    for table in (one.table.name for one in scorers):
+        if table in taken or table.partition("_")[0] == "verdicts":
+            other = taken.get(table, "headrace's own")
             raise DefinitionError(
-                f"dataset {declared.name}: scorers: the table {one.name} of {reference!r} is {other}; rename the scorer"
+                f"dataset {declared.name}: scorers: the table {table} of a scorer is {other}; rename the scorer"
             )
-        taken[one.name] = f"that of {reference!r} too"
+        taken[table] = "that of another one too"
     for variant in declared.variants:
         if not re.fullmatch(r"[a-z][a-z0-9_]{0,30}", variant):
             raise DefinitionError(
                 f"dataset {declared.name}: variants: {variant!r} cannot be part of a table's name; write up to 31 of "
                 "a-z, 0-9 and _, a letter first"
             )
+
+
+def _texts(declared: DatasetDeclaration, audit: Iterable[Step], actions: Mapping[str, str]) -> list[Link]:
+    """The step that makes `texts`, with those before it where personal data is replaced."""
+    name = declared.name
+    if not actions:
+        return [(texts, {"documents": f"{name}.documents"}, {}, "text")]
+    raw = f"{name}.{RAW_TEXTS}"
+    found = {**declared.scorers.get(PERSONAL_DATA, {}), "actions": actions}
+    return [
+        (renamed(texts, RAW_TEXTS), {"documents": f"{name}.documents"}, declared.steps.get("texts", {}), "text"),
+        *((one, {"texts": raw}, found, "filters") for one in audit),
+        (
+            renamed(redacted_texts, texts.name),
+            {"raw_texts": raw, "personal_data": f"{name}.{PERSONAL_DATA}"},
+            {},
+            "filters",
+        ),
+    ]
+
+
+def _shown(declared: DatasetDeclaration, made: Step, redacts: bool) -> Samples:
+    """Which sample rows of a table the UI shows: never the texts from which personal data was taken out."""
+    raw = redacts and made.table.name in (documents.table.name, RAW_TEXTS)
+    return Samples.IDS if raw and declared.samples is Samples.TEXT else declared.samples
 
 
 def _policies(declared: DatasetDeclaration) -> Iterable[tuple[str, str | Mapping[str, Any]]]:
@@ -161,18 +206,22 @@ def _policy(
     """
     find = policy_finder(lambda: open_catalogue(load_settings()))
     found = resolve(given, find, default_name=f"{declared.name}_{variant}" if variant else declared.name)
-    measured = {one.name: {column.name: column.type for column in one.table.columns} for one in scorers}
+    measured = {one.table.name: {column.name: column.type for column in one.table.columns} for one in scorers}
     check_signals(found, signal_columns(measured))
     return found
 
 
 def _judging(
-    declared: DatasetDeclaration, variant: str, policy: Policy, scorers: Iterable[Scorer]
-) -> tuple[Step, Mapping[str, Source], Mapping[str, Any], str]:
+    declared: DatasetDeclaration,
+    variant: str,
+    policy: Policy,
+    scorers: Iterable[Scorer],
+    actions: Mapping[str, str],
+) -> Link:
     """The step of a policy, with its inputs and config."""
-    read = [
-        one.name for one in scorers if one.name in policy.tables or (one.name == LANGUAGES and policy.asks_language)
-    ]
+    asked = {*policy.tables, *([LANGUAGES] if policy.asks_language else [])}
+    asked |= {PERSONAL_DATA} if "drop" in actions.values() else set()
+    read = [one.table.name for one in scorers if one.table.name in asked]
     inputs: dict[str, Source] = {one: f"{declared.name}.{one}" for one in ("signals", "documents", *read)}
     common = declared.steps.get("verdicts", {}) if variant else {}
     return verdicts_step(read, variant), inputs, {**common, "policy": policy}, "filters"

@@ -21,6 +21,8 @@ _SCORERS: Mapping[str, str] = {  # the scorers that headrace brings (`spark_jobs
 _STEPS: Mapping[str, str] = {
     "documents": "spark_jobs.sources.documents",
     "texts": "spark_jobs.text.texts",
+    "personal_data_audit": "spark_jobs.filters.personal_data.audit",
+    "redacted_texts": "spark_jobs.filters.personal_data.redacted_texts",
     "signals": "spark_jobs.text.signals",
     **_SCORERS,
     "verdicts": "spark_jobs.filters.verdicts",

@@ -24,6 +24,7 @@ from spark_jobs.exceptions import nearest
 from spark_jobs.filters.judge import (
     MANIFEST_COLUMN,
     MANIFEST_RULE,
+    PERSONAL_DATA_RULE,
     Judged,
     judged,
     manifests,
@@ -169,6 +170,9 @@ def read_documents(catalogue: Catalog, dataset: str, policies: Sequence[Policy])
     for policy in policies:
         for table, read in policy.tables.items():
             wanted.setdefault(table, []).extend(read)
+    audit, count = PERSONAL_DATA_RULE.source
+    if count in _scored(catalogue, dataset).get(audit, {}):
+        wanted[audit] = [*dict.fromkeys([*wanted.get(audit, []), count])]
     if any(policy.asks_language for policy in policies):
         wanted.setdefault("documents", []).append("language")
         if load_table(catalogue, f"{dataset}.{LANGUAGES}") is not None:
@@ -244,7 +248,8 @@ def compare(documents: Documents, first: Policy, second: Policy) -> Comparison:
 def _previewed(documents: Documents, policy: Policy) -> tuple[Preview, BoolArray, list[Judged]]:
     """The preview, (D,) whether each document is kept, and what each rule says."""
     rows = documents.rows
-    found = list(judged(rows, [*policy.rules, MANIFEST_RULE]))
+    dropping = [PERSONAL_DATA_RULE] if PERSONAL_DATA_RULE.signal in rows.schema.names else []
+    found = list(judged(rows, [*policy.rules, *dropping, MANIFEST_RULE]))
     failures = np.zeros(rows.num_rows, np.int32)
     for one in found:
         failures += one.fails
@@ -318,7 +323,9 @@ def _scored(catalogue: Catalog, dataset: str) -> dict[str, dict[str, str]]:
         columns = {one.name: type_text(one.field_type) for one in table.schema().fields} if table is not None else {}
         if columns.keys() >= _NOT_SCORED:
             found[identifier.split(".")[1]] = {name: kind for name, kind in columns.items() if name not in _NOT_SCORED}
-    return {name: columns for name, columns in found.items() if name not in ("documents", "signals", "texts")}
+    return {
+        name: columns for name, columns in found.items() if name not in ("documents", "signals", "raw_texts", "texts")
+    }
 
 
 def _read(catalogue: Catalog, dataset: str, table: str, columns: Sequence[str]) -> pa.Table:

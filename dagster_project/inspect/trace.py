@@ -25,7 +25,8 @@ from spark_jobs.arrays import Int64Array
 from spark_jobs.lake.files.lookups import read_columns, read_rows, read_wide_value
 from spark_jobs.lake.session.catalogue import load_table
 from spark_jobs.packing.ordinals import OrdinalRun, ordinal_runs, packed_facts, read_window
-from spark_jobs.text.normalization import RULES, Edits, source_spans
+from spark_jobs.text.normalization import Edits, source_spans
+from spark_jobs.text.text_columns import edits_of
 from spark_jobs.tokens.token_bytes import encoded_bounds, token_byte_lengths
 
 _DOCUMENT_COLUMNS = (
@@ -220,12 +221,8 @@ class Tracer:
 
     def _edits(self, doc_id: str, partition: BooleanExpression) -> Edits:
         """The edits that made the text from the source."""
-        edits = read_wide_value(self._catalogue, f"{self._facts.dataset}.texts", "edits", doc_id, partition) or []
-        columns = [
-            [RULES.index(edit["rule"]) if edit["rule"] in RULES else -1 for edit in edits],
-            *([edit[name] for edit in edits] for name in ("start", "end", "replacement_length")),
-        ]
-        return Edits(*(np.array(column, dtype=np.int64) for column in columns))
+        edits = read_wide_value(self._catalogue, f"{self._facts.dataset}.texts", "edits", doc_id, partition)
+        return edits_of(edits or [])
 
     def _text_bytes(
         self,

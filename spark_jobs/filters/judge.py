@@ -22,6 +22,8 @@ from spark_jobs.sources.source_config import KINDS
 MANIFEST_COLUMN: Final = "manifest"
 MANIFEST_RULE: Final = Rule(rule="manifest", signal=MANIFEST_COLUMN, equals=True)
 """Fails what is no training text: it stands after the rules of every policy where documents are known."""
+PERSONAL_DATA_RULE: Final = Rule(rule="personal_data", signal="personal_data.drop_count", above=0)
+"""Fails what holds personal data of a kind that its dataset drops; it stands before that of manifests."""
 DOCUMENT_LANGUAGE: Final = "documents.language"
 TEXT_LANGUAGE: Final = f"{LANGUAGES}.language"
 _NUMBER: Final = r"^[-+]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][-+]?[0-9]+)?$"

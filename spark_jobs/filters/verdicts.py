@@ -100,7 +100,8 @@ def _judge(
 ) -> DataFrame:
     """Judge every document by the rules of its kind and language; one row per document.
 
-    A signal that is null (nothing to divide by) fails no rule. A document of an unknown kind is an error.
+    A signal that is null (nothing to divide by) fails no rule. A document of an unknown kind is an error. Where
+    `personal_data` says for how many findings a document is dropped, one such finding is enough, whatever the policy.
 
     Args:
         signals: rows of the table `signals`.
@@ -118,12 +119,16 @@ def _judge(
         DOCUMENT_LANGUAGE,
         MANIFEST_COLUMN,
         MANIFEST_RULE,
+        PERSONAL_DATA_RULE,
         TEXT_LANGUAGE,
         verdict_batches,
     )
 
     policy, keys = config.policy, ["shard", "doc_id"]
     rules = list(policy.rules)
+    audit, count = PERSONAL_DATA_RULE.source
+    if audit in scores and count in scores[audit].columns:
+        rules.append(PERSONAL_DATA_RULE)
     wanted: dict[str, dict[str, SparkColumn]] = {}
     for rule in rules:
         table, column = rule.source

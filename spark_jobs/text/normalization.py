@@ -1,6 +1,6 @@
 """Normalize a text, and record the edits that lead from the source to it.
 
-There are two rules, which never touch the same bytes:
+There are two rules, which never touch the same bytes (a third, `redacted`, is of `spark_jobs.filters.personal_data`):
 
     line_ends   CRLF and lone CR become LF
     nfc         Unicode Normalization Form C (UAX #15)
@@ -34,8 +34,8 @@ import numpy.typing as npt
 from spark_jobs.arrays import Int64Array
 from spark_jobs.text.characters import code_points
 
-RULES: Final = ("line_ends", "nfc")
-_LINE_ENDS, _NFC = range(len(RULES))
+RULES: Final = ("line_ends", "nfc", "redacted")
+_LINE_ENDS, _NFC, REDACTED = range(len(RULES))
 _LF: Final = ord("\n")
 _JOINS: Final = 1
 _REPLACED: Final = 2

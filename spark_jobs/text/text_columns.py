@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -78,6 +79,14 @@ def edits_column(edits: list[Edits]) -> pa.ListArray:
     fields = EDITS_TYPE.value_type
     structs = pa.StructArray.from_arrays([rules.dictionary_decode(), *map(pa.array, numbers)], fields=list(fields))
     return pa.ListArray.from_arrays(pa.array(offsets), structs, type=EDITS_TYPE)
+
+
+def edits_of(rows: Iterable[Mapping[str, Any]]) -> Edits:
+    """The edits of one text, from its row of the table `texts`; a rule of another version is -1."""
+    found = list(rows)
+    rules = [RULES.index(edit["rule"]) if edit["rule"] in RULES else -1 for edit in found]
+    numbers = ([edit[name] for edit in found] for name in ("start", "end", "replacement_length"))
+    return Edits(*(np.array(column, dtype=np.int64) for column in (rules, *numbers)))
 
 
 def letters_column(content: pa.Array, min_letters: int) -> pa.Array:

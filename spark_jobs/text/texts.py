@@ -83,7 +83,7 @@ TEXTS = Table(
     sampled=("content",),
 )
 
-_DDL = (
+TEXTS_DDL = (
     "shard int, doc_id string, kind string, language string, content string, letters_sha256 string, "
     "edits array<struct<rule: string, start: bigint, end: bigint, replacement_length: bigint>>"
 )
@@ -103,5 +103,5 @@ def texts(documents: DataFrame, config: TextsConfig) -> Output:
     from spark_jobs.text.text_columns import text_batches
 
     normalized = partial(text_batches, min_letters=config.min_letters)
-    made = map_rows(documents, ["shard", "doc_id", "kind", "language"], ["content"], normalized, _DDL)
+    made = map_rows(documents, ["shard", "doc_id", "kind", "language"], ["content"], normalized, TEXTS_DDL)
     return Output({TEXTS.name: made.to_frame()}, arrow_rows={TEXTS.name: made})

@@ -61,10 +61,6 @@ def make(root: Path) -> TracedLake:
     environment = {f"PYICEBERG_CATALOG__LAKE__{k.upper()}": v for k, v in lake.properties.items()}
     catalogue = open_catalogue(lake)
     texts = {path: normalize(data.decode(encoding)) for path, (data, encoding) in SOURCES.items()}
-    file = train_byte_pairs([text for text, _ in texts.values()], 330, 2)
-    sha256 = hashlib.sha256(file.encode()).hexdigest()
-    encoded = Encoder(file).encode([text for text, _ in texts.values()], 1 << 20)
-    ids = {path: found.tolist() for path, found in zip(texts, encoded, strict=True)}
     doc_ids = {path: hashlib.sha256(path.encode()).hexdigest()[:32] for path in texts}
 
     documents, normal = [], []
@@ -106,16 +102,29 @@ def make(root: Path) -> TracedLake:
                 ],
             }
         )
+    write(catalogue, "code.documents", DOCUMENTS, documents)
+    write(catalogue, "code.texts", TEXTS, normal)
+    by_doc_id = write_corpus(catalogue, "code", 1, {doc_ids[path]: text for path, (text, _) in texts.items()})
+    ids = {path: by_doc_id[doc_id] for path, doc_id in doc_ids.items()}
+    return TracedLake(catalogue, environment, ids, doc_ids)
+
+
+def write_corpus(catalogue: Catalog, dataset: str, increment: int, texts: dict[str, str]) -> dict[str, list[int]]:
+    """Make the corpus `main` of the texts of an increment of a dataset, by doc_id, in shard 0; the tokens of each."""
+    file = train_byte_pairs(list(texts.values()), 330, 2)
+    sha256 = hashlib.sha256(file.encode()).hexdigest()
+    encoded = Encoder(file).encode(list(texts.values()), 1 << 20)
+    ids = {doc_id: found.tolist() for doc_id, found in zip(texts, encoded, strict=True)}
     tokens = [
         {
             "increment": 0,
-            "dataset": "code",
+            "dataset": dataset,
             "shard": 0,
-            "doc_id": doc_ids[path],
+            "doc_id": doc_id,
             "input_ids": own,
             "token_count": len(own),
         }
-        for path, own in ids.items()
+        for doc_id, own in ids.items()
     ]
     tokenizer = {
         "increment": 0,
@@ -126,13 +135,11 @@ def make(root: Path) -> TracedLake:
         "padding_id": 1,
         "file": file,
     }
-    taken = {"increment": 0, "dataset": "code", "dataset_increment": 1, "arrival_count": len(SOURCES)}
-    write(catalogue, "code.documents", DOCUMENTS, documents)
-    write(catalogue, "code.texts", TEXTS, normal)
+    taken = {"increment": 0, "dataset": dataset, "dataset_increment": increment, "arrival_count": len(texts)}
     write(catalogue, "main.increments", INCREMENTS, [taken])
     write(catalogue, "main.tokens", TOKENS, tokens)
     write(catalogue, "main.tokenizer", TOKENIZER, [tokenizer])
-    windows = pack([(doc_ids[path], own) for path, own in ids.items()])
+    windows = pack(list(ids.items()))
     properties = {
         "headrace.tokenizer-sha256": sha256,
         "headrace.vocabulary-size": "330",
@@ -140,8 +147,8 @@ def make(root: Path) -> TracedLake:
         "headrace.padding-id": "1",
         "headrace.generation": "first",
     }
-    write(catalogue, PACKED, packed_table("code", SIZE), windows, properties)
-    return TracedLake(catalogue, environment, ids, doc_ids)
+    write(catalogue, f"main.packed_{dataset}_{SIZE}", packed_table(dataset, SIZE), windows, properties)
+    return ids
 
 
 def pack(documents: list[tuple[str, list[int]]]) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ from spark_jobs.dedup.near.darts import SIGNATURE_VALUES
 from spark_jobs.exceptions import InputError
 
 _COMMON: Final = 1 / 16  # of the documents
+_COMMON_DOCUMENTS: Final = 8  # at least: of a small sample every token would be common
 _VALUE_COUNT: Final = 256  # of a signature's 8 bits
 _U0: Final = np.uint64(0)
 
@@ -91,9 +92,9 @@ def background_counts(bags: Bags, bin_count: int = 1000) -> Int64Array:
     """Count all pairs of a sample by their similarity.
 
     Documents are added one by one to lists by token, and meet in them only those that share a token: the work is the
-    number of tokens shared by pairs. A token of more than a sixteenth of the documents has a dense row of weights
-    instead, which the processor compares many at a time. Memory is the sample's bags twice, at most 32 bytes a token in
-    dense rows, and 12 bytes a document.
+    number of tokens shared by pairs. A token of more than a sixteenth of the documents, and of more than eight, has a
+    dense row of weights instead, which the processor compares many at a time. Memory is the sample's bags twice, at
+    most 32 bytes a token in dense rows, and 12 bytes a document.
 
     Args:
         bags: D bags, all in memory.
@@ -104,7 +105,7 @@ def background_counts(bags: Bags, bin_count: int = 1000) -> Int64Array:
     """
     vocabulary, tokens = np.unique(bags.hashes, return_inverse=True)
     frequencies = np.bincount(tokens, minlength=len(vocabulary))
-    common = np.flatnonzero(frequencies > len(bags) * _COMMON)
+    common = np.flatnonzero(frequencies > max(len(bags) * _COMMON, _COMMON_DOCUMENTS))
     rows = np.full(len(vocabulary), -1, dtype=np.int64)
     rows[common] = np.arange(len(common))
     frequencies[common] = 0

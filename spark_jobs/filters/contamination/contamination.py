@@ -67,7 +67,7 @@ FINDINGS_CHECK: Final = Check(
 
 @scorer(
     name="contamination",
-    version="1",
+    version="2",
     columns=(
         FINDINGS_COLUMN,
         Column("max_share", "double", "largest share of an item that the text holds; null without findings"),

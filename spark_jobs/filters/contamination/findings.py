@@ -154,12 +154,17 @@ def _group_keys(rows: Int64Array, fields: int) -> Int64Array:
 
 def _covered_counts(index: Index, rows: Int64Array, group: Int64Array, group_count: int) -> Int64Array:
     """(group_count,) distinct counting n-grams that the rows of each group cover."""
-    lengths = rows[:, 6] - rows[:, 5]
-    words = np.repeat(rows[:, 5] - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())
-    whole = index.gram_ends[words] <= np.repeat(rows[:, 6], lengths)
-    counts = whole & (index.counting[words + 1] > index.counting[words])
-    pairs = np.unique(np.stack([np.repeat(group, lengths)[counts], words[counts]]), axis=1)
-    return np.bincount(pairs[0], minlength=group_count)
+    grams = np.flatnonzero(np.diff(index.counting))
+    # Both ends of n-grams ascend, so that a row covers those from one to another of them.
+    first = np.searchsorted(grams, rows[:, 5])
+    last = np.maximum(np.searchsorted(index.gram_ends[grams], rows[:, 6], side="right"), first)
+    order = np.lexsort((first, group))
+    apart = group[order] * (len(grams) + 1)  # numbers of one group are below all of the next
+    reach = np.maximum.accumulate(np.concatenate([[0], apart + last[order]]))
+    more = reach[1:] - np.maximum(apart + first[order], reach[:-1])
+    covered = np.zeros(group_count, dtype=np.int64)
+    np.add.at(covered, group[order], np.maximum(more, 0))
+    return covered
 
 
 def largest_shares(findings: pa.ListArray) -> pa.Array:

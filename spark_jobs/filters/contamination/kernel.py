@@ -46,10 +46,19 @@ _MOST_LETTERS: Final = 12  # bytes of a fold for a byte of the source: U+FDFA, a
 _SPACE: Final = 32
 _NEVER: Final = -(1 << 60)
 _LONGEST_CLUSTER: Final = 8
-# What is known of a text in the document at hand: this document; shift and end of its last run; the first and last
-# letter of the open cluster of seeds, their number, and the word of the last one; the letter of its last exact finding.
-_DOCUMENT, _SHIFT, _RUN_END, _FIRST, _LAST, _SEEDS, _WORD, _EXACT = range(8)
+# What is known of a text in the document at hand: this document; the first and last letter of the open cluster of
+# seeds, their number, and the word of the last one; the letter of its last exact finding; its rows, and the letter
+# that they reach.
+_DOCUMENT, _FIRST, _LAST, _SEEDS, _WORD, _EXACT, _ROWS, _REACH = range(8)
 _STATE_FIELDS: Final = 8
+# Runs that were followed last: document, text, shift and end of each, in a row that text and shift choose.
+_RUNS: Final = 1 << 12
+MOST_ROWS: Final = 64
+"""Rows of a text in a document, and as many letters for each one more; then no seed is followed inside of what is told.
+
+A document and an item that repeat one line would else show a run for every two places of it. No seed stands in more
+places of the items, so all runs through the first one are told.
+"""
 _S6: Final = np.uint64(6)
 _S12: Final = np.uint64(12)
 _S32: Final = np.uint64(32)
@@ -503,6 +512,7 @@ def find(data: UInt8Array, offsets: Int64Array, tables: FoldTables, index: Index
     text_count = index.text_words.size - 1
     state = np.zeros((text_count, _STATE_FIELDS), dtype=np.int64)
     state[:, _DOCUMENT] = -1
+    runs = np.full((_RUNS, 4), -1, dtype=np.int64)
     touched = np.empty(text_count, dtype=np.int64)
     letters, made = np.empty(1 << 16, dtype=np.uint8), 0
     leaving = np.arange(256).astype(np.uint64) * _LEAVING
@@ -529,17 +539,21 @@ def find(data: UInt8Array, offsets: Int64Array, tables: FoldTables, index: Index
             for posting in range(index.seed_starts[seed], index.seed_starts[seed + 1]):
                 word = index.postings[posting]
                 text = np.int64(index.word_texts[word])
-                own = state[text]
-                if own[_DOCUMENT] != doc:
-                    own[:] = 0
-                    own[_DOCUMENT], own[_RUN_END], own[_EXACT] = doc, -1, _NEVER
+                if state[text, _DOCUMENT] != doc:
+                    state[text] = 0
+                    state[text, _DOCUMENT], state[text, _EXACT] = doc, _NEVER
                     touched[touched_count] = text
                     touched_count += 1
-                rows, similarities = _with_room(rows, similarities, made)
                 place = k + 1 - SEED_LETTERS
-                made = _follow(document, index, word, place, own, rows, made)
+                if k >= state[text, _REACH] or state[text, _ROWS] < MOST_ROWS + place // MOST_ROWS:
+                    shift = place - index.word_starts[word]
+                    run = np.int64((np.uint64(text) * _MIX + np.uint64(shift)) & np.uint64(_RUNS - 1))
+                    if runs[run, 0] != doc or runs[run, 1] != text or runs[run, 2] != shift or runs[run, 3] <= place:
+                        rows, similarities = _with_room(rows, similarities, made)
+                        made = _follow(document, index, word, place, state[text], runs[run], rows, made)
                 if index.near_seeds[seed]:
-                    made = _gather(document, index, settings, word, place, own, rows, similarities, made)
+                    rows, similarities = _with_room(rows, similarities, made)
+                    made = _gather(document, index, settings, word, place, state[text], rows, similarities, made)
         for k in range(touched_count):
             rows, similarities = _with_room(rows, similarities, made)
             made = _close(document, index, settings, touched[k], state[touched[k]], rows, similarities, made)
@@ -556,23 +570,30 @@ def _with_room(rows: Int64Array, similarities: Float64Array, made: int) -> tuple
 
 @njit
 def _follow(
-    document: Document, index: Index, word: int, place: int, own: Int64Array, rows: Int64Array, made: int
+    document: Document,
+    index: Index,
+    word: int,
+    place: int,
+    own: Int64Array,
+    followed: Int64Array,
+    rows: Int64Array,
+    made: int,
 ) -> int:
     """Extend a seed that lies in no run of its text already, and write a row if the run shows something."""
     text = np.int64(index.word_texts[word])
     shift = place - index.word_starts[word]
-    if own[_SHIFT] == shift and own[_RUN_END] > place:
-        return made
     run = _shared_run(document, index, place, word)
     if run[0] == run[1]:
         return made
-    own[_SHIFT], own[_RUN_END] = shift, run[1] + shift
+    followed[0], followed[1], followed[2], followed[3] = document.number, text, shift, run[1] + shift
     start, end, first, last = _verified(document, index, text, shift, run)
     if first == last:
         return made
     whole = last - first == index.text_words[text + 1] - index.text_words[text]
     if whole:
         own[_EXACT] = run[0] + shift
+    own[_ROWS] += 1
+    own[_REACH] = max(own[_REACH], run[1] + shift)
     rows[made] = (document.number, text, EXACT if whole else NGRAM, start, end, first, last)
     return made + 1
 

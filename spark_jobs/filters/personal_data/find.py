@@ -61,11 +61,16 @@ def score(content: pa.Array, min_confidence: float = 0.5) -> dict[str, pa.Array]
         `spans`: (D,) lists of struct<start, end, kind, rule, confidence>, by start, none overlapping; and for each of
         `KINDS` its `<kind>_count`, (D,) int64.
     """
-    spans = [resolve(found) for found in _found(content, min_confidence)]
+    return spans_with_counts([resolve(found) for found in found_spans(content, min_confidence)])
+
+
+def spans_with_counts(spans: list[list[Span]]) -> dict[str, pa.Array]:
+    """Spans of D texts as columns: `spans`, and for each of `KINDS` its `<kind>_count`."""
     counts = np.zeros((len(KINDS), len(spans)), dtype=np.int64)
     for row, of_text in enumerate(spans):
         for span in of_text:
-            counts[KINDS.index(span.kind), row] += 1
+            if span.kind in KINDS:
+                counts[KINDS.index(span.kind), row] += 1
     return {"spans": spans_column(spans)} | {f"{kind}_count": pa.array(counts[k]) for k, kind in enumerate(KINDS)}
 
 
@@ -96,10 +101,16 @@ def resolve(spans: list[Span]) -> list[Span]:
 
 
 def _resolve_touching(spans: list[Span]) -> list[Span]:
-    """The same for a few spans that hang together."""
+    """The same for spans that hang together.
+
+    None is longer than one that was kept before it, so it overlaps such a one where its first or its last byte does.
+    """
+    first = min(span.start for span in spans)
+    taken = bytearray(max(span.end for span in spans) - first)
     kept: list[Span] = []
     for span in sorted(spans, key=lambda s: (s.start - s.end, -s.confidence, s.kind, s.rule, s.start)):
-        if all(span.end <= other.start or other.end <= span.start for other in kept):
+        if not taken[span.start - first] and not taken[span.end - first - 1]:
+            taken[span.start - first : span.end - first] = b"\1" * (span.end - span.start)
             kept.append(span)
     return sorted(kept)
 
@@ -117,7 +128,7 @@ def spans_column(spans: list[list[Span]]) -> pa.ListArray:
     )
 
 
-def _found(content: pa.Array, min_confidence: float) -> list[list[Span]]:
+def found_spans(content: pa.Array, min_confidence: float) -> list[list[Span]]:
     """Findings of each text, overlapping ones among them."""
     offsets, signed = utf8_buffer(content)
     buffer = signed.cast("B")

@@ -1,7 +1,6 @@
 """Replace personal data by placeholders, with edits that lead every byte of the new text back to the old one.
 
     text       Ada <ada@x.org> wrote to bo@x.org, and ADA@X.ORG answered
-    actions    {"mail": "replace"}
     new text   Ada <<MAIL_1>> wrote to <MAIL_2>, and <MAIL_1> answered
 
 A placeholder is stable inside a document: values that differ only in case, blanks and punctuation get one number.
@@ -14,70 +13,33 @@ one list of two, so that a text that was normalized and then redacted still lead
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Final, Literal, get_args
+from collections.abc import Sequence
 
 import numpy as np
-import pyarrow as pa
 
 from spark_jobs.arrays import Int64Array
-from spark_jobs.exceptions import ConfigError, did_you_mean
 from spark_jobs.filters.personal_data.find import Span
-from spark_jobs.text.normalization import NO_EDITS, RULES, Edits, source_positions, source_spans
-from spark_jobs.text.text_columns import EDITS_TYPE
-
-Action = Literal["keep", "replace", "drop"]
-EDIT_RULES: Final = (*RULES, "redacted")
-"""What `Edits.rule` indexes in edits of this module."""
-REDACTED: Final = len(RULES)
+from spark_jobs.text.normalization import NO_EDITS, REDACTED, Edits, source_positions, source_spans
 
 
-def checked_actions(actions: Mapping[str, str], kinds: Sequence[str]) -> dict[str, Action]:
-    """A policy of kinds, one action each; kinds that it does not name are kept.
-
-    Args:
-        actions: action by kind.
-        kinds: that can be found: `KINDS`, and the labels of the tagger.
-
-    Raises:
-        ConfigError: a kind or an action is unknown.
-    """
-    checked: dict[str, Action] = dict.fromkeys(kinds, "keep")
-    for kind, action in actions.items():
-        if kind not in checked:
-            raise ConfigError(f"personal_data: no rule finds {kind!r}; {did_you_mean(kind, kinds)}")
-        if action not in get_args(Action):
-            known = ", ".join(get_args(Action))
-            raise ConfigError(f"personal_data: {kind} has the action {action!r}; it must be one of {known}")
-        checked[kind] = action  # type: ignore[assignment]
-    return checked
-
-
-def drops(spans: Sequence[Span], actions: Mapping[str, Action]) -> bool:
-    """Whether personal data of these kinds is a reason to drop the document."""
-    return any(actions.get(span.kind) == "drop" for span in spans)
-
-
-def redact(content: str, spans: Sequence[Span], actions: Mapping[str, Action]) -> tuple[str, Edits]:
-    """Replace the spans whose kind has the action `replace`.
+def redact(content: str, spans: Sequence[Span]) -> tuple[str, Edits]:
+    """Replace spans by placeholders.
 
     Args:
         content: a text.
         spans: personal data in it, by start, none overlapping.
-        actions: action by kind.
 
     Returns:
         The text with placeholders, and the edits that lead back to `content`.
     """
-    chosen = [span for span in spans if actions.get(span.kind) == "replace"]
-    if not chosen:
+    if not spans:
         return content, NO_EDITS
     source = content.encode("utf-8")
     placeholders: dict[tuple[str, str], bytes] = {}
     taken = {name.encode() for name in re.findall(r"<[A-Z_]+_\d+>", content)}
     next_number: dict[str, int] = {}
     pieces, lengths, last = [], [], 0
-    for span in chosen:
+    for span in spans:
         value = source[span.start : span.end].decode("utf-8").casefold()
         key = (span.kind, re.sub(r"[\W_]", "", value) or value)
         while key not in placeholders:
@@ -88,8 +50,8 @@ def redact(content: str, spans: Sequence[Span], actions: Mapping[str, Action]) -
         pieces += [source[last : span.start], placeholders[key]]
         lengths.append(len(placeholders[key]))
         last = span.end
-    starts, ends = (np.array([getattr(span, name) for span in chosen], dtype=np.int64) for name in ("start", "end"))
-    edits = Edits(np.full(len(chosen), REDACTED, dtype=np.int64), starts, ends, np.array(lengths, dtype=np.int64))
+    starts, ends = (np.array([getattr(span, name) for span in spans], dtype=np.int64) for name in ("start", "end"))
+    edits = Edits(np.full(len(spans), REDACTED, dtype=np.int64), starts, ends, np.array(lengths, dtype=np.int64))
     return b"".join([*pieces, source[last:]]).decode("utf-8"), edits
 
 
@@ -133,17 +95,3 @@ def _own(values: Int64Array, order: Int64Array, heads: Int64Array) -> Int64Array
     """What the first edit of each group has in the source; anything where the second list made it."""
     own: Int64Array = values[np.minimum(order[heads], len(values) - 1)]
     return own
-
-
-def edits_column(edits: Sequence[Edits]) -> pa.ListArray:
-    """Edits of D texts as (D,) lists of struct<rule, start, end, replacement_length>, as in the table `texts`."""
-    rows = [
-        [
-            {"rule": EDIT_RULES[rule], "start": start, "end": end, "replacement_length": length}
-            for rule, start, end, length in zip(
-                *(values.tolist() for values in (one.rule, one.start, one.end, one.replacement_length)), strict=True
-            )
-        ]
-        for one in edits
-    ]
-    return pa.array(rows, type=EDITS_TYPE)

@@ -25,11 +25,13 @@ tables or table properties that only the data can tell.
 
 from __future__ import annotations
 
+import dataclasses
 import enum
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -119,7 +121,7 @@ class Step:
     """A declared step; call it as the function it wraps.
 
     Attributes:
-        name: the name of its main table, of its command and of its section of a config.
+        name: the name of its command and, unless it is `renamed`, of its main table and its section of a config.
         version: code version, changed whenever the rows change (`tests/test_code_versions.py` guards it).
         scope: see `Scope`.
         tables: main table first, then side tables; published in this order, recorded in the ledger together.
@@ -176,6 +178,9 @@ class Step:
         return tuple(name for name in self.inputs if declared[name].default is inspect.Parameter.empty)
 
 
+_S = TypeVar("_S", bound=Step)
+
+
 def step(
     *,
     version: str,
@@ -201,6 +206,24 @@ def step(
         return Step(step_name, version, scope, tables, model, function, discover, numbered, plot)
 
     return declare
+
+
+def renamed(declared: _S, name: str) -> _S:
+    """The same step with a main table of another name."""
+    own = declared.table.name
+
+    def moved(by_table: Mapping[str, Any]) -> dict[str, Any]:
+        return {name if table == own else table: value for table, value in by_table.items()}
+
+    @functools.wraps(declared.function)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        made = declared.function(*args, **kwargs)
+        if not isinstance(made, Output):
+            return made
+        return dataclasses.replace(made, frames=moved(made.frames), arrow_rows=moved(made.arrow_rows))
+
+    tables = (dataclasses.replace(declared.table, name=name), *declared.tables[1:])
+    return dataclasses.replace(declared, tables=tables, function=function)
 
 
 def _annotated_config(step_name: str, function: Callable[..., Any]) -> type[BaseModel]:

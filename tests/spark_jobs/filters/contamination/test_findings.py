@@ -18,8 +18,10 @@ import pytest
 from spark_jobs.exceptions import InputError
 from spark_jobs.filters.contamination.eval_set import EvalSet, Item, item_id, read_eval_set
 from spark_jobs.filters.contamination.findings import FINDINGS_TYPE, score
-from spark_jobs.filters.contamination.folding import folded_words
+from spark_jobs.filters.contamination.folding import fold_tables, folded_words
 from spark_jobs.filters.contamination.index import ContaminationConfig, Contents, common_hashes, index_of
+from spark_jobs.filters.contamination.kernel import MOST_ROWS, Settings, find
+from spark_jobs.text.text_columns import utf8_arrays
 
 QUESTION = (
     "Natalia sold clips to 48 of her friends in April, and then she sold half as many clips in May. How many clips did "
@@ -105,6 +107,51 @@ def test_exact_and_ngram_findings_are_those_of_a_plain_search() -> None:
                 own = [one for one in found if one["item"] == item_id(text)]
                 compare(document, text, own, contents)
     assert kinds["exact"] > 100 < kinds["ngram"]
+
+
+def test_repeated_lines_are_found_as_by_a_plain_search() -> None:
+    """An item that says a line a few times, in documents that say it too: every place of it, up to dozens."""
+    config = ContaminationConfig(ngram_words=7, min_words=7, min_near_words=10**6)
+    line = "the quick brown fox jumps over a lazy dog "
+    texts = [line * 4, line * 3 + "and sleeps", "now " + line * 5 + "then " + line * 2]
+    contents = index_of([eval_set("e", *texts)], config)
+    documents = [line * 9, f"so {texts[1]} {texts[2]} {texts[0]}", (line * 2 + "x ") * 6 + texts[2]]
+    for document, found in zip(documents, findings(documents, contents), strict=True):
+        assert found
+        for text in texts:
+            compare(document, text, [one for one in found if one["item"] == item_id(text)], contents)
+
+
+@pytest.mark.parametrize("unit", ["the quick brown fox jumps over a lazy dog and sleeps ", "ab ", "a "])
+@pytest.mark.parametrize("tail", ["", "and what nobody else says"])
+def test_repetition_without_end_costs_no_more_than_its_length(unit: str, tail: str) -> None:
+    """Rows of a line that item and document repeat grow with the document's letters, not with pairs of lines."""
+    item, document = unit * 60 + tail, unit * 5000
+    contents = index_of([eval_set("e", item)])
+    assert contents.arrays is not None
+    data, offsets = utf8_arrays(pa.array([document]))
+    rows = find(data, offsets, fold_tables(), contents.arrays, Settings(1 << 60, 0, 1.0)).rows
+    assert len(rows) <= MOST_ROWS + len(document) / MOST_ROWS + 2 * len(document) / len(item)
+    found = findings([document], contents)[0]
+    assert found[0]["start"] == 0
+    assert found[-1]["end"] > len(document) - len(item)
+    assert ("exact" in {one["kind"] for one in found}) == (not tail)
+    assert "exact" in {one["kind"] for one in findings([document + item], contents)[0]}
+
+
+def test_a_phrase_between_other_words_costs_no_more_than_its_length() -> None:
+    """An item with a phrase in 60 places, in a document with it in a thousand: not 60 rows for each of these."""
+    phrase = "the quick brown fox jumps over a lazy dog and he sleeps very well"
+    numbered = [f"{phrase} {'bcdfghjklm'[n % 10] * 3}{'npqrstvwxz'[n // 10 % 10] * 3}" for n in range(1000)]
+    contents = index_of([eval_set("e", " ".join(numbered[:60]))])
+    assert contents.arrays is not None
+    document = " unlike anything that stands there ".join(numbered)
+    data, offsets = utf8_arrays(pa.array([document]))
+    rows = find(data, offsets, fold_tables(), contents.arrays, Settings(1 << 60, 0, 1.0)).rows
+    assert len(rows) <= MOST_ROWS + len(document) / MOST_ROWS + 1000
+    (found,) = (one for one in findings([document], contents)[0] if one["kind"] == "ngram")
+    assert found["start"] == 0
+    assert found["end"] > len(document) - 100
 
 
 def mixed(texts: list[str], vocabulary: list[str], draw: random.Random) -> str:

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.exceptions import ConfigError
 from spark_jobs.filters.personal_data.find import Span, score
-from spark_jobs.filters.personal_data.redaction import (
-    REDACTED,
-    checked_actions,
-    compose,
-    drops,
-    edits_column,
-    redact,
-)
-from spark_jobs.filters.personal_data.rules import KINDS
-from spark_jobs.text.normalization import NO_EDITS, Edits, normalize, source_spans
-from spark_jobs.text.text_columns import EDITS_TYPE
+from spark_jobs.filters.personal_data.redaction import compose, redact
+from spark_jobs.text.normalization import NO_EDITS, REDACTED, Edits, normalize, source_spans
+from spark_jobs.text.text_columns import EDITS_TYPE, edits_column, edits_of
+
+FIELDS = ("rule", "start", "end", "replacement_length")
 
 
 def spans_of(text: str) -> list[Span]:
@@ -29,33 +21,25 @@ def spans_of(text: str) -> list[Span]:
 
 
 def test_placeholders_are_stable_inside_a_document() -> None:
-    """The same value has the same number, whatever its case and marks; a kind that is kept stays."""
+    """The same value has the same number, whatever its case and marks; what is not given stays."""
     text = "a@x.org, b@x.org, A@X.ORG; +1 408 562 6222 is +1-408-562-6222; é 81.3.4.200"
-    actions = checked_actions({"mail": "replace", "phone": "replace"}, KINDS)
-    new, edits = redact(text, spans_of(text), actions)
+    new, edits = redact(text, [span for span in spans_of(text) if span.kind != "ip"])
     assert new == "<MAIL_1>, <MAIL_2>, <MAIL_1>; <PHONE_1> is <PHONE_1>; é 81.3.4.200"
     assert edits.rule.tolist() == [REDACTED] * 5
-    assert edits_column([NO_EDITS, edits]).type == EDITS_TYPE
+    rows = edits_column([NO_EDITS, edits])
+    assert rows.type == EDITS_TYPE
+    again = edits_of(rows[1].as_py())
+    assert [getattr(again, name).tolist() for name in FIELDS] == [getattr(edits, name).tolist() for name in FIELDS]
 
 
 def test_a_placeholder_that_the_text_holds_is_not_given_again() -> None:
     """Another value would seem to be the same."""
     text = "<MAIL_1> and a@x.org"
-    assert redact(text, spans_of(text), {"mail": "replace"})[0] == "<MAIL_1> and <MAIL_2>"
-
-
-def test_unknown_kinds_and_actions_name_the_nearest() -> None:
-    """One line each."""
-    with pytest.raises(ConfigError, match="mail"):
-        checked_actions({"mial": "keep"}, KINDS)
-    with pytest.raises(ConfigError, match="keep, replace, drop"):
-        checked_actions({"mail": "remove"}, KINDS)
-    assert drops([Span(0, 1, "card", "r", 1.0)], checked_actions({"card": "drop"}, KINDS))
-    assert not drops([Span(0, 1, "mail", "r", 1.0)], checked_actions({"card": "drop"}, KINDS))
+    assert redact(text, spans_of(text))[0] == "<MAIL_1> and <MAIL_2>"
 
 
 @st.composite
-def edits_of(draw: st.DrawFn, length: int) -> Edits:
+def drawn_edits(draw: st.DrawFn, length: int) -> Edits:
     """Edits of a text of some length, some of them neighbours, some deletions."""
     marks = sorted(draw(st.lists(st.integers(0, length), max_size=10)))
     spans = [(a, b) for a, b in zip(marks[::2], marks[1::2], strict=False) if a < b]
@@ -78,9 +62,9 @@ def applied(pieces: list[object], edits: Edits, name: str) -> list[object]:
 def test_composed_edits_are_those_of_a_slow_reference(data: st.DataObject) -> None:
     """Overlapping edits become one; all others, and every byte between them, stay as they are."""
     length = data.draw(st.integers(0, 24))
-    first = data.draw(edits_of(length))
+    first = data.draw(drawn_edits(length))
     middle = applied(list(range(length)), first, "first")
-    second = data.draw(edits_of(len(middle)))
+    second = data.draw(drawn_edits(len(middle)))
     last = applied(middle, second, "second")
     composed = compose(first, second)
     # Positions of the middle text that each edit covers; those that share one, or swallow a deletion, hang together.
@@ -128,7 +112,7 @@ def test_every_placeholder_leads_back_to_the_bytes_it_stands_for(source: str, da
     low = data.draw(st.integers(0, len(text) - 1))
     high = data.draw(st.integers(low + 1, len(text)))
     start, end = len(text[:low].encode()), len(text[:high].encode())
-    new, second = redact(text, [Span(start, end, "name", "r", 1.0)], {"name": "replace"})
+    new, second = redact(text, [Span(start, end, "name", "r", 1.0)])
     assert new == f"{text[:low]}<NAME_1>{text[high:]}"
     composed = compose(first, second)
     starts, ends = source_spans(composed, np.array([start]), np.array([start + len("<NAME_1>")]))

@@ -1,0 +1,72 @@
+"""`headrace tagger`: models that find names and the like, for datasets that redact."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from dagster_project.cli.output import print_rows, print_table
+from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.settings import load_settings
+
+
+@click.group()
+def tagger() -> None:
+    """Train and list models that find names and the like."""
+
+
+@tagger.command("train")
+@click.argument("name")
+@click.option(
+    "--from",
+    "file",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="Parquet or JSONL: content, and spans with start, end (bytes) and kind",
+)
+@click.option("--seed", default=7, show_default=True, help="of the order in which texts are learnt")
+@click.option("--version", default="1", show_default=True, help="a name and version never mean another model")
+def train(name: str, file: Path, seed: int, version: str) -> None:
+    """Learn the kinds that are labelled in FILE, from four fifths of it, and enter the model as NAME."""
+    from spark_jobs.filters.personal_data.registered_tagger import read_labelled, train_measured
+    from spark_jobs.filters.registry import record
+
+    table = read_labelled(file)
+    model, measured = train_measured(table, seed)
+    entry = record(open_catalogue(load_settings()), "tagger", name, version, model)
+    click.echo(
+        f"{entry.label}: {len(model) / 1000:,.0f} kB of {len(table):,} texts. On the fifth that it was not shown:"
+    )
+    print_table(
+        [
+            {
+                "kind": kind,
+                "labelled": one.labelled,
+                "precision": f"{one.right / one.found:.3f}" if one.found else "",
+                "recall": f"{one.right / one.labelled:.3f}" if one.labelled else "",
+            }
+            for kind, one in measured.items()
+        ]
+    )
+    redact = f"redact: {{{next(iter(measured))}: replace}}"
+    click.echo(f"Next, in a dataset: `scorers: {{personal_data: {{tagger: {entry.label}}}}}` and `{redact}`")
+
+
+@tagger.command("list")
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def list_taggers(as_json: bool) -> None:
+    """List the taggers of the registry."""
+    from spark_jobs.filters.personal_data.tagger import load
+    from spark_jobs.filters.registry import entries
+
+    rows = [
+        {
+            "tagger": one.label,
+            "kinds": ", ".join(load(one.content).kinds),
+            "hash": one.content_hash[:16],
+            "by": f"{one.recorded_by}, {one.recorded_at:%Y-%m-%d}",
+        }
+        for one in entries(open_catalogue(load_settings()), "tagger")
+    ]
+    print_rows(rows, as_json, "the registry has no tagger; headrace tagger train NAME --from FILE")

@@ -14,6 +14,11 @@ attributes:
   tokenizer: {train: {vocabulary_size: 32768}}
   window_tokens: [2048, 8192]
 
+type: dagster_project.components.Model
+attributes:
+  name: quality
+  train: {reference: [wiki], raw: [crawl], min_auc: 0.9}
+
 type: dagster_project.components.Blend
 attributes:
   name: mix
@@ -36,6 +41,7 @@ from dagster_project.corpora import CorpusDeclaration, corpus_assets
 from dagster_project.datasets import DatasetDeclaration, dataset_assets
 from dagster_project.deduplication import Deduplication
 from dagster_project.metadata import Samples
+from dagster_project.models import ModelDeclaration, model_assets
 from dagster_project.restrictions import parse_visibility
 from dagster_project.run_config import bind_config
 from spark_jobs.filters.policy import located
@@ -133,6 +139,26 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
             visibility=parse_visibility(f"corpus {self.name}", self.visibility),
         )
         return dg.Definitions(assets=corpus_assets(declared))
+
+
+class Model(dg.Component, dg.Model, dg.Resolvable):
+    """A classifier of texts, trained on datasets; a run enters it into the registry, where scorers find it."""
+
+    name: str = Field(pattern=_NAME, description="its namespace in the lake, and its name in the registry")
+    train: dict[str, Any] = Field(
+        description="{reference: [DATASET, ..], raw: [DATASET, ..]} or {table: .., label_column: ..}; min_auc, .."
+    )
+    owners: list[str] = Field(default_factory=list, description="team:NAME or e-mail addresses")
+    visibility: Any = Field(
+        "public", description="who may see its rows: public, on_device, or {restricted: [TEAM, ..]}"
+    )
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """The model's assets."""
+        visibility = parse_visibility(f"model {self.name}", self.visibility)
+        return dg.Definitions(
+            assets=model_assets(ModelDeclaration(self.name, self.train, tuple(self.owners), visibility))
+        )
 
 
 class Blend(dg.Component, dg.Model, dg.Resolvable):

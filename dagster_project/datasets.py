@@ -81,7 +81,7 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
         "source": dict(declared.source),
     }
     try:
-        scored = [(find_scorer(reference), config) for reference, config in declared.scorers.items()]
+        scored = [_scorer(declared, reference, config) for reference, config in declared.scorers.items()]
         scorers = [scorer for scorer, _ in scored]
         policies = {variant: _policy(declared, variant, given, scorers) for variant, given in _policies(declared)}
     except SparkJobsError as error:
@@ -116,6 +116,15 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
         )
         for made, inputs, config, domain in chain
     ]
+
+
+def _scorer(declared: DatasetDeclaration, reference: str, given: Mapping[str, Any]) -> tuple[Scorer, Mapping[str, Any]]:
+    """A scorer as its config makes it, and the config."""
+    found = find_scorer(reference)
+    if found.of_config is None:
+        return found, given
+    config = {**given, **declared.steps.get(found.name, {})}
+    return found.configured(bind_config(found.config, f"{declared.name}/{found.name}", config)), given
 
 
 def _policies(declared: DatasetDeclaration) -> Iterable[tuple[str, str | Mapping[str, Any]]]:

@@ -109,10 +109,12 @@ class Upkeep:
     Attributes:
         before: called first.
         after: called last, and says whether it changed the table; None for no such work.
+        published: called once the rows are there, and changes none of them.
     """
 
-    before: Callable[[Lake], None]
+    before: Callable[[Lake], None] | None = None
     after: Callable[[Lake], bool] | None = None
+    published: Callable[[Lake], None] | None = None
 
 
 def table_asset(
@@ -368,10 +370,13 @@ class _Asset:
         """Bring the tables up to date, with the upkeep around it."""
         if self.upkeep is None:
             return materialize(lake, binding)
-        with catalogue_errors():
-            self.upkeep.before(lake)
+        if self.upkeep.before is not None:
+            with catalogue_errors():
+                self.upkeep.before(lake)
         outcomes = materialize(lake, binding)
         with catalogue_errors():
+            if self.upkeep.published is not None:
+                self.upkeep.published(lake)
             changed = self.upkeep.after is not None and self.upkeep.after(lake)
         if not changed:
             return outcomes

@@ -46,7 +46,8 @@ def add(file: Path) -> None:
     found = _resolved(catalogue, str(file if file.suffix in (".yaml", ".yml", ".json") else f"{file}.yaml"))
     if found.name in shipped() and resolve(found.name).content != found.content:
         raise CommandError(f"policy {found.label}: headrace brings a policy of this name; choose another")
-    scorers = [find_scorer(name) for name in scorer_names()]
+    # The columns of a scorer like `model_scores` are known in a dataset alone, which checks rules on them.
+    scorers = [one for name in scorer_names() if (one := find_scorer(name)).of_config is None]
     known = signal_columns({one.name: {column.name: column.type for column in one.table.columns} for one in scorers})
     own = tuple(rule for rule in found.rules if rule.source[0] in (*known, "metadata"))
     check_signals(found.model_copy(update={"rules": own}), known)

@@ -60,6 +60,9 @@ class Dataset(dg.Component, dg.Model, dg.Resolvable):
     scorers: dict[str, dict[str, Any] | None] = Field(
         default_factory=dict, description="further measures: config by name or package.module:function; {} for none"
     )
+    quality: dict[str, Any] = Field(
+        default_factory=dict, description="{weights: {SIGNAL: .., ..}, ranges: {SIGNAL: [.., ..]}}: a weighted sum"
+    )
     policy: str | dict[str, Any] = Field(
         "headrace",
         description="what texts are judged by: NAME, NAME@VERSION, a hash, a YAML file, or the policy itself",
@@ -83,6 +86,7 @@ class Dataset(dg.Component, dg.Model, dg.Resolvable):
             max_document_bytes=self.max_document_bytes,
             allow_empty=self.allow_empty,
             scorers={name: config or {} for name, config in self.scorers.items()},
+            quality=self.quality,
             policy=located(self.policy, context.path),
             variants={name: located(policy, context.path) for name, policy in self.variants.items()},
             steps=self.steps,

@@ -16,7 +16,8 @@ from dagster_project.run_config import bind_config
 from dagster_project.table_asset import Presentation, Upkeep, step_asset
 from spark_jobs.code.dependencies import dependencies
 from spark_jobs.exceptions import SparkJobsError, did_you_mean
-from spark_jobs.filters.policy import DEFAULT, LANGUAGES, Policy, check_signals, resolve, signal_columns
+from spark_jobs.filters.policy import DEFAULT, LANGUAGES, Columns, Policy, check_signals, resolve, signal_columns
+from spark_jobs.filters.quality import QualityConfig, check_components, quality_step
 from spark_jobs.filters.registry import policy_finder, record_policy
 from spark_jobs.filters.scorer import Scorer
 from spark_jobs.filters.verdicts import verdicts_step
@@ -30,6 +31,7 @@ from spark_jobs.sources.documents import documents
 from spark_jobs.text.signals import signals
 from spark_jobs.text.texts import texts
 
+_Link = tuple[Step, Mapping[str, Source], Mapping[str, Any], str]
 CLOCK = "arrivals"  # table whose increments every step of the dataset follows
 
 
@@ -44,6 +46,7 @@ class DatasetDeclaration:
         max_document_bytes: larger documents are refused, with a row in `arrivals`.
         allow_empty: whether a source without files means that all were deleted; else it is an error.
         scorers: what is measured of texts beside `signals`: config by name, or by `package.module:function`.
+        quality: `{weights: .., ranges: ..}` of the weighted sum `quality.score`; none where empty.
         policy: what documents are judged by: a name, `name@version`, a hash, a path, or the policy itself.
         variants: further policies by name, each with verdicts of its own, `verdicts_NAME`.
         steps: config of `texts`, `signals`, `verdicts` and `dependencies`, by step.
@@ -58,6 +61,7 @@ class DatasetDeclaration:
     max_document_bytes: int = 100_000_000
     allow_empty: bool = False
     scorers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    quality: Mapping[str, Any] = field(default_factory=dict)
     policy: str | Mapping[str, Any] = DEFAULT
     variants: Mapping[str, str | Mapping[str, Any]] = field(default_factory=dict)
     steps: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -82,15 +86,17 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
     }
     try:
         scored = [_scorer(declared, reference, config) for reference, config in declared.scorers.items()]
-        scorers = [scorer for scorer, _ in scored]
+        weighed = list(_weighing(declared, [scorer for scorer, _ in scored]))
+        scorers: list[Step] = [*(scorer for scorer, _ in scored), *(made for made, *_ in weighed)]
         policies = {variant: _policy(declared, variant, given, scorers) for variant, given in _policies(declared)}
     except SparkJobsError as error:
         raise DefinitionError(f"dataset {name}: {error}") from error
-    chain: list[tuple[Step, Mapping[str, Source], Mapping[str, Any], str]] = [
+    chain: list[_Link] = [
         (documents, {}, intake, "sources"),
         (texts, {"documents": f"{name}.documents"}, {}, "text"),
         (signals, {"texts": f"{name}.texts"}, {}, "text"),
         *((scorer, {"texts": f"{name}.texts"}, config, "filters") for scorer, config in scored),
+        *weighed,
         *(_judging(declared, variant, policy, scorers) for variant, policy in policies.items()),
         (dependencies, {"documents": f"{name}.documents", "texts": f"{name}.texts"}, {}, "code"),
     ]
@@ -127,13 +133,32 @@ def _scorer(declared: DatasetDeclaration, reference: str, given: Mapping[str, An
     return found.configured(bind_config(found.config, f"{declared.name}/{found.name}", config)), given
 
 
+def _weighing(declared: DatasetDeclaration, scorers: Iterable[Step]) -> Iterable[_Link]:
+    """The step of the weighted sum, where one is declared.
+
+    Raises:
+        ConfigError: a component is not measured, or is no number.
+    """
+    given = {**declared.quality, **declared.steps.get("quality", {})}
+    if given:
+        config = bind_config(QualityConfig, f"{declared.name}/quality", given)
+        check_components(config, _measured(scorers))
+        inputs: dict[str, Source] = {table: f"{declared.name}.{table}" for table in ("signals", *config.tables)}
+        yield quality_step(config.tables), inputs, given, "filters"
+
+
+def _measured(scorers: Iterable[Step]) -> Columns:
+    """Types of the columns that the dataset has, by table."""
+    return signal_columns({one.name: {column.name: column.type for column in one.table.columns} for one in scorers})
+
+
 def _policies(declared: DatasetDeclaration) -> Iterable[tuple[str, str | Mapping[str, Any]]]:
     """The policies by variant, that of the table `verdicts` under the empty name."""
     return [("", declared.policy), *declared.variants.items()]
 
 
 def _policy(
-    declared: DatasetDeclaration, variant: str, given: str | Mapping[str, Any], scorers: Iterable[Scorer]
+    declared: DatasetDeclaration, variant: str, given: str | Mapping[str, Any], scorers: Iterable[Step]
 ) -> Policy:
     """A policy, resolved and checked against what the dataset measures.
 
@@ -142,14 +167,11 @@ def _policy(
     """
     find = policy_finder(lambda: open_catalogue(load_settings()))
     found = resolve(given, find, default_name=f"{declared.name}_{variant}" if variant else declared.name)
-    measured = {one.name: {column.name: column.type for column in one.table.columns} for one in scorers}
-    check_signals(found, signal_columns(measured))
+    check_signals(found, _measured(scorers))
     return found
 
 
-def _judging(
-    declared: DatasetDeclaration, variant: str, policy: Policy, scorers: Iterable[Scorer]
-) -> tuple[Step, Mapping[str, Source], Mapping[str, Any], str]:
+def _judging(declared: DatasetDeclaration, variant: str, policy: Policy, scorers: Iterable[Step]) -> _Link:
     """The step of a policy, with its inputs and config."""
     read = [
         one.name for one in scorers if one.name in policy.tables or (one.name == LANGUAGES and policy.asks_language)

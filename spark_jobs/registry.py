@@ -24,6 +24,7 @@ _STEPS: Mapping[str, str] = {
     "texts": "spark_jobs.text.texts",
     "signals": "spark_jobs.text.signals",
     **_SCORERS,
+    "quality": "spark_jobs.filters.quality",
     "classifier": "spark_jobs.filters.models.classifier_step",
     "verdicts": "spark_jobs.filters.verdicts",
     "dependencies": "spark_jobs.code.dependencies",

@@ -55,7 +55,7 @@ def add(file: Path) -> None:
     click.echo(f"{found.label}: {len(found.rules)} rules, hash {entry.content_hash[:16]}")
     foreign = sorted({rule.source[0] for rule in found.rules} - {*known, "metadata"})
     if foreign:
-        click.echo(f"It reads {', '.join(foreign)}, no scorer of headrace's own; checked where a dataset names it.")
+        click.echo(f"It reads {', '.join(foreign)}, whose columns a dataset decides; checked where one names it.")
     click.echo(f"Next: headrace policy preview DATASET {found.label}, then `policy: {found.label}` in its declaration")
 
 

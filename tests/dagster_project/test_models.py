@@ -113,9 +113,14 @@ def test_a_rule_judges_by_a_model(lake: Project) -> None:
     catalogue = open_catalogue(settings_at(lake.root))
     (quality,), (kinds,) = (entries(catalogue, "model", one) for one in ("quality", "kinds"))
     scorers = {"model_scores": {"models": {quality.label: ["reference"], kinds.label: []}}}
-    rule = {"rule": "raw", "signal": "model_scores.quality_reference", "below": 0.5}
-    scored = lake.changed(*dataset(lake.root, "crawl", scorers=scorers, policy={"rules": [rule]}))
-    result = scored.run("crawl.signals", "crawl.model_scores", "crawl.verdicts")
+    rules = [
+        {"rule": "raw", "signal": "model_scores.quality_reference", "below": 0.5},
+        {"rule": "poor", "signal": "quality.score", "below": 1.0},
+    ]
+    weights = {"model_scores.quality_reference": 2.0, "word_count": 1e-9}
+    more: dict[str, Any] = {"scorers": scorers, "quality": {"weights": weights}, "policy": {"rules": rules}}
+    scored = lake.changed(*dataset(lake.root, "crawl", **more))
+    result = scored.run("crawl.signals", "crawl.model_scores", "crawl.quality", "crawl.verdicts")
     assert result.success, failures(result)
     columns = ("quality_label", "quality_confidence", "quality_reference", "kinds_label")
     rows = {doc_id: values for doc_id, *values in scored.rows("crawl.model_scores", "doc_id", *columns)}
@@ -131,6 +136,9 @@ def test_a_rule_judges_by_a_model(lake: Project) -> None:
     kept = dict(scored.rows("crawl.verdicts", "doc_id", "kept"))
     assert {doc_id for doc_id, is_kept in kept.items() if is_kept} == {d for d, row in rows.items() if row[2] >= 0.5}
     assert 0 < sum(kept.values()) < 80
+    counts = dict(scored.rows("crawl.signals", "doc_id", "word_count"))
+    sums = dict(scored.rows("crawl.quality", "doc_id", "score"))
+    assert sums == {doc_id: row[2] * 2 + counts[doc_id] * 1e-9 for doc_id, row in rows.items()}
 
 
 def test_a_bad_model_is_not_published(lake: Project) -> None:

@@ -63,7 +63,7 @@ class ModelScoresConfig(BaseModel):
                         "leave the label out and judge by the column ending in _label"
                     )
                 seen.add(column)
-        return {reference: labels or () for reference, labels in given.items()}
+        return {reference: given[reference] or () for reference in sorted(given)}
 
 
 def columns_of(reference: str, labels: Any) -> list[tuple[str, Column]]:

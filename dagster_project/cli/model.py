@@ -52,7 +52,7 @@ def list_models(as_json: bool) -> None:
                 "format": facts.format,
                 "labels": len(facts.labels),
                 "bytes": facts.byte_count,
-                "hash": facts.sha256[:16],
+                "hash": facts.sha256[:12],
                 "by": f"{one.recorded_by}, {one.recorded_at:%Y-%m-%d}",
             }
         )

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 
 from dagster_project.cli import run_command
+from dagster_project.cli.project import load_definitions
 from dagster_project.datasets import DatasetDeclaration, dataset_assets
-from dagster_project.exceptions import DefinitionError
+from dagster_project.exceptions import DagsterProjectError, DefinitionError
 from dagster_project.models import ModelDeclaration, model_assets
 from spark_jobs.exceptions import InputError
 from spark_jobs.filters.models.classifier import Classifier, read_classifier
@@ -24,7 +25,8 @@ from spark_jobs.filters.registry import entries
 from spark_jobs.filters.scorer import check_scorer
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import settings_at
-from tests.dagster_project.project import Project, failures, lake_settings
+from tests.dagster_project.conftest import WriteDefs
+from tests.dagster_project.project import Project, failures, key, lake_settings
 from tests.spark_jobs.filters.models.fasttext_files import fasttext_bytes
 
 pytest.importorskip("sklearn", reason="scikit-learn is in the extra filters")
@@ -286,3 +288,46 @@ def test_a_fasttext_model_scores_as_it_says(tmp_path: Path, lake_env: Path) -> N
         "own_confidence": min(float(confidence[0]), 1),
         "own_topic1": min(topic, 1),
     }
+
+
+MODEL = (
+    "type: dagster_project.components.Model\nattributes: {{name: quality, train: {{reference: [{0}], raw: [crawl]}}}}\n"
+)
+NOTES = """\
+type: dagster_project.components.Dataset
+attributes: {{name: {0}, source: {{kind: files, path: /nowhere, text_column: body}}, visibility: {1}}}
+"""
+
+
+def test_a_model_in_yaml_is_two_tables_that_nothing_starts(declare: WriteDefs, lake_env: Path) -> None:
+    """A run trains it, the daemon does not; a dataset may name a version that is not there yet."""
+    del lake_env
+    declare("wiki", NOTES.format("wiki", "public"))
+    scorers = "scorers: {model_scores: {models: {quality@000000000000: [reference]}}}"
+    declare("crawl", NOTES.format("crawl", f"public, {scorers}"))
+    declare("quality", MODEL.format("wiki"))
+    graph = load_definitions().resolve_asset_graph()
+    made = graph.get(key("quality.classifier"))
+    assert made.parent_keys == {key("wiki.texts"), key("crawl.texts")} and made.automation_condition is None
+    assert graph.get(key("quality.evaluation")).check_keys
+    assert graph.has(key("crawl.model_scores"))
+
+
+@pytest.mark.parametrize(
+    ("reference", "visibility", "said"),
+    [
+        ("wikki", "public", "reads wikki.texts: no asset defines it; did you mean 'wiki.texts'?"),
+        ("wiki", "{restricted: [one]}", "declare `visibility: {restricted: [one]}` for quality"),
+    ],
+)
+def test_a_model_of_what_may_not_be_read_is_refused(
+    declare: WriteDefs, lake_env: Path, reference: str, visibility: str, said: str
+) -> None:
+    """A dataset that is not there, and one that fewer people may see than the model."""
+    del lake_env
+    declare("wiki", NOTES.format("wiki", visibility))
+    declare("crawl", NOTES.format("crawl", "public"))
+    declare("quality", MODEL.format(reference))
+    with pytest.raises(DagsterProjectError) as error:
+        load_definitions()
+    assert said in str(error.value)

@@ -40,6 +40,26 @@ def test_the_model_is_the_same_for_any_partitions_and_orders(spark: SparkSession
     assert 4_000 / size - 8 < found[0][1] <= 4_000 / size + 8 and found[2][1] > 1.8 * found[0][1]
 
 
+def test_labels_are_a_column_of_the_table_or_of_the_documents(spark: SparkSession) -> None:
+    """Texts without a label are left out; both ways give one model."""
+    rows = [*_rows("r", "stone river the of", 60), *_rows("c", "buy now the of", 60), *_rows("x", "else", 9)]
+    labels = [None if doc_id[0] == "x" else doc_id[0] for _, doc_id, _ in rows]
+    labelled = [(doc_id, text, of) for (_, doc_id, text), of in zip(rows, labels, strict=True)]
+    table = spark.createDataFrame(labelled, "doc_id string, body string, of string")
+    documents = spark.createDataFrame(
+        [(0, doc_id, {"of": of} if of else {}) for doc_id, _, of in labelled],
+        "shard int, doc_id string, metadata map<string, string>",
+    )
+    small = {"min_texts": 2, "features": {"bits": 8}}
+    own = classifier(ClassifierConfig(label_column="of", text_column="body", **small), labelled=table)
+    texts = spark.createDataFrame(rows, DDL)
+    config = ClassifierConfig(label_column="metadata.of", **small)
+    joined = classifier(config, labelled=texts, documents=documents)
+    made = [one.frames["classifier"].drop("file").collect() for one in (own, joined)]
+    assert made[0] == made[1] and made[0][0].labels == ["c", "r"]
+    assert made[0][0].train_count + made[0][0].test_count == 120
+
+
 def test_a_sample_is_the_smallest_hashes(spark: SparkSession) -> None:
     """Those of the whole, of at least so many bytes, and little more where hashes are many."""
     rows = spark.range(50_000).selectExpr("xxhash64(id) AS hash", "repeat('x', 10) AS content").cache()

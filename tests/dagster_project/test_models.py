@@ -273,20 +273,27 @@ def test_files_that_are_no_models_are_refused(
 
 
 def test_a_fasttext_model_scores_as_it_says(tmp_path: Path, lake_env: Path) -> None:
-    """Label and probability are those of the model, null where it knows nothing; hard texts are no error."""
+    """Label and probability are those of the model, null where a model knows nothing; hard texts are no error."""
     file = tmp_path / "own.bin"
     file.write_bytes(fasttext_bytes(3, word_ngrams=2))
     assert lake_env.exists() and run_command(["model", "add", "own", "--from", str(file), "--version", "1"]) == 0
-    config = ModelScoresConfig(models={"own@1": ["topic1"]})
+    trained = trained_file(tmp_path)
+    assert run_command(["model", "add", "kinds", "--from", str(trained), "--version", "1"]) == 0
+    config = ModelScoresConfig(models={"own@1": ["topic1"], "kinds@1": ["wiki", "crawl"]})
     tried = check_scorer(with_columns(config), config, more=["the quick brown fox"])
     own = read_fasttext(file.read_bytes(), "own")
     (best,), (confidence,) = own.best_labels(pa.array(["the quick brown fox"]))
     topic = own.probabilities(pa.array(["the quick brown fox"]), ["topic1"])["topic1"][0].as_py()
-    row = tried.drop_columns("text").to_pylist()[-1]
+    kinds = read_classifier(trained.read_bytes(), "kinds").score(pa.array(["the quick brown fox"]))
+    empty, *_, row = tried.drop_columns("text").to_pylist()
+    assert (empty["kinds_label"], empty["kinds_confidence"], empty["kinds_wiki"]) == (None, None, None)
     assert row == {
         "own_label": own.labels[best[0]],
         "own_confidence": min(float(confidence[0]), 1),
         "own_topic1": min(topic, 1),
+        "kinds_label": "wiki",
+        "kinds_confidence": kinds["wiki"][0].as_py(),
+        **{f"kinds_{label}": values[0].as_py() for label, values in kinds.items()},
     }
 
 

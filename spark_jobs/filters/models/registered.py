@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
 from spark_jobs.exceptions import InputError, did_you_mean
@@ -193,7 +194,7 @@ def _holds(file: ModelFile, data: bytes) -> bool:
     """Whether the file is there as it should be; a worker may have it mapped, so it is not written again."""
     try:
         with open_input(file.location, dict(file.properties)) as stream:
-            return bytes(stream.read()) == data
+            return bool(stream.read_buffer().equals(pa.py_buffer(data)))
     except OSError:
         return False
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
 import click
 
+from dagster_project.cli.declared import complete_names
 from dagster_project.cli.output import print_rows, print_table
 from dagster_project.exceptions import CommandError
 from spark_jobs.lake.session.catalogue import open_catalogue
@@ -17,7 +19,7 @@ _SHOWN_LABELS = 12
 
 @click.group()
 def model() -> None:
-    """Add, list and show the models that texts are scored by."""
+    """Add, list and show the models that texts are scored by; fit the weights of `quality`."""
 
 
 @model.command("add")
@@ -101,3 +103,35 @@ def show(reference: str, as_json: bool) -> None:
 def _next(label: str, labels: tuple[str, ...]) -> str:
     chosen = f"[{labels[-1]}]" if len(labels) == 2 else f"[{labels[0]}, ..]"
     return f"Next, in a dataset's declaration: `scorers: {{model_scores: {{models: {{{label}: {chosen}}}}}}}`"
+
+
+@model.command("weigh")
+@click.argument("dataset", shell_complete=complete_names)
+@click.option("--label", required=True, metavar="metadata.KEY=GOOD", help="which documents should score high")
+@click.option("--signal", "signals", multiple=True, required=True, help="as rules name it; to be repeated")
+def weigh(dataset: str, label: str, signals: tuple[str, ...]) -> None:
+    """Fit the weights of `quality` on labelled documents of DATASET, whose signals have been computed; nothing runs."""
+    from ruamel.yaml import YAML
+
+    from dagster_project.inspect.fitted_weights import fit_weights
+    from dagster_project.restrictions import note_read
+
+    name, equals, good = label.partition("=")
+    if not equals or name.partition(".")[0] not in ("metadata", "documents"):
+        raise CommandError(f"--label {label}: write metadata.KEY=GOOD or documents.COLUMN=GOOD")
+    catalogue = open_catalogue(load_settings())
+    note_read(catalogue, [dataset])
+    found = fit_weights(catalogue, dataset, name, good, signals)
+    click.echo(
+        f"AUC {found.auc:.3f} on {found.held_back:,} documents held back; fitted on {found.fitted:,}, "
+        f"{found.left_out:,} without a label or a value left out"
+    )
+    click.echo("Next, in a dataset's declaration:")
+    text = io.StringIO()
+    yaml = YAML()
+    yaml.width = 120
+    yaml.default_flow_style = None
+    yaml.dump(
+        {"quality": {"weights": found.weights, "ranges": {key: list(one) for key, one in found.ranges.items()}}}, text
+    )
+    click.echo(text.getvalue().rstrip())

@@ -3,14 +3,17 @@
     python benchmarks/bench_filters.py [--sizes 40 160]
 
 RFCs of two sizes are landed and scored, each size in a process and a lake of its own, one step at a time. The slope of
-a step is the time of a further MB; MB/s and core count both cores that it could use. The peers of single kernels are
-in `bench_filters_heuristics.py`, `bench_filters_models.py`, `bench_filters_personal.py` and
+a step is the time of a further MB; MB/s and core count both cores that it could use, MB a CPU second what all processes
+spent, which a machine shared with others changes less. The model is one of two labels, trained on pieces of RFCs
+against code of this Python environment before the clock starts. The peers of single kernels are in
+`bench_filters_heuristics.py`, `bench_filters_models.py`, `bench_filters_personal.py` and
 `bench_filters_contamination.py`.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
@@ -18,19 +21,21 @@ import sys
 import tempfile
 from pathlib import Path
 
+from bench_filters_models import installed_code
 from bench_pipeline import texts_of, write
 
 _CORES = 2
-_STEPS = ("texts", "signals", "heuristics", "languages", "personal_data", "verdicts")
+_STEPS = ("texts", "signals", "heuristics", "languages", "personal_data", "model_scores", "verdicts")
 
 
-def measure(folder: Path) -> dict[str, float]:
-    """Land and judge the files of a folder in this process; seconds of each step from texts to verdicts."""
+def measure(folder: Path) -> dict[str, tuple[float, float]]:
+    """Land and judge the files of a folder in this process; seconds and CPU seconds of each step from texts on."""
     import dagster as dg
 
     from dagster_project.datasets import DatasetDeclaration, dataset_assets
     from dagster_project.definitions import build
     from dagster_project.executor import run_here
+    from spark_jobs.filters.models.registered import add_model
     from spark_jobs.lake.ledger.ledger import LEDGER
     from spark_jobs.lake.session.catalogue import open_catalogue
     from spark_jobs.lake.session.settings import settings_at
@@ -38,22 +43,59 @@ def measure(folder: Path) -> dict[str, float]:
     settings = settings_at(folder / "lake")
     for name, value in settings.properties.items():
         os.environ[f"PYICEBERG_CATALOG__LAKE__{name.upper()}"] = value
+    model = add_model(open_catalogue(settings), "prose", trained_model()).label
     dataset = DatasetDeclaration(
         name="web",
         source={"kind": "files", "path": str(folder / "texts"), "text_column": "text"},
         shards=2,
-        scorers={"heuristics": {}, "languages": {}, "personal_data": {}},
-        policy="web_en",
+        scorers={
+            **{name: {} for name in ("heuristics", "languages", "personal_data")},
+            "model_scores": {"models": {model: ["rfc"]}},
+        },
+        policy={
+            "extends": ["web_en"],
+            "rules": [{"rule": "like_code", "signal": "model_scores.prose_rfc", "below": 0.5}],
+        },
     )
     quiet = {
         "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
         "execution": {"config": {"max_concurrent": 1}},
     }
+    spent: dict[str, float] = {}
     with dg.DagsterInstance.ephemeral() as instance:
         job = build(dg.Definitions(assets=dataset_assets(dataset))).resolve_job_def("everything")
-        assert run_here(job, instance, quiet).success
+        landed = [dg.AssetKey(["web", table]) for table in ("documents", "arrivals", "repositories")]
+        for keys in (landed, *([dg.AssetKey(["web", step])] for step in _STEPS)):
+            before = cpu_seconds()
+            assert run_here(job, instance, quiet, keys).success
+            spent[keys[0].path[-1]] = cpu_seconds() - before
     rows = open_catalogue(settings).load_table(LEDGER).scan().to_arrow().to_pylist()
-    return {row["step"]: row["seconds"] for row in rows if row["step"] in _STEPS}
+    seconds = {row["step"]: row["seconds"] for row in rows}
+    return {step: (seconds[step], spent[step]) for step in _STEPS}
+
+
+def cpu_seconds() -> float:
+    """Of this process and all that it started, Java and Python workers: what a busy machine leaves as it is."""
+    import psutil
+
+    me = psutil.Process()
+    spent = 0.0
+    for process in (me, *me.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            spent += sum(process.cpu_times()[:4])  # user and system, of its own and of children that have ended
+    return spent
+
+
+def trained_model() -> bytes:
+    """A classifier that tells pieces of RFCs from pieces of code, about as many of each."""
+    import pyarrow as pa
+
+    from spark_jobs.filters.models.classifier_training import train
+
+    rfcs = [text[4_000:8_000] for text in texts_of(60)]
+    code = [text[:4_000] for text in installed_code(len(rfcs))]
+    labels = ["rfc"] * len(rfcs) + ["code"] * len(code)
+    return train(pa.table({"content": rfcs + code, "label": labels}))[0].to_bytes()
 
 
 def main() -> None:
@@ -73,13 +115,17 @@ def main() -> None:
             done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
             runs.append(json.loads(done.stdout.splitlines()[-1]))
     less, more = runs
-    print(f"{'step':<16}{sizes[0]:>7.0f} MB{sizes[1]:>7.0f} MB{'ms/MB':>9}{'MB/s/core':>11}")
-    for name, small, large in [
-        *((step, less[step], more[step]) for step in _STEPS),
-        ("texts to verdicts", sum(less.values()), sum(more.values())),
-    ]:
-        slope = max(large - small, 1e-9) / (sizes[1] - sizes[0])
-        print(f"{name:<16}{small:>9.1f}s{large:>9.1f}s{slope * 1000:>9.2f}{1 / slope / _CORES:>11.1f}")
+    whole = "texts to verdicts"
+    for run in runs:
+        run[whole] = [sum(column) for column in zip(*(run[step] for step in _STEPS), strict=True)]
+    print(f"{'step':<18}{sizes[0]:>7.0f} MB{sizes[1]:>7.0f} MB{'MB/s/core':>11}{'MB/CPU s':>10}")
+    for step in (*_STEPS, whole):
+        (small, small_cpu), (large, large_cpu) = less[step], more[step]
+        further = sizes[1] - sizes[0]
+        rate, cpu_rate = (
+            further / max(more_ - less_, 1e-9) for less_, more_ in ((small, large), (small_cpu, large_cpu))
+        )
+        print(f"{step:<18}{small:>9.1f}s{large:>9.1f}s{rate / _CORES:>11.1f}{cpu_rate:>10.1f}")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,11 @@ attributes:
   tokenizer: {train: {vocabulary_size: 32768}}
   window_tokens: [2048, 8192]
 
+type: dagster_project.components.Model
+attributes:
+  name: quality
+  train: {reference: [wiki], raw: [crawl], min_auc: 0.9}
+
 type: dagster_project.components.Blend
 attributes:
   name: mix
@@ -36,6 +41,7 @@ from dagster_project.corpora import CorpusDeclaration, corpus_assets
 from dagster_project.datasets import DatasetDeclaration, dataset_assets
 from dagster_project.deduplication import Deduplication
 from dagster_project.metadata import Samples
+from dagster_project.models import ModelDeclaration, model_assets
 from dagster_project.restrictions import parse_visibility
 from dagster_project.run_config import bind_config
 from spark_jobs.filters.policy import located
@@ -53,6 +59,9 @@ class Dataset(dg.Component, dg.Model, dg.Resolvable):
     allow_empty: bool = Field(False, description="whether no files means that all were deleted, not an error")
     scorers: dict[str, dict[str, Any] | None] = Field(
         default_factory=dict, description="further measures: config by name or package.module:function; {} for none"
+    )
+    quality: dict[str, Any] = Field(
+        default_factory=dict, description="{weights: {SIGNAL: .., ..}, ranges: {SIGNAL: [.., ..]}}: a weighted sum"
     )
     policy: str | dict[str, Any] = Field(
         "headrace",
@@ -80,6 +89,7 @@ class Dataset(dg.Component, dg.Model, dg.Resolvable):
             max_document_bytes=self.max_document_bytes,
             allow_empty=self.allow_empty,
             scorers={name: config or {} for name, config in self.scorers.items()},
+            quality=self.quality,
             policy=located(self.policy, context.path),
             variants={name: located(policy, context.path) for name, policy in self.variants.items()},
             redact=self.redact,
@@ -143,6 +153,26 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
             visibility=parse_visibility(f"corpus {self.name}", self.visibility),
         )
         return dg.Definitions(assets=corpus_assets(declared))
+
+
+class Model(dg.Component, dg.Model, dg.Resolvable):
+    """A classifier of texts, trained on datasets; a run enters it into the registry, where scorers find it."""
+
+    name: str = Field(pattern=_NAME, description="its namespace in the lake, and its name in the registry")
+    train: dict[str, Any] = Field(
+        description="{reference: [DATASET, ..], raw: [DATASET, ..]} or {table: .., label_column: ..}; min_auc, .."
+    )
+    owners: list[str] = Field(default_factory=list, description="team:NAME or e-mail addresses")
+    visibility: Any = Field(
+        "public", description="who may see its rows: public, on_device, or {restricted: [TEAM, ..]}"
+    )
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """The model's assets."""
+        visibility = parse_visibility(f"model {self.name}", self.visibility)
+        return dg.Definitions(
+            assets=model_assets(ModelDeclaration(self.name, self.train, tuple(self.owners), visibility))
+        )
 
 
 class Blend(dg.Component, dg.Model, dg.Resolvable):

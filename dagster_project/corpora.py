@@ -181,8 +181,7 @@ def _upkeep(declared: CorpusDeclaration, identifier: str, evals: PresentEvals) -
     def excise(lake: Lake) -> bool:
         return excise_superseded(lake, identifier, threshold).excised.new_snapshot_id is not None
 
-    excises = "excise" in (declared.superseded, declared.on_delete)
-    around = Upkeep(before, excise, excises=True) if excises else Upkeep(before)
+    around = Upkeep(before, excise if "excise" in (declared.superseded, declared.on_delete) else None)
     off = declared.decontaminate == OFF
     return upkeep_of_packed(declared.name, identifier, evals, off=off, around=around)
 

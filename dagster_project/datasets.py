@@ -20,7 +20,8 @@ from spark_jobs.code.dependencies import dependencies
 from spark_jobs.exceptions import SparkJobsError, did_you_mean
 from spark_jobs.filters.personal_data.audit import checked_actions, personal_data_audit
 from spark_jobs.filters.personal_data.redacted_texts import redacted_texts
-from spark_jobs.filters.policy import DEFAULT, LANGUAGES, Policy, check_signals, resolve, signal_columns
+from spark_jobs.filters.policy import DEFAULT, LANGUAGES, Columns, Policy, check_signals, resolve, signal_columns
+from spark_jobs.filters.quality import QualityConfig, check_components, quality_step
 from spark_jobs.filters.registry import policy_finder, record_policy
 from spark_jobs.filters.scorer import Scorer
 from spark_jobs.filters.verdicts import verdicts_step
@@ -52,6 +53,7 @@ class DatasetDeclaration:
         max_document_bytes: larger documents are refused, with a row in `arrivals`.
         allow_empty: whether a source without files means that all were deleted; else it is an error.
         scorers: what is measured of texts beside `signals`: config by name, or by `package.module:function`.
+        quality: `{weights: .., ranges: ..}` of the weighted sum `quality.score`; none where empty.
         policy: what documents are judged by: a name, `name@version`, a hash, a path, or the policy itself.
         variants: further policies by name, each with verdicts of its own, `verdicts_NAME`.
         redact: keep, replace or drop (the document), by kind of personal data; what is not named is kept.
@@ -67,6 +69,7 @@ class DatasetDeclaration:
     max_document_bytes: int = 100_000_000
     allow_empty: bool = False
     scorers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    quality: Mapping[str, Any] = field(default_factory=dict)
     policy: str | Mapping[str, Any] = DEFAULT
     variants: Mapping[str, str | Mapping[str, Any]] = field(default_factory=dict)
     redact: Mapping[str, str] = field(default_factory=dict)
@@ -95,12 +98,14 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
     try:
         actions = checked_actions(declared.redact, declared.scorers.get(PERSONAL_DATA, {}).get("tagger"))
         scored = [
-            (find_scorer(reference), config)
+            _scorer(declared, reference, config)
             for reference, config in declared.scorers.items()
             if not actions or reference != PERSONAL_DATA
         ]
         audit = [renamed(personal_data_audit, PERSONAL_DATA)] if actions else []
-        scorers = [*audit, *(scorer for scorer, _ in scored)]
+        measured = [*audit, *(scorer for scorer, _ in scored)]
+        weighed = list(_weighing(declared, measured))
+        scorers: list[Step] = [*measured, *(made for made, *_ in weighed)]
         _check_names(declared, scorers)
         policies = {variant: _policy(declared, variant, given, scorers) for variant, given in _policies(declared)}
     except SparkJobsError as error:
@@ -110,6 +115,7 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
         *_texts(declared, audit, actions),
         (signals, {"texts": f"{name}.texts"}, {}, "text"),
         *((scorer, {"texts": f"{name}.texts"}, config, "filters") for scorer, config in scored),
+        *weighed,
         *(_judging(declared, variant, policy, scorers, actions) for variant, policy in policies.items()),
         (dependencies, {"documents": f"{name}.documents", "texts": f"{name}.texts"}, {}, "code"),
     ]
@@ -191,13 +197,43 @@ def _shown(declared: DatasetDeclaration, made: Step, redacts: bool) -> Samples:
     return Samples.IDS if raw and declared.samples is Samples.TEXT else declared.samples
 
 
+def _scorer(declared: DatasetDeclaration, reference: str, given: Mapping[str, Any]) -> tuple[Scorer, Mapping[str, Any]]:
+    """A scorer as its config makes it, and the config."""
+    found = find_scorer(reference)
+    if found.of_config is None:
+        return found, given
+    config = {**given, **declared.steps.get(found.name, {})}
+    return found.configured(bind_config(found.config, f"{declared.name}/{found.name}", config)), given
+
+
+def _weighing(declared: DatasetDeclaration, scorers: Iterable[Step]) -> Iterable[Link]:
+    """The step of the weighted sum, where one is declared.
+
+    Raises:
+        ConfigError: a component is not measured, or is no number.
+    """
+    given = {**declared.quality, **declared.steps.get("quality", {})}
+    if given:
+        config = bind_config(QualityConfig, f"{declared.name}/quality", given)
+        check_components(config, _measured(scorers))
+        inputs: dict[str, Source] = {table: f"{declared.name}.{table}" for table in ("signals", *config.tables)}
+        yield quality_step(config.tables), inputs, given, "filters"
+
+
+def _measured(scorers: Iterable[Step]) -> Columns:
+    """Types of the columns that the dataset has, by table."""
+    return signal_columns(
+        {one.table.name: {column.name: column.type for column in one.table.columns} for one in scorers}
+    )
+
+
 def _policies(declared: DatasetDeclaration) -> Iterable[tuple[str, str | Mapping[str, Any]]]:
     """The policies by variant, that of the table `verdicts` under the empty name."""
     return [("", declared.policy), *declared.variants.items()]
 
 
 def _policy(
-    declared: DatasetDeclaration, variant: str, given: str | Mapping[str, Any], scorers: Iterable[Scorer]
+    declared: DatasetDeclaration, variant: str, given: str | Mapping[str, Any], scorers: Iterable[Step]
 ) -> Policy:
     """A policy, resolved and checked against what the dataset measures.
 
@@ -206,8 +242,7 @@ def _policy(
     """
     find = policy_finder(lambda: open_catalogue(load_settings()))
     found = resolve(given, find, default_name=f"{declared.name}_{variant}" if variant else declared.name)
-    measured = {one.table.name: {column.name: column.type for column in one.table.columns} for one in scorers}
-    check_signals(found, signal_columns(measured))
+    check_signals(found, _measured(scorers))
     return found
 
 
@@ -215,7 +250,7 @@ def _judging(
     declared: DatasetDeclaration,
     variant: str,
     policy: Policy,
-    scorers: Iterable[Scorer],
+    scorers: Iterable[Step],
     actions: Mapping[str, str],
 ) -> Link:
     """The step of a policy, with its inputs and config."""

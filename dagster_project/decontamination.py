@@ -12,6 +12,7 @@ import functools
 import json
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,15 +87,14 @@ def upkeep_of_packed(corpus: str, identifier: str, evals: PresentEvals, *, off: 
     def before(lake: Lake) -> None:
         if not off:
             _require_search(lake, corpus, evals)
-        around.before(lake)
+        if around.before is not None:
+            around.before(lake)
 
-    def after(lake: Lake) -> bool:
-        changed = around.after is not None and around.after(lake)
+    def published(lake: Lake) -> None:
         _state(lake.catalogue, identifier, stated)
-        return changed
 
     pending = functools.partial(_is_pending, identifier=identifier, stated=stated)
-    return Upkeep(before, after, excises=around.excises, pending=pending)
+    return replace(around, before=before, pending=pending, published=published)
 
 
 def _require_search(lake: Lake, corpus: str, evals: PresentEvals) -> None:

@@ -108,15 +108,16 @@ class Upkeep:
 
     Attributes:
         before: called first.
-        after: called last, and says whether it changed the rows; None for no such work.
-        excises: whether `after` may change rows, so that what a run computes cannot be known before it.
+        after: called last, and says whether it changed the table, so that a run cannot be forecast;
+            None for no such work.
         pending: whether there is such work to do even where nothing is to be computed.
+        published: called once the rows are there, and changes none of them.
     """
 
-    before: Callable[[Lake], None]
+    before: Callable[[Lake], None] | None = None
     after: Callable[[Lake], bool] | None = None
-    excises: bool = False
     pending: Callable[[Catalog], bool] | None = None
+    published: Callable[[Lake], None] | None = None
 
 
 def table_asset(
@@ -224,7 +225,7 @@ def declared_binding(
         partition: key of the partition to compute, where the asset has partitions.
     """
     asset = _ASSETS.get(table)
-    if asset is None or (asset.upkeep is not None and asset.upkeep.excises):
+    if asset is None or (asset.upkeep is not None and asset.upkeep.after is not None):
         return None
     if asset.upkeep is not None and asset.upkeep.pending is not None and asset.upkeep.pending(catalogue):
         return None
@@ -374,10 +375,13 @@ class _Asset:
         """Bring the tables up to date, with the upkeep around it."""
         if self.upkeep is None:
             return materialize(lake, binding)
-        with catalogue_errors():
-            self.upkeep.before(lake)
+        if self.upkeep.before is not None:
+            with catalogue_errors():
+                self.upkeep.before(lake)
         outcomes = materialize(lake, binding)
         with catalogue_errors():
+            if self.upkeep.published is not None:
+                self.upkeep.published(lake)
             changed = self.upkeep.after is not None and self.upkeep.after(lake)
         if not changed:
             return outcomes

@@ -97,7 +97,7 @@ def _walk(command: click.Command, words: tuple[str, ...]) -> Iterator[tuple[str,
 
 def _declarations() -> str:
     """What `defs.yaml` may say."""
-    from dagster_project.components import Blend, Corpus, Dataset
+    from dagster_project.components import Blend, Corpus, Dataset, Model
     from dagster_project.deduplication import Deduplication
     from spark_jobs.sources.source_config import FilesSource, PythonCodeSource, PythonDocsSource
     from spark_jobs.tokens.tokenizer import TokenizerConfig
@@ -110,7 +110,7 @@ def _declarations() -> str:
     def describe(model: type[BaseModel], title: str, about: str) -> None:
         parts.append(f"{title} {model.__name__}\n\n{about}{inspect.getdoc(model)}\n\n{_fields(model)}")
 
-    components: tuple[Any, ...] = (Dataset, Corpus, Blend)
+    components: tuple[Any, ...] = (Dataset, Corpus, Model, Blend)
     for component in components:
         describe(component, "##", f"`type: {component.__module__}.{component.__name__}`\n\n")
         if component is Dataset:

@@ -17,6 +17,7 @@ _SCORERS: Mapping[str, str] = {  # the scorers that headrace brings (`spark_jobs
     "languages": "spark_jobs.filters.languages.languages",
     "personal_data": "spark_jobs.filters.personal_data.personal_data",
     "contamination": "spark_jobs.filters.contamination.contamination",
+    "model_scores": "spark_jobs.filters.models.model_scores",
 }
 _STEPS: Mapping[str, str] = {
     "documents": "spark_jobs.sources.documents",
@@ -25,6 +26,8 @@ _STEPS: Mapping[str, str] = {
     "redacted_texts": "spark_jobs.filters.personal_data.redacted_texts",
     "signals": "spark_jobs.text.signals",
     **_SCORERS,
+    "quality": "spark_jobs.filters.quality",
+    "classifier": "spark_jobs.filters.models.classifier_step",
     "verdicts": "spark_jobs.filters.verdicts",
     "dependencies": "spark_jobs.code.dependencies",
     "increments": "spark_jobs.lake.run.increments",
@@ -74,7 +77,7 @@ def config_model(name: str) -> type[BaseModel]:
 
 
 def find_step(name: str, config: BaseModel) -> Step:
-    """A step by name; `packed` is made for the dataset and the window length in its config.
+    """A step by name, as its config makes it: `packed` for a dataset and window length, `model_scores` for its models.
 
     Raises:
         ConfigError: no step of this name.
@@ -85,7 +88,7 @@ def find_step(name: str, config: BaseModel) -> Step:
         made: Step = module.packed_step(values["dataset"], values["window_tokens"])
         return made
     declared: Step = getattr(module, name)
-    return declared
+    return declared.configured(config) if isinstance(declared, Scorer) else declared
 
 
 def scorer_names() -> tuple[str, ...]:

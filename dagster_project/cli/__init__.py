@@ -45,6 +45,7 @@ _COMMANDS = {
     ),
     "doc": ("dagster_project.cli.doc", "doc", "Ask about one document: why it was removed, what is similar."),
     "evals": ("dagster_project.cli.evals", "evals", "Add and list benchmarks that documents are searched for."),
+    "model": ("dagster_project.cli.model", "model", "Add, list and show the models that texts are scored by."),
     "tagger": ("dagster_project.cli.tagger", "tagger", "Train and list models that find names and the like."),
     "review": ("dagster_project.cli.review", "review", "Let people judge what rules removed."),
     "trace": ("dagster_project.cli.windows", "trace", "Trace a token of a packed table back to its file."),

@@ -19,7 +19,7 @@ from spark_jobs.exceptions import SparkJobsError, did_you_mean, nearest
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-COMPONENTS = tuple(f"dagster_project.components.{name}" for name in ("Dataset", "Corpus", "Blend"))
+COMPONENTS = tuple(f"dagster_project.components.{name}" for name in ("Dataset", "Corpus", "Model", "Blend"))
 _FIELDS = ("type", "attributes", "template_vars_module", "requirements", "post_processing")  # of a file, by Dagster
 _COMPONENT = re.compile(r"(?:component|definitions for) (?P<folder>[^\s\[]+)\[\d+\]")
 
@@ -41,9 +41,9 @@ def explain(error: Exception, defs: Path) -> str:
 
 
 def repeated_name(defs: Path) -> str | None:
-    """The message for two datasets or corpora of one name, with both files; Dagster's own error names neither."""
+    """The message for two datasets, corpora or models of one name, with both files, which Dagster's own leaves out."""
     first: dict[str, Path] = {}
-    for file, name in _named(sorted(defs.glob("**/defs.yaml")), COMPONENTS[:2]):
+    for file, name in _named(sorted(defs.glob("**/defs.yaml")), COMPONENTS[:3]):
         if (before := first.setdefault(name, file)) != file:
             return f"{short_path(file)}: name: {name} is the name of {short_path(before)} already; choose another"
     return None

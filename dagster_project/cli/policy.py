@@ -46,7 +46,8 @@ def add(file: Path) -> None:
     found = _resolved(catalogue, str(file if file.suffix in (".yaml", ".yml", ".json") else f"{file}.yaml"))
     if found.name in shipped() and resolve(found.name).content != found.content:
         raise CommandError(f"policy {found.label}: headrace brings a policy of this name; choose another")
-    scorers = [find_scorer(name) for name in scorer_names()]
+    # The columns of a scorer like `model_scores` are known in a dataset alone, which checks rules on them.
+    scorers = [one for name in scorer_names() if (one := find_scorer(name)).of_config is None]
     known = signal_columns({one.name: {column.name: column.type for column in one.table.columns} for one in scorers})
     own = tuple(rule for rule in found.rules if rule.source[0] in (*known, "metadata"))
     check_signals(found.model_copy(update={"rules": own}), known)
@@ -54,7 +55,7 @@ def add(file: Path) -> None:
     click.echo(f"{found.label}: {len(found.rules)} rules, hash {entry.content_hash[:16]}")
     foreign = sorted({rule.source[0] for rule in found.rules} - {*known, "metadata"})
     if foreign:
-        click.echo(f"It reads {', '.join(foreign)}, no scorer of headrace's own; checked where a dataset names it.")
+        click.echo(f"It reads {', '.join(foreign)}, whose columns a dataset decides; checked where one names it.")
     click.echo(f"Next: headrace policy preview DATASET {found.label}, then `policy: {found.label}` in its declaration")
 
 

@@ -68,10 +68,16 @@ class Scorer(Step):
     Attributes:
         score: the function.
         prepare: makes its second argument of the config.
+        of_config: gives the scorer of a config, where that decides the columns.
     """
 
     score: Score = dict
     prepare: Callable[[Any], Any] = _unchanged
+    of_config: Callable[[Any], Scorer] | None = None
+
+    def configured(self, config: BaseModel) -> Scorer:
+        """The scorer with the columns that it has under a config."""
+        return self if self.of_config is None else self.of_config(config)
 
 
 def scorer(

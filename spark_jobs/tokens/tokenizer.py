@@ -1,10 +1,8 @@
 """The step `tokenizer`: train a corpus's tokenizer on a sample of its survivors, or take one from a file; then frozen.
 
-The sample is the documents with the smallest hashes of their ids, as many as fit `sample_bytes`, so it depends neither
-on partitions nor on the order of rows. Two passes: the first sums bytes by bucket of hashes (65,536 numbers for the
-driver) to find the bucket where the sample ends; then the documents up to it go to one task, which sorts, cuts and
-trains. Training sees pieces of at most 65,536 characters, cut before white space, where words end anyway
-(`cut_before_spaces`), so memory grows with `sample_bytes` and not with the longest document.
+The sample is the documents with the smallest hashes of their ids, as many as fit `sample_bytes` (`hash_sample`). They
+go to one task, which sorts, cuts and trains. Training sees pieces of at most 65,536 characters, cut before white space,
+where words end anyway (`cut_before_spaces`), so memory grows with `sample_bytes` and not with the longest document.
 
 A second table holds the tokenizer's certificate (`certificate`), made in one task of about five seconds.
 """
@@ -17,21 +15,21 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from spark_jobs.exceptions import ConfigError, InputError
+from spark_jobs.exceptions import ConfigError
 from spark_jobs.lake.declare.step import Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.text.hash_sample import smallest_hashes
 from spark_jobs.tokens.certificate import certify
 from spark_jobs.tokens.hf_tokenizer import cut_before_spaces, read_facts, train_byte_pairs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_HASH_BUCKETS = 1 << 16
 _PIECE_CHARACTERS = 1 << 16
+_NO_TEXT = "tokenizer: no document has any text to train on; check survivors, or give a tokenizer file"
 _ROW_DDL = (
     "sha256 string, vocabulary_size int, special_tokens map<string, int>, end_of_document_id int, padding_id int, "
     "file string"
@@ -172,9 +170,8 @@ def _trained(survivors: DataFrame, texts: DataFrame, config: TokenizerConfig) ->
         .join(survivors.select("dataset", "shard", "doc_id"), ["dataset", "shard", "doc_id"], "left_semi")
         .withColumn("hash", F.xxhash64("doc_id", "dataset"))
     )
-    last_bucket = _last_bucket(documents, config.sample_bytes)
     sample = (
-        documents.where(_bucket("hash") <= last_bucket)
+        smallest_hashes(documents, config.sample_bytes, _NO_TEXT)
         .select("hash", "doc_id", "dataset", F.substring("content", 1, config.sample_bytes).alias("content"))
         .repartition(1)
         .sortWithinPartitions("hash", "doc_id", "dataset")
@@ -203,28 +200,6 @@ def _certify(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = [certify(file_text).row() for file_text in batch.column("file").to_pylist()]
         if rows:
             yield pa.RecordBatch.from_pylist(rows, schema=_CERTIFICATE_SCHEMA)
-
-
-def _bucket(column: str) -> Any:
-    """The bucket of a hash: its upper 16 bits, ascending with the hash."""
-    from pyspark.sql import functions as F
-
-    return F.shiftright(column, 48)
-
-
-def _last_bucket(documents: DataFrame, sample_bytes: int) -> int:
-    """The first bucket up to which documents hold at least `sample_bytes`; the number of buckets where none does."""
-    from pyspark.sql import functions as F
-
-    size = F.sum(F.octet_length("content"))
-    rows = documents.groupBy(_bucket("hash").alias("bucket")).agg(size.alias("bytes")).toArrow()
-    buckets = rows.column("bucket").to_numpy()
-    order = np.argsort(buckets)
-    used = np.cumsum(rows.column("bytes").to_numpy()[order])
-    if not len(used) or used[-1] == 0:
-        raise InputError("tokenizer: no document has any text to train on; check survivors, or give a tokenizer file")
-    reached = np.flatnonzero(used >= sample_bytes)
-    return int(buckets[order][reached[0]]) if len(reached) else _HASH_BUCKETS
 
 
 def _train(batches: Iterable[pa.RecordBatch], config: TokenizerConfig) -> Iterator[pa.RecordBatch]:

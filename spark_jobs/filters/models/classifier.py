@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,10 +26,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from spark_jobs.arrays import Float32Array, Float64Array
 from spark_jobs.exceptions import InputError
 
-_MAGIC: Final = b"headrace classifier\n"
+MAGIC: Final = b"headrace classifier\n"
 _VERSION: Final = 1
 _HEAD: Final = struct.Struct("<II")
 _DIGEST_BYTES: Final = 32
+Judged = tuple[pa.Array, pa.Array, dict[str, pa.Array]]
 
 
 class FeaturesConfig(BaseModel):
@@ -79,15 +81,36 @@ class Classifier:
         Returns:
             (D,) float64 by label; null in a text without a feature of the model.
         """
+        probabilities = self._probabilities(content)
+        return {label: pa.array(probabilities[:, k], from_pandas=True) for k, label in enumerate(self.labels)}
+
+    def judge(self, content: pa.Array, labels: Sequence[str]) -> Judged:
+        """The most probable label, its probability, and the probabilities of some labels; null as for `score`.
+
+        Args:
+            content: (D,) strings, none of them null.
+            labels: of the model.
+        """
+        probabilities = self._probabilities(content)
+        known = ~np.isnan(probabilities[:, 0])
+        best = np.where(known, probabilities.argmax(axis=1), 0)
+        of_best = np.take_along_axis(probabilities, best[:, None], 1)[:, 0]
+        return (
+            pa.array(self.labels, pa.string()).take(pa.array(best, mask=~known)),
+            pa.array(of_best, from_pandas=True),
+            {label: pa.array(probabilities[:, self.labels.index(label)], from_pandas=True) for label in labels},
+        )
+
+    def _probabilities(self, content: pa.Array) -> Float64Array:
+        """(D, L) NaN in a text without a feature of the model."""
         sums = self._sums(content)
         with np.errstate(over="ignore"):
             if len(self.labels) == 2:
                 second = 1 / (1 + np.exp(-sums[:, 0]))
-                probabilities = np.column_stack([1 - second, second])
-            else:
-                powers = np.exp(sums - sums.max(axis=1, initial=-np.inf, keepdims=True))
-                probabilities = powers / powers.sum(axis=1, keepdims=True)
-        return {label: pa.array(probabilities[:, k], from_pandas=True) for k, label in enumerate(self.labels)}
+                return np.column_stack([1 - second, second])
+            powers = np.exp(sums - sums.max(axis=1, initial=-np.inf, keepdims=True))
+            shares: Float64Array = powers / powers.sum(axis=1, keepdims=True)
+            return shares
 
     def to_bytes(self) -> bytes:
         """The file: equal models have equal bytes."""
@@ -95,7 +118,7 @@ class Classifier:
             {"labels": self.labels, "features": self.features.model_dump()}, sort_keys=True, ensure_ascii=False
         ).encode("utf-8")
         body = self.table.astype("<f4").tobytes() + self.bias.astype("<f8").tobytes()
-        data = _MAGIC + _HEAD.pack(_VERSION, len(header)) + header + body
+        data = MAGIC + _HEAD.pack(_VERSION, len(header)) + header + body
         return data + hashlib.sha256(data).digest()
 
     def _sums(self, content: pa.Array) -> Float64Array:
@@ -117,17 +140,17 @@ def read_classifier(data: bytes, name: str) -> Classifier:
     Raises:
         InputError: the bytes are no classifier, of another version, or damaged.
     """
-    if not data.startswith(_MAGIC):
+    if not data.startswith(MAGIC):
         raise InputError(f"{name}: is no classifier of headrace, it begins with {data[:8]!r}; train one with `train`")
     damaged = InputError(f"{name}: is damaged, its {len(data)} bytes do not match their SHA-256; copy the file again")
-    if len(data) < len(_MAGIC) + _HEAD.size + _DIGEST_BYTES:
+    if len(data) < len(MAGIC) + _HEAD.size + _DIGEST_BYTES:
         raise damaged
-    version, header_bytes = _HEAD.unpack_from(data, len(_MAGIC))
+    version, header_bytes = _HEAD.unpack_from(data, len(MAGIC))
     if version != _VERSION:
         raise InputError(f"{name}: has version {version}, this headrace reads version {_VERSION}; train it again")
     if hashlib.sha256(data[:-_DIGEST_BYTES]).digest() != data[-_DIGEST_BYTES:]:
         raise damaged
-    start = len(_MAGIC) + _HEAD.size
+    start = len(MAGIC) + _HEAD.size
     try:
         header = json.loads(data[start : start + header_bytes])
         features, labels = FeaturesConfig(**header["features"]), tuple(header["labels"])

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -79,12 +80,32 @@ class FastTextModel:
         Raises:
             ConfigError: the model has no such label.
         """
+        found, _, _ = self._score(content, self._numbers(labels), 0)
+        return {label: pa.array(found[:, k], from_pandas=True) for k, label in enumerate(labels)}
+
+    def judge(self, content: pa.Array, labels: Sequence[str]) -> tuple[pa.Array, pa.Array, dict[str, pa.Array]]:
+        """The most probable label, its probability, and the probabilities of some labels, none above 1.
+
+        Args:
+            content: (D,) strings, none of them null.
+            labels: of the model, without prefix.
+
+        Raises:
+            ConfigError: the model has no such label.
+        """
+        found, best, of_best = self._score(content, self._numbers(labels), 1)
+        found, of_best = np.minimum(found, 1), np.minimum(of_best, 1)
+        return (
+            pa.array(self.labels, pa.string()).take(pa.array(best[:, 0], mask=best[:, 0] < 0)),
+            pa.array(of_best[:, 0], from_pandas=True),
+            {label: pa.array(found[:, k], from_pandas=True) for k, label in enumerate(labels)},
+        )
+
+    def _numbers(self, labels: Sequence[str]) -> Int64Array:
         for label in labels:
             if label not in self.labels:
                 raise ConfigError(f"{self.name}: has no label {label!r}{did_you_mean(label, self.labels)}")
-        wanted = np.array([self.labels.index(label) for label in labels], dtype=np.int64)
-        found, _, _ = self._score(content, wanted, 0)
-        return {label: pa.array(found[:, k], from_pandas=True) for k, label in enumerate(labels)}
+        return np.array([self.labels.index(label) for label in labels], dtype=np.int64)
 
     def _score(
         self, content: pa.Array, wanted: Int64Array, count: int

@@ -1,0 +1,133 @@
+"""The scorer `model_scores`: what models of the registry say of each text.
+
+    scorers: {model_scores: {models: {quality@3f2a90c41d07: [reference], lid@1: []}}}
+
+The config names the labels whose probability is kept, so that the columns are known without opening the registry:
+`quality_label` and `quality_confidence` (the most probable label, and how probable), `quality_reference`, `lid_label`
+and `lid_confidence`. A policy then says `model_scores.quality_reference below 0.3`. Model and version mean the same
+model for good, so nothing but another config has texts scored again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from spark_jobs.exceptions import InputError, did_you_mean
+from spark_jobs.filters.scorer import Scorer, scorer
+from spark_jobs.lake.declare.tables import Column
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from spark_jobs.filters.models.registered import ModelFile
+
+_REFERENCE: Final = re.compile(r"([a-z][a-z0-9_]{0,40})@([A-Za-z0-9._-]+)")
+Wanted = tuple[tuple[str, "ModelFile", tuple[str, ...]], ...]
+"""Name, file and labels of each model."""
+
+
+class ModelScoresConfig(BaseModel):
+    """Which models score texts, and of which labels the probability is kept."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    models: dict[str, tuple[str, ...]] = Field(
+        default_factory=dict,
+        validate_default=True,
+        description="labels by model, as {quality@3f2a90c41d07: [reference]}; [] keeps the most probable label alone",
+    )
+
+    @field_validator("models", mode="before")
+    @classmethod
+    def _named(cls, given: Any) -> Any:
+        """Refuse what names no model, or two columns alike.
+
+        Raises:
+            ValueError: says what to write.
+        """
+        form = "write {NAME@VERSION: [LABEL, ..]}; headrace model list shows the models"
+        if not isinstance(given, dict) or not given:
+            raise ValueError(f"it is {given!r}; {form}")
+        seen: set[str] = set()
+        for reference, labels in given.items():
+            if not _REFERENCE.fullmatch(str(reference)):
+                raise ValueError(f"{reference!r} names no model and version; {form}")
+            for column in (name for name, _ in columns_of(str(reference), labels or ())):
+                if column in seen or column.endswith("_"):
+                    raise ValueError(
+                        f"{reference}: the column {column} comes twice, or its label has no Latin letter or digit; "
+                        "leave the label out and judge by the column ending in _label"
+                    )
+                seen.add(column)
+        return {reference: given[reference] or () for reference in sorted(given)}
+
+
+def columns_of(reference: str, labels: Any) -> list[tuple[str, Column]]:
+    """Columns of a model with their names: the most probable label, its probability, and those of some labels."""
+    model = reference.partition("@")[0]
+    made = [
+        Column(f"{model}_label", "string", f"most probable label by {reference}; null where it knows no feature"),
+        Column(f"{model}_confidence", "double", "its probability"),
+    ]
+    made += [
+        Column(f"{model}_{_word(str(label))}", "double", f"probability of {label!r} by {reference}") for label in labels
+    ]
+    return [(column.name, column) for column in made]
+
+
+def located(config: ModelScoresConfig) -> Wanted:
+    """Where workers find the models; they are read there, once per process, and never on the driver.
+
+    Raises:
+        InputError: a model is not in the registry, or has no such label.
+    """
+    from spark_jobs.filters.models.registered import find_models
+    from spark_jobs.lake.session.catalogue import open_catalogue
+    from spark_jobs.lake.session.settings import load_settings
+
+    found = []
+    models = find_models(open_catalogue(load_settings()), config.models)
+    for (reference, labels), (facts, file) in zip(config.models.items(), models, strict=True):
+        for label in labels:
+            if label not in facts.labels:
+                near = did_you_mean(label, facts.labels)
+                raise InputError(f"model_scores: model {reference} has no label {label!r}{near}")
+        found.append((reference.partition("@")[0], file, labels))
+    return tuple(found)
+
+
+def score(content: pa.Array, wanted: Wanted) -> dict[str, pa.Array]:
+    """What models say of texts: the most probable label, its probability, and that of chosen labels."""
+    from spark_jobs.filters.models.registered import load_model
+
+    found: dict[str, pa.Array] = {}
+    for name, file, labels in wanted:
+        best, confidence, probabilities = load_model(file).judge(content, labels)
+        found |= {f"{name}_label": best, f"{name}_confidence": confidence}
+        found |= {f"{name}_{_word(label)}": values for label, values in probabilities.items()}
+    return found
+
+
+def with_columns(config: ModelScoresConfig) -> Scorer:
+    """The scorer with the columns that a config asks for."""
+    columns = [column for reference, labels in config.models.items() for _, column in columns_of(reference, labels)]
+    return scorer(
+        name="model_scores",
+        version="1",
+        columns=columns,
+        config=ModelScoresConfig,
+        prepare=located,
+        fractions=[column.name for column in columns if column.type == "double"],
+    )(score)
+
+
+def _word(label: str) -> str:
+    """A label as part of a column's name."""
+    return re.sub(r"[^a-z0-9]+", "_", label.lower()).strip("_")
+
+
+model_scores = dataclasses.replace(with_columns(ModelScoresConfig.model_construct()), of_config=with_columns)

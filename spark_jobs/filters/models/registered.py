@@ -1,0 +1,211 @@
+"""Models of the registry: what an entry says of a model, and its file, which workers read.
+
+    system.registry                 kind model: format, labels, hash and size; of a trained model its evaluation too
+    <warehouse>/models/<SHA-256>    the file, which never changes and lies there once whatever names it has
+
+A file may have hundreds of MB, so it is not in a cell of the registry, which every look at a policy reads.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict
+
+from spark_jobs.exceptions import InputError, did_you_mean
+from spark_jobs.filters.registry import Entry, entries, record
+from spark_jobs.lake.files.lookups import read_rows
+from spark_jobs.lake.files.storage import create, open_input
+from spark_jobs.lake.ledger.step_key import canonical_json
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from spark_jobs.filters.models.classifier import Classifier
+    from spark_jobs.filters.models.fasttext_model import FastTextModel
+
+VERSION_DIGITS: Final = 12
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,40}")
+
+
+class LabelFacts(BaseModel):
+    """How well a trained model tells one label from the others, on texts that it was not shown."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    label: str
+    test_count: int
+    precision: float | None
+    recall: float | None
+    auc: float | None
+    average_precision: float | None
+    calibration_error: float
+
+
+class ModelFacts(BaseModel):
+    """What the registry says of a model."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal["classifier", "fasttext"]
+    labels: tuple[str, ...]
+    sha256: str
+    byte_count: int
+    evaluation: tuple[LabelFacts, ...] = ()
+
+    @classmethod
+    def of(cls, entry: Entry) -> ModelFacts:
+        """Those of an entry."""
+        return cls.model_validate_json(entry.content)
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """Where workers find a model.
+
+    Attributes:
+        label: its `name@version`.
+        sha256: what it is known by.
+        location: path or URI.
+        properties: of PyIceberg's FileIO.
+    """
+
+    label: str
+    sha256: str
+    location: str
+    properties: tuple[tuple[str, str], ...]
+
+
+def read_model(data: Any, name: str) -> Classifier | FastTextModel:
+    """Read a model of either kind from the bytes of its file.
+
+    Args:
+        data: bytes, or any buffer.
+        name: how errors call it.
+
+    Raises:
+        InputError: the bytes are neither, of another version, or damaged.
+    """
+    from spark_jobs.filters.models.classifier import MAGIC, read_classifier
+    from spark_jobs.filters.models.fasttext_model import read_fasttext
+
+    if bytes(memoryview(data)[: len(MAGIC)]) == MAGIC:
+        return read_classifier(bytes(data), name)
+    return read_fasttext(data, name)
+
+
+def add_model(
+    catalogue: Catalog, name: str, data: bytes, version: str | None = None, evaluation: Iterable[LabelFacts] = ()
+) -> Entry:
+    """Enter a model, and keep its file; nothing is written where both are there.
+
+    Args:
+        catalogue: of the lake.
+        name: of the model.
+        data: its file.
+        version: by default the first digits of its hash.
+        evaluation: of a model that was trained here.
+
+    Raises:
+        InputError: the file is no model, or the name and version stand for another.
+    """
+    from spark_jobs.filters.models.classifier import Classifier
+
+    if not _NAME.fullmatch(name):
+        raise InputError(f"model {name!r}: not a name; write [a-z][a-z0-9_]{{0,40}}, because columns are called so")
+    model = read_model(data, f"model {name}")
+    facts = ModelFacts(
+        format="classifier" if isinstance(model, Classifier) else "fasttext",
+        labels=model.labels,
+        sha256=model.sha256,
+        byte_count=len(data),
+        evaluation=tuple(evaluation),
+    )
+    version = version or facts.sha256[:VERSION_DIGITS]
+    for there in entries(catalogue, "model", name):
+        if there.version == version and ModelFacts.of(there).sha256 == facts.sha256:
+            facts = ModelFacts.of(there)  # which may have an evaluation
+    file = _file(catalogue, name, facts.sha256)
+    if not _holds(file, data):
+        with create(file.location, dict(file.properties)) as out:
+            out.write(data)
+    content = canonical_json(facts.model_dump(mode="json")).encode()
+    return record(catalogue, "model", name, version, content)
+
+
+def record_trained(catalogue: Catalog, name: str) -> None:
+    """Enter the model that was trained last as the tables `NAME.classifier` and `NAME.evaluation` have it."""
+    from pyiceberg.expressions import AlwaysTrue
+
+    hashes = read_rows(catalogue, f"{name}.classifier", ("sha256",), AlwaysTrue())
+    known = {one.version for one in entries(catalogue, "model", name)}
+    if not hashes or hashes[0]["sha256"][:VERSION_DIGITS] in known:
+        return
+    (row,) = read_rows(catalogue, f"{name}.classifier", ("file",), AlwaysTrue())
+    measured = read_rows(catalogue, f"{name}.evaluation", tuple(LabelFacts.model_fields), AlwaysTrue())
+    evaluation = sorted((LabelFacts(**one) for one in measured), key=lambda one: one.label)
+    add_model(catalogue, name, row["file"], evaluation=evaluation)
+
+
+def find_models(catalogue: Catalog, references: Iterable[str]) -> list[tuple[ModelFacts, ModelFile]]:
+    """What the registry says of models, each given as `name@version`, and where their files are.
+
+    Raises:
+        InputError: one is not there; the message names the nearest.
+    """
+    there = {one.label: one for one in entries(catalogue, "model")}
+    found = []
+    for reference in references:
+        if reference not in there:
+            near = did_you_mean(reference, there) if there else "; it has none"
+            raise InputError(
+                f"model {reference} is not in the registry{near} (headrace model add, or train it: headrace run "
+                f"{reference.partition('@')[0]})"
+            )
+        facts = ModelFacts.of(there[reference])
+        found.append((facts, _file(catalogue, reference, facts.sha256)))
+    return found
+
+
+@functools.cache
+def load_model(file: ModelFile) -> Classifier | FastTextModel:
+    """Read a model once per process; the matrices of a local fastText model stay in a memory map that all share.
+
+    Raises:
+        InputError: the file is not there or damaged.
+    """
+    mend = "add it again: headrace model add"
+    try:
+        with open_input(file.location, dict(file.properties)) as stream:
+            model = read_model(stream.read_buffer(), f"model {file.label}")
+    except OSError as error:
+        raise InputError(f"model {file.label}: {file.location} cannot be read ({error}); {mend}") from error
+    if model.sha256 != file.sha256:
+        raise InputError(f"model {file.label}: {file.location} has SHA-256 {model.sha256[:12]}, another; {mend}")
+    return model
+
+
+def _holds(file: ModelFile, data: bytes) -> bool:
+    """Whether the file is there as it should be; a worker may have it mapped, so it is not written again."""
+    try:
+        with open_input(file.location, dict(file.properties)) as stream:
+            return bool(stream.read_buffer().equals(pa.py_buffer(data)))
+    except OSError:
+        return False
+
+
+def _file(catalogue: Catalog, label: str, sha256: str) -> ModelFile:
+    """The place of a model's file."""
+    properties: Mapping[str, str] = catalogue.properties
+    root = properties["warehouse"].removeprefix("file://").rstrip("/")
+    return ModelFile(
+        label,
+        sha256,
+        f"{root}/models/{sha256}",
+        tuple(sorted((key, value) for key, value in properties.items() if key.startswith(("s3.", "client.")))),
+    )

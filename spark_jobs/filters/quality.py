@@ -1,0 +1,174 @@
+"""Quality: one number for each text, the weighted sum of what scorers measured, with its components.
+
+    quality:
+      weights: {model_scores.quality_reference: 0.5, heuristics.stop_word_fraction: 0.3, word_count: 0.2}
+      ranges: {word_count: [0, 1000]}
+
+A component is a signal as rules name it. With a range it is brought to 0 at the first number and 1 at the second (which
+may be the smaller one), and cut off there; else it is taken as it is. Truth counts as 1. The score is null where a
+component is, because a sum without it would compare with no other. Weights are declared; `headrace model weigh`
+proposes some.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from spark_jobs.exceptions import ConfigError, did_you_mean, nearest
+from spark_jobs.lake.declare.step import Scope, Step, step
+from spark_jobs.lake.declare.tables import Column, Table
+from spark_jobs.text.signals import SIGNALS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame
+
+_COUNTED: Final = ("int", "long", "float", "double", "boolean")
+
+
+class QualityConfig(BaseModel):
+    """What the score is made of."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    weights: dict[str, float] = Field(
+        default_factory=dict, validate_default=True, min_length=1, description="weight of each signal in the sum"
+    )
+    ranges: dict[str, tuple[float, float]] = Field(
+        default_factory=dict, description="by signal, the values that count as 0 and as 1"
+    )
+
+    @field_validator("weights")
+    @classmethod
+    def _ordered(cls, given: dict[str, float]) -> dict[str, float]:
+        """Sort, because the order in which floats are added decides the last bits."""
+        return dict(sorted(given.items()))
+
+    @model_validator(mode="after")
+    def _ranges_fit(self) -> QualityConfig:
+        """Refuse a range of nothing.
+
+        Raises:
+            ValueError: names it.
+        """
+        for signal, (low, high) in self.ranges.items():
+            if signal not in self.weights:
+                raise ValueError(f"ranges: {signal!r} has no weight{did_you_mean(signal, self.weights)}")
+            if low == high:
+                raise ValueError(f"ranges: {signal} is [{low}, {high}]; give two numbers")
+        return self
+
+    @property
+    def sources(self) -> dict[str, tuple[str, str]]:
+        """Table and column of each signal, in alphabetical order."""
+        found = {}
+        for signal in self.weights:
+            table, point, column = signal.partition(".")
+            found[signal] = (table, column) if point else (SIGNALS.name, table)
+        return found
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Tables that are read beside `signals`."""
+        return tuple(dict.fromkeys(table for table, _ in self.sources.values() if table != SIGNALS.name))
+
+
+QUALITY: Final = Table(
+    name="quality",
+    comment="One row per text: the weighted sum of signals, and what it is made of.",
+    columns=(
+        Column("shard!", "int", "hash of the repository (else the doc_id) modulo the dataset's shards"),
+        Column("doc_id!", "string", "identity of the document"),
+        Column("kind!", "string", "code, prose, markup or data"),
+        Column("score", "double", "sum of weight times value over the components; null where one of them is"),
+        Column(
+            "components!",
+            "list<struct<signal!: string, value: double, weight!: double>!>",
+            "in alphabetical order: the signal, its value after its range, its weight",
+        ),
+    ),
+    key=("doc_id",),
+    partition=("increment", "shard"),
+)
+
+
+def check_components(config: QualityConfig, columns: Mapping[str, Mapping[str, str]]) -> None:
+    """Refuse components that are not there or are no numbers.
+
+    Args:
+        config: of the step.
+        columns: types of the columns that there are, by table.
+
+    Raises:
+        ConfigError: names the first, and the nearest signal.
+    """
+    measured = {table: own for table, own in columns.items() if table != "documents"}
+    known = [c if table == SIGNALS.name else f"{table}.{c}" for table, own in measured.items() for c in own]
+    for signal, (table, column) in config.sources.items():
+        kind = measured.get(table, {}).get(column)
+        if kind is None:
+            raise ConfigError(f"quality: weights: there is no signal {signal!r}{nearest(signal, known)}; correct it")
+        if kind not in _COUNTED:
+            raise ConfigError(f"quality: weights: {signal} is {kind}; only numbers and booleans can be summed")
+
+
+def _quality(signals: DataFrame, config: QualityConfig, **scores: DataFrame) -> DataFrame:
+    """Sum what scorers measured, by the weights that are declared.
+
+    Args:
+        signals: rows of the table `signals`.
+        config: weights and ranges.
+        scores: rows of the scorers' tables that are weighed, by name of the scorer.
+    """
+    from pyspark.sql import functions as F
+
+    keys = ["shard", "doc_id"]
+    wanted: dict[str, list[SparkColumn]] = {}
+    for at, (table, column) in enumerate(config.sources.values()):
+        wanted.setdefault(table, []).append(F.col(column).cast("double").alias(f"value_{at}"))
+    rows = signals.select(*keys, "kind", *wanted.pop(SIGNALS.name, []))
+    for table, columns in wanted.items():
+        rows = rows.join(scores[table].select(*keys, *columns), keys, "left")
+    score, parts = F.lit(0.0), []
+    for at, (signal, weight) in enumerate(config.weights.items()):
+        value = _ranged(F.col(f"value_{at}"), config.ranges.get(signal))
+        score += value * weight
+        parts.append(F.struct(F.lit(signal).alias("signal"), value.alias("value"), F.lit(weight).alias("weight")))
+    return rows.select(*keys, "kind", score.alias("score"), F.array(*parts).alias("components"))
+
+
+def _ranged(value: SparkColumn, bounds: tuple[float, float] | None) -> SparkColumn:
+    """A value within its range, from 0 to 1; null stays null."""
+    from pyspark.sql import functions as F
+
+    if bounds is None:
+        return value
+    low, high = bounds
+    share = (value - F.lit(low)) / F.lit(high - low)
+    return F.when(share < 0, 0.0).when(share > 1, 1.0).otherwise(share)
+
+
+def quality_step(scorers: Iterable[str] = ()) -> Step:
+    """The step that weighs.
+
+    Args:
+        scorers: names of the scorers whose tables are read beside `signals`; they are inputs.
+    """
+
+    def weigh(*given: Any, **named: Any) -> DataFrame:
+        return _quality(*given, **named)
+
+    parameters = list(inspect.signature(_quality).parameters.values())[:-1]
+    parameters += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in scorers]
+    functools.update_wrapper(weigh, _quality)
+    weigh.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    declare = step(version="1", scope=Scope.INCREMENT, tables=(QUALITY,), name=QUALITY.name, config=QualityConfig)
+    return declare(weigh)
+
+
+quality = quality_step()

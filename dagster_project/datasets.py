@@ -30,6 +30,7 @@ from spark_jobs.sources.documents import documents
 from spark_jobs.text.signals import signals
 from spark_jobs.text.texts import texts
 
+Link = tuple[Step, Mapping[str, Source], Mapping[str, Any], str]  # a step, its inputs, its config, its domain
 CLOCK = "arrivals"  # table whose increments every step of the dataset follows
 
 
@@ -86,11 +87,11 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
         policies = {variant: _policy(declared, variant, given, scorers) for variant, given in _policies(declared)}
     except SparkJobsError as error:
         raise DefinitionError(f"dataset {name}: {error}") from error
-    chain: list[tuple[Step, Mapping[str, Source], Mapping[str, Any], str]] = [
+    chain: list[Link] = [
         (documents, {}, intake, "sources"),
         (texts, {"documents": f"{name}.documents"}, {}, "text"),
         (signals, {"texts": f"{name}.texts"}, {}, "text"),
-        *((scorer, {"texts": f"{name}.texts"}, config, "filters") for scorer, config in scored),
+        *(link for scorer, config in scored for link in _scoring(name, scorer, config)),
         *(_judging(declared, variant, policy, scorers) for variant, policy in policies.items()),
         (dependencies, {"documents": f"{name}.documents", "texts": f"{name}.texts"}, {}, "code"),
     ]
@@ -138,9 +139,16 @@ def _policy(
     return found
 
 
-def _judging(
-    declared: DatasetDeclaration, variant: str, policy: Policy, scorers: Iterable[Scorer]
-) -> tuple[Step, Mapping[str, Source], Mapping[str, Any], str]:
+def _scoring(dataset: str, scorer: Scorer, config: Mapping[str, Any]) -> Iterable[Link]:
+    """The step of a scorer, after that of the frozen table that it reads, if there is one."""
+    texts: dict[str, Source] = {"texts": f"{dataset}.texts"}
+    if scorer.frozen is None:
+        return [(scorer, texts, config, "filters")]
+    table = scorer.frozen.table.name
+    return [(scorer.frozen, texts, config, "filters"), (scorer, {**texts, table: f"{dataset}.{table}"}, {}, "filters")]
+
+
+def _judging(declared: DatasetDeclaration, variant: str, policy: Policy, scorers: Iterable[Scorer]) -> Link:
     """The step of a policy, with its inputs and config."""
     read = [
         one.name for one in scorers if one.name in policy.tables or (one.name == LANGUAGES and policy.asks_language)

@@ -14,6 +14,7 @@ from spark_jobs.lake.declare.step import Step
 
 _SCORERS: Mapping[str, str] = {  # the scorers that headrace brings (`spark_jobs.filters.scorer`), by name
     "heuristics": "spark_jobs.filters.heuristics.heuristics",
+    "templates": "spark_jobs.filters.heuristics.templates",
     "languages": "spark_jobs.filters.languages.languages",
     "personal_data": "spark_jobs.filters.personal_data.personal_data",
     "contamination": "spark_jobs.filters.contamination.contamination",
@@ -22,6 +23,7 @@ _STEPS: Mapping[str, str] = {
     "documents": "spark_jobs.sources.documents",
     "texts": "spark_jobs.text.texts",
     "signals": "spark_jobs.text.signals",
+    "template_lines": "spark_jobs.filters.heuristics.templates",
     **_SCORERS,
     "verdicts": "spark_jobs.filters.verdicts",
     "dependencies": "spark_jobs.code.dependencies",

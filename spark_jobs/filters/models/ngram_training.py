@@ -91,8 +91,8 @@ def train(table: pa.Table, config: NgramConfig | None = None) -> NgramModel:
 def train_on_spark(texts: DataFrame, config: NgramConfig) -> NgramModel:
     """The same model, of texts that Spark counts.
 
-    The driver gets the merged counts, 40 bytes for each n-gram that differs: about five for every eight words of prose
-    and order. So texts should be a sample (`spark_jobs.filters.sample`) of some 100 MB.
+    The driver gets the merged counts, 40 bytes for each different n-gram: some ten for each byte of prose.
+    So texts should be a sample (`spark_jobs.filters.sample`) of some 100 MB.
 
     Args:
         texts: rows with the column that the configuration names.

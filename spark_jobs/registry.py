@@ -18,6 +18,7 @@ _SCORERS: Mapping[str, str] = {  # the scorers that headrace brings (`spark_jobs
     "languages": "spark_jobs.filters.languages.languages",
     "personal_data": "spark_jobs.filters.personal_data.personal_data",
     "contamination": "spark_jobs.filters.contamination.contamination",
+    "profanity": "spark_jobs.filters.profanity.profanity",
 }
 _STEPS: Mapping[str, str] = {
     "documents": "spark_jobs.sources.documents",

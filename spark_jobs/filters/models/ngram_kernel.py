@@ -1,11 +1,12 @@
 """Split texts into lines of words, hash their n-grams, and score lines by a table of n-grams, in compiled code.
 
 A line is a sentence: it begins with `<s>`, which is never predicted, and ends with `</s>`, which is. Blank lines are
-none. Words are split in one of two ways:
+none. Words are split in one of three ways:
 
     FOLDED       runs of letters, marks and numbers in lower case, every ASCII digit as 0; any other visible character
                  is a word of its own, and so is every letter of a script without spaces (Han, kana, Thai, ..)
     WHITE_SPACE  what stands between ASCII white space, unchanged: the words that KenLM is given
+    LETTERS      as FOLDED, but digits stay, punctuation separates, and what `Words.lower` makes 0 is left out
 
     "Fox 12, 東京"    FOLDED: fox 00 , 東 京    WHITE_SPACE: Fox 12, 東京
 
@@ -30,7 +31,7 @@ from spark_jobs.lexing.compiled_sources import sources_number
 from spark_jobs.lexing.word_characters import FIRST_SCRIPT, LAST_CASED, SEPARATOR
 
 MAX_ORDER: Final = 5
-FOLDED, WHITE_SPACE = 0, 1
+FOLDED, WHITE_SPACE, LETTERS = 0, 1, 2
 EMPTY: Final = np.uint64(0x9AE16A3B2F90404F)
 _U64: Final = np.uint64
 _PRIME: Final = _U64(0x100000001B3)
@@ -41,7 +42,7 @@ _MIX_2: Final = _U64(0x94D049BB133111EB)
 _S32: Final = _U64(32)
 _S29: Final = _U64(29)
 _FREE: Final = _U64(0xFFFFFFFFFFFFFFFF)  # the hash of a row without an n-gram: larger than all others
-_END, _WORD, _LINE = 0, 1, 2
+END, WORD, LINE = 0, 1, 2  # what comes next in a text
 _SOURCES: Final = ("spark_jobs.filters.models.ngram_kernel", "spark_jobs.lexing.word_characters")
 
 
@@ -63,7 +64,7 @@ class Words(NamedTuple):
     """How texts are split.
 
     Attributes:
-        how: FOLDED or WHITE_SPACE.
+        how: FOLDED, WHITE_SPACE or LETTERS.
         classes, lower: of `word_tables`.
     """
 
@@ -99,12 +100,13 @@ def _mix(h: Any) -> Any:
 
 
 @njit(inline="always")
-def _joined(prefix: Any, word: Any) -> Any:
+def joined(prefix: Any, word: Any) -> Any:
+    """The hash of an n-gram with a word behind it."""
     return _mix(prefix * _ODD + word)
 
 
 @njit(inline="always")
-def _find(rows: UInt64Array, capacity: int, h: Any) -> int:
+def find_ngram(rows: UInt64Array, capacity: int, h: Any) -> int:
     """The row of an n-gram; -1 without one."""
     at = np.int64(((h >> _S32) * _U64(capacity)) >> _S32)
     while rows[2 * at] < h:
@@ -121,10 +123,10 @@ def _values_at(values: Float32Array, row: int) -> tuple[float, float]:
 
 
 @njit(inline="always")
-def _next_word(
+def next_word(
     how: int, classes: UInt8Array, lower: UInt32Array, data: UInt8Array, i: int, end: int
 ) -> tuple[int, Any, int]:
-    """What comes next: _WORD with its hash, _LINE for the end of a line or _END; and the position behind it."""
+    """What comes next: WORD with its hash, LINE for the end of a line or END; and the position behind it."""
     h = _BASIS
     begun = False
     while i < end:
@@ -136,27 +138,31 @@ def _next_word(
             for k in range(1, size):
                 point = point << 6 | (np.int64(data[i + k]) & 0x3F)
         if how == WHITE_SPACE:
-            blank, alone = point == 32 or 9 <= point <= 13, False
+            blank, alone, left_out = point == 32 or 9 <= point <= 13, False, False
         else:
             kind = classes[point]
-            blank = kind == SEPARATOR and (point <= 32 or point in (0x85, 0xA0, 0x2028, 0x2029, 0x3000))
+            spaced = point <= 32 or point in (0x85, 0xA0, 0x2028, 0x2029, 0x3000)
+            blank = kind == SEPARATOR and (spaced or how == LETTERS)
             alone = not blank and (kind == SEPARATOR or kind >= FIRST_SCRIPT)
             if point <= LAST_CASED:
                 point = np.int64(lower[point])
-            if 48 <= point <= 57:
+            left_out = point == 0 and not blank
+            if how == FOLDED and 48 <= point <= 57:
                 point = np.int64(48)
         if begun and (blank or alone):
-            return _WORD, _mix(h), i
+            return WORD, _mix(h), i
         i += size
         if blank:
             if point == 10:
-                return _LINE, h, i
+                return LINE, h, i
+            continue
+        if left_out:
             continue
         h = (h ^ _U64(point)) * _PRIME
         begun = True
         if alone:
             break
-    return (_WORD if begun else _END), _mix(h), i
+    return (WORD if begun else END), _mix(h), i
 
 
 @njit
@@ -186,31 +192,31 @@ def _scoring_entry(sources: int) -> Any:
         newer, newer_backoffs = np.zeros(order + 1, np.uint64), np.zeros(order + 1)
         how, classes, lower = words
         rows, values, capacity = t
-        begin, unknown = _joined(EMPTY, _BEGIN_WORD), _joined(EMPTY, _UNKNOWN_WORD)
-        _, begin_backoff = _values_at(values, _find(rows, capacity, begin))
-        unknown_value, unknown_backoff = _values_at(values, _find(rows, capacity, unknown))
+        begin, unknown = joined(EMPTY, _BEGIN_WORD), joined(EMPTY, _UNKNOWN_WORD)
+        _, begin_backoff = _values_at(values, find_ngram(rows, capacity, begin))
+        unknown_value, unknown_backoff = _values_at(values, find_ngram(rows, capacity, unknown))
         for text in range(count):
             i, end, total = offsets[text], offsets[text + 1], 0.0
-            kind, in_line, held = _WORD, 0, 0
-            while kind != _END:
-                kind, word, i = _next_word(how, classes, lower, data, i, end)
-                if kind != _WORD:
+            kind, in_line, held = WORD, 0, 0
+            while kind != END:
+                kind, word, i = next_word(how, classes, lower, data, i, end)
+                if kind != WORD:
                     if in_line == 0:
                         continue
                     word = _END_WORD
                 if in_line == 0:
                     hashes[0], backoffs[0], held = begin, begin_backoff, min(1, order - 1)
                     line_counts[text] += 1
-                one = _joined(EMPTY, word)
-                row = _find(rows, capacity, one)
+                one = joined(EMPTY, word)
+                row = find_ngram(rows, capacity, one)
                 value, backoff = _values_at(values, row)
                 if row < 0:
                     one, word, value, backoff = unknown, _UNKNOWN_WORD, unknown_value, unknown_backoff
                 newer[0], newer_backoffs[0] = one, backoff
                 longest = 1
                 for k in range(held):
-                    longer = _joined(hashes[k], word)
-                    row = _find(rows, capacity, longer)
+                    longer = joined(hashes[k], word)
+                    row = find_ngram(rows, capacity, longer)
                     newer[k + 1], newer_backoffs[k + 1] = longer, 0.0
                     if row >= 0:
                         value, newer_backoffs[k + 1] = _values_at(values, row)
@@ -221,7 +227,7 @@ def _scoring_entry(sources: int) -> Any:
                 held = min(longest, order - 1)
                 hashes, newer = newer, hashes
                 backoffs, newer_backoffs = newer_backoffs, backoffs
-                if kind == _WORD:
+                if kind == WORD:
                     in_line += 1
                 else:
                     word_counts[text] += in_line
@@ -253,30 +259,30 @@ def _counting_entries(sources: int) -> Any:
         how, classes, lower = words
         hashes, newer = np.zeros(order + 1, np.uint64), np.zeros(order + 1, np.uint64)
         for text in range(offsets.size - 1 if sources >= 0 else 0):
-            i, end, kind, in_line, held = offsets[text], offsets[text + 1], _WORD, 0, 0
+            i, end, kind, in_line, held = offsets[text], offsets[text + 1], WORD, 0, 0
             if end - i > max_text_bytes:
                 end = i + max_text_bytes
                 while data[end] & 0xC0 == 0x80:
                     end -= 1
-            while kind != _END:
-                kind, word, i = _next_word(how, classes, lower, data, i, end)
-                if kind != _WORD:
+            while kind != END:
+                kind, word, i = next_word(how, classes, lower, data, i, end)
+                if kind != WORD:
                     if in_line == 0:
                         continue
                     word = _END_WORD
                 if in_line == 0:
-                    hashes[0], held = _joined(EMPTY, _BEGIN_WORD), min(1, order - 1)
+                    hashes[0], held = joined(EMPTY, _BEGIN_WORD), min(1, order - 1)
                 suffix = EMPTY
                 for n in range(1, held + 2):
                     prefix = EMPTY if n == 1 else hashes[n - 2]
-                    h = _joined(prefix, word)
+                    h = joined(prefix, word)
                     if count < lengths.size:
                         rows[3 * count], rows[3 * count + 1], rows[3 * count + 2], lengths[count] = h, prefix, suffix, n
                     count += 1
                     newer[n - 1] = suffix = h
                 held = min(held + 1, order - 1)
                 hashes, newer = newer, hashes
-                in_line = in_line + 1 if kind == _WORD else 0
+                in_line = in_line + 1 if kind == WORD else 0
         return count
 
     @njit(cache=True)
@@ -284,7 +290,7 @@ def _counting_entries(sources: int) -> Any:
         """(H,) what stands beside each n-gram; -1 without one."""
         found = np.empty(hashes.size if sources >= 0 else 0, np.int64)
         for k in range(found.size):
-            row = _find(t.rows, t.capacity, hashes[k])
+            row = find_ngram(t.rows, t.capacity, hashes[k])
             found[k] = np.int64(t.rows[2 * row + 1]) if row >= 0 else -1
         return found
 
@@ -305,4 +311,4 @@ def hash_ngram(words: list[str]) -> int:
 
 @njit
 def _joined_word(prefix: Any, points: UInt32Array) -> Any:
-    return _joined(prefix, _hash_of(points))
+    return joined(prefix, _hash_of(points))

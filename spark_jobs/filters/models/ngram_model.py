@@ -18,18 +18,19 @@ them out as a hash table when they read it.
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
 
-from spark_jobs.arrays import Float32Array, UInt64Array
-from spark_jobs.exceptions import InputError
+from spark_jobs.arrays import Float32Array, Float64Array, Int64Array, UInt64Array
+from spark_jobs.exceptions import InputError, SetupError
 
 if TYPE_CHECKING:
     from spark_jobs.filters.models.ngram_kernel import NgramTable, Words
@@ -78,10 +79,7 @@ class NgramModel:
         from spark_jobs.filters.models.ngram_kernel import score_texts
         from spark_jobs.text.text_columns import utf8_arrays
 
-        sums, words, lines = score_texts(splitting(self.words), self._table, self.order, *utf8_arrays(content))
-        with np.errstate(invalid="ignore", over="ignore"):
-            perplexities = 10 ** (-sums / (words + lines))
-        return {"perplexity": pa.array(perplexities, from_pandas=True), "word_count": pa.array(words)}
+        return _columns(*score_texts(splitting(self.words), self._table, self.order, *utf8_arrays(content)))
 
     def to_bytes(self) -> bytes:
         """The file: equal models have equal bytes."""
@@ -179,6 +177,46 @@ def read_arpa(data: bytes, name: str, words: Splitting = "white_space") -> Ngram
     return NgramModel(max(counts), words, known[at], numbers[:, 0].copy(), numbers[:, 1].copy())
 
 
+@dataclass(frozen=True)
+class KenlmModel:
+    """A model in a file that the package kenlm reads: its binary formats, or ARPA of any order.
+
+    Attributes:
+        model: `kenlm.Model`, which splits lines at ASCII white space.
+    """
+
+    model: Any
+
+    def score(self, content: pa.Array) -> dict[str, pa.Array]:
+        """As `NgramModel.score`; a line is a call of kenlm, which takes most of the time."""
+        sums, words, lines = np.zeros(len(content)), np.zeros(len(content), np.int64), np.zeros(len(content), np.int64)
+        for text, value in enumerate(content):
+            split = [line.split() for line in value.as_py().encode().split(b"\n")]
+            kept = [line for line in split if line]
+            sums[text] = sum(self.model.score(b" ".join(line)) for line in kept)
+            words[text], lines[text] = sum(map(len, kept)), len(kept)
+        return _columns(sums, words, lines)
+
+
+def read_kenlm(path: str) -> KenlmModel:
+    """Read a model by the package kenlm, from a path: it maps the file into memory.
+
+    Raises:
+        SetupError: kenlm is not installed.
+        InputError: kenlm cannot read the file.
+    """
+    try:
+        kenlm = importlib.import_module("kenlm")  # in no extra: it comes as source
+    except ImportError as error:
+        raise SetupError(f"{path}: needs the package kenlm; pip install kenlm, or write the model as ARPA") from error
+    try:
+        return KenlmModel(kenlm.Model(path))
+    except (OSError, RuntimeError) as error:
+        raise InputError(
+            f"{path}: kenlm cannot read it ({' '.join(str(error).split())[:200]}); copy it again"
+        ) from error
+
+
 def splitting(words: Splitting) -> Words:
     """What compiled code needs to split texts."""
     from spark_jobs.filters.models.ngram_kernel import FOLDED, WHITE_SPACE, Words
@@ -186,6 +224,13 @@ def splitting(words: Splitting) -> Words:
 
     tables = word_tables()
     return Words(FOLDED if words == "folded" else WHITE_SPACE, tables.classes, tables.lower)
+
+
+def _columns(sums: Float64Array, words: Int64Array, lines: Int64Array) -> dict[str, pa.Array]:
+    """What models give, of the sums of log10 of probabilities."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        perplexities = 10 ** (-sums / (words + lines))
+    return {"perplexity": pa.array(perplexities, from_pandas=True), "word_count": pa.array(words)}
 
 
 def _lines(data: bytes, name: str) -> Iterator[tuple[int, str]]:

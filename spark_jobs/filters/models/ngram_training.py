@@ -29,7 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from spark_jobs.arrays import Float64Array, Int64Array, UInt64Array
 from spark_jobs.exceptions import ConfigError, InputError, did_you_mean
-from spark_jobs.filters.models.ngram_kernel import EMPTY, hash_ngram, list_ngrams, look_up, ngram_table
+from spark_jobs.filters.models.ngram_kernel import EMPTY, NgramTable, hash_ngram, list_ngrams, look_up, ngram_table
 from spark_jobs.filters.models.ngram_model import NgramModel, splitting
 from spark_jobs.text.text_columns import utf8_arrays
 
@@ -39,7 +39,20 @@ if TYPE_CHECKING:
 NGRAM_COUNTS: Final = pa.schema([(name, pa.int64()) for name in ("ngram", "prefix", "suffix", "words", "ngram_count")])
 """Hash of an n-gram, of it without its last and without its first word (bits of uint64), words, occurrences."""
 _CHUNK_BYTES: Final = 4 << 20  # counted together; of a longer text, the bytes behind are left out
+_NGRAM_FACTS: Final = [*NGRAM_COUNTS.names, "adjusted", "total"]
+"""Further a(ngram), and the sum of a(..) over all n-grams that it is the prefix of, pruned ones too."""
+_CAPS: Final = {"adjusted": 5, "ngram_count": 1 << 16}  # larger counts are not told apart in figures
 _NO_DISCOUNTS: Final = (0.5, 1.0, 1.5)  # where counts are too few or too even to estimate them; KenLM's fallback
+
+
+def _signed(word: str) -> int:
+    """The hash of a word as tables have it."""
+    return int(np.uint64(hash_ngram([word])).view(np.int64))
+
+
+_CONTEXTS: Final = [int(EMPTY.view(np.int64)), _signed("<s>")]
+_SPECIALS: Final = pa.table([*[_CONTEXTS] * 3, [0, 0], [0, 0]], schema=NGRAM_COUNTS)
+"""The contexts that are no n-grams: no word at all, and `<s>`."""
 
 
 class NgramConfig(BaseModel):
@@ -89,10 +102,7 @@ def train(table: pa.Table, config: NgramConfig | None = None) -> NgramModel:
 
 
 def train_on_spark(texts: DataFrame, config: NgramConfig) -> NgramModel:
-    """The same model, of texts that Spark counts.
-
-    The driver gets the merged counts, 40 bytes for each different n-gram: some ten for each byte of prose.
-    So texts should be a sample (`spark_jobs.filters.sample`) of some 100 MB.
+    """The same model, of texts that Spark counts; the driver gets the n-grams that may be kept, 56 bytes each.
 
     Args:
         texts: rows with the column that the configuration names.
@@ -103,8 +113,21 @@ def train_on_spark(texts: DataFrame, config: NgramConfig) -> NgramModel:
     content = texts.select(config.text_column).where(F.col(config.text_column).isNotNull())
     ddl = ", ".join(f"{name} bigint" for name in NGRAM_COUNTS.names)
     counted = content.mapInArrow(functools.partial(_count_batches, order=config.order), ddl)
+    specials = texts.sparkSession.createDataFrame([tuple(row.values()) for row in _SPECIALS.to_pylist()], ddl)
     merged = counted.groupBy(*NGRAM_COUNTS.names[:-1]).agg(F.sum("ngram_count").alias("ngram_count"))
-    return estimate(merged.toArrow(), config)
+    merged = merged.unionByName(specials).persist()
+    longer = merged.where("words > 1").groupBy(F.col("suffix").alias("ngram")).agg(F.count("*").alias("extended"))
+    adjusted = merged.join(longer, "ngram", "left").withColumn("adjusted", F.coalesce("extended", "ngram_count"))
+    adjusted = adjusted.drop("extended").persist()
+    capped = [F.least(name, F.lit(cap)).alias(name) for name, cap in _CAPS.items()]
+    figures = adjusted.groupBy("words", *capped).agg(F.count("*").alias("ngrams")).toArrow()
+    least = F.array(*map(F.lit, _thresholds(figures, config).tolist()))[F.col("words").cast("int")]
+    totals = adjusted.where("words > 0").groupBy(F.col("prefix").alias("ngram")).agg(F.sum("adjusted").alias("total"))
+    chosen = adjusted.where((F.col("ngram_count") >= least) | (F.col("ngram") == _signed("</s>")))
+    rows = chosen.join(totals, "ngram", "left").fillna(0, ["total"]).select(_NGRAM_FACTS).toArrow()
+    merged.unpersist()
+    adjusted.unpersist()
+    return _smoothed(rows, figures, config)
 
 
 def _count_batches(batches: Iterable[pa.RecordBatch], order: int) -> Iterator[pa.RecordBatch]:
@@ -176,48 +199,69 @@ def estimate(counts: pa.Table, config: NgramConfig) -> NgramModel:
     Raises:
         InputError: there is no n-gram.
     """
-    order = config.order
-    hashes, prefixes, suffixes, lengths, occurrences = _sorted_with_specials(counts)
-    own = lengths > 0  # the specials are contexts, and no n-grams that are predicted
-    if not own.any():
-        raise InputError("n-gram model: the texts have no word; take other documents")
-    places = ngram_table(hashes, np.arange(len(hashes), dtype=np.uint64))  # ten times as fast as np.searchsorted
-    prefix_at, suffix_at = look_up(places, prefixes), look_up(places, suffixes)
-    extended = np.bincount(suffix_at[lengths > 1], minlength=len(hashes))
+    rows = pa.concat_tables([counts, _SPECIALS])
+    hashes, prefixes, suffixes, words, occurrences = (rows[name].to_numpy() for name in NGRAM_COUNTS.names)
+    places = _places(np.sort(hashes.view(np.uint64)))
+    at, prefix_at, suffix_at = (look_up(places, column.view(np.uint64)) for column in (hashes, prefixes, suffixes))
+    extended = np.bincount(suffix_at[words > 1], minlength=len(rows))[at]
     adjusted = np.where(extended > 0, extended, occurrences)
-    unknown, begin, end = (np.uint64(hash_ngram([word])) for word in ("<unk>", "<s>", "</s>"))
-    kept = own & (occurrences >= _thresholds(lengths, occurrences, config)[lengths]) | (hashes == end)
-    for n in range(2, order + 1):  # an n-gram needs those without its first and its last word
-        at = np.flatnonzero(kept & (lengths == n))
-        kept[at] = (kept[prefix_at[at]] | (prefixes[at] == begin)) & kept[suffix_at[at]]
+    own = words > 0
+    totals = np.bincount(prefix_at[own], weights=adjusted[own], minlength=len(rows))[at].astype(np.int64)
+    facts = rows.append_column("adjusted", pa.array(adjusted)).append_column("total", pa.array(totals))
+    capped = {name: np.minimum(facts[name].to_numpy(), cap) for name, cap in _CAPS.items()}
+    figures = pa.table({"words": words, **capped}).group_by(["words", *_CAPS]).aggregate([([], "count_all")])
+    figures = figures.rename_columns(["words", *_CAPS, "ngrams"])
+    kept = (occurrences >= _thresholds(figures, config)[words]) | (hashes == _signed("</s>"))
+    return _smoothed(facts.filter(pa.array(kept)), figures, config)
 
-    taken = discounts(lengths, adjusted, order)[lengths, np.minimum(adjusted, 3)]
-    totals = np.bincount(prefix_at[own], weights=adjusted[own], minlength=len(hashes))
-    given = np.where(kept, taken, adjusted)
+
+def _smoothed(rows: pa.Table, figures: pa.Table, config: NgramConfig) -> NgramModel:
+    """The model of n-grams that are frequent enough.
+
+    Args:
+        rows: columns _NGRAM_FACTS, the contexts that are no n-grams among them: no word at all, and `<s>`.
+        figures: of all n-grams, those that are pruned too: words, adjusted and ngram_count (up to _CAPS), ngrams.
+        config: of the order that was counted.
+    """
+    rows = rows.take(pa.array(np.argsort(rows["ngram"].to_numpy().view(np.uint64))))
+    hashes, prefixes, suffixes = (rows[name].to_numpy().view(np.uint64) for name in _NGRAM_FACTS[:3])
+    words, adjusted, totals = (rows[name].to_numpy() for name in ("words", "adjusted", "total"))
+    if not (words > 0).any():
+        raise InputError("n-gram model: the texts have no word; take other documents")
+    places = _places(hashes)
+    prefix_at, suffix_at = look_up(places, prefixes), look_up(places, suffixes)
+    kept = words == 0
+    for n in range(1, config.order + 1):  # an n-gram needs those without its first and its last word
+        at = np.flatnonzero((words == n) & (prefix_at >= 0) & (suffix_at >= 0))
+        kept[at] = kept[prefix_at[at]] & kept[suffix_at[at]]
+
+    taken = discounts(figures, config.order)[words, np.minimum(adjusted, 3)]
+    own = np.flatnonzero(kept & (words > 0))
+    left = np.bincount(prefix_at[own], weights=adjusted[own] - taken[own], minlength=len(rows))
     with np.errstate(invalid="ignore", divide="ignore"):
-        backoffs = np.where(totals > 0, np.bincount(prefix_at[own], given[own], len(hashes)) / totals, 1.0)
-        shares = (adjusted - taken) / totals[prefix_at]
+        backoffs = np.where(totals > 0, 1 - left / totals, 1.0)
     empty = int(np.searchsorted(hashes, EMPTY))
-    vocabulary = int((kept & (lengths == 1)).sum()) + 1
-    probabilities = np.zeros(len(hashes))
+    vocabulary = int((kept & (words == 1)).sum()) + 1  # and <unk>
+    probabilities = np.ones(len(rows))  # that of <s> is never asked for
     probabilities[empty] = 1 / vocabulary
-    for n in range(1, order + 1):
-        at = np.flatnonzero(kept & (lengths == n))
-        probabilities[at] = shares[at] + backoffs[prefix_at[at]] * probabilities[suffix_at[at]]
-    at = np.flatnonzero(kept | (hashes == begin))
-    probabilities[np.searchsorted(hashes, begin)] = 1.0  # never asked for
-    final = np.append(hashes[at], unknown)
-    values = np.append(probabilities[at], backoffs[empty] / vocabulary), np.append(backoffs[at], 1.0)
-    sorted_at = np.argsort(final)
-    log10 = [np.log10(np.maximum(column[sorted_at], 1e-30)).astype(np.float32) for column in values]
-    return NgramModel(order, "folded", final[sorted_at].astype(np.uint64), *log10)
+    for n in range(1, config.order + 1):
+        at = np.flatnonzero(kept & (words == n))
+        shares = (adjusted[at] - taken[at]) / totals[prefix_at[at]]
+        probabilities[at] = shares + backoffs[prefix_at[at]] * probabilities[suffix_at[at]]
+    final = np.flatnonzero(kept & (hashes != EMPTY))
+    known = np.append(hashes[final], np.uint64(hash_ngram(["<unk>"])))
+    values = np.append(probabilities[final], backoffs[empty] / vocabulary), np.append(backoffs[final], 1.0)
+    order = np.argsort(known)
+    log10 = [np.log10(np.maximum(column[order], 1e-30)).astype(np.float32) for column in values]
+    return NgramModel(config.order, "folded", known[order], *log10)
 
 
-def discounts(lengths: Int64Array, adjusted: Int64Array, order: int) -> Float64Array:
+def discounts(figures: pa.Table, order: int) -> Float64Array:
     """(order + 1, 4) what is taken from an n-gram, by its words and its adjusted count, 3 standing for more."""
     taken = np.zeros((order + 1, 4))
+    words, adjusted, ngrams = (figures[name].to_numpy() for name in ("words", "adjusted", "ngrams"))
     for n in range(1, order + 1):
-        t = np.bincount(np.minimum(adjusted[lengths == n], 5), minlength=6).astype(np.float64)
+        t = np.bincount(adjusted[words == n], weights=ngrams[words == n], minlength=6)
         with np.errstate(invalid="ignore", divide="ignore"):
             found = np.array([k - (k + 1) * t[1] / (t[1] + 2 * t[2]) * t[k + 1] / t[k] for k in (1, 2, 3)])
         fits = np.isfinite(found).all() and ((found >= 0) & (found <= (1, 2, 3))).all()
@@ -225,24 +269,18 @@ def discounts(lengths: Int64Array, adjusted: Int64Array, order: int) -> Float64A
     return taken
 
 
-def _sorted_with_specials(
-    counts: pa.Table,
-) -> tuple[UInt64Array, UInt64Array, UInt64Array, Int64Array, Int64Array]:
-    """Columns in the order of hashes as uint64, with the contexts that are no n-grams: the empty one and `<s>`."""
-    begin = np.uint64(hash_ngram(["<s>"]))
-    columns = [counts[name].to_numpy() for name in NGRAM_COUNTS.names]
-    special = np.array([EMPTY, begin], np.uint64)
-    hashes = np.concatenate([columns[0].view(np.uint64), special])
-    at = np.argsort(hashes, kind="stable")
-    prefixes, suffixes = (np.concatenate([column.view(np.uint64), special])[at] for column in columns[1:3])
-    lengths, occurrences = (np.concatenate([column, [0, 0]])[at] for column in columns[3:])
-    return hashes[at], prefixes, suffixes, lengths, occurrences
-
-
-def _thresholds(lengths: Int64Array, occurrences: Int64Array, config: NgramConfig) -> Int64Array:
+def _thresholds(figures: pa.Table, config: NgramConfig) -> Int64Array:
     """(order + 1,) by words, how often n-grams that are kept occur at least."""
+    words, occurrences, ngrams = (figures[name].to_numpy() for name in ("words", "ngram_count", "ngrams"))
     given = config.min_counts
     least = np.array([0, *(given[min(n, len(given)) - 1] for n in range(1, config.order + 1))])
-    while (occurrences >= least[lengths]).sum() > config.max_ngrams:
+    while ngrams[(occurrences >= least[words]) & (words > 0)].sum() > config.max_ngrams:
         least[min(2, config.order) :] += 1
+        if least[-1] > _CAPS["ngram_count"]:
+            raise ConfigError(f"n-gram model: more than {config.max_ngrams} n-grams are frequent; raise max_ngrams")
     return least
+
+
+def _places(hashes: UInt64Array) -> NgramTable:
+    """A table that `look_up` finds positions in; ten times as fast as np.searchsorted."""
+    return ngram_table(hashes, np.arange(len(hashes), dtype=np.uint64))

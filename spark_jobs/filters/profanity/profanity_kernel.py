@@ -103,24 +103,23 @@ def score(content: pa.Array, phrases: Phrases) -> dict[str, pa.Array]:
     return {"profanity_count": pa.array(runs), "profanity_density": pa.array(densities, from_pandas=True)}
 
 
-@njit
-def _beginnings(
-    how: int, classes: UInt8Array, lower: UInt32Array, data: UInt8Array, offsets: Int64Array
-) -> UInt64Array:
-    """Hashes of the first word of a text, the first two, and so on."""
-    hashes = np.empty(data.size, np.uint64)
-    count, h, i, kind = 0, EMPTY, offsets[0], WORD
-    while kind != END:
-        kind, word, i = next_word(how, classes, lower, data, i, offsets[1])
-        if kind == WORD:
-            h = joined(h, word)
-            hashes[count] = h
-            count += 1
-    return hashes[:count]
+def _entries(sources: int) -> Any:
+    """The compiled entries. What a function encloses is part of the key that Numba caches it under."""
 
-
-def _entry(sources: int) -> Any:
-    """The compiled entry. What a function encloses is part of the key that Numba caches it under."""
+    @njit(cache=True)
+    def beginnings(
+        how: int, classes: UInt8Array, lower: UInt32Array, data: UInt8Array, offsets: Int64Array
+    ) -> UInt64Array:
+        """Hashes of the first word of a text, the first two, and so on."""
+        hashes = np.empty(data.size, np.uint64)
+        count, h, i, kind = 0, EMPTY, offsets[0], WORD if sources >= 0 else END
+        while kind != END:
+            kind, word, i = next_word(how, classes, lower, data, i, offsets[1])
+            if kind == WORD:
+                h = joined(h, word)
+                hashes[count] = h
+                count += 1
+        return hashes[:count]
 
     @njit(cache=True)
     def count_phrases(
@@ -165,7 +164,7 @@ def _entry(sources: int) -> Any:
                 marks[j] = 0
         return found, covered, words
 
-    return count_phrases
+    return beginnings, count_phrases
 
 
-_count_phrases = _entry(sources_number(_SOURCES))
+_beginnings, _count_phrases = _entries(sources_number(_SOURCES))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import sys
 import unicodedata
 from collections import Counter, defaultdict
 from itertools import product
@@ -14,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from spark_jobs.exceptions import ConfigError, InputError
+from spark_jobs.exceptions import ConfigError, InputError, SetupError
 from spark_jobs.filters.models.ngram_kernel import hash_ngram
-from spark_jobs.filters.models.ngram_model import NgramModel, read_arpa, read_ngram_model
+from spark_jobs.filters.models.ngram_model import NgramModel, read_arpa, read_kenlm, read_ngram_model
 from spark_jobs.filters.models.ngram_training import (
     NgramConfig,
     count_ngrams,
@@ -283,6 +284,21 @@ def test_scores_are_those_of_kenlm(order: int, tmp_path: Path) -> None:
     theirs = kenlm.Model(str(path))
     found = read_arpa(file.encode(), "made.arpa").score(pa.array(LINES))["perplexity"].to_pylist()
     assert found == pytest.approx([theirs.perplexity(line) for line in LINES], rel=1e-5)
+    texts = pa.array(["\n".join(LINES), " \n", *LINES])
+    mine, others = (model.score(texts) for model in (read_arpa(file.encode(), "made.arpa"), read_kenlm(str(path))))
+    assert mine["word_count"] == others["word_count"]
+    assert mine["perplexity"].to_pylist()[1] is others["perplexity"].to_pylist()[1] is None
+    assert mine["perplexity"].drop_null().to_pylist() == pytest.approx(others["perplexity"].drop_null().to_pylist())
+    path.write_bytes(b"nothing")
+    with pytest.raises(InputError, match=r"made\.arpa: kenlm cannot read it"):
+        read_kenlm(str(path))
+
+
+def test_without_kenlm_its_files_are_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What to install, or to write instead."""
+    monkeypatch.setitem(sys.modules, "kenlm", None)
+    with pytest.raises(SetupError, match=r"^wiki\.bin: needs the package kenlm"):
+        read_kenlm("wiki.bin")
 
 
 def test_a_file_is_known_by_its_bytes() -> None:

@@ -11,11 +11,10 @@ from typing import Any
 import dagster as dg
 
 from blender_service.auth.visibility import PUBLIC, Visibility
-from dagster_project.deduplication import Link
 from dagster_project.exceptions import DefinitionError
 from dagster_project.metadata import Samples
 from dagster_project.run_config import bind_config
-from dagster_project.table_asset import Presentation, Upkeep, step_asset
+from dagster_project.table_asset import Link, Presentation, Upkeep, step_asset
 from spark_jobs.code.dependencies import dependencies
 from spark_jobs.exceptions import SparkJobsError, did_you_mean
 from spark_jobs.filters.personal_data.audit import checked_actions, personal_data_audit
@@ -114,7 +113,7 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
         (documents, {}, intake, "sources"),
         *_texts(declared, audit, actions),
         (signals, {"texts": f"{name}.texts"}, {}, "text"),
-        *((scorer, {"texts": f"{name}.texts"}, config, "filters") for scorer, config in scored),
+        *(link for scorer, config in scored for link in _scoring(name, scorer, config)),
         *weighed,
         *(_judging(declared, variant, policy, scorers, actions) for variant, policy in policies.items()),
         (dependencies, {"documents": f"{name}.documents", "texts": f"{name}.texts"}, {}, "code"),
@@ -244,6 +243,15 @@ def _policy(
     found = resolve(given, find, default_name=f"{declared.name}_{variant}" if variant else declared.name)
     check_signals(found, _measured(scorers))
     return found
+
+
+def _scoring(dataset: str, scorer: Scorer, config: Mapping[str, Any]) -> Iterable[Link]:
+    """The step of a scorer, after that of the frozen table that it reads, if there is one."""
+    texts: dict[str, Source] = {"texts": f"{dataset}.texts"}
+    if scorer.frozen is None:
+        return [(scorer, texts, config, "filters")]
+    table = scorer.frozen.table.name
+    return [(scorer.frozen, texts, config, "filters"), (scorer, {**texts, table: f"{dataset}.{table}"}, {}, "filters")]
 
 
 def _judging(

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from dagster_project.table_asset import Link
 from spark_jobs.dedup.bags.bags import bags
 from spark_jobs.dedup.bags.features import Features
 from spark_jobs.dedup.bags.vocabulary import vocabulary
@@ -31,11 +32,9 @@ from spark_jobs.dedup.repository.components import repository_components
 from spark_jobs.dedup.repository.containments import repository_containments
 from spark_jobs.dedup.repository.pairs import repository_pairs
 from spark_jobs.dedup.repository.removals import repository_removals
-from spark_jobs.lake.declare.step import Step
 from spark_jobs.lake.run.binding import Source
 
 Level = Literal["exact", "near", "repository"]
-Link = tuple[Step, Mapping[str, Source], Mapping[str, Any], str]
 _LEVELS: tuple[Level, ...] = ("exact", "near", "repository")
 _DOMAIN = "dedup"
 

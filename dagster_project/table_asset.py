@@ -64,6 +64,8 @@ if TYPE_CHECKING:
     from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
     from pyiceberg.catalog import Catalog
 
+Link = tuple[Step, Mapping[str, Source], Mapping[str, Any], str]
+"""A step of a chain: the step, its inputs, its config, and the folder of `spark_jobs` that it belongs to."""
 POOL_PREFIX = "lake_"
 FAILED_CHECK = "failed_check"  # metadata of a failed step: the check that its rows did not pass
 _SHOWN_INPUTS = 3

@@ -14,10 +14,12 @@ from spark_jobs.lake.declare.step import Step
 
 _SCORERS: Mapping[str, str] = {  # the scorers that headrace brings (`spark_jobs.filters.scorer`), by name
     "heuristics": "spark_jobs.filters.heuristics.heuristics",
+    "templates": "spark_jobs.filters.heuristics.templates",
     "languages": "spark_jobs.filters.languages.languages",
     "personal_data": "spark_jobs.filters.personal_data.personal_data",
     "contamination": "spark_jobs.filters.contamination.contamination",
     "model_scores": "spark_jobs.filters.models.model_scores",
+    "profanity": "spark_jobs.filters.profanity.profanity",
 }
 _STEPS: Mapping[str, str] = {
     "documents": "spark_jobs.sources.documents",
@@ -25,6 +27,7 @@ _STEPS: Mapping[str, str] = {
     "personal_data_audit": "spark_jobs.filters.personal_data.audit",
     "redacted_texts": "spark_jobs.filters.personal_data.redacted_texts",
     "signals": "spark_jobs.text.signals",
+    "template_lines": "spark_jobs.filters.heuristics.templates",
     **_SCORERS,
     "quality": "spark_jobs.filters.quality",
     "classifier": "spark_jobs.filters.models.classifier_step",

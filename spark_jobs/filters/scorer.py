@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -67,13 +68,15 @@ class Scorer(Step):
 
     Attributes:
         score: the function.
-        prepare: makes its second argument of the config.
+        prepare: makes its second argument of the config, or of the rows of the frozen table.
         of_config: gives the scorer of a config, where that decides the columns.
+        frozen: step whose table the scorer reads beside texts; it has the same texts for its input, and the config.
     """
 
     score: Score = dict
     prepare: Callable[[Any], Any] = _unchanged
     of_config: Callable[[Any], Scorer] | None = None
+    frozen: Step | None = None
 
     def configured(self, config: BaseModel) -> Scorer:
         """The scorer with the columns that it has under a config."""
@@ -90,6 +93,7 @@ def scorer(
     fractions: Sequence[str] = (),
     checks: Sequence[Check] = (),
     comment: str = "",
+    frozen: Step | None = None,
 ) -> Callable[[Score], Scorer]:
     """Declare a function from texts to columns.
 
@@ -103,6 +107,9 @@ def scorer(
         fractions: columns that are checked to lie between 0 and 1.
         checks: further checks of rows.
         comment: what a row is; by default the first line of the function's docstring.
+        frozen: a step of scope FROZEN over `texts`, for measures that need a look at the dataset first: the scorer's
+            config is that step's, and `prepare` makes the function's second argument of the DataFrame of its table. It
+            is sent to every worker, so it must be small.
 
     Raises:
         StepDeclarationError: fractions names a column that there is not.
@@ -134,10 +141,18 @@ def scorer(
         def rows_without_config(texts: DataFrame) -> DataFrame:
             return rows_of(texts)
 
+        def rows_with_table(texts: DataFrame, **tables: DataFrame) -> DataFrame:
+            return rows_of(texts, *tables.values())
+
         rows: Callable[..., Any] = rows_without_config if config is None else rows_of
+        if frozen is not None:
+            rows = rows_with_table
+            inputs = [inspect.Parameter(one, inspect.Parameter.KEYWORD_ONLY) for one in ("texts", frozen.table.name)]
+            rows.__signature__ = inspect.Signature(inputs)  # type: ignore[attr-defined]
         # The step stands for the user's function: its module, place and docstring, not its parameters.
         rows.__module__, rows.__name__, rows.__doc__ = score.__module__, score.__name__, score.__doc__
-        return Scorer(name, version, Scope.INCREMENT, (table,), config or NoConfig, rows, score=score, prepare=prepare)
+        own = functools.partial(Scorer, score=score, prepare=prepare, frozen=frozen)
+        return own(name, version, Scope.INCREMENT, (table,), config or NoConfig, rows)
 
     return declare
 
@@ -164,13 +179,13 @@ def score_batches(
 
 
 def check_scorer(
-    declared: Scorer, config: BaseModel | None = None, more: Sequence[str] = (), texts: Sequence[str] = HARD_TEXTS
+    declared: Scorer, config: Any = None, more: Sequence[str] = (), texts: Sequence[str] = HARD_TEXTS
 ) -> pa.Table:
     """Try a scorer on hard texts: columns, types, lengths, and that a row depends on its text alone.
 
     Args:
         declared: what the decorator gave.
-        config: by default that of the model's defaults.
+        config: by default that of the model's defaults; of a scorer with a frozen table, what it prepares of it.
         more: further texts.
         texts: those that are tried by default; empty, one line, NULs, right to left, without spaces, ..
 
@@ -185,7 +200,7 @@ def check_scorer(
     everything = [*texts, *more]
     settings = declared.config() if config is None and declared.config is not NoConfig else config
     columns = declared.table.columns[len(_IDENTITY) :]
-    prepared = declared.prepare(settings)
+    prepared = declared.prepare(settings) if declared.frozen is None else config
 
     def run(given: list[str], kind: pa.DataType) -> pa.Table:
         batch = pa.RecordBatch.from_pydict(

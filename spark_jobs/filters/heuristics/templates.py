@@ -1,162 +1,144 @@
-"""Lines that a template repeats across documents, and how much of a text is left when they are taken out.
+"""The frozen table `template_lines` and the scorer `templates`: how much of each text a template of its dataset wrote.
 
-Two passes: over a sample of a dataset, `count_lines` says for batches which lines their documents have, `merge_counts`
-adds such tables up in any order, and `frozen` keeps the lines that enough documents share. With that table
-`score_templates` measures each text of the dataset. A line is known by a hash of its characters without the white space
-around it; shorter lines than `min_characters` are no evidence of a template, because all code shares `else:` and `}`.
+`scorers: {templates: {min_documents: 10}}` makes both. The lines that so many documents of a sample share are counted
+once, with the dataset's first increment; the texts of all increments are measured against them, so that a text has the
+same measures whatever arrives later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+import functools
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from numba import njit
+from pydantic import BaseModel, ConfigDict, Field
 
-from spark_jobs.arrays import BoolArray, Float64Array, Int32Array, Int64Array, UInt32Array, UInt64Array
-from spark_jobs.filters.heuristics.character_flags import SPACE
-from spark_jobs.filters.heuristics.contractions import hash_points
-from spark_jobs.filters.heuristics.lines import is_list, is_table, link_span
-from spark_jobs.filters.heuristics.measure import addresses_of, chunks, reader
-from spark_jobs.filters.heuristics.phrases import LINK
-from spark_jobs.filters.heuristics.words import FIRST_OUTPUT, FOLDS, MOVES, OUTPUTS, Reader, flags_at, held, point_at
-from spark_jobs.lexing.machine import U64, byte_at, four_bytes_at
+from spark_jobs.arrays import Int64Array
+from spark_jobs.filters.sample import sampled
+from spark_jobs.filters.scorer import scorer
+from spark_jobs.lake.declare.step import Output, Scope, step
+from spark_jobs.lake.declare.tables import Check, Column, Table
 
-LINE_COUNTS: Final = pa.schema([("line_hash", pa.int64()), ("document_count", pa.int64())])
-MIN_CHARACTERS: Final = 8
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
-def count_lines(content: pa.Array, min_characters: int = MIN_CHARACTERS) -> pa.Table:
-    """The lines of a batch of documents, each with the number of documents that have it.
+class TemplateLinesConfig(BaseModel):
+    """Which lines are a template's."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    min_documents: int = Field(10, ge=2, description="documents of the sample that share a line of a template")
+    min_characters: int = Field(
+        8,
+        ge=1,
+        description="shorter lines are none: all code shares `else:` and `}`; white space at the ends is left out",
+    )
+    sample_bytes: int = Field(1 << 30, ge=1, description="bytes of UTF-8 that lines are counted in, whole documents")
+    max_lines: int = Field(
+        1_000_000,
+        ge=1,
+        le=20_000_000,
+        description="most lines kept, those of most documents; a worker and the driver hold 8 bytes each",
+    )
+
+
+TEMPLATE_LINES = Table(
+    name="template_lines",
+    comment="One row per line that many documents of the dataset share.",
+    columns=(
+        Column("line_hash!", "long", "the line without white space at its ends"),
+        Column("document_count!", "long", "documents of the sample that have it"),
+        Column("example!", "string", "its first 200 characters, to be read by people"),
+    ),
+    key=("line_hash",),
+    partition=("increment",),
+    sort=("line_hash",),
+    checks=(Check("shared", "document_count >= 2", "a line of a template is in several documents"),),
+    sampled=("example",),
+)
+
+
+@step(version="1", scope=Scope.FROZEN, tables=(TEMPLATE_LINES,))
+def template_lines(texts: DataFrame, config: TemplateLinesConfig) -> Output:
+    """Count the lines that documents of a sample share; it is read twice, since only lines that are kept are spelled.
 
     Args:
-        content: (D,) strings, none of them null.
-        min_characters: shorter lines are left out.
+        texts: rows of `texts` of the first increment.
+        config: what is kept.
 
     Returns:
-        Rows of LINE_COUNTS, ordered by hash.
+        Rows of the table `template_lines`.
     """
-    parts = [pa.table({"line_hash": pa.array([], pa.int64()), "document_count": pa.array([], pa.int64())})]
-    for _, _, points, starts in chunks(content):
-        hashes, lengths, _, texts = _lines(points, starts)
-        known = lengths >= min_characters
-        pairs = np.unique(np.column_stack([texts[known], hashes[known].view(np.int64)]), axis=0)
-        found, counts = np.unique(pairs[:, 1], return_counts=True)
-        parts.append(pa.table({"line_hash": found, "document_count": counts.astype(np.int64)}))
-    return merge_counts(parts)
+    from pyspark.sql import functions as F
+
+    sample = sampled(texts, config.sample_bytes).select("content")
+    count = functools.partial(_counted, min_characters=config.min_characters)
+    counted = sample.mapInArrow(count, "line_hash bigint, document_count bigint")
+    shared = (
+        counted.groupBy("line_hash")
+        .agg(F.sum("document_count").alias("document_count"))
+        .where(F.col("document_count") >= config.min_documents)
+        .persist()
+    )
+    kept = shared.where(F.col("document_count") >= _least_count(shared, config))
+    spell = functools.partial(_spelled, templates=hashes_of(kept))
+    examples = sample.mapInArrow(spell, "line_hash bigint, example string").groupBy("line_hash")
+    rows = kept.join(examples.agg(F.min("example").alias("example")), "line_hash").repartition(1)
+    return Output({TEMPLATE_LINES.name: rows}, persisted=(shared,))
 
 
-def merge_counts(parts: Iterable[pa.Table]) -> pa.Table:
-    """Add tables of LINE_COUNTS up; the order of the parts does not matter."""
-    rows = pa.concat_tables(parts).group_by("line_hash").aggregate([("document_count", "sum")])
-    return rows.rename_columns({"document_count_sum": "document_count"}).select(LINE_COUNTS.names).sort_by("line_hash")
+def hashes_of(lines: DataFrame) -> Int64Array:
+    """(L,) hashes of rows of `template_lines`, ascending."""
+    return np.sort(lines.select("line_hash").toArrow()["line_hash"].to_numpy())
 
 
-def frozen(counts: pa.Table, min_documents: int) -> pa.Table:
-    """The lines that at least so many documents of the sample have: the template table."""
-    return counts.filter(pc.field("document_count") >= min_documents)
+@scorer(
+    name="templates",
+    version="1",
+    columns=(
+        Column("template_fraction", "double", "characters in lines of `template_lines`, of characters in lines"),
+        Column(
+            "signal_density",
+            "double",
+            "characters outside those, lines that repeat an earlier one, list lines, table lines and links, of "
+            "characters in lines; both null for white space alone",
+        ),
+    ),
+    fractions=("template_fraction", "signal_density"),
+    frozen=template_lines,
+    prepare=hashes_of,
+)
+def templates(content: pa.Array, lines: Int64Array) -> dict[str, pa.Array]:
+    """How much of a text is lines that many documents share, and how much running text of its own."""
+    from spark_jobs.filters.heuristics.template_kernel import score_templates
+
+    return score_templates(content, lines)
 
 
-def score_templates(
-    content: pa.Array, templates: pa.Table, min_characters: int = MIN_CHARACTERS
-) -> dict[str, pa.Array]:
-    """Measure how much of each text a template wrote, and how much is its own running text.
+def _least_count(shared: DataFrame, config: TemplateLinesConfig) -> int:
+    """The least document count that no more than `max_lines` lines reach."""
+    from pyspark.sql import functions as F
 
-    Args:
-        content: (D,) strings, none of them null.
-        templates: what `frozen` gave, of the dataset's sample.
-        min_characters: as for `count_lines`.
-
-    Returns:
-        template_fraction: (D,) characters in lines of the template table, of characters in lines; white space at the
-            ends of lines counts nowhere. signal_density: (D,) likewise the characters outside lines of the table, lines
-            that repeat an earlier one of the text, list lines, table lines and links. Both null for a text of white
-            space alone.
-    """
-    table = np.sort(templates["line_hash"].to_numpy())
-    fractions: list[Float64Array] = [np.zeros((0, 2))]
-    for first, stop, points, starts in chunks(content):
-        hashes, lengths, clean, texts = _lines(points, starts)
-        template = _is_in(hashes.view(np.int64), table) & (lengths >= min_characters)
-        kept = ~template & ~_repeats(hashes, texts)
-        sums = [
-            np.bincount(texts, weights=weights, minlength=stop - first)
-            for weights in (lengths, lengths * template, clean * kept)
-        ]
-        with np.errstate(invalid="ignore"):
-            fractions.append(np.column_stack(sums[1:]) / sums[0][:, None])
-    columns = np.concatenate(fractions)
-    return {
-        name: pa.array(columns[:, index], from_pandas=True)
-        for index, name in enumerate(("template_fraction", "signal_density"))
-    }
+    found = shared.groupBy("document_count").agg(F.count("*").alias("lines")).orderBy("document_count").toArrow()
+    counts, lines = (found[name].to_numpy() for name in ("document_count", "lines"))
+    fits = counts[np.cumsum(lines[::-1])[::-1] <= config.max_lines]
+    return int(fits[0]) if len(fits) else int(counts.max(initial=0)) + 1
 
 
-def _is_in(hashes: Int64Array, table: Int64Array) -> BoolArray:
-    """Whether each hash is in a sorted table."""
-    if not len(table):
-        return np.zeros(len(hashes), dtype=bool)
-    places = np.minimum(np.searchsorted(table, hashes), len(table) - 1)
-    return np.asarray(table[places] == hashes)
+def _counted(batches: Iterable[pa.RecordBatch], min_characters: int) -> Iterator[pa.RecordBatch]:
+    """Lines of batches of texts, with the documents that have them."""
+    from spark_jobs.filters.heuristics.template_kernel import count_lines
+
+    for batch in batches:
+        yield from count_lines(batch.column(0), min_characters).to_batches()
 
 
-def _repeats(hashes: UInt64Array, texts: Int32Array) -> BoolArray:
-    """Whether each line repeats an earlier one of its text."""
-    order = np.lexsort((hashes, texts))  # stable: equal lines stay in the order of the text
-    repeats = np.zeros(len(hashes), dtype=bool)
-    ordered = hashes[order], texts[order]
-    repeats[order[1:]] = (ordered[0][1:] == ordered[0][:-1]) & (ordered[1][1:] == ordered[1][:-1])
-    return repeats
+def _spelled(batches: Iterable[pa.RecordBatch], templates: Int64Array) -> Iterator[pa.RecordBatch]:
+    """Lines of the table that batches of texts have, spelled."""
+    from spark_jobs.filters.heuristics.template_kernel import find_examples
 
-
-def _lines(points: UInt32Array, starts: Int64Array) -> tuple[UInt64Array, Int32Array, Int32Array, Int32Array]:
-    """Of each line that is not blank: hash, characters, those of running text, and the text that it is of."""
-    room = int(np.count_nonzero(points == 0x0A)) + len(starts)
-    hashes, numbers = np.empty(room, np.uint64), np.empty((3, room), np.int32)
-    addresses = addresses_of()
-    count = _find_lines(reader(points, addresses), starts, hashes, numbers[0], numbers[1], numbers[2])
-    return hashes[:count], numbers[0, :count], numbers[1, :count], numbers[2, :count]
-
-
-@njit
-def _find_lines(
-    r: Reader, starts: Int64Array, hashes: UInt64Array, lengths: Int32Array, clean: Int32Array, texts: Int32Array
-) -> int:
-    """Write what `_lines` returns; the number of lines."""
-    count = 0
-    for text in range(len(starts) - 1):
-        i, end = starts[text], starts[text + 1]
-        while i < end:
-            first = i
-            while i < end and point_at(r, i) != 0x0A:
-                i += 1
-            last = i
-            i += 1
-            while first < last and flags_at(r, first) & SPACE:
-                first += 1
-            while first < last and flags_at(r, last - 1) & SPACE:
-                last -= 1
-            if first < last:
-                hashes[count] = hash_points(r.points, first, last, U64(0))
-                lengths[count] = last - first
-                listed = is_list(r, first, last) or is_table(r, first, last)
-                clean[count] = 0 if listed else last - first - _link_characters(r, first, last)
-                texts[count] = text
-                count += 1
-    return count
-
-
-@njit
-def _link_characters(r: Reader, first: int, last: int) -> int:
-    """Characters of a line that are in links."""
-    state, link_end, characters = 0, first, 0
-    for i in range(first, last):
-        point = point_at(r, i)
-        state = four_bytes_at(held(r, MOVES) + 4 * (64 * state + byte_at(held(r, FOLDS) + point))) if point < 128 else 0
-        if state >= held(r, FIRST_OUTPUT) and four_bytes_at(held(r, OUTPUTS) + 4 * state) & LINK and i >= link_end:
-            begin, link_end = link_span(r, first, i + 1, last)
-            characters += link_end - begin
-    return characters
+    for batch in batches:
+        yield from find_examples(batch.column(0), templates).to_batches()

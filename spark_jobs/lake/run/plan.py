@@ -229,7 +229,9 @@ def other_settings(ledger: Ledger, binding: Binding) -> str:
         changed.append(f"code version {row.code_version} (now {binding.step.version})")
     if not changed:
         return ""
-    return f"frozen with {', '.join(changed)}; to compute it anew: headrace corpus refreeze {binding.namespace}"
+    of_corpus = (binding.clock or "").endswith(".increments")
+    anew = f"corpus refreeze {binding.namespace}" if of_corpus else f"table drop {binding.tables[0]}"
+    return f"frozen with {', '.join(changed)}; to compute it anew: headrace {anew}"
 
 
 def _intake_task(ledger: Ledger, binding: Binding) -> Iterator[Task]:

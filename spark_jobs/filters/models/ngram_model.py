@@ -1,0 +1,247 @@
+"""N-gram models: how well a text is predicted, word by word, by the words before; made here or read from ARPA files.
+
+`ngram_kernel` says what words are, `ngram_training` how a model is made. The perplexity of a text is that of its lines,
+each a sentence with its end predicted too, as in CCNet (Wenzek et al. 2020, "CCNet: Extracting High Quality Monolingual
+Datasets from Web Crawl Data"):
+
+    perplexity = 10 ^ (-(sum of log10 p(word | words before it in the line)) / (words + lines))
+
+Blank lines are none, and a text of them alone has no perplexity. A model is a file of canonical bytes, known by their
+SHA-256:
+
+    magic, version, length of the header | header: JSON | hashes | log10 p | log10 back-off | SHA-256 of all before
+
+with the hashes of all n-grams (uint64) in ascending order, then two float32 for each, all little-endian. Workers lay
+them out as a hash table when they read it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from spark_jobs.arrays import Float32Array, Float64Array, Int64Array, UInt64Array
+from spark_jobs.exceptions import InputError, SetupError
+
+if TYPE_CHECKING:
+    from spark_jobs.filters.models.ngram_kernel import NgramTable, Words
+
+Splitting = Literal["folded", "white_space"]
+
+_MAGIC: Final = b"headrace n-grams\n"
+_VERSION: Final = 1
+_HEAD: Final = struct.Struct("<II")
+_DIGEST_BYTES: Final = 32
+_MOST_ORDER: Final = 5
+
+
+@dataclass(frozen=True)
+class NgramModel:
+    """A model.
+
+    Attributes:
+        order: most words of an n-gram.
+        words: how texts are split; see `ngram_kernel`.
+        hashes: (G,) the n-grams, ascending.
+        log10_probabilities: (G,) of their last word behind the others.
+        log10_backoffs: (G,) weight of shorter n-grams behind this one, where no longer one is known.
+    """
+
+    order: int
+    words: Splitting
+    hashes: UInt64Array
+    log10_probabilities: Float32Array
+    log10_backoffs: Float32Array
+
+    @property
+    def sha256(self) -> str:
+        """What the model is known by: the hash that ends its file."""
+        return self.to_bytes()[-_DIGEST_BYTES:].hex()
+
+    def score(self, content: pa.Array) -> dict[str, pa.Array]:
+        """How well texts are predicted.
+
+        Args:
+            content: (D,) strings, none of them null.
+
+        Returns:
+            perplexity: (D,) float64; null in a text without a word. word_count: (D,) int64, line ends left out.
+        """
+        from spark_jobs.filters.models.ngram_kernel import score_texts
+        from spark_jobs.text.text_columns import utf8_arrays
+
+        return _columns(*score_texts(splitting(self.words), self._table, self.order, *utf8_arrays(content)))
+
+    def to_bytes(self) -> bytes:
+        """The file: equal models have equal bytes."""
+        header = json.dumps({"order": self.order, "words": self.words, "ngrams": len(self.hashes)}, sort_keys=True)
+        columns = (
+            self.hashes.astype("<u8"),
+            self.log10_probabilities.astype("<f4"),
+            self.log10_backoffs.astype("<f4"),
+        )
+        body = b"".join(column.tobytes() for column in columns)
+        data = _MAGIC + _HEAD.pack(_VERSION, len(header)) + header.encode() + body
+        return data + hashlib.sha256(data).digest()
+
+    @cached_property
+    def _table(self) -> NgramTable:
+        from spark_jobs.filters.models.ngram_kernel import ngram_table
+
+        pairs = np.column_stack([self.log10_probabilities, self.log10_backoffs])
+        return ngram_table(self.hashes, pairs.view(np.uint64)[:, 0])
+
+
+def read_ngram_model(data: bytes, name: str) -> NgramModel:
+    """Read a model from its file.
+
+    Args:
+        data: what `NgramModel.to_bytes` gave.
+        name: how errors call it.
+
+    Raises:
+        InputError: the bytes are no model, of another version, or damaged.
+    """
+    if not data.startswith(_MAGIC):
+        raise InputError(f"{name}: is no n-gram model of headrace, it begins with {data[:8]!r}; `read_arpa` reads ARPA")
+    damaged = InputError(f"{name}: is damaged, its {len(data)} bytes do not match their SHA-256; copy the file again")
+    if len(data) < len(_MAGIC) + _HEAD.size + _DIGEST_BYTES:
+        raise damaged
+    version, header_bytes = _HEAD.unpack_from(data, len(_MAGIC))
+    if version != _VERSION:
+        raise InputError(f"{name}: has version {version}, this headrace reads version {_VERSION}; train it again")
+    view = memoryview(data)
+    if hashlib.sha256(view[:-_DIGEST_BYTES]).digest() != data[-_DIGEST_BYTES:]:
+        raise damaged
+    start = len(_MAGIC) + _HEAD.size + header_bytes
+    header = json.loads(data[start - header_bytes : start])
+    count = header["ngrams"]
+    hashes, numbers = np.frombuffer(data, "<u8", count, start), np.frombuffer(data, "<f4", 2 * count, start + 8 * count)
+    return NgramModel(header["order"], header["words"], hashes, numbers[:count], numbers[count:])
+
+
+def read_arpa(data: bytes, name: str, words: Splitting = "white_space") -> NgramModel:
+    r"""Read a model from the text format of ARPA, which KenLM, SRILM and IRSTLM write.
+
+    Args:
+        data: the file, unpacked.
+        name: how errors call it.
+        words: how texts are split; `white_space` gives the scores that KenLM gives for lines, `folded` fits a model
+            that was made of texts so prepared.
+
+    Raises:
+        InputError: a line is not as it should be, or the counts in `\data\` are not those of the lines; it is named.
+    """
+    from spark_jobs.filters.models.ngram_kernel import hash_ngram
+
+    counts: dict[int, int] = {}
+    hashes: list[int] = []
+    values: list[tuple[float, float]] = []
+    order = 0
+    for number, line in _lines(data, name):
+        wrong = InputError(f"{name}: line {number} is {line[:80]!r}, which is no line of an ARPA file; write it again")
+        try:
+            if line.startswith("\\"):
+                section = line.strip("\\:")
+                order = int(section.removesuffix("-grams")) if section.endswith("-grams") else 0
+            elif order == 0:
+                length, count = line.removeprefix("ngram ").split("=")
+                counts[int(length)] = int(count)
+            else:
+                fields = line.split("\t") if "\t" in line else line.split(" ")
+                ngram = fields[1].split(" ") if "\t" in line else fields[1 : 1 + order]
+                rest = fields[2:] if "\t" in line else fields[1 + order :]
+                if len(ngram) != order or len(rest) > 1:
+                    raise wrong
+                hashes.append(hash_ngram(ngram))
+                values.append((float(fields[0]), float(rest[0]) if rest else 0.0))
+        except (ValueError, IndexError) as error:
+            raise wrong from error
+    if sum(counts.values()) != len(hashes) or not hashes:
+        told = f"{sum(counts.values()):,} n-grams are promised, {len(hashes):,} are there"
+        raise InputError(f"{name}: {told}; the file is cut off or no ARPA file, copy it again")
+    if max(counts) > _MOST_ORDER:
+        raise InputError(f"{name}: has n-grams of {max(counts)} words, {_MOST_ORDER} are read; train a lower order")
+    known = np.array(hashes, np.uint64)
+    at = np.argsort(known)
+    numbers = np.array(values, np.float32)[at]
+    return NgramModel(max(counts), words, known[at], numbers[:, 0].copy(), numbers[:, 1].copy())
+
+
+@dataclass(frozen=True)
+class KenlmModel:
+    """A model in a file that the package kenlm reads: its binary formats, or ARPA of any order.
+
+    Attributes:
+        model: `kenlm.Model`, which splits lines at ASCII white space.
+    """
+
+    model: Any
+
+    def score(self, content: pa.Array) -> dict[str, pa.Array]:
+        """As `NgramModel.score`; a line is a call of kenlm, which takes most of the time."""
+        sums, words, lines = np.zeros(len(content)), np.zeros(len(content), np.int64), np.zeros(len(content), np.int64)
+        for text, value in enumerate(content):
+            split = [line.split() for line in value.as_py().encode().split(b"\n")]
+            kept = [line for line in split if line]
+            sums[text] = sum(self.model.score(b" ".join(line)) for line in kept)
+            words[text], lines[text] = sum(map(len, kept)), len(kept)
+        return _columns(sums, words, lines)
+
+
+def read_kenlm(path: str) -> KenlmModel:
+    """Read a model by the package kenlm, from a path: it maps the file into memory.
+
+    Raises:
+        SetupError: kenlm is not installed.
+        InputError: kenlm cannot read the file.
+    """
+    try:
+        kenlm = importlib.import_module("kenlm")  # in no extra: it comes as source
+    except ImportError as error:
+        raise SetupError(f"{path}: needs the package kenlm; pip install kenlm, or write the model as ARPA") from error
+    try:
+        return KenlmModel(kenlm.Model(path))
+    except (OSError, RuntimeError) as error:
+        raise InputError(
+            f"{path}: kenlm cannot read it ({' '.join(str(error).split())[:200]}); copy it again"
+        ) from error
+
+
+def splitting(words: Splitting) -> Words:
+    """What compiled code needs to split texts."""
+    from spark_jobs.filters.models.ngram_kernel import FOLDED, WHITE_SPACE, Words
+    from spark_jobs.lexing.word_characters import word_tables
+
+    tables = word_tables()
+    return Words(FOLDED if words == "folded" else WHITE_SPACE, tables.classes, tables.lower)
+
+
+def _columns(sums: Float64Array, words: Int64Array, lines: Int64Array) -> dict[str, pa.Array]:
+    """What models give, of the sums of log10 of probabilities."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        perplexities = 10 ** (-sums / (words + lines))
+    return {"perplexity": pa.array(perplexities, from_pandas=True), "word_count": pa.array(words)}
+
+
+def _lines(data: bytes, name: str) -> Iterator[tuple[int, str]]:
+    """Numbers and lines of an ARPA file that say something, behind that of its data."""
+    begin = data.find(b"\\data\\")
+    if begin < 0:
+        raise InputError(f"{name}: has no line \\data\\, so it is no ARPA file; headrace's own are read otherwise")
+    first = data.count(b"\n", 0, begin) + 1
+    for number, line in enumerate(data[begin:].split(b"\n"), first):
+        text = line.decode("utf-8", "replace").rstrip("\r")
+        if text == "\\end\\":
+            return
+        if text.strip() and number > first:
+            yield number, text

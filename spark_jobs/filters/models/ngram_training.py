@@ -1,0 +1,286 @@
+r"""Make n-gram models by interpolated modified Kneser-Ney smoothing.
+
+Counts are tables that merge in any order: `count_ngrams` makes one of a batch of texts, `merge_counts` adds them up,
+`estimate` makes a model of the sum. With c the count of an n-gram, and N the highest order:
+
+    a(w1..wn)  = number of words v with c(v w1..wn) > 0;  c(w1..wn) where n = N, or where w1 is <s>
+    D_n(k)     = k - (k + 1) * t1 / (t1 + 2 t2) * t(k+1) / t(k)    for k = 1, 2, 3; t(k) n-grams of n words have a = k
+    p(w | h)   = (a(hw) - D(a(hw))) / a(h .) + g(h) p(w | h without its first word),   a(h .) = sum of a(hw) over w
+    g(h)       = (sum of D(a(hw)) over kept hw, and of a(hw) over pruned ones) / a(h .)
+
+below the words there is the uniform distribution over all words, </s> and <unk>. D(k) is that of 3 for larger k.
+N-grams that occur less often than `min_counts` says are pruned after discounts were estimated, and what they had goes
+to shorter n-grams, so that probabilities still add up to 1; a pruned word is <unk>. Because <unk> is never counted as a
+word, text of unknown words is not taken for likely.
+
+Sources: Chen and Goodman 1998, "An Empirical Study of Smoothing Techniques for Language Modeling"; Heafield et al.
+2013, "Scalable Modified Kneser-Ney Language Model Estimation", section 3, for <s> and pruning.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from spark_jobs.arrays import Float64Array, Int64Array, UInt64Array
+from spark_jobs.exceptions import ConfigError, InputError, did_you_mean
+from spark_jobs.filters.models.ngram_kernel import EMPTY, NgramTable, hash_ngram, list_ngrams, look_up, ngram_table
+from spark_jobs.filters.models.ngram_model import NgramModel, splitting
+from spark_jobs.text.text_columns import utf8_arrays
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+NGRAM_COUNTS: Final = pa.schema([(name, pa.int64()) for name in ("ngram", "prefix", "suffix", "words", "ngram_count")])
+"""Hash of an n-gram, of it without its last and without its first word (bits of uint64), words, occurrences."""
+_CHUNK_BYTES: Final = 4 << 20  # counted together; of a longer text, the bytes behind are left out
+_NGRAM_FACTS: Final = [*NGRAM_COUNTS.names, "adjusted", "total"]
+"""Further a(ngram), and the sum of a(..) over all n-grams that it is the prefix of, pruned ones too."""
+_CAPS: Final = {"adjusted": 5, "ngram_count": 1 << 16}  # larger counts are not told apart in figures
+_NO_DISCOUNTS: Final = (0.5, 1.0, 1.5)  # where counts are too few or too even to estimate them; KenLM's fallback
+
+
+def _signed(word: str) -> int:
+    """The hash of a word as tables have it."""
+    return int(np.uint64(hash_ngram([word])).view(np.int64))
+
+
+_CONTEXTS: Final = [int(EMPTY.view(np.int64)), _signed("<s>")]
+_SPECIALS: Final = pa.table([*[_CONTEXTS] * 3, [0, 0], [0, 0]], schema=NGRAM_COUNTS)
+"""The contexts that are no n-grams: no word at all, and `<s>`."""
+
+
+class NgramConfig(BaseModel):
+    """How long n-grams are, and which are kept."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    text_column: str = Field("content", description="column of strings")
+    order: int = Field(5, ge=1, le=5, description="most words of an n-gram")
+    min_counts: tuple[int, ...] = Field(
+        (2, 1, 2, 2, 2),
+        description="by words of an n-gram, how often one that is kept occurs at least; the last holds on",
+    )
+    max_ngrams: int = Field(
+        8_000_000,
+        ge=1,
+        le=1 << 28,
+        description="most n-grams kept; with more, all of min_counts but the first are raised alike until they fit. A "
+        "worker holds 40 bytes each",
+    )
+
+    @field_validator("min_counts")
+    @classmethod
+    def _usable(cls, given: tuple[int, ...]) -> tuple[int, ...]:
+        if not given or min(given) < 1:
+            raise ValueError(f"min_counts {given}: at least one number, each at least 1")
+        return given
+
+
+def train(table: pa.Table, config: NgramConfig | None = None) -> NgramModel:
+    """Make a model of a column of texts.
+
+    Args:
+        table: of texts, in the column that the configuration names.
+        config: none for the defaults.
+
+    Raises:
+        ConfigError: the column is missing.
+        InputError: there is no word in it.
+    """
+    config = config or NgramConfig()
+    if config.text_column not in table.column_names:
+        near = did_you_mean(config.text_column, table.column_names)
+        raise ConfigError(f"n-gram model: the table has no column {config.text_column!r}{near}")
+    parts = (count_ngrams(chunk.drop_null(), config.order) for chunk in table[config.text_column].chunks)
+    return estimate(merge_counts(parts), config)
+
+
+def train_on_spark(texts: DataFrame, config: NgramConfig) -> NgramModel:
+    """The same model, of texts that Spark counts; the driver gets the n-grams that may be kept, 56 bytes each.
+
+    Args:
+        texts: rows with the column that the configuration names.
+        config: as of `train`.
+    """
+    from pyspark.sql import functions as F
+
+    content = texts.select(config.text_column).where(F.col(config.text_column).isNotNull())
+    ddl = ", ".join(f"{name} bigint" for name in NGRAM_COUNTS.names)
+    counted = content.mapInArrow(functools.partial(_count_batches, order=config.order), ddl)
+    specials = texts.sparkSession.createDataFrame([tuple(row.values()) for row in _SPECIALS.to_pylist()], ddl)
+    merged = counted.groupBy(*NGRAM_COUNTS.names[:-1]).agg(F.sum("ngram_count").alias("ngram_count"))
+    merged = merged.unionByName(specials).persist()
+    longer = merged.where("words > 1").groupBy(F.col("suffix").alias("ngram")).agg(F.count("*").alias("extended"))
+    adjusted = merged.join(longer, "ngram", "left").withColumn("adjusted", F.coalesce("extended", "ngram_count"))
+    adjusted = adjusted.drop("extended").persist()
+    capped = [F.least(name, F.lit(cap)).alias(name) for name, cap in _CAPS.items()]
+    figures = adjusted.groupBy("words", *capped).agg(F.count("*").alias("ngrams")).toArrow()
+    least = F.array(*map(F.lit, _thresholds(figures, config).tolist()))[F.col("words").cast("int")]
+    totals = adjusted.where("words > 0").groupBy(F.col("prefix").alias("ngram")).agg(F.sum("adjusted").alias("total"))
+    chosen = adjusted.where((F.col("ngram_count") >= least) | (F.col("ngram") == _signed("</s>")))
+    rows = chosen.join(totals, "ngram", "left").fillna(0, ["total"]).select(_NGRAM_FACTS).toArrow()
+    merged.unpersist()
+    adjusted.unpersist()
+    return _smoothed(rows, figures, config)
+
+
+def _count_batches(batches: Iterable[pa.RecordBatch], order: int) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield from count_ngrams(batch.column(0), order).to_batches()
+
+
+def count_ngrams(content: pa.Array, order: int) -> pa.Table:
+    """The n-grams of a batch of texts.
+
+    Args:
+        content: (D,) strings, none of them null.
+        order: most words of an n-gram.
+
+    Returns:
+        Rows of NGRAM_COUNTS.
+    """
+    words = splitting("folded")
+    data, offsets = utf8_arrays(content)
+    parts: list[pa.Table] = []
+    first = 0
+    while first < len(content):
+        stop = max(first + 1, int(np.searchsorted(offsets, offsets[first] + _CHUNK_BYTES)) - 1)
+        stop = min(stop, len(content))
+        room = min(int(offsets[stop] - offsets[first]), _CHUNK_BYTES) + 16
+        while True:
+            rows, lengths = np.empty((room, 3), np.uint64), np.empty(room, np.int8)
+            count = list_ngrams(words, order, _CHUNK_BYTES, data, offsets[first : stop + 1], rows.reshape(-1), lengths)
+            if count <= room:
+                break
+            room = count
+        hashes, at, counts = np.unique(rows[:count, 0], return_index=True, return_counts=True)
+        columns = (hashes, rows[at, 1], rows[at, 2])
+        arrays = [pa.array(column.view(np.int64)) for column in columns]
+        parts.append(pa.table([*arrays, pa.array(lengths[at].astype(np.int64)), pa.array(counts)], schema=NGRAM_COUNTS))
+        first = stop
+    return merge_counts(parts)
+
+
+def merge_counts(parts: Iterable[pa.Table]) -> pa.Table:
+    """Add tables of NGRAM_COUNTS up; the order of the parts does not matter."""
+    keys = NGRAM_COUNTS.names[:-1]
+    total = NGRAM_COUNTS.empty_table()
+    waiting: list[pa.Table] = []
+    rows = 0
+    for part in parts:
+        waiting.append(part)
+        rows += len(part)
+        if rows > len(total) + (1 << 22):
+            total, waiting, rows = _added([total, *waiting]), [], 0
+    return _added([total, *waiting]).select([*keys, "ngram_count"]).sort_by("ngram")
+
+
+def _added(parts: list[pa.Table]) -> pa.Table:
+    keys = NGRAM_COUNTS.names[:-1]
+    if sum(map(bool, map(len, parts))) <= 1:
+        return pa.concat_tables(parts)
+    added = pa.concat_tables(parts).group_by(keys, use_threads=False).aggregate([("ngram_count", "sum")])
+    return added.rename_columns([*keys, "ngram_count"])
+
+
+def estimate(counts: pa.Table, config: NgramConfig) -> NgramModel:
+    """Make a model of counts; the definition is above.
+
+    Args:
+        counts: rows of NGRAM_COUNTS, each n-gram once.
+        config: of the order that was counted.
+
+    Raises:
+        InputError: there is no n-gram.
+    """
+    rows = pa.concat_tables([counts, _SPECIALS])
+    hashes, prefixes, suffixes, words, occurrences = (rows[name].to_numpy() for name in NGRAM_COUNTS.names)
+    places = _places(np.sort(hashes.view(np.uint64)))
+    at, prefix_at, suffix_at = (look_up(places, column.view(np.uint64)) for column in (hashes, prefixes, suffixes))
+    extended = np.bincount(suffix_at[words > 1], minlength=len(rows))[at]
+    adjusted = np.where(extended > 0, extended, occurrences)
+    own = words > 0
+    totals = np.bincount(prefix_at[own], weights=adjusted[own], minlength=len(rows))[at].astype(np.int64)
+    facts = rows.append_column("adjusted", pa.array(adjusted)).append_column("total", pa.array(totals))
+    capped = {name: np.minimum(facts[name].to_numpy(), cap) for name, cap in _CAPS.items()}
+    figures = pa.table({"words": words, **capped}).group_by(["words", *_CAPS]).aggregate([([], "count_all")])
+    figures = figures.rename_columns(["words", *_CAPS, "ngrams"])
+    kept = (occurrences >= _thresholds(figures, config)[words]) | (hashes == _signed("</s>"))
+    return _smoothed(facts.filter(pa.array(kept)), figures, config)
+
+
+def _smoothed(rows: pa.Table, figures: pa.Table, config: NgramConfig) -> NgramModel:
+    """The model of n-grams that are frequent enough.
+
+    Args:
+        rows: columns _NGRAM_FACTS, the contexts that are no n-grams among them: no word at all, and `<s>`.
+        figures: of all n-grams, those that are pruned too: words, adjusted and ngram_count (up to _CAPS), ngrams.
+        config: of the order that was counted.
+    """
+    rows = rows.take(pa.array(np.argsort(rows["ngram"].to_numpy().view(np.uint64))))
+    hashes, prefixes, suffixes = (rows[name].to_numpy().view(np.uint64) for name in _NGRAM_FACTS[:3])
+    words, adjusted, totals = (rows[name].to_numpy() for name in ("words", "adjusted", "total"))
+    if not (words > 0).any():
+        raise InputError("n-gram model: the texts have no word; take other documents")
+    places = _places(hashes)
+    prefix_at, suffix_at = look_up(places, prefixes), look_up(places, suffixes)
+    kept = words == 0
+    for n in range(1, config.order + 1):  # an n-gram needs those without its first and its last word
+        at = np.flatnonzero((words == n) & (prefix_at >= 0) & (suffix_at >= 0))
+        kept[at] = kept[prefix_at[at]] & kept[suffix_at[at]]
+
+    taken = discounts(figures, config.order)[words, np.minimum(adjusted, 3)]
+    own = np.flatnonzero(kept & (words > 0))
+    left = np.bincount(prefix_at[own], weights=adjusted[own] - taken[own], minlength=len(rows))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        backoffs = np.where(totals > 0, 1 - left / totals, 1.0)
+    empty = int(np.searchsorted(hashes, EMPTY))
+    vocabulary = int((kept & (words == 1)).sum()) + 1  # and <unk>
+    probabilities = np.ones(len(rows))  # that of <s> is never asked for
+    probabilities[empty] = 1 / vocabulary
+    for n in range(1, config.order + 1):
+        at = np.flatnonzero(kept & (words == n))
+        shares = (adjusted[at] - taken[at]) / totals[prefix_at[at]]
+        probabilities[at] = shares + backoffs[prefix_at[at]] * probabilities[suffix_at[at]]
+    final = np.flatnonzero(kept & (hashes != EMPTY))
+    known = np.append(hashes[final], np.uint64(hash_ngram(["<unk>"])))
+    values = np.append(probabilities[final], backoffs[empty] / vocabulary), np.append(backoffs[final], 1.0)
+    order = np.argsort(known)
+    log10 = [np.log10(np.maximum(column[order], 1e-30)).astype(np.float32) for column in values]
+    return NgramModel(config.order, "folded", known[order], *log10)
+
+
+def discounts(figures: pa.Table, order: int) -> Float64Array:
+    """(order + 1, 4) what is taken from an n-gram, by its words and its adjusted count, 3 standing for more."""
+    taken = np.zeros((order + 1, 4))
+    words, adjusted, ngrams = (figures[name].to_numpy() for name in ("words", "adjusted", "ngrams"))
+    for n in range(1, order + 1):
+        t = np.bincount(adjusted[words == n], weights=ngrams[words == n], minlength=6)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            found = np.array([k - (k + 1) * t[1] / (t[1] + 2 * t[2]) * t[k + 1] / t[k] for k in (1, 2, 3)])
+        fits = np.isfinite(found).all() and ((found >= 0) & (found <= (1, 2, 3))).all()
+        taken[n, 1:] = found if fits else _NO_DISCOUNTS
+    return taken
+
+
+def _thresholds(figures: pa.Table, config: NgramConfig) -> Int64Array:
+    """(order + 1,) by words, how often n-grams that are kept occur at least."""
+    words, occurrences, ngrams = (figures[name].to_numpy() for name in ("words", "ngram_count", "ngrams"))
+    given = config.min_counts
+    least = np.array([0, *(given[min(n, len(given)) - 1] for n in range(1, config.order + 1))])
+    while ngrams[(occurrences >= least[words]) & (words > 0)].sum() > config.max_ngrams:
+        least[min(2, config.order) :] += 1
+        if least[-1] > _CAPS["ngram_count"]:
+            raise ConfigError(f"n-gram model: more than {config.max_ngrams} n-grams are frequent; raise max_ngrams")
+    return least
+
+
+def _places(hashes: UInt64Array) -> NgramTable:
+    """A table that `look_up` finds positions in; ten times as fast as np.searchsorted."""
+    return ngram_table(hashes, np.arange(len(hashes), dtype=np.uint64))

@@ -1,0 +1,1 @@
+"""Words and phrases that lists call profane, counted in texts."""

@@ -108,6 +108,9 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
     deduplication: dict[str, Any] = Field(
         default_factory=dict, description="{levels: [exact, near], thresholds: [0.7, 0.8, 0.9], apply: 0.8, ..}"
     )
+    clusters: dict[str, Any] | None = Field(
+        None, description="{coarse: 16, fine: 256, ..} assigns survivors to clusters; {} for these, none: no clusters"
+    )
     steps: dict[str, dict[str, Any]] = Field(default_factory=dict, description="config of other steps, by step")
     samples: Literal["none", "ids", "text"] = Field("ids", description="which sample rows the UI shows")
     owners: list[str] = Field(default_factory=list, description="team:NAME or e-mail addresses")
@@ -125,6 +128,7 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
             superseded=self.superseded,
             on_delete=self.on_delete,
             deduplication=bind_config(Deduplication, f"corpus {self.name}: deduplication", self.deduplication),
+            clusters=self.clusters,
             tokenizer=self.tokenizer,
             window_tokens=tuple(self.window_tokens),
             steps=self.steps,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,10 +15,13 @@ from dagster_project.exceptions import DefinitionError
 from dagster_project.metadata import Samples
 from dagster_project.run_config import bind_config
 from dagster_project.table_asset import Presentation, Upkeep, step_asset
+from spark_jobs.clusters.centroids import centroids
+from spark_jobs.clusters.clusters import clusters
 from spark_jobs.code.ordered import ordered
 from spark_jobs.dedup.membership.members import members
 from spark_jobs.dedup.membership.revisions import revisions
 from spark_jobs.exceptions import did_you_mean
+from spark_jobs.lake.run.binding import Source
 from spark_jobs.lake.run.increments import increments
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.packing.packed import packed_step
@@ -42,6 +45,7 @@ class CorpusDeclaration:
         superseded: `keep` (the default) or `excise` packed documents after a newer revision of them arrived.
         on_delete: the same for documents whose file is gone.
         deduplication: levels and thresholds; by default exact and near-duplicates are removed.
+        clusters: `{coarse: .., fine: ..}` (`CentroidsConfig`), by which each survivor is in a cluster; None for none.
         tokenizer: `{file: path}`, or `{train: {vocabulary_size: .., sample_bytes: ..}}`.
         window_tokens: lengths of windows; every dataset gets a packed table for each.
         steps: config of other steps, by step.
@@ -57,6 +61,7 @@ class CorpusDeclaration:
     superseded: str = "keep"
     on_delete: str = "keep"
     deduplication: Deduplication = field(default_factory=Deduplication)
+    clusters: Mapping[str, Any] | None = None
     tokenizer: Mapping[str, Any] = field(default_factory=dict)
     window_tokens: tuple[int, ...] = (2048,)
     steps: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -110,6 +115,7 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
             "dedup",
         ),
         *deduplication_chain(declared.deduplication, own, each, latest, declared.steps.get("pairs", {})),
+        *_clustered(declared, own, each("texts")),
         (
             ordered,
             {"survivors": own("survivors"), "members": own("members"), "dependencies": each("dependencies")},
@@ -154,6 +160,14 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
         )
         for made, inputs, config, domain in chain
     ]
+
+
+def _clustered(declared: CorpusDeclaration, own: Callable[[str], str], texts: tuple[str, ...]) -> Iterator[Link]:
+    """The steps that assign survivors to clusters, where the corpus has any."""
+    if declared.clusters is not None:
+        read: dict[str, Source] = {"survivors": own("survivors"), "texts": texts}
+        yield centroids, read, declared.clusters, "clusters"
+        yield clusters, {**read, **{name: own(name) for name in ("centroids", "centroid_weights")}}, {}, "clusters"
 
 
 def _verdicts(declared: CorpusDeclaration, dataset: str) -> str:

@@ -44,6 +44,8 @@ _STEPS: Mapping[str, str] = {
     "removals": "spark_jobs.dedup.removal.removals",
     "thresholds": "spark_jobs.dedup.removal.thresholds",
     "survivors": "spark_jobs.dedup.removal.survivors",
+    "centroids": "spark_jobs.clusters.centroids",
+    "clusters": "spark_jobs.clusters.clusters",
     "ordered": "spark_jobs.code.ordered",
     "tokenizer": "spark_jobs.tokens.tokenizer",
     "tokens": "spark_jobs.tokens.tokens",

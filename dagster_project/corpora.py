@@ -26,6 +26,9 @@ from spark_jobs.lake.run.increments import increments
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.packing.packed import packed_step
 from spark_jobs.packing.supersede import excise_superseded, reinstate
+from spark_jobs.shape.rates import ShapeConfig
+from spark_jobs.shape.shape import shape
+from spark_jobs.shape.shape_histogram import shape_histogram
 from spark_jobs.tokens.token_statistics import token_statistics
 from spark_jobs.tokens.tokenizer import tokenizer
 from spark_jobs.tokens.tokens import tokens
@@ -46,6 +49,7 @@ class CorpusDeclaration:
         on_delete: the same for documents whose file is gone.
         deduplication: levels and thresholds; by default exact and near-duplicates are removed.
         clusters: `{coarse: .., fine: ..}` (`CentroidsConfig`), by which each survivor is in a cluster; None for none.
+        shape: rules (`ShapeConfig`) by which survivors go on, `{losses: {table: ..}}` among them; None for all.
         tokenizer: `{file: path}`, or `{train: {vocabulary_size: .., sample_bytes: ..}}`.
         window_tokens: lengths of windows; every dataset gets a packed table for each.
         steps: config of other steps, by step.
@@ -62,6 +66,7 @@ class CorpusDeclaration:
     on_delete: str = "keep"
     deduplication: Deduplication = field(default_factory=Deduplication)
     clusters: Mapping[str, Any] | None = None
+    shape: Mapping[str, Any] | None = None
     tokenizer: Mapping[str, Any] = field(default_factory=dict)
     window_tokens: tuple[int, ...] = (2048,)
     steps: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -91,6 +96,7 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
         return tuple(f"{dataset}.{table}" for dataset in declared.datasets)
 
     order = {"datasets": list(declared.datasets)}
+    going_on = own("survivors" if declared.shape is None else "shaped")
     latest = [name for name in declared.datasets if declared.revisions.get(name, "latest") == "latest"]
     chain: list[Link] = [
         (increments, {"arrivals": each("arrivals")}, {}, "lake"),
@@ -116,17 +122,18 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
         ),
         *deduplication_chain(declared.deduplication, own, each, latest, declared.steps.get("pairs", {})),
         *_clustered(declared, own, each("texts")),
+        *_shaped(declared, own),
         (
             ordered,
-            {"survivors": own("survivors"), "members": own("members"), "dependencies": each("dependencies")},
+            {"survivors": going_on, "members": own("members"), "dependencies": each("dependencies")},
             {},
             "code",
         ),
-        (tokenizer, {"survivors": own("survivors"), "texts": each("texts")}, _tokenizer_config(declared), "packing"),
+        (tokenizer, {"survivors": going_on, "texts": each("texts")}, _tokenizer_config(declared), "packing"),
         (
             tokens,
             {
-                "survivors": own("survivors"),
+                "survivors": going_on,
                 "texts": each("texts"),
                 **{name: own(name) for name in ("tokenizer", "tokenizer_certificate")},
             },
@@ -168,6 +175,27 @@ def _clustered(declared: CorpusDeclaration, own: Callable[[str], str], texts: tu
         read: dict[str, Source] = {"survivors": own("survivors"), "texts": texts}
         yield centroids, read, declared.clusters, "clusters"
         yield clusters, {**read, **{name: own(name) for name in ("centroids", "centroid_weights")}}, {}, "clusters"
+
+
+def _shaped(declared: CorpusDeclaration, own: Callable[[str], str]) -> Iterator[Link]:
+    """The steps that decide which survivors go on, where the corpus has a shape."""
+    if declared.shape is None:
+        return
+    rules = dict(declared.shape)
+    read: dict[str, Source] = {name: own(name) for name in ("survivors", "members")}
+    if declared.clusters is not None:
+        read["clusters"] = own("clusters")
+    losses = dict(rules.get("losses") or {})
+    measured: dict[str, Source] = {"losses": losses.pop("table")} if "table" in losses else {}
+    if "losses" in rules:
+        rules["losses"] = losses
+    config = bind_config(ShapeConfig, f"corpus {declared.name}: shape", rules)
+    if config.needs_clusters and declared.clusters is None:
+        raise DefinitionError(f"corpus {declared.name}: shape has rules on clusters; declare clusters: {{}} beside it")
+    if config.losses is not None and not measured:
+        raise DefinitionError(f"corpus {declared.name}: shape: losses names no table; add table: NAMESPACE.TABLE")
+    yield shape_histogram, read, {}, "clusters"
+    yield shape, {**read, **measured, "shape_histogram": own("shape_histogram")}, rules, "clusters"
 
 
 def _verdicts(declared: CorpusDeclaration, dataset: str) -> str:

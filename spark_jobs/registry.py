@@ -46,6 +46,8 @@ _STEPS: Mapping[str, str] = {
     "survivors": "spark_jobs.dedup.removal.survivors",
     "centroids": "spark_jobs.clusters.centroids",
     "clusters": "spark_jobs.clusters.clusters",
+    "shape_histogram": "spark_jobs.shape.shape_histogram",
+    "shape": "spark_jobs.shape.shape",
     "ordered": "spark_jobs.code.ordered",
     "tokenizer": "spark_jobs.tokens.tokenizer",
     "tokens": "spark_jobs.tokens.tokens",

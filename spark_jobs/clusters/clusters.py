@@ -105,7 +105,10 @@ class Centroids:
         Returns:
             (D,) whether a text is in one, and its coarse cluster, cluster and distance, 0 where it is in none.
         """
-        vectors = embed(content, self.weights, self.config)
+        return self.nearest(embed(content, self.weights, self.config))
+
+    def nearest(self, vectors: Int16Array) -> tuple[BoolArray, Int32Array, Int32Array, Float64Array]:
+        """The same of (D, V) vectors."""
         there: BoolArray = (np.abs(vectors).max(axis=1) > 0) & (len(self.coarse) > 0)
         coarse: Int32Array = np.zeros(len(vectors), np.int32)
         cluster: Int32Array = np.zeros(len(vectors), np.int32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,7 @@ def dataset() -> None:
 
 @click.group()
 def corpus() -> None:
-    """List corpora, refreeze them, excise superseded documents."""
+    """List corpora, show their funnel, refreeze them, excise superseded documents."""
 
 
 @dataset.command("add")
@@ -208,6 +209,26 @@ def list_corpora(as_json: bool) -> None:
     print_rows(
         rows, as_json, "No corpus is declared. Declare one: headrace dataset add NAME --from PATH --corpus CORPUS"
     )
+
+
+@corpus.command("funnel")
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def corpus_funnel(name: str, as_json: bool) -> None:
+    """Print how many documents, bytes and tokens are left after each step of a corpus."""
+    from dagster_project.inspect.corpus_facts import find_corpus
+    from dagster_project.inspect.funnel import funnel
+
+    catalogue = open_catalogue(load_settings())
+    stages = funnel(catalogue, find_corpus(catalogue, name))
+    rows = [dataclasses.asdict(stage) for stage in stages]
+    if not as_json:
+        most = max(stages[0].tokens, 1)
+        for row, stage in zip(rows, stages, strict=True):
+            row["left"] = f"{stage.tokens / most:6.1%} {'#' * round(30 * stage.tokens / most)}"
+    print_rows(rows, as_json, "")
+    if not as_json and any(stage.estimated_tokens for stage in stages):
+        click.echo("Tokens of documents that were not tokenized are estimated from their bytes.")
 
 
 @corpus.command("refreeze")

@@ -190,12 +190,13 @@ def list_corpora(as_json: bool) -> None:
     rows = []
     for _, declared in declarations(CORPUS):
         name = declared["name"]
+        going_on = "survivors" if declared.get("shape") is None else "shaped"
         rows.append(
             {
                 "corpus": name,
                 "datasets": ", ".join(declared["datasets"]),
                 "increments": len(ledger.increments(f"{name}.increments")),
-                "documents": sum(row.row_count for row in ledger.increments(f"{name}.survivors").values()),
+                "documents": sum(row.row_count for row in ledger.increments(f"{name}.{going_on}").values()),
                 "windows": {
                     length: sum(
                         row.row_count

@@ -24,6 +24,8 @@ from dagster_project.inspect.corpus_facts import find_corpus
 from dagster_project.inspect.document_lookup import find_document
 from dagster_project.inspect.document_story import corpus_findings
 from dagster_project.inspect.funnel import funnel
+from dagster_project.table_asset import table_asset
+from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files.lookups import read_columns
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.session.catalogue import open_catalogue
@@ -76,7 +78,7 @@ def test_a_declaration_that_cannot_work_is_refused(declared: dict[str, Any], sai
 
 @pytest.mark.nightly
 def test_what_stays_is_packed_once_and_only_rates_decide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three runs: the first increment, a second one by the frozen centroids, and a raised rate."""
+    """Three runs: the first increment, a second one by the frozen centroids, and a raised rate with losses."""
     (tmp_path / "lake").mkdir()
     for name, value in settings_at(tmp_path / "lake").properties.items():
         monkeypatch.setenv(f"PYICEBERG_CATALOG__LAKE__{name.upper()}", value)
@@ -84,15 +86,17 @@ def test_what_stays_is_packed_once_and_only_rates_decide(tmp_path: Path, monkeyp
     source.mkdir()
     records_of = {"kind": "files", "path": str(source), "text_column": "body", "id_column": "id"}
     notes = DatasetDeclaration(name="notes", source=records_of)
-    shape = {"downsample": {0: 0.4}, "lengths": {"keep": 0.9}}
+    shape: dict[str, Any] = {"downsample": {0: 0.4}, "lengths": {"keep": 0.9}}
     with dg.DagsterInstance.ephemeral() as instance:
         for run, (first, count) in enumerate(((0, 40), (40, 12), (52, 0))):
             if count:
                 (source / f"{run}.jsonl").write_text("".join(records(first, count)))
             if run == 2:
-                shape = {"downsample": {0: 0.8}, "lengths": {"keep": 0.9}}
+                losses = {"table": "lab.losses", "downsample_below": 2.0, "rate": 1.0, "drop_above": 99}
+                shape = {"downsample": {0: 0.8}, "lengths": {"keep": 0.9}, "losses": losses}
             corpus = dataclasses.replace(CORPUS, clusters=CLUSTERS, shape=shape)
-            run_declared([notes], [corpus], instance, ["notes", "main"])
+            groups = ["notes", "main", *(["lab"] if run == 2 else [])]
+            run_declared([notes], [corpus], instance, groups, further=[cluster_losses])
             catalogue = open_catalogue(settings_at(tmp_path / "lake"))
             check(catalogue, 2 * (first + count))
             if run == 1:
@@ -102,6 +106,8 @@ def test_what_stays_is_packed_once_and_only_rates_decide(tmp_path: Path, monkeyp
     ledger.refresh()
     assert len({row.run_id for row in ledger.places("main.centroids").values()}) == 1
     assert set(ledger.increments("main.clusters")) == {0, 1}
+    recorded = ledger.increments("main.shape")[1].inputs
+    assert recorded["lab.losses"]["versions"] and ledger.places("lab.losses")[""].row_count == 4
     said = CliRunner().invoke(headrace, ["corpus", "funnel", "main", "--json"])
     assert json.loads(said.output)[-1]["step"] == "tokens"
 
@@ -131,6 +137,21 @@ def check(catalogue: Catalog, count: int) -> None:
         findings, _ = corpus_findings(catalogue, corpus, document)
         assert findings[-1].outcome == outcome
         assert "clustered" in Counter(finding.outcome for finding in findings)
+
+
+@table_asset(
+    table="lab.losses",
+    schema=Table(
+        name="losses",
+        comment="One row per cluster: the loss of a model.",
+        columns=(Column("cluster!", "int", "cluster"), Column("loss!", "double", "made up: its number")),
+        key=("cluster",),
+    ),
+    inputs={"centroids": "main.centroids"},
+)
+def cluster_losses(centroids: Any) -> Any:
+    """A loss for every cluster."""
+    return centroids.where("cluster is not null").selectExpr("cluster", "cast(cluster as double) as loss")
 
 
 def ids(catalogue: Catalog, table: str) -> set[str]:

@@ -24,12 +24,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from sklearn.cluster import KMeans
+from sklearn.feature_extraction.text import TfidfVectorizer
 from threadpoolctl import threadpool_limits
 
 from spark_jobs.clusters import k_means
 from spark_jobs.clusters.centroids import CellPlan
 from spark_jobs.clusters.clusters import Centroids
-from spark_jobs.clusters.embedding import SCALE, EmbeddingConfig, bucket_weights, document_counts, embed
+from spark_jobs.clusters.embedding import BITS, SCALE, EmbeddingConfig, bucket_weights, document_counts, embed
 
 LANGUAGES = ("de", "fr", "ru", "es", "ar", "hi", "fi", "zh", "ja", "th")
 CHARACTERS = 4000
@@ -92,19 +93,43 @@ def embedding_part(content: pa.Array, topics: np.ndarray) -> np.ndarray:
     kept = None
     for dimensions, ngrams in ((512, 0), (256, 0), (128, 0), (512, 3)):
         config = EmbeddingConfig(dimensions=dimensions, character_ngrams=ngrams)
-        weights = bucket_weights(document_counts(content, config), len(content))
-        embed(content.slice(0, 2), weights, config)
-        seconds, vectors = best(lambda weights=weights, config=config: embed(content, weights, config))
-        there = vectors.any(axis=1)
+        embed(content.slice(0, 2), np.zeros(1 << BITS, np.uint8), config)
         shares = []
         for k in (16, 64):
+            weights = bucket_weights(document_counts(content, config), len(content), k)
+            seconds, vectors = best(lambda weights=weights, config=config: embed(content, weights, config))
+            there = vectors.any(axis=1)
             labels, _ = k_means.assign(vectors[there], k_means.fit(vectors[there], k, 0))
             shares.append(purity(labels, topics[there]))
         called = f"{dimensions}, words" + (f" and {ngrams}-grams" if ngrams else "")
         print(f"| {called} | {size / seconds:.0f} | {shares[0]:.3f} | {shares[1]:.3f} |")
         kept = vectors if kept is None else kept
     assert kept is not None
-    return kept
+    return kept[kept.any(axis=1)]
+
+
+def packages_part() -> None:
+    """Topics inside one kind of text: which package a Python file is of, beside tf-idf that is not projected."""
+    root = Path(sysconfig.get_path("purelib"))
+    files: dict[str, list[Path]] = {}
+    for path in sorted(root.rglob("*.py")):
+        if path.stat().st_size > 500:
+            files.setdefault(path.relative_to(root).parts[0], []).append(path)
+    largest = sorted(files, key=lambda name: (-len(files[name]), name))[:20]
+    draw = random.Random(3)
+    chosen = [(name, path) for name in largest for path in draw.sample(files[name], min(60, len(files[name])))]
+    packages = np.array([name for name, _ in chosen])
+    texts = [path.read_text(errors="replace")[:CHARACTERS] for _, path in chosen]
+    content = pa.array(texts, pa.large_string())
+    config = EmbeddingConfig()
+    tf_idf = TfidfVectorizer(sublinear_tf=True, min_df=2).fit_transform(texts)
+    head = f"{len(texts):,} Python files of {len(largest)} packages"
+    print(f"\n| {head} | purity | scikit-learn: tf-idf, K-means |\n|---|---|---|")
+    for k in (20, 64):
+        vectors = embed(content, bucket_weights(document_counts(content, config), len(texts), k), config)
+        labels, _ = k_means.assign(vectors, k_means.fit(vectors, k, 0))
+        peer = KMeans(k, n_init=3, random_state=0).fit(tf_idf).labels_
+        print(f"| {k} clusters | {purity(labels, packages):.3f} | {purity(peer, packages):.3f} |")
 
 
 def inertia_part(vectors: np.ndarray) -> None:
@@ -169,6 +194,7 @@ def main() -> None:
     content = pa.array([text for _, text in found[: given.documents]], pa.large_string())
     with threadpool_limits(1):
         vectors = embedding_part(content, topics)
+        packages_part()
         inertia_part(vectors)
         assignment_part(vectors)
 

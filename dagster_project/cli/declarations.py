@@ -222,13 +222,16 @@ def corpus_funnel(name: str, as_json: bool) -> None:
 
     catalogue = open_catalogue(load_settings())
     stages = funnel(catalogue, find_corpus(catalogue, name))
-    rows = [dataclasses.asdict(stage) for stage in stages]
-    if not as_json:
-        most = max(stages[0].tokens, 1)
-        for row, stage in zip(rows, stages, strict=True):
-            row["left"] = f"{stage.tokens / most:6.1%} {'#' * round(30 * stage.tokens / most)}"
+    if as_json:
+        print_rows([dataclasses.asdict(stage) for stage in stages], as_json, "")
+        return
+    rows = []
+    for stage in stages:
+        share = stage.tokens / max(stages[0].tokens, 1)
+        counts = {"documents": stage.documents, "bytes": stage.byte_count, "tokens": stage.tokens}
+        rows.append({"step": stage.step, **counts, "of tokens": f"{share:6.1%} {'#' * round(12 * share)}"})
     print_rows(rows, as_json, "")
-    if not as_json and any(stage.estimated_tokens for stage in stages):
+    if any(stage.estimated_tokens for stage in stages):
         click.echo("Tokens of documents that were not tokenized are estimated from their bytes.")
 
 

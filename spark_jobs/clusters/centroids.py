@@ -110,7 +110,7 @@ def centroids(survivors: DataFrame, texts: DataFrame, config: CentroidsConfig) -
     )
     sums = counted.groupBy("bucket").agg(F.sum("document_count").alias("document_count")).toArrow()
     in_documents, count = _in_documents(sums)
-    weights = bucket_weights(in_documents, count)
+    weights = bucket_weights(in_documents, count, config.fine)
     weighing = np.flatnonzero(weights)
     rows = {"bucket": weighing.astype(np.int32), "document_count": in_documents[weighing]}
     weight_rows = pa.table({**rows, "weight": weights[weighing].astype(np.int32)})

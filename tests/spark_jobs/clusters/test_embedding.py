@@ -36,7 +36,7 @@ def made_texts(count: int, seed: int = 0) -> list[str]:
 def embedded(texts: list[str], config: EmbeddingConfig = CONFIG) -> tuple[Int16Array, UInt8Array]:
     """Vectors of some texts, weighed by these texts themselves."""
     content = pa.array(texts, pa.large_string())
-    weights = bucket_weights(document_counts(content, config), len(texts))
+    weights = bucket_weights(document_counts(content, config), len(texts), len(texts))
     return embed(content, weights, config), weights
 
 
@@ -92,6 +92,13 @@ def test_texts_without_a_word_have_no_vector(character_ngrams: int) -> None:
     texts = ["", " \n", "unheard", "heard", "heard"]
     vectors, _ = embedded(texts, EmbeddingConfig(character_ngrams=character_ngrams, dimensions=64))
     assert vectors.any(axis=1).tolist() == [False, False, character_ngrams > 0, True, True]
+
+
+def test_words_of_fewer_documents_than_a_quarter_of_a_cluster_weigh_nothing() -> None:
+    """Of 1,000 documents in 10 clusters 25 must have a word; in more clusters fewer, and never one alone."""
+    counts = np.array([0, 1, 2, 24, 25, 500, 1000])
+    assert bucket_weights(counts, 1000, 10).tolist() == [0, 0, 0, 0, 58, 11, 0]
+    assert bucket_weights(counts, 1000, 10_000).tolist() == [0, 0, 93, 59, 58, 11, 0]
 
 
 def test_scripts_without_spaces_need_character_ngrams() -> None:

@@ -8,8 +8,8 @@
     name     words of the documents nearest to each centroid
 
 On the driver are the weights, 64 KB, and the coarse centroids: nothing that grows with documents. The task of the
-coarse clusters holds about 10 bytes for each dimension of the sample's vectors. Texts without a word that others have
-are in no cluster.
+coarse clusters holds about 10 bytes for each dimension of the sample's vectors. Texts without a word that enough others
+have are in no cluster.
 """
 
 from __future__ import annotations

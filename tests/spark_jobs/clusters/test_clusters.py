@@ -148,3 +148,15 @@ def test_clusters_are_shared_out_by_size() -> None:
     assert plan.firsts.tolist() == [0, 11, 17, 19]
     assert CellPlan(vectors, np.array([2, 1, 1, 1]), fine=256).counts.tolist() == [2, 1, 1, 1]
     assert CellPlan(vectors, np.array([5, 5, 5, 5]), fine=1).counts.tolist() == [1, 1, 1, 1]
+
+
+@pytest.mark.nightly
+def test_fewer_documents_than_clusters_make_fewer_clusters(spark: SparkSession) -> None:
+    """Two documents that are alike, and one without a word of its own that counts: one cluster, and nothing stops."""
+    survivors, texts = frames(spark, {"one": "sluice wheel", "two": "sluice wheel", "three": "wheel flour"}, 2)
+    config = CONFIG.model_copy(update={"coarse": 1, "fine": 7})
+    output = centroids(survivors, texts, config)
+    rows = output.frames["centroids"].where("cluster is not null").collect()
+    assert [(row.cluster, row.document_count) for row in rows] == [(0, 2)]
+    found = clusters(survivors, texts, *output.frames.values()).frames["clusters"].collect()
+    assert {row.doc_id: row.cluster for row in found} == {"one": 0, "two": 0, "three": None}

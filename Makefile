@@ -46,7 +46,7 @@ bench-pipeline: setup ## files to packed windows, step by step: fixed seconds an
 
 bench-filters: setup ## scorers on Spark and one by one (ARGS= for --sizes); peers: each benchmarks/bench_filters_*.py says how
 	@$(PYTHON) benchmarks/bench_filters.py $(ARGS)
-	@$(if $(ARGS),true,for part in heuristics models ngrams profanity personal contamination policies; do $(PYTHON) benchmarks/bench_filters_$$part.py || exit 1; done)
+	@$(if $(ARGS),true,for part in heuristics models ngrams profanity personal contamination policies; do $(PYTHON) benchmarks/bench_filters_$$part.py || exit 1; done && $(PYTHON) benchmarks/bench_clusters.py)
 
 bench-dedup: setup ## deduplication: quality against all pairs, speed, scale, kernels, features and other tools (ARGS= for --part)
 	@$(PYTHON) benchmarks/bench_dedup.py $(ARGS) && $(if $(ARGS),true,for part in dedup_kernels dedup_features repositories; do $(PYTHON) benchmarks/bench_$$part.py || exit 1; done)

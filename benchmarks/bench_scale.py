@@ -28,13 +28,13 @@ _TARGETS = (10**9, 10**10)
 _CORES = 2
 
 
-def measure(size: int) -> dict[str, Any]:
+def measure(size: int, declared: dict[str, Any]) -> dict[str, Any]:
     """Run the whole way over some documents, in this process."""
     from spark_jobs.lake.ledger.ledger import Ledger
 
     folder = Path(tempfile.mkdtemp(prefix="scale-"))
     text_bytes = _write(folder / "notes", size)
-    catalogue = run_whole_way(folder / "notes", folder / "lake")
+    catalogue = run_whole_way(folder / "notes", folder / "lake", declared=declared)
     ledger = Ledger(catalogue)
     ledger.refresh()
     tables = {}
@@ -92,14 +92,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=[5_000, 20_000, 60_000])
     parser.add_argument("--one", type=int, help="measure this size in this process, and print JSON")
+    parser.add_argument("--corpus", default="{}", help='further attributes of the corpus as JSON: {"clusters": {}}')
     given = parser.parse_args()
     if given.one:
-        print(json.dumps(measure(given.one)))
+        print(json.dumps(measure(given.one, json.loads(given.corpus))))
         return
     found = {}
     print("documents  text        shuffled a document  driver: Python, JVM")
     for size in sorted(given.sizes):
-        command = [sys.executable, __file__, "--one", str(size)]
+        command = [sys.executable, __file__, "--one", str(size), "--corpus", given.corpus]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
         one = found[size] = json.loads(done.stdout.splitlines()[-1])
         print(

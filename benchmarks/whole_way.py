@@ -6,20 +6,33 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
 
 def run_whole_way(
-    texts: Path, lake: Path, spark_config: Mapping[str, str] = MappingProxyType({}), steps_at_once: int | None = None
+    texts: Path,
+    lake: Path,
+    spark_config: Mapping[str, str] = MappingProxyType({}),
+    steps_at_once: int | None = None,
+    declared: Mapping[str, Any] = MappingProxyType({}),
 ) -> Catalog:
-    """Bring a new lake from files of JSONL (`text`) to windows; dataset `notes` in two shards, corpus `main`."""
+    """Bring a new lake from files of JSONL (`text`) to windows; dataset `notes` in two shards, corpus `main`.
+
+    Args:
+        texts: folder of the files.
+        lake: folder of the lake.
+        spark_config: settings of Spark.
+        steps_at_once: most steps side by side.
+        declared: further attributes of the corpus, as in YAML.
+    """
     import dagster as dg
 
     from dagster_project.corpora import CorpusDeclaration, corpus_assets
     from dagster_project.datasets import DatasetDeclaration, dataset_assets
+    from dagster_project.deduplication import Deduplication
     from dagster_project.definitions import build
     from dagster_project.executor import run_here
     from dagster_project.resources import LakeResource
@@ -32,9 +45,9 @@ def run_whole_way(
         os.environ[f"PYICEBERG_CATALOG__LAKE__{name.upper()}"] = value
     source = {"kind": "files", "path": str(texts), "text_column": "text"}
     dataset = DatasetDeclaration(name="notes", source=source, shards=2)
-    corpus = CorpusDeclaration(
-        name="main", datasets=("notes",), tokenizer={"train": {"vocabulary_size": 8192, "sample_bytes": 20_000_000}}
-    )
+    further = {**declared, "deduplication": Deduplication(**declared.get("deduplication", {}))}
+    tokenizer = {"train": {"vocabulary_size": 8192, "sample_bytes": 20_000_000}}
+    corpus = CorpusDeclaration(name="main", datasets=("notes",), tokenizer=tokenizer, **further)
     assets = dg.Definitions(assets=[*dataset_assets(dataset), *corpus_assets(corpus)])
     with dg.DagsterInstance.ephemeral() as instance:
         job = build(assets, LakeResource(spark_config=dict(spark_config))).resolve_job_def("everything")

@@ -127,6 +127,12 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
     deduplication: dict[str, Any] = Field(
         default_factory=dict, description="{levels: [exact, near], thresholds: [0.7, 0.8, 0.9], apply: 0.8, ..}"
     )
+    clusters: dict[str, Any] | None = Field(
+        None, description="{coarse: 16, fine: 256, ..} assigns survivors to clusters; {} for these, none: no clusters"
+    )
+    shape: dict[str, Any] | None = Field(
+        None, description="which survivors go on: {drop: [..], downsample: {..}, losses: .., topics: .., lengths: ..}"
+    )
     steps: dict[str, dict[str, Any]] = Field(default_factory=dict, description="config of other steps, by step")
     samples: Literal["none", "ids", "text"] = Field("ids", description="which sample rows the UI shows")
     owners: list[str] = Field(default_factory=list, description="team:NAME or e-mail addresses")
@@ -145,6 +151,8 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
             on_delete=self.on_delete,
             deduplication=bind_config(Deduplication, f"corpus {self.name}: deduplication", self.deduplication),
             decontaminate=self.decontaminate,
+            clusters=self.clusters,
+            shape=self.shape,
             tokenizer=self.tokenizer,
             window_tokens=tuple(self.window_tokens),
             steps=self.steps,

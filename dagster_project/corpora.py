@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,8 @@ from dagster_project.exceptions import DefinitionError
 from dagster_project.metadata import Samples
 from dagster_project.run_config import bind_config
 from dagster_project.table_asset import Link, Presentation, Upkeep, step_asset
+from spark_jobs.clusters.centroids import centroids
+from spark_jobs.clusters.clusters import clusters
 from spark_jobs.code.ordered import ordered
 from spark_jobs.dedup.membership.members import members
 from spark_jobs.dedup.membership.revisions import revisions
@@ -26,6 +28,9 @@ from spark_jobs.lake.run.increments import increments
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.packing.packed import packed_step
 from spark_jobs.packing.supersede import excise_superseded, reinstate
+from spark_jobs.shape.rates import ShapeConfig
+from spark_jobs.shape.shape import shape
+from spark_jobs.shape.shape_histogram import shape_histogram
 from spark_jobs.tokens.token_statistics import token_statistics
 from spark_jobs.tokens.tokenizer import tokenizer
 from spark_jobs.tokens.tokens import tokens
@@ -47,6 +52,8 @@ class CorpusDeclaration:
         deduplication: levels and thresholds; by default exact and near-duplicates are removed.
         decontaminate: `required` (the default): items of the registry's benchmarks are searched for, and nothing that
             holds one is packed; settings of the search (`DecontaminatedConfig`) in its place; or `off`.
+        clusters: `{coarse: .., fine: ..}` (`CentroidsConfig`), by which each survivor is in a cluster; None for none.
+        shape: rules (`ShapeConfig`) by which survivors go on, `{losses: {table: ..}}` among them; None for all.
         tokenizer: `{file: path}`, or `{train: {vocabulary_size: .., sample_bytes: ..}}`.
         window_tokens: lengths of windows; every dataset gets a packed table for each.
         steps: config of other steps, by step.
@@ -63,6 +70,8 @@ class CorpusDeclaration:
     on_delete: str = "keep"
     deduplication: Deduplication = field(default_factory=Deduplication)
     decontaminate: str | Mapping[str, Any] = REQUIRED
+    clusters: Mapping[str, Any] | None = None
+    shape: Mapping[str, Any] | None = None
     tokenizer: Mapping[str, Any] = field(default_factory=dict)
     window_tokens: tuple[int, ...] = (2048,)
     steps: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -92,10 +101,11 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
         return tuple(f"{dataset}.{table}" for dataset in declared.datasets)
 
     order = {"datasets": list(declared.datasets)}
+    going_on = own("survivors" if declared.shape is None else "shaped")
     latest = [name for name in declared.datasets if declared.revisions.get(name, "latest") == "latest"]
     evals, search = searched_evals(name, declared.decontaminate)
-    kept = own("decontaminated" if evals.labels else "survivors")
-    searched: dict[str, Source] = {"survivors": own("survivors"), "texts": each("texts")}
+    kept = own("decontaminated") if evals.labels else going_on
+    searched: dict[str, Source] = {"survivors": going_on, "texts": each("texts")}
     searching: list[Link] = [(decontaminated, searched, search, "filters")] if evals.labels else []
     chain: list[Link] = [
         (increments, {"arrivals": each("arrivals")}, {}, "lake"),
@@ -120,6 +130,8 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
             "dedup",
         ),
         *deduplication_chain(declared.deduplication, own, each, latest, declared.steps.get("pairs", {})),
+        *_clustered(declared, own, each("texts")),
+        *_shaped(declared, own),
         *searching,
         (
             ordered,
@@ -127,7 +139,7 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
             {},
             "code",
         ),
-        (tokenizer, {"survivors": own("survivors"), "texts": each("texts")}, _tokenizer_config(declared), "packing"),
+        (tokenizer, {"survivors": going_on, "texts": each("texts")}, _tokenizer_config(declared), "packing"),
         (
             tokens,
             {
@@ -165,6 +177,35 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
         )
         for made, inputs, config, domain in chain
     ]
+
+
+def _clustered(declared: CorpusDeclaration, own: Callable[[str], str], texts: tuple[str, ...]) -> Iterator[Link]:
+    """The steps that assign survivors to clusters, where the corpus has any."""
+    if declared.clusters is not None:
+        read: dict[str, Source] = {"survivors": own("survivors"), "texts": texts}
+        yield centroids, read, declared.clusters, "clusters"
+        yield clusters, {**read, **{name: own(name) for name in ("centroids", "centroid_weights")}}, {}, "clusters"
+
+
+def _shaped(declared: CorpusDeclaration, own: Callable[[str], str]) -> Iterator[Link]:
+    """The steps that decide which survivors go on, where the corpus has a shape."""
+    if declared.shape is None:
+        return
+    rules = dict(declared.shape)
+    read: dict[str, Source] = {name: own(name) for name in ("survivors", "members")}
+    if declared.clusters is not None:
+        read["clusters"] = own("clusters")
+    losses = dict(rules.get("losses") or {})
+    measured: dict[str, Source] = {"losses": losses.pop("table")} if "table" in losses else {}
+    if "losses" in rules:
+        rules["losses"] = losses
+    config = bind_config(ShapeConfig, f"corpus {declared.name}: shape", rules)
+    if config.needs_clusters and declared.clusters is None:
+        raise DefinitionError(f"corpus {declared.name}: shape has rules on clusters; declare clusters: {{}} beside it")
+    if config.losses is not None and not measured:
+        raise DefinitionError(f"corpus {declared.name}: shape: losses names no table; add table: NAMESPACE.TABLE")
+    yield shape_histogram, read, {}, "clusters"
+    yield shape, {**read, **measured, "shape_histogram": own("shape_histogram")}, rules, "clusters"
 
 
 def _verdicts(declared: CorpusDeclaration, dataset: str) -> str:

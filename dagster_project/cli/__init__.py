@@ -26,7 +26,7 @@ _COMMANDS = {
     "corpus": (
         "dagster_project.cli.declarations",
         "corpus",
-        "List corpora, refreeze them, excise superseded documents.",
+        "List corpora, show their funnel, refreeze them, excise superseded documents.",
     ),
     "policy": (
         "dagster_project.cli.policy",

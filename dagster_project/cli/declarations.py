@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,7 @@ def dataset() -> None:
 
 @click.group()
 def corpus() -> None:
-    """List corpora, refreeze them, excise superseded documents."""
+    """List corpora, show their funnel, refreeze them, excise superseded documents."""
 
 
 @dataset.command("add")
@@ -189,12 +190,13 @@ def list_corpora(as_json: bool) -> None:
     rows = []
     for _, declared in declarations(CORPUS):
         name = declared["name"]
+        going_on = "survivors" if declared.get("shape") is None else "shaped"
         rows.append(
             {
                 "corpus": name,
                 "datasets": ", ".join(declared["datasets"]),
                 "increments": len(ledger.increments(f"{name}.increments")),
-                "documents": sum(row.row_count for row in ledger.increments(f"{name}.survivors").values()),
+                "documents": sum(row.row_count for row in ledger.increments(f"{name}.{going_on}").values()),
                 "windows": {
                     length: sum(
                         row.row_count
@@ -208,6 +210,29 @@ def list_corpora(as_json: bool) -> None:
     print_rows(
         rows, as_json, "No corpus is declared. Declare one: headrace dataset add NAME --from PATH --corpus CORPUS"
     )
+
+
+@corpus.command("funnel")
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def corpus_funnel(name: str, as_json: bool) -> None:
+    """Print how many documents, bytes and tokens are left after each step of a corpus."""
+    from dagster_project.inspect.corpus_facts import find_corpus
+    from dagster_project.inspect.funnel import funnel
+
+    catalogue = open_catalogue(load_settings())
+    stages = funnel(catalogue, find_corpus(catalogue, name))
+    if as_json:
+        print_rows([dataclasses.asdict(stage) for stage in stages], as_json, "")
+        return
+    rows = []
+    for stage in stages:
+        share = stage.tokens / max(stages[0].tokens, 1)
+        counts = {"documents": stage.documents, "bytes": stage.byte_count, "tokens": stage.tokens}
+        rows.append({"step": stage.step, **counts, "of tokens": f"{share:6.1%} {'#' * round(12 * share)}"})
+    print_rows(rows, as_json, "")
+    if any(stage.estimated_tokens for stage in stages):
+        click.echo("Tokens of documents that were not tokenized are estimated from their bytes.")
 
 
 @corpus.command("refreeze")

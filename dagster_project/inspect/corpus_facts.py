@@ -29,6 +29,7 @@ class CorpusFacts:
         thresholds: similarities at which near-duplicates were compared, ascending; none without the level near.
         applied: the threshold at which documents are removed; None without the level near.
         verdicts: by dataset, the table of the verdicts that its members were chosen by.
+        shaped: whether what goes on of its survivors is in the table `shaped`, by the rules of `shape`.
     """
 
     name: str
@@ -37,6 +38,7 @@ class CorpusFacts:
     thresholds: tuple[float, ...]
     applied: float | None
     verdicts: Mapping[str, str] = field(default_factory=dict)
+    shaped: bool = False
 
     def own(self, table: str) -> str:
         """Identifier of one of its tables."""
@@ -89,4 +91,5 @@ def _facts(catalogue: Catalog, ledger: Ledger, name: str) -> CorpusFacts:
         thresholds=tuple(newest("removals")[0].get("thresholds", ())),
         applied=survivors.get("threshold") if f"{name}.removals" in read else None,
         verdicts={t.split(".")[0]: t for t in members_read if t.split(".")[1].startswith("verdicts")},
+        shaped=f"{name}.shaped" in newest("tokens" if "tokens" in tables else "ordered")[1],
     )

@@ -17,6 +17,7 @@ from ruamel.yaml import YAML
 
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.corpus_facts import find_corpus, namespaces_with
+from dagster_project.inspect.funnel import funnel
 from dagster_project.inspect.snapshot_diff import LakeState, find_state
 from spark_jobs.exceptions import nearest
 from spark_jobs.lake.files.lookups import read_columns
@@ -147,6 +148,10 @@ def _corpus(catalogue: Catalog, ledger: Ledger, name: str) -> Iterator[str]:
         near = rows("members") - rows("exact_duplicates") - rows("survivors")
         lines.append((f"near-duplicates removed (weighted Jaccard similarity from {facts.applied} on)", near))
     yield "## Deduplication\n\n" + _table(("what", "documents"), [*lines, ("survivors", rows("survivors"))])
+    stages = [(one.step, one.documents, one.byte_count, one.tokens) for one in funnel(catalogue, facts)]
+    yield "## Funnel\n\nWhat is left after each step; tokens are estimated before they are counted.\n\n" + _table(
+        ("step", "documents", "bytes", "tokens"), stages
+    )
     made = read_columns(catalogue, f"{name}.tokenizer", ("sha256", "vocabulary_size"))
     if made is not None and made.num_rows:
         tokenizer = made.to_pylist()[0]

@@ -105,6 +105,11 @@ def corpus_findings(
     if not survivors:
         return [*findings, Finding(corpus.own("survivors"), "gone", "it does not go on")], witness
     findings.append(Finding(corpus.own("survivors"), "survivor", "it goes on"))
+    findings += _cluster(catalogue, corpus, of_increment)
+    if corpus.shaped:
+        findings.append(_shape(catalogue, corpus, of_increment))
+        if findings[-1].outcome != "stays":
+            return findings, witness
     held = _contaminated(catalogue, corpus, of_increment)
     if held is not None and held.outcome == "contaminated":
         return [*findings, held], witness
@@ -229,6 +234,32 @@ def _rule(failed: Mapping[str, Any]) -> str:
     if failed["value"] is None:
         return str(failed["rule"])
     return f"{failed['rule']} ({failed['value']:g}, the bound is {failed['threshold']:g})"
+
+
+def _cluster(catalogue: Catalog, corpus: CorpusFacts, row: And) -> list[Finding]:
+    """Its cluster, with the words that name it."""
+    if "clusters" not in corpus.tables:
+        return []
+    table = corpus.own("clusters")
+    rows = read_rows(catalogue, table, ("coarse", "cluster", "distance"), row)
+    if not rows or rows[0]["cluster"] is None:
+        return [Finding(table, "none", "in no cluster: no word of it weighs anything")] if rows else [_missing(table)]
+    own = EqualTo("cluster", rows[0]["cluster"])
+    named = read_rows(catalogue, corpus.own("centroids"), ("cluster", "label"), own)
+    words = f" ({', '.join(named[0]['label'])})" if named else ""
+    where = f"cluster {rows[0]['cluster']}{words} of coarse cluster {rows[0]['coarse']}"
+    return [Finding(table, "clustered", f"in {where}, at a distance of {rows[0]['distance']:.3f}", rows[0])]
+
+
+def _shape(catalogue: Catalog, corpus: CorpusFacts, row: And) -> Finding:
+    """Whether the rules of the shape let it go on, and by which ones it is left out."""
+    table = corpus.own("shape")
+    lost = read_rows(catalogue, table, ("failed",), row)
+    if lost:
+        said = ", ".join(_rule(one) for one in lost[0]["failed"])
+        return Finding(table, "left_out", f"left out by {said}", {"failed": lost[0]["failed"]})
+    stays = read_rows(catalogue, corpus.own("shaped"), ("doc_id",), row)
+    return Finding(corpus.own("shaped"), "stays", "it goes on") if stays else _missing(table)
 
 
 def _no_member(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument) -> Finding:

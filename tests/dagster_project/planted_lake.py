@@ -138,9 +138,10 @@ def run_declared(
     instance: dg.DagsterInstance,
     groups: Sequence[str],
     without: Sequence[str] = (),
+    further: Sequence[dg.AssetsDefinition] = (),
 ) -> None:
     """Materialize the tables of some namespaces of a project, but for those that nothing of interest reads."""
-    assets = [asset for dataset in datasets for asset in dataset_assets(dataset)]
+    assets = [*further, *(asset for dataset in datasets for asset in dataset_assets(dataset))]
     assets += [asset for corpus in corpora for asset in corpus_assets(corpus)]
     project = build(dg.Definitions(assets=assets), LakeResource(spark_config={"spark.sql.shuffle.partitions": "2"}))
     keys = [key for asset in assets for key in asset.keys if key.path[0] in groups and key.path[1] not in without]

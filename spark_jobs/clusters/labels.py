@@ -1,0 +1,56 @@
+"""The words that name a cluster: those that weigh most in its most typical documents."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from spark_jobs.arrays import UInt8Array
+from spark_jobs.clusters.embedding import EmbeddingConfig, count_weights
+
+_WORD = re.compile(r"[^\W\d_]{3,20}")
+
+
+def label_words(texts: Sequence[str], weights: UInt8Array, config: EmbeddingConfig, count: int) -> list[str]:
+    """The words with the largest sum of tf-idf, each text as a vector of length 1.
+
+    Words that one text alone has are passed over while two texts or more share others.
+
+    Args:
+        texts: of the typical documents, in a fixed order.
+        weights: (2^BITS,) weight of each bucket.
+        config: what a vector is.
+        count: how many words.
+    """
+    counted = [Counter(_WORD.findall(text.lower())) for text in texts]
+    words = sorted(set().union(*counted))
+    weight_of = dict(zip(words, _weights(words, weights, config), strict=True))
+    most = len(count_weights()) - 1
+    scores: Counter[str] = Counter()
+    holders: Counter[str] = Counter()
+    for counts in counted:
+        of_text = {word: int(count_weights()[min(n, most)]) * weight_of[word] for word, n in counts.items()}
+        length = math.sqrt(sum(weight * weight for weight in of_text.values()))
+        for word, weight in of_text.items():
+            if weight:
+                scores[word] += weight / length
+                holders[word] += 1
+    ranked = sorted(scores, key=lambda word: (holders[word] < 2, -scores[word], word))
+    return ranked[:count]
+
+
+def _weights(words: Sequence[str], weights: UInt8Array, config: EmbeddingConfig) -> list[int]:
+    """The weight of each word's bucket; 0 for what the kernel does not take as one word."""
+    from spark_jobs.filters.models.classifier import kernel_arguments
+    from spark_jobs.filters.models.classifier_kernel import count_texts
+
+    features = config.model_copy(update={"character_ngrams": 0}).features
+    starts, buckets, _ = count_texts(*kernel_arguments(pa.array(words, pa.large_string()), features))
+    return [
+        int(weights[buckets[start]]) if end == start + 1 else 0
+        for start, end in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)
+    ]

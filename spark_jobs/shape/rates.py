@@ -1,0 +1,235 @@
+"""Rates: the share of each class of documents that stays, by every rule of a shape.
+
+Every rule gives some classes a rate. A document stays if the number that is drawn for it under each rule (a hash of its
+id, from 0 up to 1) is below the rate of its class. So a rate that is raised lets further documents stay and sends none
+away. Rates are made of the config and of tables as large as the number of clusters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from spark_jobs.exceptions import ConfigError, InputError
+from spark_jobs.shape.shape_histogram import NO_CLUSTER
+
+
+class LossRule(BaseModel):
+    """What happens to clusters by the loss that a model has on them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    drop_above: float | None = Field(None, description="clusters with a larger loss go: they cannot be learnt")
+    downsample_below: float | None = Field(None, description="clusters with a smaller loss are known already")
+    rate: float = Field(0.5, ge=0, le=1, description="share of the documents of those that stays")
+
+    @model_validator(mode="after")
+    def _apart(self) -> LossRule:
+        if self.drop_above is not None and self.downsample_below is not None:
+            if self.drop_above < self.downsample_below:
+                raise ValueError(
+                    f"drop_above {self.drop_above:g} is below downsample_below {self.downsample_below:g}; exchange them"
+                )
+        elif self.drop_above is None and self.downsample_below is None:
+            raise ValueError("neither drop_above nor downsample_below is there; give one of them")
+        return self
+
+
+class Flattened(BaseModel):
+    """How firmly the classes of documents are brought to a target histogram."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    keep: float = Field(gt=0, le=1, description="share of all documents that stays; the smaller, the nearer the target")
+    target: dict[int, float] = Field(
+        default_factory=dict, description="weight of each class in the target, 1 for all others; 0 drops a class"
+    )
+
+    @model_validator(mode="after")
+    def _weights_are_possible(self) -> Flattened:
+        if bad := [key for key, weight in self.target.items() if not 0 <= weight < np.inf]:
+            raise ValueError(
+                f"target: weight {self.target[bad[0]]} of {bad[0]} is not 0 or more; write a number from 0 on"
+            )
+        return self
+
+
+class FlattenedTopics(Flattened):
+    """The same for topics."""
+
+    by: Literal["coarse", "cluster"] = Field("coarse", description="which clusters are the topics")
+
+
+class FlattenedLengths(Flattened):
+    """The same for lengths: a class is named by its least bytes, a power of two, as 1024 for 1024 to 2047."""
+
+    @model_validator(mode="after")
+    def _powers_of_two(self) -> FlattenedLengths:
+        if bad := [key for key in self.target if key < 1 or key & (key - 1)]:
+            raise ValueError(f"target: {bad[0]} is no power of two; name lengths by their least bytes, such as 1024")
+        return self
+
+    @property
+    def by_exponent(self) -> dict[int, float]:
+        """The weights by the logarithm of the least bytes."""
+        return {key.bit_length() - 1: weight for key, weight in self.target.items()}
+
+
+class ShapeConfig(BaseModel):
+    """What of the survivors goes on. Every rule is left out where it is not given."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    drop: tuple[int, ...] = Field((), description="clusters that go as a whole")
+    downsample: dict[int, float] = Field(default_factory=dict, description="share that stays, by cluster")
+    losses: LossRule | None = Field(None, description="rules on the loss of a cluster, of a table (cluster, loss)")
+    topics: FlattenedTopics | None = Field(None, description="bring topics nearer to a target, by default all alike")
+    lengths: FlattenedLengths | None = Field(None, description="the same for lengths in bytes, by powers of two")
+    seed: int = Field(0, ge=0, lt=1 << 63, description="another seed lets other documents stay")
+
+    @model_validator(mode="after")
+    def _rates_are_shares(self) -> ShapeConfig:
+        if bad := [cluster for cluster, rate in self.downsample.items() if not 0 <= rate <= 1]:
+            raise ValueError(f"downsample: {self.downsample[bad[0]]} of cluster {bad[0]} is no share; give 0 to 1")
+        if both := sorted(set(self.drop) & set(self.downsample)):
+            raise ValueError(f"cluster {both[0]} is both in drop and in downsample; take it out of one of them")
+        return self
+
+    @property
+    def needs_clusters(self) -> bool:
+        """Whether a rule asks for the cluster of a document."""
+        return bool(self.drop or self.downsample or self.losses or self.topics)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The rates of one rule.
+
+    Attributes:
+        name: of the reason, as it stands in the table.
+        classified_by: what its classes are: cluster, coarse or length.
+        rates: by class; documents of other classes stay.
+        seen: by class, what the reason names in place of the number that was drawn, and the bound for it.
+    """
+
+    name: str
+    classified_by: str
+    rates: Mapping[int, float]
+    seen: Mapping[int, tuple[float, float]]
+
+    def rows(self) -> pa.Table:
+        """A row for each class: class, rate, value, threshold."""
+        classes = sorted(self.rates)
+        values, thresholds = (
+            pa.array([self.seen[one][side] if one in self.seen else None for one in classes], pa.float64())
+            for side in (0, 1)
+        )
+        return pa.table(
+            {
+                "class": pa.array(classes, pa.int64()),
+                "rate": pa.array([float(self.rates[one]) for one in classes], pa.float64()),
+                "value": values,
+                "threshold": thresholds,
+            }
+        )
+
+
+def rules(config: ShapeConfig, histogram: pa.Table, losses: pa.Table | None) -> list[Rule]:
+    """The rules of a config, in the order in which reasons are listed.
+
+    Args:
+        config: of the shape.
+        histogram: rows of `shape_histogram`.
+        losses: rows (cluster, loss), where there are rules on losses.
+
+    Raises:
+        ConfigError: a rule names a cluster that there is not, or asks for losses that are not bound.
+        InputError: a cluster has two losses.
+    """
+    clusters = _counts(histogram, "cluster")
+    _refuse_unknown("drop", config.drop, clusters)
+    _refuse_unknown("downsample", config.downsample, clusters)
+    found = [
+        Rule("dropped_cluster", "cluster", dict.fromkeys(config.drop, 0.0), {}),
+        Rule("downsampled_cluster", "cluster", config.downsample, {}),
+    ]
+    if config.losses is not None:
+        if losses is None:
+            raise ConfigError("shape: losses names no table; add `table: NAMESPACE.TABLE`, of cluster and loss")
+        found += _loss_rules(config.losses, losses)
+    if config.topics is not None:
+        counts = _counts(histogram, config.topics.by)
+        _refuse_unknown("topics: target", config.topics.target, counts)
+        rates = flattened(counts, config.topics.target, config.topics.keep)
+        found.append(Rule("frequent_topic", config.topics.by, rates, {}))
+    if config.lengths is not None:
+        rates = flattened(_counts(histogram, "length"), config.lengths.by_exponent, config.lengths.keep)
+        found.append(Rule("frequent_length", "length", rates, {}))
+    return [rule for rule in found if rule.rates]
+
+
+def flattened(counts: Mapping[int, int], target: Mapping[int, float], keep: float) -> dict[int, float]:
+    """The share of each class that stays, so that what is left is as near to a target as its own documents allow.
+
+    Class c keeps min(N_c, f t_c) of its N_c documents; the one level f for all classes is that at which a share `keep`
+    of all documents is left. A larger `keep` raises f and with it every rate. Example, all weights 1, keep .5:
+
+        documents   100   30   10   ->   f = 30   ->   30   30   10   (rates .3, 1, 1)
+
+    Args:
+        counts: N_c, documents by class.
+        target: t_c, weights by class; 1 where none is given.
+        keep: share of all documents that is left; if classes of weight 0 are too many for it, all others stay whole.
+    """
+    left = keep * sum(counts.values())
+    weights = {one: target.get(one, 1.0) for one in counts}
+    # Classes become whole in the order of N / t, the level at which each is; the rest share what is then left.
+    order = sorted((one for one in counts if weights[one] > 0), key=lambda one: (counts[one] / weights[one], one))
+    sharing = sum(weights[one] for one in order)
+    level = 0.0
+    for one in order:
+        level = left / sharing
+        if level < (1 - 1e-12) * counts[one] / weights[one]:  # a class that rounding alone keeps from it is whole
+            break
+        left -= counts[one]
+        sharing -= weights[one]
+        level = np.inf
+    return {one: min(1.0, level * weights[one] / counts[one]) if weights[one] > 0 else 0.0 for one in sorted(counts)}
+
+
+def _loss_rules(config: LossRule, losses: pa.Table) -> list[Rule]:
+    """Rules on the loss of a cluster."""
+    of = dict(zip(losses.column("cluster").to_pylist(), losses.column("loss").to_pylist(), strict=True))
+    if len(of) < losses.num_rows:
+        raise InputError(
+            f"shape: the losses have {losses.num_rows} rows for {len(of)} clusters; leave one row for each cluster"
+        )
+    measured = {cluster: loss for cluster, loss in of.items() if cluster is not None and loss is not None}
+    found = []
+    if (most := config.drop_above) is not None:
+        high = {cluster: (loss, most) for cluster, loss in measured.items() if loss > most}
+        found.append(Rule("loss_too_high", "cluster", dict.fromkeys(high, 0.0), high))
+    if (least := config.downsample_below) is not None:
+        low = {cluster: (loss, least) for cluster, loss in measured.items() if loss < least}
+        found.append(Rule("loss_too_low", "cluster", dict.fromkeys(low, config.rate), low))
+    return found
+
+
+def _counts(histogram: pa.Table, classified_by: str) -> dict[int, int]:
+    """Documents by class."""
+    return {
+        row["class"]: row["document_count"] for row in histogram.to_pylist() if row["classified_by"] == classified_by
+    }
+
+
+def _refuse_unknown(where: str, named: Iterable[int], there: Iterable[int]) -> None:
+    """Refuse clusters that the corpus does not have."""
+    if unknown := sorted(set(named) - set(there)):
+        known = sorted(set(there) - {NO_CLUSTER})
+        have = f"the corpus has {known[0]} to {known[-1]}" if known else "the corpus has none; declare clusters"
+        raise ConfigError(f"shape: {where} names cluster {unknown[0]}, {have}; take it out")

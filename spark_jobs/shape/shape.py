@@ -1,0 +1,117 @@
+"""The step `shape`: which survivors go on, and for every other one why it does not.
+
+Its side table `shaped` has the columns of `survivors` and is read in its place by the steps that follow. Who stays is
+decided by hashes of the document's id (`rates`), not by the documents beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from spark_jobs.dedup.removal.survivors import SURVIVORS
+from spark_jobs.exceptions import InputError, did_you_mean
+from spark_jobs.lake.declare.step import Output, Scope, step
+from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.shape.rates import Rule, ShapeConfig, rules
+from spark_jobs.shape.shape_histogram import classified
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame
+
+_KEYS: Final = ["dataset", "shard", "doc_id"]
+_DRAW_BITS: Final = 53
+_LOST_DDL = "array<struct<rule: string, value: double, threshold: double>>"
+
+SHAPE = Table(
+    name="shape",
+    comment="One row per surviving document that does not go on, with every rule by which it is left out.",
+    columns=(
+        *SURVIVORS.columns,
+        Column(
+            "failed!",
+            "list<struct<rule!: string, value: double, threshold: double>!>",
+            "every rule that it failed: loss_too_high and loss_too_low with the loss of its cluster and the bound; "
+            "dropped_cluster, downsampled_cluster, frequent_topic and frequent_length with the number from 0 to 1 "
+            "that its id gives, and the rate of its class, which the number is not below",
+        ),
+    ),
+    key=("doc_id",),
+    partition=("increment", "shard"),
+    checks=(Check("has_a_reason", "size(failed) > 0", "a document that is left out fails a rule"),),
+)
+SHAPED = Table(
+    name="shaped",
+    comment="One row per document that goes on: a survivor that failed no rule of the shape.",
+    columns=SURVIVORS.columns,
+    key=("doc_id",),
+    partition=("increment", "shard"),
+)
+
+
+@step(version="1", scope=Scope.INCREMENT, tables=(SHAPE, SHAPED))
+def shape(
+    survivors: DataFrame,
+    members: DataFrame,
+    shape_histogram: DataFrame,
+    config: ShapeConfig,
+    clusters: DataFrame | None = None,
+    losses: DataFrame | None = None,
+) -> Output:
+    """Leave out survivors by the rates of their classes; one row per document that is left out.
+
+    Args:
+        survivors: rows of `survivors` of the increment.
+        members: rows of `members` of the same increment.
+        shape_histogram: all its rows.
+        config: rules.
+        clusters: rows of `clusters` of the same increment; None for a corpus without clusters.
+        losses: rows (cluster, loss).
+
+    Returns:
+        Rows of the tables `shape` and `shaped`.
+    """
+    from pyspark.sql import functions as F
+
+    counted = {"classified_by": "string", "class": "long", "document_count": "long"}
+    measured = None if losses is None else _rows(losses, {"cluster": "long", "loss": "double"})
+    documents = classified(survivors, members, clusters)
+    failed = [F.lit(None).cast(_LOST_DDL.removeprefix("array<").removesuffix(">"))]
+    for rule in rules(config, _rows(shape_histogram, counted), measured):
+        rates = survivors.sparkSession.createDataFrame(rule.rows())
+        packed = rates.select(
+            F.col("class").alias(rule.classified_by), F.struct("rate", "value", "threshold").alias(rule.name)
+        )
+        documents = documents.join(F.broadcast(packed), rule.classified_by, "left")
+        failed.append(_failed(rule, config.seed))
+    judged = documents.select(*_KEYS, F.array_compact(F.array(*failed)).alias("failed")).persist()
+    lost = judged.where(F.size("failed") > 0)
+    stays = judged.where(F.size("failed") == 0).select(_KEYS)
+    return Output({SHAPE.name: lost, SHAPED.name: stays}, persisted=(judged,))
+
+
+def _rows(frame: DataFrame, types: Mapping[str, str]) -> pa.Table:
+    """Some columns of a small table, on the driver."""
+    from pyspark.sql import functions as F
+
+    for name in types:
+        if name not in frame.columns:
+            raise InputError(f"shape: losses have no column {name!r}{did_you_mean(name, frame.columns)}; rename one")
+    return frame.select(*(F.col(name).cast(kind).alias(name) for name, kind in types.items())).toArrow()
+
+
+def _failed(rule: Rule, seed: int) -> SparkColumn:
+    """The reason by one rule, null for a document that it lets stay; its rates are in the column of its name."""
+    from pyspark.sql import functions as F
+
+    bits = F.xxhash64("doc_id", F.lit(rule.name), F.lit(seed)).bitwiseAND(F.lit((1 << _DRAW_BITS) - 1))
+    drawn = bits.cast("double") / F.lit(float(1 << _DRAW_BITS))
+    rates = F.col(rule.name)
+    reason = F.struct(
+        F.lit(rule.name).alias("rule"),
+        F.coalesce(rates["value"], drawn).alias("value"),
+        F.coalesce(rates["threshold"], rates["rate"]).alias("threshold"),
+    )
+    return F.when(drawn >= rates["rate"], reason)

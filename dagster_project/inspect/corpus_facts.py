@@ -30,6 +30,7 @@ class CorpusFacts:
         applied: the threshold at which documents are removed; None without the level near.
         verdicts: by dataset, the table of the verdicts that its members were chosen by.
         shaped: whether what goes on of its survivors is in the table `shaped`, by the rules of `shape`.
+        decontaminated: whether what goes on of these is in the table `decontaminated`.
     """
 
     name: str
@@ -39,6 +40,7 @@ class CorpusFacts:
     applied: float | None
     verdicts: Mapping[str, str] = field(default_factory=dict)
     shaped: bool = False
+    decontaminated: bool = False
 
     def own(self, table: str) -> str:
         """Identifier of one of its tables."""
@@ -82,6 +84,8 @@ def _facts(catalogue: Catalog, ledger: Ledger, name: str) -> CorpusFacts:
         rows = list(ledger.increments_there(f"{name}.{table}").values()) if table in tables else []
         return (json.loads(rows[-1].config), set(rows[-1].inputs)) if rows else ({}, set())
 
+    after = newest("tokens" if "tokens" in tables else "ordered")[1]
+    searched = f"{name}.decontaminated" in after
     survivors, read = newest("survivors")
     chosen, members_read = newest("members")
     return CorpusFacts(
@@ -91,5 +95,6 @@ def _facts(catalogue: Catalog, ledger: Ledger, name: str) -> CorpusFacts:
         thresholds=tuple(newest("removals")[0].get("thresholds", ())),
         applied=survivors.get("threshold") if f"{name}.removals" in read else None,
         verdicts={t.split(".")[0]: t for t in members_read if t.split(".")[1].startswith("verdicts")},
-        shaped=f"{name}.shaped" in newest("tokens" if "tokens" in tables else "ordered")[1],
+        shaped=f"{name}.shaped" in {*after, *(newest("decontaminated")[1] if searched else ())},
+        decontaminated=searched,
     )

@@ -110,7 +110,7 @@ def corpus_findings(
         findings.append(_shape(catalogue, corpus, of_increment))
         if findings[-1].outcome != "stays":
             return findings, witness
-    held = _contaminated(catalogue, corpus, of_increment)
+    held = _contaminated(catalogue, corpus, of_increment) if corpus.decontaminated else None
     if held is not None and held.outcome == "contaminated":
         return [*findings, held], witness
     findings += [held] if held is not None else []

@@ -92,7 +92,8 @@ def _steps(catalogue: Catalog, corpus: CorpusFacts) -> Iterator[tuple[str, pa.Ch
     yield "verdicts", pa.chunked_array([chunk for ids in kept for chunk in ids.chunks], pa.string()), True
     yield "members", _ids(catalogue, corpus.own("members")), True
     yield "exact_duplicates", _ids(catalogue, corpus.own("exact_duplicates")), False
-    for step in ("survivors", *(["shaped"] if corpus.shaped else []), "tokens"):
+    optional = [step for step in ("shaped", "decontaminated") if getattr(corpus, step)]
+    for step in ("survivors", *optional, "tokens"):
         if step in corpus.tables:
             yield step, _ids(catalogue, corpus.own(step)), True
 

@@ -1,4 +1,4 @@
-"""Make the assets of a model: a classifier that is trained on tables of the lake, with its evaluation.
+"""Make the assets of a model that is trained on tables of the lake: a classifier with its evaluation, or n-grams.
 
 A model is trained when somebody runs it, never by the daemon: datasets name the version that they are scored by, so a
 new one changes nothing until they name it.
@@ -19,11 +19,15 @@ from dagster_project.metadata import Samples
 from dagster_project.run_config import bind_config
 from dagster_project.table_asset import Presentation, Upkeep, step_asset
 from spark_jobs.filters.models.classifier_step import classifier
+from spark_jobs.filters.models.ngram_step import ngrams
 from spark_jobs.filters.models.registered import record_trained
 from spark_jobs.lake.run.binding import Source
 from spark_jobs.lake.run.materialize import Lake
 
-_FORM = "write {reference: [DATASET, ..], raw: [DATASET, ..]} or {table: NAMESPACE.TABLE, label_column: ..}"
+_FORM = (
+    "write {reference: [DATASET, ..], raw: [DATASET, ..]}, {table: NAMESPACE.TABLE, label_column: ..} or "
+    "{ngrams: [DATASET, ..]}"
+)
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,7 @@ class ModelDeclaration:
     Attributes:
         name: its namespace, and its name in the registry.
         train: `{reference: [dataset], raw: [dataset], ..}`, or `{table: .., label_column: .., ..}`, with further fields
-            of `ClassifierConfig`.
+            of `ClassifierConfig`; or `{ngrams: [dataset], ..}` with those of `NgramsConfig`, for perplexity.
         owners: in Dagster's form, e.g. `team:data`.
         visibility: who may see its rows; nobody who may not see those of what it is trained on.
     """
@@ -45,20 +49,21 @@ class ModelDeclaration:
 
 
 def model_assets(declared: ModelDeclaration) -> list[dg.AssetsDefinition]:
-    """The assets of a model: `NAME.classifier` and `NAME.evaluation`, and its entry in the registry.
+    """The assets of a model, `NAME.classifier` and `NAME.evaluation` or `NAME.ngrams`, and its entry in the registry.
 
     Raises:
         DefinitionError: a value cannot be used; the message names it.
     """
     name = declared.name
     config = dict(declared.train)
-    inputs = _inputs(name, config)
+    made = ngrams if "ngrams" in config else classifier
+    inputs = {"texts": _texts(name, "ngrams", config.pop("ngrams"))} if made is ngrams else _inputs(name, config)
     return [
         step_asset(
-            classifier,
+            made,
             name,
             inputs,
-            bind_config(classifier.config, f"model {name}: train", config),
+            bind_config(made.config, f"model {name}: train", config),
             presentation=Presentation(
                 owners=declared.owners,
                 domain="filters",
@@ -66,7 +71,7 @@ def model_assets(declared: ModelDeclaration) -> list[dg.AssetsDefinition]:
                 automation=None,
                 visibility=declared.visibility,
             ),
-            upkeep=Upkeep(published=functools.partial(_enter, name=name)),
+            upkeep=Upkeep(published=functools.partial(_enter, name=name, table=made.table.name)),
         )
     ]
 
@@ -90,15 +95,24 @@ def _inputs(name: str, config: dict[str, Any]) -> dict[str, Source]:
         return {"labelled": str(table), **({"documents": f"{dataset}.documents"} if in_documents else {})}
     found: dict[str, Source] = {}
     for label, datasets in pair.items():
-        listed = [datasets] if isinstance(datasets, str) else datasets
-        if not isinstance(listed, list | tuple) or not listed:
-            raise DefinitionError(f"model {name}: train: {label} is {datasets!r}; {_FORM}")
-        found[label] = tuple(f"{dataset}.texts" for dataset in listed)
+        found[label] = _texts(name, label, datasets)
     if shared := set(found["reference"]) & set(found["raw"]):
         one = min(shared).removesuffix(".texts")
         raise DefinitionError(f"model {name}: train: {one} is both reference and raw; take it out of one")
     return found
 
 
-def _enter(lake: Lake, name: str) -> None:
-    record_trained(lake.catalogue, name)
+def _texts(name: str, field: str, datasets: Any) -> tuple[str, ...]:
+    """The texts of the datasets that a field names.
+
+    Raises:
+        DefinitionError: it names none.
+    """
+    listed = [datasets] if isinstance(datasets, str) else datasets
+    if not isinstance(listed, list | tuple) or not listed:
+        raise DefinitionError(f"model {name}: train: {field} is {datasets!r}; {_FORM}")
+    return tuple(f"{dataset}.texts" for dataset in listed)
+
+
+def _enter(lake: Lake, name: str, table: str) -> None:
+    record_trained(lake.catalogue, name, table)

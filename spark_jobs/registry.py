@@ -31,6 +31,7 @@ _STEPS: Mapping[str, str] = {
     **_SCORERS,
     "quality": "spark_jobs.filters.quality",
     "classifier": "spark_jobs.filters.models.classifier_step",
+    "ngrams": "spark_jobs.filters.models.ngram_step",
     "verdicts": "spark_jobs.filters.verdicts",
     "dependencies": "spark_jobs.code.dependencies",
     "increments": "spark_jobs.lake.run.increments",

@@ -25,11 +25,15 @@ def model() -> None:
 @model.command("add")
 @click.argument("name")
 @click.option(
-    "--from", "file", required=True, type=click.Path(path_type=Path, dir_okay=False), help="fastText's .bin or .ftz"
+    "--from",
+    "file",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="fastText (.bin, .ftz) or ARPA",
 )
 @click.option("--version", help="a name and version never mean another model; by default 12 digits of its hash")
 def add(name: str, file: Path, version: str | None) -> None:
-    """Enter a model's FILE into the registry as NAME: a supervised model of fastText, or a classifier of headrace."""
+    """Enter a model's FILE into the registry as NAME: fastText (supervised), ARPA (n-grams), or headrace's own."""
     from spark_jobs.filters.models.registered import ModelFacts, add_model
 
     entry = add_model(open_catalogue(load_settings()), name, file.read_bytes(), version)
@@ -101,7 +105,7 @@ def show(reference: str, as_json: bool) -> None:
 
 
 def _next(label: str, labels: tuple[str, ...]) -> str:
-    chosen = f"[{labels[-1]}]" if len(labels) == 2 else f"[{labels[0]}, ..]"
+    chosen = f"[{labels[-1]}]" if len(labels) <= 2 else f"[{labels[0]}, ..]"
     return f"Next, in a dataset's declaration: `scorers: {{model_scores: {{models: {{{label}: {chosen}}}}}}}`"
 
 

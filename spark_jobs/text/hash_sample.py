@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 _BUCKETS: Final = 1 << 16
 
 
-def smallest_hashes(documents: DataFrame, sample_bytes: int, refusal: str) -> DataFrame:
+def smallest_hashes(documents: DataFrame, sample_bytes: int, refusal: str | None = None) -> DataFrame:
     """The documents with the smallest hashes whose texts have at least so many bytes; all where they have less.
 
     Args:
         documents: rows with `hash`, 64 bits, and `content`.
         sample_bytes: bytes of UTF-8.
-        refusal: what is said where no document has any text.
+        refusal: what is said where no document has any text; None gives all that there are.
 
     Raises:
-        InputError: no document has any text.
+        InputError: no document has any text, and that is refused.
     """
     from pyspark.sql import functions as F
 
@@ -37,6 +37,8 @@ def smallest_hashes(documents: DataFrame, sample_bytes: int, refusal: str) -> Da
     order = np.argsort(buckets)
     used = np.cumsum(rows.column("bytes").to_numpy()[order])
     if not len(used) or used[-1] == 0:
+        if refusal is None:
+            return documents
         raise InputError(refusal)
     reached = np.flatnonzero(used >= sample_bytes)
     last = int(buckets[order][reached[0]]) if len(reached) else _BUCKETS

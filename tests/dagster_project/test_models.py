@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 from pathlib import Path
@@ -21,6 +22,7 @@ from spark_jobs.filters.models.classifier import Classifier, read_classifier
 from spark_jobs.filters.models.classifier_training import TrainingConfig, train
 from spark_jobs.filters.models.fasttext_model import read_fasttext
 from spark_jobs.filters.models.model_scores import ModelScoresConfig, located, with_columns
+from spark_jobs.filters.models.ngram_model import NgramModel
 from spark_jobs.filters.models.registered import find_models, load_model
 from spark_jobs.filters.registry import entries
 from spark_jobs.filters.scorer import check_scorer
@@ -85,9 +87,10 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Project:
         *model("kinds", table="crawl.texts", label_column="metadata.of"),
         *model("coins", table="crawl.texts", label_column="metadata.coin", min_auc=0.95),
         *model("alone", table="crawl.texts", label_column="documents.kind"),
+        *model_assets(ModelDeclaration("style", {"ngrams": ["wiki"], "order": 2})),
         *model("missing", table="crawl.texts", label_column="langauge"),
     )
-    result = project.run(*LANDED, *TRAINED)
+    result = project.run(*LANDED, *TRAINED, "style.ngrams")
     assert result.success, failures(result)
     return project
 
@@ -114,8 +117,9 @@ def test_a_trained_model_is_entered_by_its_hash(lake: Project) -> None:
 def test_a_rule_judges_by_a_model(lake: Project) -> None:
     """`model_scores.quality_reference below 0.5` leaves out what is like the raw dataset; values are the model's."""
     catalogue = open_catalogue(settings_at(lake.root))
-    (quality,), (kinds,) = (entries(catalogue, "model", one) for one in ("quality", "kinds"))
-    scorers = {"model_scores": {"models": {quality.label: ["reference"], kinds.label: []}}}
+    (quality,), (kinds,), (style,) = (entries(catalogue, "model", one) for one in ("quality", "kinds", "style"))
+    wanted = {quality.label: ["reference"], kinds.label: [], style.label: ["perplexity"]}
+    scorers = {"model_scores": {"models": wanted}}
     rules = [
         {"rule": "raw", "signal": "model_scores.quality_reference", "below": 0.5},
         {"rule": "poor", "signal": "quality.score", "below": 1.0},
@@ -125,17 +129,23 @@ def test_a_rule_judges_by_a_model(lake: Project) -> None:
     scored = lake.changed(*dataset(lake.root, "crawl", **more))
     result = scored.run("crawl.signals", "crawl.model_scores", "crawl.quality", "crawl.verdicts")
     assert result.success, failures(result)
-    columns = ("quality_label", "quality_confidence", "quality_reference", "kinds_label")
+    columns = ("quality_label", "quality_confidence", "quality_reference", "kinds_label", "style_perplexity")
     rows = {doc_id: values for doc_id, *values in scored.rows("crawl.model_scores", "doc_id", *columns)}
     contents = dict(scored.rows("crawl.texts", "doc_id", "content"))
     read = load_model(find_models(catalogue, [quality.label])[0][1])
     assert isinstance(read, Classifier)
     expected = read.score(pa.array(contents[doc_id] for doc_id in rows))["reference"].to_pylist()
     assert [values[2] for values in rows.values()] == expected and len(rows) == 80
-    for best, confidence, reference, _ in rows.values():
+    predicts = load_model(find_models(catalogue, [style.label])[0][1])
+    assert isinstance(predicts, NgramModel)
+    expected = predicts.score(pa.array(contents[doc_id] for doc_id in rows))["perplexity"].to_pylist()
+    assert [values[4] for values in rows.values()] == expected
+    for best, confidence, reference, *_ in rows.values():
         assert best == ("reference" if reference > 0.5 else "raw") and confidence == max(reference, 1 - reference)
     of = {doc_id: dict(metadata)["of"] for doc_id, metadata in scored.rows("crawl.documents", "doc_id", "metadata")}
     assert sum(of[doc_id] == values[3] for doc_id, values in rows.items()) >= 76
+    own, others = ([row[4] for d, row in rows.items() if (of[d] == "wiki") is is_own] for is_own in (True, False))
+    assert sorted(own)[len(own) // 2] < min(others)
     kept = dict(scored.rows("crawl.verdicts", "doc_id", "kept"))
     assert {doc_id for doc_id, is_kept in kept.items() if is_kept} == {d for d, row in rows.items() if row[2] >= 0.5}
     assert 0 < sum(kept.values()) < 80
@@ -251,6 +261,14 @@ def test_models_are_added_listed_and_shown(tmp_path: Path, lake_env: Path, capsy
     assert [one["model"] for one in json.loads(capsys.readouterr().out)] == [f"own@{sha256[:12]}", "own@1"]
     assert run_command(["model", "show", "own"]) == 0
     assert "own@1: classifier, 0.0 MB, hash" in capsys.readouterr().out
+    arpa = "of a test\n\\data\\\nngram 1=2\n\n\\1-grams:\n-0.3\t<unk>\n-0.3\t</s>\n\n\\end\\\n"
+    (tmp_path / "own.arpa.gz").write_bytes(gzip.compress(arpa.encode()))
+    assert run_command(["model", "add", "plain", "--from", str(tmp_path / "own.arpa.gz"), "--version", "1"]) == 0
+    assert "`scorers: {model_scores: {models: {plain@1: [perplexity]}}}`" in capsys.readouterr().out
+    (scored,) = with_columns(ModelScoresConfig(models={"plain@1": ["perplexity"]})).table.columns[3:]
+    assert scored.name == "plain_perplexity"
+    with pytest.raises(InputError, match=r"model plain@1 has no labels; write plain@1: \[perplexity\]"):
+        located(ModelScoresConfig(models={"plain@1": []}))
 
 
 def test_files_that_are_no_models_are_refused(

@@ -16,10 +16,10 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
 from spark_jobs.arrays import Int64Array
-from spark_jobs.filters.sample import sampled
 from spark_jobs.filters.scorer import scorer
 from spark_jobs.lake.declare.step import Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.text.hash_sample import smallest_hashes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -74,7 +74,8 @@ def template_lines(texts: DataFrame, config: TemplateLinesConfig) -> Output:
     """
     from pyspark.sql import functions as F
 
-    sample = sampled(texts, config.sample_bytes).select("content")
+    rows = texts.select(F.xxhash64("doc_id").alias("hash"), "content")
+    sample = smallest_hashes(rows, config.sample_bytes).select("content")
     count = functools.partial(_counted, min_characters=config.min_characters)
     counted = sample.mapInArrow(count, "line_hash bigint, document_count bigint")
     shared = (

@@ -5,7 +5,8 @@
 The config names the labels whose probability is kept, so that the columns are known without opening the registry:
 `quality_label` and `quality_confidence` (the most probable label, and how probable), `quality_reference`, `lid_label`
 and `lid_confidence`. A policy then says `model_scores.quality_reference below 0.3`. Model and version mean the same
-model for good, so nothing but another config has texts scored again.
+model for good, so nothing but another config has texts scored again. Of an n-gram model one asks for `perplexity`:
+`{wiki@81c0..: [perplexity]}` gives the column `wiki_perplexity` alone.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from spark_jobs.exceptions import InputError, did_you_mean
+from spark_jobs.filters.models.registered import PERPLEXITY
 from spark_jobs.filters.scorer import Scorer, scorer
 from spark_jobs.lake.declare.tables import Column
 
@@ -38,7 +40,8 @@ class ModelScoresConfig(BaseModel):
     models: dict[str, tuple[str, ...]] = Field(
         default_factory=dict,
         validate_default=True,
-        description="labels by model, as {quality@3f2a90c41d07: [reference]}; [] keeps the most probable label alone",
+        description="labels by model, as {quality@3f2a90c41d07: [reference]}; [] keeps the most probable label alone; "
+        "of an n-gram model [perplexity]",
     )
 
     @field_validator("models", mode="before")
@@ -69,6 +72,9 @@ class ModelScoresConfig(BaseModel):
 def columns_of(reference: str, labels: Any) -> list[tuple[str, Column]]:
     """Columns of a model with their names: the most probable label, its probability, and those of some labels."""
     model = reference.partition("@")[0]
+    if list(labels) == [PERPLEXITY]:
+        about = f"how badly {reference} predicts a word of the text; null where it has none"
+        return [(f"{model}_{PERPLEXITY}", Column(f"{model}_{PERPLEXITY}", "double", about))]
     made = [
         Column(f"{model}_label", "string", f"most probable label by {reference}; null where it knows no feature"),
         Column(f"{model}_confidence", "double", "its probability"),
@@ -96,17 +102,24 @@ def located(config: ModelScoresConfig) -> Wanted:
             if label not in facts.labels:
                 near = did_you_mean(label, facts.labels)
                 raise InputError(f"model_scores: model {reference} has no label {label!r}{near}")
+        if facts.format == "ngrams" and not labels:
+            raise InputError(f"model_scores: model {reference} has no labels; write {reference}: [{PERPLEXITY}]")
         found.append((reference.partition("@")[0], file, labels))
     return tuple(found)
 
 
 def score(content: pa.Array, wanted: Wanted) -> dict[str, pa.Array]:
     """What models say of texts: the most probable label, its probability, and that of chosen labels."""
+    from spark_jobs.filters.models.ngram_model import NgramModel
     from spark_jobs.filters.models.registered import load_model
 
     found: dict[str, pa.Array] = {}
     for name, file, labels in wanted:
-        best, confidence, probabilities = load_model(file).judge(content, labels)
+        model = load_model(file)
+        if isinstance(model, NgramModel):
+            found[f"{name}_{PERPLEXITY}"] = model.score(content)[PERPLEXITY]
+            continue
+        best, confidence, probabilities = model.judge(content, labels)
         found |= {f"{name}_label": best, f"{name}_confidence": confidence}
         found |= {f"{name}_{_word(label)}": values for label, values in probabilities.items()}
     return found
@@ -121,7 +134,7 @@ def with_columns(config: ModelScoresConfig) -> Scorer:
         columns=columns,
         config=ModelScoresConfig,
         prepare=located,
-        fractions=[column.name for column in columns if column.type == "double"],
+        fractions=[one.name for one in columns if one.type == "double" and not one.name.endswith(f"_{PERPLEXITY}")],
     )(score)
 
 

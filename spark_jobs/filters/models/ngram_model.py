@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 Splitting = Literal["folded", "white_space"]
 
-_MAGIC: Final = b"headrace n-grams\n"
+MAGIC: Final = b"headrace n-grams\n"
 _VERSION: Final = 1
 _HEAD: Final = struct.Struct("<II")
 _DIGEST_BYTES: Final = 32
@@ -90,7 +90,7 @@ class NgramModel:
             self.log10_backoffs.astype("<f4"),
         )
         body = b"".join(column.tobytes() for column in columns)
-        data = _MAGIC + _HEAD.pack(_VERSION, len(header)) + header.encode() + body
+        data = MAGIC + _HEAD.pack(_VERSION, len(header)) + header.encode() + body
         return data + hashlib.sha256(data).digest()
 
     @cached_property
@@ -111,18 +111,18 @@ def read_ngram_model(data: bytes, name: str) -> NgramModel:
     Raises:
         InputError: the bytes are no model, of another version, or damaged.
     """
-    if not data.startswith(_MAGIC):
+    if not data.startswith(MAGIC):
         raise InputError(f"{name}: is no n-gram model of headrace, it begins with {data[:8]!r}; `read_arpa` reads ARPA")
     damaged = InputError(f"{name}: is damaged, its {len(data)} bytes do not match their SHA-256; copy the file again")
-    if len(data) < len(_MAGIC) + _HEAD.size + _DIGEST_BYTES:
+    if len(data) < len(MAGIC) + _HEAD.size + _DIGEST_BYTES:
         raise damaged
-    version, header_bytes = _HEAD.unpack_from(data, len(_MAGIC))
+    version, header_bytes = _HEAD.unpack_from(data, len(MAGIC))
     if version != _VERSION:
         raise InputError(f"{name}: has version {version}, this headrace reads version {_VERSION}; train it again")
     view = memoryview(data)
     if hashlib.sha256(view[:-_DIGEST_BYTES]).digest() != data[-_DIGEST_BYTES:]:
         raise damaged
-    start = len(_MAGIC) + _HEAD.size + header_bytes
+    start = len(MAGIC) + _HEAD.size + header_bytes
     header = json.loads(data[start - header_bytes : start])
     count = header["ngrams"]
     hashes, numbers = np.frombuffer(data, "<u8", count, start), np.frombuffer(data, "<f4", 2 * count, start + 8 * count)

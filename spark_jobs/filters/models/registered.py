@@ -9,7 +9,9 @@ A file may have hundreds of MB, so it is not in a cell of the registry, which ev
 from __future__ import annotations
 
 import functools
+import gzip
 import re
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -28,8 +30,16 @@ if TYPE_CHECKING:
 
     from spark_jobs.filters.models.classifier import Classifier
     from spark_jobs.filters.models.fasttext_model import FastTextModel
+    from spark_jobs.filters.models.ngram_model import NgramModel
+
+    Model = Classifier | FastTextModel | NgramModel
 
 VERSION_DIGITS: Final = 12
+PERPLEXITY: Final = "perplexity"
+"""What a config asks of an n-gram model, in the place of labels."""
+_GZIP: Final = b"\x1f\x8b"
+_ARPA: Final = re.compile(rb"^\\data\\\s*$", re.MULTILINE)
+_HEAD_BYTES: Final = 1 << 16  # comments may stand before it
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,40}")
 
 
@@ -52,8 +62,8 @@ class ModelFacts(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format: Literal["classifier", "fasttext"]
-    labels: tuple[str, ...]
+    format: Literal["classifier", "fasttext", "ngrams"]
+    labels: tuple[str, ...]  # of an n-gram model `perplexity` alone
     sha256: str
     byte_count: int
     evaluation: tuple[LabelFacts, ...] = ()
@@ -81,22 +91,36 @@ class ModelFile:
     properties: tuple[tuple[str, str], ...]
 
 
-def read_model(data: Any, name: str) -> Classifier | FastTextModel:
-    """Read a model of either kind from the bytes of its file.
+def read_model(data: Any, name: str) -> Model:
+    """Read a model of any kind from the bytes of its file.
 
     Args:
         data: bytes, or any buffer.
         name: how errors call it.
 
     Raises:
-        InputError: the bytes are neither, of another version, or damaged.
+        InputError: the bytes are none, of another version, or damaged.
     """
-    from spark_jobs.filters.models.classifier import MAGIC, read_classifier
+    from spark_jobs.filters.models import classifier, ngram_model
     from spark_jobs.filters.models.fasttext_model import read_fasttext
 
-    if bytes(memoryview(data)[: len(MAGIC)]) == MAGIC:
-        return read_classifier(bytes(data), name)
+    begins = bytes(memoryview(data)[:64])
+    if begins.startswith(classifier.MAGIC):
+        return classifier.read_classifier(bytes(data), name)
+    if begins.startswith(ngram_model.MAGIC):
+        return ngram_model.read_ngram_model(bytes(data), name)
     return read_fasttext(data, name)
+
+
+def _as_kept(data: bytes, name: str) -> bytes:
+    """A model's file as it is kept: ARPA's text, packed or not, becomes a model of headrace's own format."""
+    from spark_jobs.filters.models.ngram_model import read_arpa
+
+    try:
+        plain = gzip.decompress(data) if data.startswith(_GZIP) else data
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{name}: is a damaged gzip file ({error}); copy it again") from error
+    return read_arpa(plain, name).to_bytes() if _ARPA.search(plain[:_HEAD_BYTES]) else data
 
 
 def add_model(
@@ -115,13 +139,16 @@ def add_model(
         InputError: the file is no model, or the name and version stand for another.
     """
     from spark_jobs.filters.models.classifier import Classifier
+    from spark_jobs.filters.models.ngram_model import NgramModel
 
     if not _NAME.fullmatch(name):
         raise InputError(f"model {name!r}: not a name; write [a-z][a-z0-9_]{{0,40}}, because columns are called so")
+    data = _as_kept(data, f"model {name}")
     model = read_model(data, f"model {name}")
+    is_ngrams = isinstance(model, NgramModel)
     facts = ModelFacts(
-        format="classifier" if isinstance(model, Classifier) else "fasttext",
-        labels=model.labels,
+        format="ngrams" if is_ngrams else "classifier" if isinstance(model, Classifier) else "fasttext",
+        labels=(PERPLEXITY,) if isinstance(model, NgramModel) else model.labels,
         sha256=model.sha256,
         byte_count=len(data),
         evaluation=tuple(evaluation),
@@ -138,15 +165,15 @@ def add_model(
     return record(catalogue, "model", name, version, content)
 
 
-def record_trained(catalogue: Catalog, name: str) -> None:
-    """Enter the model that was trained last as the tables `NAME.classifier` and `NAME.evaluation` have it."""
+def record_trained(catalogue: Catalog, name: str, table: str) -> None:
+    """Enter the model that was trained last, as a table of its namespace has it; `NAME.evaluation` goes with it."""
     from pyiceberg.expressions import AlwaysTrue
 
-    hashes = read_rows(catalogue, f"{name}.classifier", ("sha256",), AlwaysTrue())
+    hashes = read_rows(catalogue, f"{name}.{table}", ("sha256",), AlwaysTrue())
     known = {one.version for one in entries(catalogue, "model", name)}
     if not hashes or hashes[0]["sha256"][:VERSION_DIGITS] in known:
         return
-    (row,) = read_rows(catalogue, f"{name}.classifier", ("file",), AlwaysTrue())
+    (row,) = read_rows(catalogue, f"{name}.{table}", ("file",), AlwaysTrue())
     measured = read_rows(catalogue, f"{name}.evaluation", tuple(LabelFacts.model_fields), AlwaysTrue())
     evaluation = sorted((LabelFacts(**one) for one in measured), key=lambda one: one.label)
     add_model(catalogue, name, row["file"], evaluation=evaluation)
@@ -173,7 +200,7 @@ def find_models(catalogue: Catalog, references: Iterable[str]) -> list[tuple[Mod
 
 
 @functools.cache
-def load_model(file: ModelFile) -> Classifier | FastTextModel:
+def load_model(file: ModelFile) -> Model:
     """Read a model once per process; the matrices of a local fastText model stay in a memory map that all share.
 
     Raises:

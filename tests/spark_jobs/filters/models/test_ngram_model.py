@@ -26,9 +26,9 @@ from spark_jobs.filters.models.ngram_training import (
     train,
     train_on_spark,
 )
-from spark_jobs.filters.sample import sampled
 from spark_jobs.filters.scorer import HARD_TEXTS
 from spark_jobs.lexing.word_characters import FIRST_SCRIPT, word_tables
+from spark_jobs.text.hash_sample import smallest_hashes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -206,13 +206,16 @@ def test_counts_merge_in_any_order_and_any_parts() -> None:
 def test_spark_makes_the_same_model(spark: SparkSession) -> None:
     """To the byte, of a sample that is the same whatever the partitions."""
     rows = [(f"d{k}", text) for k, text in enumerate(_texts(60, seed=5))]
-    frames = [spark.createDataFrame(rows, "doc_id string, content string").repartition(n) for n in (1, 3)]
-    samples = [sorted(row["content"] for row in sampled(frame, 600).collect()) for frame in frames]
+    frame = spark.createDataFrame(rows, "doc_id string, content string").selectExpr(
+        "xxhash64(doc_id) AS hash", "content"
+    )
+    frames = [frame.repartition(n) for n in (1, 3)]
+    samples = [sorted(row["content"] for row in smallest_hashes(one, 600).collect()) for one in frames]
     assert samples[0] == samples[1]
     assert 600 <= sum(len(text.encode()) for text in samples[0]) < 800
-    made = train_on_spark(sampled(frames[1], 600), NgramConfig(order=3))
+    made = train_on_spark(smallest_hashes(frames[1], 600), NgramConfig(order=3))
     assert made.to_bytes() == train(pa.table({"content": samples[0]}), NgramConfig(order=3)).to_bytes()
-    assert len(sampled(frames[0], 10**9).collect()) == 60
+    assert len(smallest_hashes(frames[0], 10**9).collect()) == 60
 
 
 def test_no_more_ngrams_are_kept_than_allowed() -> None:

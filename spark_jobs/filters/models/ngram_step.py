@@ -1,0 +1,68 @@
+"""The step `ngrams`: train an n-gram model on a bounded sample of texts, for the perplexity of others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from spark_jobs.filters.models.ngram_training import NgramConfig
+from spark_jobs.lake.declare.step import Scope, step
+from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.text.hash_sample import smallest_hashes
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class NgramsConfig(NgramConfig):
+    """What a model is trained on, how long n-grams are, and which are kept."""
+
+    sample_bytes: int = Field(32 << 20, ge=1, le=1 << 30, description="least bytes of text to train on")
+
+
+NGRAMS = Table(
+    name="ngrams",
+    comment="one row: the model, as the bytes of its file",
+    columns=(
+        Column("sha256!", "string", "what the model is known by; its first 12 digits are its version in the registry"),
+        Column("order!", "int", "most words of an n-gram"),
+        Column("ngram_count!", "long", "n-grams kept"),
+        Column("file!", "binary", "the file, which `spark_jobs.filters.models.ngram_model` reads"),
+    ),
+    key=("sha256",),
+    checks=(
+        Check(
+            "sha256_of_file",
+            "lower(hex(substring(file, length(file) - 31, 32))) = sha256",
+            "the identity is the hash that ends the file",
+        ),
+    ),
+    sampled=("file",),
+)
+
+
+@step(version="1", scope=Scope.WHOLE, tables=(NGRAMS,))
+def ngrams(texts: DataFrame, config: NgramsConfig) -> DataFrame:
+    """Train an n-gram model with modified Kneser-Ney smoothing; the one row is the model.
+
+    Args:
+        texts: rows with `doc_id` and the column of texts; those with the smallest hashes of their ids are counted.
+        config: of the training.
+
+    Raises:
+        InputError: there is no text.
+    """
+    import pyarrow as pa
+    from pyspark.sql import functions as F
+
+    from spark_jobs.filters.models.ngram_training import train_on_spark
+
+    rows = texts.select(F.xxhash64("doc_id").alias("hash"), F.col(config.text_column).alias("content"))
+    sample = smallest_hashes(rows, config.sample_bytes, "ngrams: there is no text to train on; check the datasets")
+    model = train_on_spark(sample, config.model_copy(update={"text_column": "content"}))
+    file = model.to_bytes()
+    row = {"sha256": [model.sha256], "order": pa.array([model.order], pa.int32())}
+    return texts.sparkSession.createDataFrame(
+        pa.table({**row, "ngram_count": pa.array([len(model.hashes)], pa.int64()), "file": pa.array([file])})
+    )

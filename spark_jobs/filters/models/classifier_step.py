@@ -65,7 +65,8 @@ def _draw_curves(table: pa.Table) -> bytes:
             area = f"{row['label']}: {row['average_precision']:.3f}"
             axes.plot([p["recall"] for p in row["curve"]], [p["precision"] for p in row["curve"]], label=area)
     axes.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.02))
-    axes.legend(title="average precision", loc="lower left")
+    if axes.lines:
+        axes.legend(title="average precision", loc="lower left")
     png = BytesIO()
     figure.savefig(png, format="png")
     return png.getvalue()

@@ -12,9 +12,6 @@ second alone), all little-endian.
 
 from __future__ import annotations
 
-import hashlib
-import json
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -25,11 +22,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from spark_jobs.arrays import Float32Array, Float64Array
 from spark_jobs.exceptions import InputError
+from spark_jobs.filters.models.model_file import DIGEST_BYTES, read_model_file, write_model_file
 
 MAGIC: Final = b"headrace classifier\n"
-_VERSION: Final = 1
-_HEAD: Final = struct.Struct("<II")
-_DIGEST_BYTES: Final = 32
 Judged = tuple[pa.Array, pa.Array, dict[str, pa.Array]]
 
 
@@ -70,7 +65,7 @@ class Classifier:
     @property
     def sha256(self) -> str:
         """What the model is known by: the hash that ends its file."""
-        return self.to_bytes()[-_DIGEST_BYTES:].hex()
+        return self.to_bytes()[-DIGEST_BYTES:].hex()
 
     def score(self, content: pa.Array) -> dict[str, pa.Array]:
         """The probability of every label.
@@ -114,12 +109,8 @@ class Classifier:
 
     def to_bytes(self) -> bytes:
         """The file: equal models have equal bytes."""
-        header = json.dumps(
-            {"labels": self.labels, "features": self.features.model_dump()}, sort_keys=True, ensure_ascii=False
-        ).encode("utf-8")
         body = self.table.astype("<f4").tobytes() + self.bias.astype("<f8").tobytes()
-        data = MAGIC + _HEAD.pack(_VERSION, len(header)) + header + body
-        return data + hashlib.sha256(data).digest()
+        return write_model_file(MAGIC, {"labels": self.labels, "features": self.features.model_dump()}, body)
 
     def _sums(self, content: pa.Array) -> Float64Array:
         """(D, K) what the linear model says before it becomes a probability."""
@@ -140,29 +131,18 @@ def read_classifier(data: bytes, name: str) -> Classifier:
     Raises:
         InputError: the bytes are no classifier, of another version, or damaged.
     """
-    if not data.startswith(MAGIC):
-        raise InputError(f"{name}: is no classifier of headrace, it begins with {data[:8]!r}; train one with `train`")
-    damaged = InputError(f"{name}: is damaged, its {len(data)} bytes do not match their SHA-256; copy the file again")
-    if len(data) < len(MAGIC) + _HEAD.size + _DIGEST_BYTES:
-        raise damaged
-    version, header_bytes = _HEAD.unpack_from(data, len(MAGIC))
-    if version != _VERSION:
-        raise InputError(f"{name}: has version {version}, this headrace reads version {_VERSION}; train it again")
-    if hashlib.sha256(data[:-_DIGEST_BYTES]).digest() != data[-_DIGEST_BYTES:]:
-        raise damaged
-    start = len(MAGIC) + _HEAD.size
+    header, body = read_model_file(MAGIC, data, name, "train one with `train`")
     try:
-        header = json.loads(data[start : start + header_bytes])
         features, labels = FeaturesConfig(**header["features"]), tuple(header["labels"])
     except (ValueError, ValidationError, KeyError, TypeError) as error:
         raise InputError(f"{name}: its header makes no sense to this headrace; train it again") from error
     columns = 1 if len(labels) == 2 else len(labels)
     rows = 1 << features.bits
-    table_end = start + header_bytes + 4 * rows * (1 + columns)
-    if table_end + 8 * columns + _DIGEST_BYTES != len(data):
-        raise damaged
-    table = np.frombuffer(data[start + header_bytes : table_end], "<f4").reshape(rows, 1 + columns)
-    bias = np.frombuffer(data[table_end:-_DIGEST_BYTES], "<f8")
+    table_end = 4 * rows * (1 + columns)
+    if table_end + 8 * columns != len(body):
+        raise InputError(f"{name}: is damaged, its header promises another length; copy the file again")
+    table = np.frombuffer(body[:table_end], "<f4").reshape(rows, 1 + columns)
+    bias = np.frombuffer(body[table_end:], "<f8")
     return Classifier(labels, features, table.copy(), bias.copy())
 
 

@@ -17,10 +17,7 @@ them out as a hash table when they read it.
 
 from __future__ import annotations
 
-import hashlib
 import importlib
-import json
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,6 +28,7 @@ import pyarrow as pa
 
 from spark_jobs.arrays import Float32Array, Float64Array, Int64Array, UInt64Array
 from spark_jobs.exceptions import InputError, SetupError
+from spark_jobs.filters.models.model_file import DIGEST_BYTES, read_model_file, write_model_file
 
 if TYPE_CHECKING:
     from spark_jobs.filters.models.ngram_kernel import NgramTable, Words
@@ -38,9 +36,6 @@ if TYPE_CHECKING:
 Splitting = Literal["folded", "white_space"]
 
 MAGIC: Final = b"headrace n-grams\n"
-_VERSION: Final = 1
-_HEAD: Final = struct.Struct("<II")
-_DIGEST_BYTES: Final = 32
 _MOST_ORDER: Final = 5
 
 
@@ -65,7 +60,7 @@ class NgramModel:
     @property
     def sha256(self) -> str:
         """What the model is known by: the hash that ends its file."""
-        return self.to_bytes()[-_DIGEST_BYTES:].hex()
+        return self.to_bytes()[-DIGEST_BYTES:].hex()
 
     def score(self, content: pa.Array) -> dict[str, pa.Array]:
         """How well texts are predicted.
@@ -83,15 +78,13 @@ class NgramModel:
 
     def to_bytes(self) -> bytes:
         """The file: equal models have equal bytes."""
-        header = json.dumps({"order": self.order, "words": self.words, "ngrams": len(self.hashes)}, sort_keys=True)
         columns = (
             self.hashes.astype("<u8"),
             self.log10_probabilities.astype("<f4"),
             self.log10_backoffs.astype("<f4"),
         )
-        body = b"".join(column.tobytes() for column in columns)
-        data = MAGIC + _HEAD.pack(_VERSION, len(header)) + header.encode() + body
-        return data + hashlib.sha256(data).digest()
+        header = {"order": self.order, "words": self.words, "ngrams": len(self.hashes)}
+        return write_model_file(MAGIC, header, b"".join(column.tobytes() for column in columns))
 
     @cached_property
     def _table(self) -> NgramTable:
@@ -111,21 +104,9 @@ def read_ngram_model(data: bytes, name: str) -> NgramModel:
     Raises:
         InputError: the bytes are no model, of another version, or damaged.
     """
-    if not data.startswith(MAGIC):
-        raise InputError(f"{name}: is no n-gram model of headrace, it begins with {data[:8]!r}; `read_arpa` reads ARPA")
-    damaged = InputError(f"{name}: is damaged, its {len(data)} bytes do not match their SHA-256; copy the file again")
-    if len(data) < len(MAGIC) + _HEAD.size + _DIGEST_BYTES:
-        raise damaged
-    version, header_bytes = _HEAD.unpack_from(data, len(MAGIC))
-    if version != _VERSION:
-        raise InputError(f"{name}: has version {version}, this headrace reads version {_VERSION}; train it again")
-    view = memoryview(data)
-    if hashlib.sha256(view[:-_DIGEST_BYTES]).digest() != data[-_DIGEST_BYTES:]:
-        raise damaged
-    start = len(MAGIC) + _HEAD.size + header_bytes
-    header = json.loads(data[start - header_bytes : start])
+    header, body = read_model_file(MAGIC, data, name, "`read_arpa` reads ARPA")
     count = header["ngrams"]
-    hashes, numbers = np.frombuffer(data, "<u8", count, start), np.frombuffer(data, "<f4", 2 * count, start + 8 * count)
+    hashes, numbers = np.frombuffer(body, "<u8", count), np.frombuffer(body, "<f4", 2 * count, 8 * count)
     return NgramModel(header["order"], header["words"], hashes, numbers[:count], numbers[count:])
 
 

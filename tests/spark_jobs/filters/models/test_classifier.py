@@ -187,8 +187,8 @@ def test_a_file_that_is_no_whole_model_is_one_error_line() -> None:
     places = (26, 30, 200, len(data) // 2, len(data) - 1)
     flipped = [bytes([*data[:at], data[at] ^ 1, *data[at + 1 :]]) for at in places]
     for bad, message in (
-        (b"", "toy: is no classifier of headrace"),
-        (b"PK" + data, "toy: is no classifier of headrace"),
+        (b"", "toy: is no file of 'headrace classifier'"),
+        (b"PK" + data, "toy: is no file of 'headrace classifier'"),
         (data[:20] + b"\2" + data[21:], "toy: has version 2, this headrace reads version 1; train it again"),
         *((each, "toy: is damaged") for each in (*flipped, data[:22], data[:-1], data[:5000], data + b"\0")),
     ):

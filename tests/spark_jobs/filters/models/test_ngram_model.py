@@ -321,7 +321,7 @@ def _model() -> NgramModel:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"\\data\\", "is no n-gram model of headrace"),
+        (b"\\data\\", "is no file of 'headrace n-grams'"),
         (_model().to_bytes()[:-1], "is damaged"),
         (_model().to_bytes()[:20], "is damaged"),
         (

@@ -25,8 +25,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spark_jobs.filters.models.ngram_kernel import hash_ngram
-from spark_jobs.filters.models.ngram_model import NgramModel, read_arpa, read_ngram_model
-from spark_jobs.filters.models.ngram_training import NgramConfig, count_ngrams, estimate, merge_counts
+from spark_jobs.filters.models.ngram_model import NgramConfig, NgramModel, read_arpa, read_ngram_model
+from spark_jobs.filters.models.ngram_training import count_ngrams, estimate, merge_counts
 
 
 def seconds(work) -> float:  # type: ignore[no-untyped-def]

@@ -49,6 +49,7 @@ def assets(root: Path, decontaminate: Any = "required") -> list[Any]:
         return [*dataset_assets(DatasetDeclaration("notes", source)), *corpus_assets(corpus)]
 
 
+@pytest.mark.nightly
 def test_a_benchmark_that_comes_late(tmp_path: Path) -> None:
     """Nothing before it; a run leaves out what holds it, blends and reports tell, `off` says off."""
     texts = {f"note {n}": " ".join(random.Random(n).choices(WORDS, k=90)) for n in range(12)}

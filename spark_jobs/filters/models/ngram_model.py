@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from spark_jobs.arrays import Float32Array, Float64Array, Int64Array, UInt64Array
 from spark_jobs.exceptions import InputError, SetupError
@@ -37,6 +38,33 @@ Splitting = Literal["folded", "white_space"]
 
 MAGIC: Final = b"headrace n-grams\n"
 _MOST_ORDER: Final = 5
+
+
+class NgramConfig(BaseModel):
+    """How long n-grams are, and which are kept."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    text_column: str = Field("content", description="column of strings")
+    order: int = Field(5, ge=1, le=5, description="most words of an n-gram")
+    min_counts: tuple[int, ...] = Field(
+        (2, 1, 2, 2, 2),
+        description="by words of an n-gram, how often one that is kept occurs at least; the last holds on",
+    )
+    max_ngrams: int = Field(
+        8_000_000,
+        ge=1,
+        le=1 << 28,
+        description="most n-grams kept; with more, all of min_counts but the first are raised alike until they fit. A "
+        "worker holds 40 bytes each",
+    )
+
+    @field_validator("min_counts")
+    @classmethod
+    def _usable(cls, given: tuple[int, ...]) -> tuple[int, ...]:
+        if not given or min(given) < 1:
+            raise ValueError(f"min_counts {given}: at least one number, each at least 1")
+        return given
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from spark_jobs.filters.models.ngram_training import NgramConfig
+from spark_jobs.filters.models.ngram_model import NgramConfig
 from spark_jobs.lake.declare.step import Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.text.hash_sample import smallest_hashes

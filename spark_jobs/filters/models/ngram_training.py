@@ -25,12 +25,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from spark_jobs.arrays import Float64Array, Int64Array, UInt64Array
 from spark_jobs.exceptions import ConfigError, InputError, did_you_mean
 from spark_jobs.filters.models.ngram_kernel import EMPTY, NgramTable, hash_ngram, list_ngrams, look_up, ngram_table
-from spark_jobs.filters.models.ngram_model import NgramModel, splitting
+from spark_jobs.filters.models.ngram_model import NgramConfig, NgramModel, splitting
 from spark_jobs.text.text_columns import utf8_arrays
 
 if TYPE_CHECKING:
@@ -53,33 +52,6 @@ def _signed(word: str) -> int:
 _CONTEXTS: Final = [int(EMPTY.view(np.int64)), _signed("<s>")]
 _SPECIALS: Final = pa.table([*[_CONTEXTS] * 3, [0, 0], [0, 0]], schema=NGRAM_COUNTS)
 """The contexts that are no n-grams: no word at all, and `<s>`."""
-
-
-class NgramConfig(BaseModel):
-    """How long n-grams are, and which are kept."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    text_column: str = Field("content", description="column of strings")
-    order: int = Field(5, ge=1, le=5, description="most words of an n-gram")
-    min_counts: tuple[int, ...] = Field(
-        (2, 1, 2, 2, 2),
-        description="by words of an n-gram, how often one that is kept occurs at least; the last holds on",
-    )
-    max_ngrams: int = Field(
-        8_000_000,
-        ge=1,
-        le=1 << 28,
-        description="most n-grams kept; with more, all of min_counts but the first are raised alike until they fit. A "
-        "worker holds 40 bytes each",
-    )
-
-    @field_validator("min_counts")
-    @classmethod
-    def _usable(cls, given: tuple[int, ...]) -> tuple[int, ...]:
-        if not given or min(given) < 1:
-            raise ValueError(f"min_counts {given}: at least one number, each at least 1")
-        return given
 
 
 def train(table: pa.Table, config: NgramConfig | None = None) -> NgramModel:

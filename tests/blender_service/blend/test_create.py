@@ -8,9 +8,10 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 from blender_service.blend.config import BlendConfig
-from blender_service.blend.requests import BlendSpec, SourceSpec
+from blender_service.blend.requests import BlendSpec, SourceSpec, Stage, UpdateSpec
 from blender_service.exceptions import BlendNameTakenError, InvalidBlendError
 from blender_service.server.blender import Blender
+from blender_service.tables.packed_table import EVALS
 from tests.blender_service.packed_tables import PackedFixture, create_packed
 
 
@@ -155,3 +156,25 @@ def test_stored_config_is_what_create_gave(lake: Catalog, code: PackedFixture) -
     """Another process reads the same value."""
     config: BlendConfig = Blender(lake).create(BlendSpec((SourceSpec(code.identifier),)))
     assert Blender(lake).config(config.blend_id) == config
+
+
+def test_a_demand_for_searched_benchmarks_is_kept(lake: Catalog, code: PackedFixture, prose: PackedFixture) -> None:
+    """All sources say the digest, of the packing that is pinned; updates keep to it, or name another."""
+    digest, other = "a" * 64, "b" * 64
+    spec = replace(two(code, prose), evals=digest)
+    mistakes = refused(lake, spec)
+    assert f"was searched for no benchmark, demanded is {digest}" in mistakes[f"sources.{code.identifier}.table"]
+    for one in (code, prose):
+        with one.table.transaction() as change:
+            change.set_properties({EVALS: digest})
+    blender = Blender(lake)
+    made = blender.create(spec)
+    assert made.evals == digest and made.blend_id != blender.create(two(code, prose)).blend_id
+    assert blender.searched_evals(made.blend_id) == {code.identifier: digest, prose.identifier: digest}
+    child = blender.update(UpdateSpec(made.blend_id, (Stage(4),)))
+    assert (child.evals, child.parent) == (digest, made.blend_id)
+    with pytest.raises(InvalidBlendError, match=f"was searched for {digest}, demanded is {other}"):
+        blender.update(UpdateSpec(made.blend_id, (Stage(4),), evals=other))
+    assert refused(lake, replace(spec, evals="gsm8k")) == {
+        "evals": "is 'gsm8k'; give the 64 hex digits that `headrace evals list` prints"
+    }

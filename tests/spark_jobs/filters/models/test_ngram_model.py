@@ -17,9 +17,8 @@ import pytest
 
 from spark_jobs.exceptions import ConfigError, InputError, SetupError
 from spark_jobs.filters.models.ngram_kernel import hash_ngram
-from spark_jobs.filters.models.ngram_model import NgramModel, read_arpa, read_kenlm, read_ngram_model
+from spark_jobs.filters.models.ngram_model import NgramConfig, NgramModel, read_arpa, read_kenlm, read_ngram_model
 from spark_jobs.filters.models.ngram_training import (
-    NgramConfig,
     count_ngrams,
     estimate,
     merge_counts,

@@ -172,6 +172,7 @@ def _events(catalogue: Catalog, document: FoundDocument) -> Iterator[Finding]:
     """Whether its source has deleted it or has it again, by the newest such arrival."""
     table = f"{document.dataset}.arrivals"
     rows = read_rows(catalogue, table, ("increment", "location", "status"), EqualTo("doc_id", document.doc_id))
+    rows = [row for row in rows if row["status"] != "landed"]  # where several versions landed, it only names the latest
     if not rows:
         return
     last = max(rows, key=lambda row: int(row["increment"]))

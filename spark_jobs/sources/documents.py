@@ -61,7 +61,8 @@ DOCUMENTS = Table(
         Column(
             "metadata!",
             "map<string, string!>",
-            "what else the source says about it; `headrace.evidence` for what landed for `dependencies` alone",
+            "what else the source says about it; `headrace.evidence` for what landed for `dependencies` alone, "
+            "`headrace.past_version` for a version that its path did not have any more when it landed",
         ),
     ),
     key=("doc_id",),

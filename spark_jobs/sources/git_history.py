@@ -24,7 +24,7 @@ from spark_jobs.sources.refusals import Reason
 
 LINK: Final = "120000"
 SUBMODULE: Final = "160000"
-_MAX_ENTRIES = 20_000_000  # differences of one repository; a tree that holds itself many times over has more
+_MAX_PATHS = 2_000_000  # of one repository; a tree that holds the same tree many times over, again and again, has more
 _FORMAT = "--format=%H%x00%T%x00%P%x00%ct%x00%ae"
 _CHUNK_BYTES = 1 << 20
 _FOREIGN_PARTS = frozenset({b"", b".", b"..", b".git"})
@@ -144,20 +144,18 @@ def path_histories(
     found: dict[bytes, PathHistory] = {}
     arguments = ("diff-tree", "--stdin", "-r", "-z", "--raw", "--no-renames", "--no-ext-diff", "--no-textconv")
     with git.stream(*arguments, parts=(f"{pair}\n".encode() for pair in pairs)) as printed:
-        number, entries = -1, 0
+        number = -1
         tokens = _tokens(printed)
         for token in tokens:
             headers, _, change = token.rpartition(b"\n")
             number += headers.count(b"\n") + 1 if headers else 0
             if not change.startswith(b":"):
                 continue
-            entries += 1
-            if entries > _MAX_ENTRIES:
-                raise RefusedRepositoryError(Reason.CORRUPT_REPOSITORY, f"more than {_MAX_ENTRIES:,} changed files")
             path = next(tokens)
             _, mode, _, blob, letter = change.decode().split()
             if letter != "D":
                 history = found.setdefault(path, PathHistory())
+                _require_bounded(len(found))
                 if blob not in history.versions:
                     commit = chosen[number][0]
                     history.versions[blob] = Version(blob, mode, commit.oid, commit.time)
@@ -177,13 +175,30 @@ def _tokens(printed: IO[bytes]) -> Iterator[bytes]:
         yield rest
 
 
-def tree_entries(git: IsolatedGit, tree: str) -> Iterator[tuple[bytes, str, str]]:
-    """Path, mode and object id of every file, link and submodule of a tree."""
+def _require_bounded(paths: int) -> None:
+    """Refuse a repository with too many paths.
+
+    Raises:
+        RefusedRepositoryError: there are more than `_MAX_PATHS`.
+    """
+    if paths > _MAX_PATHS:
+        raise RefusedRepositoryError(Reason.CORRUPT_REPOSITORY, f"more than {_MAX_PATHS:,} paths; split the repository")
+
+
+def tree_files(git: IsolatedGit, tree: str) -> dict[bytes, tuple[str, str]]:
+    """Mode and object id of every file, link and submodule of a tree, by path.
+
+    Raises:
+        RefusedRepositoryError: trees are missing or damaged, or there are far too many files.
+    """
+    found: dict[bytes, tuple[str, str]] = {}
     with git.stream("ls-tree", "-r", "-z", tree) as printed:
         for token in _tokens(printed):
             about, _, path = token.partition(b"\t")
             mode, _, oid = about.decode().split()
-            yield path, mode, oid
+            found[path] = mode, oid
+            _require_bounded(len(found))
+    return found
 
 
 def blob_sizes(git: IsolatedGit, blobs: list[str]) -> dict[str, int]:

@@ -37,7 +37,7 @@ from spark_jobs.sources.git_history import (
     path_histories,
     selected,
     tips,
-    tree_entries,
+    tree_files,
 )
 from spark_jobs.sources.git_store import IsolatedGit, RefusedRepositoryError, Store, open_store
 from spark_jobs.sources.identity import sha256_hex
@@ -290,7 +290,7 @@ def _rows_of_store(
     history = commits(git, starts)
     chosen = selected(history, starts, revisions)
     newest = chosen[-1][0]
-    live = {path: (mode, oid) for path, mode, oid in tree_entries(git, newest.tree)}
+    live = tree_files(git, newest.tree)
     sizes = blob_sizes(git, [oid for mode, oid in live.values() if mode not in (LINK, SUBMODULE)])
     histories = path_histories(git, chosen, live)
     marked = author_marks(git, live, histories)
@@ -315,11 +315,10 @@ def _rows_of_store(
     for raw, path in wanted.items():
         versions = [_version_row(root, path, version) for version in histories[raw].ordered()]
         is_live = histories[raw].live is not None
-        fresh = [
-            row | {"repository": name, "licence": licence, "version": number}
-            for number, row in enumerate(versions)
-            if reread or number >= _first_to_read(versions, arrived, is_live)
-        ]
+        for number, row in enumerate(versions):
+            past = not is_live or number < len(versions) - 1
+            row |= {"repository": name, "licence": licence, "version": number, "past": past}
+        fresh = versions if reread else versions[_first_to_read(versions, arrived, is_live) :]
         rows += fresh
         if not is_live and (fresh or path.shown in arrived.live):
             gone.append(path.shown)

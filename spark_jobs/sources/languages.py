@@ -96,6 +96,8 @@ VENDORED: Final = (
 """Paths in folders that hold other people's code, of those that Linguist's vendor.yml lists; for Python and Java."""
 EVIDENCE: Final = "headrace.evidence"
 """Key in the metadata of a document that landed only because others need it to be understood."""
+PAST: Final = "headrace.past_version"
+"""Key in the metadata of a document that landed when its path had a later version already, or none any more."""
 PLAIN_TEXT = Language("prose", None, "text/plain")
 DECLARES_ENCODING = frozenset({"Python", "Cython"})
 """Languages whose sources may declare their encoding in a comment (PEP 263)."""

@@ -69,6 +69,7 @@ LISTING = pa.schema(
         pa.field("repository_facts", pa.string()),  # JSON, on one file of each repository that may have a row
         pa.field("blob", pa.string()),  # object id, for files of git repositories; see `git_listing`
         pa.field("version", pa.int32()),  # its place among the versions of its path there
+        pa.field("past", pa.bool_()),  # whether the path has a later one, or none any more
     ]
 )
 
@@ -292,6 +293,7 @@ def _row(listed: _Listed, before: dict[str, Any] | None) -> dict[str, Any]:
         "repository_facts": None,
         "blob": None,
         "version": None,
+        "past": None,
     }
 
 

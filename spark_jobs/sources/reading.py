@@ -24,7 +24,7 @@ from spark_jobs.sources.decoding import Decoded, decode
 from spark_jobs.sources.file_trees import absolute, open_file, unreadable
 from spark_jobs.sources.git_store import BlobReaders
 from spark_jobs.sources.identity import document_id, sha256_hex, shard_of
-from spark_jobs.sources.languages import DECLARES_ENCODING, EVIDENCE, language_of
+from spark_jobs.sources.languages import DECLARES_ENCODING, EVIDENCE, PAST, language_of
 from spark_jobs.sources.licences import spdx_expression
 from spark_jobs.sources.modules import long_description, module_docstring
 from spark_jobs.sources.records import (
@@ -383,7 +383,8 @@ def _document(file: Row, rules: ReadingRules, content: str, encoding: str, conte
         "encoding": encoding,
         "content_sha256": content_sha256,
         "byte_count": byte_count,
-        "metadata": {EVIDENCE: "manifest"} if _is_only_evidence(file["kind"], rules.source) else {},
+        "metadata": ({EVIDENCE: "manifest"} if _is_only_evidence(file["kind"], rules.source) else {})
+        | ({PAST: "true"} if file.get("past") else {}),
         "location": file["location"],
         "status": "landed",
     }

@@ -43,6 +43,11 @@ def pairs(documents: list[Row], repository: str) -> set[tuple[str, str]]:
     return {(row["path"], row["content_sha256"]) for row in documents if row["repository"] == repository}
 
 
+def pairs_of_paths(documents: list[Row]) -> set[tuple[str, str]]:
+    """Repository and path of documents."""
+    return {(row["repository"], row["path"]) for row in documents}
+
+
 def hashed(*checkouts: dict[str, bytes]) -> set[tuple[str, str]]:
     """The same of the files of checkouts."""
     return {(path, hashlib.sha256(data).hexdigest()) for files in checkouts for path, data in files.items()}
@@ -214,9 +219,10 @@ def test_nothing_that_a_repository_names_is_executed(tmp_path: Path, git_config:
     ]:
         made.git("config", key, evil)
     made.git("config", "log.showSignature", "true")
+    made.git("config", "core.repositoryFormatVersion", "1")
     made.git("config", "extensions.partialClone", "origin")
     made.git("config", "remote.origin.promisor", "true")
-    made.git("config", "remote.origin.url", f"ext::sh -c {evil}")
+    made.git("config", "remote.origin.url", f"ext::touch {trace}")
     made.git("config", "protocol.ext.allow", "always")
     made.git("config", "include.path", str(tmp_path / "other"))
     for name in ("post-checkout", "reference-transaction", "post-index-change"):
@@ -229,6 +235,9 @@ def test_nothing_that_a_repository_names_is_executed(tmp_path: Path, git_config:
     assert [row["path"] for row in documents] == ["a.py"]
     assert reasons(arrivals) == {"b.py": "missing_object"}
     assert not trace.exists()
+    with pytest.raises(subprocess.CalledProcessError):
+        made.git("cat-file", "blob", blob)  # plain git does ask the remote, and so executes it
+    assert trace.exists()
 
 
 def test_damaged_repositories_are_rows_and_the_others_land(tmp_path: Path, git_config: Configs, landing: Any) -> None:
@@ -270,6 +279,26 @@ def test_damaged_repositories_are_rows_and_the_others_land(tmp_path: Path, git_c
     shutil.rmtree(repos / "bad_blob")
     landing.land(config)
     assert landing.land(config) is None  # the same faults again are no news
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("is_newest", [True, False])
+def test_a_tree_that_unfolds_to_ten_billion_files_is_refused(
+    tmp_path: Path, git_config: Configs, landing: Any, is_newest: bool
+) -> None:
+    """Ten levels of ten entries, each the same tree, in the newest commit or in one before it."""
+    made = Repository(tmp_path / "repos" / "bomb")
+    made.commit(a_py="1\n")
+    oid, kind = made.git("rev-parse", "HEAD:a.py").decode().strip(), "100644 blob"
+    for _ in range(10):
+        lines = "".join(f"{kind} {oid}\t{number}.py\n" for number in range(10))
+        oid, kind = made.git("mktree", given=lines.encode()).decode().strip(), "040000 tree"
+    commit = made.git("commit-tree", oid, "-p", "HEAD", "-m", "bomb").decode().strip()
+    if not is_newest:
+        commit = made.git("commit-tree", "HEAD^{tree}", "-p", commit, "-m", "after").decode().strip()
+    made.git("update-ref", "refs/heads/main", commit)
+    documents, arrivals = landing.land(git_config(revisions="all"))
+    assert (documents, reasons(arrivals)) == ([], {"bomb": "corrupt_repository"})
 
 
 def _object(root: Path, name: str) -> Path:
@@ -353,6 +382,12 @@ def test_select_refuses_repositories_with_the_reason(tmp_path: Path, git_config:
         "good": "a fork of fork; forks is false",
     }
     assert landing.land(git_config(select=select)) is None
+    narrowed = discover(
+        git_config(select={"min_files": 99}), pa.Table.from_pylist(landing.arrivals, ARRIVAL_ROWS), True
+    )
+    assert narrowed is not None
+    gone = {(row["repository"], row["path"]) for row in narrowed.to_pylist() if row["gone"]}
+    assert gone == pairs_of_paths(documents)
     with pytest.raises(ValueError, match="no SPDX id"):
         git_config(select={"licences": ["BSD"]})
 

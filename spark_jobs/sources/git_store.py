@@ -147,6 +147,10 @@ def _resolved(own: str, refs: dict[str, str]) -> str | None:
 def _unbundled(bundle: str, cache: str) -> str:
     """The folder of the cache that holds what a bundle holds; made by the first process that asks for it."""
     about = os.stat(bundle)
+    with open(bundle, "rb") as file:
+        head = file.read(4096)
+    if not head.startswith(b"# v"):
+        raise RefusedRepositoryError(Reason.NO_REPOSITORY, "a file that is no git bundle")
     key = hashlib.sha256(f"{bundle}\0{about.st_size}\0{about.st_mtime_ns}".encode(errors="surrogateescape")).hexdigest()
     folder = os.path.join(cache, key[:32])
     if os.path.isdir(folder):
@@ -154,10 +158,8 @@ def _unbundled(bundle: str, cache: str) -> str:
     os.makedirs(cache, exist_ok=True)
     made = tempfile.mkdtemp(dir=cache)
     try:
-        with open(bundle, "rb") as file:
-            sha256 = b"object-format=sha256" in file.read(4096)
         os.makedirs(os.path.join(made, "objects", "pack"))
-        with IsolatedGit(Store(os.path.join(made, "objects"), {}, None, None), sha256) as git:
+        with IsolatedGit(Store(os.path.join(made, "objects"), {}, None, None), b"object-format=sha256" in head) as git:
             lines = git.output("bundle", "unbundle", bundle).decode(errors="replace").splitlines()
         refs = {name: oid for oid, _, name in (line.partition(" ") for line in lines) if _HEX.fullmatch(oid)}
         heads = sorted(name for name in refs if name.startswith("refs/heads/"))

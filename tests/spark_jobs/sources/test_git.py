@@ -249,6 +249,7 @@ def test_damaged_repositories_are_rows_and_the_others_land(tmp_path: Path, git_c
         made.commit(b_py=f"{name} = 2\n")
     Repository(repos / "unborn")
     (repos / "folder").mkdir()
+    (repos / "notes.txt").write_text("no bundle")
     (repos / "bad.bundle").write_bytes(b"# v2 git bundle\n" + b"1" * 40 + b" HEAD\n\nPACK damaged")
     _object(repos / "no_tree", "HEAD^{tree}").unlink()
     damaged = _object(repos / "bad_blob", "HEAD:b.py")
@@ -267,6 +268,7 @@ def test_damaged_repositories_are_rows_and_the_others_land(tmp_path: Path, git_c
         "bad.bundle": "corrupt_repository",
         "unborn": "empty",
         "folder": "no_repository",
+        "notes.txt": "no_repository",
         "borrows": "no_repository",
         "piped": "no_repository",
         "nowhere.git": "no_repository",

@@ -159,12 +159,15 @@ def _arrival(catalogue: Catalog, document: FoundDocument) -> Finding:
     """The file that it came from: the one that landed in its increment with its bytes or its path."""
     table = f"{document.dataset}.arrivals"
     landed = And(EqualTo("increment", document.increment), EqualTo("status", "landed"))
-    columns = ("location", "content_sha256", "byte_count", "modified")
+    columns = ("location", "repository", "content_sha256", "byte_count", "modified")
     files = read_columns(catalogue, table, columns, landed)
     if files is None:
         return _missing(table)
     whole = pc.equal(files["content_sha256"], document.content_sha256)
-    named = pc.ends_with(files["location"], "/" + document.path.split("#")[0])
+    path = document.path.split("#")[0]
+    named = pc.or_(pc.ends_with(files["location"], "/" + path), pc.ends_with(files["location"], ":" + path))
+    if document.repository is not None:  # files of two repositories may have one path and one text
+        named = pc.and_(named, pc.fill_null(pc.equal(files["repository"], document.repository), True))
     for chosen in (pc.and_(whole, named), whole, named):
         rows = files.filter(chosen).to_pylist()
         if len(rows) == 1:
@@ -177,6 +180,7 @@ def _events(catalogue: Catalog, document: FoundDocument) -> Iterator[Finding]:
     """Whether its source has deleted it or has it again, by the newest such arrival."""
     table = f"{document.dataset}.arrivals"
     rows = read_rows(catalogue, table, ("increment", "location", "status"), EqualTo("doc_id", document.doc_id))
+    rows = [row for row in rows if row["status"] != "landed"]  # where several versions landed, it only names the latest
     if not rows:
         return
     last = max(rows, key=lambda row: int(row["increment"]))

@@ -11,7 +11,7 @@ from spark_jobs.code.imports.dependency import KINDS
 from spark_jobs.code.syntax.syntax_child import SyntaxLimits
 from spark_jobs.lake.declare.step import Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
-from spark_jobs.sources.languages import MANIFEST
+from spark_jobs.sources.languages import MANIFEST, PAST
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -103,7 +103,8 @@ def dependencies(documents: DataFrame, texts: DataFrame, config: DependenciesCon
     """Find what the files of each repository need of each other; all files of a repository are in one task.
 
     Args:
-        documents: shard, doc_id, repository, path, kind, language, byte_count; those without repository are left out.
+        documents: shard, doc_id, repository, path, kind, language, byte_count, metadata; those without repository, and
+            those that landed as past versions of their path, are left out.
         texts: shard, doc_id, content.
         config: bounds of what is read.
 
@@ -118,7 +119,8 @@ def dependencies(documents: DataFrame, texts: DataFrame, config: DependenciesCon
 
     find = partial(found_batches, max_repository_bytes=config.max_repository_bytes, limits=config.syntax)
     names = ["shard", "doc_id", "repository", "path", "kind", "language", "byte_count"]
-    about = documents.where(F.col("repository").isNotNull()).select(names)
+    is_present = F.col("metadata").getItem(PAST).isNull()
+    about = documents.where(F.col("repository").isNotNull() & is_present).select(names)
     files = about.join(texts.select("shard", "doc_id", "content"), ["shard", "doc_id"])
     found = (
         files.select(

@@ -30,7 +30,7 @@ from spark_jobs.lake.session.cluster import is_local
 from spark_jobs.sources.file_trees import is_readable
 from spark_jobs.sources.listing import discover
 from spark_jobs.sources.refusals import Reason
-from spark_jobs.sources.source_config import DocumentsConfig
+from spark_jobs.sources.source_config import DocumentsConfig, GitSource
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -61,7 +61,8 @@ DOCUMENTS = Table(
         Column(
             "metadata!",
             "map<string, string!>",
-            "what else the source says about it; `headrace.evidence` for what landed for `dependencies` alone",
+            "what else the source says about it; `headrace.evidence` for what landed for `dependencies` alone, "
+            "`headrace.past_version` for a version that its path did not have any more when it landed",
         ),
     ),
     key=("doc_id",),
@@ -124,7 +125,12 @@ ARRIVALS = Table(
         ),
         Column("reason", "string", "code of why it was rejected; an unchanged file keeps its own"),
         Column("detail", "string", "the reason in a sentence"),
-        Column("doc_id", "string", "the document that returned or is gone; null for others, and for files of records"),
+        Column(
+            "doc_id",
+            "string",
+            "the document that returned or is gone, or that is the latest of several versions which landed together; "
+            "null for others, and for files of records",
+        ),
     ),
     sort=("location",),
     partition=("increment",),
@@ -179,7 +185,7 @@ def documents(
     from pyspark.sql.pandas.types import from_arrow_schema
 
     from spark_jobs.sources.reading import READ_ROWS, ReadingRules, read_files
-    from spark_jobs.sources.revisions import reading_events
+    from spark_jobs.sources.revisions import history_events, reading_events
 
     rules = ReadingRules(config.dataset, config.shards, config.max_document_bytes, config.source)
     conf = files.sparkSession.conf
@@ -198,7 +204,11 @@ def documents(
     landed = read.where(F.col("doc_id").isNotNull() & F.col("known").isNull())
     facts = files.select(F.col("repository_facts").alias("facts")).unionByName(read.select("facts"))
     documents_read = read.where(F.col("location").isNotNull())
-    events = reading_events(files, documents_read, documents, arrivals) if increment > 0 else None
+    events = None
+    if isinstance(config.source, GitSource):
+        events = history_events(files, documents_read, documents, arrivals)
+    elif increment > 0:
+        events = reading_events(files, documents_read, documents, arrivals)
     return Output(
         frames={
             "documents": landed.select([column.name for column in DOCUMENTS.columns]),

@@ -21,7 +21,7 @@ from pyarrow import fs
 from spark_jobs.exceptions import InputError
 from spark_jobs.sources.refusals import Reason, Refusal
 
-_LEFT_OUT = frozenset({"__pycache__", "node_modules"})
+LEFT_OUT = frozenset({"__pycache__", "node_modules"})
 
 
 class FoundFile(NamedTuple):
@@ -135,7 +135,7 @@ def _walk(root: str) -> Iterator[FoundFile]:
             continue
         for entry in entries:
             path = below + entry.name
-            if entry.name.startswith(".") or entry.name in _LEFT_OUT:
+            if entry.name.startswith(".") or entry.name in LEFT_OUT:
                 continue
             if not _is_utf8(path):
                 yield _badly_named(entry.path, path)
@@ -184,7 +184,7 @@ def _find_by_uri(root: str) -> Iterator[FoundFile]:
     query = rest.partition("?")[1:]
     for file in found:
         path = file.base_name if file.path == base else file.path[len(base) :].lstrip("/")
-        hidden = any(part.startswith(".") or part in _LEFT_OUT for part in path.split("/"))
+        hidden = any(part.startswith(".") or part in LEFT_OUT for part in path.split("/"))
         if file.type == fs.FileType.File and not hidden:
             modified = None if file.mtime_ns is None else file.mtime_ns // 1000
             location = f"{scheme}://{quote(file.path)}{''.join(query)}"

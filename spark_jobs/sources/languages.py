@@ -90,8 +90,14 @@ MANIFEST: Final = (
 )
 """Paths of manifests, as a pattern for Python and Java: files that say what the modules and packages of a repository
 are called and where they begin. A `#` comes before the id of a record."""
+VENDORED: Final = (
+    r"(?i)(^|/)(_?vendor(s|ed)?|_?(third|3rd)[-_]?party|extern(als?)?|_?bundled?|node_modules|bower_components|godeps)/"
+)
+"""Paths in folders that hold other people's code, of those that Linguist's vendor.yml lists; for Python and Java."""
 EVIDENCE: Final = "headrace.evidence"
 """Key in the metadata of a document that landed only because others need it to be understood."""
+PAST: Final = "headrace.past_version"
+"""Key in the metadata of a document that landed when its path had a later version already, or none any more."""
 PLAIN_TEXT = Language("prose", None, "text/plain")
 DECLARES_ENCODING = frozenset({"Python", "Cython"})
 """Languages whose sources may declare their encoding in a comment (PEP 263)."""

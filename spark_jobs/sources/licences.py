@@ -117,6 +117,41 @@ def spdx_expression(text: str | None) -> str | None:
     return named or _canonical(text.strip())
 
 
+def allows(expression: str, licences: frozenset[str]) -> bool:
+    """Whether one may choose among some licences under a canonical SPDX expression: `MIT OR X` allows MIT, `AND` both.
+
+    An exception (`WITH`) only gives more rights, so the licence that it belongs to decides.
+    """
+    words = re.sub(r" WITH \S+", "", expression).replace("(", "( ").replace(")", " )").split()
+    position = 0
+
+    def either() -> bool:
+        nonlocal position
+        found = both()
+        while words[position : position + 1] == ["OR"]:
+            position += 1
+            found = both() or found
+        return found
+
+    def both() -> bool:
+        nonlocal position
+        found = one()
+        while words[position : position + 1] == ["AND"]:
+            position += 1
+            found = one() and found
+        return found
+
+    def one() -> bool:
+        nonlocal position
+        word, position = words[position], position + 1
+        if word != "(":
+            return word in licences
+        found, position = either(), position + 1
+        return found
+
+    return either()
+
+
 def spdx_licence(expression: str | None, classifiers: Sequence[str], text: str | None) -> str | None:
     """The licence that a distribution declares, as an SPDX expression.
 

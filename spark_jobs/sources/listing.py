@@ -40,9 +40,10 @@ from spark_jobs.sources.source_config import (
     RECORD_READERS,
     DocumentsConfig,
     FilesSource,
+    GitSource,
     PythonCodeSource,
     PythonDocsSource,
-    Source,
+    TreeSource,
 )
 from spark_jobs.sources.stated_facts import facts_json
 
@@ -66,6 +67,9 @@ LISTING = pa.schema(
         pa.field("detail", pa.string()),
         pa.field("size_rank", pa.int32(), nullable=False),  # 0 = largest file to be read: tasks take turns by it
         pa.field("repository_facts", pa.string()),  # JSON, on one file of each repository that may have a row
+        pa.field("blob", pa.string()),  # object id, for files of git repositories; see `git_listing`
+        pa.field("version", pa.int32()),  # its place among the versions of its path there
+        pa.field("past", pa.bool_()),  # whether the path has a later one, or none any more
     ]
 )
 
@@ -113,6 +117,10 @@ def discover(config: DocumentsConfig, arrivals: pa.Table, reread: bool = False) 
     Raises:
         InputError: the source holds no file, or what it names does not exist.
     """
+    if isinstance(config.source, GitSource):
+        from spark_jobs.sources.git_listing import discover_git
+
+        return discover_git(config, config.source, arrivals, reread)
     files = list_files(config)
     earlier = _latest_arrivals(arrivals)
     rows = []
@@ -134,6 +142,7 @@ def list_files(config: DocumentsConfig) -> list[_Listed]:
         InputError: the source holds no file, what it names does not exist, or records have no text column.
     """
     source = config.source
+    assert not isinstance(source, GitSource)  # listed by `git_listing`
     by_location = {file.file.location: file for file in _list_facts(source)}
     facts_count = len(by_location)
     for file in _list_tree(source) if isinstance(source, FilesSource) else _list_repositories(source):
@@ -153,7 +162,7 @@ def list_files(config: DocumentsConfig) -> list[_Listed]:
     return [by_location[location] for location in sorted(by_location)]
 
 
-def _list_facts(source: Source) -> Iterator[_Listed]:
+def _list_facts(source: TreeSource) -> Iterator[_Listed]:
     """Files of facts about repositories: the one that is named, else those in the root of the source.
 
     A root is `path`, or the folder that holds the directories. Records without a repository need no facts, and so their
@@ -282,6 +291,9 @@ def _row(listed: _Listed, before: dict[str, Any] | None) -> dict[str, Any]:
         "detail": before["detail"] if before else (refusal and refusal.detail),
         "size_rank": 0,
         "repository_facts": None,
+        "blob": None,
+        "version": None,
+        "past": None,
     }
 
 

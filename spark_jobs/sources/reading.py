@@ -10,6 +10,7 @@ that file alone.
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import io
@@ -20,9 +21,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from spark_jobs.sources.decoding import Decoded, decode
-from spark_jobs.sources.file_trees import open_file, unreadable
+from spark_jobs.sources.file_trees import absolute, open_file, unreadable
+from spark_jobs.sources.git_store import BlobReaders
 from spark_jobs.sources.identity import document_id, sha256_hex, shard_of
-from spark_jobs.sources.languages import DECLARES_ENCODING, EVIDENCE, language_of
+from spark_jobs.sources.languages import DECLARES_ENCODING, EVIDENCE, PAST, language_of
 from spark_jobs.sources.licences import spdx_expression
 from spark_jobs.sources.modules import long_description, module_docstring
 from spark_jobs.sources.records import (
@@ -38,7 +40,7 @@ from spark_jobs.sources.records import (
 )
 from spark_jobs.sources.refusals import Reason, Refusal
 from spark_jobs.sources.repositories import Facts
-from spark_jobs.sources.source_config import RECORD_READERS, FilesSource, PythonCodeSource, Source
+from spark_jobs.sources.source_config import RECORD_READERS, FilesSource, GitSource, PythonCodeSource, Source
 from spark_jobs.sources.stated_facts import facts_json, stated_facts, stated_lines
 
 Row = dict[str, Any]
@@ -46,6 +48,8 @@ Row = dict[str, Any]
 BATCH_BYTES = 16 << 20
 _BATCH_ROWS = 10_000
 _SHOWN_BYTES = 16 << 20  # longer lines are skipped when only their columns are asked for
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+_LFS_POINTER_BYTES = 1024
 _DELIMITERS = {"csv": ",", "tsv": "\t"}
 
 READ_ROWS = pa.schema(
@@ -86,31 +90,71 @@ class ReadingRules(NamedTuple):
 def read_files(batches: Iterator[pa.RecordBatch], rules: ReadingRules) -> Iterator[pa.RecordBatch]:
     """Read every file of the listing; a batch goes out as soon as it holds about 16 MB of text."""
     rows, held = list[Row](), 0
-    for batch in batches:
-        for file in batch.to_pylist():
-            for row in read_file(file, rules):
-                rows.append(row)
-                held += row["byte_count"] or 0 if row["doc_id"] else 0
-                if held >= BATCH_BYTES or len(rows) >= _BATCH_ROWS:
-                    yield pa.RecordBatch.from_pylist(rows, READ_ROWS)
-                    rows, held = [], 0
-    if rows:
-        yield pa.RecordBatch.from_pylist(rows, READ_ROWS)
+    with contextlib.closing(open_blobs(rules.source)) as blobs:
+        for batch in batches:
+            for file in batch.to_pylist():
+                for row in read_file(file, rules, blobs):
+                    rows.append(row)
+                    held += row["byte_count"] or 0 if row["doc_id"] else 0
+                    if held >= BATCH_BYTES or len(rows) >= _BATCH_ROWS:
+                        yield pa.RecordBatch.from_pylist(rows, READ_ROWS)
+                        rows, held = [], 0
+        if rows:
+            yield pa.RecordBatch.from_pylist(rows, READ_ROWS)
 
 
-def read_file(file: Row, rules: ReadingRules) -> Iterator[Row]:
-    """Documents, facts and refused records of one listed file, then the arrival of the file itself."""
-    if file["reader"] == "repositories" and file["reason"] is None:
+def open_blobs(source: Source) -> BlobReaders:
+    """What reads the files of git repositories; for other sources it stays unused, and costs nothing."""
+    return BlobReaders(absolute(source.cache) if isinstance(source, GitSource) else "")
+
+
+def read_file(file: Row, rules: ReadingRules, blobs: BlobReaders | None = None) -> Iterator[Row]:
+    """Documents, facts and refused records of one listed file, then the arrival of the file itself.
+
+    Args:
+        file: a row of the listing.
+        rules: of the dataset.
+        blobs: the task's readers of git repositories; without them, readers for this file alone.
+    """
+    if file["reader"] == "git":
+        yield from _read_repository(file)
+    elif file["reader"] == "repositories" and file["reason"] is None:
         yield from _read_facts(file)
     elif file["reason"] is not None:
         yield _arrival(file, Refusal(Reason(file["reason"]), file["detail"]))
     elif file["reader"] in RECORD_READERS:
         yield from _read_records(file, rules)
+    elif blobs is None:
+        with contextlib.closing(open_blobs(rules.source)) as own:
+            yield from _read_text(file, rules, own)
     else:
-        yield from _read_text(file, rules)
+        yield from _read_text(file, rules, blobs)
 
 
-def _read_text(file: Row, rules: ReadingRules) -> Iterator[Row]:
+def _read_repository(file: Row) -> Iterator[Row]:
+    """The arrival of a git repository, with the digest of its selected revisions; a fact makes it count as landed."""
+    if file["reason"] is None:
+        yield _facts_row(facts_json(Facts(file["repository"]), touches=False), file["location"])
+        yield _arrival(file, None, file["content_sha256"])
+    else:
+        yield _arrival(file, Refusal(Reason(file["reason"]), file["detail"]), file["content_sha256"])
+
+
+def _bytes(file: Row, limit: int, blobs: BlobReaders) -> bytes:
+    """The first `limit + 1` bytes of a file, or of a blob of a git repository.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    blob = file.get("blob")
+    if blob is not None:
+        root = file["location"].removesuffix(f"@{blob}:{file['path']}")
+        return blobs.read(root, blob, limit)
+    with open_file(file["location"]) as stream:
+        return bytes(stream.read(limit + 1))  # it may have grown since it was listed
+
+
+def _read_text(file: Row, rules: ReadingRules, blobs: BlobReaders) -> Iterator[Row]:
     """The document of a text file, and the file's arrival."""
     limit = rules.max_document_bytes
     if file["byte_count"] is not None and file["byte_count"] > limit:
@@ -118,8 +162,7 @@ def _read_text(file: Row, rules: ReadingRules) -> Iterator[Row]:
         yield _arrival(file, Refusal(Reason.TOO_LARGE, detail))
         return
     try:
-        with open_file(file["location"]) as stream:
-            data = stream.read(limit + 1)  # it may have grown since it was listed
+        data = _bytes(file, limit, blobs)
     except OSError as error:
         yield _arrival(file, unreadable(error))
         return
@@ -127,6 +170,11 @@ def _read_text(file: Row, rules: ReadingRules) -> Iterator[Row]:
         yield _arrival(file, Refusal(Reason.TOO_LARGE, f"more than {limit} bytes, the max_document_bytes"))
         return
     content_sha256 = sha256_hex(data)
+    if file.get("blob") and data.startswith(_LFS_POINTER) and len(data) < _LFS_POINTER_BYTES:
+        yield _arrival(
+            file, Refusal(Reason.LFS_POINTER, "a pointer of git LFS; its content is elsewhere"), content_sha256
+        )
+        return
     decoded = decode(data, declares_encoding=file["language"] in DECLARES_ENCODING or file["reader"] == "docstring")
     if isinstance(decoded, Refusal):
         yield _arrival(file, decoded, content_sha256)
@@ -335,7 +383,8 @@ def _document(file: Row, rules: ReadingRules, content: str, encoding: str, conte
         "encoding": encoding,
         "content_sha256": content_sha256,
         "byte_count": byte_count,
-        "metadata": {EVIDENCE: "manifest"} if _is_only_evidence(file["kind"], rules.source) else {},
+        "metadata": ({EVIDENCE: "manifest"} if _is_only_evidence(file["kind"], rules.source) else {})
+        | ({PAST: "true"} if file.get("past") else {}),
         "location": file["location"],
         "status": "landed",
     }
@@ -343,7 +392,7 @@ def _document(file: Row, rules: ReadingRules, content: str, encoding: str, conte
 
 def _is_only_evidence(kind: str, source: Source) -> bool:
     """Whether a file is a manifest of a kind that its source does not take, so that it serves `dependencies` alone."""
-    return isinstance(source, PythonCodeSource) and kind not in source.kinds
+    return isinstance(source, PythonCodeSource | GitSource) and kind not in source.kinds
 
 
 def _arrival(file: Row, refusal: Refusal | None, content_sha256: str | None = None) -> Row:

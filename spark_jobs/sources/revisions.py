@@ -7,6 +7,10 @@ lands no document at a path can change the latest one there in two ways, each an
     gone        the latest document's file is not listed any more, or its file of records was read to the end without it
 
 Only paths of files that are read or gone are looked at, by the part of the path before the first `#`.
+
+A source with histories lands several versions of a path at once; then a third event says which of them is the latest:
+
+    landed      the last version of a path, where it landed with older ones
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ PATH = ("repository", "path")
 
 
 def landings_and_events(documents: DataFrame, arrivals: DataFrame | None) -> DataFrame:
-    """All rows that decide which document is the latest at a path, with the columns `gone` and `landed`.
+    """All rows that decide which document is the latest at a path, with the columns `gone`, `landed` and `is_event`.
 
     Args:
         documents: documents that landed.
@@ -32,16 +36,20 @@ def landings_and_events(documents: DataFrame, arrivals: DataFrame | None) -> Dat
             None where there are none.
 
     Returns:
-        The documents (landed, not gone) and the events (not landed), which lack columns that arrivals have not.
+        The documents (landed, not gone, no event), and the events, which lack columns that arrivals have not; landed
+        where the event names the latest of several documents that landed with it.
     """
     from pyspark.sql import functions as F
 
-    landed = documents.withColumns({"gone": F.lit(False), "landed": F.lit(True)})
+    landed = documents.withColumns({"gone": F.lit(False), "landed": F.lit(True), "is_event": F.lit(False)})
     if arrivals is None:
         return landed
     there = [name for name in documents.columns if name in arrivals.columns]
     events = arrivals.where("doc_id IS NOT NULL").select(
-        *there, (F.col("status") == "gone").alias("gone"), F.lit(False).alias("landed")
+        *there,
+        (F.col("status") == "gone").alias("gone"),
+        (F.col("status") == "landed").alias("landed"),
+        F.lit(True).alias("is_event"),
     )
     return landed.unionByName(events, allowMissingColumns=True)
 
@@ -49,11 +57,11 @@ def landings_and_events(documents: DataFrame, arrivals: DataFrame | None) -> Dat
 def newest(order: str) -> Column:
     """Aggregate of a path's landings and events: doc_id, gone and landed of what came last, by a column of increments.
 
-    Of documents that landed together, the one with the lowest doc_id counts as the last.
+    Of documents that landed together, the one that an event names counts as the last, else that with the lowest doc_id.
     """
     from pyspark.sql import functions as F
 
-    return F.min(F.struct((-F.col(order)).alias("age"), "doc_id", "gone", "landed"))
+    return F.min(F.struct((-F.col(order)).alias("age"), (~F.col("is_event")).alias("rank"), "doc_id", "gone", "landed"))
 
 
 def latest_at_paths(documents: DataFrame, arrivals: DataFrame, keys: Sequence[str], order: str) -> DataFrame:
@@ -102,6 +110,62 @@ def reading_events(files: DataFrame, read: DataFrame, documents: DataFrame, arri
     for there in (now, files.where("NOT gone")):
         lost = lost.alias("lost").join(there.select(*PATH).alias("there"), same_path("lost", "there"), "left_anti")
     return _returned(now, before).unionByName(lost)
+
+
+def history_events(files: DataFrame, read: DataFrame, documents: DataFrame, arrivals: DataFrame) -> DataFrame:
+    """Find what a listing with `version` (the order of versions at a path) says about the latest document of each path.
+
+    The last version that could be read is the latest. An event says so where the landings of this reading alone would
+    not: several landed, or none, or an older one. A path with a row `gone` has no latest document, whatever landed.
+
+    Args:
+        files: the listing of a source with histories.
+        read: what was read of it (`READ_ROWS`), with `known`: whether the document landed before.
+        documents: the dataset's documents so far.
+        arrivals: its arrivals so far.
+
+    Returns:
+        Rows (location, repository, path, doc_id, status), as of `reading_events`.
+    """
+    from pyspark.sql import functions as F
+
+    touched, own = files.where("path IS NOT NULL").select(*PATH).distinct(), ("doc_id", "increment", *PATH)
+    landed, told = _of_paths(documents.select(*own), touched), _of_paths(arrivals.select(*own, "status"), touched)
+    before = latest_at_paths(landed, told, PATH, "increment").where("NOT gone")
+    before = before.select(*PATH, F.col("doc_id").alias("latest")).alias("before")
+    is_new = F.col("known").isNull()
+    now = (
+        read.where("doc_id IS NOT NULL")
+        .join(files.select("location", "version"), "location")
+        .groupBy(*PATH)
+        .agg(
+            F.max(F.struct("version", "location", "doc_id", is_new.alias("is_new"))).alias("last"),
+            F.sum(is_new.cast("int")).alias("landings"),
+        )
+        .alias("now")
+    )
+    gone = files.where("gone AND path IS NOT NULL").select("location", *PATH).alias("gone")
+    is_latest = F.coalesce(F.col("latest") == F.col("last.doc_id"), F.lit(False))
+    is_told = F.when(F.col("landings") == 0, ~is_latest).otherwise((F.col("landings") > 1) | ~F.col("last.is_new"))
+    status = F.when(F.col("last.is_new"), "landed").otherwise("returned")
+    stay = (
+        now.join(before, same_path("now", "before"), "left")
+        .where(is_told)
+        .join(gone, same_path("now", "gone"), "left_anti")
+        .select("last.location", *(f"now.{name}" for name in PATH), "last.doc_id", status.alias("status"))
+    )
+    lost = (
+        gone.join(now, same_path("gone", "now"), "left")
+        .join(before, same_path("gone", "before"), "left")
+        .select("gone.*", F.coalesce("last.doc_id", "latest").alias("doc_id"), F.lit("gone").alias("status"))
+        .where("doc_id IS NOT NULL")
+    )
+    return stay.unionByName(lost)
+
+
+def _of_paths(rows: DataFrame, paths: DataFrame) -> DataFrame:
+    """The rows that are about some of the paths."""
+    return rows.alias("row").join(paths.alias("path"), same_path("row", "path"), "left_semi")
 
 
 def _returned(now: DataFrame, before: DataFrame) -> DataFrame:

@@ -3,6 +3,7 @@
 source: {kind: python_code, distributions: [attrs, rich]}
 source: {kind: python_docs, directories: [~/src/*]}
 source: {kind: files, path: ~/crawl, text_column: body, id_column: url, metadata_columns: [fetched]}
+source: {kind: git, repositories: [~/mirrors/*.git], revisions: tags, select: {min_commits: 10}}
 source: {kind: files, path: ~/code, text_column: text, repository_column: repo, fact_columns: {fork_of: parent}}
 
 Facts about repositories may also be in a file of their own (see `stated_facts`): the one that `repositories` names,
@@ -11,9 +12,12 @@ else `repositories.jsonl` in the root of the source, which is `path` or the fold
 
 from __future__ import annotations
 
+import datetime
 from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from spark_jobs.sources.licences import spdx_expression
 
 Kind = Literal["code", "prose", "markup", "data"]
 KINDS: tuple[str, ...] = get_args(Kind)
@@ -74,6 +78,70 @@ class PythonDocsSource(_Repositories):
     docstrings: bool = Field(True, description="whether each module's docstring is a document of its own")
 
 
+class RepositorySelection(BaseModel):
+    """What a git repository must be like to be taken; one that is not is an arrival with the reason."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    min_commits: int = Field(0, ge=0, description="fewest commits in its history")
+    min_authors: int = Field(0, ge=0, description="fewest authors in its history, by e-mail address")
+    min_files: int = Field(0, ge=0, description="fewest files in its newest revision")
+    min_tests_share: float = Field(0, ge=0, le=1, description="least share of bytes that are tests, by their paths")
+    max_vendored_share: float = Field(1, ge=0, le=1, description="largest share of bytes that are other people's code")
+    active_since: datetime.date | None = Field(None, description="day on or after which its last commit was made")
+    licences: tuple[str, ...] = Field(
+        (), description="SPDX ids, one of which its licence allows to choose; without them any licence or none will do"
+    )
+    forks: bool = Field(True, description="whether forks of other repositories of the dataset are taken")
+
+    @field_validator("licences")
+    @classmethod
+    def _licences_are_ids(cls, licences: tuple[str, ...]) -> tuple[str, ...]:
+        """Refuse what is no SPDX id; letters are made canonical."""
+        known = tuple(spdx_expression(licence) or "" for licence in licences)
+        for said, licence in zip(licences, known, strict=True):
+            if not licence or " " in licence:
+                raise ValueError(f"{said} is no SPDX id that headrace knows; write one such as MIT or Apache-2.0")
+        return known
+
+
+class EveryNth(BaseModel):
+    """Every Nth commit of the line of first parents, counted from the root, and the newest."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    every: int = Field(ge=1, description="1 takes each commit of that line")
+
+
+class GitSource(BaseModel):
+    """Source files of git repositories, in one revision or in many; docs/ingest_git.md."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["git"] = "git"
+    repositories: tuple[str, ...] = Field(
+        min_length=1, description="bare repositories, work trees and .bundle files; PATH/*.git takes each that matches"
+    )
+    revisions: Literal["latest", "tags", "all"] | EveryNth = Field(
+        "latest",
+        description="which commits are read: that of HEAD, those of tags, all behind HEAD, or {every: N} on its line "
+        "of first parents",
+    )
+    kinds: tuple[Kind, ...] = Field(
+        ("code", "markup", "data"), min_length=1, description="kinds of files taken, as for python_code"
+    )
+    marked: Literal["leave_out", "take"] = Field(
+        "leave_out", description="files that .gitattributes calls linguist-generated, linguist-vendored or -diff"
+    )
+    select: RepositorySelection = Field(RepositorySelection(), description="which repositories are taken")
+    cache: str = Field(
+        "~/.cache/headrace/git",
+        min_length=1,
+        description="folder on each machine where bundles are unpacked",
+        json_schema_extra={"affects_rows": False},
+    )
+
+
 class FilesSource(_Described):
     """Files of records (Parquet, JSONL, CSV) and of text under one path."""
 
@@ -125,7 +193,8 @@ class FilesSource(_Described):
         return {field: name for field, name in named.items() if name is not None}
 
 
-Source = Annotated[PythonCodeSource | PythonDocsSource | FilesSource, Field(discriminator="kind")]
+TreeSource = PythonCodeSource | PythonDocsSource | FilesSource
+Source = Annotated[PythonCodeSource | PythonDocsSource | FilesSource | GitSource, Field(discriminator="kind")]
 
 
 class DocumentsConfig(BaseModel):

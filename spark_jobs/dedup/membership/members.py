@@ -24,6 +24,7 @@ from spark_jobs.dedup.membership.repository_facts import FORK_DEPTHS, stars, wit
 from spark_jobs.dedup.membership.standings import PATH, Policy
 from spark_jobs.lake.declare.step import Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.sources.languages import VENDORED
 from spark_jobs.sources.revisions import landings_and_events, newest
 
 if TYPE_CHECKING:
@@ -32,10 +33,6 @@ if TYPE_CHECKING:
 
 Revisions = Literal["latest", "all"]
 Criterion = Literal["dataset", "original", "known_good", "starred", "licensed"]
-# Folders that hold other people's code, of those that Linguist's vendor.yml lists.
-_VENDORED = (
-    r"(?i)(^|/)(_?vendor(s|ed)?|_?(third|3rd)[-_]?party|extern(als?)?|_?bundled?|node_modules|bower_components|godeps)/"
-)
 
 
 class MembersConfig(BaseModel):
@@ -152,10 +149,10 @@ def _entering(documents: DataFrame, arrivals: DataFrame | None, config: MembersC
     if not config.latest and config.on_delete == "keep":
         return documents
     told = landings_and_events(documents, arrivals)
-    last = told.withColumn("newest", newest("dataset_increment").over(Window.partitionBy(*PATH))).where("landed")
+    last = told.withColumn("newest", newest("dataset_increment").over(Window.partitionBy(*PATH))).where("NOT is_event")
     replaced = F.col("dataset").isin(*config.latest) & (F.col("doc_id") != F.col("newest.doc_id"))
     gone = F.col("newest.gone") & F.lit(config.on_delete == "excise")
-    return last.where(~replaced & ~gone).drop("newest", "gone", "landed")
+    return last.where(~replaced & ~gone).drop("newest", "gone", "landed", "is_event")
 
 
 def _with_facts(documents: DataFrame, repositories: DataFrame | None) -> DataFrame:
@@ -174,7 +171,7 @@ def _place(config: MembersConfig) -> SparkColumn:
     """Priority and hash in one number."""
     from pyspark.sql import functions as F
 
-    vendored = F.col("repository").isNotNull() & F.col("path").rlike(_VENDORED)
+    vendored = F.col("repository").isNotNull() & F.col("path").rlike(VENDORED)
     levels: dict[str, tuple[int, SparkColumn]] = {
         "dataset": (
             min(len(config.datasets), CLASSES),

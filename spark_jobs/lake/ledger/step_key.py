@@ -23,14 +23,22 @@ def canonical_json(value: Any) -> str:
 def config_json(config: BaseModel) -> str:
     """The fields of a config that decide rows, as canonical JSON.
 
-    Fields declared with `json_schema_extra={"affects_rows": False}` (speed, where a file lies) are left out.
+    Fields declared with `json_schema_extra={"affects_rows": False}` (speed, where a file lies) are left out, in configs
+    inside of it too.
     """
-    speed = {
-        name
-        for name, info in type(config).model_fields.items()
-        if isinstance(info.json_schema_extra, dict) and info.json_schema_extra.get("affects_rows") is False
-    }
-    return canonical_json(config.model_dump(mode="json", exclude=speed))
+    return canonical_json(config.model_dump(mode="json", exclude=_decides_no_row(config)))
+
+
+def _decides_no_row(config: BaseModel) -> dict[str, Any]:
+    """The fields that decide no row, as pydantic's `exclude` takes them."""
+    found: dict[str, Any] = {}
+    for name, info in type(config).model_fields.items():
+        value = getattr(config, name)
+        if isinstance(info.json_schema_extra, dict) and info.json_schema_extra.get("affects_rows") is False:
+            found[name] = True
+        elif isinstance(value, BaseModel) and (inner := _decides_no_row(value)):
+            found[name] = inner
+    return found
 
 
 def step_key(

@@ -14,6 +14,7 @@ from spark_jobs.code.imports.dependency import Dependency, Repository
 from spark_jobs.code.imports.resolvers import RESOLVERS
 from spark_jobs.code.repository_edges import found_batches, merged, method_of
 from spark_jobs.code.syntax.syntax_child import SyntaxLimits
+from spark_jobs.sources.languages import PAST
 from tests.spark_jobs.code.made_repository import repository_of
 
 if TYPE_CHECKING:
@@ -38,10 +39,12 @@ FILES = [
 
 def run(spark: SparkSession, partitions: int = 2, order: int = 1, **config: Any) -> dict[str, DataFrame]:
     """Both tables of the files above."""
-    rows = [(*row[:6], len(row[6].encode())) for row in FILES[::order]]
+    rows = [(*row[:6], len(row[6].encode()), dict[str, str]()) for row in FILES[::order]]
+    past = (*FILES[0][:1], "00", *FILES[0][2:6], 1, {PAST: "true"})  # shares a path, and is left out
     columns = "shard int, doc_id string, repository string, path string, kind string, language string, byte_count long"
-    documents = spark.createDataFrame(rows, columns).repartition(partitions)
-    contents = [(row[0], row[1], row[6]) for row in FILES[::order]]
+    columns += ", metadata map<string, string>"
+    documents = spark.createDataFrame([*rows, past], columns).repartition(partitions)
+    contents = [(row[0], row[1], row[6]) for row in FILES[::order]] + [(FILES[0][0], "00", "import nothing")]
     texts = spark.createDataFrame(contents, "shard int, doc_id string, content string").repartition(partitions)
     output = dependencies(documents, texts, DependenciesConfig(max_file_bytes=200, **config))
     return dict(output.frames)

@@ -1,0 +1,170 @@
+"""Facts about a git repository, out of its history and its newest revision, and the rules of `select` on them."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import os
+import re
+import tempfile
+import tomllib
+from typing import Any
+
+from spark_jobs.sources.git_history import Commit
+from spark_jobs.sources.git_store import IsolatedGit
+from spark_jobs.sources.languages import VENDORED
+from spark_jobs.sources.licences import allows, spdx_expression, spdx_licence
+from spark_jobs.sources.repositories import Facts
+from spark_jobs.sources.source_config import RepositorySelection
+
+_TESTS = re.compile(
+    r"(?i)(^|/)(tests?|specs?|__tests__|testing|testdata)/|(^|/)(test_[^/]*|[^/]*[._-](test|spec))\.[^./]+$"
+)
+_VENDORED = re.compile(VENDORED)
+_LICENCE_FILE = re.compile(rb"(?i)(LICEN[CS]E|COPYING|UNLICENSE)([-._][^/]*)?")
+_MANIFESTS = (b"pyproject.toml", b"package.json", b"Cargo.toml")
+_MAX_LICENCE_BYTES = 1 << 18
+
+
+def quality_facts(history: list[Commit], live: dict[str, int], marked: dict[str, str]) -> dict[str, str]:
+    """What the history and the newest revision say about a repository, as texts for `repositories.metadata`.
+
+    Args:
+        history: its commits.
+        live: sizes of the files of the newest revision, by path.
+        marked: paths that its authors mark, with the mark.
+    """
+    size = sum(live.values())
+    tests = sum(size for path, size in live.items() if _TESTS.search(path))
+    vendored = sum(
+        size for path, size in live.items() if _VENDORED.search(path) or marked.get(path) == "linguist-vendored"
+    )
+    times = [commit.time for commit in history]
+    return {
+        "commits": str(len(history)),
+        "authors": str(len({commit.author.lower() for commit in history})),
+        "first_commit": _day(min(times)),
+        "last_commit": _day(max(times)),
+        "files": str(len(live)),
+        "bytes": str(size),
+        "tests_share": f"{tests / size if size else 0:.4f}",
+        "vendored_share": f"{vendored / size if size else 0:.4f}",
+        "root_commits": " ".join(sorted(commit.oid for commit in history if not commit.parents)),
+    }
+
+
+def _day(seconds: int) -> str:
+    """The day of a time, in UTC; forged times beyond the calendar are its ends."""
+    with contextlib.suppress(OverflowError, ValueError, OSError):
+        return datetime.datetime.fromtimestamp(seconds, datetime.UTC).date().isoformat()
+    return "9999-12-31" if seconds > 0 else "0001-01-01"
+
+
+def original_of(histories: dict[str, list[Commit]]) -> str:
+    """The repository that the others of a group were forked from, by who went on in it.
+
+    All of them share a root commit. The author of most of their common commits decides: the original is where that
+    author went on the most. Where the author went on nowhere, it is the one with the fewest commits of its own, since a
+    fork adds to what it took; then the first by name. A source that knows better says `fork_of` itself.
+
+    Args:
+        histories: commits by the name of the repository; at least two.
+    """
+    shared = set.intersection(*({commit.oid for commit in history} for history in histories.values()))
+    some = next(iter(histories.values()))
+    counts: dict[str, int] = {}
+    for commit in some:
+        if commit.oid in shared:
+            counts[commit.author] = counts.get(commit.author, 0) + 1
+    founder = min(counts, key=lambda author: (-counts[author], author))
+
+    def rank(name: str) -> tuple[int, int, str]:
+        own = [commit for commit in histories[name] if commit.oid not in shared]
+        return -sum(commit.author == founder for commit in own), len(own), name
+
+    return min(histories, key=rank)
+
+
+def described_licence(
+    git: IsolatedGit, live: dict[bytes, tuple[str, str]], sizes: dict[str, int]
+) -> tuple[str | None, str | None]:
+    """The licence of a revision as an SPDX expression, and the files that say so; None where none is recognised.
+
+    A manifest at the root that declares one counts first, else the texts of licences at the root. Several give
+    `A AND B`, as nothing says that either will do; one that is not recognised gives none.
+
+    Args:
+        git: on the repository.
+        live: mode and object id of each path of the revision.
+        sizes: of its blobs, in bytes.
+    """
+
+    def content(path: bytes) -> bytes:
+        return git.output("cat-file", "blob", live[path][1])
+
+    top = {path: sizes.get(oid) for path, (_, oid) in live.items() if b"/" not in path}
+    readable = {path for path, size in top.items() if size is not None and size < _MAX_LICENCE_BYTES}
+    for path in _MANIFESTS:
+        declared = _declared_licence(path.decode(), content(path)) if path in readable else None
+        if declared is not None:
+            return declared, path.decode()
+    texts = sorted(path for path in readable if _LICENCE_FILE.fullmatch(path))
+    found = {path: licence_of_text(content(path)) for path in texts}
+    if not found or None in found.values():
+        return None, None
+    evidence = ", ".join(path.decode(errors="backslashreplace") for path in found)
+    return " AND ".join(sorted({licence for licence in found.values() if licence})), evidence
+
+
+def _declared_licence(name: str, data: bytes) -> str | None:
+    """The licence that a manifest declares, or None."""
+    try:
+        text = data.decode()
+        said: Any = json.loads(text) if name.endswith(".json") else tomllib.loads(text)
+        part = said if name.endswith(".json") else said.get("package" if name == "Cargo.toml" else "project", {})
+        licence = part.get("license")
+    except (ValueError, RecursionError, AttributeError):
+        return None
+    if isinstance(licence, dict):
+        licence = licence.get("text")
+    if not isinstance(licence, str):
+        return None
+    return spdx_licence(None, [], licence.replace("/", " OR ") if name == "Cargo.toml" else licence)
+
+
+def licence_of_text(data: bytes) -> str | None:
+    """The SPDX id of a licence's text, if it differs from the known one by less than 5%; None else.
+
+    Lines of copyright and white space are ignored. The method and the texts are those of `identify.license_id`.
+    """
+    from identify.identify import license_id
+
+    handle, path = tempfile.mkstemp()
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        return spdx_expression(license_id(path))
+    except UnicodeDecodeError:
+        return None
+    finally:
+        os.unlink(path)
+
+
+def failed_rule(rules: RepositorySelection, facts: Facts) -> str | None:
+    """The first rule that a repository fails, with its value and the one wanted; None where it passes them all."""
+    said = facts.metadata
+    for name, key in (("min_commits", "commits"), ("min_authors", "authors"), ("min_files", "files")):
+        if int(said[key]) < getattr(rules, name):
+            return f"{said[key]} {key}; {name} is {getattr(rules, name)}"
+    if float(said["tests_share"]) < rules.min_tests_share:
+        return f"tests_share {said['tests_share']}; min_tests_share is {rules.min_tests_share}"
+    if float(said["vendored_share"]) > rules.max_vendored_share:
+        return f"vendored_share {said['vendored_share']}; max_vendored_share is {rules.max_vendored_share}"
+    if rules.active_since is not None and said["last_commit"] < rules.active_since.isoformat():
+        return f"last commit {said['last_commit']}; active_since is {rules.active_since}"
+    if rules.licences and not (facts.licence and allows(facts.licence, frozenset(rules.licences))):
+        return f"licence {facts.licence or 'not recognised'}; licences are {', '.join(rules.licences)}"
+    if facts.fork_of is not None and not rules.forks:
+        return f"a fork of {facts.fork_of}; forks is false"
+    return None

@@ -1,0 +1,432 @@
+"""List the versions of files in git repositories that have not landed yet, and the paths that are gone.
+
+    refs read -> as before? nothing more
+              -> commits -> versions of paths (git_history) -> rows for those that are new
+                         -> facts about the repository -> `select` -> refused, with the reason
+
+The location of a version is `REPOSITORY@BLOB:PATH`; `git cat-file blob BLOB` in the repository prints its bytes. So a
+version lands once, whichever commits have it. A path that is gone is at `REPOSITORY@000..:PATH`. The repository itself
+has a row at its own path, whose `content_sha256` is the digest of the commits that decide what is selected: while it
+stays, the repository is not looked into again. Rows are written for what is new and gone alone; the others are known by
+the increment that brought them.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_jobs.exceptions import InputError
+from spark_jobs.sources.file_trees import LEFT_OUT, absolute
+from spark_jobs.sources.git_facts import described_licence, failed_rule, original_of, quality_facts
+from spark_jobs.sources.git_history import (
+    LINK,
+    SUBMODULE,
+    Commit,
+    PathHistory,
+    Version,
+    author_marks,
+    blob_sizes,
+    commits,
+    path_histories,
+    selected,
+    tips,
+    tree_files,
+)
+from spark_jobs.sources.git_store import IsolatedGit, RefusedRepositoryError, Store, open_store
+from spark_jobs.sources.identity import sha256_hex
+from spark_jobs.sources.languages import Language, is_manifest, language_of
+from spark_jobs.sources.listing import LISTING
+from spark_jobs.sources.refusals import Reason, Refusal
+from spark_jobs.sources.repositories import Facts
+from spark_jobs.sources.source_config import DocumentsConfig, EveryNth, GitSource
+from spark_jobs.sources.stated_facts import facts_json
+
+Row = dict[str, Any]
+
+_LAST_SECOND = 253_402_300_799  # of the year 9999: times of commits may be forged
+_CHUNK_FILES = 500  # files of one repository that one task reads, so that git finds what their deltas share
+_CHUNK_BYTES = 16 << 20
+_PATTERN_SIGNS = "*?["
+_NO_NAMES = frozenset({"", ".", ".."})
+_MARKED = str(Reason.MARKED)
+_TRIED_AGAIN = (str(Reason.MISSING_OBJECT), str(Reason.UNREADABLE))
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A repository that the source names."""
+
+    name: str
+    root: str
+
+
+@dataclass
+class _Arrived:
+    """What arrivals say of a repository: the reason at each location, and the location that each path has now."""
+
+    reasons: dict[str, str | None] = field(default_factory=dict)
+    live: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Path:
+    """A path that the source takes: as text, with its language, and why none of its versions is read."""
+
+    shown: str
+    language: Language | None
+    refusal: Refusal | None
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """A repository whose refs were read, or why they could not be."""
+
+    found: _Found
+    store: Store | None
+    refusal: Refusal | None
+    digest: str | None
+
+
+def discover_git(config: DocumentsConfig, source: GitSource, arrivals: pa.Table, reread: bool) -> pa.Table | None:
+    """List what is new or gone in the repositories of a source; see `listing.discover`.
+
+    Raises:
+        InputError: the source names no repository, or two of one name.
+    """
+    repositories = find_repositories(source)
+    states = _states(arrivals)
+    roots = {_written(found.root) for found in repositories}
+    vanished = sorted(root for root, row in states.items() if row["status"] != "gone" and root not in roots)
+    if not repositories and not config.allow_empty:
+        raise InputError(
+            f"dataset {config.dataset}: no repository matches {', '.join(source.repositories)}; check the paths, or "
+            "declare `allow_empty: true` if all of them were deleted"
+        )
+    opened = [_open(found, source) for found in repositories]
+    damaged = _damaged(arrivals)
+    changed = [one for one in opened if reread or one.found.name in damaged or not _is_as_before(one, states)]
+    if not changed and not vanished:
+        return None
+    names = [one.found.name for one in changed] + [states[root]["repository"] for root in vanished]
+    arrived = _arrived(arrivals, states, names)
+    rows: list[Row] = []
+    forks = _forks(opened) if any(one.refusal is None for one in changed) and len(opened) > 1 else {}
+    for one in changed:
+        rows += _repository_rows(one, config, source, arrived.get(one.found.name, _Arrived()), forks, reread)
+    for root in vanished:
+        before, name = arrived.get(states[root]["repository"], _Arrived()), states[root]["repository"]
+        lost = Refusal(Reason.NO_REPOSITORY, f"no repository is there any more; its {len(before.live)} files are gone")
+        rows += [_row(location=root, repository=name, gone=True, **_why(lost))]
+        rows += _gone(root, name, before.live)
+    rows = [row for row in rows if not _is_refused_as_before(row, states)]
+    if not rows:
+        return None
+    rows.sort(key=lambda row: (row["repository"], row["path"] or "", row["version"] or 0, row["location"]))
+    _add_chunks(rows)
+    return pa.Table.from_pylist(rows, LISTING)
+
+
+def find_repositories(source: GitSource) -> list[_Found]:
+    """The repositories that a source names, by name: that of the folder or file, without .git or .bundle.
+
+    Raises:
+        InputError: two have one name.
+    """
+    found: dict[str, str] = {}
+    for pattern in source.repositories:
+        full = absolute(pattern)
+        is_pattern = any(sign in full for sign in _PATTERN_SIGNS) and not os.path.exists(full)
+        for root in sorted(glob.glob(full)) if is_pattern else [full]:
+            name = os.path.basename(root).removesuffix(".git").removesuffix(".bundle")
+            name = name.encode(errors="surrogateescape").decode(errors="backslashreplace")
+            if found.setdefault(name, root) != root:
+                raise InputError(f"{found[name]} and {root} are both named {name}; a dataset needs distinct names")
+    return [_Found(name, root) for name, root in sorted(found.items())]
+
+
+def _written(path: str) -> str:
+    """A path as text; bytes of its name that are no UTF-8 are shown as escapes."""
+    return os.fsencode(path).decode(errors="backslashreplace")
+
+
+def _open(found: _Found, source: GitSource) -> _Opened:
+    """Read the refs of a repository, and digest those that decide what is selected."""
+    try:
+        found.root.encode()
+        store = open_store(found.root, absolute(source.cache))
+    except RefusedRepositoryError as error:
+        return _Opened(found, None, error.refusal, None)
+    except UnicodeEncodeError:
+        return _Opened(found, None, Refusal(Reason.BAD_NAME, "its name is not UTF-8; rename it"), None)
+    refs = store.refs if source.revisions == "tags" else {}
+    tags = sorted(f"{oid} {name}" for name, oid in refs.items() if name.startswith("refs/tags/"))
+    return _Opened(found, store, None, sha256_hex("\n".join([str(store.head), *tags]).encode(errors="replace")))
+
+
+def _states(arrivals: pa.Table) -> dict[str, Row]:
+    """The latest arrival of each repository itself, by its location."""
+    own = arrivals.filter(pc.field("path").is_null() & pc.field("repository").is_valid())
+    columns = ["location", "repository", "content_sha256", "status", "reason", "detail"]
+    ordered = own.take(pc.sort_indices(own["increment"])).select(columns) if own.num_rows else own
+    return {row["location"]: row for row in ordered.to_pylist()}
+
+
+def _is_as_before(one: _Opened, states: dict[str, Row]) -> bool:
+    """Whether the commits of a repository are those of its last arrival; what was damaged is tried again."""
+    state = states.get(_written(one.found.root))
+    if state is None or state["status"] == "gone" or one.digest is None:
+        return False
+    return bool(state["content_sha256"] == one.digest) and state["reason"] in (None, str(Reason.NOT_SELECTED))
+
+
+def _is_refused_as_before(row: Row, states: dict[str, Row]) -> bool:
+    """Whether a row says of a repository what its last arrival says, so that it is no news."""
+    state = states.get(row["location"])
+    told = ("content_sha256", "reason", "detail")
+    return (
+        state is not None
+        and state["status"] == "rejected"
+        and row["reason"] is not None
+        and not row["gone"]
+        and all(row[name] == state[name] for name in told)
+    )
+
+
+def _damaged(arrivals: pa.Table) -> set[str]:
+    """Repositories with blobs that could not be read; they are looked into again, as they may be whole now."""
+    reasons = pa.array(_TRIED_AGAIN)
+    last = arrivals.filter(pc.field("path").is_valid() & pc.field("reason").isin(reasons))
+    return set(last["repository"].to_pylist())
+
+
+def _arrived(arrivals: pa.Table, states: dict[str, Row], names: list[str]) -> dict[str, _Arrived]:
+    """What is known of some repositories; of versions that landed at a path at once, the one with a doc_id is live."""
+    chosen = arrivals.filter(pc.field("path").is_valid() & pc.field("repository").isin(pa.array(names, pa.string())))
+    if chosen.num_rows == 0:
+        return {}
+    chosen = chosen.append_column("named", pc.is_valid(chosen["doc_id"]))
+    chosen = chosen.sort_by([("increment", "ascending"), ("named", "ascending")])
+    columns = ("location", "repository", "path", "status", "reason")
+    known: dict[str, _Arrived] = {}
+    for location, repository, path, status, reason in zip(*(chosen[name].to_pylist() for name in columns), strict=True):
+        arrived = known.setdefault(repository, _Arrived())
+        if status == "gone":
+            arrived.live.pop(path, None)
+            continue
+        arrived.reasons[location] = reason
+        if status in ("landed", "returned"):
+            arrived.live[path] = location
+    return known
+
+
+def _forks(opened: list[_Opened]) -> dict[str, str]:
+    """The original of each repository that shares its first root commit with others, by name."""
+    groups: dict[str, list[_Opened]] = {}
+    for one in opened:
+        if one.store is not None and one.store.head is not None:
+            try:
+                with IsolatedGit(one.store) as git:
+                    roots = git.output("rev-list", "--max-parents=0", one.store.head).split()
+            except RefusedRepositoryError:
+                continue  # its own row says why
+            if roots and one.store.shallow is None:
+                groups.setdefault(min(roots).decode(), []).append(one)
+    forks: dict[str, str] = {}
+    for group in groups.values():
+        if len(group) > 1:
+            histories = {one.found.name: _history(one) for one in group}
+            original = original_of(histories)
+            forks |= {name: original for name in histories if name != original}
+    return forks
+
+
+def _history(one: _Opened) -> list[Commit]:
+    """All commits behind HEAD."""
+    assert one.store is not None and one.store.head is not None
+    with IsolatedGit(one.store) as git:
+        return commits(git, [one.store.head])
+
+
+def _repository_rows(
+    one: _Opened, config: DocumentsConfig, source: GitSource, arrived: _Arrived, forks: dict[str, str], reread: bool
+) -> list[Row]:
+    """The rows of one repository: its own, those of new versions, and those of paths that are gone."""
+    root, name = _written(one.found.root), one.found.name
+    own = _row(location=root, repository=name, reader="git", content_sha256=one.digest)
+    if one.store is None or one.refusal is not None:
+        return [own | _why(one.refusal)]
+    try:
+        with IsolatedGit(one.store) as git:
+            return _rows_of_store(git, one.store, own, config, source, arrived, forks.get(name), reread)
+    except RefusedRepositoryError as error:
+        return [own | _why(error.refusal)]
+
+
+def _rows_of_store(
+    git: IsolatedGit,
+    store: Store,
+    own: Row,
+    config: DocumentsConfig,
+    source: GitSource,
+    arrived: _Arrived,
+    fork_of: str | None,
+    reread: bool,
+) -> list[Row]:
+    """The rows of a repository that could be opened.
+
+    Raises:
+        RefusedRepositoryError: its commits or trees are missing or damaged.
+    """
+    root, name = own["location"], own["repository"]
+    revisions = source.revisions.every if isinstance(source.revisions, EveryNth) else source.revisions
+    starts = tips(git, store, revisions)
+    history = commits(git, starts)
+    chosen = selected(history, starts, revisions)
+    newest = chosen[-1][0]
+    live = tree_files(git, newest.tree)
+    sizes = blob_sizes(git, [oid for mode, oid in live.values() if mode not in (LINK, SUBMODULE)])
+    histories = path_histories(git, chosen, live)
+    marked = author_marks(git, live, histories)
+    files = {path.decode(errors="replace"): sizes[oid] for path, (_, oid) in live.items() if oid in sizes}
+    licence, evidence = described_licence(git, live, sizes)
+    facts = Facts(
+        repository=name,
+        revision=newest.oid,
+        licence=licence,
+        fork_of=fork_of,
+        metadata=quality_facts(history, files, {path.decode(errors="replace"): mark for path, mark in marked.items()})
+        | ({"licence_evidence": evidence} if evidence else {}),
+    )
+    own = own | {"revision": newest.oid, "licence": licence, "modified": _microseconds(newest.time)}
+    failed = failed_rule(source.select, facts)
+    if failed is not None:
+        lost = _gone(root, name, arrived.live)
+        return [own | _why(Refusal(Reason.NOT_SELECTED, failed)), *lost]
+    wanted = _wanted(histories, source, marked if source.marked == "leave_out" else {})
+    rows: list[Row] = []
+    gone: list[str] = []
+    for raw, path in wanted.items():
+        versions = [_version_row(root, path, version) for version in histories[raw].ordered()]
+        is_live = histories[raw].live is not None
+        for number, row in enumerate(versions):
+            past = not is_live or number < len(versions) - 1
+            row |= {"repository": name, "licence": licence, "version": number, "past": past}
+        fresh = versions if reread else versions[_first_to_read(versions, arrived, is_live) :]
+        rows += fresh
+        if not is_live and (fresh or path.shown in arrived.live):
+            gone.append(path.shown)
+    gone += sorted(arrived.live.keys() - {path.shown for path in wanted.values()})
+    own["repository_facts"] = facts_json(facts)
+    return [own, *_with_sizes(git, rows), *_gone(root, name, gone)]
+
+
+def _wanted(histories: dict[bytes, PathHistory], source: GitSource, left_out: dict[bytes, str]) -> dict[bytes, _Path]:
+    """The paths that a source takes: by extension, manifests too, nothing hidden; and submodules, to refuse them."""
+    found = {}
+    for raw, history in histories.items():
+        shown = raw.decode(errors="backslashreplace")
+        parts = shown.split("/")
+        if any((part.startswith(".") and part not in _NO_NAMES) or part in LEFT_OUT for part in parts):
+            continue
+        language = language_of(shown)
+        taken = (language is not None and language.kind in source.kinds) or is_manifest(shown)
+        refusal = None
+        if shown.encode() != raw:
+            refusal = Refusal(Reason.BAD_NAME, "the name is not UTF-8; rename the file")
+        elif not _NO_NAMES.isdisjoint(parts):
+            refusal = Refusal(Reason.BAD_NAME, "a part of the path is empty, . or ..; no file of a checkout has it")
+        elif raw in left_out:
+            detail = f"{left_out[raw]} in .gitattributes; `marked: take` takes such files"
+            refusal = Refusal(Reason.MARKED, detail)
+        if taken or any(version.mode == SUBMODULE for version in history.versions.values()):
+            found[raw] = _Path(shown, language, refusal)
+    return found
+
+
+def _version_row(root: str, path: _Path, version: Version) -> Row:
+    """The row of one version of a file, or of what is no content."""
+    refusal, language = path.refusal, path.language
+    if version.mode == SUBMODULE:
+        refusal = Refusal(Reason.NOT_A_FILE, f"a submodule at commit {version.blob}; name its repository in the source")
+    elif version.mode == LINK:
+        refusal = Refusal(Reason.NOT_A_FILE, "a symbolic link; what it leads to lands by its own path")
+    return _row(
+        location=f"{root}@{version.blob}:{path.shown}",
+        path=path.shown,
+        revision=version.revision,
+        kind=language and language.kind,
+        language=language and language.name,
+        media_type=language and language.media_type,
+        reader=None if refusal else "text",
+        modified=_microseconds(version.time),
+        blob=version.blob,
+        **_why(refusal),
+    )
+
+
+def _first_to_read(versions: list[Row], arrived: _Arrived, is_live: bool) -> int:
+    """The number of the first version of a path to be read; those after it are read again, to know which is the last.
+
+    Where all have arrived that is the last one alone if the path had another one, or none, until now. What was missing
+    or marked may not be so any more.
+    """
+    reasons, last = arrived.reasons, versions[-1]
+    is_new = [
+        reasons.get(row["location"], _TRIED_AGAIN[0]) in (_TRIED_AGAIN if row["reason"] else (*_TRIED_AGAIN, _MARKED))
+        for row in versions
+    ]
+    returns = is_live and reasons.get(last["location"]) is None and arrived.live.get(last["path"]) != last["location"]
+    return is_new.index(True) if any(is_new) else len(versions) - returns
+
+
+def _with_sizes(git: IsolatedGit, rows: list[Row]) -> list[Row]:
+    """The rows with the sizes of their blobs; a blob that is missing is refused."""
+    sizes = blob_sizes(git, [row["blob"] for row in rows if row["reader"] == "text"])
+    missing = _why(Refusal(Reason.MISSING_OBJECT, "git has no such blob; fetch it, or try git fsck"))
+    return [
+        row | ({"byte_count": sizes[row["blob"]]} if row["blob"] in sizes else {"reader": None, **missing})
+        if row["reader"] == "text"
+        else row
+        for row in rows
+    ]
+
+
+def _gone(root: str, repository: str, paths: Iterable[str]) -> list[Row]:
+    """Rows of paths that a repository does not have any more; git writes zeros for the blob of such a path, too."""
+    none = "0" * 40
+    return [
+        _row(location=f"{root}@{none}:{path}", repository=repository, path=path, gone=True, version=0) for path in paths
+    ]
+
+
+def _row(**known: object) -> Row:
+    """A row of the listing of which some columns are known."""
+    return dict.fromkeys(LISTING.names) | {"unchanged": False, "gone": False, "size_rank": 0} | known
+
+
+def _why(refusal: Refusal | None) -> Row:
+    """The columns that say why something is refused."""
+    return {"reason": refusal and str(refusal.reason), "detail": refusal and refusal.detail}
+
+
+def _microseconds(seconds: int) -> int:
+    """Microseconds since 1970 of the time of a commit, which may be forged."""
+    return min(max(seconds, 0), _LAST_SECOND) * 1_000_000
+
+
+def _add_chunks(rows: list[Row]) -> None:
+    """Give neighbours in a repository, by path and version, one rank, so that one task reads them from one process."""
+    rank, files, held, repository = -1, 0, 0, None
+    for row in rows:
+        if rank < 0 or row["repository"] != repository or files >= _CHUNK_FILES or held >= _CHUNK_BYTES:
+            rank, files, held, repository = rank + 1, 0, 0, row["repository"]
+        row["size_rank"] = rank
+        files += 1
+        held += row["byte_count"] or 0

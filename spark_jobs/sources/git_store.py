@@ -1,0 +1,347 @@
+"""Open git repositories that nobody trusts, and run git on their objects alone.
+
+Git executes what the config of a repository names: hooks, pagers, file-system monitors, transports for objects that are
+missing. None of it is read here. Git runs with an empty repository of ours as its GIT_DIR, and the foreign repository
+lends only its folder of objects; its refs are read by this module, which takes a few lines for each of the two forms.
+
+    /tmp/headrace-git-x1/      GIT_DIR: our config, no hook, no remote, no attributes
+    /data/redis.git/objects    GIT_OBJECT_DIRECTORY: read, never written
+    /data/redis.git/HEAD, packed-refs, refs/**         read as text, checked, never interpreted by git
+
+A bundle is unpacked once into a folder of the cache that looks like a bare repository.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import resource
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import IO, Final
+
+from spark_jobs.exceptions import InputError
+from spark_jobs.sources.refusals import Reason, Refusal
+
+_HEX: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_SHA1_DIGITS = 40
+_REF_LINKS = 5  # symbolic refs followed before a chain of them counts as a loop, as git does
+_PACKED_REFS_BYTES = 64 << 20
+_HEAP_BYTES = 4 << 30  # of one git process: a tree that names itself a million times over ends here
+_LIMIT_SECONDS = 900.0
+_PREFERRED_HEADS = ("refs/heads/main", "refs/heads/master")
+_SETTINGS = (
+    "-c",
+    "core.packedGitLimit=1g",
+    "-c",
+    "core.packedGitWindowSize=64m",
+    "-c",
+    "core.deltaBaseCacheLimit=128m",
+)
+
+
+class RefusedRepositoryError(Exception):
+    """A repository that cannot be read, with the refusal that becomes its arrival."""
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        super().__init__(detail)
+        self.refusal = Refusal(reason, detail)
+
+
+@dataclass(frozen=True)
+class Store:
+    """The parts of a repository that are read: its folder of objects, its refs, and the commit of HEAD."""
+
+    objects: str
+    refs: dict[str, str]
+    head: str | None
+    shallow: str | None  # the file that names commits whose parents were not fetched
+
+    @property
+    def is_sha256(self) -> bool:
+        """Whether its object ids are SHA-256."""
+        return any(len(oid) > _SHA1_DIGITS for oid in (*self.refs.values(), self.head or ""))
+
+
+def open_store(root: str, cache: str) -> Store:
+    """Find the objects and refs of a bare repository, a work tree or a bundle.
+
+    Args:
+        root: absolute path.
+        cache: folder in which bundles are unpacked.
+
+    Raises:
+        RefusedRepositoryError: it is none of the three, or is stored in a way that is not read.
+    """
+    try:
+        own, common = _git_folders(_unbundled(root, cache) if os.path.isfile(root) else root)
+        refs = _refs(common)
+        shallow = os.path.join(common, "shallow")
+        objects = os.path.join(common, "objects")
+        borrowed = os.path.join(objects, "info", "alternates")
+        if os.path.exists(borrowed):
+            raise RefusedRepositoryError(
+                Reason.NO_REPOSITORY,
+                f"it borrows objects by {borrowed}; copy them (git repack -a), remove that file",
+            )
+        return Store(objects, refs, _resolved(own, refs), shallow if os.path.exists(shallow) else None)
+    except OSError as error:
+        raise RefusedRepositoryError(Reason.UNREADABLE, f"{error.strerror or error}") from error
+
+
+def _git_folders(root: str) -> tuple[str, str]:
+    """The folder that has HEAD, and the one that has objects and refs; they differ for linked work trees."""
+    own = os.path.join(root, ".git") if os.path.lexists(os.path.join(root, ".git")) else root
+    if os.path.isfile(own):
+        own = os.path.join(root, _text(own).removeprefix("gitdir:").strip())
+    common = own
+    if os.path.isfile(os.path.join(own, "commondir")):
+        common = os.path.normpath(os.path.join(own, _text(os.path.join(own, "commondir")).strip()))
+    if not os.path.isfile(os.path.join(own, "HEAD")) or not os.path.isdir(os.path.join(common, "objects")):
+        raise RefusedRepositoryError(
+            Reason.NO_REPOSITORY, "no git repository: a bare one, a work tree or a .bundle file was looked for"
+        )
+    if os.path.isdir(os.path.join(common, "reftable")):
+        raise RefusedRepositoryError(Reason.NO_REPOSITORY, "its refs are a reftable; git refs migrate them to files")
+    return own, common
+
+
+def _refs(common: str) -> dict[str, str]:
+    """Every ref with its object id; a loose ref hides the packed one of its name."""
+    found: dict[str, str] = {}
+    for line in _text(os.path.join(common, "packed-refs"), _PACKED_REFS_BYTES).splitlines():
+        oid, _, name = line.partition(" ")
+        if _HEX.fullmatch(oid) and name.startswith("refs/"):
+            found[name] = oid
+    for folder, _, names in os.walk(os.path.join(common, "refs")):
+        for name in names:
+            path = os.path.join(folder, name)
+            oid = _text(path).strip()
+            if _HEX.fullmatch(oid):
+                found[os.path.relpath(path, common)] = oid
+    return found
+
+
+def _text(path: str, limit: int = 4096) -> str:
+    """The beginning of a file; nothing where there is none, or a pipe that would never answer."""
+    if not os.path.isfile(path):
+        return ""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.read(limit)
+
+
+def _resolved(own: str, refs: dict[str, str]) -> str | None:
+    """The object id that HEAD stands for; None where its branch has no commit yet."""
+    said = _text(os.path.join(own, "HEAD")).strip()
+    if not said.startswith("ref:"):
+        return said if _HEX.fullmatch(said) else None
+    return refs.get(said.removeprefix("ref:").strip())
+
+
+def _unbundled(bundle: str, cache: str) -> str:
+    """The folder of the cache that holds what a bundle holds; made by the first process that asks for it."""
+    about = os.stat(bundle)
+    with open(bundle, "rb") as file:
+        head = file.read(4096)
+    if not head.startswith(b"# v"):
+        raise RefusedRepositoryError(Reason.NO_REPOSITORY, "a file that is no git bundle")
+    key = hashlib.sha256(f"{bundle}\0{about.st_size}\0{about.st_mtime_ns}".encode(errors="surrogateescape")).hexdigest()
+    folder = os.path.join(cache, key[:32])
+    if os.path.isdir(folder):
+        return folder
+    os.makedirs(cache, exist_ok=True)
+    made = tempfile.mkdtemp(dir=cache)
+    try:
+        os.makedirs(os.path.join(made, "objects", "pack"))
+        with IsolatedGit(Store(os.path.join(made, "objects"), {}, None, None), b"object-format=sha256" in head) as git:
+            lines = git.output("bundle", "unbundle", bundle).decode(errors="replace").splitlines()
+        refs = {name: oid for oid, _, name in (line.partition(" ") for line in lines) if _HEX.fullmatch(oid)}
+        heads = sorted(name for name in refs if name.startswith("refs/heads/"))
+        chosen = [name for name in ("HEAD", *_PREFERRED_HEADS, *heads) if name in refs]
+        with open(os.path.join(made, "HEAD"), "w", encoding="utf-8") as file:
+            file.write(refs[chosen[0]] if chosen else "ref: refs/heads/main")
+        with open(os.path.join(made, "packed-refs"), "w", encoding="utf-8") as file:
+            file.writelines(f"{oid} {name}\n" for name, oid in sorted(refs.items()))
+        with contextlib.suppress(OSError):  # another process was first, with the same objects
+            os.rename(made, folder)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    return folder
+
+
+class IsolatedGit:
+    """Runs git on the objects of a store, with a config of ours and nothing of the repository's own."""
+
+    def __init__(self, store: Store, sha256: bool | None = None) -> None:
+        self._folder = tempfile.mkdtemp(prefix="headrace-git-")
+        is_sha256 = store.is_sha256 if sha256 is None else sha256
+        for name in ("objects", "refs"):
+            os.mkdir(os.path.join(self._folder, name))
+        with open(os.path.join(self._folder, "HEAD"), "w", encoding="utf-8") as file:
+            file.write("ref: refs/heads/none\n")
+        with open(os.path.join(self._folder, "config"), "w", encoding="utf-8") as file:
+            extension = "[extensions]\n\tobjectformat = sha256\n" if is_sha256 else ""
+            file.write(f"[core]\n\trepositoryformatversion = {int(is_sha256)}\n\tbare = true\n{extension}")
+        if store.shallow is not None:
+            shutil.copyfile(store.shallow, os.path.join(self._folder, "shallow"))
+        self._environment = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "HOME": self._folder,
+            "LC_ALL": "C",
+            "GIT_DIR": self._folder,
+            "GIT_OBJECT_DIRECTORY": store.objects,
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": os.devnull,
+            "GIT_ATTR_NOSYSTEM": "1",
+            "GIT_NO_REPLACE_OBJECTS": "1",
+            "GIT_NO_LAZY_FETCH": "1",
+            "GIT_ALLOW_PROTOCOL": "none",
+            "GIT_OPTIONAL_LOCKS": "0",
+        }
+
+    def __enter__(self) -> IsolatedGit:
+        """The same object; its folder goes at the end of the block."""
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        """Remove the folder."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def start(self, *arguments: str, stdin: IO[bytes] | int, stderr: IO[bytes] | int) -> subprocess.Popen[bytes]:
+        """A git process whose heap is bounded.
+
+        Raises:
+            InputError: git is not installed.
+        """
+        try:
+            process = subprocess.Popen(
+                ["git", *_SETTINGS, *arguments],
+                stdin=stdin,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                env=self._environment,
+                cwd=self._folder,
+            )
+        except FileNotFoundError as error:
+            raise InputError("git is not installed, or not on the PATH; install git 2.33 or newer") from error
+        if hasattr(resource, "prlimit"):  # Linux; elsewhere the time limit alone holds
+            with contextlib.suppress(ProcessLookupError):
+                resource.prlimit(process.pid, resource.RLIMIT_DATA, (_HEAP_BYTES, _HEAP_BYTES))
+        return process
+
+    @contextlib.contextmanager
+    def stream(self, *arguments: str, parts: Iterable[bytes] = ()) -> Iterator[IO[bytes]]:
+        """What a git command prints, given its input in parts; it is ended if it takes too long or is left early.
+
+        Raises:
+            RefusedRepositoryError: git failed, with what it said.
+        """
+        with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as said:
+            given.writelines(parts)
+            given.seek(0)
+            process = self.start(*arguments, stdin=given, stderr=said)
+            assert process.stdout is not None
+            limit = threading.Timer(_LIMIT_SECONDS, process.kill)
+            limit.start()
+            try:
+                yield process.stdout
+                failed = process.stdout.read(1) == b"" and process.wait() != 0
+            finally:
+                limit.cancel()
+                process.kill()
+                process.stdout.close()
+                process.wait()
+            if failed:
+                said.seek(0)
+                last = said.read(4096).decode(errors="replace").strip().splitlines()[-1:]
+                why = last[0] if last else f"ended by {process.returncode}"
+                raise RefusedRepositoryError(Reason.CORRUPT_REPOSITORY, f"git {arguments[0]}: {why}; try git fsck")
+
+    def output(self, *arguments: str, parts: Iterable[bytes] = ()) -> bytes:
+        """All that a git command prints; see `stream`."""
+        with self.stream(*arguments, parts=parts) as printed:
+            return printed.read()
+
+
+class BlobReader:
+    """Reads blobs of one repository by their ids, from one process of `git cat-file --batch`."""
+
+    def __init__(self, root: str, cache: str) -> None:
+        self._git = IsolatedGit(open_store(root, cache))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def read(self, oid: str, limit: int) -> bytes:
+        """The bytes of a blob; of one that is longer than `limit`, that many and one more.
+
+        Raises:
+            OSError: it is missing or damaged.
+        """
+        if self._process is None:
+            self._process = self._git.start("cat-file", "--batch", stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        given, printed = self._process.stdin, self._process.stdout
+        assert given is not None and printed is not None
+        try:
+            given.write(oid.encode() + b"\n")
+            given.flush()
+            header = printed.readline().split()
+            if len(header) == 3 and header[1] == b"blob":
+                size = int(header[2])
+                data = printed.read(size if size <= limit else limit + 1)
+                if size > limit:
+                    self._end()
+                    return data
+                if len(data) == size and printed.read(1) == b"\n":
+                    return data
+        except BrokenPipeError:
+            header = []
+        if header[1:] != [b"missing"]:
+            self._end()  # a damaged object ends git; the next blob starts it anew
+        raise OSError(f"git has no blob {oid}, or it is damaged; try git fsck")
+
+    def close(self) -> None:
+        """End the process, and remove its folder."""
+        self._end()
+        self._git.__exit__()
+
+    def _end(self) -> None:
+        """End the process, where there is one."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+
+class BlobReaders:
+    """The readers of a task, one for each repository; at most a few are open at once."""
+
+    _OPEN = 4
+
+    def __init__(self, cache: str) -> None:
+        self._cache = cache
+        self._readers: dict[str, BlobReader] = {}
+
+    def read(self, root: str, oid: str, limit: int) -> bytes:
+        """The bytes of a blob of a repository; see `BlobReader.read`.
+
+        Raises:
+            OSError: the blob or the repository cannot be read.
+        """
+        if root not in self._readers:
+            while len(self._readers) >= self._OPEN:
+                self._readers.pop(next(iter(self._readers))).close()
+            try:
+                self._readers[root] = BlobReader(root, self._cache)
+            except RefusedRepositoryError as error:
+                raise OSError(str(error)) from error
+        return self._readers[root].read(oid, limit)
+
+    def close(self) -> None:
+        """End them all."""
+        while self._readers:
+            self._readers.popitem()[1].close()

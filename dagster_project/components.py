@@ -119,7 +119,7 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
         default_factory=dict, description="{file: PATH} or {train: {vocabulary_size: ..}}"
     )
     window_tokens: list[int] = Field(default_factory=lambda: [2048], description="lengths of windows, in tokens")
-    decontaminate: str | dict[str, Any] = Field(
+    decontaminate: bool | str | dict[str, Any] = Field(
         "required",
         description="required: benchmarks of the registry are searched for, and nothing that holds an item is packed; "
         "{min_share: 0.2, ..} for settings of the search; off: not searched for",
@@ -150,7 +150,7 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
             superseded=self.superseded,
             on_delete=self.on_delete,
             deduplication=bind_config(Deduplication, f"corpus {self.name}: deduplication", self.deduplication),
-            decontaminate=self.decontaminate,
+            decontaminate=_switch(self.decontaminate),
             clusters=self.clusters,
             shape=self.shape,
             tokenizer=self.tokenizer,
@@ -181,6 +181,11 @@ class Model(dg.Component, dg.Model, dg.Resolvable):
         return dg.Definitions(
             assets=model_assets(ModelDeclaration(self.name, self.train, tuple(self.owners), visibility))
         )
+
+
+def _switch(given: bool | str | dict[str, Any]) -> str | dict[str, Any]:
+    """What `decontaminate` says; YAML reads `off` and `on` as booleans."""
+    return ("required" if given else "off") if isinstance(given, bool) else given
 
 
 class Blend(dg.Component, dg.Model, dg.Resolvable):

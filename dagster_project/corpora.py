@@ -105,7 +105,7 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
     latest = [name for name in declared.datasets if declared.revisions.get(name, "latest") == "latest"]
     evals, search = searched_evals(name, declared.decontaminate)
     kept = own("decontaminated") if evals.labels else going_on
-    searched: dict[str, Source] = {"survivors": going_on, "texts": each("texts")}
+    searched: dict[str, Source] = {"survivors": going_on, "documents": each("documents")}
     searching: list[Link] = [(decontaminated, searched, search, "filters")] if evals.labels else []
     chain: list[Link] = [
         (increments, {"arrivals": each("arrivals")}, {}, "lake"),

@@ -20,7 +20,7 @@ from dagster_project.run_config import bind_config
 from dagster_project.table_asset import Presentation, Upkeep, step_asset
 from spark_jobs.filters.models.classifier_step import classifier
 from spark_jobs.filters.models.ngram_step import ngrams
-from spark_jobs.filters.models.registered import record_trained
+from spark_jobs.filters.models.registered import is_unrecorded, record_trained
 from spark_jobs.lake.run.binding import Source
 from spark_jobs.lake.run.materialize import Lake
 
@@ -71,7 +71,10 @@ def model_assets(declared: ModelDeclaration) -> list[dg.AssetsDefinition]:
                 automation=None,
                 visibility=declared.visibility,
             ),
-            upkeep=Upkeep(published=functools.partial(_enter, name=name, table=made.table.name)),
+            upkeep=Upkeep(
+                published=functools.partial(_enter, name=name, table=made.table.name),
+                pending=functools.partial(is_unrecorded, name=name, table=made.table.name),
+            ),
         )
     ]
 

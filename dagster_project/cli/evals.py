@@ -65,6 +65,16 @@ def list_evals(as_json: bool) -> None:
         click.echo(f"Packed tables that were searched for the newest of each say headrace.evals {present.digest}")
 
 
+@evals.command("retire")
+@click.argument("name")
+def retire(name: str) -> None:
+    """Search for the benchmark NAME no more; what is entered stays, and a new version brings it back."""
+    from spark_jobs.filters.contamination.decontaminated import retire as enter
+
+    entry = enter(open_catalogue(load_settings()), name)
+    click.echo(f"{entry.label}: from its next run on no corpus searches for {name}")
+
+
 @evals.command("report")
 @click.argument("corpus")
 @click.option("--to", type=click.Path(path_type=Path, dir_okay=False), help="write the ids of packed documents here")
@@ -95,7 +105,9 @@ def report(corpus: str, to: Path | None, as_json: bool) -> None:
     for table, blends in found.blends.items():
         click.echo(f"{table}: served by {', '.join(blends) if blends else 'no blend'}")
     if found.packed:
+        at_head = any("@" not in table for one in found.packed for table in one.windows)
+        anew = f"`headrace run {corpus}` packs without them; to" if at_head else "To"
         click.echo(
-            f"{len(found.packed):,} documents lie in windows. `headrace run {corpus}` packs without them; to take them "
-            f"out of what blends pinned: headrace evals report {corpus} --to FILE; headrace excise --from-file FILE"
+            f"{len(found.packed):,} documents lie in windows. {anew} take them out of what blends pinned: headrace "
+            f"evals report {corpus} --to FILE; headrace excise --from-file FILE"
         )

@@ -13,7 +13,7 @@ from dagster_project.exceptions import CommandError
 from dagster_project.inspect.corpus_facts import find_corpus
 from dagster_project.inspect.dependent_blends import dependent_blends, pinned_snapshots
 from dagster_project.inspect.document_windows import packed_tables
-from spark_jobs.filters.contamination.decontaminated import present_evals
+from spark_jobs.filters.contamination.decontaminated import EVALS_PROPERTY, present_evals
 from spark_jobs.lake.files.lookups import read_rows
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.session.catalogue import load_table
@@ -66,12 +66,19 @@ def contamination_report(catalogue: Catalog, corpus: str) -> ContaminationReport
     """Say what a corpus holds of the benchmarks of the registry.
 
     Raises:
-        CommandError: the corpus is not there, the registry holds none, or not all of them were searched for.
+        CommandError: the corpus is not there, the registry holds none, not all of them were searched for, or the corpus
+            does without.
     """
     facts = find_corpus(catalogue, corpus)
     evals = present_evals(catalogue).labels
     if not evals:
         raise CommandError("the registry has no benchmark; headrace evals add NAME --from FILE --columns a,b")
+    heads = [load_table(catalogue, one) for one in packed_tables(catalogue) if one.split(".")[0] == corpus]
+    if any(table is not None and table.properties.get(EVALS_PROPERTY) == "off" for table in heads):
+        raise CommandError(
+            f"corpus {corpus} is packed with decontaminate: off, so nothing is searched for; take that out of its "
+            f"declaration, then headrace run {corpus}.decontaminated, which packs nothing"
+        )
     ledger = Ledger(catalogue)
     ledger.refresh()
     searched = ledger.increments(facts.own("contaminated"))

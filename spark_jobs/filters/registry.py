@@ -31,6 +31,8 @@ Kind = Literal["policy", "model", "eval_set", "tokenizer", "tagger"]
 
 REGISTRY: Final = "system.registry"
 _TRIES: Final = 5
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,80}")
+_VERSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,80}")
 _HASH: Final = re.compile(r"[0-9a-f]{8,64}")
 _BY_RULES: Final = re.compile(r"[0-9a-f]{12}|.*\+[0-9a-f]{12}")
 """Versions that are hashes of rules: of policies that a dataset writes in place, which a bare name does not mean."""
@@ -97,9 +99,14 @@ def record(
         same: whether two contents mean the same.
 
     Raises:
-        InputError: the name and version stand for another content.
+        InputError: the name and version stand for another content, or are none.
         CatalogueError: the lake cannot be written.
     """
+    if not _NAME.fullmatch(name) or not _VERSION.fullmatch(version):
+        raise InputError(
+            f"{kind} {name}@{version}: write a name of a-z, 0-9 and _, a letter first, and a version of letters, "
+            "digits, '.', '_', '-' and '+'"
+        )
     digest = hashlib.sha256(content).hexdigest()
     with catalogue_errors():
         table = ensure_table(catalogue, REGISTRY, DECLARED, {SCOPE_PROPERTY: "registry"})

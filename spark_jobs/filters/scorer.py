@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel
 
-from spark_jobs.exceptions import StepDeclarationError, StepRunError
+from spark_jobs.exceptions import InputError, StepDeclarationError, StepRunError
 from spark_jobs.lake.declare.step import NoConfig, Scope, Step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.lake.files.late_columns import map_rows
@@ -171,6 +171,8 @@ def score_batches(
         content = batch.column("content")
         try:
             found = score(content) if config is None else score(content, config)
+        except InputError:  # it says what to do
+            raise
         except Exception as error:
             raise StepRunError(f"scorer {name}: {type(error).__name__}: {error}; it may refuse no text") from error
         scored = _conformed(name, found, columns, len(content))

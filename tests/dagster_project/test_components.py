@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dagster_project import components
 from dagster_project.cli import run_command
 from dagster_project.cli.project import load_definitions
 from dagster_project.datasets import DatasetDeclaration, dataset_assets
@@ -142,6 +143,21 @@ def test_scorers_policies_and_variants_become_assets(declare: WriteDefs, tmp_pat
     assert graph.get(key("notes.verdicts_calm")).parent_keys == {*asked, key("notes.shouting")}
     read = graph.get(key("small.members")).parent_keys
     assert key("notes.verdicts_calm") in read and key("notes.verdicts") not in read
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"), [("off", "off"), ("'off'", "off"), ("{min_share: 0.5}", {"min_share": 0.5})]
+)
+def test_decontamination_is_switched_off_as_one_writes_it(
+    declare: WriteDefs, monkeypatch: pytest.MonkeyPatch, said: str, meant: Any
+) -> None:
+    """YAML takes `off` for a boolean."""
+    seen: list[Any] = []
+    monkeypatch.setattr(components, "corpus_assets", lambda declared: seen.append(declared.decontaminate) or [])
+    declare("notes", dataset("shards: 1"))
+    declare("small", corpus(f"decontaminate: {said}"))
+    load_definitions()
+    assert seen == [meant]
 
 
 def test_a_corpus_of_exact_duplicates_alone_has_no_further_steps(declare: WriteDefs, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from spark_jobs.filters.models.classifier_training import TrainingConfig, train
 from spark_jobs.filters.models.fasttext_model import read_fasttext
 from spark_jobs.filters.models.model_scores import ModelScoresConfig, located, with_columns
 from spark_jobs.filters.models.ngram_model import NgramModel
-from spark_jobs.filters.models.registered import find_models, load_model
+from spark_jobs.filters.models.registered import find_models, is_unrecorded, load_model
 from spark_jobs.filters.registry import entries
 from spark_jobs.filters.scorer import check_scorer
 from spark_jobs.lake.session.catalogue import open_catalogue
@@ -112,6 +112,9 @@ def test_a_trained_model_is_entered_by_its_hash(lake: Project) -> None:
     assert lake.run(*TRAINED).success
     assert [one.label for one in entries(catalogue, "model", "quality")] == [entry.label]
     assert "data:image/png" in str(lake.facts("quality.evaluation"))
+    Path(file.location).write_bytes(row["file"][:-1] + b"?")
+    assert is_unrecorded(catalogue, "quality", "classifier") and lake.run(*TRAINED).success
+    assert Path(file.location).read_bytes() == row["file"] and not is_unrecorded(catalogue, "quality", "classifier")
 
 
 def test_a_rule_judges_by_a_model(lake: Project) -> None:
@@ -306,7 +309,7 @@ def test_files_that_are_no_models_are_refused(
             located(ModelScoresConfig(models=wanted))
     ((_, stored, _),) = located(ModelScoresConfig(models={"own@1": ["wiki"]}))
     (lake_env / "models" / stored.sha256).write_bytes(other.to_bytes())
-    with pytest.raises(InputError, match=r"has SHA-256 .*, another; add it again"):
+    with pytest.raises(InputError, match=r"has SHA-256 .*, another; headrace run own writes it again"):
         load_model(stored)
     (lake_env / "models" / stored.sha256).unlink()
     with pytest.raises(InputError, match="cannot be read"):

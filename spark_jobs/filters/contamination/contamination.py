@@ -57,8 +57,8 @@ def index_of_registered(config: SearchedEvals) -> Contents:
 FINDINGS_COLUMN: Final = Column(
     "findings!",
     "list<struct<eval_set!: string, item!: string, kind!: string, start!: long, end!: long, share!: double>!>",
-    "items found, by start: eval set, item, exact, ngram or near, first byte and byte after the last in the text's "
-    "UTF-8, share of the item",
+    "items found, by start: eval set, item, exact, ngram or near, first byte and byte after the last in the UTF-8 of "
+    "what was searched, share of the item",
 )
 FINDINGS_CHECK: Final = Check(
     "shares_in_bounds", "forall(findings, f -> f.share > 0 and f.share <= 1)", "a share is in (0, 1]"

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pydantic import Field
 
+from spark_jobs.exceptions import InputError, did_you_mean
 from spark_jobs.filters.contamination.contamination import (
     FINDINGS_CHECK,
     FINDINGS_COLUMN,
     SearchedEvals,
     index_of_registered,
 )
-from spark_jobs.filters.registry import REGISTRY
+from spark_jobs.filters.contamination.eval_set import encode
+from spark_jobs.filters.registry import REGISTRY, Entry, entries, record
 from spark_jobs.lake.declare.step import Output, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.lake.files.late_columns import map_joined
@@ -36,6 +38,7 @@ EVALS_PROPERTY: Final = "headrace.evals"
 """Property of a packed table: `PresentEvals.digest` of the eval sets that its documents were searched for; `off` where
 the corpus says so."""
 
+_RETIRED: Final = hashlib.sha256(encode([])).hexdigest()
 _KEYS = ("dataset", "shard", "doc_id")
 _IDENTITY = (
     Column("dataset!", "string", "dataset that the document came from"),
@@ -66,10 +69,24 @@ def present_evals(catalogue: Catalog) -> PresentEvals:
     rows = read_rows(catalogue, REGISTRY, columns, EqualTo("kind", "eval_set"))
     rows.sort(key=lambda row: (row["recorded_at"], row["version"]))
     newest = {row["name"]: row for row in rows}
-    if not newest:
+    there = {name: row for name, row in sorted(newest.items()) if row["content_hash"] != _RETIRED}
+    if not there:
         return PresentEvals()
-    labels = {f"{name}@{row['version']}": row["content_hash"] for name, row in sorted(newest.items())}
+    labels = {f"{name}@{row['version']}": row["content_hash"] for name, row in there.items()}
     return PresentEvals(tuple(labels), hashlib.sha256(canonical_json(labels).encode()).hexdigest())
+
+
+def retire(catalogue: Catalog, name: str) -> Entry:
+    """Enter that an eval set is searched for no more; its versions stay, and a new one brings it back.
+
+    Raises:
+        InputError: the registry has none of this name that is searched for.
+    """
+    there = entries(catalogue, "eval_set", name)
+    present = {label.partition("@")[0] for label in present_evals(catalogue).labels}
+    if name not in present:
+        raise InputError(f"eval set {name}: is not searched for{did_you_mean(name, present)}")
+    return record(catalogue, "eval_set", name, f"retired-{len(there)}", encode([]))
 
 
 class DecontaminatedConfig(SearchedEvals):
@@ -128,12 +145,15 @@ _DDL = (
     tables=(DECONTAMINATED, CONTAMINATED),
     plot=Plot("Items of benchmarks", ("findings",), _draw_items, table=CONTAMINATED.name),
 )
-def decontaminated(survivors: DataFrame, texts: DataFrame, config: DecontaminatedConfig) -> Output:
+def decontaminated(survivors: DataFrame, documents: DataFrame, config: DecontaminatedConfig) -> Output:
     """Leave out the documents that hold items of benchmarks.
+
+    They are searched as they landed, not as their texts go on: a text whose mail addresses were replaced may hold an
+    item no more to the letter, but it is the item.
 
     Args:
         survivors: dataset, shard, doc_id of the documents of the increment.
-        texts: dataset, shard, doc_id, content of at least these.
+        documents: dataset, shard, doc_id, content of at least these.
         config: the benchmarks, and what a finding is.
 
     Returns:
@@ -144,7 +164,7 @@ def decontaminated(survivors: DataFrame, texts: DataFrame, config: Decontaminate
     """
     search = functools.partial(_found, contents=index_of_registered(config), min_share=config.min_share)
     narrow = survivors.select(*_KEYS)
-    found = map_joined(texts, narrow, _KEYS, _KEYS, ["content"], search, _DDL).to_frame().persist()
+    found = map_joined(documents, narrow, _KEYS, _KEYS, ["content"], search, _DDL).to_frame().persist()
     kept = narrow.join(found.where("removed").select("doc_id"), "doc_id", "left_anti").select(*_KEYS)
     return Output({DECONTAMINATED.name: kept, CONTAMINATED.name: found}, persisted=(found,))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import gzip
+import hashlib
 import re
 import zlib
 from collections.abc import Iterable, Mapping
@@ -20,6 +21,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
 from spark_jobs.exceptions import InputError, did_you_mean
+from spark_jobs.filters.models.model_file import DIGEST_BYTES
 from spark_jobs.filters.registry import Entry, entries, record
 from spark_jobs.lake.files.lookups import read_rows
 from spark_jobs.lake.files.storage import create, open_input
@@ -169,14 +171,24 @@ def record_trained(catalogue: Catalog, name: str, table: str) -> None:
     """Enter the model that was trained last, as a table of its namespace has it; `NAME.evaluation` goes with it."""
     from pyiceberg.expressions import AlwaysTrue
 
-    hashes = read_rows(catalogue, f"{name}.{table}", ("sha256",), AlwaysTrue())
-    known = {one.version for one in entries(catalogue, "model", name)}
-    if not hashes or hashes[0]["sha256"][:VERSION_DIGITS] in known:
+    if not is_unrecorded(catalogue, name, table):
         return
     (row,) = read_rows(catalogue, f"{name}.{table}", ("file",), AlwaysTrue())
     measured = read_rows(catalogue, f"{name}.evaluation", tuple(LabelFacts.model_fields), AlwaysTrue())
     evaluation = sorted((LabelFacts(**one) for one in measured), key=lambda one: one.label)
     add_model(catalogue, name, row["file"], evaluation=evaluation)
+
+
+def is_unrecorded(catalogue: Catalog, name: str, table: str) -> bool:
+    """Whether the model that was trained last is not in the registry, or its file is lost or damaged."""
+    from pyiceberg.expressions import AlwaysTrue
+
+    trained = read_rows(catalogue, f"{name}.{table}", ("sha256",), AlwaysTrue())
+    if not trained:
+        return False
+    sha256 = trained[0]["sha256"]
+    known = {one.version for one in entries(catalogue, "model", name)}
+    return sha256[:VERSION_DIGITS] not in known or not _is_whole(_file(catalogue, name, sha256))
 
 
 def find_models(catalogue: Catalog, references: Iterable[str]) -> list[tuple[ModelFacts, ModelFile]]:
@@ -206,12 +218,16 @@ def load_model(file: ModelFile) -> Model:
     Raises:
         InputError: the file is not there or damaged.
     """
-    mend = "add it again: headrace model add"
+    name = file.label.partition("@")[0]
+    mend = f"headrace run {name} writes it again if it was trained here, headrace model add {name} --from FILE if not"
     try:
         with open_input(file.location, dict(file.properties)) as stream:
             model = read_model(stream.read_buffer(), f"model {file.label}")
     except OSError as error:
-        raise InputError(f"model {file.label}: {file.location} cannot be read ({error}); {mend}") from error
+        reason = "it is not there" if isinstance(error, FileNotFoundError) else str(error).split(". Detail")[0]
+        raise InputError(f"model {file.label}: {file.location} cannot be read, {reason}; {mend}") from error
+    except InputError as error:
+        raise InputError(f"{str(error).rpartition(';')[0]} ({file.location}); {mend}") from error
     if model.sha256 != file.sha256:
         raise InputError(f"model {file.label}: {file.location} has SHA-256 {model.sha256[:12]}, another; {mend}")
     return model
@@ -224,6 +240,16 @@ def _holds(file: ModelFile, data: bytes) -> bool:
             return bool(stream.read_buffer().equals(pa.py_buffer(data)))
     except OSError:
         return False
+
+
+def _is_whole(file: ModelFile) -> bool:
+    """Whether the file of a model that was trained here is there, and has the hash that ends it."""
+    try:
+        with open_input(file.location, dict(file.properties)) as stream:
+            data = memoryview(stream.read_buffer())
+    except OSError:
+        return False
+    return hashlib.sha256(data[:-DIGEST_BYTES]).hexdigest() == bytes(data[-DIGEST_BYTES:]).hex() == file.sha256
 
 
 def _file(catalogue: Catalog, label: str, sha256: str) -> ModelFile:

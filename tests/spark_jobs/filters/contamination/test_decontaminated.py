@@ -13,6 +13,7 @@ from spark_jobs.filters.contamination.decontaminated import (
     PresentEvals,
     decontaminated,
     present_evals,
+    retire,
 )
 from spark_jobs.filters.contamination.eval_set import Item, encode, item_id
 from spark_jobs.filters.registry import record
@@ -50,6 +51,19 @@ def test_the_newest_of_every_eval_set_is_searched_for(lake: Path) -> None:
     """Its digest changes with what a label stands for, not with the order of entries."""
     found = present_evals(open_catalogue(settings_at(lake)))
     assert found.labels == ("other@1", "quiz@2") and len(found.digest) == 64
+
+
+def test_an_eval_set_that_is_retired_is_searched_for_no_more(lake: Path) -> None:
+    """A new version brings it back; what is none is named."""
+    catalogue = open_catalogue(settings_at(lake))
+    retire(catalogue, "quiz")
+    assert present_evals(catalogue).labels == ("other@1",)
+    with pytest.raises(InputError, match=r"eval set quiz: is not searched for .there are other"):
+        retire(catalogue, "quiz")
+    record(catalogue, "eval_set", "quiz", "3", encode([Item(item_id(QUESTION), "q", QUESTION)]))
+    assert present_evals(catalogue).labels == ("other@1", "quiz@3")
+    with pytest.raises(InputError, match="eval_set Bad name@1: write a name of a-z"):
+        record(catalogue, "eval_set", "Bad name", "1", b"")
 
 
 def test_documents_that_hold_items_are_left_out(lake: Path, spark: SparkSession) -> None:

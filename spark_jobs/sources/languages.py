@@ -92,6 +92,9 @@ MANIFEST: Final = (
 are called and where they begin. A `#` comes before the id of a record."""
 EVIDENCE: Final = "headrace.evidence"
 """Key in the metadata of a document that landed only because others need it to be understood."""
+EXTRACTED_BY: Final = "headrace.extracted_by"
+"""Key in the metadata of a document whose text was extracted: what extracted it, with its version. Bytes of such a
+text are no bytes of a file."""
 PLAIN_TEXT = Language("prose", None, "text/plain")
 DECLARES_ENCODING = frozenset({"Python", "Cython"})
 """Languages whose sources may declare their encoding in a comment (PEP 263)."""

@@ -36,6 +36,8 @@ from spark_jobs.sources.repositories import (
     stable_path,
 )
 from spark_jobs.sources.source_config import (
+    COLUMN_READERS,
+    EXTRACTING_READERS,
     FACTS_FILE,
     RECORD_READERS,
     DocumentsConfig,
@@ -56,7 +58,8 @@ LISTING = pa.schema(
         pa.field("kind", pa.string()),
         pa.field("language", pa.string()),
         pa.field("media_type", pa.string()),
-        pa.field("reader", pa.string()),  # text, docstring, description, repositories, one of RECORD_READERS, or null
+        pa.field("reader", pa.string()),  # text, docstring, description, repositories, one of RECORD_READERS or
+        # EXTRACTING_READERS, or null
         pa.field("byte_count", pa.int64()),
         pa.field("modified", pa.timestamp("us", "UTC")),
         pa.field("unchanged", pa.bool_(), nullable=False),
@@ -83,7 +86,10 @@ _RECORD_EXTENSIONS = {
     ".ndjson": "jsonl",
     ".csv": "csv",
     ".tsv": "tsv",
+    ".warc": "warc",
+    ".wet": "warc",
 }
+_PAGE_EXTENSIONS = (".html", ".htm", ".xhtml")
 _COMPRESSIONS = (".gz", ".zst", ".zstd")
 
 
@@ -143,14 +149,33 @@ def list_files(config: DocumentsConfig) -> list[_Listed]:
             f"dataset {config.dataset}: the source holds no file ({source.kind}); check what it names, or declare "
             "`allow_empty: true` if all of its files were deleted"
         )
+    if isinstance(source, FilesSource):
+        _require_packages(config.dataset, source, by_location.values())
     if isinstance(source, FilesSource) and source.text_column is None:
-        records = [file.path for file in by_location.values() if file.reader in RECORD_READERS]
+        records = [file.path for file in by_location.values() if file.reader in COLUMN_READERS]
         if records:
             raise InputError(
                 f"dataset {config.dataset}: {len(records)} files of records (such as {min(records)}) "
                 "and no text_column; name the column that holds the text, or leave such files out by `glob`"
             )
     return [by_location[location] for location in sorted(by_location)]
+
+
+def _require_packages(dataset: str, source: FilesSource, files: Iterable[_Listed]) -> None:
+    """Fail if a reader of the listed files needs a package that is not installed.
+
+    Raises:
+        InputError: names the package, a file, and the extra.
+    """
+    from spark_jobs.sources.formats.extraction import missing_package
+
+    examples = {file.reader: file.path for file in files if file.reader is not None}
+    for reader, path in sorted(examples.items()):
+        if package := missing_package(reader, source):
+            raise InputError(
+                f"dataset {dataset}: {path} needs {package}, which is not installed; pip install 'headrace[ingest]', "
+                "or leave such files out by `glob`"
+            )
 
 
 def _list_facts(source: Source) -> Iterator[_Listed]:
@@ -237,8 +262,10 @@ def _list_tree(source: FilesSource) -> Iterator[_Listed]:
     for file in find_files(absolute(source.path)):
         if wanted is not None and not wanted.fullmatch(file.path) and not file.path.endswith("/"):
             continue
-        reader = _reader_of(file.path, source.format)
-        language = Language(source.record_kind, None, "") if reader in RECORD_READERS else language_of(file.path)
+        reader = _reader_of(file.path, source)
+        language = Language(source.record_kind, None, "") if reader in COLUMN_READERS else language_of(file.path)
+        if reader in EXTRACTING_READERS or (reader in RECORD_READERS and reader not in COLUMN_READERS):
+            language = PLAIN_TEXT
         if source.format == "markdown":
             language = Language("prose", None, "text/markdown")
         refusal = None
@@ -247,15 +274,16 @@ def _list_tree(source: FilesSource) -> Iterator[_Listed]:
         yield _Listed(file, file.path, reader, language or PLAIN_TEXT, None, refusal)
 
 
-def _reader_of(path: str, stated: str) -> str | None:
+def _reader_of(path: str, source: FilesSource) -> str | None:
     """The reader for a file: the stated format, else told by the extension."""
-    if stated != "auto":
-        return "text" if stated in ("text", "markdown") else stated
     stem, extension = os.path.splitext(path.lower())
-    if extension in _COMPRESSIONS:
-        inner = os.path.splitext(stem)[1]
-        reader = _RECORD_EXTENSIONS.get(inner)
-        return None if reader == "parquet" else reader
+    if source.format == "html" or (source.format == "auto" and extension in _PAGE_EXTENSIONS):
+        return "text" if source.extractor == "none" else "html"
+    if source.format != "auto":
+        return "text" if source.format in ("text", "markdown") else source.format
+    if extension in (*_COMPRESSIONS, ".lz4"):
+        reader = _RECORD_EXTENSIONS.get(os.path.splitext(stem)[1])
+        return None if reader == "parquet" or (extension == ".lz4" and reader != "warc") else reader
     return _RECORD_EXTENSIONS.get(extension) or ("text" if language_of(path) else None)
 
 

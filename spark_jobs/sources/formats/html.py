@@ -23,15 +23,11 @@ from spark_jobs.sources.refusals import Reason, Refusal
 
 _TAG = re.compile(r"<[a-zA-Z!?/]")
 _SHOWN_FACT = 1000  # characters; longer titles are not titles
-_DATES = (
-    ('meta[property="article:published_time"]', "content"),
-    ('meta[itemprop="datePublished"]', "content"),
-    ('meta[name="date"]', "content"),
-    ('meta[name="dc.date"]', "content"),
-    ('meta[name="DC.date.issued"]', "content"),
-    ('time[itemprop="datePublished"]', "datetime"),
-    ("time[pubdate]", "datetime"),
+_HEAD_DATES = (
+    'meta[property="article:published_time"], meta[itemprop="datePublished"], meta[name="date"], '
+    'meta[name="dc.date"], meta[name="DC.date.issued"]'
 )
+_BODY_DATES = 'time[itemprop="datePublished"], time[pubdate]'
 
 
 def extract_page(data: bytes, extractor: str, charset: str | None = None, cut: bool = False) -> Extracted | Refusal:
@@ -95,18 +91,14 @@ def _trafilatura(page: str) -> str:
 def _facts(tree: HTMLTree) -> dict[str, str]:
     """Title, declared language and date of publication, as far as the page has them."""
     root = tree.document.query_selector("html") if tree.document else None
+    in_head = tree.head.query_selector(_HEAD_DATES) if tree.head else None
+    in_body = tree.body.query_selector(_BODY_DATES) if tree.body and in_head is None else None
     said = {
         "title": tree.title,
         "language": root.get_attribute("lang") or root.get_attribute("xml:lang") if root else None,
-        "published": next(filter(None, (_attribute(tree, *where) for where in _DATES)), None),
+        "published": in_head.get_attribute("content") if in_head else in_body and in_body.get_attribute("datetime"),
     }
     return {name: " ".join(value.split())[:_SHOWN_FACT] for name, value in said.items() if value and value.strip()}
-
-
-def _attribute(tree: HTMLTree, selector: str, attribute: str) -> str | None:
-    """An attribute of the first element that a selector finds."""
-    found = tree.document.query_selector(selector) if tree.document else None
-    return found.get_attribute(attribute) if found else None
 
 
 def _link_density(tree: HTMLTree) -> float:

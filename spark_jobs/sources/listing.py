@@ -89,6 +89,7 @@ _RECORD_EXTENSIONS = {
     ".warc": "warc",
     ".wet": "warc",
 }
+_OFFICE_EXTENSIONS = {".pdf": "pdf", ".docx": "docx", ".eml": "mail"}
 _PAGE_EXTENSIONS = (".html", ".htm", ".xhtml")
 _COMPRESSIONS = (".gz", ".zst", ".zstd")
 
@@ -284,7 +285,7 @@ def _reader_of(path: str, source: FilesSource) -> str | None:
     if extension in (*_COMPRESSIONS, ".lz4"):
         reader = _RECORD_EXTENSIONS.get(os.path.splitext(stem)[1])
         return None if reader == "parquet" or (extension == ".lz4" and reader != "warc") else reader
-    return _RECORD_EXTENSIONS.get(extension) or ("text" if language_of(path) else None)
+    return (_RECORD_EXTENSIONS | _OFFICE_EXTENSIONS).get(extension) or ("text" if language_of(path) else None)
 
 
 def _row(listed: _Listed, before: dict[str, Any] | None) -> dict[str, Any]:

@@ -23,7 +23,7 @@ COLUMN_READERS = ("parquet", "jsonl", "csv", "tsv")
 """Readers of files of records with named columns, of which one holds the text."""
 RECORD_READERS = (*COLUMN_READERS, "warc")
 """Readers of files that hold any number of documents."""
-EXTRACTING_READERS = ("html",)
+EXTRACTING_READERS = ("html", "pdf", "docx", "mail")
 """Readers of files that are one document, whose text is extracted."""
 
 
@@ -80,16 +80,16 @@ class PythonDocsSource(_Repositories):
 
 
 class FilesSource(_Described):
-    """Files of records (Parquet, JSONL, CSV), web archives, pages and files of text under one path."""
+    """Files of records (Parquet, JSONL, CSV), web archives, pages, PDF, Word, mails and texts under one path."""
 
     kind: Literal["files"] = "files"
     path: str = Field(min_length=1, description="file or directory, or a URI that PyArrow opens (s3://bucket/folder)")
     glob: str | None = Field(
         None, min_length=1, description="only files whose path below `path` matches, e.g. *.jsonl.gz or 2026/**/part-*"
     )
-    format: Literal["auto", "parquet", "jsonl", "csv", "tsv", "text", "markdown", "html", "warc"] = Field(
-        "auto", description="format of every file; auto tells it from the extension"
-    )
+    format: Literal[
+        "auto", "parquet", "jsonl", "csv", "tsv", "text", "markdown", "html", "warc", "pdf", "docx", "mail"
+    ] = Field("auto", description="format of every file; auto tells it from the extension")
     extractor: Literal["resiliparse", "trafilatura", "none"] = Field(
         "resiliparse",
         description="what extracts the main text of HTML; none leaves pages outside of archives as markup",

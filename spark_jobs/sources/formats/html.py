@@ -16,13 +16,12 @@ from resiliparse.extract.html2text import extract_plain_text
 from resiliparse.parse.html import HTMLTree
 from resiliparse.parse.html.exception import HTMLParserException
 
-from spark_jobs.sources.formats.extraction import Extracted
+from spark_jobs.sources.formats.extraction import Extracted, cleaned_facts
 from spark_jobs.sources.formats.page_encoding import decode_page
 from spark_jobs.sources.languages import EXTRACTED_BY
 from spark_jobs.sources.refusals import Reason, Refusal
 
 _TAG = re.compile(r"<[a-zA-Z!?/]")
-_SHOWN_FACT = 1000  # characters; longer titles are not titles
 _HEAD_DATES = (
     'meta[property="article:published_time"], meta[itemprop="datePublished"], meta[name="date"], '
     'meta[name="dc.date"], meta[name="DC.date.issued"]'
@@ -98,7 +97,7 @@ def _facts(tree: HTMLTree) -> dict[str, str]:
         "language": root.get_attribute("lang") or root.get_attribute("xml:lang") if root else None,
         "published": in_head.get_attribute("content") if in_head else in_body and in_body.get_attribute("datetime"),
     }
-    return {name: " ".join(value.split())[:_SHOWN_FACT] for name, value in said.items() if value and value.strip()}
+    return cleaned_facts(said)
 
 
 def _link_density(tree: HTMLTree) -> float:

@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_jobs.sources.documents import ARRIVALS
-from spark_jobs.sources.git_store import BlobReaders
+from spark_jobs.sources.git.store import BlobReaders
 from spark_jobs.sources.listing import discover
 from spark_jobs.sources.reading import ReadingRules, read_files
 from spark_jobs.sources.source_config import DocumentsConfig

@@ -352,11 +352,11 @@ def _require_columns(source: Source, listing: pa.Table | None) -> None:
     import pyarrow.compute as pc
 
     from spark_jobs.sources.reading import record_columns
-    from spark_jobs.sources.source_config import RECORD_READERS, FilesSource
+    from spark_jobs.sources.source_config import COLUMN_READERS, FilesSource
 
     if listing is None or not isinstance(source, FilesSource):
         return
-    records = listing.filter(pc.field("reader").isin(RECORD_READERS)).slice(0, 1).to_pylist()
+    records = listing.filter(pc.field("reader").isin(COLUMN_READERS)).slice(0, 1).to_pylist()
     if not records:
         return
     first = records[0]

@@ -6,6 +6,7 @@ import json
 import uuid
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,6 +14,9 @@ from dagster_project.cli.output import print_table
 from dagster_project.exceptions import CommandError
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import load_settings, user_name
+
+if TYPE_CHECKING:
+    from dagster_project.inspect.trace import Traced
 
 
 @click.command()
@@ -43,9 +47,19 @@ def trace(table: str, ordinal: int, position: int, as_json: bool) -> None:
         ("place", at + (f", id {found.token_id}" if found.token_id is not None else "")),
     ]
     if found.source_start is not None:
-        rows.append(("file", f"bytes {found.source_start:,} to {found.source_end:,} ({found.encoding})"))
+        rows.append(_source_place(found))
         rows.append(("text", f"bytes {found.text_start:,} to {found.text_end:,} of {found.dataset}.texts"))
     print_table([{"": name, table: value} for name, value in rows])
+
+
+def _source_place(found: Traced) -> tuple[str, str]:
+    """The line that says where a token stands in its source, which need not be a place in a file."""
+    span = f"bytes {found.source_start:,} to {found.source_end:,}"
+    if found.extracted is not None:
+        return "source", f"{span} of {found.extracted}"
+    if "#" in (found.path or ""):
+        return "record", f"{span} of its text"
+    return "file", f"{span} ({found.encoding})"
 
 
 @click.command()

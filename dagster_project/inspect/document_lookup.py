@@ -13,6 +13,7 @@ from pyiceberg.expressions import And, BooleanExpression, EqualTo, In, StartsWit
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.corpus_facts import CorpusFacts, namespaces_with
 from spark_jobs.lake.files.lookups import read_rows, read_wide_value
+from spark_jobs.sources.languages import EXTRACTED_BY
 
 _DIGITS = re.compile(r"[0-9a-f]{6,32}")
 _SHOWN = 5
@@ -50,6 +51,15 @@ class FoundDocument:
 
 
 _FIELDS = tuple(FoundDocument.__dataclass_fields__)
+
+
+def extraction_place(metadata: Mapping[str, str]) -> str | None:
+    """What extracted a document's text, and from where, by the document's metadata; None where nothing did."""
+    extracted_by, offset = metadata.get(EXTRACTED_BY), metadata.get("offset")
+    if extracted_by is None:
+        return None
+    place = "the file" if offset is None else f"the record at byte {offset} of the file"
+    return f"the text that {extracted_by} extracted from {place}"
 
 
 def find_document(catalogue: Catalog, given: str) -> FoundDocument:

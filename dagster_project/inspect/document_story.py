@@ -24,7 +24,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import And, BooleanExpression, EqualTo, In
 
 from dagster_project.inspect.corpus_facts import CorpusFacts
-from dagster_project.inspect.document_lookup import FoundDocument, members_named, other_revisions
+from dagster_project.inspect.document_lookup import FoundDocument, extraction_place, members_named, other_revisions
 from dagster_project.inspect.neighbours import removed_of
 from spark_jobs.lake.files.lookups import read_columns, read_rows
 from spark_jobs.lake.run.excisions import EXCISIONS, excisions_of
@@ -73,11 +73,14 @@ def dataset_findings(catalogue: Catalog, document: FoundDocument) -> Iterator[Fi
     yield from _events(catalogue, document)
     licence = document.licence or "no licence known"
     belongs = f"repository {document.repository}" if document.repository else "no repository"
+    rows = read_rows(catalogue, f"{name}.documents", ("metadata",), document.row)
+    place = extraction_place(dict(rows[0]["metadata"])) if rows else None
+    extracted = f"; {place}" if place else ""
     kind = f"{document.kind}, {document.language}" if document.language else document.kind
     yield Finding(
         f"{name}.documents",
         "landed",
-        f"increment {document.increment}: {kind}, {document.byte_count:,} bytes, {licence}, {belongs}",
+        f"increment {document.increment}: {kind}, {document.byte_count:,} bytes, {licence}, {belongs}{extracted}",
         document.facts(),
     )
     yield _text(catalogue, document)

@@ -21,6 +21,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import And, BooleanExpression, EqualTo, In
 
 from dagster_project.exceptions import CommandError
+from dagster_project.inspect.document_lookup import extraction_place
 from spark_jobs.arrays import Int64Array
 from spark_jobs.lake.files.lookups import read_columns, read_rows, read_wide_value
 from spark_jobs.lake.session.catalogue import load_table
@@ -39,6 +40,7 @@ _DOCUMENT_COLUMNS = (
     "licence",
     "encoding",
     "byte_count",
+    "metadata",
 )
 
 
@@ -61,10 +63,12 @@ class Traced:
         token_id: the id.
         text_start: first byte of the token in the UTF-8 of the text that was encoded (`texts.content`).
         text_end: byte after it.
-        source_start: first byte of the token in the file (in the record's text, for a record); a span that one edit
-            replaced counts as a whole.
+        source_start: first byte of the token in the file; in the record's text, for a record, and in the extracted
+            text, where one was extracted. A span that one edit replaced counts as a whole.
         source_end: byte after it.
         encoding: of the file.
+        extracted: for a text that was extracted, what extracted it and from where: no bytes of the file are its own.
+            None for a text that its source holds.
     """
 
     table: str
@@ -84,6 +88,7 @@ class Traced:
     source_start: int | None = None
     source_end: int | None = None
     encoding: str | None = None
+    extracted: str | None = None
 
     def facts(self) -> dict[str, Any]:
         """All facts, ready for JSON."""
@@ -157,6 +162,7 @@ class Tracer:
         input_ids = np.array(ids, dtype=np.int32)
         about = {name: document[name] for name in ("repository", "path", "revision", "licence", "encoding")}
         known: dict[str, Any] = {**at.facts(), "dataset": self._facts.dataset, "doc_id": doc_id, **about}
+        known["extracted"] = extraction_place(dict(document["metadata"]))
         if token < 0 or token == len(input_ids):
             end = "end_of_document" if token >= 0 else what
             return Traced(**{**known, "what": end, "document_token": max(token, 0)})

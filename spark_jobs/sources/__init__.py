@@ -3,7 +3,8 @@
 documents.py      the step: config, tables documents, repositories and arrivals
 source_config.py  the kinds of sources a user declares
 listing.py        which files there are, and which arrived before; uses file_trees.py and repositories.py
-git_listing.py    the same for git repositories; uses git_store.py, git_history.py and git_facts.py
+git/              the same for git repositories, with the bytes of their objects
+formats/          readers of pages, web archives, PDF, Word and mail
 reading.py        the bytes of listed files as rows; uses decoding.py, modules.py and records.py
 revisions.py      which document is the latest at its path: what returned, what is gone
 identity.py       doc_id and shard

@@ -43,11 +43,11 @@ def decode(data: bytes, *, declares_encoding: bool = False) -> Decoded | Refusal
     Returns:
         The text with its codec, or why there is none: `binary` or `undecodable`.
     """
-    marked = next((name for mark, name in _BYTE_ORDER_MARKS if data.startswith(mark)), None)
+    marked = marked_encoding(data)
     if marked is not None:
         return _decode_as(data, marked)
-    if b"\0" in data[:_SNIFFED]:
-        return Refusal(Reason.BINARY, f"null byte at offset {data.index(0)}: not a text")
+    if refusal := null_byte_refusal(data):
+        return refusal
     if data.isascii():
         return Decoded(data.decode("ascii"), "utf-8")
     if declares_encoding:
@@ -57,6 +57,17 @@ def decode(data: bytes, *, declares_encoding: bool = False) -> Decoded | Refusal
             return Refusal(Reason.UNDECODABLE, f"{error}; declare the real encoding or save the file as UTF-8")
         return _decode_as(data, declared)
     return _decode_as(data, "utf-8")
+
+
+def marked_encoding(data: bytes) -> str | None:
+    """The codec that a byte order mark names, or None where there is no mark."""
+    return next((name for mark, name in _BYTE_ORDER_MARKS if data.startswith(mark)), None)
+
+
+def null_byte_refusal(data: bytes) -> Refusal | None:
+    """The refusal of bytes with a null byte near their start, else None."""
+    index = data.find(b"\0", 0, _SNIFFED)
+    return None if index < 0 else Refusal(Reason.BINARY, f"null byte at offset {index}: not a text")
 
 
 def _decode_as(data: bytes, encoding: str) -> Decoded | Refusal:

@@ -157,7 +157,7 @@ _FACTS_TYPE = (
 
 
 @step(
-    version="3",
+    version="4",
     scope=Scope.HISTORY,
     tables=(DOCUMENTS, REPOSITORIES, ARRIVALS),
     discover=discover,

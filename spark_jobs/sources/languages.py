@@ -98,6 +98,9 @@ EVIDENCE: Final = "headrace.evidence"
 """Key in the metadata of a document that landed only because others need it to be understood."""
 PAST: Final = "headrace.past_version"
 """Key in the metadata of a document that landed when its path had a later version already, or none any more."""
+EXTRACTED_BY: Final = "headrace.extracted_by"
+"""Key in the metadata of a document whose text was extracted: what extracted it, with its version. Bytes of such a
+text are no bytes of a file."""
 PLAIN_TEXT = Language("prose", None, "text/plain")
 DECLARES_ENCODING = frozenset({"Python", "Cython"})
 """Languages whose sources may declare their encoding in a comment (PEP 263)."""

@@ -36,6 +36,8 @@ from spark_jobs.sources.repositories import (
     stable_path,
 )
 from spark_jobs.sources.source_config import (
+    COLUMN_READERS,
+    EXTRACTING_READERS,
     FACTS_FILE,
     RECORD_READERS,
     DocumentsConfig,
@@ -57,7 +59,8 @@ LISTING = pa.schema(
         pa.field("kind", pa.string()),
         pa.field("language", pa.string()),
         pa.field("media_type", pa.string()),
-        pa.field("reader", pa.string()),  # text, docstring, description, repositories, one of RECORD_READERS, or null
+        pa.field("reader", pa.string()),  # text, docstring, description, repositories, one of RECORD_READERS or
+        # EXTRACTING_READERS, or null
         pa.field("byte_count", pa.int64()),
         pa.field("modified", pa.timestamp("us", "UTC")),
         pa.field("unchanged", pa.bool_(), nullable=False),
@@ -67,7 +70,7 @@ LISTING = pa.schema(
         pa.field("detail", pa.string()),
         pa.field("size_rank", pa.int32(), nullable=False),  # 0 = largest file to be read: tasks take turns by it
         pa.field("repository_facts", pa.string()),  # JSON, on one file of each repository that may have a row
-        pa.field("blob", pa.string()),  # object id, for files of git repositories; see `git_listing`
+        pa.field("blob", pa.string()),  # object id, for files of git repositories; see `git.listing`
         pa.field("version", pa.int32()),  # its place among the versions of its path there
         pa.field("past", pa.bool_()),  # whether the path has a later one, or none any more
     ]
@@ -87,7 +90,11 @@ _RECORD_EXTENSIONS = {
     ".ndjson": "jsonl",
     ".csv": "csv",
     ".tsv": "tsv",
+    ".warc": "warc",
+    ".wet": "warc",
 }
+_OFFICE_EXTENSIONS = {".pdf": "pdf", ".docx": "docx", ".eml": "mail"}
+_PAGE_EXTENSIONS = (".html", ".htm", ".xhtml")
 _COMPRESSIONS = (".gz", ".zst", ".zstd")
 
 
@@ -118,7 +125,7 @@ def discover(config: DocumentsConfig, arrivals: pa.Table, reread: bool = False) 
         InputError: the source holds no file, or what it names does not exist.
     """
     if isinstance(config.source, GitSource):
-        from spark_jobs.sources.git_listing import discover_git
+        from spark_jobs.sources.git.listing import discover_git
 
         return discover_git(config, config.source, arrivals, reread)
     files = list_files(config)
@@ -142,7 +149,7 @@ def list_files(config: DocumentsConfig) -> list[_Listed]:
         InputError: the source holds no file, what it names does not exist, or records have no text column.
     """
     source = config.source
-    assert not isinstance(source, GitSource)  # listed by `git_listing`
+    assert not isinstance(source, GitSource)  # listed by `git.listing`
     by_location = {file.file.location: file for file in _list_facts(source)}
     facts_count = len(by_location)
     for file in _list_tree(source) if isinstance(source, FilesSource) else _list_repositories(source):
@@ -152,14 +159,33 @@ def list_files(config: DocumentsConfig) -> list[_Listed]:
             f"dataset {config.dataset}: the source holds no file ({source.kind}); check what it names, or declare "
             "`allow_empty: true` if all of its files were deleted"
         )
+    if isinstance(source, FilesSource):
+        _require_packages(config.dataset, source, by_location.values())
     if isinstance(source, FilesSource) and source.text_column is None:
-        records = [file.path for file in by_location.values() if file.reader in RECORD_READERS]
+        records = [file.path for file in by_location.values() if file.reader in COLUMN_READERS]
         if records:
             raise InputError(
                 f"dataset {config.dataset}: {len(records)} files of records (such as {min(records)}) "
                 "and no text_column; name the column that holds the text, or leave such files out by `glob`"
             )
     return [by_location[location] for location in sorted(by_location)]
+
+
+def _require_packages(dataset: str, source: FilesSource, files: Iterable[_Listed]) -> None:
+    """Fail if a reader of the listed files needs a package that is not installed.
+
+    Raises:
+        InputError: names the package, a file, and the extra.
+    """
+    from spark_jobs.sources.formats.extraction import missing_package
+
+    examples = {file.reader: file.path for file in files if file.reader is not None}
+    for reader, path in sorted(examples.items()):
+        if package := missing_package(reader, source):
+            raise InputError(
+                f"dataset {dataset}: {path} needs {package}, which is not installed; pip install 'headrace[ingest]', "
+                "or leave such files out by `glob`"
+            )
 
 
 def _list_facts(source: TreeSource) -> Iterator[_Listed]:
@@ -246,8 +272,10 @@ def _list_tree(source: FilesSource) -> Iterator[_Listed]:
     for file in find_files(absolute(source.path)):
         if wanted is not None and not wanted.fullmatch(file.path) and not file.path.endswith("/"):
             continue
-        reader = _reader_of(file.path, source.format)
-        language = Language(source.record_kind, None, "") if reader in RECORD_READERS else language_of(file.path)
+        reader = _reader_of(file.path, source)
+        language = Language(source.record_kind, None, "") if reader in COLUMN_READERS else language_of(file.path)
+        if reader in EXTRACTING_READERS or (reader in RECORD_READERS and reader not in COLUMN_READERS):
+            language = PLAIN_TEXT
         if source.format == "markdown":
             language = Language("prose", None, "text/markdown")
         refusal = None
@@ -256,16 +284,17 @@ def _list_tree(source: FilesSource) -> Iterator[_Listed]:
         yield _Listed(file, file.path, reader, language or PLAIN_TEXT, None, refusal)
 
 
-def _reader_of(path: str, stated: str) -> str | None:
+def _reader_of(path: str, source: FilesSource) -> str | None:
     """The reader for a file: the stated format, else told by the extension."""
-    if stated != "auto":
-        return "text" if stated in ("text", "markdown") else stated
     stem, extension = os.path.splitext(path.lower())
-    if extension in _COMPRESSIONS:
-        inner = os.path.splitext(stem)[1]
-        reader = _RECORD_EXTENSIONS.get(inner)
-        return None if reader == "parquet" else reader
-    return _RECORD_EXTENSIONS.get(extension) or ("text" if language_of(path) else None)
+    if source.format == "html" or (source.format == "auto" and extension in _PAGE_EXTENSIONS):
+        return "text" if source.extractor == "none" else "html"
+    if source.format != "auto":
+        return "text" if source.format in ("text", "markdown") else source.format
+    if extension in (*_COMPRESSIONS, ".lz4"):
+        reader = _RECORD_EXTENSIONS.get(os.path.splitext(stem)[1])
+        return None if reader == "parquet" or (extension == ".lz4" and reader != "warc") else reader
+    return (_RECORD_EXTENSIONS | _OFFICE_EXTENSIONS).get(extension) or ("text" if language_of(path) else None)
 
 
 def _row(listed: _Listed, before: dict[str, Any] | None) -> dict[str, Any]:

@@ -11,18 +11,20 @@ that file alone.
 from __future__ import annotations
 
 import contextlib
-import gzip
 import hashlib
 import io
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from spark_jobs.sources.decoding import Decoded, decode
+from spark_jobs.sources.decoding import decode
 from spark_jobs.sources.file_trees import absolute, open_file, unreadable
-from spark_jobs.sources.git_store import BlobReaders
+from spark_jobs.sources.formats.extraction import Extracted, extract
+from spark_jobs.sources.formats.gzip_members import GzipMembers
+from spark_jobs.sources.formats.web_archives import CountedStream, archive_records
+from spark_jobs.sources.git.store import BlobReaders
 from spark_jobs.sources.identity import document_id, sha256_hex, shard_of
 from spark_jobs.sources.languages import DECLARES_ENCODING, EVIDENCE, PAST, language_of
 from spark_jobs.sources.licences import spdx_expression
@@ -40,7 +42,14 @@ from spark_jobs.sources.records import (
 )
 from spark_jobs.sources.refusals import Reason, Refusal
 from spark_jobs.sources.repositories import Facts
-from spark_jobs.sources.source_config import RECORD_READERS, FilesSource, GitSource, PythonCodeSource, Source
+from spark_jobs.sources.source_config import (
+    EXTRACTING_READERS,
+    RECORD_READERS,
+    FilesSource,
+    GitSource,
+    PythonCodeSource,
+    Source,
+)
 from spark_jobs.sources.stated_facts import facts_json, stated_facts, stated_lines
 
 Row = dict[str, Any]
@@ -51,6 +60,8 @@ _SHOWN_BYTES = 16 << 20  # longer lines are skipped when only their columns are 
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 _LFS_POINTER_BYTES = 1024
 _DELIMITERS = {"csv": ",", "tsv": "\t"}
+_NOTHING = {"warc": "no record of the archive is a response, a conversion, or a resource of the web"}
+_UNITS = {"parquet": "row", "warc": "offset"}  # what a record's number counts, where not lines
 
 READ_ROWS = pa.schema(
     [
@@ -175,11 +186,7 @@ def _read_text(file: Row, rules: ReadingRules, blobs: BlobReaders) -> Iterator[R
             file, Refusal(Reason.LFS_POINTER, "a pointer of git LFS; its content is elsewhere"), content_sha256
         )
         return
-    decoded = decode(data, declares_encoding=file["language"] in DECLARES_ENCODING or file["reader"] == "docstring")
-    if isinstance(decoded, Refusal):
-        yield _arrival(file, decoded, content_sha256)
-        return
-    document = _text_document(file, decoded, content_sha256, len(data), rules)
+    document = _text_document(file, data, content_sha256, rules)
     if isinstance(document, Refusal):
         yield _arrival(file, document, content_sha256)
         return
@@ -187,22 +194,39 @@ def _read_text(file: Row, rules: ReadingRules, blobs: BlobReaders) -> Iterator[R
     yield _arrival(file, None, content_sha256)
 
 
-def _text_document(
-    file: Row, decoded: Decoded, content_sha256: str, byte_count: int, rules: ReadingRules
-) -> Row | Refusal:
-    """The document in a text: the whole text, or the docstring or description in it, hashed as UTF-8 by itself."""
-    if file["reader"] == "text":
-        return _document(file, rules, decoded.text, decoded.encoding, content_sha256, byte_count)
-    media_type = file["media_type"]
-    if file["reader"] == "docstring":
+def _text_document(file: Row, data: bytes, content_sha256: str, rules: ReadingRules) -> Row | Refusal:
+    """The document in a file: the whole text, or what is extracted from it, hashed as UTF-8 by itself."""
+    reader, source = file["reader"], rules.source
+    if reader in EXTRACTING_READERS:
+        assert isinstance(source, FilesSource)  # no other source lists such files
+        extracted = extract(reader, data, source)
+        return extracted if isinstance(extracted, Refusal) else _extracted_document(file, rules, *extracted)
+    decoded = decode(data, declares_encoding=file["language"] in DECLARES_ENCODING or reader == "docstring")
+    if isinstance(decoded, Refusal):
+        return decoded
+    if reader == "text":
+        return _document(file, rules, decoded.text, decoded.encoding, content_sha256, len(data))
+    if reader == "docstring":
         prose = module_docstring(decoded.text)
-    else:
-        described = long_description(decoded.text)
-        prose, media_type = (described, None) if isinstance(described, Refusal) else described
-    if isinstance(prose, Refusal):
-        return prose
-    data = prose.encode()
-    return _document({**file, "media_type": media_type}, rules, prose, "utf-8", sha256_hex(data), len(data))
+        return prose if isinstance(prose, Refusal) else _extracted_document(file, rules, prose)
+    described = long_description(decoded.text)
+    if isinstance(described, Refusal):
+        return described
+    prose, media_type = described
+    return _extracted_document({**file, "media_type": media_type}, rules, prose)
+
+
+def _extracted_document(
+    file: Row, rules: ReadingRules, text: str, metadata: Mapping[str, str] = MappingProxyType({})
+) -> Row | Refusal:
+    """The document of a text that is a part of its file, or was made from it: hashed as UTF-8 by itself."""
+    data = text.encode()
+    if len(data) > rules.max_document_bytes:
+        detail = f"{len(data)} bytes of text; max_document_bytes is {rules.max_document_bytes}"
+        return Refusal(Reason.TOO_LARGE, detail)
+    row = _document(file, rules, text, "utf-8", sha256_hex(data), len(data))
+    row["metadata"] = {**row["metadata"], **metadata}
+    return row
 
 
 def _read_records(file: Row, rules: ReadingRules) -> Iterator[Row]:
@@ -233,7 +257,9 @@ def _read_records(file: Row, rules: ReadingRules) -> Iterator[Row]:
         yield _arrival({"location": f"{file['location']}#rest"}, fault)
     elif not seen and fault is None:
         every = Refusal(Reason.NO_USABLE_RECORD, f"all {refused_count} records were refused")
-        fault = every if refused_count else Refusal(Reason.EMPTY, "the file holds no record")
+        fault = (
+            every if refused_count else Refusal(Reason.EMPTY, _NOTHING.get(file["reader"], "the file holds no record"))
+        )
     yield _arrival(file, None if seen else fault, content_sha256)
 
 
@@ -282,6 +308,9 @@ def _records(file: Row, source: _HashedFile, rules: ReadingRules) -> Iterator[Re
     if file["reader"] == "parquet":
         yield from parquet_records(source.file, mapping, limit)
         return
+    if file["reader"] == "warc":
+        yield from _archive_records(source, mapping, limit)
+        return
     stream = _decompressed(source, file["location"])
     if file["reader"] == "jsonl":
         yield from jsonl_records(stream, mapping, limit)
@@ -289,18 +318,24 @@ def _records(file: Row, source: _HashedFile, rules: ReadingRules) -> Iterator[Re
         yield from csv_records(stream, _DELIMITERS[file["reader"]], mapping, limit)
 
 
-class _Gunzipped(gzip.GzipFile):
-    """A gzip file that returns all bytes before a damage, and then raises OSError.
+def _archive_records(source: _HashedFile, mapping: FilesSource, limit: int) -> Iterator[Record | Refused]:
+    """The records of a web archive, which is decompressed by its first bytes: names of archives are often wrong."""
+    magic = bytes(source.file.read(4))
+    source.file.seek(0)
 
-    GzipFile.read would raise at once and lose what it has decompressed.
-    """
+    def extracted(reader: str, data: bytes, *options: object) -> Extracted | Refusal:
+        return extract(reader, data, mapping, *options)
 
-    def read(self, size: int | None = -1) -> bytes:
-        """Some of the next bytes."""
-        try:
-            return self.read1(-1 if size is None else size)
-        except (EOFError, zlib.error) as error:
-            raise OSError(str(error)) from error
+    if magic.startswith(b"\x1f\x8b"):
+        members = GzipMembers(source)
+        yield from archive_records(members, extracted, limit, members.member_start)
+        return
+    codec = {b"\x28\xb5\x2f\xfd": "zstd", b"\x04\x22\x4d\x18": "lz4"}.get(magic)
+    if codec is None:
+        yield from archive_records(source, extracted, limit, lambda position: position)
+    else:
+        stream = pa.CompressedInputStream(pa.PythonFile(source, mode="r"), codec)
+        yield from archive_records(CountedStream(stream), extracted, limit, lambda _: None)
 
 
 def _decompressed(file: _HashedFile | pa.NativeFile, location: str) -> Stream:
@@ -308,7 +343,7 @@ def _decompressed(file: _HashedFile | pa.NativeFile, location: str) -> Stream:
     stream: Stream = file
     extension = location.rpartition(".")[2].lower()
     if extension == "gz":
-        stream = _Gunzipped(fileobj=file)
+        stream = GzipMembers(file)
     elif extension in ("zst", "zstd"):
         native = file if isinstance(file, pa.NativeFile) else pa.PythonFile(file, mode="r")
         stream = pa.CompressedInputStream(native, "zstd")
@@ -332,7 +367,7 @@ def record_columns(location: str, reader: str) -> list[str]:
 
 def _record_row(file: Row, record: Record | Refused, seen: set[str], rules: ReadingRules) -> Row:
     """The document of a record, or the arrival with the reason why there is none."""
-    unit = "row" if file["reader"] == "parquet" else "line"
+    unit = _UNITS.get(file["reader"], "line")
     where = {"location": f"{file['location']}#{unit}:{record.number}"}
     if isinstance(record, Refused):
         return _arrival(where, record.refusal)
@@ -418,7 +453,7 @@ class _HashedFile(io.RawIOBase):
         super().__init__()
         self.file = file
         self._hash = hashlib.sha256()
-        self._started = False
+        self._started, self._given = False, 0
 
     def readable(self) -> bool:
         """Always true; the base class requires it."""
@@ -429,7 +464,12 @@ class _HashedFile(io.RawIOBase):
         data = bytes(self.file.read(None if size < 0 else size))
         self._hash.update(data)
         self._started = True
+        self._given += len(data)
         return data
+
+    def tell(self) -> int:
+        """How many bytes were read."""
+        return self._given
 
     def sha256_to_end(self) -> str | None:
         """SHA-256 of the whole file, reading what is left; None where it was not read from its start."""

@@ -23,7 +23,12 @@ Kind = Literal["code", "prose", "markup", "data"]
 KINDS: tuple[str, ...] = get_args(Kind)
 RepositoryFact = Literal["revision", "version", "licence", "home_page", "fork_of", "stars", "topics", "dependencies"]
 FACTS_FILE = "repositories.jsonl"
-RECORD_READERS = ("parquet", "jsonl", "csv", "tsv")
+COLUMN_READERS = ("parquet", "jsonl", "csv", "tsv")
+"""Readers of files of records with named columns, of which one holds the text."""
+RECORD_READERS = (*COLUMN_READERS, "warc")
+"""Readers of files that hold any number of documents."""
+EXTRACTING_READERS = ("html", "pdf", "docx", "mail")
+"""Readers of files that are one document, whose text is extracted."""
 
 
 class _Described(BaseModel):
@@ -143,15 +148,22 @@ class GitSource(BaseModel):
 
 
 class FilesSource(_Described):
-    """Files of records (Parquet, JSONL, CSV) and of text under one path."""
+    """Files of records (Parquet, JSONL, CSV), web archives, pages, PDF, Word, mails and texts under one path."""
 
     kind: Literal["files"] = "files"
     path: str = Field(min_length=1, description="file or directory, or a URI that PyArrow opens (s3://bucket/folder)")
     glob: str | None = Field(
         None, min_length=1, description="only files whose path below `path` matches, e.g. *.jsonl.gz or 2026/**/part-*"
     )
-    format: Literal["auto", "parquet", "jsonl", "csv", "tsv", "text", "markdown"] = Field(
-        "auto", description="format of every file; auto tells it from the extension"
+    format: Literal[
+        "auto", "parquet", "jsonl", "csv", "tsv", "text", "markdown", "html", "warc", "pdf", "docx", "mail"
+    ] = Field("auto", description="format of every file; auto tells it from the extension")
+    extractor: Literal["resiliparse", "trafilatura", "none"] = Field(
+        "resiliparse",
+        description="what extracts the main text of HTML; none leaves pages outside of archives as markup",
+    )
+    extract_seconds: int = Field(
+        20, ge=1, description="processor time for the text of one page; one that takes more is refused (too_complex)"
     )
     text_column: str | None = Field(None, description="column of the text; required where there are files of records")
     id_column: str | None = Field(None, description="column of the record's id; without it, the hash of the text")

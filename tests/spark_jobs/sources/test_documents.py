@@ -358,3 +358,37 @@ def test_a_file_that_the_driver_can_read_and_an_executor_cannot_is_an_error(
     module._require_seen(spark.createDataFrame(rows[:1], ddl), "notes")
     with pytest.raises(InputError, match=rf"notes.documents: {seen}: an executor cannot read it \(No such file\)"):
         module._require_seen(spark.createDataFrame(rows, ddl), "notes")
+
+
+def test_archives_and_pages_land_beside_records(
+    spark: SparkSession, files_config: Configs, data: Path, empty_arrivals: pa.Table
+) -> None:
+    """A folder with a web archive, a broken one, a page and records becomes documents and arrivals."""
+    pytest.importorskip("fastwarc")
+    pytest.importorskip("resiliparse")
+    body = b"<html><body><article><p>" + b"A sentence of the page that is long enough. " * 4
+    answer = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n" + body
+
+    def record(number: int) -> bytes:
+        head = f"WARC/1.0\r\nWARC-Type: response\r\nWARC-Record-ID: <urn:uuid:{number}>\r\n"
+        return f"{head}Content-Length: {len(answer)}\r\n\r\n".encode() + answer + b"\r\n\r\n"
+
+    (data / "a.warc.gz").write_bytes(gzip.compress(record(1)) + gzip.compress(record(2)))
+    (data / "broken.warc.gz").write_bytes(gzip.compress(record(3)) + gzip.compress(record(4))[:-50])
+    (data / "page.html").write_bytes(body)
+    (data / "records.jsonl").write_bytes(b'{"body": "a record", "id": 1}\n')
+    config = files_config(text_column="body", id_column="id")
+    listing = discover(config, empty_arrivals)
+    assert listing is not None
+    tables = land(spark, config, listing)
+    paths = sorted(row["path"] for row in tables["documents"])
+    assert paths == ["a.warc.gz#1", "a.warc.gz#2", "broken.warc.gz#3", "page.html", "records.jsonl#1"]
+    assert sorted((os.path.basename(row["location"]), row["status"], row["reason"]) for row in tables["arrivals"]) == [
+        ("a.warc.gz", "landed", None),
+        ("broken.warc.gz", "landed", None),
+        ("broken.warc.gz#rest", "rejected", "corrupt_archive"),
+        ("page.html", "landed", None),
+        ("records.jsonl", "landed", None),
+    ]
+    extracted = [row["path"] for row in tables["documents"] if "headrace.extracted_by" in row["metadata"]]
+    assert sorted(extracted) == paths[:-1]

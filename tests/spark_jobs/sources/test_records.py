@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_jobs.sources.decoding import Decoded, decode
-from spark_jobs.sources.reading import _Gunzipped
+from spark_jobs.sources.formats.gzip_members import GzipMembers
 from spark_jobs.sources.records import (
     Line,
     Record,
@@ -186,7 +186,7 @@ def test_a_truncated_gzip_gives_every_whole_line(cut: int) -> None:
     data = b"".join(b'{"body": "%d"}\n' % number for number in range(20))
     packed = gzip.compress(data)[:-cut]
     whole = zlib.decompressobj(31).decompress(packed).count(b"\n")
-    records = list(jsonl_records(_Gunzipped(fileobj=io.BytesIO(packed)), TEXT_ONLY, 1000))
+    records = list(jsonl_records(GzipMembers(io.BytesIO(packed)), TEXT_ONLY, 1000))
     assert texts(records) == [str(number) for number in range(whole)]
     (told,) = (record for record in records if isinstance(record, Refused))
     assert told.number is None and told.refusal.reason == "corrupt_archive"

@@ -24,8 +24,8 @@ import pyarrow.compute as pc
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.sources.file_trees import LEFT_OUT, absolute
-from spark_jobs.sources.git_facts import described_licence, failed_rule, original_of, quality_facts
-from spark_jobs.sources.git_history import (
+from spark_jobs.sources.git.facts import described_licence, failed_rule, original_of, quality_facts
+from spark_jobs.sources.git.history import (
     LINK,
     SUBMODULE,
     Commit,
@@ -39,7 +39,7 @@ from spark_jobs.sources.git_history import (
     tips,
     tree_files,
 )
-from spark_jobs.sources.git_store import IsolatedGit, RefusedRepositoryError, Store, open_store
+from spark_jobs.sources.git.store import IsolatedGit, RefusedRepositoryError, Store, open_store
 from spark_jobs.sources.identity import sha256_hex
 from spark_jobs.sources.languages import Language, is_manifest, language_of
 from spark_jobs.sources.listing import LISTING

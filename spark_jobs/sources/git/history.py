@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import IO, Final, NamedTuple
 
-from spark_jobs.sources.git_store import IsolatedGit, RefusedRepositoryError, Store
+from spark_jobs.sources.git.store import IsolatedGit, RefusedRepositoryError, Store
 from spark_jobs.sources.refusals import Reason
 
 LINK: Final = "120000"

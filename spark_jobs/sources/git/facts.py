@@ -11,8 +11,8 @@ import tempfile
 import tomllib
 from typing import Any
 
-from spark_jobs.sources.git_history import Commit
-from spark_jobs.sources.git_store import IsolatedGit
+from spark_jobs.sources.git.history import Commit
+from spark_jobs.sources.git.store import IsolatedGit
 from spark_jobs.sources.languages import VENDORED
 from spark_jobs.sources.licences import allows, spdx_expression, spdx_licence
 from spark_jobs.sources.repositories import Facts

@@ -1,0 +1,132 @@
+"""How fast pages and web archives become text, and how near the text is to what people took for the article.
+
+    python -m venv PEER && PEER/bin/pip install "datatrove[io,processing]"
+    python benchmarks/bench_ingest.py [--data ../shared/data] [--peer PEER/bin/python] [--copies 10]
+
+The pages are those of html_articles, 14 MB. The archive holds each of them `copies` times as a response with its own
+gzip member, as Common Crawl writes them. Speeds are MB of HTML by second of processor time, of this process and its
+child, or of the peer and its children; the peer is datatrove's WarcReader and Trafilatura in one process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from spark_jobs.sources.formats.extraction import extract
+from spark_jobs.sources.formats.parser_process import stop
+from spark_jobs.sources.listing import discover
+from spark_jobs.sources.reading import ReadingRules, read_files
+from spark_jobs.sources.refusals import Refusal
+from spark_jobs.sources.source_config import DocumentsConfig, FilesSource
+from tests.spark_jobs.sources.conftest import ARRIVAL_ROWS
+from tests.spark_jobs.sources.formats.gold_pages import GoldPage, gold_pages, mean_scores
+
+EXTRACTORS = ("resiliparse", "trafilatura")
+PEER = """
+import os, sys, time
+from datatrove.pipeline.extractors import Trafilatura
+from datatrove.pipeline.readers import WarcReader
+extractor, count, size = Trafilatura(), 0, 0
+for document in extractor.run(WarcReader(sys.argv[1])(), 0, 1):
+    count, size = count + 1, size + len(document.text.encode())
+times = os.times()
+print(count, size, times.user + times.system + times.children_user + times.children_system)
+"""
+
+
+def cpu_seconds() -> float:
+    """Processor time so far, of this process and of children that ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def timed(work: Callable[[], Any]) -> tuple[Any, float]:
+    """What work gives, and its processor time, its child's included."""
+    stop()
+    start = cpu_seconds()
+    found = work()
+    stop()
+    return found, cpu_seconds() - start
+
+
+def write_archive(pages: list[GoldPage], copies: int, path: Path) -> int:
+    """Write the pages as responses; gives the bytes of HTML."""
+    size = 0
+    with path.open("wb") as file:
+        for number in range(len(pages) * copies):
+            page = pages[number % len(pages)]
+            block = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n" + page.html
+            head = (
+                f"WARC/1.0\r\nWARC-Type: response\r\nWARC-Record-ID: <urn:uuid:{number}>\r\nWARC-Date: "
+                f"2026-01-02T03:04:05Z\r\nWARC-Target-URI: https://example.org/{number}\r\nContent-Type: "
+                f"application/http; msgtype=response\r\nContent-Length: {len(block)}\r\n\r\n"
+            )
+            file.write(gzip.compress(head.encode() + block + b"\r\n\r\n", 6))
+            size += len(page.html)
+    return size
+
+
+def quality_and_speed(pages: list[GoldPage]) -> None:
+    """One line for each extractor over the gold pages."""
+    size = sum(len(page.html) for page in pages)
+    for extractor in EXTRACTORS:
+        source = FilesSource(path=".", extractor=extractor)  # type: ignore[arg-type]
+        rounds = 20 if extractor == "resiliparse" else 1
+        work = lambda: [extract("html", page.html, source) for _ in range(rounds) for page in pages]  # noqa: B023, E731
+        found, seconds = timed(work)
+        texts = ["" if isinstance(one, Refusal) else one.text for one in found[: len(pages)]]
+        precision, recall, f1 = mean_scores(texts, pages)
+        print(
+            f"HTML {extractor:12} {rounds * size / seconds / 1e6:6.1f} MB/s  "
+            f"precision {precision:.3f}  recall {recall:.3f}  F1 {f1:.3f}  without text {texts.count('')}"
+        )
+
+
+def archive_speed(path: Path, size: int, extractor: str) -> None:
+    """One line: the archive to rows of documents and arrivals, as Arrow batches."""
+    source = {"kind": "files", "path": str(path.parent), "extractor": extractor}
+    config = DocumentsConfig.model_validate({"dataset": "bench", "source": source})
+    listing = discover(config, ARRIVAL_ROWS.empty_table())
+    assert listing is not None
+    rules = ReadingRules(config.dataset, config.shards, config.max_document_bytes, config.source)
+    start = time.perf_counter()
+    rows, seconds = timed(lambda: sum(batch.num_rows for batch in read_files(iter(listing.to_batches()), rules)))
+    wall = time.perf_counter() - start
+    print(f"WARC {extractor:12} {size / seconds / 1e6:6.1f} MB/s  {rows:,} rows, {seconds:.1f} s CPU, {wall:.1f} s")
+
+
+def main() -> None:
+    """Print one line for each measurement."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path(__file__).parents[1].parent / "shared" / "data")
+    parser.add_argument("--peer", help="Python that has datatrove")
+    parser.add_argument("--copies", type=int, default=10)
+    given = parser.parse_args()
+    pages = list(gold_pages(given.data / "html_articles"))
+    quality_and_speed(pages)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "crawl.warc.gz")
+        size = write_archive(pages, given.copies, path)
+        print(f"archive: {size / 1e6:.0f} MB of HTML, {path.stat().st_size / 1e6:.0f} MB compressed")
+        archive_speed(path, size, "resiliparse")
+        path.unlink()
+        size = write_archive(pages, 1, path)
+        archive_speed(path, size, "trafilatura")
+        if given.peer:
+            done = subprocess.run(
+                [given.peer, "-c", PEER, folder], capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL
+            )
+            count, text, seconds = done.stdout.split()[-3:]
+            print(f"WARC datatrove    {size / float(seconds) / 1e6:6.1f} MB/s  {count} documents, {text} bytes of text")
+
+
+if __name__ == "__main__":
+    main()

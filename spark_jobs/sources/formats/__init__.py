@@ -1,0 +1,8 @@
+"""Formats whose text has to be extracted: pages, web archives, and the files of everyday work.
+
+extraction.py      which extractor serves which reader, what it gives, and which packages it needs
+parser_process.py  runs an extractor in a process that a hostile file can end, but not the others
+html.py            a page; its bytes are decoded by page_encoding.py
+office.py          PDF, Word documents and mails
+web_archives.py    the records of WARC and WET files, over gzip_members.py; http_bodies.py is what a server answered
+"""

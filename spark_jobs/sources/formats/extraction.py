@@ -1,0 +1,113 @@
+"""Which extractor serves a reader: its function, the packages it needs, and what it gives.
+
+What is extracted is no part of the file, byte for byte. So the document is the text itself: content_sha256 and
+byte_count are of its UTF-8, and its metadata names what extracted it (`headrace.extracted_by`). The hash and size of
+the file that it came from are in its arrival.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from spark_jobs.sources.formats.parser_process import run_apart
+from spark_jobs.sources.refusals import Reason, Refusal
+from spark_jobs.sources.source_config import FilesSource
+
+_SHOWN_FACT = 1000  # characters; longer titles are not titles
+
+
+class Extracted(NamedTuple):
+    """The text of a document, and what its source says about it."""
+
+    text: str
+    metadata: dict[str, str]
+
+
+def _page(data: bytes, *options: Any) -> Extracted | Refusal:
+    """The main text of an HTML page."""
+    from spark_jobs.sources.formats.html import extract_page
+
+    return extract_page(data, *options)
+
+
+def _web_text(data: bytes, *options: Any) -> Extracted | Refusal:
+    """A plain text from the web."""
+    from spark_jobs.sources.formats.html import extract_text
+
+    return extract_text(data, *options)
+
+
+def _pdf(data: bytes) -> Extracted | Refusal:
+    """The text layer of a PDF file."""
+    from spark_jobs.sources.formats.office import extract_pdf
+
+    return extract_pdf(data)
+
+
+def _docx(data: bytes) -> Extracted | Refusal:
+    """The text of a Word document."""
+    from spark_jobs.sources.formats.office import extract_docx
+
+    return extract_docx(data)
+
+
+def _mail(data: bytes) -> Extracted | Refusal:
+    """The text of a mail."""
+    from spark_jobs.sources.formats.office import extract_mail
+
+    return extract_mail(data)
+
+
+class _Extractor(NamedTuple):
+    """A function, called in another process, and the packages that it imports there."""
+
+    function: Callable[..., Extracted | Refusal]
+    packages: tuple[str, ...]
+
+
+_EXTRACTORS: Final = {
+    "html": _Extractor(_page, ("resiliparse",)),
+    "web_text": _Extractor(_web_text, ("resiliparse",)),
+    "pdf": _Extractor(_pdf, ("pypdfium2",)),
+    "docx": _Extractor(_docx, ("docx",)),
+    "mail": _Extractor(_mail, ("resiliparse",)),
+}
+
+
+def extract(reader: str, data: bytes, source: FilesSource, *options: Any) -> Extracted | Refusal:
+    """Extract the text of one document, in a process of its own.
+
+    Args:
+        reader: of the format.
+        data: bytes of the document.
+        source: what the user chose.
+        options: what else is known about it, by format.
+    """
+    by = "trafilatura" if source.extractor == "trafilatura" else "resiliparse"
+    chosen = (by, *options) if reader == "html" else options
+    found: Extracted | Refusal = run_apart(_EXTRACTORS[reader].function, source.extract_seconds, data, *chosen)
+    try:
+        found if isinstance(found, Refusal) else found.text.encode()
+    except UnicodeEncodeError as error:
+        return Refusal(Reason.UNDECODABLE, f"lone surrogate at character {error.start} of the extracted text")
+    return found
+
+
+def cleaned_facts(said: Mapping[str, object]) -> dict[str, str]:
+    """What a source says about itself as one line each, without what is empty; longer ones are cut."""
+    lines = {
+        name: " ".join(str(value).encode(errors="replace").decode().split()) for name, value in said.items() if value
+    }
+    return {name: line[:_SHOWN_FACT] for name, line in lines.items() if line}
+
+
+def missing_package(reader: str, source: FilesSource) -> str | None:
+    """A package that a reader needs and that is not installed, if there is one."""
+    needed = _EXTRACTORS[reader].packages if reader in _EXTRACTORS else ()
+    if reader == "warc":
+        needed = ("fastwarc", *_EXTRACTORS["html"].packages)
+    if reader in ("html", "warc") and source.extractor == "trafilatura":
+        needed = (*needed, "trafilatura")
+    return next((name for name in needed if importlib.util.find_spec(name) is None), None)

@@ -1,0 +1,92 @@
+"""Decode the bytes of a page that came from the web, strictly: every byte becomes the character that its codec says.
+
+What pages and servers declare is often not true, so the first of these codecs that decodes all bytes counts:
+
+    byte order mark   if there is one, no other codec is tried
+    UTF-8             by its bytes alone: other encodings of more than a few characters are hardly ever valid UTF-8
+    http, meta        what the server and the page declare, by the labels of the WHATWG Encoding Standard
+    detected          what resiliparse's detector makes of the bytes
+
+A page that none of them decodes is refused. The codecs are Python's; where a web browser takes a label for a larger
+character set than Python does (GBK, Shift_JIS, EUC-KR, Big5), its superset is used. Source: encoding.spec.whatwg.org.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from resiliparse.parse.encoding import detect_encoding, map_encoding_to_html5
+
+from spark_jobs.sources.decoding import decode, marked_encoding, null_byte_refusal
+from spark_jobs.sources.refusals import Reason, Refusal
+
+_META_BYTES = 4096  # the standard looks at 1,024; many pages have comments and scripts first
+_META = re.compile(
+    rb"""<meta\s[^>]*?charset\s*=\s*["']?\s*([\w.:-]+)|<\?xml[^>]*?encoding\s*=\s*["']([\w.:-]+)""", re.I
+)
+_SUPERSETS = {"gbk": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949", "big5": "big5hkscs"}
+_ESCAPE = b"\x1b"  # ISO-2022-JP switches character sets by it, and is ASCII else
+_CUT_BYTES = 3  # at most so many bytes of a character are left where a page was cut
+
+
+class DecodedPage(NamedTuple):
+    """A page's text, the codec that decoded it, and what named the codec."""
+
+    text: str
+    encoding: str
+    named_by: str
+
+
+def decode_page(data: bytes, charset: str | None = None, cut: bool = False) -> DecodedPage | Refusal:
+    """Decode one page.
+
+    Args:
+        data: its bytes.
+        charset: label that the server declared.
+        cut: whether a crawler stopped inside of the page, so that its last character may be incomplete.
+    """
+    if marked_encoding(data) is not None:
+        marked = decode(data)
+        if isinstance(marked, Refusal):
+            return marked
+        return DecodedPage(marked.text.removeprefix("\ufeff"), marked.encoding, "byte order mark")
+    if refusal := null_byte_refusal(data):
+        return refusal
+    tried = list[str]()
+    for encoding, named_by in _candidates(data, charset):
+        if encoding not in tried:
+            tried.append(encoding)
+            text = _decoded(data, encoding, cut)
+            if text is not None:
+                return DecodedPage(text, encoding, named_by)
+    return Refusal(Reason.UNDECODABLE, f"its bytes are not valid {', nor '.join(tried)}")
+
+
+def _candidates(data: bytes, charset: str | None) -> Iterator[tuple[str, str]]:
+    """Codecs to try, each with what named it."""
+    if _ESCAPE not in data:
+        yield "utf-8", "its bytes"
+    found = _META.search(data[:_META_BYTES])
+    declared = (found[1] or found[2]).decode("ascii", "replace") if found else None
+    for label, named_by in ((charset, "http"), (declared, "meta")):
+        encoding = label and map_encoding_to_html5(label.strip(" \"'").lower(), fallback_utf8=False)
+        if encoding and not encoding.startswith("utf-16"):  # a label that could be read is in no UTF-16
+            yield _SUPERSETS.get(encoding, encoding), named_by
+    yield "utf-8", "its bytes"
+    detected = detect_encoding(data)
+    if detected is not None:
+        yield _SUPERSETS.get(detected, detected), "detected"
+
+
+def _decoded(data: bytes, encoding: str, cut: bool) -> str | None:
+    """The text by one codec, or None where a byte does not fit it."""
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as error:
+        if not cut or error.start < len(data) - _CUT_BYTES:
+            return None
+        return data[: error.start].decode(encoding)
+    except LookupError:
+        return None

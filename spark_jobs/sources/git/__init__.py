@@ -1,0 +1,1 @@
+"""Git repositories as a source: their objects, history, files and facts, read without a checkout."""

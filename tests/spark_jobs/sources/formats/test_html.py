@@ -1,0 +1,151 @@
+"""Pages become their main text with what they say of themselves; a bad page is a row with a reason, never a hang."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("resiliparse")
+
+from spark_jobs.exceptions import InputError
+from spark_jobs.sources.formats import extraction, parser_process
+from spark_jobs.sources.formats.parser_process import run_apart
+from spark_jobs.sources.identity import sha256_hex
+from spark_jobs.sources.listing import discover
+from spark_jobs.sources.refusals import Reason, Refusal
+from spark_jobs.sources.source_config import DocumentsConfig, FilesSource
+from tests.spark_jobs.sources.formats.gold_pages import gold_pages, mean_token_f1
+
+Configs = Callable[..., DocumentsConfig]
+BODY = "A paragraph that says enough to be taken for the text of the page. " * 3
+PAGE = f"""<!doctype html><html lang="en-GB"><head><title>  A
+ title </title><meta property="article:published_time" content="2026-01-02"></head>
+<body><nav><a href="/">Home</a> <a href="/x">Elsewhere</a></nav><article><h1>A title</h1><p>{BODY}</p></article>
+</body></html>"""
+
+
+@pytest.fixture(autouse=True)
+def no_child_is_left() -> Iterator[None]:
+    """The child ends with the test."""
+    yield
+    parser_process.stop()
+
+
+def test_a_page_is_its_main_text_and_what_it_says_of_itself(files_config: Configs, data: Path, landing: Any) -> None:
+    """The document is the text: its hash and size are of that, those of the file are in its arrival."""
+    (data / "a.html").write_text(PAGE)
+    ((document,), (arrival,)) = landing.land(files_config())
+    text = document["content"]
+    assert BODY.strip() in text and "Elsewhere" not in text
+    assert (document["path"], document["kind"], document["media_type"]) == ("a.html", "prose", "text/plain")
+    assert document["content_sha256"] == sha256_hex(text.encode()) and document["byte_count"] == len(text.encode())
+    assert arrival["content_sha256"] == sha256_hex(PAGE.encode()) and arrival["byte_count"] == len(PAGE.encode())
+    metadata = document["metadata"]
+    assert metadata.pop("headrace.extracted_by").startswith("resiliparse ")
+    assert 0 < float(metadata.pop("link_density")) < 0.2
+    assert metadata == {
+        "title": "A title",
+        "language": "en-GB",
+        "published": "2026-01-02",
+        "source_encoding": "utf-8",
+        "source_encoding_by": "its bytes",
+    }
+
+
+def test_a_user_chooses_the_extractor(files_config: Configs, data: Path, landing: Any) -> None:
+    """Trafilatura's text, or the markup as it is."""
+    pytest.importorskip("trafilatura")
+    (data / "a.html").write_text(PAGE)
+    ((document,), _) = landing.land(files_config(extractor="trafilatura"))
+    assert BODY.strip() in document["content"]
+    assert document["metadata"]["headrace.extracted_by"].startswith("trafilatura ")
+    ((document,), _) = type(landing)().land(config_of(data, extractor="none"))
+    assert (document["content"], document["kind"], document["language"]) == (PAGE, "markup", "HTML")
+
+
+def config_of(data: Path, **source: object) -> DocumentsConfig:
+    """Another config of the same folder."""
+    mapping = {"kind": "files", "path": str(data), **source}
+    return DocumentsConfig.model_validate({"dataset": "notes", "source": mapping})
+
+
+def test_every_bad_page_is_told(files_config: Configs, data: Path, landing: Any) -> None:
+    """And the good one lands, whatever happened to the process that reads them."""
+    pages = {
+        "attributes": "<p " + " ".join(f"a{number}=1" for number in range(100_000)) + ">x",
+        "binary": "%PDF-1.7\n\0",
+        "blank": " \n",
+        "deep": "<div>" * 100_000 + "deep",
+        "empty": "",
+        "memory": "<p>hello world</p>" * 3_000_000,
+        "no_tag": "only text",
+        "only_script": "<html><script>var x = 1</script></html>",
+    }
+    for name, page in pages.items():
+        (data / f"{name}.html").write_text(page)
+    (data / "legacy.html").write_bytes(b"<meta charset=utf-8><p>\xff\x81")
+    (data / "zz_good.HTM").write_text(PAGE)
+    with (data / "large.html").open("wb") as large:
+        large.truncate(60_000_001)
+    ((document,), arrivals) = landing.land(files_config(extract_seconds=1, max_document_bytes=60_000_000))
+    assert document["path"] == "zz_good.HTM"
+    assert {os.path.basename(row["location"]): row["reason"] for row in arrivals} == {
+        "attributes.html": "too_complex",
+        "binary.html": "binary",
+        "blank.html": "empty",
+        "deep.html": "too_complex",
+        "empty.html": "empty",
+        "large.html": "too_large",
+        "legacy.html": "undecodable",
+        "memory.html": "too_complex",
+        "no_tag.html": "corrupt_file",
+        "only_script.html": "empty",
+        "zz_good.HTM": None,
+    }
+    details = {os.path.basename(row["location"]): row["detail"] for row in arrivals}
+    assert "more than 1 seconds" in details["deep.html"] and "more than 768 MB" in details["memory.html"]
+
+
+def _raises(error: type[BaseException]) -> None:
+    raise error("first line\nsecond line")
+
+
+def _prints() -> str:
+    os.write(1, b"noise")
+    return "answer"
+
+
+def test_what_a_parser_does_harms_no_later_call() -> None:
+    """It may print, raise, end its process, and lack a package; the last ends the step."""
+    assert run_apart(_prints, 5) == "answer"
+    failed = run_apart(_raises, 5, RuntimeError)
+    assert isinstance(failed, Refusal) and failed.reason == Reason.CORRUPT_FILE and "second" not in failed.detail
+    ended = run_apart(os.abort, 5)
+    assert isinstance(ended, Refusal) and ended.reason == Reason.TOO_COMPLEX and "status -6" in ended.detail
+    with pytest.raises(InputError, match=r"(?s)first line.* pip install 'headrace\[ingest\]'"):
+        run_apart(_raises, 5, ImportError)
+    assert run_apart(_prints, 5) == "answer"
+
+
+def test_a_missing_package_is_told_before_anything_is_read(
+    files_config: Configs, data: Path, empty_arrivals: pa.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the file that needs it and the mend."""
+    (data / "a.html").write_text(PAGE)
+    monkeypatch.setattr(extraction.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"notes: a.html needs resiliparse, .* pip install 'headrace\[ingest\]'"):
+        discover(files_config(), empty_arrivals)
+
+
+def test_the_text_is_near_what_people_took_for_the_article(real_data: Path) -> None:
+    """Mean token F1 over the gold pages; trafilatura's beside it is in docs/ingest.md."""
+    pages = list(gold_pages(real_data / "html_articles"))
+    source = FilesSource(path=".")
+    found = [extraction.extract("html", page.html, source) for page in pages]
+    texts = ["" if isinstance(text, Refusal) else text.text for text in found]
+    assert len(pages) == 65 and mean_token_f1(texts, pages) > 0.93

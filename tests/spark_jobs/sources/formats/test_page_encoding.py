@@ -1,0 +1,61 @@
+"""Pages in the encodings of the web, declared truly, falsely or not at all."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("resiliparse")
+
+from spark_jobs.sources.formats.page_encoding import DecodedPage, decode_page
+from spark_jobs.sources.refusals import Reason, Refusal
+
+RUSSIAN = "<p>Съешь же ещё этих мягких французских булок, да выпей чаю"
+JAPANESE = "<p>いろはにほへと ちりぬるを わかよたれそ つねならむ"
+
+
+def meta(label: str) -> bytes:
+    """A declaration in a page."""
+    return f'<html><head><meta http-equiv=Content-Type content="text/html; charset={label}">'.encode()
+
+
+@pytest.mark.parametrize(
+    ("data", "charset", "named_by", "text"),
+    [
+        (RUSSIAN.encode(), None, "its bytes", RUSSIAN),
+        (RUSSIAN.encode(), "iso-8859-1", "its bytes", RUSSIAN),
+        (RUSSIAN.encode("cp1251"), "windows-1251", "http", RUSSIAN),
+        (RUSSIAN.encode("koi8-r"), "utf-8", "detected", RUSSIAN),
+        (RUSSIAN.encode("utf-16"), "koi8-r", "byte order mark", RUSSIAN),
+        (RUSSIAN.encode("utf-8-sig"), None, "byte order mark", RUSSIAN),
+        (JAPANESE.encode("iso2022_jp"), "iso-2022-jp", "http", JAPANESE),
+        (JAPANESE.encode("shift_jis"), '"Shift_JIS"', "http", JAPANESE),
+        ("<p>€ “x”".encode("cp1252"), "latin1", "http", "<p>€ “x”"),
+        (b"<p>plain", "nonsense", "its bytes", "<p>plain"),
+    ],
+)
+def test_the_first_codec_that_fits_all_bytes_decodes(data: bytes, charset: str, named_by: str, text: str) -> None:
+    """Marks, then the bytes themselves, then the server, then the page, then a guess."""
+    page = decode_page(data, charset)
+    assert isinstance(page, DecodedPage) and (page.text, page.named_by) == (text, named_by)
+
+
+def test_a_page_names_its_own_encoding() -> None:
+    """By any of the forms of the meta element, and in the declaration of XML."""
+    for head in (meta("koi8-r"), b'<meta charset="koi8-r">', b"<?xml version='1.0' encoding='koi8-r'?>"):
+        page = decode_page(head + RUSSIAN.encode("koi8-r"), "nonsense")
+        assert isinstance(page, DecodedPage) and page.named_by == "meta" and page.text.endswith(RUSSIAN)
+
+
+def test_bytes_that_no_codec_takes_are_refused_and_none_is_dropped() -> None:
+    """Nor are they replaced: a text with replacement characters is another text."""
+    found = decode_page(meta("utf-8") + "größe".encode() + b"\xff\x81", None)
+    assert isinstance(found, Refusal) and found.reason == Reason.UNDECODABLE and "utf-8" in found.detail
+    assert decode_page(b"GIF89a\0\1", None).reason == Reason.BINARY  # type: ignore[union-attr]
+
+
+def test_a_page_that_was_cut_loses_at_most_its_last_character() -> None:
+    """Crawlers cut at a number of bytes, also inside of a character."""
+    data = RUSSIAN.encode()[:-1]
+    assert isinstance(decode_page(data, None), Refusal) or decode_page(data, None).named_by != "its bytes"  # type: ignore[union-attr]
+    page = decode_page(data, None, cut=True)
+    assert isinstance(page, DecodedPage) and page.text == RUSSIAN[:-1]

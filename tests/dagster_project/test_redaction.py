@@ -38,6 +38,7 @@ def declaration(root: Path, **more: Any) -> DatasetDeclaration:
     return DatasetDeclaration("notes", {"kind": "files", "path": str(root / "pages")}, policy=POLICY, **more)
 
 
+@pytest.mark.nightly
 def test_a_token_of_a_redacted_text_leads_back_to_its_file(
     tmp_path: Path, spark: object, capfd: pytest.CaptureFixture[str]
 ) -> None:

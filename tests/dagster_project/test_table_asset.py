@@ -435,6 +435,7 @@ def test_a_table_of_a_foreign_asset_is_read_whole(spark: object, tmp_path: Path)
     assert project.rows("demo.each", "part", "n") == [("a", 4)]
 
 
+@pytest.mark.nightly
 def test_a_table_over_a_dataset_follows_its_increments(spark: object, tmp_path: Path) -> None:
     """A second file is increment 1 for the user's own table too; increment 0 is left."""
     source = tmp_path / "source"

@@ -100,6 +100,7 @@ def test_the_share_that_stays_is_about_the_rate(corpus: Corpus) -> None:
     assert abs(len(stays - own) - 300 * 0.8) < 4 * (300 * 0.8 * 0.2) ** 0.5
 
 
+@pytest.mark.nightly
 def test_raising_any_rate_only_adds_documents(corpus: Corpus, spark: SparkSession) -> None:
     """One rate after the other is raised, and nobody leaves."""
     losses = spark.createDataFrame([(1, 9.0), (2, 0.1)], "cluster int, loss double")

@@ -17,6 +17,7 @@ from spark_jobs.lake.run.materialize import Lake, materialize
 from tests.spark_jobs.lake.steps import FolderConfig, bind, land, numbers, ranked
 
 
+@pytest.mark.nightly
 def test_a_tidy_lake_has_the_same_rows(lake: Lake, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files merged, snapshots and orphans gone; digests, the tagged snapshot and the young file are as they were."""
     monkeypatch.setattr(maintenance, "_LEDGER_FILES", 2)

@@ -17,12 +17,12 @@ import random
 import sysconfig
 import time
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from cpu_time import megabytes, seconds
 
 from spark_jobs.filters.languages.languages import LanguagesConfig, installed_model_path, load_model, score
 from spark_jobs.filters.languages.programming import score_programming
@@ -30,21 +30,6 @@ from spark_jobs.filters.models.classifier_training import train
 from spark_jobs.sources.languages import language_of
 
 PARTS = ("languages", "mixtures", "classifiers", "programming")
-
-
-def seconds(work: Callable[[], object]) -> float:
-    """CPU seconds, the best of three."""
-    times = []
-    for _ in range(3):
-        start = time.process_time()
-        work()
-        times.append(time.process_time() - start)
-    return min(times)
-
-
-def megabytes(texts: list[str]) -> float:
-    """Of UTF-8."""
-    return sum(len(text.encode()) for text in texts) / 1e6
 
 
 def sentences(data: Path) -> dict[str, list[str]]:

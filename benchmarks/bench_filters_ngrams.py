@@ -23,25 +23,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from cpu_time import megabytes, seconds
 
 from spark_jobs.filters.models.ngram_kernel import hash_ngram
 from spark_jobs.filters.models.ngram_model import NgramConfig, NgramModel, read_arpa, read_ngram_model
 from spark_jobs.filters.models.ngram_training import count_ngrams, estimate, merge_counts
-
-
-def seconds(work) -> float:  # type: ignore[no-untyped-def]
-    """CPU seconds, the best of three."""
-    times = []
-    for _ in range(3):
-        start = time.process_time()
-        work()
-        times.append(time.process_time() - start)
-    return min(times)
-
-
-def megabytes(texts: list[str]) -> float:
-    """Of UTF-8."""
-    return sum(len(text.encode()) for text in texts) / 1e6
 
 
 def plain_words(text: str) -> list[list[str]]:

@@ -12,34 +12,18 @@ import argparse
 import csv
 import gzip
 import io
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from cpu_time import megabytes, seconds
 from glin_profanity import Filter
 
 from spark_jobs.filters.profanity.profanity import LISTS, ProfanityConfig, phrases_to_count
 from spark_jobs.filters.profanity.profanity_kernel import score
 
 LABELS = ("hate", "offensive", "neither")
-
-
-def seconds(work: Callable[[], object], times: int = 3) -> float:
-    """CPU seconds, the best of some tries."""
-    taken = []
-    for _ in range(times):
-        start = time.process_time()
-        work()
-        taken.append(time.process_time() - start)
-    return min(taken)
-
-
-def megabytes(texts: list[str]) -> float:
-    """Of UTF-8."""
-    return sum(len(text.encode()) for text in texts) / 1e6
 
 
 def tweets(data: Path) -> list[tuple[str, str]]:

@@ -13,7 +13,6 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagster_project.exceptions import DefinitionError
@@ -62,8 +61,7 @@ def _evals_of_the_lake() -> PresentEvals:
     """
     try:
         settings = load_settings()
-        uri = settings.properties.get("uri", "")
-        if uri.startswith("sqlite:") and not Path(uri.split("?")[0].removeprefix("sqlite:///")).exists():
+        if settings.database is not None and not settings.database.exists():
             return PresentEvals()
         with catalogue_errors():
             return present_evals(open_catalogue(settings, look_at_store=False))

@@ -16,9 +16,8 @@ from pyiceberg.expressions import EqualTo
 
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.corpus_facts import CorpusFacts
+from dagster_project.inspect.policy_preview import BYTES_PER_TOKEN
 from spark_jobs.lake.files.lookups import EVERYTHING, read_columns
-
-_BYTES_PER_TOKEN = 4.0
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ def _documents(catalogue: Catalog, corpus: CorpusFacts) -> pa.Table:
             counted = tokens["token_count"].take(place).cast(pa.int64())
         total = pc.sum(counted).as_py()
         known = pc.sum(sizes.filter(pc.is_valid(counted))).as_py()
-        ratio = known / total if total and known else _BYTES_PER_TOKEN
+        ratio = known / total if total and known else BYTES_PER_TOKEN
         estimated = pc.if_else(pc.is_valid(counted), 0.0, pc.divide(sizes.cast(pa.float64()), ratio))
         parts.append(
             pa.table({"doc_id": ids, "byte_count": sizes.cast(pa.int64()), "counted": counted, "estimated": estimated})

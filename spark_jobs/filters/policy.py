@@ -101,8 +101,7 @@ class Rule(BaseModel):
     @property
     def source(self) -> tuple[str, str]:
         """Table and column (or key of `metadata`) of the signal."""
-        table, point, column = self.signal.partition(".")
-        return (table, column) if point else (SIGNALS.name, table)
+        return source_of(self.signal)
 
     @field_validator("signal")
     @classmethod
@@ -381,6 +380,17 @@ def _refused(error: ValidationError, given: Mapping[str, Any]) -> str:
     return f"{where}{path}: {first['msg']} (got {first['input']!r})"
 
 
+def source_of(signal: str) -> tuple[str, str]:
+    """Table and column of a signal as rules name it; for `metadata` its key."""
+    table, point, column = signal.partition(".")
+    return (table, column) if point else (SIGNALS.name, table)
+
+
+def signal_names(columns: Columns) -> list[str]:
+    """What rules call the columns of some tables."""
+    return [c if table == SIGNALS.name else f"{table}.{c}" for table, own in columns.items() for c in own]
+
+
 def signal_columns(tables: Mapping[str, Mapping[str, str]]) -> Columns:
     """Columns that every dataset has, with those of its scorers."""
     documents = {c.name: c.type for c in DOCUMENTS.columns if c.name not in ("content", "metadata", "shard")}
@@ -397,7 +407,7 @@ def check_signals(policy: Policy, columns: Columns) -> None:
     Raises:
         ConfigError: names the first such rule, and the nearest signal.
     """
-    known = [c if table == SIGNALS.name else f"{table}.{c}" for table, own in columns.items() for c in own]
+    known = signal_names(columns)
     for rule in policy.rules:
         table, column = rule.source
         where = f"policy {policy.label}: rule {rule.rule}"

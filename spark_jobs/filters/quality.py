@@ -12,15 +12,14 @@ proposes some.
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from spark_jobs.exceptions import ConfigError, did_you_mean, nearest
-from spark_jobs.lake.declare.step import Scope, Step, step
+from spark_jobs.filters.policy import signal_names, source_of
+from spark_jobs.lake.declare.step import Scope, Step, step, with_inputs
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.text.signals import SIGNALS
 
@@ -66,11 +65,7 @@ class QualityConfig(BaseModel):
     @property
     def sources(self) -> dict[str, tuple[str, str]]:
         """Table and column of each signal, in alphabetical order."""
-        found = {}
-        for signal in self.weights:
-            table, point, column = signal.partition(".")
-            found[signal] = (table, column) if point else (SIGNALS.name, table)
-        return found
+        return {signal: source_of(signal) for signal in self.weights}
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -108,7 +103,7 @@ def check_components(config: QualityConfig, columns: Mapping[str, Mapping[str, s
         ConfigError: names the first, and the nearest signal.
     """
     measured = {table: own for table, own in columns.items() if table != "documents"}
-    known = [c if table == SIGNALS.name else f"{table}.{c}" for table, own in measured.items() for c in own]
+    known = signal_names(measured)
     for signal, (table, column) in config.sources.items():
         kind = measured.get(table, {}).get(column)
         if kind is None:
@@ -159,16 +154,8 @@ def quality_step(scorers: Iterable[str] = ()) -> Step:
     Args:
         scorers: names of the scorers whose tables are read beside `signals`; they are inputs.
     """
-
-    def weigh(*given: Any, **named: Any) -> DataFrame:
-        return _quality(*given, **named)
-
-    parameters = list(inspect.signature(_quality).parameters.values())[:-1]
-    parameters += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in scorers]
-    functools.update_wrapper(weigh, _quality)
-    weigh.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     declare = step(version="1", scope=Scope.INCREMENT, tables=(QUALITY,), name=QUALITY.name, config=QualityConfig)
-    return declare(weigh)
+    return declare(with_inputs(_quality, scorers))
 
 
 quality = quality_step()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import inspect
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from spark_jobs.exceptions import ConfigError
 from spark_jobs.filters.policy import DEFAULT, LANGUAGES, Policy, resolve
-from spark_jobs.lake.declare.step import Plot, Scope, Step, step
+from spark_jobs.lake.declare.step import Plot, Scope, Step, step, with_inputs
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.sources.languages import EVIDENCE, MANIFEST
 
@@ -172,14 +171,6 @@ def verdicts_step(scorers: Iterable[str] = (), variant: str = "") -> Step:
         scorers: names of the scorers whose tables the policy reads beside `signals` and `documents`; they are inputs.
         variant: name of a second policy's verdicts; their table is `verdicts_VARIANT`.
     """
-
-    def judge(*given: Any, **named: Any) -> DataFrame:
-        return _judge(*given, **named)
-
-    parameters = list(inspect.signature(_judge).parameters.values())[:-1]
-    parameters += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in scorers]
-    functools.update_wrapper(judge, _judge)
-    judge.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     name = f"{VERDICTS.name}_{variant}" if variant else VERDICTS.name
     declare = step(
         version="2",
@@ -189,7 +180,7 @@ def verdicts_step(scorers: Iterable[str] = (), variant: str = "") -> Step:
         config=VerdictsConfig,
         plot=Plot("Documents by failed rule", ("failed",), _draw_failed_rules),
     )
-    return declare(judge)
+    return declare(with_inputs(_judge, scorers))
 
 
 verdicts = verdicts_step()

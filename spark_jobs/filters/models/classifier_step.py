@@ -18,6 +18,7 @@ from pydantic import Field
 
 from spark_jobs.exceptions import ConfigError, did_you_mean
 from spark_jobs.filters.models.classifier_training import TrainingConfig
+from spark_jobs.filters.models.model_file import SHA256_CHECK, SHA256_COLUMN
 from spark_jobs.lake.declare.step import Output, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.text.hash_sample import smallest_hashes
@@ -76,7 +77,7 @@ CLASSIFIER = Table(
     name="classifier",
     comment="one row: the model, as the bytes of its file",
     columns=(
-        Column("sha256!", "string", "what the model is known by; its first 12 digits are its version in the registry"),
+        SHA256_COLUMN,
         Column("labels!", "list<string!>", "its labels, in order"),
         Column("train_count!", "long", "texts that it was trained on"),
         Column("test_count!", "long", "texts, held back by the hash of their content, that it was evaluated on"),
@@ -84,13 +85,7 @@ CLASSIFIER = Table(
         Column("file!", "binary", "the file, which `spark_jobs.filters.models.classifier` reads"),
     ),
     key=("sha256",),
-    checks=(
-        Check(
-            "sha256_of_file",
-            "lower(hex(substring(file, length(file) - 31, 32))) = sha256",
-            "the identity is the hash that ends the file",
-        ),
-    ),
+    checks=(SHA256_CHECK,),
     sampled=("file",),
 )
 

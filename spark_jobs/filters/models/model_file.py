@@ -12,10 +12,21 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from spark_jobs.exceptions import InputError
+from spark_jobs.lake.declare.tables import Check, Column
 
 _VERSION: Final = 1
 _HEAD: Final = struct.Struct("<II")
 DIGEST_BYTES: Final = 32
+
+
+SHA256_COLUMN: Final = Column(
+    "sha256!", "string", "what the model is known by; its first 12 digits are its version in the registry"
+)
+SHA256_CHECK: Final = Check(
+    "sha256_of_file",
+    "lower(hex(substring(file, length(file) - 31, 32))) = sha256",
+    "the identity is the hash that ends the file",
+)
 
 
 def write_model_file(kind: bytes, header: Mapping[str, Any], body: bytes) -> bytes:

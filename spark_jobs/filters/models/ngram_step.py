@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from spark_jobs.filters.models.model_file import DIGEST_BYTES, SHA256_CHECK, SHA256_COLUMN
 from spark_jobs.filters.models.ngram_model import NgramConfig
 from spark_jobs.lake.declare.step import Scope, step
-from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.text.hash_sample import smallest_hashes
 
 if TYPE_CHECKING:
@@ -25,19 +26,13 @@ NGRAMS = Table(
     name="ngrams",
     comment="one row: the model, as the bytes of its file",
     columns=(
-        Column("sha256!", "string", "what the model is known by; its first 12 digits are its version in the registry"),
+        SHA256_COLUMN,
         Column("order!", "int", "most words of an n-gram"),
         Column("ngram_count!", "long", "n-grams kept"),
         Column("file!", "binary", "the file, which `spark_jobs.filters.models.ngram_model` reads"),
     ),
     key=("sha256",),
-    checks=(
-        Check(
-            "sha256_of_file",
-            "lower(hex(substring(file, length(file) - 31, 32))) = sha256",
-            "the identity is the hash that ends the file",
-        ),
-    ),
+    checks=(SHA256_CHECK,),
     sampled=("file",),
 )
 
@@ -62,7 +57,7 @@ def ngrams(texts: DataFrame, config: NgramsConfig) -> DataFrame:
     sample = smallest_hashes(rows, config.sample_bytes, "ngrams: there is no text to train on; check the datasets")
     model = train_on_spark(sample, config.model_copy(update={"text_column": "content"}))
     file = model.to_bytes()
-    row = {"sha256": [model.sha256], "order": pa.array([model.order], pa.int32())}
+    row = {"sha256": [file[-DIGEST_BYTES:].hex()], "order": pa.array([model.order], pa.int32())}
     return texts.sparkSession.createDataFrame(
         pa.table({**row, "ngram_count": pa.array([len(model.hashes)], pa.int64()), "file": pa.array([file])})
     )

@@ -151,7 +151,7 @@ def add_model(
     facts = ModelFacts(
         format="ngrams" if is_ngrams else "classifier" if isinstance(model, Classifier) else "fasttext",
         labels=(PERPLEXITY,) if isinstance(model, NgramModel) else model.labels,
-        sha256=model.sha256,
+        sha256=_sha256(model, data),
         byte_count=len(data),
         evaluation=tuple(evaluation),
     )
@@ -222,15 +222,23 @@ def load_model(file: ModelFile) -> Model:
     mend = f"headrace run {name} writes it again if it was trained here, headrace model add {name} --from FILE if not"
     try:
         with open_input(file.location, dict(file.properties)) as stream:
-            model = read_model(stream.read_buffer(), f"model {file.label}")
+            data = stream.read_buffer()
+            model = read_model(data, f"model {file.label}")
     except OSError as error:
         reason = "it is not there" if isinstance(error, FileNotFoundError) else str(error).split(". Detail")[0]
         raise InputError(f"model {file.label}: {file.location} cannot be read, {reason}; {mend}") from error
     except InputError as error:
         raise InputError(f"{str(error).rpartition(';')[0]} ({file.location}); {mend}") from error
-    if model.sha256 != file.sha256:
-        raise InputError(f"model {file.label}: {file.location} has SHA-256 {model.sha256[:12]}, another; {mend}")
+    if (found := _sha256(model, data)) != file.sha256:
+        raise InputError(f"model {file.label}: {file.location} has SHA-256 {found[:12]}, another; {mend}")
     return model
+
+
+def _sha256(model: Model, data: Any) -> str:
+    """What a model is known by, of its file, which was checked when it was read: no model is written again for it."""
+    from spark_jobs.filters.models.fasttext_model import FastTextModel
+
+    return model.sha256 if isinstance(model, FastTextModel) else bytes(memoryview(data)[-DIGEST_BYTES:]).hex()
 
 
 def _holds(file: ModelFile, data: bytes) -> bool:

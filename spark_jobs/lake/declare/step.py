@@ -226,6 +226,22 @@ def renamed(declared: _S, name: str) -> _S:
     return dataclasses.replace(declared, tables=tables, function=function)
 
 
+def with_inputs(function: Callable[..., DataFrame], names: Iterable[str]) -> Callable[..., DataFrame]:
+    """A function that takes further DataFrames by keyword (`**scores`), with a parameter for each of some names.
+
+    The parameters of a step's function are its inputs, so they must be known when the step is declared.
+    """
+
+    def named(*args: Any, **kwargs: Any) -> DataFrame:
+        return function(*args, **kwargs)
+
+    parameters = list(inspect.signature(function).parameters.values())[:-1]
+    parameters += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names]
+    functools.update_wrapper(named, function)
+    named.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return named
+
+
 def _annotated_config(step_name: str, function: Callable[..., Any]) -> type[BaseModel]:
     """The model that the parameter `config` is annotated with; other annotations need not be importable."""
     if "config" not in inspect.signature(function).parameters:

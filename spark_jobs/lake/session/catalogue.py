@@ -69,8 +69,8 @@ def open_catalogue(settings: LakeSettings, look_at_store: bool = True) -> Catalo
 
         require_store(settings)
     try:
-        if settings.properties.get("uri", "").startswith("sqlite:"):
-            _sqlite_path(settings.properties["uri"]).parent.mkdir(parents=True, exist_ok=True)
+        if settings.database is not None:
+            settings.database.parent.mkdir(parents=True, exist_ok=True)
         catalogue = _load(settings)
         # From here on a lost server may come back; at the first connection a wrong address must fail at once.
         if isinstance(catalogue, SqlCatalog) and catalogue.engine.dialect.name != "sqlite":
@@ -117,19 +117,14 @@ def again_if_disconnected(function: Callable[..., _Result], *arguments: Any, **n
     return function(*arguments, **named)
 
 
-def _sqlite_path(uri: str) -> Path:
-    return Path(uri.split("?")[0].removeprefix("sqlite:///"))
-
-
 def require_writable(settings: LakeSettings) -> None:
     """Refuse an embedded lake that this user may not write, before any step starts.
 
     Raises:
         CatalogueError: names the file or folder.
     """
-    uri = settings.properties.get("uri", "")
     paths = [Path(settings.warehouse)] if "://" not in settings.warehouse else []
-    paths += [_sqlite_path(uri), _sqlite_path(uri).parent] if uri.startswith("sqlite:") else []
+    paths += [settings.database, settings.database.parent] if settings.database is not None else []
     for path in paths:
         if path.exists() and not os.access(path, os.W_OK):
             raise CatalogueError(

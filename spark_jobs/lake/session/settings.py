@@ -63,6 +63,12 @@ class LakeSettings:
         local = "://" not in self.warehouse
         return Path(self.warehouse) if local else Path.cwd() / "warehouse"
 
+    @property
+    def database(self) -> Path | None:
+        """The file of an embedded catalogue; None where a server has it."""
+        uri = self.properties.get("uri", "")
+        return Path(uri.split("?")[0].removeprefix("sqlite:///")) if uri.startswith("sqlite:") else None
+
     def jar_purposes(self) -> frozenset[str]:
         """Which groups of jars Spark needs: core, and postgres or s3 where the settings say so."""
         wanted = {"core"}
@@ -97,9 +103,8 @@ class LakeSettings:
             return {"type": "rest", **{k: v for k, v in self.properties.items() if k in passed}}
         if kind != "sql":
             raise CatalogueError(f"catalogue lake: type {kind!r} is not supported; use sql (SQLite, Postgres) or rest")
-        if uri.startswith("sqlite:"):
-            path = uri.split("?")[0].removeprefix("sqlite:///")
-            jdbc = f"jdbc:sqlite:{path}?journal_mode=WAL&busy_timeout={_BUSY_SECONDS * 1000}"
+        if self.database is not None:
+            jdbc = f"jdbc:sqlite:{self.database}?journal_mode=WAL&busy_timeout={_BUSY_SECONDS * 1000}"
             return {"type": "jdbc", "jdbc.schema-version": "V1", "uri": jdbc}
         parts = urlsplit(uri)
         if not parts.scheme.startswith("postgresql") or not parts.hostname:

@@ -7,8 +7,9 @@ the file that it came from are in its arrival.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from spark_jobs.sources.formats.parser_process import run_apart
@@ -25,55 +26,27 @@ class Extracted(NamedTuple):
     metadata: dict[str, str]
 
 
-def _page(data: bytes, *options: Any) -> Extracted | Refusal:
-    """The main text of an HTML page."""
-    from spark_jobs.sources.formats.html import extract_page
-
-    return extract_page(data, *options)
-
-
-def _web_text(data: bytes, *options: Any) -> Extracted | Refusal:
-    """A plain text from the web."""
-    from spark_jobs.sources.formats.html import extract_text
-
-    return extract_text(data, *options)
-
-
-def _pdf(data: bytes) -> Extracted | Refusal:
-    """The text layer of a PDF file."""
-    from spark_jobs.sources.formats.office import extract_pdf
-
-    return extract_pdf(data)
-
-
-def _docx(data: bytes) -> Extracted | Refusal:
-    """The text of a Word document."""
-    from spark_jobs.sources.formats.office import extract_docx
-
-    return extract_docx(data)
-
-
-def _mail(data: bytes) -> Extracted | Refusal:
-    """The text of a mail."""
-    from spark_jobs.sources.formats.office import extract_mail
-
-    return extract_mail(data)
-
-
 class _Extractor(NamedTuple):
-    """A function, called in another process, and the packages that it imports there."""
+    """Module and function, called in another process, and the packages that are imported there."""
 
-    function: Callable[..., Extracted | Refusal]
+    module: str
+    function: str
     packages: tuple[str, ...]
 
 
 _EXTRACTORS: Final = {
-    "html": _Extractor(_page, ("resiliparse",)),
-    "web_text": _Extractor(_web_text, ("resiliparse",)),
-    "pdf": _Extractor(_pdf, ("pypdfium2",)),
-    "docx": _Extractor(_docx, ("docx",)),
-    "mail": _Extractor(_mail, ("resiliparse",)),
+    "html": _Extractor("html", "extract_page", ("resiliparse",)),
+    "web_text": _Extractor("html", "extract_text", ("resiliparse",)),
+    "pdf": _Extractor("office", "extract_pdf", ("pypdfium2",)),
+    "docx": _Extractor("office", "extract_docx", ("docx",)),
+    "mail": _Extractor("office", "extract_mail", ("resiliparse",)),
 }
+
+
+def call_extractor(module: str, function: str, *arguments: Any) -> Extracted | Refusal:
+    """Call an extractor of this folder; its module, and the packages of foreign formats with it, is imported here."""
+    found: Extracted | Refusal = getattr(importlib.import_module(f"{__package__}.{module}"), function)(*arguments)
+    return found
 
 
 def extract(reader: str, data: bytes, source: FilesSource, *options: Any) -> Extracted | Refusal:
@@ -87,7 +60,10 @@ def extract(reader: str, data: bytes, source: FilesSource, *options: Any) -> Ext
     """
     by = "trafilatura" if source.extractor == "trafilatura" else "resiliparse"
     chosen = (by, *options) if reader == "html" else options
-    found: Extracted | Refusal = run_apart(_EXTRACTORS[reader].function, source.extract_seconds, data, *chosen)
+    of = _EXTRACTORS[reader]
+    found: Extracted | Refusal = run_apart(
+        call_extractor, source.extract_seconds, of.module, of.function, data, *chosen
+    )
     try:
         found if isinstance(found, Refusal) else found.text.encode()
     except UnicodeEncodeError as error:

@@ -181,6 +181,7 @@ def test_exact_duplicates_of_another_revision_go_on(spark: SparkSession) -> None
     assert removed == {"q3": "p1", "r2": "s1", "s2": "r1", "w1": "v1", "z1": "y1"}
 
 
+@pytest.mark.nightly
 def test_edits_are_no_near_duplicates_of_what_they_replace(spark: SparkSession) -> None:
     """Eight slightly edited documents go on, each beside its former revision; the proofs know the law."""
     pairs = [(1, "prose", "d", f"b{n}", "d", f"a{n}", 0, 95, 100, 0.95) for n in range(8)]

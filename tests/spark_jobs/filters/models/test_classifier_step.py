@@ -23,6 +23,7 @@ def _rows(name: str, words: str, count: int) -> list[tuple[int, str, str]]:
     return [(0, f"{name}{n}", " ".join(draw.choices(words.split(), k=10))) for n in range(count)]
 
 
+@pytest.mark.nightly
 def test_the_model_is_the_same_for_any_partitions_and_orders(spark: SparkSession) -> None:
     """Of a sample that leaves most texts out; a longer one is another model."""
     reference, raw = _rows("r", "stone river the of", 300), _rows("c", "buy now the of", 300)

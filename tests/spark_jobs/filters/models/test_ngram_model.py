@@ -202,6 +202,7 @@ def test_counts_merge_in_any_order_and_any_parts() -> None:
     assert estimate(whole, config).to_bytes() == train(pa.table({"content": shuffled}), config).to_bytes()
 
 
+@pytest.mark.nightly
 def test_spark_makes_the_same_model(spark: SparkSession) -> None:
     """To the byte, of a sample that is the same whatever the partitions."""
     rows = [(f"d{k}", text) for k, text in enumerate(_texts(60, seed=5))]

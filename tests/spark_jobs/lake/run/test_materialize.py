@@ -167,6 +167,7 @@ def test_frozen_follows_the_increment_that_it_was_computed_from(lake: Lake, fold
     assert rows(lake, "demo.frozen", "n") == [(28,)]
 
 
+@pytest.mark.nightly
 def test_a_refrozen_corpus_is_one_that_took_all_increments_in_at_once(lake: Lake, folder: Path) -> None:
     """Its tables equal, digest for digest, those of another corpus made now; later increments go on from there."""
 

@@ -75,6 +75,7 @@ def planted(lake: Lake, folder: Path) -> Iterator[Lake]:
     yield lake
 
 
+@pytest.mark.nightly
 def test_a_change_is_tried_on_shards_and_refused_before_the_rest(planted: Lake, folder: Path) -> None:
     """What moved is named, with both means; nothing is published. What did not move beyond the limit is computed."""
     before = planted.ledger.places("demo.measured")

@@ -57,6 +57,10 @@ class Dataset(dg.Component, dg.Model, dg.Resolvable):
     shards: int = Field(1, description="parts that joins and packing plans work on; a power of two")
     max_document_bytes: int = Field(100_000_000, description="larger documents are refused, with a reason")
     allow_empty: bool = Field(False, description="whether no files means that all were deleted, not an error")
+    landing: Literal["reference", "copy"] = Field("reference", description="copy keeps the bytes of every file")
+    provenance: dict[str, str] = Field(
+        default_factory=dict, description="licence, licence_evidence, collected_by: what its table of that name says"
+    )
     scorers: dict[str, dict[str, Any] | None] = Field(
         default_factory=dict, description="further measures: config by name or package.module:function; {} for none"
     )
@@ -88,6 +92,8 @@ class Dataset(dg.Component, dg.Model, dg.Resolvable):
             shards=self.shards,
             max_document_bytes=self.max_document_bytes,
             allow_empty=self.allow_empty,
+            landing=self.landing,
+            provenance=self.provenance,
             scorers={name: config or {} for name, config in self.scorers.items()},
             quality=self.quality,
             policy=located(self.policy, context.path),

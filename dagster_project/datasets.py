@@ -36,7 +36,7 @@ from spark_jobs.text.texts import texts
 
 CLOCK = "arrivals"  # table whose increments every step of the dataset follows
 POLICY_SOURCES = ("documents", "metadata", "config")  # names that rules and steps have for something else
-_OWN_TABLES = (CLOCK, "repositories", "texts", "raw_texts", "signals", "dependencies", "reviews")
+_OWN_TABLES = (CLOCK, "provenance", "repositories", "texts", "raw_texts", "signals", "dependencies", "reviews")
 RAW_TEXTS = "raw_texts"
 PERSONAL_DATA = "personal_data"
 
@@ -51,6 +51,8 @@ class DatasetDeclaration:
         shards: parts that joins and packing plans work on, a power of two; 1 for small data.
         max_document_bytes: larger documents are refused, with a row in `arrivals`.
         allow_empty: whether a source without files means that all were deleted; else it is an error.
+        landing: `copy` keeps the bytes of every file that is read; `reference` leaves them where they are.
+        provenance: licence, licence_evidence and collected_by, for the table of that name.
         scorers: what is measured of texts beside `signals`: config by name, or by `package.module:function`.
         quality: `{weights: .., ranges: ..}` of the weighted sum `quality.score`; none where empty.
         policy: what documents are judged by: a name, `name@version`, a hash, a path, or the policy itself.
@@ -67,6 +69,8 @@ class DatasetDeclaration:
     shards: int = 1
     max_document_bytes: int = 100_000_000
     allow_empty: bool = False
+    landing: str = "reference"
+    provenance: Mapping[str, str] = field(default_factory=dict)
     scorers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     quality: Mapping[str, Any] = field(default_factory=dict)
     policy: str | Mapping[str, Any] = DEFAULT
@@ -92,6 +96,8 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
         "shards": declared.shards,
         "max_document_bytes": declared.max_document_bytes,
         "allow_empty": declared.allow_empty,
+        "landing": declared.landing,
+        "provenance": dict(declared.provenance),
         "source": dict(declared.source),
     }
     try:

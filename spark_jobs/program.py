@@ -16,6 +16,7 @@ from spark_jobs.lake.declare.spark_types import spark_schema
 from spark_jobs.lake.declare.step import Step
 from spark_jobs.lake.declare.tables import Table, check_identifier
 from spark_jobs.lake.files.audit import Evidence, audit_frame, proof_results
+from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.files.write import conform
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.place import Place
@@ -138,7 +139,7 @@ def _to_parquet(
             raise InputError(f"{step.name}: its source has nothing to read; check the config")
         frames[step.inputs[0]] = spark.createDataFrame(listing)
     binding = Binding(step, "program", {}, config, clock="program.arrivals", unbound=True)
-    output = binding.call(frames, lambda: spark, increment, base=0)
+    output = binding.call(frames, lambda: spark, increment, 0, ObjectFolder(f"{path.absolute()}/landed"))
     for table in step.tables:
         target = path if len(step.tables) == 1 else path / table.name
         count = _write(spark, table, output.frames[table.name], target.absolute(), Evidence(frames, increment, config))

@@ -1,7 +1,8 @@
 """The first step of every dataset: what is new or changed at the source becomes one increment of documents.
 
     discover   on the driver: list the files, and mark those that arrived before and have not changed
-    documents  on the executors: read the bytes of the others once, as documents, repositories and arrivals
+    documents  on the executors: read the bytes of the others once, as documents, repositories and arrivals; with
+               `landing: copy` they are kept first, named by their hash, and what is kept is read
 
 The same file read again gives the same document: a row does not depend on when, where or in which order it was read.
 A document that is at its path again (the file changed back, or was deleted and restored) is not landed twice: its
@@ -26,9 +27,11 @@ from typing import TYPE_CHECKING
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Notice, Table
+from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.session.cluster import is_local
 from spark_jobs.sources.file_trees import is_readable
 from spark_jobs.sources.listing import discover
+from spark_jobs.sources.provenance import PROVENANCE, provenance
 from spark_jobs.sources.refusals import Reason
 from spark_jobs.sources.source_config import DocumentsConfig, GitSource
 
@@ -114,7 +117,8 @@ ARRIVALS = Table(
             "path of the file below the repository or source, or of the record; null for a record refused, and for a "
             "file that is gone while another location has its path",
         ),
-        Column("content_sha256", "string", "SHA-256 of the file's bytes; null where it was not read from end to end"),
+        Column("content_sha256", "string", "SHA-256 of the file's bytes; null where it could not be read to its end"),
+        Column("object", "string", "where its bytes are kept (landing: copy); null where they stay at the location"),
         Column("byte_count", "long", "size of the file, bytes"),
         Column("modified", "timestamptz", "when the file was last modified"),
         Column(
@@ -157,13 +161,18 @@ _FACTS_TYPE = (
 
 
 @step(
-    version="4",
+    version="5",
     scope=Scope.HISTORY,
-    tables=(DOCUMENTS, REPOSITORIES, ARRIVALS),
+    tables=(DOCUMENTS, REPOSITORIES, PROVENANCE, ARRIVALS),
     discover=discover,
 )
 def documents(
-    files: DataFrame, documents: DataFrame, arrivals: DataFrame, increment: int, config: DocumentsConfig
+    files: DataFrame,
+    documents: DataFrame,
+    arrivals: DataFrame,
+    increment: int,
+    config: DocumentsConfig,
+    objects: ObjectFolder | None = None,
 ) -> Output:
     """Read the files that are new or changed; one row is one document that no earlier increment holds.
 
@@ -173,9 +182,10 @@ def documents(
         arrivals: its arrivals so far, of which those that returned or are gone are read, with `increment`.
         increment: the new one; before the first there is nothing that could return or be gone.
         config: the dataset's config.
+        objects: where copies of the files' bytes are kept; without it there are none.
 
     Returns:
-        The three tables over one persisted pass; the caller unpersists it once they are written.
+        The four tables over one persisted pass; the caller unpersists it once they are written.
 
     Raises:
         InputError: an executor of a cluster cannot read a file that the driver can.
@@ -187,7 +197,9 @@ def documents(
     from spark_jobs.sources.reading import READ_ROWS, ReadingRules, read_files
     from spark_jobs.sources.revisions import history_events, reading_events
 
-    rules = ReadingRules(config.dataset, config.shards, config.max_document_bytes, config.source)
+    rules = ReadingRules(
+        config.dataset, config.shards, config.max_document_bytes, config.source, objects, config.landing == "copy"
+    )
     conf = files.sparkSession.conf
     task_count = int(conf.get("spark.sql.shuffle.partitions") or 200)
     states_facts = F.coalesce(F.col("reader") == "repositories", F.lit(False))
@@ -209,11 +221,13 @@ def documents(
         events = history_events(files, documents_read, documents, arrivals)
     elif increment > 0:
         events = reading_events(files, documents_read, documents, arrivals)
+    seen = _arrivals(files, read)
     return Output(
         frames={
             "documents": landed.select([column.name for column in DOCUMENTS.columns]),
             "repositories": _repositories(facts.where(F.col("facts").isNotNull())),
-            "arrivals": _with_events(_arrivals(files, read), files, events),
+            "provenance": provenance(seen, config),
+            "arrivals": _with_events(seen, files, events),
         },
         persisted=(read,),
     )
@@ -277,7 +291,7 @@ def _arrivals(files: DataFrame, read: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     is_document, tells = F.col("doc_id").isNotNull(), F.col("facts").isNotNull()
-    facts = ("repository", "path", "content_sha256", "byte_count", "modified", "status", "reason", "detail")
+    facts = ("repository", "path", "content_sha256", "object", "byte_count", "modified", "status", "reason", "detail")
     own = {name: F.when(~is_document, F.col(name)) for name in facts}
     seen = (
         read.where(F.col("location").isNotNull())

@@ -66,6 +66,7 @@ LISTING = pa.schema(
         pa.field("unchanged", pa.bool_(), nullable=False),
         pa.field("gone", pa.bool_(), nullable=False),  # it arrived before, and is not at the source any more
         pa.field("content_sha256", pa.string()),  # what an unchanged file had when it was read
+        pa.field("object", pa.string()),  # where its bytes are kept since they landed, which are read instead
         pa.field("reason", pa.string()),  # why it will not be read, or was refused when it was
         pa.field("detail", pa.string()),
         pa.field("size_rank", pa.int32(), nullable=False),  # 0 = largest file to be read: tasks take turns by it
@@ -132,8 +133,9 @@ def discover(config: DocumentsConfig, arrivals: pa.Table, reread: bool = False) 
     earlier = _latest_arrivals(arrivals)
     rows = []
     for listed in files:
-        before = None if reread else earlier.get(listed.file.location)
-        rows.append(_row(listed, before if before and _is_unchanged(listed, before, config) else None))
+        before = earlier.get(listed.file.location)
+        known = before if before and _is_unchanged(listed, before, config) else None
+        rows.append(_row(listed, None if reread else known, known["object"] if known else None))
     gone = _gone_rows(files, earlier)
     if not gone and all(row["unchanged"] for row in rows):
         return None
@@ -297,8 +299,14 @@ def _reader_of(path: str, source: FilesSource) -> str | None:
     return (_RECORD_EXTENSIONS | _OFFICE_EXTENSIONS).get(extension) or ("text" if language_of(path) else None)
 
 
-def _row(listed: _Listed, before: dict[str, Any] | None) -> dict[str, Any]:
-    """One row of the listing, without the columns that depend on other rows."""
+def _row(listed: _Listed, before: dict[str, Any] | None, kept: str | None) -> dict[str, Any]:
+    """One row of the listing, without the columns that depend on other rows.
+
+    Args:
+        listed: the file.
+        before: its latest arrival, where it need not be read again.
+        kept: the object that holds its bytes, where they landed before.
+    """
     file, facts, language = listed.file, listed.facts, listed.language
     refusal = file.refusal or listed.refusal
     return {
@@ -316,6 +324,7 @@ def _row(listed: _Listed, before: dict[str, Any] | None) -> dict[str, Any]:
         "unchanged": before is not None,
         "gone": False,
         "content_sha256": before and before["content_sha256"],
+        "object": kept,
         "reason": before["reason"] if before else (refusal and str(refusal.reason)),
         "detail": before["detail"] if before else (refusal and refusal.detail),
         "size_rank": 0,
@@ -345,7 +354,7 @@ def _gone_rows(files: Iterable[_Listed], earlier: dict[str, dict[str, Any]]) -> 
         if location in there or is_part or before["status"] == "gone" or location.startswith(hidden):
             continue
         path = None if (before["repository"], before["path"]) in paths else before["path"]
-        facts = {name: before[name] for name in ("repository", "content_sha256", "byte_count", "modified")}
+        facts = {name: before[name] for name in ("repository", "content_sha256", "object", "byte_count", "modified")}
         unset = dict.fromkeys(LISTING.names)
         rows.append(
             {**unset, **facts, "location": location, "path": path, "unchanged": False, "gone": True, "size_rank": 0}
@@ -358,8 +367,8 @@ def _latest_arrivals(arrivals: pa.Table) -> dict[str, dict[str, Any]]:
     if arrivals.num_rows == 0:
         return {}
     modified = arrivals["modified"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
-    columns = ["increment", "location", "repository", "path", "content_sha256", "byte_count", "status", "reason"]
-    columns += ["detail", "doc_id"]
+    columns = ["increment", "location", "repository", "path", "content_sha256", "object", "byte_count", "status"]
+    columns += ["reason", "detail", "doc_id"]
     ordered = arrivals.select(columns).append_column("modified", modified)
     ordered = ordered.take(pc.sort_indices(ordered["increment"]))
     last = dict(zip(ordered["location"].to_pylist(), range(ordered.num_rows), strict=True))

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.sources.decoding import decode
 from spark_jobs.sources.file_trees import absolute, open_file, unreadable
 from spark_jobs.sources.formats.extraction import Extracted, extract
@@ -77,6 +78,7 @@ READ_ROWS = pa.schema(
         ("content", pa.string()),
         ("encoding", pa.string()),
         ("content_sha256", pa.string()),
+        ("object", pa.string()),
         ("byte_count", pa.int64()),
         ("metadata", pa.map_(pa.string(), pa.string())),
         ("location", pa.string()),
@@ -90,12 +92,14 @@ READ_ROWS = pa.schema(
 
 
 class ReadingRules(NamedTuple):
-    """The part of a dataset's config that executors need, so that they need not import the step and the lake."""
+    """What executors need of a dataset's config, and where its bytes are kept (none where that is not known)."""
 
     dataset: str
     shards: int
     max_document_bytes: int
     source: Source
+    objects: ObjectFolder | None = None
+    copies: bool = False
 
 
 def read_files(batches: Iterator[pa.RecordBatch], rules: ReadingRules) -> Iterator[pa.RecordBatch]:
@@ -133,6 +137,10 @@ def read_file(file: Row, rules: ReadingRules, blobs: BlobReaders | None = None) 
         yield from _read_facts(file)
     elif file["reason"] is not None:
         yield _arrival(file, Refusal(Reason(file["reason"]), file["detail"]))
+    elif refusal := _size_refusal(file, rules):
+        yield _arrival(file, refusal)
+    elif rules.copies and rules.objects is not None and not file.get("object"):
+        yield from _keep_and_read(file, rules, rules.objects)
     elif file["reader"] in RECORD_READERS:
         yield from _read_records(file, rules)
     elif blobs is None:
@@ -140,6 +148,27 @@ def read_file(file: Row, rules: ReadingRules, blobs: BlobReaders | None = None) 
             yield from _read_text(file, rules, own)
     else:
         yield from _read_text(file, rules, blobs)
+
+
+def _keep_and_read(file: Row, rules: ReadingRules, objects: ObjectFolder) -> Iterator[Row]:
+    """Keep a copy of a file's bytes, and read the copy: what lands is what is kept, whatever the file becomes."""
+    try:
+        with open_file(file["location"]) as stream:
+            kept = objects.keep(stream)
+    except OSError as error:
+        yield _arrival(file, unreadable(error))
+        return
+    yield from read_file({**file, "object": kept.location, "byte_count": kept.byte_count}, rules)
+
+
+def _opened(file: Row, rules: ReadingRules) -> pa.NativeFile:
+    """The bytes of a listed file: those that are kept, else those at its location.
+
+    Raises:
+        OSError: they cannot be read.
+    """
+    kept = file.get("object")
+    return open_file(file["location"]) if kept is None or rules.objects is None else rules.objects.open(kept)
 
 
 def _read_repository(file: Row) -> Iterator[Row]:
@@ -151,8 +180,16 @@ def _read_repository(file: Row) -> Iterator[Row]:
         yield _arrival(file, Refusal(Reason(file["reason"]), file["detail"]), file["content_sha256"])
 
 
-def _bytes(file: Row, limit: int, blobs: BlobReaders) -> bytes:
-    """The first `limit + 1` bytes of a file, or of a blob of a git repository.
+def _size_refusal(file: Row, rules: ReadingRules) -> Refusal | None:
+    """The refusal of a file that is one document and larger than a document may be."""
+    size, limit = file["byte_count"], rules.max_document_bytes
+    if file["reader"] in RECORD_READERS or size is None or size <= limit:
+        return None
+    return Refusal(Reason.TOO_LARGE, f"{size} bytes; max_document_bytes is {limit}")
+
+
+def _bytes(file: Row, rules: ReadingRules, blobs: BlobReaders) -> bytes:
+    """The bytes of a file, or of a blob of a git repository; at most one more than a document may have.
 
     Raises:
         OSError: it cannot be read.
@@ -160,20 +197,16 @@ def _bytes(file: Row, limit: int, blobs: BlobReaders) -> bytes:
     blob = file.get("blob")
     if blob is not None:
         root = file["location"].removesuffix(f"@{blob}:{file['path']}")
-        return blobs.read(root, blob, limit)
-    with open_file(file["location"]) as stream:
-        return bytes(stream.read(limit + 1))  # it may have grown since it was listed
+        return blobs.read(root, blob, rules.max_document_bytes)
+    with _opened(file, rules) as stream:
+        return bytes(stream.read(rules.max_document_bytes + 1))  # it may have grown since it was listed
 
 
 def _read_text(file: Row, rules: ReadingRules, blobs: BlobReaders) -> Iterator[Row]:
     """The document of a text file, and the file's arrival."""
     limit = rules.max_document_bytes
-    if file["byte_count"] is not None and file["byte_count"] > limit:
-        detail = f"{file['byte_count']} bytes; max_document_bytes is {limit}"
-        yield _arrival(file, Refusal(Reason.TOO_LARGE, detail))
-        return
     try:
-        data = _bytes(file, limit, blobs)
+        data = _bytes(file, rules, blobs)
     except OSError as error:
         yield _arrival(file, unreadable(error))
         return
@@ -236,7 +269,7 @@ def _read_records(file: Row, rules: ReadingRules) -> Iterator[Row]:
     """
     seen, stated, fault, refused_count = set[str](), set[str](), None, 0
     try:
-        with open_file(file["location"]) as stream:
+        with _opened(file, rules) as stream:
             source = _HashedFile(stream)
             for record in _records(file, source, rules):
                 if isinstance(record, Refused) and record.number is None:
@@ -302,7 +335,7 @@ def _facts_row(facts: str, location: str | None = None) -> Row:
 
 
 def _records(file: Row, source: _HashedFile, rules: ReadingRules) -> Iterator[Record | Refused]:
-    """The records of an open file. Only files read from end to end are hashed: Parquet is read by column."""
+    """The records of an open file."""
     mapping, limit = rules.source, rules.max_document_bytes
     assert isinstance(mapping, FilesSource)  # no other source lists files of records
     if file["reader"] == "parquet":
@@ -438,6 +471,7 @@ def _arrival(file: Row, refusal: Refusal | None, content_sha256: str | None = No
         "repository": file.get("repository"),
         "path": file.get("path"),
         "content_sha256": content_sha256,
+        "object": file.get("object"),
         "byte_count": file.get("byte_count"),
         "modified": file.get("modified"),
         "status": "landed" if refusal is None else "rejected",
@@ -447,13 +481,13 @@ def _arrival(file: Row, refusal: Refusal | None, content_sha256: str | None = No
 
 
 class _HashedFile(io.RawIOBase):
-    """A file that is read from start to end and hashed on the way."""
+    """A file that is hashed while it is read from start to end."""
 
     def __init__(self, file: pa.NativeFile) -> None:
         super().__init__()
         self.file = file
         self._hash = hashlib.sha256()
-        self._started, self._given = False, 0
+        self._given = 0
 
     def readable(self) -> bool:
         """Always true; the base class requires it."""
@@ -463,7 +497,6 @@ class _HashedFile(io.RawIOBase):
         """The next bytes."""
         data = bytes(self.file.read(None if size < 0 else size))
         self._hash.update(data)
-        self._started = True
         self._given += len(data)
         return data
 
@@ -471,10 +504,10 @@ class _HashedFile(io.RawIOBase):
         """How many bytes were read."""
         return self._given
 
-    def sha256_to_end(self) -> str | None:
-        """SHA-256 of the whole file, reading what is left; None where it was not read from its start."""
-        if not self._started:
-            return None
+    def sha256_to_end(self) -> str:
+        """SHA-256 of the whole file, reading what is left; Parquet, which is read by column, is read once more."""
+        if not self._given:
+            self.file.seek(0)
         while self.read(BATCH_BYTES):
             pass
         return self._hash.hexdigest()

@@ -209,6 +209,16 @@ TreeSource = PythonCodeSource | PythonDocsSource | FilesSource
 Source = Annotated[PythonCodeSource | PythonDocsSource | FilesSource | GitSource, Field(discriminator="kind")]
 
 
+class Provenance(BaseModel):
+    """What people say of where a dataset is from; it stands in the table `provenance`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    licence: str | None = Field(None, min_length=1, description="licence of the whole, in SPDX or in words")
+    licence_evidence: str | None = Field(None, min_length=1, description="where that is written, e.g. an address")
+    collected_by: str | None = Field(None, min_length=1, description="person or team who answers for it")
+
+
 class DocumentsConfig(BaseModel):
     """A dataset: its name, its source, and how it is laid out."""
 
@@ -216,6 +226,14 @@ class DocumentsConfig(BaseModel):
 
     dataset: str = Field(pattern=r"^[a-z][a-z0-9_]{0,40}$", description="name of the dataset; part of every doc_id")
     source: Source = Field(description="where the documents come from")
+    landing: Literal["reference", "copy"] = Field(
+        "reference",
+        description="copy keeps the bytes of every file that is read, named by their SHA-256, and reads those; "
+        "reference notes the hash and leaves the file where it is",
+    )
+    provenance: Provenance = Field(
+        Provenance(), description="where it is from", json_schema_extra={"affects_rows": False}
+    )
     shards: int = Field(1, ge=1, le=65536, description="shards of every table of the dataset, a power of two")
     max_document_bytes: int = Field(
         100_000_000, ge=1, le=1_000_000_000, description="larger documents are refused (arrivals.reason too_large)"
@@ -225,6 +243,13 @@ class DocumentsConfig(BaseModel):
         description="take a source without any file for one whose files were all deleted; else it is an error",
         json_schema_extra={"affects_rows": False},
     )
+
+    @model_validator(mode="after")
+    def _can_be_copied(self) -> DocumentsConfig:
+        """Refuse copies of what git keeps by hash already."""
+        if self.landing == "copy" and isinstance(self.source, GitSource):
+            raise ValueError("landing: copy has no use for git, which names files by their hash; leave it out")
+        return self
 
     @field_validator("shards")
     @classmethod

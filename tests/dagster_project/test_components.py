@@ -67,8 +67,8 @@ def test_a_dataset_and_a_corpus_become_chains_of_assets(declare: WriteDefs, tmp_
     graph = load_definitions().resolve_asset_graph()
     tables = [one for one in graph.get_all_asset_keys() if graph.get(one).group_name != "maintenance"]
     assert {".".join(asset.path) for asset in tables} == {
-        *(f"notes.{t}" for t in ("arrivals", "documents", "repositories", "texts", "signals", "verdicts")),
-        *(f"notes.{t}" for t in ("dependencies", "dependency_methods")),
+        *(f"notes.{t}" for t in ("arrivals", "documents", "repositories", "provenance", "texts", "signals")),
+        *(f"notes.{t}" for t in ("verdicts", "dependencies", "dependency_methods")),
         *(f"small.{t}" for t in ("increments", "members", "revisions", "exact_duplicates", "survivors", "ordered")),
         *(f"small.{t}" for t in ("vocabulary", "bags", "background", "signatures", "buckets", "bands", "pairs")),
         *(f"small.{t}" for t in ("large_buckets", "components", "removals", "thresholds")),

@@ -5,8 +5,8 @@
         \"\"\"Measure every text.\"\"\"
 
 Parameters are bound by name: `config` is the config model; `increment` (int) is the increment being computed; `base`
-(int) the number of rows that earlier increments of the own table hold; every other name is an input table. By scope, an
-input holds
+(int) the number of rows that earlier increments of the own table hold; `objects` the folder of bytes that the namespace
+keeps (`lake.files.objects`); every other name is an input table. By scope, an input holds
 
     INCREMENT   the rows of increment n alone
     HISTORY     the rows of increments 0..n, with the column `increment`; of an own table (a parameter of its name)
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-SPECIAL_PARAMETERS = frozenset({"context", "spark", "config", "increment", "base"})
+SPECIAL_PARAMETERS = frozenset({"context", "spark", "config", "increment", "base", "objects"})
 
 
 class Scope(enum.Enum):

@@ -44,6 +44,12 @@ def create(path: str, properties: Mapping[str, str]) -> pa.NativeFile:
     return _native(_file_io(path, properties).new_output(path).create(overwrite=True), "w")
 
 
+def exists(path: str, properties: Mapping[str, str]) -> bool:
+    """Whether a file is there; arguments as of `open_input`."""
+    local = local_path(path)
+    return os.path.exists(local) if local is not None else _file_io(path, properties).new_input(path).exists()
+
+
 def remove(path: str, properties: Mapping[str, str]) -> None:
     """Remove a file; arguments as of `open_input`."""
     local = local_path(path)

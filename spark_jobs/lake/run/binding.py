@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from spark_jobs.exceptions import StepDeclarationError
 from spark_jobs.lake.declare.step import Output, Scope, Step
 from spark_jobs.lake.declare.tables import check_identifier
+from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.place import Place
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ class Binding:
         session: Callable[[], SparkSession],
         increment: int | None,
         base: int,
+        objects: ObjectFolder | None = None,
     ) -> Output:
         """Call the step's function with the values that its parameters name.
 
@@ -95,11 +97,13 @@ class Binding:
             session: gives the Spark session, for functions with the parameter `spark`.
             increment: the one that is computed.
             base: rows that earlier increments of the own table hold.
+            objects: where the namespace keeps bytes as they came.
 
         Returns:
             What the function returned; a single DataFrame becomes the output's only frame.
         """
-        special: dict[str, Any] = {"config": self.config, "increment": increment, "base": base, **self.arguments}
+        own: dict[str, Any] = {"config": self.config, "increment": increment, "base": base, "objects": objects}
+        special = {**own, **self.arguments}
         names = self.step.parameters
         values = {name: special[name] for name in names if name in special}
         if "spark" in names:

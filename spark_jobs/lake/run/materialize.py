@@ -30,6 +30,7 @@ from spark_jobs.exceptions import CheckResult, SparkJobsError, StepRunError, Tab
 from spark_jobs.lake.declare.step import Output, Scope
 from spark_jobs.lake.files.audit import Evidence
 from spark_jobs.lake.files.data_files import with_constant
+from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.files.write import (
     Target,
     Written,
@@ -196,7 +197,13 @@ def _write(
             there = list(lake.ledger.increments(binding.tables[0]))
             number, base = task.increment or 0, _base(lake, binding, task)
             try_on_shards(lake.rollout, spark, binding, number, base, given, there)
-        output = binding.call(given, lake.session, task.increment, _base(lake, binding, task))
+        output = binding.call(
+            given,
+            lake.session,
+            task.increment,
+            _base(lake, binding, task),
+            ObjectFolder.of(lake.catalogue, binding.namespace),
+        )
         _require_properties(lake, binding, task, ready[0], output)
         for declared, table, identifier in zip(binding.step.tables, ready, binding.tables, strict=True):
             frame = _with_increment(output.frames[declared.name], task.increment, declared.has_increments)

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.sources.listing import discover
 from spark_jobs.sources.reading import ReadingRules, read_file
 from spark_jobs.sources.source_config import DocumentsConfig
@@ -22,6 +23,7 @@ ARRIVAL_ROWS = pa.schema(
         ("repository", pa.string()),
         ("path", pa.string()),
         ("content_sha256", pa.string()),
+        ("object", pa.string()),
         ("byte_count", pa.int64()),
         ("modified", pa.timestamp("us", "UTC")),
         ("status", pa.string()),
@@ -40,12 +42,15 @@ class Landing:
         self.documents: list[Row] = []
         self.increments = 0
 
-    def land(self, config: DocumentsConfig) -> tuple[list[Row], list[Row]] | None:
+    def land(
+        self, config: DocumentsConfig, objects: ObjectFolder | None = None, reread: bool = False
+    ) -> tuple[list[Row], list[Row]] | None:
         """The next increment: its documents and its arrivals, or None where nothing is new."""
-        listing = discover(config, pa.Table.from_pylist(self.arrivals, ARRIVAL_ROWS))
+        listing = discover(config, pa.Table.from_pylist(self.arrivals, ARRIVAL_ROWS), reread)
         if listing is None:
             return None
-        rules = ReadingRules(config.dataset, config.shards, config.max_document_bytes, config.source)
+        copies = config.landing == "copy"
+        rules = ReadingRules(config.dataset, config.shards, config.max_document_bytes, config.source, objects, copies)
         known = {row["doc_id"] for row in self.documents}
         documents: list[Row] = []
         arrivals: list[Row] = []
@@ -79,7 +84,7 @@ def files_config(tmp_path: Path) -> Callable[..., DocumentsConfig]:
     (tmp_path / "data").mkdir()
 
     def make(**source: object) -> DocumentsConfig:
-        others = {key: source.pop(key) for key in ("max_document_bytes", "shards") if key in source}
+        others = {key: source.pop(key) for key in ("max_document_bytes", "shards", "landing") if key in source}
         mapping = {"kind": "files", "path": str(tmp_path / "data"), **source}
         return DocumentsConfig.model_validate({"dataset": "notes", "source": mapping, **others})
 

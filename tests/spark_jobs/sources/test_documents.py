@@ -17,7 +17,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import Output
 from spark_jobs.sources import documents as module
-from spark_jobs.sources.documents import ARRIVALS, DOCUMENTS, REPOSITORIES
+from spark_jobs.sources.documents import ARRIVALS, DOCUMENTS, PROVENANCE, REPOSITORIES
 from spark_jobs.sources.listing import discover
 from spark_jobs.sources.source_config import DocumentsConfig
 
@@ -94,7 +94,7 @@ def test_columns_and_types_are_those_declared(
     (data / "a.txt").write_text("a")
     listing = discover(files_config(), empty_arrivals)
     output = module.documents(spark.createDataFrame(listing), *nothing(spark), files_config())
-    for table in (DOCUMENTS, REPOSITORIES, ARRIVALS):
+    for table in (DOCUMENTS, REPOSITORIES, PROVENANCE, ARRIVALS):
         frame: DataFrame = output.frames[table.name]
         declared = schema_to_pyarrow(table.schema(), include_field_ids=False)
         expected = [(field.name, field.dataType) for field in from_arrow_schema(declared) if field.name != "increment"]
@@ -286,7 +286,7 @@ def test_tables_have_no_row_that_breaks_their_checks(
     small_tree(data)
     config = files_config(text_column="body", id_column="id")
     output = module.documents(spark.createDataFrame(discover(config, empty_arrivals)), *nothing(spark), config)
-    for table in (DOCUMENTS, REPOSITORIES, ARRIVALS):
+    for table in (DOCUMENTS, REPOSITORIES, PROVENANCE, ARRIVALS):
         predicates = {check.name: check.predicate for check in table.checks}
         predicates |= {column.name: f"{column.name} IS NOT NULL" for column in table.columns if column.required}
         broken = [F.count_if(~F.coalesce(F.expr(p), F.lit(False))).alias(name) for name, p in predicates.items()]

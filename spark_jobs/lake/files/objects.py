@@ -1,0 +1,114 @@
+"""Bytes of a namespace that are kept as they came, each object named by the SHA-256 of what it holds.
+
+    <warehouse>/<namespace>/landed/<first two digits>/<SHA-256>
+
+An object is complete or not there: it is written under another name beside it and renamed, or sent to the store in one
+request that ends with its last byte. Equal bytes are kept once, and an object is never written again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from spark_jobs.lake.files.storage import create, exists, local_path, open_input
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+_CHUNK_BYTES = 4 << 20
+_FOLDER = "landed"
+
+
+class _Readable(Protocol):
+    def read(self, size: int, /) -> bytes:
+        """At most `size` bytes; none at the end."""
+
+
+class KeptObject(NamedTuple):
+    """An object that is kept: where, the SHA-256 of its bytes in lower-case hex, and how many they are."""
+
+    location: str
+    sha256: str
+    byte_count: int
+
+
+@dataclass(frozen=True)
+class ObjectFolder:
+    """The kept objects of a namespace.
+
+    Attributes:
+        root: path or URI of the folder.
+        properties: of PyIceberg's FileIO, for object stores.
+    """
+
+    root: str
+    properties: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, catalogue: Catalog, namespace: str) -> ObjectFolder:
+        """That of a namespace of a lake."""
+        warehouse = catalogue.properties["warehouse"].removeprefix("file://").rstrip("/")
+        passed = {key: value for key, value in catalogue.properties.items() if key.startswith(("s3.", "client."))}
+        return cls(f"{warehouse}/{namespace}/{_FOLDER}", tuple(sorted(passed.items())))
+
+    def keep(self, stream: _Readable) -> KeptObject:
+        """Keep what is left of a stream, in bounded memory.
+
+        Raises:
+            OSError: the stream breaks off, or the object cannot be written; nothing is kept then.
+        """
+        folder = local_path(self.root)
+        if folder is not None:
+            os.makedirs(folder, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".part-") as part:
+            digest, byte_count = hashlib.sha256(), 0
+            while chunk := stream.read(_CHUNK_BYTES):
+                digest.update(chunk)
+                part.write(chunk)
+                byte_count += len(chunk)
+            part.flush()
+            name = digest.hexdigest()
+            kept = KeptObject(f"{self.root}/{name[:2]}/{name}", name, byte_count)
+            if not exists(kept.location, dict(self.properties)):
+                self._publish(part.name, kept.location)
+        return kept
+
+    def _publish(self, part: str, location: str) -> None:
+        """Give a complete file its name."""
+        path = local_path(location)
+        if path is None:
+            with open(part, "rb") as source, create(location, dict(self.properties)) as target:
+                while chunk := source.read(_CHUNK_BYTES):
+                    target.write(chunk)
+            return
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(part, "rb") as source:
+            os.fsync(source.fileno())
+        os.chmod(part, 0o444)
+        try:
+            os.link(part, path)
+        except FileExistsError:  # another writer kept the same bytes in between
+            return
+
+    def open(self, location: str) -> pa.NativeFile:
+        """Open an object to read at any offset.
+
+        Raises:
+            OSError: it is not there, or may not be read.
+        """
+        path = local_path(location)
+        return pa.OSFile(path, "r") if path is not None else open_input(location, dict(self.properties))
+
+
+def sha256_of(stream: _Readable) -> str:
+    """SHA-256 of what is left of a stream, in lower-case hex."""
+    digest = hashlib.sha256()
+    while chunk := stream.read(_CHUNK_BYTES):
+        digest.update(chunk)
+    return digest.hexdigest()

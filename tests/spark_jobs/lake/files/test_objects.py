@@ -1,0 +1,58 @@
+"""Objects: named by what they hold, kept once, complete or not there."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from spark_jobs.lake.files.objects import ObjectFolder, sha256_of
+
+
+def test_bytes_are_kept_once_under_their_hash(tmp_path: Path) -> None:
+    """Of any size, the empty one too; what is kept is never written again."""
+    folder = ObjectFolder(str(tmp_path / "landed"))
+    for data in (b"", b"a", os.urandom(5 << 20)):
+        kept = folder.keep(io.BytesIO(data))
+        name = hashlib.sha256(data).hexdigest()
+        assert kept == (f"{tmp_path}/landed/{name[:2]}/{name}", name, len(data))
+        before = os.stat(kept.location).st_mtime_ns
+        assert folder.keep(io.BytesIO(data)) == kept and os.stat(kept.location).st_mtime_ns == before
+        with folder.open(kept.location) as stream:
+            assert sha256_of(stream) == name
+    assert not list((tmp_path / "landed").glob(".part-*"))
+
+
+def test_a_stream_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
+    """Neither an object nor a part of one."""
+
+    class Broken(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            raise OSError("gone")
+
+    with pytest.raises(OSError, match="gone"):
+        ObjectFolder(str(tmp_path / "landed")).keep(Broken())
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.nightly
+def test_a_writer_that_is_killed_leaves_no_object_that_lies(tmp_path: Path) -> None:
+    """Whatever the moment: each object that is there has the hash of its name."""
+    code = (
+        "import io, sys; from spark_jobs.lake.files.objects import ObjectFolder\n"
+        "f = ObjectFolder(sys.argv[1]); n = 0\n"
+        "while True: n += 1; f.keep(io.BytesIO(str(n).encode() * 100_000))"
+    )
+    for number in range(20):
+        writer = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)])
+        time.sleep(0.6 + 0.02 * number)
+        writer.kill()
+        writer.wait()
+    objects = [path for path in tmp_path.rglob("*") if path.is_file() and not path.name.startswith(".part-")]
+    assert objects and all(hashlib.sha256(path.read_bytes()).hexdigest() == path.name for path in objects)

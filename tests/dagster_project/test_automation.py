@@ -62,7 +62,7 @@ def test_jobs_are_there_and_what_runs_by_itself_is_off(notes: Path) -> None:
     jobs = {job.name: job for job in repository.get_all_jobs()}
     assert {"everything", "ingest", "maintenance", "notes", "small"} <= set(jobs)
     selected = {name: {key.to_user_string() for key in jobs[name].asset_layer.executable_asset_keys} for name in jobs}
-    assert selected["ingest"] == {"notes/arrivals", "notes/documents", "notes/repositories"}
+    assert selected["ingest"] == {"notes/arrivals", "notes/documents", "notes/provenance", "notes/repositories"}
     assert selected["everything"] == selected["notes"] | selected["small"] and len(selected["maintenance"]) == 4
     assert {one.name: one.default_status.value for one in repository.schedule_defs} == {
         "nightly_ingest": "STOPPED",

@@ -418,6 +418,7 @@ def test_a_dataset_runs_and_its_tables_are_shown(
         "dependencies",
         "dependency_methods",
         "documents",
+        "provenance",
         "repositories",
         "signals",
         "texts",
@@ -426,7 +427,7 @@ def test_a_dataset_runs_and_its_tables_are_shown(
     assert sorted(order) == [f"notes.{table}" for table in tables]
     assert order.index("notes.texts") < order.index("notes.signals") < order.index("notes.verdicts")
     assert all(" computed " in line and line.endswith("increments 0") for line in lines[:-2])
-    assert lines[-1] == "8 tables: 8 computed, 0 unchanged. Look: headrace ui"
+    assert lines[-1] == "9 tables: 9 computed, 0 unchanged. Look: headrace ui"
     told, _, shows = lines[-2].partition("; look: headrace ")
     assert told == "notes.arrivals: 3 of 7 rejected: bad_record 1, binary 1, no_usable_record 1"
     rejected = from_json(shlex.split(shows), capfd)
@@ -440,7 +441,7 @@ def test_a_dataset_runs_and_its_tables_are_shown(
     again = json_lines(["run", "notes.documents", "--select", "notes.texts"], capfd)
     assert {row["status"] for row in again} == {"unchanged"}
     assert [row["table"] for row in again] == [
-        *("notes.documents", "notes.repositories", "notes.arrivals"),
+        *("notes.documents", "notes.repositories", "notes.provenance", "notes.arrivals"),
         "notes.texts",
     ], "a table selects all that its step writes"
     assert {row["table"]: row["rows"] for row in again}["notes.documents"] == 4
@@ -514,11 +515,13 @@ def test_a_plan_says_what_and_why_before_anything_is_there(
     printed(["dataset", "add", "notes", "--from", str(notes), "--text-column", "body", "--corpus", "small"], capfd)
     text = printed(["plan", "notes"], capfd).splitlines()
     assert text[0].split()[:4] == ["notes.documents", "0", "~3", "rows"] and "files: 3 new or changed" in text[0]
-    assert text[-1].startswith("8 tables: 8 to compute; about 0 s of steps beside 5 that were never computed")
+    assert text[-1].startswith("9 tables: 9 to compute; about 0 s of steps beside 5 that were never computed")
     found = {one["table"]: one for one in json_lines(["plan"], capfd)}
     assert found["small.tokens"]["status"] == "compute"
     assert found["small.increments"]["places"][0]["reason"] == "new increment: notes.arrivals[0]"
-    assert found["notes.documents"]["tables"] == ["notes.documents", "notes.repositories", "notes.arrivals"]
+    assert found["notes.documents"]["tables"] == [
+        *("notes.documents", "notes.repositories", "notes.provenance", "notes.arrivals"),
+    ]
     assert json_lines(["run", "--dry-run"], capfd) == list(found.values())
     comment = printed(["plan", "notes.texts", "--markdown"], capfd)
     assert comment.startswith("| table | place | why |") and "notes.texts" in comment

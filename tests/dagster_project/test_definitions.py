@@ -14,7 +14,8 @@ from dagster_project.cli.project import load_definitions
 from tests.dagster_project.project import key
 
 DATASET_TABLES = (
-    *("arrivals", "documents", "repositories", "texts", "signals", "verdicts", "dependencies", "dependency_methods"),
+    *("arrivals", "documents", "repositories", "provenance", "texts", "signals", "verdicts"),
+    *("dependencies", "dependency_methods"),
 )
 CORPUS_TABLES = (
     "increments",

@@ -39,7 +39,7 @@ def test_its_declarations_load(project: Path, tmp_path: Path) -> None:
         "from mill.definitions import definitions; print(len(list(definitions.load_fn().resolve_all_asset_specs())))"
     )
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
-    assert int(done.stdout) == 31 + len(TASKS)
+    assert int(done.stdout) == 32 + len(TASKS)
 
 
 @pytest.mark.nightly

@@ -72,7 +72,9 @@ def model(name: str, **train: Any) -> list[Any]:
 
 PAIR = {"reference": ["wiki"], "raw": ["crawl"]}
 TRAINED = [f"{name}.{table}" for name in ("quality", "kinds") for table in ("classifier", "evaluation")]
-LANDED = [f"{name}.{table}" for name in WORDS for table in ("documents", "arrivals", "repositories", "texts")]
+LANDED = [
+    f"{name}.{table}" for name in WORDS for table in ("documents", "arrivals", "repositories", "provenance", "texts")
+]
 
 
 @pytest.fixture(scope="module")

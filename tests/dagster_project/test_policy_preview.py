@@ -96,7 +96,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A lake that ran once."""
     root = tmp_path_factory.mktemp("policies")
     write(root / "notes")
-    assert declared(root).run(*TABLES, "notes.arrivals", "notes.repositories").success
+    assert declared(root).run(*TABLES, "notes.arrivals", "notes.repositories", "notes.provenance").success
     return root
 
 

@@ -23,7 +23,17 @@ from tests.dagster_project.project import Project, failures, key, lake_settings
 from tests.dagster_project.traced_lake import SIZE, write_corpus
 
 POLICY = {"name": "any", "version": 1, "rules": [{"rule": "empty", "signal": "word_count", "below": 1}]}
-TABLES = ("arrivals", "documents", "repositories", "raw_texts", "personal_data", "texts", "signals", "verdicts")
+TABLES = (
+    "arrivals",
+    "documents",
+    "repositories",
+    "provenance",
+    "raw_texts",
+    "personal_data",
+    "texts",
+    "signals",
+    "verdicts",
+)
 REDACT = {"mail": "replace", "card": "drop"}
 WORDS = "Whoever reads this line a second time has read it twice, which is more often than it was written. "
 PAGES = {

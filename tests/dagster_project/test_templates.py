@@ -48,7 +48,17 @@ def slow_fraction(text: str, lines: set[str]) -> float:
     return sum(len(line) for line in own if line in lines) / sum(map(len, own))
 
 
-NAMES = ("arrivals", "documents", "repositories", "texts", "signals", "template_lines", "templates", "verdicts")
+NAMES = (
+    "arrivals",
+    "documents",
+    "repositories",
+    "provenance",
+    "texts",
+    "signals",
+    "template_lines",
+    "templates",
+    "verdicts",
+)
 TABLES = tuple(f"site.{name}" for name in NAMES)
 
 

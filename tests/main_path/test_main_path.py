@@ -33,7 +33,8 @@ pytestmark = pytest.mark.nightly
 Rows = list[tuple[int, bytes]]
 
 _DATASET_TABLES = (
-    *("documents", "repositories", "arrivals", "texts", "signals", "verdicts", "dependencies", "dependency_methods"),
+    *("documents", "repositories", "provenance", "arrivals", "texts", "signals", "verdicts"),
+    *("dependencies", "dependency_methods"),
 )
 _CORPUS_TABLES = (
     "increments",

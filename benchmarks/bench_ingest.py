@@ -1,4 +1,4 @@
-"""How fast pages and web archives become text, and how near the text is to what people took for the article.
+"""How fast files become rows, and how near the text of pages is to what people took for the article.
 
     python -m venv PEER && PEER/bin/pip install "datatrove[io,processing]"
     python benchmarks/bench_ingest.py [--data ../shared/data] [--peer PEER/bin/python] [--copies 10]
@@ -6,12 +6,17 @@
 The pages are those of html_articles, 14 MB. The archive holds each of them `copies` times as a response with its own
 gzip member, as Common Crawl writes them. Speeds are MB of HTML by second of processor time, of this process and its
 child, or of the peer and its children; the peer is datatrove's WarcReader and Trafilatura in one process.
+
+Records and texts are those of RFCs: MB are of text, from the bytes of the files to rows of documents and arrivals with
+their hashes; the peer is datatrove's reader of the same format, which hashes nothing. The listing is of 10,000 files
+that have not changed since they arrived.
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
+import json
 import os
 import subprocess
 import tempfile
@@ -20,6 +25,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.sources.formats.extraction import extract
 from spark_jobs.sources.formats.parser_process import stop
 from spark_jobs.sources.listing import discover
@@ -39,6 +48,16 @@ for document in extractor.run(WarcReader(sys.argv[1])(), 0, 1):
     count, size = count + 1, size + len(document.text.encode())
 times = os.times()
 print(count, size, times.user + times.system + times.children_user + times.children_system)
+"""
+
+
+RECORDS_PEER = """
+import os, sys
+from datatrove.pipeline.readers import JsonlReader, ParquetReader
+reader = {"jsonl": JsonlReader, "parquet": ParquetReader}[sys.argv[2]]
+size = sum(len(document.text.encode()) for document in reader(sys.argv[1], text_key="text")())
+times = os.times()
+print(size, times.user + times.system)
 """
 
 
@@ -103,6 +122,60 @@ def archive_speed(path: Path, size: int, extractor: str) -> None:
     print(f"WARC {extractor:12} {size / seconds / 1e6:6.1f} MB/s  {rows:,} rows, {seconds:.1f} s CPU, {wall:.1f} s")
 
 
+def write_records(data: Path, folder: Path) -> int:
+    """Write RFCs as Parquet, JSONL and text files into folders of these names; gives the bytes of text."""
+    rows = pq.read_table(data / "rfc.parquet", columns=["number", "title", "text"])
+    names = {"parquet": "rfc.parquet", "jsonl": "rfc.jsonl", "jsonl_gz": "rfc.jsonl.gz"}
+    for name in (*names, "text"):
+        (folder / name).mkdir()
+    pq.write_table(rows, folder / "parquet" / names["parquet"], compression="zstd")
+    lines = "".join(json.dumps(row) + "\n" for row in rows.to_pylist()).encode()
+    (folder / "jsonl" / names["jsonl"]).write_bytes(lines)
+    (folder / "jsonl_gz" / names["jsonl_gz"]).write_bytes(gzip.compress(lines, 6))
+    for number, text in zip(rows["number"].to_pylist(), rows["text"].to_pylist(), strict=True):
+        (folder / "text" / f"{number}.txt").write_text(text)
+    return sum(len(text.encode()) for text in rows["text"].to_pylist())
+
+
+def records_speed(folder: Path, size: int, landing: str) -> None:
+    """One line: files to rows, referenced or with a copy kept first."""
+    source = {"kind": "files", "path": str(folder), "text_column": None if folder.name == "text" else "text"}
+    config = DocumentsConfig.model_validate({"dataset": "bench", "source": source, "landing": landing})
+    listing = discover(config, ARRIVAL_ROWS.empty_table())
+    assert listing is not None
+    with tempfile.TemporaryDirectory() as kept:
+        copies = landing == "copy"
+        rules = ReadingRules(config.dataset, 1, config.max_document_bytes, config.source, ObjectFolder(kept), copies)
+        rows, seconds = timed(lambda: sum(batch.num_rows for batch in read_files(iter(listing.to_batches()), rules)))
+    print(f"{folder.name:9} {landing:10} {size / seconds / 1e6:6.1f} MB/s  {rows:,} rows, {seconds:.1f} s CPU")
+
+
+def peer_speed(peer: str, folder: Path) -> None:
+    """One line: the same files by datatrove's reader."""
+    command = [peer, "-c", RECORDS_PEER, str(folder), folder.name.removesuffix("_gz")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL)
+    size, seconds = done.stdout.split()[-2:]
+    print(f"{folder.name:9} datatrove  {int(size) / float(seconds) / 1e6:6.1f} MB/s, its start included")
+
+
+def listing_speed(folder: Path) -> None:
+    """One line: 10,000 files listed and found unchanged."""
+    for number in range(10_000):
+        (folder / f"{number % 100}").mkdir(exist_ok=True)
+        (folder / f"{number % 100}" / f"{number}.txt").write_text(str(number))
+    config = DocumentsConfig.model_validate({"dataset": "bench", "source": {"kind": "files", "path": str(folder)}})
+    listing = discover(config, ARRIVAL_ROWS.empty_table())
+    assert listing is not None
+    rows = listing.to_pylist()
+    arrivals = [
+        {name: row.get(name) for name in ARRIVAL_ROWS.names} | {"increment": 0, "status": "landed"} for row in rows
+    ]
+    known = pa.Table.from_pylist(arrivals, ARRIVAL_ROWS)
+    start = time.perf_counter()
+    assert discover(config, known) is None
+    print(f"10,000 files listed, none new: {time.perf_counter() - start:.2f} s")
+
+
 def main() -> None:
     """Print one line for each measurement."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -110,6 +183,15 @@ def main() -> None:
     parser.add_argument("--peer", help="Python that has datatrove")
     parser.add_argument("--copies", type=int, default=10)
     given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        size = write_records(given.data, Path(folder))
+        for name in ("parquet", "jsonl", "jsonl_gz", "text"):
+            for landing in ("reference", "copy"):
+                records_speed(Path(folder, name), size, landing)
+            if given.peer and name != "text":
+                peer_speed(given.peer, Path(folder, name))
+    with tempfile.TemporaryDirectory() as folder:
+        listing_speed(Path(folder))
     pages = list(gold_pages(given.data / "html_articles"))
     quality_and_speed(pages)
     with tempfile.TemporaryDirectory() as folder:

@@ -118,7 +118,8 @@ def remove_dataset(name: str, tables: bool, yes: bool) -> None:
 @click.argument("name", shell_complete=complete_names)
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 def verify_dataset(name: str, as_json: bool) -> None:
-    """Read all rows of a dataset's tables again, and compare them with the data versions in the ledger."""
+    """Read what landed and all rows again; compare hashes with `arrivals`, and data versions with the ledger."""
+    from dagster_project.inspect.landed_source import landed_faults
     from spark_jobs.exceptions import StepRunError
     from spark_jobs.lake.files.verification import changed_places
     from spark_jobs.lake.session.session import start_session
@@ -148,14 +149,19 @@ def verify_dataset(name: str, as_json: bool) -> None:
         lines.append({"table": identifier, "rows": rows, "verdict": fault or "as recorded"})
         if not as_json:
             click.echo(f"{identifier:<36} {rows:>12,} rows  {fault or 'as recorded'}")
+    faults = landed_faults(spark, catalogue, ledger, name)
     if as_json:
-        click.echo(json.dumps(lines, indent=2))
+        click.echo(json.dumps([*lines, *({"location": where, "verdict": fault} for where, fault in faults)], indent=2))
+    else:
+        click.echo("\n".join(f"{where}: {fault}" for where, fault in faults) or "what landed is as it landed")
     bad = [line["table"] for line in lines if line["verdict"] != "as recorded"]
     if bad:
         raise CheckFailedError(
             f"{len(bad)} of {len(lines)} tables are not as recorded, first {bad[0]}; compute them anew: "
             f"headrace table drop {' '.join(map(str, bad))}, then headrace run {name}"
         )
+    if faults:
+        raise CheckFailedError(f"{len(faults)} of what landed are not as they landed, first {': '.join(faults[0])}")
 
 
 dataset.add_command(diff_command("dataset"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -107,6 +108,28 @@ def duplicates(given: str, name: str | None, threshold: float | None, limit: int
     print_table([_shown(one) for one in found[:limit]])
     if len(found) > limit:
         click.echo(f"{len(found) - limit:,} more; --limit {len(found)} shows all")
+
+
+@doc.command()
+@click.argument("given", metavar="DOC")
+@click.option(
+    "--output", type=click.Path(dir_okay=False, path_type=Path), help="write the bytes of its file or line here"
+)
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def source(given: str, output: Path | None, as_json: bool) -> None:
+    """Read the file that DOC landed from once more: whether its bytes are the same, and where DOC stands in them."""
+    from dagster_project.inspect.landed_source import landed_source, write_bytes
+
+    catalogue = open_catalogue(load_settings())
+    found = landed_source(catalogue, _find(catalogue, given))
+    if output is not None:
+        write_bytes(found, output)
+    if as_json:
+        click.echo(json.dumps(found.facts(), indent=2))
+        return
+    print_table([{"": name, "landed": value} for name, value in found.lines()])
+    if output is not None:
+        click.echo(f"wrote {output}")
 
 
 @doc.command()

@@ -49,6 +49,9 @@ def trace(table: str, ordinal: int, position: int, as_json: bool) -> None:
     if found.source_start is not None:
         rows.append(_source_place(found))
         rows.append(("text", f"bytes {found.text_start:,} to {found.text_end:,} of {found.dataset}.texts"))
+    if found.location is not None:
+        kept = f", kept as {found.object}" if found.object else ""
+        rows.append(("landed", f"{found.location}{kept}; headrace doc source {found.doc_id[:12]}"))
     print_table([{"": name, table: value} for name, value in rows])
 
 

@@ -7,16 +7,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import And, BooleanExpression, EqualTo, In, StartsWith
 
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.corpus_facts import CorpusFacts, namespaces_with
-from spark_jobs.lake.files.lookups import read_rows, read_wide_value
+from spark_jobs.lake.files.lookups import read_columns, read_rows, read_wide_value
 from spark_jobs.sources.languages import EXTRACTED_BY
 
 _DIGITS = re.compile(r"[0-9a-f]{6,32}")
 _SHOWN = 5
+LANDING_COLUMNS = ("location", "object", "repository", "path", "content_sha256", "byte_count", "modified", "increment")
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,8 @@ class FoundDocument:
         return asdict(self)
 
 
-_FIELDS = tuple(FoundDocument.__dataclass_fields__)
+FOUND_COLUMNS = tuple(name for name in FoundDocument.__dataclass_fields__ if name != "dataset")
+"""The columns of `documents` that a `FoundDocument` is made of."""
 
 
 def extraction_place(metadata: Mapping[str, str]) -> str | None:
@@ -96,12 +100,32 @@ def _starts_with(digits: str) -> BooleanExpression:
 
 def _matching(catalogue: Catalog, datasets: Iterable[str], condition: BooleanExpression) -> list[FoundDocument]:
     """Documents of all datasets that meet a condition."""
-    columns = [name for name in _FIELDS if name != "dataset"]
     return [
         FoundDocument(**row, dataset=dataset)
         for dataset in datasets
-        for row in read_rows(catalogue, f"{dataset}.documents", columns, condition)
+        for row in read_rows(catalogue, f"{dataset}.documents", FOUND_COLUMNS, condition)
     ]
+
+
+def landing_of(catalogue: Catalog, document: FoundDocument) -> dict[str, Any] | None:
+    """The arrival of the file that a document is from, or None where the dataset's arrivals do not tell it.
+
+    Of the files that landed in its increment it is the one at the document's path, or at the start of it before a `#`;
+    where a path landed more than once (versions, locations), the one with the document's own bytes or repository.
+    """
+    landed = And(EqualTo("increment", document.increment), EqualTo("status", "landed"))
+    files = read_columns(catalogue, f"{document.dataset}.arrivals", LANDING_COLUMNS, landed)
+    if files is None:
+        return None
+    parts = document.path.split("#")
+    paths = ["#".join(parts[:count]) for count in range(len(parts), 0, -1)]
+    rows = files.filter(pc.is_in(files["path"], pa.array(paths, pa.string()))).to_pylist()
+    longest = max((len(row["path"]) for row in rows), default=0)
+    rows = [row for row in rows if len(row["path"]) == longest]
+    for name in ("content_sha256", "repository"):
+        same = [row for row in rows if row[name] == getattr(document, name)]
+        rows = same or rows
+    return rows[0] if len(rows) == 1 else None
 
 
 def other_revisions(catalogue: Catalog, document: FoundDocument) -> list[FoundDocument]:

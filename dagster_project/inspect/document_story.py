@@ -24,7 +24,13 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import And, BooleanExpression, EqualTo, In
 
 from dagster_project.inspect.corpus_facts import CorpusFacts
-from dagster_project.inspect.document_lookup import FoundDocument, extraction_place, members_named, other_revisions
+from dagster_project.inspect.document_lookup import (
+    FoundDocument,
+    extraction_place,
+    landing_of,
+    members_named,
+    other_revisions,
+)
 from dagster_project.inspect.neighbours import removed_of
 from spark_jobs.lake.files.lookups import read_columns, read_rows
 from spark_jobs.lake.run.excisions import EXCISIONS, excisions_of
@@ -159,24 +165,16 @@ def _missing(table: str) -> Finding:
 
 
 def _arrival(catalogue: Catalog, document: FoundDocument) -> Finding:
-    """The file that it came from: the one that landed in its increment with its bytes or its path."""
+    """The file that it came from, and where its bytes are kept."""
     table = f"{document.dataset}.arrivals"
-    landed = And(EqualTo("increment", document.increment), EqualTo("status", "landed"))
-    columns = ("location", "repository", "content_sha256", "byte_count", "modified")
-    files = read_columns(catalogue, table, columns, landed)
-    if files is None:
+    if not catalogue.table_exists(table):
         return _missing(table)
-    whole = pc.equal(files["content_sha256"], document.content_sha256)
-    path = document.path.split("#")[0]
-    named = pc.or_(pc.ends_with(files["location"], "/" + path), pc.ends_with(files["location"], ":" + path))
-    if document.repository is not None:  # files of two repositories may have one path and one text
-        named = pc.and_(named, pc.fill_null(pc.equal(files["repository"], document.repository), True))
-    for chosen in (pc.and_(whole, named), whole, named):
-        rows = files.filter(chosen).to_pylist()
-        if len(rows) == 1:
-            facts = {**rows[0], "modified": rows[0]["modified"].isoformat() if rows[0]["modified"] else None}
-            return Finding(table, "landed", f"from {rows[0]['location']}, {rows[0]['byte_count']:,} bytes", facts)
-    return Finding(table, "landed", f"from one of {len(files):,} files of increment {document.increment}")
+    file = landing_of(catalogue, document)
+    if file is None:
+        return Finding(table, "landed", f"from one of several files of increment {document.increment} at its path")
+    facts = {**file, "modified": file["modified"].isoformat() if file["modified"] else None}
+    kept = f", kept as {file['object']}" if file["object"] else ""
+    return Finding(table, "landed", f"from {file['location']}, {file['byte_count'] or 0:,} bytes{kept}", facts)
 
 
 def _events(catalogue: Catalog, document: FoundDocument) -> Iterator[Finding]:

@@ -21,7 +21,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import And, BooleanExpression, EqualTo, In
 
 from dagster_project.exceptions import CommandError
-from dagster_project.inspect.document_lookup import extraction_place
+from dagster_project.inspect.document_lookup import FOUND_COLUMNS, FoundDocument, extraction_place, landing_of
 from spark_jobs.arrays import Int64Array
 from spark_jobs.lake.files.lookups import read_columns, read_rows, read_wide_value
 from spark_jobs.lake.session.catalogue import load_table
@@ -31,15 +31,9 @@ from spark_jobs.text.text_columns import edits_of
 from spark_jobs.tokens.token_bytes import encoded_bounds, token_byte_lengths
 
 _DOCUMENT_COLUMNS = (
-    "increment",
-    "shard",
-    "doc_id",
-    "repository",
-    "path",
+    *FOUND_COLUMNS,
     "revision",
-    "licence",
     "encoding",
-    "byte_count",
     "metadata",
 )
 
@@ -69,6 +63,8 @@ class Traced:
         encoding: of the file.
         extracted: for a text that was extracted, what extracted it and from where: no bytes of the file are its own.
             None for a text that its source holds.
+        location: of the file that landed.
+        object: where its bytes are kept, for a dataset that copies them.
     """
 
     table: str
@@ -89,6 +85,8 @@ class Traced:
     source_end: int | None = None
     encoding: str | None = None
     extracted: str | None = None
+    location: str | None = None
+    object: str | None = None
 
     def facts(self) -> dict[str, Any]:
         """All facts, ready for JSON."""
@@ -163,6 +161,9 @@ class Tracer:
         about = {name: document[name] for name in ("repository", "path", "revision", "licence", "encoding")}
         known: dict[str, Any] = {**at.facts(), "dataset": self._facts.dataset, "doc_id": doc_id, **about}
         known["extracted"] = extraction_place(dict(document["metadata"]))
+        found = FoundDocument(dataset=self._facts.dataset, **{name: document[name] for name in FOUND_COLUMNS})
+        if file := landing_of(self._catalogue, found):
+            known |= {"location": file["location"], "object": file["object"]}
         if token < 0 or token == len(input_ids):
             end = "end_of_document" if token >= 0 else what
             return Traced(**{**known, "what": end, "document_token": max(token, 0)})

@@ -22,6 +22,8 @@ _EXCEPTIONS = "LLVM-exception GCC-exception-3.1 Classpath-exception-2.0 Autoconf
 _LICENCES = {name.lower(): name for name in _IDS.split()}
 _LICENCE_EXCEPTIONS = {name.lower(): name for name in _EXCEPTIONS.split()}
 _OPERATORS = {"and": "AND", "or": "OR", "with": "WITH"}
+_HEADER = re.compile(r"SPDX-License-Identifier:[ \t]*([A-Za-z0-9.+()\- ]+)")
+_HEADER_CHARACTERS = 4096
 _TOKEN = re.compile(r"\s*(\(|\)|[A-Za-z0-9.+-]+)")
 
 _CLASSIFIERS = {
@@ -115,6 +117,12 @@ def spdx_expression(text: str | None) -> str | None:
         return None
     named = _NAMES.get(" ".join(text.replace(",", " ").lower().split()))
     return named or _canonical(text.strip())
+
+
+def header_licence(text: str) -> str | None:
+    """The expression after `SPDX-License-Identifier:` in the first 4,096 characters of a file; None without one."""
+    found = _HEADER.search(text, 0, _HEADER_CHARACTERS)
+    return spdx_expression(found[1].rstrip(" -")) if found else None
 
 
 def allows(expression: str, licences: frozenset[str]) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -274,16 +274,21 @@ def _list_tree(source: FilesSource) -> Iterator[_Listed]:
     for file in find_files(absolute(source.path)):
         if wanted is not None and not wanted.fullmatch(file.path) and not file.path.endswith("/"):
             continue
-        reader = _reader_of(file.path, source)
-        language = Language(source.record_kind, None, "") if reader in COLUMN_READERS else language_of(file.path)
-        if reader in EXTRACTING_READERS or (reader in RECORD_READERS and reader not in COLUMN_READERS):
-            language = PLAIN_TEXT
-        if source.format == "markdown":
-            language = Language("prose", None, "text/markdown")
-        refusal = None
-        if reader is None:
-            refusal = Refusal(Reason.UNKNOWN_FORMAT, "no reader for this extension; state `format`, or narrow `glob`")
-        yield _Listed(file, file.path, reader, language or PLAIN_TEXT, None, refusal)
+        yield _listed_file(file, source)
+
+
+def _listed_file(file: FoundFile, source: FilesSource) -> _Listed:
+    """A file below the path of a source, with the reader for its format and what its document is."""
+    reader = _reader_of(file.path, source)
+    language = Language(source.record_kind, None, "") if reader in COLUMN_READERS else language_of(file.path)
+    if reader in EXTRACTING_READERS or (reader in RECORD_READERS and reader not in COLUMN_READERS):
+        language = PLAIN_TEXT
+    if source.format == "markdown":
+        language = Language("prose", None, "text/markdown")
+    refusal = None
+    if reader is None:
+        refusal = Refusal(Reason.UNKNOWN_FORMAT, "no reader for this extension; state `format`, or narrow `glob`")
+    return _Listed(file, file.path, reader, language or PLAIN_TEXT, None, refusal)
 
 
 def _reader_of(path: str, source: FilesSource) -> str | None:
@@ -297,6 +302,25 @@ def _reader_of(path: str, source: FilesSource) -> str | None:
         reader = _RECORD_EXTENSIONS.get(os.path.splitext(stem)[1])
         return None if reader == "parquet" or (extension == ".lz4" and reader != "warc") else reader
     return (_RECORD_EXTENSIONS | _OFFICE_EXTENSIONS).get(extension) or ("text" if language_of(path) else None)
+
+
+def listed_again(config: DocumentsConfig, arrival: Mapping[str, Any]) -> dict[str, Any]:
+    """The row of the listing (`LISTING`) of a file that arrived, to read it once more; the source is not asked.
+
+    Args:
+        config: as it was when the file arrived.
+        arrival: the row of `arrivals`.
+    """
+    path, location = str(arrival["path"]), arrival["location"]
+    file = FoundFile(location, path, arrival["byte_count"], None)
+    if isinstance(config.source, FilesSource):
+        listed = _listed_file(file, config.source)
+    else:
+        part = path.rpartition("#")[2] if isinstance(config.source, PythonDocsSource) else ""
+        reader = part if part in ("docstring", "description") else "text"
+        listed = _Listed(file, path, reader, language_of(path) or PLAIN_TEXT)
+    blob = location.removesuffix(f":{path}").rpartition("@")[2] if isinstance(config.source, GitSource) else None
+    return {**_row(listed, None, arrival["object"]), "repository": arrival["repository"], "blob": blob}
 
 
 def _row(listed: _Listed, before: dict[str, Any] | None, kept: str | None) -> dict[str, Any]:

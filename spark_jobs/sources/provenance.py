@@ -5,14 +5,13 @@ When it was made, by which run and which commit of the code, is in the ledger, s
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.lake.ledger.step_key import canonical_json
 
 if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame
 
     from spark_jobs.sources.source_config import DocumentsConfig
@@ -46,7 +45,6 @@ def provenance(arrivals: DataFrame, config: DocumentsConfig) -> DataFrame:
     from pyspark.sql import functions as F
 
     landed = arrivals.where("status = 'landed'")
-    hashes = F.array_sort(F.collect_list(F.concat("content_sha256", F.lit("\n"))))
     said = config.provenance
     return landed.agg(
         F.lit(canonical_json(config.source.model_dump(mode="json"))).alias("source"),
@@ -64,10 +62,13 @@ def provenance(arrivals: DataFrame, config: DocumentsConfig) -> DataFrame:
         ),
         F.min("modified").alias("oldest"),
         F.max("modified").alias("newest"),
-        F.sha2(F.concat_ws("", hashes), 256).alias("digest"),
+        landed_digest().alias("digest"),
     )
 
 
-def digest_of(hashes: Iterable[str]) -> str:
-    """The digest of an increment, from SHA-256 in hex in any order."""
-    return hashlib.sha256("".join(f"{one}\n" for one in sorted(hashes)).encode()).hexdigest()
+def landed_digest() -> SparkColumn:
+    """The digest of what landed, as an aggregate over arrivals."""
+    from pyspark.sql import functions as F
+
+    line = F.when(F.col("status") == "landed", F.concat("content_sha256", F.lit("\n")))
+    return F.sha2(F.concat_ws("", F.array_sort(F.collect_list(line))), 256)

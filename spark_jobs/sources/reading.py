@@ -28,7 +28,7 @@ from spark_jobs.sources.formats.web_archives import CountedStream, archive_recor
 from spark_jobs.sources.git.store import BlobReaders
 from spark_jobs.sources.identity import document_id, sha256_hex, shard_of
 from spark_jobs.sources.languages import DECLARES_ENCODING, EVIDENCE, PAST, language_of
-from spark_jobs.sources.licences import spdx_expression
+from spark_jobs.sources.licences import header_licence, spdx_expression
 from spark_jobs.sources.modules import long_description, module_docstring
 from spark_jobs.sources.records import (
     Record,
@@ -238,6 +238,8 @@ def _text_document(file: Row, data: bytes, content_sha256: str, rules: ReadingRu
     if isinstance(decoded, Refusal):
         return decoded
     if reader == "text":
+        if file["kind"] in ("code", "markup"):
+            file = {**file, "licence": header_licence(decoded.text) or file["licence"]}
         return _document(file, rules, decoded.text, decoded.encoding, content_sha256, len(data))
     if reader == "docstring":
         prose = module_docstring(decoded.text)
@@ -307,7 +309,7 @@ def _read_facts(file: Row) -> Iterator[Row]:
     try:
         with open_file(file["location"]) as stream:
             source = _HashedFile(stream)
-            for found in stated_lines(_decompressed(source, file["location"])):
+            for found in stated_lines(decompressed(source, file["location"])):
                 if isinstance(found, Facts):
                     said = True
                     yield _facts_row(facts_json(found, stated=True, touches=touches), location)
@@ -344,7 +346,7 @@ def _records(file: Row, source: _HashedFile, rules: ReadingRules) -> Iterator[Re
     if file["reader"] == "warc":
         yield from _archive_records(source, mapping, limit)
         return
-    stream = _decompressed(source, file["location"])
+    stream = decompressed(source, file["location"])
     if file["reader"] == "jsonl":
         yield from jsonl_records(stream, mapping, limit)
     else:
@@ -371,7 +373,7 @@ def _archive_records(source: _HashedFile, mapping: FilesSource, limit: int) -> I
         yield from archive_records(CountedStream(stream), extracted, limit, lambda _: None)
 
 
-def _decompressed(file: _HashedFile | pa.NativeFile, location: str) -> Stream:
+def decompressed(file: _HashedFile | pa.NativeFile, location: str) -> Stream:
     """The stream of an open file, decompressed by its extension."""
     stream: Stream = file
     extension = location.rpartition(".")[2].lower()
@@ -392,7 +394,7 @@ def record_columns(location: str, reader: str) -> list[str]:
     with open_file(location) as file:
         if reader == "parquet":
             return parquet_columns(file)
-        stream = _decompressed(file, location)
+        stream = decompressed(file, location)
         if reader == "jsonl":
             return jsonl_columns(stream, 1000, _SHOWN_BYTES)
         return csv_columns(stream, _DELIMITERS[reader], _SHOWN_BYTES)
@@ -418,6 +420,7 @@ def _record_row(file: Row, record: Record | Refused, seen: set[str], rules: Read
     }
     row = _document(facts, rules, record.text, "utf-8", content_sha256, len(data))
     row["metadata"] = {**unrecognised, **record.metadata}
+    row |= {"unit": unit, "number": record.number}  # no columns of READ_ROWS; for those who ask where it stands
     if row["doc_id"] in seen:
         return _arrival(
             where, Refusal(Reason.REPEATED_RECORD, f"same path and text as an earlier {unit}"), content_sha256

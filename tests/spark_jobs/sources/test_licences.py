@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.sources.licences import spdx_expression, spdx_licence
+from spark_jobs.sources.licences import header_licence, spdx_expression, spdx_licence
 
 
 @pytest.mark.parametrize(
@@ -100,3 +100,19 @@ def test_every_expression_of_the_grammar_is_recognised(expression: str) -> None:
     """Nested brackets come out as they went in."""
     if len(expression) <= 500:
         assert spdx_expression(expression.lower()) == expression
+
+
+@pytest.mark.parametrize(
+    ("text", "licence"),
+    [
+        ("/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */\nint x;", "(GPL-2.0-only OR BSD-2-Clause)"),
+        ("<!-- SPDX-License-Identifier: MIT -->", "MIT"),
+        ("#!/bin/sh\n# SPDX-License-Identifier:\tapache-2.0\r\n", "Apache-2.0"),
+        ("# SPDX-License-Identifier: Proprietary\n", None),
+        ("x" * 5000 + "SPDX-License-Identifier: MIT", None),
+        ("", None),
+    ],
+)
+def test_a_file_may_state_its_own_licence(text: str, licence: str | None) -> None:
+    """In the comments of any language, near its start; what is no expression says nothing."""
+    assert header_licence(text) == licence

@@ -49,9 +49,9 @@ def test_a_writer_that_is_killed_leaves_no_object_that_lies(tmp_path: Path) -> N
         "f = ObjectFolder(sys.argv[1]); n = 0\n"
         "while True: n += 1; f.keep(io.BytesIO(str(n).encode() * 100_000))"
     )
-    for number in range(20):
+    for number in range(100):
         writer = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)])
-        time.sleep(0.6 + 0.02 * number)
+        time.sleep(0.6 + 0.004 * number)
         writer.kill()
         writer.wait()
     objects = [path for path in tmp_path.rglob("*") if path.is_file() and not path.name.startswith(".part-")]

@@ -1,0 +1,110 @@
+"""Where a document is from: its file is read once more, compared with what landed, and searched for the document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.catalog import Catalog
+
+from dagster_project.exceptions import CommandError
+from dagster_project.inspect.document_lookup import FoundDocument, landing_of
+from spark_jobs.lake.files.objects import ObjectFolder
+from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.session.catalogue import spark_identifier
+from spark_jobs.sources.landed import LandedPlace, find_document, landed_chunks, unlike_landed, unlike_provenance
+from spark_jobs.sources.source_config import DocumentsConfig
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class LandedSource:
+    """Where a document is from; its bytes were compared when this was made.
+
+    Attributes:
+        document: the document.
+        arrival: of its file (`document_lookup.LANDING_COLUMNS`).
+        place: in the file.
+        config: of the dataset, as it was when the file landed.
+        objects: of the dataset.
+    """
+
+    document: FoundDocument
+    arrival: dict[str, Any]
+    place: LandedPlace
+    config: DocumentsConfig
+    objects: ObjectFolder
+
+    def facts(self) -> dict[str, Any]:
+        """All facts, ready for JSON."""
+        modified = self.arrival["modified"]
+        file = {**self.arrival, "modified": modified.isoformat() if modified else None}
+        return {"document": self.document.facts(), "file": file, **self.place._asdict()}
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """Name and value of each fact, for people."""
+        yield "document", f"{self.document.doc_id}  {self.document.dataset} {self.document.path}"
+        yield "file", f"{self.arrival['location']}, {self.arrival['byte_count'] or 0:,} bytes, as they landed"
+        yield "SHA-256", str(self.arrival["content_sha256"])
+        if self.arrival["object"]:
+            yield "kept as", self.arrival["object"]
+        place = self.place
+        if place.start is not None and place.end is not None:
+            yield place.unit or "bytes", f"{place.number}: bytes {place.start:,} to {place.end:,}"
+        elif place.unit is not None:
+            begins = f"; it begins at byte {place.start:,} of the file" if place.start is not None else ""
+            yield place.unit, f"{place.number:,}{begins}"
+
+
+def landed_source(catalogue: Catalog, document: FoundDocument) -> LandedSource:
+    """Read the file of a document once more.
+
+    Raises:
+        CommandError: the arrivals do not tell its file.
+        InputError: the file is gone, has other bytes than those that landed, or does not give the document any more.
+    """
+    arrival, ledger = landing_of(catalogue, document), Ledger(catalogue)
+    ledger.refresh()
+    made = ledger.increments(f"{document.dataset}.documents").get(document.increment)
+    if arrival is None or made is None:
+        raise CommandError(
+            f"document {document.doc_id}: {document.dataset}.arrivals does not tell which file it is from; "
+            f"headrace table show {document.dataset}.arrivals --where 'increment = {document.increment}' lists them"
+        )
+    config = DocumentsConfig.model_validate_json(made.config)
+    objects = ObjectFolder.of(catalogue, document.dataset)
+    _, place = find_document(arrival, document.doc_id, config, objects)
+    return LandedSource(document, arrival, place, config, objects)
+
+
+def write_bytes(found: LandedSource, output: Path) -> None:
+    """Write the bytes of the document's record where the format has such, else those of its whole file.
+
+    Raises:
+        CommandError: they cannot be written.
+    """
+    try:
+        with output.open("wb") as file:
+            file.writelines(landed_chunks(found.arrival, found.place, found.config, found.objects))
+    except OSError as error:
+        raise CommandError(f"--output {output}: {error}") from error
+
+
+def landed_faults(spark: SparkSession, catalogue: Catalog, ledger: Ledger, dataset: str) -> list[tuple[str, str]]:
+    """Read all that landed in a dataset once more; what is missing or has other bytes than it landed with.
+
+    Returns:
+        Location of a file (or `provenance`, with an increment) and what is wrong, by location.
+    """
+    made = ledger.increments(f"{dataset}.documents")
+    if not made:
+        return []
+    config = DocumentsConfig.model_validate_json(made[max(made)].config)
+    arrivals, provenance = (spark.table(spark_identifier(f"{dataset}.{name}")) for name in ("arrivals", "provenance"))
+    changed = unlike_landed(arrivals, ObjectFolder.of(catalogue, dataset), config.source)
+    found = changed.unionByName(unlike_provenance(arrivals, provenance)).collect()
+    return sorted((row["location"], row["fault"]) for row in found)

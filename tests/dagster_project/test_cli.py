@@ -462,10 +462,32 @@ def test_a_dataset_runs_and_its_tables_are_shown(
     text = printed(["table", "show", "notes.texts"], capfd)
     assert text.startswith("notes.texts: ") and "doc_id" in text
 
+    _what_landed_is_there(notes, capfd)
     assert "has not been materialized" in refused(["corpus", "refreeze", "small", "--yes"], capfd)
     assert "dropped notes.verdicts" in printed(["table", "drop", "notes.verdicts", "--yes"], capfd)
     last = json_lines(["run", "notes.verdicts"], capfd)
     assert [(row["table"], row["status"], row["rows"]) for row in last] == [("notes.verdicts", "computed", 4)]
+
+
+def _what_landed_is_there(notes: Path, capfd: Said) -> None:
+    """A document leads to the bytes of its file or line; an edited file is named, and not shown for what landed."""
+    found = from_json(["doc", "source", "one.md", "--output", str(notes.parent / "bytes")], capfd)
+    assert found["file"]["location"] == str(notes / "one.md") and found["unit"] is None
+    assert (notes.parent / "bytes").read_bytes() == (notes / "one.md").read_bytes()
+    record = next(
+        row["doc_id"]
+        for row in from_json(["table", "show", "notes.documents", "--rows", "9"], capfd)
+        if row["path"].startswith("more.jsonl.gz#") and row["byte_count"] == len("another record")
+    )
+    said = printed(["doc", "source", record, "--output", str(notes.parent / "line")], capfd)
+    assert "line      2: bytes 21 to " in said
+    assert (notes.parent / "line").read_bytes() == b'{"body": "another record", "kind": "code"}'
+    assert "what landed is as it landed" in printed(["dataset", "verify", "notes"], capfd)
+    before = (notes / "one.md").read_bytes()
+    (notes / "one.md").write_bytes(before.upper())
+    assert "was changed since it landed: its SHA-256 is " in refused(["doc", "source", "one.md"], capfd)
+    assert run_command(["dataset", "verify", "notes"]) == 3
+    (notes / "one.md").write_bytes(before)
 
 
 def _what_rows_show(capfd: Said) -> None:
@@ -487,7 +509,7 @@ def _what_rows_show(capfd: Said) -> None:
     assert "table_uuid" in printed(["table", "show", "system.materializations"], capfd)
     assert len(from_json(["table", "show", "system.materializations", "--rows", "3"], capfd)) == 3
     ledger = {row["table"]: row["rows"] for row in from_json(["table", "list", "system"], capfd)}
-    assert ledger["system.materializations"] == 8
+    assert ledger["system.materializations"] == 9
 
 
 def _what_the_page_of_an_asset_says() -> None:

@@ -33,7 +33,7 @@ from spark_jobs.sources.file_trees import is_readable
 from spark_jobs.sources.listing import discover
 from spark_jobs.sources.provenance import PROVENANCE, provenance
 from spark_jobs.sources.refusals import Reason
-from spark_jobs.sources.source_config import DocumentsConfig, GitSource
+from spark_jobs.sources.source_config import DocumentsConfig, GitSource, PackagesSource
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -194,8 +194,9 @@ def documents(
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    from spark_jobs.sources.reading import READ_ROWS, ReadingRules, read_files
+    from spark_jobs.sources.reading import read_files
     from spark_jobs.sources.revisions import history_events, reading_events
+    from spark_jobs.sources.rows import READ_ROWS, ReadingRules
 
     rules = ReadingRules(
         config.dataset, config.shards, config.max_document_bytes, config.source, objects, config.landing == "copy"
@@ -220,7 +221,7 @@ def documents(
     if isinstance(config.source, GitSource):
         events = history_events(files, documents_read, documents, arrivals)
     elif increment > 0:
-        events = reading_events(files, documents_read, documents, arrivals)
+        events = reading_events(files, documents_read, documents, arrivals, isinstance(config.source, PackagesSource))
     seen = _arrivals(files, read)
     return Output(
         frames={

@@ -49,8 +49,7 @@ def read_archive(file: Row, rules: ReadingRules, read: Callable[[Row], Iterator[
     names, fault, damaged, content_sha256 = set[str](), None, None, None
     document_count = refused_count = 0
     try:
-        with opened(file, rules) as stream:
-            source = HashedFile(stream)
+        with opened(file, rules) as stream, HashedFile(stream) as source:
             for member in archive_members(source, file["byte_count"], outer.unpacking):
                 if member.name is None:
                     fault = member.refusal
@@ -65,7 +64,7 @@ def read_archive(file: Row, rules: ReadingRules, read: Callable[[Row], Iterator[
             content_sha256 = source.sha256_to_end()
     except OSError as error:
         fault = unreadable(error)
-    if document_count and fault is None and damaged is not None:
+    if document_count and fault is None and damaged is not None and outer.depth == 1:
         fault = Refusal(Reason.CORRUPT_ARCHIVE, f"what is damaged at {damaged} is not read")
     if document_count and fault is not None:
         yield arrival({"location": f"{file['location']}#rest"}, fault)
@@ -148,7 +147,12 @@ def _told(name: str, file: Row, rules: ReadingRules) -> Row | Refusal | None:
         return Refusal(Reason.MISSING_COLUMN, "a file of records, and no text_column; name the column of the text")
     if package := missing_package(reader, source):
         raise InputError(f"{file['location']}#{name} needs {package}; pip install 'headrace[ingest]'")
-    return {"reader": reader, "kind": language.kind, "language": language.name, "media_type": language.media_type}
+    return {
+        "reader": reader,
+        "kind": language.kind,
+        "language": language.name,
+        "media_type": language.media_type or None,
+    }
 
 
 def _bad_name(name: str) -> Refusal | None:

@@ -16,7 +16,8 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from spark_jobs.sources.file_trees import FoundFile, absolute, find_files, open_file, same_file, unreadable
@@ -27,6 +28,7 @@ from spark_jobs.sources.refusals import Reason, Refusal
 from spark_jobs.sources.repositories import Facts, distribution_facts, normalised_name
 from spark_jobs.sources.rows import HashedFile, read_up_to
 from spark_jobs.sources.source_config import PackagesSource
+from spark_jobs.sources.stated_facts import facts_json
 
 _METADATA: Final = {
     ".whl": ("wheel", re.compile(r"[^/]+\.dist-info/METADATA")),
@@ -37,6 +39,7 @@ _METADATA: Final = {
     ".zip": ("sdist", re.compile(r"[^/]+/PKG-INFO")),
 }
 """What a package is by its extension, and where its metadata is."""
+_NAME = re.compile(r"(?:@[\w.~-]+/)?[\w.~-]+")
 _REQUIREMENTS = re.compile(r".*\.egg-info/requires\.txt")
 _LICENCES = re.compile(rf"(?:[^/]+/|[^/]+\.dist-info/licen[cs]es/(?:.*/)?){LICENCE_FILE.pattern}", re.IGNORECASE)
 _INFO = re.compile(r"(?:^|/)[^/]+\.(?:dist|egg)-info/")
@@ -128,8 +131,8 @@ def read_package(location: str, byte_count: int | None, source: PackagesSource) 
     kind, pattern = _METADATA[os.path.splitext(location.lower())[1]]
     found, licences, fault = dict[str, bytes](), dict[str, bytes](), None
     try:
-        with open_file(location) as file:
-            for member in archive_members(HashedFile(file), byte_count, Unpacking(source.archives)):
+        with open_file(location) as file, HashedFile(file) as whole:
+            for member in archive_members(whole, byte_count, Unpacking(source.archives)):
                 if member.stream is None:
                     fault = member.refusal if member.name is None else fault
                     continue
@@ -147,15 +150,16 @@ def read_package(location: str, byte_count: int | None, source: PackagesSource) 
     if metadata is None:
         return fault or Refusal(Reason.NO_PACKAGE, f"it has no file {pattern.pattern} that says what it is")
     try:
-        facts = _facts(kind, metadata.decode(), found.get("requires.txt", b"").decode(errors="replace"))
+        facts = _facts(kind, metadata.decode(errors="replace"), found.get("requires.txt", b"").decode(errors="replace"))
+        facts_json(facts or Facts("")).encode()
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         return Refusal(Reason.NO_PACKAGE, f"its metadata cannot be read: {type(error).__name__}: {error}"[:300])
-    if facts is None:
-        return Refusal(Reason.NO_PACKAGE, "its metadata state no name")
+    if facts is None or not _NAME.fullmatch(facts.repository):
+        return Refusal(Reason.NO_PACKAGE, "its metadata state no name, or one that no package can have")
     if facts.licence is None:
         licence, evidence = licence_of_texts(licences)
         more = {"licence_evidence": evidence} if evidence else {}
-        facts = Facts(**{**facts.__dict__, "licence": licence, "metadata": {**facts.metadata, **more}})
+        facts = replace(facts, licence=licence, metadata={**facts.metadata, **more})
     return Package(facts, kind)
 
 
@@ -217,16 +221,17 @@ def _facts(kind: str, metadata: str, requirements: str) -> Facts | None:
         name = distribution.metadata["Name"]
         return distribution_facts(normalised_name(name), distribution) if name else None
     said: Any = json.loads(metadata) if kind == "npm" else tomllib.loads(metadata).get("package", {})
-    if not isinstance(said.get("name"), str) or not said["name"]:
+    if not isinstance(said.get("name"), str):
         return None
+    version = next(iter(_texts([said.get("version")])), None)
     required = said.get("dependencies") if kind == "npm" else tomllib.loads(metadata).get("dependencies")
     repository = said.get("repository")
     address = repository.get("url") if isinstance(repository, dict) else repository
     summary = _texts([said.get("description")])
     return Facts(
         repository=said["name"],
-        revision=str(said.get("version")),
-        version=str(said.get("version")),
+        revision=version,
+        version=version,
         licence=declared_licence("package.json" if kind == "npm" else "Cargo.toml", metadata.encode()),
         home_page=next(iter(_texts([said.get("homepage"), address])), None),
         topics=sorted(set(_texts(said.get("keywords")))),
@@ -235,6 +240,6 @@ def _facts(kind: str, metadata: str, requirements: str) -> Facts | None:
     )
 
 
-def _texts(values: Iterable[object] | None) -> list[str]:
+def _texts(values: object) -> list[str]:
     """The texts among some values that are not empty."""
     return [value for value in values if isinstance(value, str) and value] if isinstance(values, list) else []

@@ -186,11 +186,10 @@ def _bytes(file: Row, rules: ReadingRules, blobs: BlobReaders) -> tuple[bytes, s
         data = blobs.read(root, blob, rules.max_document_bytes)
         return data, sha256_hex(data)
     codec = CODECS.get(os.path.splitext(file["path"].lower())[1])
-    with opened(file, rules) as stream:
+    with opened(file, rules) as stream, HashedFile(stream) as source:
         if codec is None:
             data = read_up_to(stream, most)
             return data, sha256_hex(data)
-        source = HashedFile(stream)
         try:
             data = read_up_to(decompressed(source, codec), most)
         except (OSError, pa.ArrowException) as error:

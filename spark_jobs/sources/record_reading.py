@@ -43,8 +43,7 @@ def read_records(file: Row, rules: ReadingRules) -> Iterator[Row]:
     """
     seen, stated, fault, refused_count = set[str](), set[str](), None, 0
     try:
-        with opened(file, rules) as stream:
-            source = HashedFile(stream)
+        with opened(file, rules) as stream, HashedFile(stream) as source:
             for record in _records(file, source, rules):
                 if isinstance(record, Refused) and record.number is None:
                     fault = record.refusal if fault is None else fault.and_also(record.refusal)
@@ -79,8 +78,7 @@ def read_facts(file: Row) -> Iterator[Row]:
     touches, said, fault = not file["unchanged"], False, None
     location = file["location"] if touches else None
     try:
-        with open_file(file["location"]) as stream:
-            source = HashedFile(stream)
+        with open_file(file["location"]) as stream, HashedFile(stream) as source:
             for found in stated_lines(_decompressed(source, file["location"])):
                 if isinstance(found, Facts):
                     said = True

@@ -157,6 +157,13 @@ class HashedFile(io.RawIOBase):
         self._hash = hashlib.sha256()
         self._given = 0
         self._head = b""
+        self._copy: IO[bytes] | None = None
+
+    def close(self) -> None:
+        """Remove the temporary file, where there is one; the file itself stays open."""
+        if self._copy is not None:
+            self._copy.close()
+        super().close()
 
     def readable(self) -> bool:
         """Always true; the base class requires it."""
@@ -190,13 +197,13 @@ class HashedFile(io.RawIOBase):
             file.seek(0)
             self._head = b""
             return file
-        copy = tempfile.TemporaryFile()  # noqa: SIM115 - it goes with the last reference
+        self._copy = tempfile.TemporaryFile()  # noqa: SIM115 - `close` ends it
         while data := self.read(BATCH_BYTES):
             if self._given > most_bytes:
                 raise RefusedError(Reason.TOO_LARGE, f"more than {most_bytes} bytes, the max_temporary_bytes")
-            copy.write(data)
-        copy.seek(0)
-        return copy
+            self._copy.write(data)
+        self._copy.seek(0)
+        return self._copy
 
     def sha256_to_end(self) -> str:
         """SHA-256 of the whole file, reading what is left; what was read at random offsets is read once more."""

@@ -11,8 +11,8 @@ by its first bytes, since names are often wrong.
 from __future__ import annotations
 
 import io
-import lzma
 import stat
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -35,7 +35,17 @@ _ENTRY_BYTES = 160  # of a zip's directory, for one member
 _UTF8_NAME = 0x800
 _ENCRYPTED = 0x1
 _LOCAL_HEADER_BYTES = 30
-_DAMAGES = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError, ValueError)
+_DAMAGES = (  # what the standard library raises at bytes that it did not expect
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    LookupError,
+    NotImplementedError,
+    OverflowError,
+    RuntimeError,
+    ValueError,
+)
 
 
 class Member(NamedTuple):
@@ -148,7 +158,7 @@ def _zip_members(file: IO[bytes], unpacking: Unpacking) -> Iterator[Member]:
     overlapping = _overlapping(members)
     for info in members:
         unpacking.count_member()
-        if info.is_dir():
+        if info.orig_filename.endswith("/"):
             continue
         refusal = _zip_refusal(info)
         if refusal is None and info.header_offset in overlapping:

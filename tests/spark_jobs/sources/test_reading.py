@@ -284,7 +284,7 @@ def test_a_file_that_may_not_be_read_is_told(
     assert [row["path"] for row in documents] == ["open.txt"]
     assert by_name(arrivals)["secret.txt"] == "rejected unreadable"
     assert landing.land(files_config()) is None
-    monkeypatch.setattr(reading, "open_file", real_open)
+    monkeypatch.setattr(rows, "open_file", real_open)
     monkeypatch.setattr(os, "access", real_access)
     documents, arrivals = landing.land(files_config())
     assert [row["path"] for row in documents] == ["secret.txt"] and by_name(arrivals)["open.txt"] == "unchanged"

@@ -15,6 +15,7 @@ from spark_jobs.exceptions import InputError
 from spark_jobs.sources.file_trees import LEFT_OUT, unreadable
 from spark_jobs.sources.formats.archives import Member, Unpacking, archive_members
 from spark_jobs.sources.formats.extraction import missing_package
+from spark_jobs.sources.languages import language_columns
 from spark_jobs.sources.listing import told_by_name
 from spark_jobs.sources.packages import package_file
 from spark_jobs.sources.refusals import Reason, Refusal
@@ -147,12 +148,7 @@ def _told(name: str, file: Row, rules: ReadingRules) -> Row | Refusal | None:
         return Refusal(Reason.MISSING_COLUMN, "a file of records, and no text_column; name the column of the text")
     if package := missing_package(reader, source):
         raise InputError(f"{file['location']}#{name} needs {package}; pip install 'headrace[ingest]'")
-    return {
-        "reader": reader,
-        "kind": language.kind,
-        "language": language.name,
-        "media_type": language.media_type or None,
-    }
+    return language_columns(reader, language)
 
 
 def _bad_name(name: str) -> Refusal | None:

@@ -14,12 +14,21 @@ from spark_jobs.sources.languages import Language, language_of
 
 
 class ContentType(NamedTuple):
-    """What some bytes are: magika's name for it, how sure it is (0 to 1), extensions of such files, its version."""
+    """What some bytes are.
+
+    Attributes:
+        label: magika's name for it.
+        confidence: how sure the model is, 0 to 1.
+        extensions: of such files.
+        version: of magika.
+        text_kind: for texts of any language, code or prose; None for what is no text.
+    """
 
     label: str
     confidence: float
     extensions: tuple[str, ...]
     version: str
+    text_kind: str | None
 
     @property
     def language(self) -> Language | None:
@@ -35,9 +44,9 @@ def content_type(data: bytes) -> ContentType:
         SetupError: magika is not installed.
     """
     found = _magika().identify_bytes(data)
-    return ContentType(
-        str(found.output.label), found.score, tuple(found.output.extensions), str(_package().__version__)
-    )
+    said = found.output
+    kind = ("code" if said.group == "code" else "prose") if said.is_text else None
+    return ContentType(str(said.label), found.score, tuple(said.extensions), str(_package().__version__), kind)
 
 
 @cache

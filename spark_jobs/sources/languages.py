@@ -61,6 +61,7 @@ _TABLE: tuple[tuple[str, str, str | None, str], ...] = (
     (".scss", "markup", "SCSS", "text/x-scss"),
     (".tex", "markup", "TeX", "text/x-tex"),
     (".jinja .jinja2 .j2", "markup", "Jinja", "text/x-jinja"),
+    (".twig", "markup", "Twig", "text/x-twig"),
     (".json .ipynb", "data", "JSON", "application/json"),
     (".yaml .yml", "data", "YAML", "application/yaml"),
     (".toml", "data", "TOML", "application/toml"),
@@ -112,6 +113,12 @@ def language_of(path: str) -> Language | None:
     """The language of a file by its name, or None where the extension is unknown or missing."""
     name = posixpath.basename(path).lower()
     return _BY_NAME.get(name) or _BY_EXTENSION.get(posixpath.splitext(name)[1])
+
+
+def language_columns(reader: str, language: Language) -> dict[str, str | None]:
+    """Columns of the listing that say how a file is read and what its documents are."""
+    kind, name, media_type = language
+    return {"reader": reader, "kind": kind, "language": name, "media_type": media_type or None}
 
 
 def is_manifest(path: str) -> bool:

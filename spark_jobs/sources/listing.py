@@ -28,7 +28,7 @@ from spark_jobs.exceptions import InputError
 from spark_jobs.sources.content_types import content_type
 from spark_jobs.sources.file_trees import FoundFile, absolute, find_files, glob_pattern, is_uri, same_file, stat_file
 from spark_jobs.sources.formats.compression import CODECS
-from spark_jobs.sources.languages import PLAIN_TEXT, Language, is_manifest, language_of
+from spark_jobs.sources.languages import PLAIN_TEXT, Language, is_manifest, language_columns, language_of
 from spark_jobs.sources.packages import list_packages
 from spark_jobs.sources.refusals import Reason, Refusal
 from spark_jobs.sources.repositories import (
@@ -164,12 +164,14 @@ def list_files(config: DocumentsConfig, earlier: Mapping[str, dict[str, Any]]) -
         {} if isinstance(source, PackagesSource) else {file.file.location: file for file in _list_facts(source)}
     )
     facts_count = len(by_location)
+    files: Iterator[_Listed]
     if isinstance(source, PackagesSource):
-        files = (_Listed(file, ".", "package", PLAIN_TEXT, *known) for file, *known in list_packages(source, earlier))
+        found = list_packages(source, earlier)
+        files = (_Listed(file, ".", "package", PLAIN_TEXT, facts, refusal) for file, facts, refusal in found)
     else:
         files = _list_tree(source) if isinstance(source, FilesSource) else _list_repositories(source)
-    for file in files:
-        by_location.setdefault(file.file.location, file)
+    for listed in files:
+        by_location.setdefault(listed.file.location, listed)
     if len(by_location) == facts_count and not config.allow_empty:
         raise InputError(
             f"dataset {config.dataset}: the source holds no file ({source.kind}); check what it names, or declare "
@@ -309,23 +311,23 @@ def told_by_name(path: str, source: FilesSource, stated: str) -> tuple[str | Non
 
 
 def told_by_content(head: bytes, source: FilesSource) -> dict[str, str | None] | Refusal:
-    """Columns of the listing (reader, kind, language, media type) of a file whose name says nothing, by its beginning.
+    """Columns of the listing of a file whose name says nothing, by its beginning, and what it was taken for.
 
-    What the content is makes the name of a file (`x.py`), which is told by its name.
+    What the content is makes the name of a file (`x.py`), which is told by its name. A text in a language that this
+    project has no name for is a text; records without a `text_column` are the text of one document.
     """
     found = content_type(head)
+    by = {"detected": f"{found.label} (magika {found.version})"}
     for extension in found.extensions:
         reader, language = told_by_name(f"x.{extension}", source, "auto")
+        if reader == "archive" and found.label not in ("tar", "zip"):
+            continue  # what is compressed says nothing about what is in it
         if reader in COLUMN_READERS and source.text_column is None:
-            return Refusal(Reason.MISSING_COLUMN, f"its content is {found.label}, and no text_column is named")
-        if reader not in (None, "detect"):
-            return {
-                "reader": reader,
-                "kind": language.kind,
-                "language": language.name,
-                "media_type": language.media_type or None,
-                "detected": f"{found.label} (magika {found.version})",
-            }
+            reader, language = "text", language_of(f"x.{extension}") or language
+        if reader not in (None, "detect") and (reader != "text" or found.text_kind):
+            return by | language_columns(reader, language)
+    if found.text_kind is not None:
+        return by | language_columns("text", Language(found.text_kind, None, "text/plain"))
     return Refusal(Reason.UNKNOWN_CONTENT, f"no reader for what its content is: {found.label}")
 
 

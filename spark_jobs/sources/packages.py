@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 
 from spark_jobs.sources.file_trees import FoundFile, absolute, find_files, open_file, same_file, unreadable
 from spark_jobs.sources.formats.archives import Unpacking, archive_members
-from spark_jobs.sources.languages import is_manifest, language_of
+from spark_jobs.sources.languages import Language, is_manifest, language_columns, language_of
 from spark_jobs.sources.licences import LICENCE_FILE, MAX_LICENCE_BYTES, declared_licence, licence_of_texts
 from spark_jobs.sources.refusals import Reason, Refusal
 from spark_jobs.sources.repositories import Facts, distribution_facts, normalised_name
@@ -122,8 +122,7 @@ def package_file(name: str, location: str, source: PackagesSource) -> dict[str, 
     taken = (language is not None and language.kind in source.kinds) or is_manifest(path)
     if not path or not taken or _INFO.search(path):
         return None
-    kind, called, media_type = language or ("data", None, None)
-    return {"path": path, "reader": "text", "kind": kind, "language": called, "media_type": media_type}
+    return {"path": path} | language_columns("text", language or Language("data", None, ""))
 
 
 def read_package(location: str, byte_count: int | None, source: PackagesSource) -> Package | Refusal:
@@ -191,8 +190,9 @@ def version_key(version: str) -> tuple[tuple[int, int, str], ...]:
     Both PEP 440 and semantic versions are ordered by it, but for epochs and build metadata.
     """
     words = re.findall(r"\d+|[a-z]+", version.lower().partition("+")[0])
-    numbers = [(2, int(word[:18]), "") if word.isdigit() else (1 if word == "post" else -1, 0, word) for word in words]
-    return (*numbers, (0, 0, ""))
+    places = {"dev": -2, "post": 1}
+    parts = [(2, int(word[:18]), "") if word.isdigit() else (places.get(word, -1), 0, word) for word in words]
+    return (*parts, (0, 0, ""))
 
 
 class _CoreMetadata(importlib.metadata.Distribution):

@@ -78,7 +78,10 @@ def opened(file: Row, rules: ReadingRules) -> AbstractContextManager[Any]:
     if (stream := file.get("stream")) is not None:
         return contextlib.nullcontext(stream)
     kept = file.get("object")
-    return open_file(file["location"]) if kept is None or rules.objects is None else rules.objects.open(kept)
+    found: AbstractContextManager[Any] = (
+        open_file(file["location"]) if kept is None or rules.objects is None else rules.objects.open(kept)
+    )
+    return found
 
 
 def extracted_document(

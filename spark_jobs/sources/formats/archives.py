@@ -185,8 +185,15 @@ class _GuardedFile(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """Go to a place."""
-        return self._file.seek(offset, whence)
+        """Go to a place.
+
+        Raises:
+            OSError: it is before the file, as zipfile expects it to be told.
+        """
+        try:
+            return self._file.seek(offset, whence)
+        except pa.ArrowException as error:
+            raise OSError(str(error)) from error
 
     def tell(self) -> int:
         """The place of the next byte."""
@@ -223,8 +230,7 @@ def _zip_refusal(info: zipfile.ZipInfo) -> Refusal | None:
     if info.flag_bits & _ENCRYPTED:
         return Refusal(Reason.ENCRYPTED, "it needs a password; unpack it first")
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        name = zipfile.compressor_names.get(info.compress_type, f"method {info.compress_type}")
-        return Refusal(Reason.UNKNOWN_FORMAT, f"packed by {name}; zip it by deflate")
+        return Refusal(Reason.UNKNOWN_FORMAT, f"packed by method {info.compress_type} of zip; use deflate")
     return None
 
 

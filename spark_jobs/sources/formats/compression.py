@@ -31,11 +31,19 @@ _XZ_MEMORY = 128 << 20  # xz -9 needs 65 MB; a header may ask for 4 GB
 class _Decoder(Protocol):
     """A decompressor of the standard library for one stream."""
 
-    eof: bool
-    needs_input: bool
-    unused_data: bytes
+    @property
+    def eof(self) -> bool:
+        """Whether the stream has ended."""
 
-    def decompress(self, data: bytes, max_length: int = -1) -> bytes:
+    @property
+    def needs_input(self) -> bool:
+        """Whether there is nothing more to give without more bytes."""
+
+    @property
+    def unused_data(self) -> bytes:
+        """What follows the end of the stream."""
+
+    def decompress(self, data: bytes, max_length: int = -1, /) -> bytes:
         """At most so many of the next bytes."""
 
 
@@ -53,9 +61,11 @@ def decompressed(file: Stream, codec: str) -> Stream:
     if codec == "gzip":
         return GzipMembers(file)
     if codec in ("bz2", "xz"):
-        return _Decoded(file, bz2.BZ2Decompressor if codec == "bz2" else _xz_decoder)
+        new: Callable[[], _Decoder] = bz2.BZ2Decompressor if codec == "bz2" else _xz_decoder
+        return _Decoded(file, new)
     native = file if isinstance(file, pa.NativeFile) else pa.PythonFile(file, mode="r")
-    return pa.CompressedInputStream(native, codec)
+    stream: Stream = pa.CompressedInputStream(native, codec)
+    return stream
 
 
 def _xz_decoder() -> lzma.LZMADecompressor:

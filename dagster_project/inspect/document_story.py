@@ -162,14 +162,16 @@ def _arrival(catalogue: Catalog, document: FoundDocument) -> Finding:
     """The file that it came from: the one that landed in its increment with its bytes or its path."""
     table = f"{document.dataset}.arrivals"
     landed = And(EqualTo("increment", document.increment), EqualTo("status", "landed"))
-    columns = ("location", "repository", "content_sha256", "byte_count", "modified")
+    columns = ("location", "repository", "path", "content_sha256", "byte_count", "modified")
     files = read_columns(catalogue, table, columns, landed)
     if files is None:
         return _missing(table)
     whole = pc.equal(files["content_sha256"], document.content_sha256)
     path = document.path.split("#")[0]
     named = pc.or_(pc.ends_with(files["location"], "/" + path), pc.ends_with(files["location"], ":" + path))
-    if document.repository is not None:  # files of two repositories may have one path and one text
+    if document.repository is not None:
+        named = pc.or_(named, pc.fill_null(pc.equal(files["path"], "."), False))  # a package is a whole repository
+        # Files of two repositories may have one path and one text.
         named = pc.and_(named, pc.fill_null(pc.equal(files["repository"], document.repository), True))
     for chosen in (pc.and_(whole, named), whole, named):
         rows = files.filter(chosen).to_pylist()

@@ -60,6 +60,6 @@ def _package() -> Any:
     try:
         import magika
     except ImportError as error:
-        message = "types of files by content: magika is not installed; pip install 'headrace[filters]'"
+        message = "types of files by content: magika is not installed; pip install 'headrace[ingest]'"
         raise SetupError(message) from error
     return magika

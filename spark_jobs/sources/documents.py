@@ -50,7 +50,7 @@ DOCUMENTS = Table(
         Column(
             "path!",
             "string",
-            "path below the repository or source; #docstring, #description or #id for a part of a file",
+            "path below the repository or source; #docstring, #description, #id or #member/path for a part of a file",
         ),
         Column("revision", "string", "revision of the repository it was read at"),
         Column("kind!", "string", "code, prose, markup or data"),
@@ -107,8 +107,8 @@ ARRIVALS = Table(
         Column(
             "location!",
             "string",
-            "absolute path or URI; #line:17, #row:17 for a record refused, #record:5f1c.. (its doc_id) for one that "
-            "returned or is gone, #rest for what damage hides",
+            "absolute path or URI; #line:17, #row:17, #member/path for a record or member refused, #record:5f1c.. (its "
+            "doc_id) for one that returned or is gone, #rest for what damage hides",
         ),
         Column("repository", "string", "repository of the file or record; null where there is none"),
         Column(
@@ -161,7 +161,7 @@ _FACTS_TYPE = (
 
 
 @step(
-    version="5",
+    version="6",
     scope=Scope.HISTORY,
     tables=(DOCUMENTS, REPOSITORIES, PROVENANCE, ARRIVALS),
     discover=discover,

@@ -326,3 +326,25 @@ def test_tars_that_lie_are_found_out(files_config: Configs, data: Path, landing:
     assert faults(arrivals, "holes.tar") == {"#holes.txt": "not_a_file"}
     both = [row["path"] for row in documents if row["path"].endswith("b.txt")]
     assert both == ["holes.tar#b.txt", "open.tar#b.txt", "two.tar#b.txt"] and len(documents) == 9 + len(both)
+
+
+def test_files_without_a_telling_name_are_told_by_content(files_config: Configs, data: Path, landing: Any) -> None:
+    """Reader, kind and language are those of the content, in archives too; what nobody reads is a row."""
+    pytest.importorskip("magika")
+    python = Path(__file__).read_bytes()
+    lines = b"".join(b'{"body": "text %d", "id": %d}\n' % (number, number) for number in range(50))
+    files = {"code": python, "lines.x1": lines, "photo": b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 4, "empty": b""}
+    for name, content in files.items():
+        (data / name).write_bytes(content)
+    (data / "zipped").write_bytes(zipped(files))
+    documents, arrivals = landing.land(files_config(text_column="body", id_column="id", unknown="detect"))
+    assert len(documents) == 2 * 51
+    assert {(row["path"], row["kind"], row["language"]) for row in documents if "code" in row["path"]} == {
+        ("code", "code", "Python"),
+        ("zipped#code", "code", "Python"),
+    }
+    assert all("(magika " in row["metadata"]["headrace.detected"] for row in documents)
+    reasons = {os.path.basename(row["location"]): row["reason"] for row in arrivals if row["reason"]}
+    assert reasons == dict.fromkeys(["photo", "empty", "zipped#photo", "zipped#empty"], "unknown_content")
+    assert landing.land(files_config(text_column="body", id_column="id", unknown="detect")) is None
+    assert files_config().source.unknown == "refuse"  # type: ignore[union-attr]

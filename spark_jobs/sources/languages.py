@@ -61,7 +61,6 @@ _TABLE: tuple[tuple[str, str, str | None, str], ...] = (
     (".scss", "markup", "SCSS", "text/x-scss"),
     (".tex", "markup", "TeX", "text/x-tex"),
     (".jinja .jinja2 .j2", "markup", "Jinja", "text/x-jinja"),
-    (".twig", "markup", "Twig", "text/x-twig"),
     (".json .ipynb", "data", "JSON", "application/json"),
     (".yaml .yml", "data", "YAML", "application/yaml"),
     (".toml", "data", "TOML", "application/toml"),

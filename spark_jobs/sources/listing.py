@@ -27,7 +27,7 @@ from pyarrow import fs
 from spark_jobs.exceptions import InputError
 from spark_jobs.sources.content_types import content_type
 from spark_jobs.sources.file_trees import FoundFile, absolute, find_files, glob_pattern, is_uri, same_file, stat_file
-from spark_jobs.sources.formats.compression import CODECS
+from spark_jobs.sources.formats.compression import CODECS, ZIP_MAGIC
 from spark_jobs.sources.languages import PLAIN_TEXT, Language, is_manifest, language_columns, language_of
 from spark_jobs.sources.packages import list_packages
 from spark_jobs.sources.refusals import Reason, Refusal
@@ -326,6 +326,8 @@ def told_by_content(head: bytes, source: FilesSource) -> dict[str, str | None] |
             reader, language = "text", language_of(f"x.{extension}") or language
         if reader not in (None, "detect") and (reader != "text" or found.text_kind):
             return by | language_columns(reader, language)
+    if head.startswith(ZIP_MAGIC):  # the model takes small ones for much else
+        return by | language_columns("archive", PLAIN_TEXT)
     if found.text_kind is not None:
         return by | language_columns("text", Language(found.text_kind, None, "text/plain"))
     return Refusal(Reason.UNKNOWN_CONTENT, f"no reader for what its content is: {found.label}")

@@ -21,7 +21,7 @@ from typing import IO, NamedTuple
 
 import pyarrow as pa
 
-from spark_jobs.sources.formats.compression import codec_of, decompressed
+from spark_jobs.sources.formats.compression import ZIP_MAGIC, codec_of, decompressed
 from spark_jobs.sources.records import Stream
 from spark_jobs.sources.refusals import Reason, Refusal, RefusedError
 from spark_jobs.sources.rows import HashedFile
@@ -99,7 +99,7 @@ def archive_members(source: HashedFile, packed_bytes: int | None, unpacking: Unp
     """
     head = source.head(_BLOCK)
     try:
-        if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
+        if head.startswith(ZIP_MAGIC):
             yield from _zip_members(source.random_access(unpacking.limits.max_temporary_bytes), unpacking)
         else:
             codec = codec_of(head)

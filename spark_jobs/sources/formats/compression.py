@@ -17,6 +17,8 @@ from spark_jobs.sources.records import Stream
 
 CODECS: Final = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bz2", ".xz": "xz"}
 """Codec by the last extension of a name."""
+ZIP_MAGIC: Final = (b"PK\x03\x04", b"PK\x05\x06")
+"""How a zip archive begins; the second is that of an empty one."""
 _MAGIC: Final = {
     b"\x1f\x8b": "gzip",
     b"\x28\xb5\x2f\xfd": "zstd",

@@ -357,7 +357,7 @@ def _require_columns(source: Source, listing: pa.Table | None) -> None:
     """Check that the first file of records has the columns that options name; metadata columns may be missing."""
     import pyarrow.compute as pc
 
-    from spark_jobs.sources.reading import record_columns
+    from spark_jobs.sources.record_reading import record_columns
     from spark_jobs.sources.source_config import COLUMN_READERS, FilesSource
 
     if listing is None or not isinstance(source, FilesSource):

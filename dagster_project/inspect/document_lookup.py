@@ -110,8 +110,9 @@ def _matching(catalogue: Catalog, datasets: Iterable[str], condition: BooleanExp
 def landing_of(catalogue: Catalog, document: FoundDocument) -> dict[str, Any] | None:
     """The arrival of the file that a document is from, or None where the dataset's arrivals do not tell it.
 
-    Of the files that landed in its increment it is the one at the document's path, or at the start of it before a `#`;
-    where a path landed more than once (versions, locations), the one with the document's own bytes or repository.
+    Of the files that landed in its increment it is the one at the document's path, or at the start of it before a `#`,
+    or the package (at `.`) of its repository; where a path landed more than once (versions, locations), the one with
+    the document's own bytes or repository.
     """
     landed = And(EqualTo("increment", document.increment), EqualTo("status", "landed"))
     files = read_columns(catalogue, f"{document.dataset}.arrivals", LANDING_COLUMNS, landed)
@@ -120,6 +121,9 @@ def landing_of(catalogue: Catalog, document: FoundDocument) -> dict[str, Any] | 
     parts = document.path.split("#")
     paths = ["#".join(parts[:count]) for count in range(len(parts), 0, -1)]
     rows = files.filter(pc.is_in(files["path"], pa.array(paths, pa.string()))).to_pylist()
+    if not rows and document.repository is not None:
+        is_package = pc.and_(pc.equal(files["path"], "."), pc.equal(files["repository"], document.repository))
+        rows = files.filter(is_package).to_pylist()
     longest = max((len(row["path"]) for row in rows), default=0)
     rows = [row for row in rows if len(row["path"]) == longest]
     for name in ("content_sha256", "repository"):

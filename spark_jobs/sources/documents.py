@@ -33,7 +33,7 @@ from spark_jobs.sources.file_trees import is_readable
 from spark_jobs.sources.listing import discover
 from spark_jobs.sources.provenance import PROVENANCE, provenance
 from spark_jobs.sources.refusals import Reason
-from spark_jobs.sources.source_config import DocumentsConfig, GitSource
+from spark_jobs.sources.source_config import DocumentsConfig, GitSource, PackagesSource
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -50,7 +50,7 @@ DOCUMENTS = Table(
         Column(
             "path!",
             "string",
-            "path below the repository or source; #docstring, #description or #id for a part of a file",
+            "path below the repository or source; #docstring, #description, #id or #member/path for a part of a file",
         ),
         Column("revision", "string", "revision of the repository it was read at"),
         Column("kind!", "string", "code, prose, markup or data"),
@@ -107,8 +107,8 @@ ARRIVALS = Table(
         Column(
             "location!",
             "string",
-            "absolute path or URI; #line:17, #row:17 for a record refused, #record:5f1c.. (its doc_id) for one that "
-            "returned or is gone, #rest for what damage hides",
+            "absolute path or URI; #line:17, #row:17, #member/path for a record or member refused, #record:5f1c.. (its "
+            "doc_id) for one that returned or is gone, #rest for what damage hides",
         ),
         Column("repository", "string", "repository of the file or record; null where there is none"),
         Column(
@@ -194,8 +194,9 @@ def documents(
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    from spark_jobs.sources.reading import READ_ROWS, ReadingRules, read_files
+    from spark_jobs.sources.reading import read_files
     from spark_jobs.sources.revisions import history_events, reading_events
+    from spark_jobs.sources.rows import READ_ROWS, ReadingRules
 
     rules = ReadingRules(
         config.dataset, config.shards, config.max_document_bytes, config.source, objects, config.landing == "copy"
@@ -220,7 +221,7 @@ def documents(
     if isinstance(config.source, GitSource):
         events = history_events(files, documents_read, documents, arrivals)
     elif increment > 0:
-        events = reading_events(files, documents_read, documents, arrivals)
+        events = reading_events(files, documents_read, documents, arrivals, isinstance(config.source, PackagesSource))
     seen = _arrivals(files, read)
     return Output(
         frames={

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from spark_jobs.exceptions import InputError
-from spark_jobs.sources.refusals import Reason, Refusal
+from spark_jobs.sources.refusals import Reason, Refusal, RefusedError
 
 LEFT_OUT = frozenset({"__pycache__", "node_modules"})
 
@@ -101,8 +101,15 @@ def stat_file(location: str, path: str, entry: os.DirEntry[str] | None = None) -
     return FoundFile(location, path, found.st_size, modified)
 
 
+def same_file(file: FoundFile, before: Mapping[str, object]) -> bool:
+    """Whether a file has the size and the time of its last arrival."""
+    return (file.byte_count, file.modified) == (before["byte_count"], before["modified"])
+
+
 def unreadable(error: OSError) -> Refusal:
-    """The refusal with the message of the file system, without the path."""
+    """The refusal that the error brings along, else one with the message of the file system, without the path."""
+    if isinstance(error, RefusedError):
+        return error.refusal
     return Refusal(Reason.UNREADABLE, (error.strerror or str(error) or type(error).__name__).splitlines()[0])
 
 

@@ -20,13 +20,15 @@ import pyarrow as pa
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.files.objects import ObjectFolder, sha256_of
-from spark_jobs.sources.file_trees import absolute, open_file, unreadable
+from spark_jobs.sources.file_trees import open_file, unreadable
 from spark_jobs.sources.git.store import BlobReaders
 from spark_jobs.sources.listing import listed_again
 from spark_jobs.sources.provenance import landed_digest
-from spark_jobs.sources.reading import ReadingRules, Row, decompressed, read_file
+from spark_jobs.sources.reading import open_blobs, read_file
+from spark_jobs.sources.record_reading import decompressed_by_name
 from spark_jobs.sources.records import Stream
-from spark_jobs.sources.source_config import DocumentsConfig, GitSource, Source
+from spark_jobs.sources.rows import ReadingRules, Row
+from spark_jobs.sources.source_config import DocumentsConfig, Source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -72,7 +74,7 @@ def find_document(
     Raises:
         InputError: the file cannot be read, its bytes are not those that landed, or the document is not in it.
     """
-    with contextlib.closing(_blobs(config.source)) as blobs:
+    with contextlib.closing(open_blobs(config.source)) as blobs:
         if fault := _fault(arrival, objects, blobs):
             raise InputError(f"{arrival['location']}: {fault}")
         file = listed_again(config, arrival)
@@ -93,19 +95,14 @@ def landed_chunks(
     Raises:
         OSError: they cannot be read.
     """
-    with contextlib.closing(_blobs(config.source)) as blobs, open_landed(arrival, objects, blobs) as stream:
+    with contextlib.closing(open_blobs(config.source)) as blobs, open_landed(arrival, objects, blobs) as stream:
         if place.start is None or place.end is None:
             yield from iter(lambda: bytes(stream.read(_CHUNK_BYTES)), b"")
             return
-        position, plain = 0, decompressed(stream, arrival["location"])
+        position, plain = 0, decompressed_by_name(stream, arrival["location"])
         while position < place.end and (chunk := bytes(plain.read(_CHUNK_BYTES))):
             yield chunk[max(place.start - position, 0) : max(place.end - position, 0)]
             position += len(chunk)
-
-
-def _blobs(source: Source) -> BlobReaders:
-    """What reads the files of git repositories."""
-    return BlobReaders(absolute(source.cache) if isinstance(source, GitSource) else "")
 
 
 @contextlib.contextmanager
@@ -149,7 +146,7 @@ def _place(file: Row, row: Row, objects: ObjectFolder) -> LandedPlace:
     unit, number = row.get("unit"), row.get("number")
     if unit == "line" and file["reader"] == "jsonl" and number:
         with objects.open(file["object"]) if file["object"] else open_file(file["location"]) as stream:
-            return LandedPlace(unit, number, *_line_bytes(decompressed(stream, file["location"]), number))
+            return LandedPlace(unit, number, *_line_bytes(decompressed_by_name(stream, file["location"]), number))
     offset = row["metadata"].get("offset") if unit == "offset" else None
     return LandedPlace(unit, number, int(offset) if offset is not None else None)
 
@@ -209,7 +206,7 @@ def unlike_provenance(arrivals: DataFrame, provenance: DataFrame) -> DataFrame:
 
 
 def _check_files(batches: Iterator[pa.RecordBatch], objects: ObjectFolder, source: Source) -> Iterator[pa.RecordBatch]:
-    with contextlib.closing(_blobs(source)) as blobs:
+    with contextlib.closing(open_blobs(source)) as blobs:
         for batch in batches:
             rows = [{"location": row["location"], "fault": _fault(row, objects, blobs)} for row in batch.to_pylist()]
             yield pa.RecordBatch.from_pylist([row for row in rows if row["fault"]], _UNLIKE)

@@ -101,6 +101,8 @@ PAST: Final = "headrace.past_version"
 EXTRACTED_BY: Final = "headrace.extracted_by"
 """Key in the metadata of a document whose text was extracted: what extracted it, with its version. Bytes of such a
 text are no bytes of a file."""
+DETECTED: Final = "headrace.detected"
+"""Key in the metadata of a document whose file's name said nothing: what its content is taken for, and by whom."""
 PLAIN_TEXT = Language("prose", None, "text/plain")
 DECLARES_ENCODING = frozenset({"Python", "Cython"})
 """Languages whose sources may declare their encoding in a comment (PEP 263)."""
@@ -110,6 +112,12 @@ def language_of(path: str) -> Language | None:
     """The language of a file by its name, or None where the extension is unknown or missing."""
     name = posixpath.basename(path).lower()
     return _BY_NAME.get(name) or _BY_EXTENSION.get(posixpath.splitext(name)[1])
+
+
+def language_columns(reader: str, language: Language) -> dict[str, str | None]:
+    """Columns of the listing that say how a file is read and what its documents are."""
+    kind, name, media_type = language
+    return {"reader": reader, "kind": kind, "language": name, "media_type": media_type or None}
 
 
 def is_manifest(path: str) -> bool:

@@ -6,8 +6,17 @@ is not recognised for certain is None: "BSD" alone names four licences. Ids are 
 
 from __future__ import annotations
 
+import json
+import os
 import re
-from collections.abc import Sequence
+import tempfile
+import tomllib
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+LICENCE_FILE: Final = re.compile(r"(?i:LICEN[CS]E|COPYING|UNLICENSE)(?:[-._][^/]*)?")
+"""Names of files that are texts of licences."""
+MAX_LICENCE_BYTES: Final = 1 << 18
 
 _IDS = (
     "0BSD AGPL-3.0-only AGPL-3.0-or-later Apache-1.1 Apache-2.0 Artistic-2.0 BlueOak-1.0.0 BSD-2-Clause "
@@ -179,6 +188,51 @@ def spdx_licence(expression: str | None, classifiers: Sequence[str], text: str |
     if not known or any(_CLASSIFIERS.get(c) is None for c in licences):
         return None
     return " AND ".join(known)
+
+
+def declared_licence(name: str, data: bytes) -> str | None:
+    """The licence that a manifest declares, or None."""
+    try:
+        text = data.decode()
+        said: Any = json.loads(text) if name.endswith(".json") else tomllib.loads(text)
+        part = said if name.endswith(".json") else said.get("package" if name == "Cargo.toml" else "project", {})
+        licence = part.get("license")
+    except (ValueError, RecursionError, AttributeError):
+        return None
+    if isinstance(licence, dict):
+        licence = licence.get("text")
+    if not isinstance(licence, str):
+        return None
+    return spdx_licence(None, [], licence.replace("/", " OR ") if name == "Cargo.toml" else licence)
+
+
+def licence_of_text(data: bytes) -> str | None:
+    """The SPDX id of a licence's text, if it differs from the known one by less than 5%; None else.
+
+    Lines of copyright and white space are ignored. The method and the texts are those of `identify.license_id`.
+    """
+    from identify.identify import license_id
+
+    handle, path = tempfile.mkstemp()
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        return spdx_expression(license_id(path))
+    except UnicodeDecodeError:
+        return None
+    finally:
+        os.unlink(path)
+
+
+def licence_of_texts(texts: Mapping[str, bytes]) -> tuple[str | None, str | None]:
+    """The licence of something with texts of licences, and the names of those; None where one is not recognised.
+
+    Several give `A AND B`, as nothing says that either will do.
+    """
+    found = {name: licence_of_text(texts[name]) for name in sorted(texts)}
+    if not found or None in found.values():
+        return None, None
+    return " AND ".join(sorted({licence for licence in found.values() if licence})), ", ".join(found)
 
 
 def _canonical(text: str) -> str | None:

@@ -25,8 +25,11 @@ import pyarrow.compute as pc
 from pyarrow import fs
 
 from spark_jobs.exceptions import InputError
-from spark_jobs.sources.file_trees import FoundFile, absolute, find_files, glob_pattern, is_uri, stat_file
-from spark_jobs.sources.languages import PLAIN_TEXT, Language, is_manifest, language_of
+from spark_jobs.sources.content_types import content_type
+from spark_jobs.sources.file_trees import FoundFile, absolute, find_files, glob_pattern, is_uri, same_file, stat_file
+from spark_jobs.sources.formats.compression import CODECS, ZIP_MAGIC
+from spark_jobs.sources.languages import PLAIN_TEXT, Language, is_manifest, language_columns, language_of
+from spark_jobs.sources.packages import list_packages
 from spark_jobs.sources.refusals import Reason, Refusal
 from spark_jobs.sources.repositories import (
     Facts,
@@ -43,6 +46,7 @@ from spark_jobs.sources.source_config import (
     DocumentsConfig,
     FilesSource,
     GitSource,
+    PackagesSource,
     PythonCodeSource,
     PythonDocsSource,
     TreeSource,
@@ -96,7 +100,7 @@ _RECORD_EXTENSIONS = {
 }
 _OFFICE_EXTENSIONS = {".pdf": "pdf", ".docx": "docx", ".eml": "mail"}
 _PAGE_EXTENSIONS = (".html", ".htm", ".xhtml")
-_COMPRESSIONS = (".gz", ".zst", ".zstd")
+_ARCHIVE_EXTENSIONS = (".zip", ".tar", ".tgz", ".tzst", ".txz", ".tbz2", ".tbz")
 
 
 @dataclass(frozen=True)
@@ -129,8 +133,8 @@ def discover(config: DocumentsConfig, arrivals: pa.Table, reread: bool = False) 
         from spark_jobs.sources.git.listing import discover_git
 
         return discover_git(config, config.source, arrivals, reread)
-    files = list_files(config)
     earlier = _latest_arrivals(arrivals)
+    files = list_files(config, {} if reread else earlier)
     rows = []
     for listed in files:
         before = earlier.get(listed.file.location)
@@ -144,18 +148,30 @@ def discover(config: DocumentsConfig, arrivals: pa.Table, reread: bool = False) 
     return pa.Table.from_pylist(sorted(rows + gone, key=lambda row: row["location"]), LISTING)
 
 
-def list_files(config: DocumentsConfig) -> list[_Listed]:
+def list_files(config: DocumentsConfig, earlier: Mapping[str, dict[str, Any]]) -> list[_Listed]:
     """Every file of the source, by location; a location that two repositories claim goes to the first by name.
+
+    Args:
+        config: the step's config.
+        earlier: the latest arrival at each location, where files that are as they were need not be read again.
 
     Raises:
         InputError: the source holds no file, what it names does not exist, or records have no text column.
     """
     source = config.source
     assert not isinstance(source, GitSource)  # listed by `git.listing`
-    by_location = {file.file.location: file for file in _list_facts(source)}
+    by_location = (
+        {} if isinstance(source, PackagesSource) else {file.file.location: file for file in _list_facts(source)}
+    )
     facts_count = len(by_location)
-    for file in _list_tree(source) if isinstance(source, FilesSource) else _list_repositories(source):
-        by_location.setdefault(file.file.location, file)
+    files: Iterator[_Listed]
+    if isinstance(source, PackagesSource):
+        found = list_packages(source, earlier)
+        files = (_Listed(file, ".", "package", PLAIN_TEXT, facts, refusal) for file, facts, refusal in found)
+    else:
+        files = _list_tree(source) if isinstance(source, FilesSource) else _list_repositories(source)
+    for listed in files:
+        by_location.setdefault(listed.file.location, listed)
     if len(by_location) == facts_count and not config.allow_empty:
         raise InputError(
             f"dataset {config.dataset}: the source holds no file ({source.kind}); check what it names, or declare "
@@ -278,29 +294,70 @@ def _list_tree(source: FilesSource) -> Iterator[_Listed]:
 
 
 def _listed_file(file: FoundFile, source: FilesSource) -> _Listed:
-    """A file below the path of a source, with the reader for its format and what its document is."""
-    reader = _reader_of(file.path, source)
-    language = Language(source.record_kind, None, "") if reader in COLUMN_READERS else language_of(file.path)
-    if reader in EXTRACTING_READERS or (reader in RECORD_READERS and reader not in COLUMN_READERS):
-        language = PLAIN_TEXT
-    if source.format == "markdown":
-        language = Language("prose", None, "text/markdown")
+    """A file below the path of a source, with the reader for its format and what its documents are."""
+    reader, language = told_by_name(file.path, source, source.format)
     refusal = None
     if reader is None:
         refusal = Refusal(Reason.UNKNOWN_FORMAT, "no reader for this extension; state `format`, or narrow `glob`")
-    return _Listed(file, file.path, reader, language or PLAIN_TEXT, None, refusal)
+    return _Listed(file, file.path, reader, language, None, refusal)
 
 
-def _reader_of(path: str, source: FilesSource) -> str | None:
+def told_by_name(path: str, source: FilesSource, stated: str) -> tuple[str | None, Language]:
+    """The reader of a file, by its stated format or its extension, and what its documents are; see `FilesSource`."""
+    reader = _reader_of(path, source, stated)
+    if reader is None and source.unknown == "detect":
+        reader = "detect"
+    language = Language(source.record_kind, None, "") if reader in COLUMN_READERS else language_of(_unpacked(path))
+    if reader in EXTRACTING_READERS or (reader in RECORD_READERS and reader not in COLUMN_READERS):
+        language = PLAIN_TEXT
+    if stated == "markdown":
+        language = Language("prose", None, "text/markdown")
+    return reader, language or PLAIN_TEXT
+
+
+def told_by_content(head: bytes, source: FilesSource) -> dict[str, str | None] | Refusal:
+    """Columns of the listing of a file whose name says nothing, by its beginning, and what it was taken for.
+
+    What the content is makes the name of a file (`x.py`), which is told by its name. A text in a language that this
+    project has no name for is a text; records without a `text_column` are the text of one document.
+    """
+    found = content_type(head)
+    by = {"detected": f"{found.label} (magika {found.version})"}
+    for extension in found.extensions:
+        reader, language = told_by_name(f"x.{extension}", source, "auto")
+        if reader == "archive" and found.label not in ("tar", "zip"):
+            continue  # what is compressed says nothing about what is in it
+        if reader in COLUMN_READERS and source.text_column is None:
+            reader, language = "text", language_of(f"x.{extension}") or language
+        if reader not in (None, "detect") and (reader != "text" or found.text_kind):
+            return by | language_columns(reader, language)
+    if head.startswith(ZIP_MAGIC):  # the model takes small ones for much else
+        return by | language_columns("archive", PLAIN_TEXT)
+    if found.text_kind is not None:
+        return by | language_columns("text", Language(found.text_kind, None, "text/plain"))
+    return Refusal(Reason.UNKNOWN_CONTENT, f"no reader for what its content is: {found.label}")
+
+
+def _unpacked(path: str) -> str:
+    """The name of a compressed file without the extension that says so."""
+    stem, extension = os.path.splitext(path)
+    return stem if extension.lower() in (*CODECS, ".lz4") else path
+
+
+def _reader_of(path: str, source: FilesSource, stated: str) -> str | None:
     """The reader for a file: the stated format, else told by the extension."""
     stem, extension = os.path.splitext(path.lower())
-    if source.format == "html" or (source.format == "auto" and extension in _PAGE_EXTENSIONS):
+    if stated == "html" or (stated == "auto" and extension in _PAGE_EXTENSIONS):
         return "text" if source.extractor == "none" else "html"
-    if source.format != "auto":
-        return "text" if source.format in ("text", "markdown") else source.format
-    if extension in (*_COMPRESSIONS, ".lz4"):
-        reader = _RECORD_EXTENSIONS.get(os.path.splitext(stem)[1])
-        return None if reader == "parquet" or (extension == ".lz4" and reader != "warc") else reader
+    if stated != "auto":
+        return "text" if stated in ("text", "markdown") else stated
+    if extension in _ARCHIVE_EXTENSIONS:
+        return "archive"
+    if extension in (*CODECS, ".lz4"):
+        if os.path.splitext(stem)[1] == ".tar":
+            return "archive"
+        reader = _reader_of(stem, source, "auto")
+        return None if reader in ("parquet", "archive") or (extension == ".lz4" and reader != "warc") else reader
     return (_RECORD_EXTENSIONS | _OFFICE_EXTENSIONS).get(extension) or ("text" if language_of(path) else None)
 
 
@@ -315,6 +372,8 @@ def listed_again(config: DocumentsConfig, arrival: Mapping[str, Any]) -> dict[st
     file = FoundFile(location, path, arrival["byte_count"], None)
     if isinstance(config.source, FilesSource):
         listed = _listed_file(file, config.source)
+    elif isinstance(config.source, PackagesSource):
+        listed = _Listed(file, path, "package", PLAIN_TEXT)
     else:
         part = path.rpartition("#")[2] if isinstance(config.source, PythonDocsSource) else ""
         reader = part if part in ("docstring", "description") else "text"
@@ -403,13 +462,15 @@ def _latest_arrivals(arrivals: pa.Table) -> dict[str, dict[str, Any]]:
 def _is_unchanged(listed: _Listed, before: dict[str, Any], config: DocumentsConfig) -> bool:
     """Whether a file has not changed since its arrival, nor has the cause of its refusal."""
     file = listed.file
-    if before["status"] == "gone" or (file.byte_count, file.modified) != (before["byte_count"], before["modified"]):
+    if before["status"] == "gone" or not same_file(file, before):
         return False
     reason, refusal = before["reason"], file.refusal or listed.refusal
     if refusal is not None:
         return bool(reason == refusal.reason)
     if reason in (Reason.UNREADABLE, Reason.NOT_A_FILE):
         return not (is_uri(file.location) or os.access(file.location, os.R_OK))
+    if reason == Reason.OTHER_PACKAGE:
+        return False
     if reason == Reason.TOO_LARGE:
         return file.byte_count is None or file.byte_count > config.max_document_bytes
     if reason == Reason.UNKNOWN_FORMAT:
@@ -425,7 +486,12 @@ def _add_repository_facts(rows: list[dict[str, Any]], files: Iterable[_Listed]) 
     done: set[str] = set()
     for row, listed in zip(rows, files, strict=True):
         facts = listed.facts
-        if facts is not None and (stated_anew or not row["unchanged"]) and facts.repository not in done:
+        if (
+            facts is not None
+            and listed.refusal is None
+            and (stated_anew or not row["unchanged"])
+            and facts.repository not in done
+        ):
             done.add(facts.repository)
             row["repository_facts"] = facts_json(facts)
 

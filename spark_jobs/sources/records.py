@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from spark_jobs.exceptions import did_you_mean
 from spark_jobs.sources.decoding import binary_refusal
-from spark_jobs.sources.refusals import Reason, Refusal
+from spark_jobs.sources.refusals import Reason, Refusal, reason_of
 from spark_jobs.sources.source_config import KINDS, FilesSource
 
 _CHUNK_BYTES = 1 << 16
@@ -120,7 +120,7 @@ def _all_lines(stream: Stream, max_bytes: int) -> Iterator[Line | Refused]:
             pieces = [] if skipped else [*pieces, rest]
     except (OSError, pa.ArrowException) as error:
         detail = f"breaks off in line {number}: {_first_line(error)}; the lines before it are read"
-        yield Refused(None, Refusal(Reason.CORRUPT_ARCHIVE, detail))
+        yield Refused(None, Refusal(reason_of(error, Reason.CORRUPT_ARCHIVE), detail))
         return
     if skipped:
         yield Refused(number, Refusal(Reason.TOO_LARGE, f"the line is longer than {max_bytes} bytes"))

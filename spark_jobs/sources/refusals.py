@@ -15,15 +15,18 @@ class Reason(enum.StrEnum):
     UNREADABLE = "unreadable"
     """The file system refused to list or open it, or it vanished between listing and reading."""
     NOT_A_FILE = "not_a_file"
-    """A pipe, socket or device: reading it could wait for ever."""
+    """A pipe, socket or device: reading it could wait for ever. In archives, a link too."""
     BAD_NAME = "bad_name"
-    """The file's name is no UTF-8, so no path could be written down for it."""
+    """The file's name is no UTF-8, so no path could be written down for it; in archives also one that leads out."""
     LISTED_TWICE = "listed_twice"
-    """A directory, mostly a link to one, whose files are listed already; a loop of links ends here."""
+    """A directory, mostly a link to one, whose files are listed already; a loop of links ends here. Or a member of an
+    archive with the name of an earlier one."""
     NO_FILE_LIST = "no_file_list"
     """An installed distribution that does not say which files are its own."""
     UNKNOWN_FORMAT = "unknown_format"
     """No reader takes this extension."""
+    UNKNOWN_CONTENT = "unknown_content"
+    """No reader takes what the file is by its content."""
     TOO_LARGE = "too_large"
     """More than `max_document_bytes`."""
     BINARY = "binary"
@@ -33,7 +36,15 @@ class Reason(enum.StrEnum):
     TOO_COMPLEX = "too_complex"
     """Its parser needed more processor time or memory than one document is given."""
     CORRUPT_ARCHIVE = "corrupt_archive"
-    """A compressed file that ends early or is damaged; records before the damage land."""
+    """A compressed file or an archive that ends early, is damaged or lies; what is before the damage lands."""
+    DECOMPRESSION_BOMB = "decompression_bomb"
+    """An archive that unpacks to more than its limits: in ratio, members, depth or bytes; see `ArchiveLimits`."""
+    ENCRYPTED = "encrypted"
+    """A member of an archive that needs a password."""
+    OTHER_PACKAGE = "other_package"
+    """A package, where another one of its name is taken: a newer one, or the sources of the same version."""
+    NO_PACKAGE = "no_package"
+    """A package without metadata that name it."""
     CORRUPT_FILE = "corrupt_file"
     """A file that is not what its extension says (a broken Parquet footer or page, a page without any tag)."""
     HTTP_ERROR = "http_error"
@@ -82,3 +93,16 @@ class Refusal:
     def and_also(self, other: Refusal) -> Refusal:
         """This fault with the sentence about another one of the same file appended."""
         return Refusal(self.reason, f"{self.detail}; {other.detail}")
+
+
+class RefusedError(OSError):
+    """Bytes that cannot be read on, with the refusal that says why; readers take it like any fault of a file."""
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        super().__init__(detail)
+        self.refusal = Refusal(reason, detail)
+
+
+def reason_of(error: Exception, otherwise: Reason) -> Reason:
+    """The reason that an error brings along, else another."""
+    return error.refusal.reason if isinstance(error, RefusedError) else otherwise

@@ -80,7 +80,9 @@ def same_path(one: str, other: str, keys: Sequence[str] = PATH) -> Column:
     )
 
 
-def reading_events(files: DataFrame, read: DataFrame, documents: DataFrame, arrivals: DataFrame) -> DataFrame:
+def reading_events(
+    files: DataFrame, read: DataFrame, documents: DataFrame, arrivals: DataFrame, by_repository: bool = False
+) -> DataFrame:
     """Find the documents that a reading of the source shows to have returned, or to be gone.
 
     Args:
@@ -88,25 +90,27 @@ def reading_events(files: DataFrame, read: DataFrame, documents: DataFrame, arri
         read: what was read of it (`READ_ROWS`), with `known`: whether the document landed before.
         documents: the dataset's documents so far.
         arrivals: its arrivals so far.
+        by_repository: whether a file of the source holds all files of a repository, as packages do.
 
     Returns:
         Rows (location, repository, path, doc_id, status): the file that shows it, the document and its path.
     """
     from pyspark.sql import functions as F
 
+    stem = (F.col("repository") if by_repository else F.substring_index("path", "#", 1)).alias("stem")
     at_hand = files.where("NOT unchanged AND path IS NOT NULL").select(
-        "location", *PATH, "gone", F.col("reader").isin(*RECORD_READERS).alias("has_records"), _stem()
+        "location", *PATH, "gone", F.col("reader").isin(*RECORD_READERS).alias("has_records"), stem
     )
     stems = at_hand.select("stem").distinct()
     own = ("doc_id", "increment", *PATH)
     before = latest_at_paths(
-        documents.select(*own, _stem()).join(stems, "stem", "left_semi"),
-        arrivals.select(*own, "status", _stem()).join(stems, "stem", "left_semi"),
+        documents.select(*own, stem).join(stems, "stem", "left_semi"),
+        arrivals.select(*own, "status", stem).join(stems, "stem", "left_semi"),
         PATH,
         "increment",
     ).select(*PATH, F.col("doc_id").alias("latest"), F.col("gone").alias("was_gone"))
     now = read.where("doc_id IS NOT NULL").select("location", *PATH, "doc_id", "known")
-    lost = _lost(before, at_hand, read)
+    lost = _lost(before, at_hand, read, stem)
     for there in (now, files.where("NOT gone")):
         lost = lost.alias("lost").join(there.select(*PATH).alias("there"), same_path("lost", "there"), "left_anti")
     return _returned(now, before).unionByName(lost)
@@ -186,7 +190,7 @@ def _returned(now: DataFrame, before: DataFrame) -> DataFrame:
     )
 
 
-def _lost(before: DataFrame, at_hand: DataFrame, read: DataFrame) -> DataFrame:
+def _lost(before: DataFrame, at_hand: DataFrame, read: DataFrame, stem: Column) -> DataFrame:
     """Latest documents of files that are gone, and of files of records that were read to their end."""
     from pyspark.sql import functions as F
 
@@ -195,19 +199,13 @@ def _lost(before: DataFrame, at_hand: DataFrame, read: DataFrame) -> DataFrame:
     whole = read.where("doc_id IS NULL AND path IS NOT NULL AND status = 'landed'").select("location")
     complete = at_hand.where("has_records").join(whole.join(damaged, "location", "left_anti"), "location", "left_semi")
     searched = at_hand.where("gone").unionByName(complete).alias("file")
-    latest = before.where("NOT was_gone").withColumn("stem", _stem()).alias("before")
+    latest = before.where("NOT was_gone").select("*", stem).alias("before")
     is_record = F.expr("file.repository IS NULL AND startswith(before.path, concat(file.path, '#'))")
+    is_member = F.expr("file.repository = before.repository AND file.path = '.'")
     return (
         latest.join(searched, "stem")
-        .where(same_path("file", "before") | is_record)
+        .where(same_path("file", "before") | is_record | is_member)
         .groupBy("before.repository", "before.path")
         .agg(F.min("location").alias("location"), F.first("latest").alias("doc_id"))
         .select("location", *PATH, "doc_id", F.lit("gone").alias("status"))
     )
-
-
-def _stem() -> Column:
-    """The path up to the first `#`: that of a file of records begins the paths of all its records."""
-    from pyspark.sql import functions as F
-
-    return F.substring_index("path", "#", 1).alias("stem")

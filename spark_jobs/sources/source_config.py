@@ -4,6 +4,7 @@ source: {kind: python_code, distributions: [attrs, rich]}
 source: {kind: python_docs, directories: [~/src/*]}
 source: {kind: files, path: ~/crawl, text_column: body, id_column: url, metadata_columns: [fetched]}
 source: {kind: git, repositories: [~/mirrors/*.git], revisions: tags, select: {min_commits: 10}}
+source: {kind: packages, path: ~/wheels}
 source: {kind: files, path: ~/code, text_column: text, repository_column: repo, fact_columns: {fork_of: parent}}
 
 Facts about repositories may also be in a file of their own (see `stated_facts`): the one that `repositories` names,
@@ -25,10 +26,38 @@ RepositoryFact = Literal["revision", "version", "licence", "home_page", "fork_of
 FACTS_FILE = "repositories.jsonl"
 COLUMN_READERS = ("parquet", "jsonl", "csv", "tsv")
 """Readers of files of records with named columns, of which one holds the text."""
-RECORD_READERS = (*COLUMN_READERS, "warc")
-"""Readers of files that hold any number of documents."""
+ARCHIVE_READERS = ("archive", "package")
+"""Readers of files that hold files."""
+RECORD_READERS = (*COLUMN_READERS, "warc", *ARCHIVE_READERS, "detect")
+"""Readers of files that hold any number of documents; what `detect` finds out by content may be one of the others."""
 EXTRACTING_READERS = ("html", "pdf", "docx", "mail")
 """Readers of files that are one document, whose text is extracted."""
+
+
+class ArchiveLimits(BaseModel):
+    """How much of an archive is unpacked: what is above is refused as decompression_bomb, what is before it lands."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    max_ratio: int = Field(
+        200,
+        ge=1,
+        le=100_000,
+        description="most bytes that a packed byte may become, for each packed stream or member above 16 MB",
+    )
+    max_members: int = Field(
+        200_000, ge=1, le=1_000_000, description="most members, those of archives in the archive included"
+    )
+    max_depth: int = Field(3, ge=1, le=8, description="archives in archives; 1 refuses every archive in another")
+    max_unpacked_bytes: int = Field(
+        1 << 36, ge=1, le=1 << 44, description="most bytes unpacked of one archive, at all depths together"
+    )
+    max_temporary_bytes: int = Field(
+        1 << 30,
+        ge=1,
+        le=1 << 40,
+        description="largest zip or Parquet file inside of an archive, which is copied to a temporary file",
+    )
 
 
 class _Described(BaseModel):
@@ -147,8 +176,21 @@ class GitSource(BaseModel):
     )
 
 
+class PackagesSource(BaseModel):
+    """Source files of packages as registries give them: sdist, wheel, npm, crate; docs/ingest_archives.md."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["packages"] = "packages"
+    path: str = Field(min_length=1, description="package or directory of packages, or a URI that PyArrow opens")
+    kinds: tuple[Kind, ...] = Field(
+        ("code", "markup", "data"), min_length=1, description="kinds of files taken, as for python_code"
+    )
+    archives: ArchiveLimits = Field(ArchiveLimits(), description="how much of a package is unpacked")
+
+
 class FilesSource(_Described):
-    """Files of records (Parquet, JSONL, CSV), web archives, pages, PDF, Word, mails and texts under one path."""
+    """Files of records (Parquet, JSONL, CSV), web archives, pages, PDF, Word, mails, texts and archives of them."""
 
     kind: Literal["files"] = "files"
     path: str = Field(min_length=1, description="file or directory, or a URI that PyArrow opens (s3://bucket/folder)")
@@ -156,8 +198,13 @@ class FilesSource(_Described):
         None, min_length=1, description="only files whose path below `path` matches, e.g. *.jsonl.gz or 2026/**/part-*"
     )
     format: Literal[
-        "auto", "parquet", "jsonl", "csv", "tsv", "text", "markdown", "html", "warc", "pdf", "docx", "mail"
+        "auto", "parquet", "jsonl", "csv", "tsv", "text", "markdown", "html", "warc", "pdf", "docx", "mail", "archive"
     ] = Field("auto", description="format of every file; auto tells it from the extension")
+    unknown: Literal["refuse", "detect"] = Field(
+        "refuse",
+        description="files whose extension says nothing: refuse them, or detect by their content what they are",
+    )
+    archives: ArchiveLimits = Field(ArchiveLimits(), description="how much of .zip, .tar and .tar.* is unpacked")
     extractor: Literal["resiliparse", "trafilatura", "none"] = Field(
         "resiliparse",
         description="what extracts the main text of HTML; none leaves pages outside of archives as markup",
@@ -206,7 +253,9 @@ class FilesSource(_Described):
 
 
 TreeSource = PythonCodeSource | PythonDocsSource | FilesSource
-Source = Annotated[PythonCodeSource | PythonDocsSource | FilesSource | GitSource, Field(discriminator="kind")]
+Source = Annotated[
+    PythonCodeSource | PythonDocsSource | FilesSource | PackagesSource | GitSource, Field(discriminator="kind")
+]
 
 
 class Provenance(BaseModel):

@@ -1,18 +1,13 @@
 """Tell the kind and programming language of a text by its content, for files whose name does not say.
 
-The model is that of magika (Fratantonio et al. 2024, "Magika: AI-Powered Content-Type Detection"), which its package
-ships and which looks at the first and last kilobyte of a text; names are those of `spark_jobs.sources.languages`.
+See `spark_jobs.sources.content_types`; names are those of `spark_jobs.sources.languages`.
 """
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
-
 import pyarrow as pa
 
-from spark_jobs.exceptions import SetupError
-from spark_jobs.sources.languages import language_of
+from spark_jobs.sources.content_types import content_type
 
 
 def score_programming(content: pa.Array) -> dict[str, pa.Array]:
@@ -29,32 +24,19 @@ def score_programming(content: pa.Array) -> dict[str, pa.Array]:
     Raises:
         SetupError: magika is not installed.
     """
-    identify = _identifier()
     rows: list[tuple[str | None, str | None, str | None, float | None]] = []
     for text in content:
         utf8 = text.as_buffer().to_pybytes()
-        found = identify(utf8) if utf8 else None
-        known = [language_of(f"file.{extension}") for extension in found.output.extensions] if found else []
-        language = next((each for each in known if each), None)
+        found = content_type(utf8) if utf8 else None
+        language = found.language if found else None
         rows.append(
             (
-                str(found.output.label) if found else None,
+                found.label if found else None,
                 language.kind if language else None,
                 language.name if language else None,
-                found.score if found else None,
+                found.confidence if found else None,
             )
         )
     names = ("content_type", "content_kind", "programming_language")
     columns = {name: pa.array([row[k] for row in rows], pa.string()) for k, name in enumerate(names)}
     return columns | {"content_type_confidence": pa.array([row[3] for row in rows], pa.float64())}
-
-
-@cache
-def _identifier() -> Any:
-    """Magika with its model, loaded once per process."""
-    try:
-        from magika import Magika
-    except ImportError as error:
-        message = "programming languages by content: magika is not installed; pip install 'headrace[filters]'"
-        raise SetupError(message) from error
-    return Magika().identify_bytes

@@ -5,4 +5,5 @@ parser_process.py  runs an extractor in a process that a hostile file can end, b
 html.py            a page; its bytes are decoded by page_encoding.py
 office.py          PDF, Word documents and mails
 web_archives.py    the records of WARC and WET files, over gzip_members.py; http_bodies.py is what a server answered
+archives.py        the members of zip and tar files within limits, over compression.py
 """

@@ -84,6 +84,8 @@ def missing_package(reader: str, source: FilesSource) -> str | None:
     needed = _EXTRACTORS[reader].packages if reader in _EXTRACTORS else ()
     if reader == "warc":
         needed = ("fastwarc", *_EXTRACTORS["html"].packages)
+    if reader == "detect":
+        needed = ("magika",)
     if reader in ("html", "warc") and source.extractor == "trafilatura":
         needed = (*needed, "trafilatura")
     return next((name for name in needed if importlib.util.find_spec(name) is None), None)

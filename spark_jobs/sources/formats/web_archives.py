@@ -19,7 +19,7 @@ from spark_jobs.sources.decoding import Decoded, decode
 from spark_jobs.sources.formats.extraction import Extracted
 from spark_jobs.sources.formats.http_bodies import Response, decoded_body, parse_response
 from spark_jobs.sources.records import Record, Refused, Stream
-from spark_jobs.sources.refusals import Reason, Refusal
+from spark_jobs.sources.refusals import Reason, Refusal, reason_of
 
 if TYPE_CHECKING:
     from fastwarc.warc import WarcRecord
@@ -110,7 +110,10 @@ def archive_records(
     except (OSError, ValueError) as error:
         detail = f"breaks off in or after the record at {number}: {error}"
         yield Refused(
-            None, Refusal(Reason.CORRUPT_ARCHIVE, f"{detail.splitlines()[0][:300]}; what is before it is read")
+            None,
+            Refusal(
+                reason_of(error, Reason.CORRUPT_ARCHIVE), f"{detail.splitlines()[0][:300]}; what is before it is read"
+            ),
         )
 
 

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import json
-import os
 import re
-import tempfile
-import tomllib
-from typing import Any
 
 from spark_jobs.sources.git.history import Commit
 from spark_jobs.sources.git.store import IsolatedGit
 from spark_jobs.sources.languages import VENDORED
-from spark_jobs.sources.licences import allows, spdx_expression, spdx_licence
+from spark_jobs.sources.licences import LICENCE_FILE, MAX_LICENCE_BYTES, allows, declared_licence, licence_of_texts
 from spark_jobs.sources.repositories import Facts
 from spark_jobs.sources.source_config import RepositorySelection
 
@@ -22,9 +17,7 @@ _TESTS = re.compile(
     r"(?i)(^|/)(tests?|specs?|__tests__|testing|testdata)/|(^|/)(test_[^/]*|[^/]*[._-](test|spec))\.[^./]+$"
 )
 _VENDORED = re.compile(VENDORED)
-_LICENCE_FILE = re.compile(rb"(?i)(LICEN[CS]E|COPYING|UNLICENSE)([-._][^/]*)?")
 _MANIFESTS = (b"pyproject.toml", b"package.json", b"Cargo.toml")
-_MAX_LICENCE_BYTES = 1 << 18
 
 
 def quality_facts(history: list[Commit], live: dict[str, int], marked: dict[str, str]) -> dict[str, str]:
@@ -104,51 +97,14 @@ def described_licence(
         return git.output("cat-file", "blob", live[path][1])
 
     top = {path: sizes.get(oid) for path, (_, oid) in live.items() if b"/" not in path}
-    readable = {path for path, size in top.items() if size is not None and size < _MAX_LICENCE_BYTES}
+    readable = {path for path, size in top.items() if size is not None and size < MAX_LICENCE_BYTES}
     for path in _MANIFESTS:
-        declared = _declared_licence(path.decode(), content(path)) if path in readable else None
+        declared = declared_licence(path.decode(), content(path)) if path in readable else None
         if declared is not None:
             return declared, path.decode()
-    texts = sorted(path for path in readable if _LICENCE_FILE.fullmatch(path))
-    found = {path: licence_of_text(content(path)) for path in texts}
-    if not found or None in found.values():
-        return None, None
-    evidence = ", ".join(path.decode(errors="backslashreplace") for path in found)
-    return " AND ".join(sorted({licence for licence in found.values() if licence})), evidence
-
-
-def _declared_licence(name: str, data: bytes) -> str | None:
-    """The licence that a manifest declares, or None."""
-    try:
-        text = data.decode()
-        said: Any = json.loads(text) if name.endswith(".json") else tomllib.loads(text)
-        part = said if name.endswith(".json") else said.get("package" if name == "Cargo.toml" else "project", {})
-        licence = part.get("license")
-    except (ValueError, RecursionError, AttributeError):
-        return None
-    if isinstance(licence, dict):
-        licence = licence.get("text")
-    if not isinstance(licence, str):
-        return None
-    return spdx_licence(None, [], licence.replace("/", " OR ") if name == "Cargo.toml" else licence)
-
-
-def licence_of_text(data: bytes) -> str | None:
-    """The SPDX id of a licence's text, if it differs from the known one by less than 5%; None else.
-
-    Lines of copyright and white space are ignored. The method and the texts are those of `identify.license_id`.
-    """
-    from identify.identify import license_id
-
-    handle, path = tempfile.mkstemp()
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        return spdx_expression(license_id(path))
-    except UnicodeDecodeError:
-        return None
-    finally:
-        os.unlink(path)
+    texts = {path: path.decode(errors="backslashreplace") for path in readable}
+    licences = sorted(path for path, shown in texts.items() if LICENCE_FILE.fullmatch(shown))
+    return licence_of_texts({texts[path]: content(path) for path in licences})
 
 
 def failed_rule(rules: RepositorySelection, facts: Facts) -> str | None:

@@ -15,11 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from spark_jobs.sources import reading
+from spark_jobs.sources import rows
 from spark_jobs.sources.file_trees import open_file
 from spark_jobs.sources.identity import document_id, sha256_hex
 from spark_jobs.sources.listing import discover
-from spark_jobs.sources.reading import READ_ROWS, ReadingRules, read_files
+from spark_jobs.sources.reading import read_files
+from spark_jobs.sources.rows import READ_ROWS, ReadingRules
 from spark_jobs.sources.source_config import DocumentsConfig
 
 Configs = Callable[..., DocumentsConfig]
@@ -116,7 +117,7 @@ def test_every_bad_file_is_told_and_the_good_ones_land(files_config: Configs, da
         "useless.jsonl#line:2": "rejected wrong_type",
         "columns.parquet": "rejected missing_column",
         "loop.txt": "rejected unreadable",
-        "archive.zip": "rejected unknown_format",
+        "archive.zip": "rejected corrupt_archive",
         "pipe.txt": "rejected not_a_file",
     }
     assert all(row["detail"] and "\n" not in row["detail"] for row in arrivals if row["status"] == "rejected")
@@ -277,13 +278,13 @@ def test_a_file_that_may_not_be_read_is_told(
             raise PermissionError(13, "Permission denied", location)
         return real_open(location)
 
-    monkeypatch.setattr(reading, "open_file", refuse)
+    monkeypatch.setattr(rows, "open_file", refuse)
     monkeypatch.setattr(os, "access", lambda path, mode: not str(path).endswith("secret.txt"))
     documents, arrivals = landing.land(files_config())
     assert [row["path"] for row in documents] == ["open.txt"]
     assert by_name(arrivals)["secret.txt"] == "rejected unreadable"
     assert landing.land(files_config()) is None
-    monkeypatch.setattr(reading, "open_file", real_open)
+    monkeypatch.setattr(rows, "open_file", real_open)
     monkeypatch.setattr(os, "access", real_access)
     documents, arrivals = landing.land(files_config())
     assert [row["path"] for row in documents] == ["secret.txt"] and by_name(arrivals)["open.txt"] == "unchanged"

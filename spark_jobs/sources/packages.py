@@ -1,0 +1,245 @@
+"""Packages as registries give them: what they are called, what is known of them, and which of a name is taken.
+
+    sdist   name-1.0.tar.gz or .zip   name-1.0/PKG-INFO              name-1.0/src/a.py is src/a.py
+    wheel   name-1.0-py3-none-any.whl name-1.0.dist-info/METADATA    a.py is a.py
+    npm     name-1.0.tgz              package/package.json           package/a.js is a.js
+    crate   name-1.0.crate            name-1.0/Cargo.toml            name-1.0/src/a.rs is src/a.rs
+
+A package is a repository, named by its metadata, and its version is the revision. Of packages of one name the one of
+the newest version is taken, and of one version the sdist.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from spark_jobs.sources.file_trees import FoundFile, absolute, find_files, open_file, same_file, unreadable
+from spark_jobs.sources.formats.archives import Unpacking, archive_members
+from spark_jobs.sources.languages import Language, is_manifest, language_columns, language_of
+from spark_jobs.sources.licences import LICENCE_FILE, MAX_LICENCE_BYTES, declared_licence, licence_of_texts
+from spark_jobs.sources.refusals import Reason, Refusal
+from spark_jobs.sources.repositories import Facts, distribution_facts, normalised_name
+from spark_jobs.sources.rows import HashedFile, read_up_to
+from spark_jobs.sources.source_config import PackagesSource
+from spark_jobs.sources.stated_facts import facts_json
+
+_METADATA: Final = {
+    ".whl": ("wheel", re.compile(r"[^/]+\.dist-info/METADATA")),
+    ".tgz": ("npm", re.compile(r"[^/]+/package\.json")),
+    ".crate": ("crate", re.compile(r"[^/]+/Cargo\.toml")),
+    ".gz": ("sdist", re.compile(r"[^/]+/PKG-INFO")),
+    ".bz2": ("sdist", re.compile(r"[^/]+/PKG-INFO")),
+    ".zip": ("sdist", re.compile(r"[^/]+/PKG-INFO")),
+}
+"""What a package is by its extension, and where its metadata is."""
+_NAME = re.compile(r"(?:@[\w.~-]+/)?[\w.~-]+")
+_REQUIREMENTS = re.compile(r".*\.egg-info/requires\.txt")
+_LICENCES = re.compile(rf"(?:[^/]+/|[^/]+\.dist-info/licen[cs]es/(?:.*/)?){LICENCE_FILE.pattern}", re.IGNORECASE)
+_INFO = re.compile(r"(?:^|/)[^/]+\.(?:dist|egg)-info/")
+_PURE = re.compile(r"^[^/]+\.data/(?:pure|plat)lib/")
+_MAX_METADATA_BYTES = 4 << 20
+
+
+class Package(NamedTuple):
+    """What is known of a package: a row of `repositories`, and what kind it is."""
+
+    facts: Facts
+    kind: str
+
+
+def list_packages(
+    source: PackagesSource, earlier: Mapping[str, dict[str, Any]]
+) -> Iterator[tuple[FoundFile, Facts | None, Refusal | None]]:
+    """The files of a source, with what is known of a package and why it is not taken.
+
+    Those are read that are new, changed, or of the name of one that is, or is gone. Of the others the name alone is
+    known. The path of a package in arrivals is `.`, the root of its repository.
+
+    Args:
+        source: where they are.
+        earlier: the latest arrival at each location.
+    """
+    files = {file.location: file for file in find_files(absolute(source.path))}
+    known = {location: before for location, before in earlier.items() if before["path"] == "."}
+    before_of = {location: known[location] for location in files.keys() & known.keys()}
+    as_before = {
+        location: before["repository"]
+        for location, before in before_of.items()
+        if before["status"] != "gone" and before["repository"] is not None and same_file(files[location], before)
+    }
+    packages, refused = dict[str, Package](), dict[str, Refusal]()
+
+    def read(location: str) -> None:
+        found = read_package(location, files[location].byte_count, source)
+        if isinstance(found, Package):
+            packages[location] = found
+        else:
+            refused[location] = found
+
+    for location, file in files.items():
+        if not is_package(file.path):
+            refused[location] = Refusal(Reason.UNKNOWN_FORMAT, "no package: .tar.gz, .zip, .whl, .tgz or .crate")
+        elif location not in as_before and file.refusal is None:
+            read(location)
+    touched = {package.facts.repository for package in packages.values()}
+    touched |= {before["repository"] for location, before in known.items() if location not in files}
+    for location, repository in as_before.items():
+        if repository in touched:
+            read(location)
+    refused |= taken_packages(packages)
+    for location, file in files.items():
+        facts, refusal = None, refused.get(location)
+        if location in packages:
+            facts = packages[location].facts
+        elif location in as_before and refusal is None:
+            facts, before = Facts(as_before[location]), before_of[location]
+            refusal = Refusal(Reason(before["reason"]), before["detail"]) if before["reason"] else None
+        yield file, facts, refusal
+
+
+def is_package(path: str) -> bool:
+    """Whether a file is a package by its extension."""
+    return os.path.splitext(path.lower())[1] in _METADATA
+
+
+def package_file(name: str, location: str, source: PackagesSource) -> dict[str, Any] | None:
+    """Columns of the listing for a member of a package; None where such files are not taken.
+
+    Args:
+        name: of the member.
+        location: of the package.
+        source: kinds of files that are taken.
+    """
+    path = _PURE.sub("", name) if location.lower().endswith(".whl") else name.partition("/")[2]
+    language = language_of(path)
+    taken = (language is not None and language.kind in source.kinds) or is_manifest(path)
+    if not path or not taken or _INFO.search(path):
+        return None
+    return {"path": path} | language_columns("text", language or Language("data", None, ""))
+
+
+def read_package(location: str, byte_count: int | None, source: PackagesSource) -> Package | Refusal:
+    """What the metadata of a package say, and the texts of its licences where these say none."""
+    kind, pattern = _METADATA[os.path.splitext(location.lower())[1]]
+    found, licences, fault = dict[str, bytes](), dict[str, bytes](), None
+    try:
+        with open_file(location) as file, HashedFile(file) as whole:
+            for member in archive_members(whole, byte_count, Unpacking(source.archives)):
+                if member.stream is None:
+                    fault = member.refusal if member.name is None else fault
+                    continue
+                name = (member.name or "").removeprefix("./")
+                for wanted, into, most in (
+                    (pattern, found, _MAX_METADATA_BYTES),
+                    (_REQUIREMENTS, found, _MAX_METADATA_BYTES),
+                    (_LICENCES, licences, MAX_LICENCE_BYTES),
+                ):
+                    if wanted.fullmatch(name) and (member.byte_count or 0) <= most:
+                        into[os.path.basename(name)] = read_up_to(member.stream, most)
+    except OSError as error:
+        fault = unreadable(error)
+    metadata = next((found[key] for key in found if key != "requires.txt"), None)
+    if metadata is None:
+        return fault or Refusal(Reason.NO_PACKAGE, f"it has no file {pattern.pattern} that says what it is")
+    try:
+        facts = _facts(kind, metadata.decode(errors="replace"), found.get("requires.txt", b"").decode(errors="replace"))
+        facts_json(facts or Facts("")).encode()
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        return Refusal(Reason.NO_PACKAGE, f"its metadata cannot be read: {type(error).__name__}: {error}"[:300])
+    if facts is None or not _NAME.fullmatch(facts.repository):
+        return Refusal(Reason.NO_PACKAGE, "its metadata state no name, or one that no package can have")
+    if facts.licence is None:
+        licence, evidence = licence_of_texts(licences)
+        more = {"licence_evidence": evidence} if evidence else {}
+        facts = replace(facts, licence=licence, metadata={**facts.metadata, **more})
+    return Package(facts, kind)
+
+
+def taken_packages(packages: Mapping[str, Package]) -> dict[str, Refusal]:
+    """Why packages are not taken, by location: there is another one of their name."""
+    best: dict[str, str] = {}
+    for location, package in packages.items():
+        name = package.facts.repository
+        if name not in best or _rank(location, package) > _rank(best[name], packages[best[name]]):
+            best[name] = location
+    refused = {}
+    for location, package in packages.items():
+        taken = best[package.facts.repository]
+        if taken != location:
+            other = packages[taken]
+            detail = f"{package.kind} {package.facts.version}; {other.kind} {other.facts.version} at {taken} is taken"
+            refused[location] = Refusal(Reason.OTHER_PACKAGE, detail)
+    return refused
+
+
+def _rank(location: str, package: Package) -> tuple[object, ...]:
+    """What orders packages of one name, the best last."""
+    return version_key(package.facts.version or ""), package.kind == "sdist", location
+
+
+def version_key(version: str) -> tuple[tuple[int, int, str], ...]:
+    """What orders versions: 1.0rc1 and 1.0.0-beta before 1.0, that before 1.0.post1 and 1.0.1.
+
+    Both PEP 440 and semantic versions are ordered by it, but for epochs and build metadata.
+    """
+    words = re.findall(r"\d+|[a-z]+", version.lower().partition("+")[0])
+    places = {"dev": -2, "post": 1}
+    parts = [(2, int(word[:18]), "") if word.isdigit() else (places.get(word, -1), 0, word) for word in words]
+    return (*parts, (0, 0, ""))
+
+
+class _CoreMetadata(importlib.metadata.Distribution):
+    """A distribution of which nothing but metadata is there."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._texts = texts
+
+    def read_text(self, filename: str) -> str | None:
+        """A file of its metadata."""
+        return self._texts.get(filename) or None
+
+    def locate_file(self, path: Any) -> Any:
+        """Where a file of it is: nowhere, but the base class requires it."""
+        return path
+
+
+def _facts(kind: str, metadata: str, requirements: str) -> Facts | None:
+    """The facts in a package's metadata; None where they state no name.
+
+    Raises:
+        ValueError, TypeError, AttributeError: the metadata are not what they should be.
+    """
+    if kind in ("sdist", "wheel"):
+        distribution = _CoreMetadata({"METADATA": metadata, "requires.txt": requirements})
+        name = distribution.metadata["Name"]
+        return distribution_facts(normalised_name(name), distribution) if name else None
+    said: Any = json.loads(metadata) if kind == "npm" else tomllib.loads(metadata).get("package", {})
+    if not isinstance(said.get("name"), str):
+        return None
+    version = next(iter(_texts([said.get("version")])), None)
+    required = said.get("dependencies") if kind == "npm" else tomllib.loads(metadata).get("dependencies")
+    repository = said.get("repository")
+    address = repository.get("url") if isinstance(repository, dict) else repository
+    summary = _texts([said.get("description")])
+    return Facts(
+        repository=said["name"],
+        revision=version,
+        version=version,
+        licence=declared_licence("package.json" if kind == "npm" else "Cargo.toml", metadata.encode()),
+        home_page=next(iter(_texts([said.get("homepage"), address])), None),
+        topics=sorted(set(_texts(said.get("keywords")))),
+        dependencies=sorted(required) if isinstance(required, dict) else [],
+        metadata={"summary": summary[0]} if summary else {},
+    )
+
+
+def _texts(values: object) -> list[str]:
+    """The texts among some values that are not empty."""
+    return [value for value in values if isinstance(value, str) and value] if isinstance(values, list) else []

@@ -95,6 +95,7 @@ _RECORD_EXTENSIONS = {
     ".wet": "warc",
 }
 _OFFICE_EXTENSIONS = {".pdf": "pdf", ".docx": "docx", ".eml": "mail"}
+_PICTURE_EXTENSIONS = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
 _PAGE_EXTENSIONS = (".html", ".htm", ".xhtml")
 _COMPRESSIONS = (".gz", ".zst", ".zstd")
 
@@ -185,8 +186,8 @@ def _require_packages(dataset: str, source: FilesSource, files: Iterable[_Listed
     for reader, path in sorted(examples.items()):
         if package := missing_package(reader, source):
             raise InputError(
-                f"dataset {dataset}: {path} needs {package}, which is not installed; pip install 'headrace[ingest]', "
-                "or leave such files out by `glob`"
+                f"dataset {dataset}: {path} needs {package}, which is not installed; pip install "
+                "'headrace[ingest,ocr]', or leave such files out by `glob`"
             )
 
 
@@ -282,7 +283,8 @@ def _list_tree(source: FilesSource) -> Iterator[_Listed]:
             language = Language("prose", None, "text/markdown")
         refusal = None
         if reader is None:
-            refusal = Refusal(Reason.UNKNOWN_FORMAT, "no reader for this extension; state `format`, or narrow `glob`")
+            mend = "`ocr: rapidocr` reads text in pictures" if _is_picture(file.path) else "state `format`"
+            refusal = Refusal(Reason.UNKNOWN_FORMAT, f"no reader for this extension; {mend}, or narrow `glob`")
         yield _Listed(file, file.path, reader, language or PLAIN_TEXT, None, refusal)
 
 
@@ -296,7 +298,14 @@ def _reader_of(path: str, source: FilesSource) -> str | None:
     if extension in (*_COMPRESSIONS, ".lz4"):
         reader = _RECORD_EXTENSIONS.get(os.path.splitext(stem)[1])
         return None if reader == "parquet" or (extension == ".lz4" and reader != "warc") else reader
+    if _is_picture(path) and source.ocr.engine != "none":
+        return "picture"
     return (_RECORD_EXTENSIONS | _OFFICE_EXTENSIONS).get(extension) or ("text" if language_of(path) else None)
+
+
+def _is_picture(path: str) -> bool:
+    """Whether a file is a picture that may show a page."""
+    return path.lower().endswith(_PICTURE_EXTENSIONS)
 
 
 def _row(listed: _Listed, before: dict[str, Any] | None, kept: str | None) -> dict[str, Any]:

@@ -27,7 +27,9 @@ COLUMN_READERS = ("parquet", "jsonl", "csv", "tsv")
 """Readers of files of records with named columns, of which one holds the text."""
 RECORD_READERS = (*COLUMN_READERS, "warc")
 """Readers of files that hold any number of documents."""
-EXTRACTING_READERS = ("html", "pdf", "docx", "mail")
+PAGED_READERS = ("pdf", "picture")
+"""Readers of files of pages, whose text may be recognised."""
+EXTRACTING_READERS = ("html", "docx", "mail", *PAGED_READERS)
 """Readers of files that are one document, whose text is extracted."""
 
 
@@ -147,8 +149,30 @@ class GitSource(BaseModel):
     )
 
 
+class OcrRules(BaseModel):
+    """Which pages of PDF files and pictures have their text recognised, by what, and its limits; docs/ingest_ocr.md."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    engine: str = Field(
+        "none",
+        pattern=r"^(none|rapidocr|[A-Za-z_][\w.]*:[A-Za-z_]\w*)$",
+        description="what recognises text: none, rapidocr, or package.module:function of your own",
+    )
+    min_layer_score: float = Field(
+        0.6, ge=0, le=1, description="a page whose text layer scores lower is recognised, and has the better text"
+    )
+    hidden_layers: Literal["keep", "replace"] = Field(
+        "keep", description="unpainted text over a scan, made by an earlier recogniser: believed, or recognised anew"
+    )
+    page_seconds: int = Field(60, ge=1, description="processor time for the recognition of one page")
+    max_pages: int = Field(500, ge=1, description="pages of one file that are recognised; the others are counted")
+    max_side_pixels: int = Field(2000, ge=200, le=10_000, description="longer side of the picture of a page, pixels")
+    memory_mb: int = Field(2560, ge=512, description="address space of the process that recognises, MB")
+
+
 class FilesSource(_Described):
-    """Files of records (Parquet, JSONL, CSV), web archives, pages, PDF, Word, mails and texts under one path."""
+    """Files of records, web archives, pages, PDF, scans, Word, mails and texts under one path."""
 
     kind: Literal["files"] = "files"
     path: str = Field(min_length=1, description="file or directory, or a URI that PyArrow opens (s3://bucket/folder)")
@@ -156,7 +180,7 @@ class FilesSource(_Described):
         None, min_length=1, description="only files whose path below `path` matches, e.g. *.jsonl.gz or 2026/**/part-*"
     )
     format: Literal[
-        "auto", "parquet", "jsonl", "csv", "tsv", "text", "markdown", "html", "warc", "pdf", "docx", "mail"
+        "auto", "parquet", "jsonl", "csv", "tsv", "text", "markdown", "html", "warc", "pdf", "picture", "docx", "mail"
     ] = Field("auto", description="format of every file; auto tells it from the extension")
     extractor: Literal["resiliparse", "trafilatura", "none"] = Field(
         "resiliparse",
@@ -165,6 +189,7 @@ class FilesSource(_Described):
     extract_seconds: int = Field(
         20, ge=1, description="processor time for the text of one page; one that takes more is refused (too_complex)"
     )
+    ocr: OcrRules = Field(OcrRules(), description="recognition of text in scans; an engine alone stands for its rules")
     text_column: str | None = Field(None, description="column of the text; required where there are files of records")
     id_column: str | None = Field(None, description="column of the record's id; without it, the hash of the text")
     repository_column: str | None = Field(None, description="column of the repository that a record belongs to")
@@ -181,6 +206,12 @@ class FilesSource(_Described):
     record_kind: Kind = Field(
         "prose", description="kind of the documents in files of records, where no kind_column says another"
     )
+
+    @field_validator("ocr", mode="before")
+    @classmethod
+    def _engine_alone(cls, ocr: object) -> object:
+        """Take the name of an engine for rules that name it."""
+        return {"engine": ocr} if isinstance(ocr, str) else ocr
 
     @model_validator(mode="after")
     def _facts_have_a_repository_and_one_origin(self) -> FilesSource:

@@ -123,7 +123,7 @@ def _rapidocr() -> Engine:
     from rapidocr import RapidOCR
 
     cv2.setNumThreads(1)
-    engine = RapidOCR(params={**_ONE_THREAD, "Global.log_level": "critical"})
+    engine: Any = RapidOCR(params={**_ONE_THREAD, "Global.log_level": "critical"})
 
     def read(picture: NDArray[Any]) -> Iterable[tuple[str, float, Any]]:
         found = engine(picture)

@@ -64,8 +64,8 @@ def _levelled(lines: Sequence[Line]) -> list[_Box]:
     angle = float(np.median(np.arctan2(tops[:, 1], tops[:, 0])[widths >= np.median(widths)]))
     cosine, sine = (np.cos(angle), np.sin(angle)) if abs(angle) <= _LEVEL else (1.0, 0.0)
     level = corners @ np.array([[cosine, -sine], [sine, cosine]])
-    sides = np.concatenate([level.min(axis=1), level.max(axis=1)], axis=1).tolist()
-    return [_Box(*side, line.text) for side, line in zip(sides, lines, strict=True)]
+    starts, ends = level.min(axis=1).tolist(), level.max(axis=1).tolist()
+    return [_Box(*start, *end, line.text) for start, end, line in zip(starts, ends, lines, strict=True)]
 
 
 def _in_columns(boxes: list[_Box]) -> list[_Row]:

@@ -27,7 +27,7 @@ _MAX_PIXELS = 150_000_000  # a page of A3 at 800 dots an inch; 450 MB decompress
 
 def layers(data: bytes, rules: OcrRules) -> tuple[list[Layer], dict[str, str]] | Refusal:
     """Each page, none of which has a text layer; nothing is decompressed here."""
-    image = _opened(data)
+    image: Any = _opened(data)
     if isinstance(image, Refusal):
         return image
     count = image.n_frames if image.format == "TIFF" else 1

@@ -5,8 +5,9 @@
 FOLDER holds pages of yours, PDF files or pictures, each beside a text of the same name (a.tif and a.txt or a.gold.txt);
 without it, the scans of ../shared/data/ocr. For each it prints the character error rate (edits by character of the gold
 text; white space closed up, quotation marks and dashes made ASCII) of the text layer and of what the engine reads, the
-F1 of their words, which does not depend on the order, and seconds of processor time. --scale makes pictures smaller first. --layers spoils texts of
-75 languages (../shared/data/languages) in the ways that text layers go wrong, and prints the share that scores too low.
+F1 of their words, which does not depend on the order, and seconds of processor time. --scale makes pictures smaller
+first. --layers spoils texts of 75 languages (../shared/data/languages) in the ways that text layers go wrong, and
+prints the share that scores too low.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def judge(folder: Path, engine: str, scale: float) -> None:
         edits, characters = edits + rate * len(folded(gold)), characters + len(folded(gold))
         pages, cost = pages + int(told.get("page_count", 1)), cost + seconds
     print(
-        f"{engine} x{scale}: CER {edits / characters:.4f} over {characters:,} characters, {pages / cost:.3f} pages/s/core"
+        f"{engine} x{scale}: CER {edits / characters:.4f} of {characters:,} characters, {pages / cost:.3f} pages/s/core"
     )
 
 
@@ -114,9 +115,8 @@ def speed(folder: Path, engine: str) -> None:
         status = Path(f"/proc/{child.pid}/status").read_text().splitlines()
         held = {line.split(":")[0]: int(line.split()[1]) >> 10 for line in status if line.startswith("Vm")}
         if memory > parser_process.MEMORY_BYTES:
-            print(
-                f"{path.name}: {(costs[1] - costs[0]) / 2:.1f} s CPU a page, {held['VmHWM']} MB, address space {held['VmPeak']} MB"
-            )
+            cost = (costs[1] - costs[0]) / 2
+            print(f"{path.name}: {cost:.1f} s CPU a page, {held['VmHWM']} MB, address space {held['VmPeak']} MB")
 
 
 def spoiled(dice: random.Random) -> dict[str, Callable[[str], str]]:
@@ -151,7 +151,7 @@ def layers(folder: Path, threshold: float) -> None:
     pages = list[tuple[bool, str]]()
     for path in sorted(folder.glob("??.txt")):
         lines = path.read_text(encoding="utf-8").splitlines()
-        for _ in range(8):
+        for _ in range(3):
             page = "\n".join(dice.choice(lines) for _ in range(PAGE_CHARACTERS // 20))[:PAGE_CHARACTERS]
             latin = sum("LATIN" in unicodedata.name(one, "") for one in page)
             pages.append((latin > 0.8 * sum(map(str.isalpha, page)), page))

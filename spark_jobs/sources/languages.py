@@ -101,8 +101,6 @@ PAST: Final = "headrace.past_version"
 EXTRACTED_BY: Final = "headrace.extracted_by"
 """Key in the metadata of a document whose text was extracted: what extracted it, with its version. Bytes of such a
 text are no bytes of a file."""
-PAGES: Final = "headrace.pages"
-"""Key in the metadata of a document of pages: a JSON list with a report of each, the rows of `ocr_report`."""
 PLAIN_TEXT = Language("prose", None, "text/plain")
 DECLARES_ENCODING = frozenset({"Python", "Cython"})
 """Languages whose sources may declare their encoding in a comment (PEP 263)."""

@@ -13,10 +13,12 @@ else `repositories.jsonl` in the root of the source, which is `path` or the fold
 from __future__ import annotations
 
 import datetime
+import re
 from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from spark_jobs.exceptions import did_you_mean
 from spark_jobs.sources.licences import spdx_expression
 
 Kind = Literal["code", "prose", "markup", "data"]
@@ -155,9 +157,7 @@ class OcrRules(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     engine: str = Field(
-        "none",
-        pattern=r"^(none|rapidocr|[A-Za-z_][\w.]*:[A-Za-z_]\w*)$",
-        description="what recognises text: none, rapidocr, or package.module:function of your own",
+        "none", description="what recognises text: none, rapidocr, or package.module:function of your own"
     )
     min_layer_score: float = Field(
         0.6, ge=0, le=1, description="a page whose text layer scores lower is recognised, and has the better text"
@@ -169,6 +169,15 @@ class OcrRules(BaseModel):
     max_pages: int = Field(500, ge=1, description="pages of one file that are recognised; the others are counted")
     max_side_pixels: int = Field(2000, ge=200, le=10_000, description="longer side of the picture of a page, pixels")
     memory_mb: int = Field(2560, ge=512, description="address space of the process that recognises, MB")
+
+    @field_validator("engine")
+    @classmethod
+    def _engine_is_known(cls, engine: str) -> str:
+        """Refuse what names neither an engine nor a function."""
+        if engine not in ("none", "rapidocr") and not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", engine):
+            near = did_you_mean(engine, ("none", "rapidocr"))
+            raise ValueError(f"ocr: there is no engine {engine!r}{near}; or write package.module:function for your own")
+        return engine
 
 
 class FilesSource(_Described):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spark_jobs.sources.formats.extraction import Extracted, call_extractor
 from spark_jobs.sources.formats.parser_process import run_apart
-from spark_jobs.sources.languages import EXTRACTED_BY, PAGES
+from spark_jobs.sources.languages import EXTRACTED_BY
 from spark_jobs.sources.refusals import Reason, Refusal
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 Engine = Callable[["NDArray[Any]"], Iterable[tuple[str, float, Any]]]
 
+PAGES = "headrace.pages"
+"""Key in the metadata of a document of pages: a JSON list with a report of each, the rows of `ocr_report`."""
 _BLANK_CONTRAST = 24  # of 255: a page whose pixels differ by less has nothing on it
 _ONE_THREAD = {f"EngineConfig.onnxruntime.{kind}_op_num_threads": 1 for kind in ("intra", "inter")}
 _TOO_MANY = "max_pages"
@@ -76,7 +78,7 @@ def read_pages(reader: str, data: bytes, rules: OcrRules, seconds: int) -> Extra
         read_count += read is not None
         report = _report(number, layer)
         if isinstance(read, Recognised):
-            engine = read.engine
+            engine = read.engine or engine
             report |= {"ocr_score": read.score, "confidence": read.confidence}
             if read.text and (read.score > layer.score or layer.score >= rules.min_layer_score):
                 report |= {"used": "ocr", "character_count": len(read.text)}
@@ -96,13 +98,14 @@ def recognise(reader: str, data: bytes, number: int, rules: OcrRules) -> Recogni
     from spark_jobs.sources.formats.layer_score import layer_score
     from spark_jobs.sources.formats.reading_order import Line, text_in_order
 
-    name, engine = load_engine(rules.engine)
     module = importlib.import_module(f"{__package__}.{_MODULES[reader]}")
     picture = module.picture(data, number, rules.max_side_pixels)
     if picture is None:
         return Refusal(Reason.TOO_LARGE, "more pixels than are decompressed")
-    is_blank = int(picture.max()) - int(picture.min()) < _BLANK_CONTRAST
-    lines = [] if is_blank else [Line(*line) for line in engine(picture)]
+    if int(picture.max()) - int(picture.min()) < _BLANK_CONTRAST:
+        return Recognised("", 0.0, 0.0, "")
+    name, engine = load_engine(rules.engine)
+    lines = [Line(*line) for line in engine(picture)]
     text = text_in_order(lines).encode(errors="replace").decode().replace("\0", "").strip()
     return Recognised(text, layer_score(text), _confidence(lines), name)
 

@@ -203,6 +203,16 @@ def test_the_better_text_of_a_page_is_taken(engine: str) -> None:
     assert pages_of(standing)[0]["fault"] == "corrupt_file"
 
 
+def test_a_picture_with_a_stamp_is_recognised_and_a_hidden_layer_where_that_is_said(engine: str) -> None:
+    """A line on a scan is not its text; a long layer is, painted or not, unless hidden ones are to be replaced."""
+    grey = "q 400 0 0 100 0 0 cm BI /W 2 /H 1 /CS /G /BPC 8 ID a~ EI Q "
+    long = f"/F1 1 Tf 10 50 Td ({PROSE * 3}) Tj ET"
+    streams = (grey + shown("Downloaded today"), grey + "BT 3 Tr " + long, grey + "BT " + long, shown("Part Two"))
+    for hidden, used in (("keep", "ocr layer layer layer"), ("replace", "ocr ocr layer layer")):
+        source = FilesSource.model_validate({"path": ".", "ocr": {"engine": engine, "hidden_layers": hidden}})
+        assert [page["used"] for page in pages_of(extract("pdf", pdf("400 100", *streams), source))] == used.split()
+
+
 def test_a_hostile_page_is_counted_and_the_others_are_read(engine: str) -> None:
     """Pages without end, an engine without end, bombs, what is no picture."""
     source = FilesSource.model_validate({"path": ".", "ocr": {"engine": engine, "page_seconds": 2}})

@@ -57,16 +57,16 @@ def extract(reader: str, data: bytes, source: FilesSource, *options: Any) -> Ext
         source: what the user chose.
         options: what else is known about it, by format.
     """
+    found: Extracted | Refusal
     if reader in PAGED_READERS:
         from spark_jobs.sources.formats.ocr import read_pages
 
-        return read_pages(reader, data, source.ocr, source.extract_seconds)
-    by = "trafilatura" if source.extractor == "trafilatura" else "resiliparse"
-    chosen = (by, *options) if reader == "html" else options
-    of = _EXTRACTORS[reader]
-    found: Extracted | Refusal = run_apart(
-        call_extractor, source.extract_seconds, of.module, of.function, data, *chosen
-    )
+        found = read_pages(reader, data, source.ocr, source.extract_seconds)
+    else:
+        by = "trafilatura" if source.extractor == "trafilatura" else "resiliparse"
+        chosen = (by, *options) if reader == "html" else options
+        of = _EXTRACTORS[reader]
+        found = run_apart(call_extractor, source.extract_seconds, of.module, of.function, data, *chosen)
     try:
         found if isinstance(found, Refusal) else found.text.encode()
     except UnicodeEncodeError as error:

@@ -47,9 +47,9 @@ def layer_score(text: str) -> float:
     score = formed
     if len(letters) >= max(_MIN_LETTERS, ink / 2):
         counts = np.bincount(letters, minlength=26)
-        nearness = float(counts @ _LETTERS) / np.sqrt((counts @ counts) * (_LETTERS @ _LETTERS))
+        nearness = float(counts @ _LETTERS) / float(np.linalg.norm(counts) * np.linalg.norm(_LETTERS))
         vowels = _VOWELS[letters]
-        score *= _ramp(nearness, 0.5, 0.8) * _ramp((vowels[1:] != vowels[:-1]).mean(), 0.4, 0.57)
+        score *= _ramp(nearness, 0.5, 0.8) * _ramp(float((vowels[1:] != vowels[:-1]).mean()), 0.4, 0.57)
     if words:
         single = sum(len(word) == 1 and word.isalpha() and word < "\u2e80" for word in words)
         score *= _ramp(1 - single / len(words), 0.4, 0.7)

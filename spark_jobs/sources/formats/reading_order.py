@@ -65,7 +65,8 @@ def _levelled(lines: Sequence[Line]) -> list[_Box]:
     cosine, sine = (np.cos(angle), np.sin(angle)) if abs(angle) <= _LEVEL else (1.0, 0.0)
     level = corners @ np.array([[cosine, -sine], [sine, cosine]])
     starts, ends = level.min(axis=1).tolist(), level.max(axis=1).tolist()
-    return [_Box(*start, *end, line.text) for start, end, line in zip(starts, ends, lines, strict=True)]
+    places = zip(starts, ends, lines, strict=True)
+    return [_Box(left, top, right, bottom, line.text) for (left, top), (right, bottom), line in places]
 
 
 def _in_columns(boxes: list[_Box]) -> list[_Row]:

@@ -79,7 +79,13 @@ def gold_files(folder: Path) -> Iterator[tuple[Path, str]]:
 
 def judge(folder: Path, engine: str, scale: float) -> None:
     """One line for each file, and the sums."""
-    rules = {"engine": engine, "hidden_layers": "replace", "min_layer_score": 1, "page_seconds": 600}
+    rules = {
+        "engine": engine,
+        "hidden_layers": "replace",
+        "min_layer_score": 1,
+        "min_confidence": 0,
+        "page_seconds": 600,
+    }
     source = FilesSource.model_validate({"path": ".", "ocr": rules})
     layer_only = FilesSource.model_validate({"path": ".", "ocr": "none"})
     edits, characters, pages, cost = 0.0, 0, 0, 0.0

@@ -36,7 +36,8 @@ OCR_REPORT = Table(
         Column(
             "fault",
             "string",
-            "why the page was not read: corrupt_file, too_complex (page_seconds, memory_mb), too_large, max_pages",
+            "why it was not recognised: corrupt_file, too_complex (page_seconds, memory_mb), too_large, max_pages; or "
+            "why what was recognised is not taken: min_confidence",
         ),
     ),
     key=("doc_id", "page"),

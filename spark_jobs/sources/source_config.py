@@ -162,6 +162,9 @@ class OcrRules(BaseModel):
     min_layer_score: float = Field(
         0.6, ge=0, le=1, description="a page whose text layer scores lower is recognised, and has the better text"
     )
+    min_confidence: float = Field(
+        0.9, ge=0, le=1, description="what was recognised with less confidence, such as a foreign script, is not taken"
+    )
     hidden_layers: Literal["keep", "replace"] = Field(
         "keep", description="unpainted text over a scan, made by an earlier recogniser: believed, or recognised anew"
     )

@@ -37,6 +37,7 @@ PAGES = "headrace.pages"
 _BLANK_CONTRAST = 24  # of 255: a page whose pixels differ by less has nothing on it
 _ONE_THREAD = {f"EngineConfig.onnxruntime.{kind}_op_num_threads": 1 for kind in ("intra", "inter")}
 _TOO_MANY = "max_pages"
+_UNSURE = "min_confidence"
 _MODULES = {"pdf": "pdf", "picture": "scans"}
 
 
@@ -80,7 +81,9 @@ def read_pages(reader: str, data: bytes, rules: OcrRules, seconds: int) -> Extra
         if isinstance(read, Recognised):
             engine = read.engine or engine
             report |= {"ocr_score": read.score, "confidence": read.confidence}
-            if read.text and (read.score > layer.score or layer.score >= rules.min_layer_score):
+            if read.text and read.confidence < rules.min_confidence:
+                report["fault"] = _UNSURE
+            elif read.text and (read.score > layer.score or layer.score >= rules.min_layer_score):
                 report |= {"used": "ocr", "character_count": len(read.text)}
         elif wants:
             report["fault"] = read.reason if read is not None else _TOO_MANY

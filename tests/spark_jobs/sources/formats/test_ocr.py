@@ -38,7 +38,7 @@ def read(picture):
     for left, text in ((0.6, "right"), (0.0, "left")):
         for row in range(2):
             x, y = left * width, row * 40
-            yield f"{text} {row}", 0.5, [[x, y], [x + 9, y], [x + 9, y + 20], [x, y + 20]]
+            yield f"{text} {row}", 0.95, [[x, y], [x + 9, y], [x + 9, y + 20], [x, y + 20]]
 def spin(picture):
     while True:
         pass
@@ -185,7 +185,7 @@ def test_every_page_says_where_its_text_is_from(engine: str) -> None:
     assert found.text == f"{PROSE.strip()}\n\nleft 0\nleft 1\nright 0\nright 1\n\nkept"
     assert [page["used"] for page in pages] == ["layer", "ocr", "none", "none", "layer"]
     assert [page.get("fault") for page in pages] == [None, None, None, "max_pages", None]
-    assert (pages[1]["confidence"], found.metadata["ocr_engine"]) == (0.5, "own_engine:read 7")
+    assert (pages[1]["confidence"], found.metadata["ocr_engine"]) == (0.95, "own_engine:read 7")
     assert (found.metadata["pages_by_layer"], found.metadata["pages_by_ocr"]) == ("2", "1")
     without = FilesSource.model_validate({"path": ".", "ocr": "none"})
     assert [page["used"] for page in pages_of(extract("pdf", pdf("400 100", *streams), without))] == [
@@ -201,6 +201,9 @@ def test_the_better_text_of_a_page_is_taken(engine: str) -> None:
     assert isinstance(lying, Extracted) and lying.text.startswith("left 0") and "own_engine" in str(lying.metadata)
     assert isinstance(standing, Extracted) and standing.text == rubbish
     assert pages_of(standing)[0]["fault"] == "corrupt_file"
+    unsure = FilesSource.model_validate({"path": ".", "ocr": {"engine": engine, "min_confidence": 0.96}})
+    (page,) = pages_of(extract("pdf", pdf("400 100", shown(rubbish)), unsure))
+    assert (page["used"], page["fault"], page["confidence"]) == ("layer", "min_confidence", 0.95)
 
 
 def test_a_picture_with_a_stamp_is_recognised_and_a_hidden_layer_where_that_is_said(engine: str) -> None:

@@ -31,12 +31,23 @@ from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import load_settings
 from spark_jobs.registry import find_scorer
 from spark_jobs.sources.documents import documents
+from spark_jobs.sources.ocr_report import ocr_report
 from spark_jobs.text.signals import signals
 from spark_jobs.text.texts import texts
 
 CLOCK = "arrivals"  # table whose increments every step of the dataset follows
 POLICY_SOURCES = ("documents", "metadata", "config")  # names that rules and steps have for something else
-_OWN_TABLES = (CLOCK, "provenance", "repositories", "texts", "raw_texts", "signals", "dependencies", "reviews")
+_OWN_TABLES = (
+    CLOCK,
+    "provenance",
+    "repositories",
+    "ocr_report",
+    "texts",
+    "raw_texts",
+    "signals",
+    "dependencies",
+    "reviews",
+)
 RAW_TEXTS = "raw_texts"
 PERSONAL_DATA = "personal_data"
 
@@ -85,7 +96,8 @@ class DatasetDeclaration:
 def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
     """The assets of a dataset: arrivals, documents, repositories, texts, signals and scores, verdicts, dependencies.
 
-    With `redact` there are `raw_texts` and `personal_data` before `texts`, which everything else reads.
+    Where the source says something of `ocr` there is `ocr_report` too. With `redact` there are `raw_texts` and
+    `personal_data` before `texts`, which everything else reads.
 
     Raises:
         DefinitionError: a value cannot be used; the message names it.
@@ -117,6 +129,7 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
         raise DefinitionError(f"dataset {name}: {error}") from error
     chain: list[Link] = [
         (documents, {}, intake, "sources"),
+        *([(ocr_report, {"documents": f"{name}.documents"}, {}, "sources")] if "ocr" in declared.source else []),
         *_texts(declared, audit, actions),
         (signals, {"texts": f"{name}.texts"}, {}, "text"),
         *(link for scorer, config in scored for link in _scoring(name, scorer, config)),

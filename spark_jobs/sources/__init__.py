@@ -4,7 +4,8 @@ documents.py      the step: config, tables documents, repositories and arrivals
 source_config.py  the kinds of sources a user declares
 listing.py        which files there are, and which arrived before; uses file_trees.py and repositories.py
 git/              the same for git repositories, with the bytes of their objects
-formats/          readers of pages, web archives, PDF, Word and mail
+formats/          readers of pages, web archives, PDF, scans, Word and mail
+ocr_report.py     the step that says of each page where its text is from
 reading.py        the bytes of listed files as rows (rows.py): of files that are one document, decoding.py, modules.py
 record_reading.py the same for files of records, records.py
 archive_reading.py the same for files of files; packages.py says which packages are taken, and what is known of them

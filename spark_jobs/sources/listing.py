@@ -99,6 +99,7 @@ _RECORD_EXTENSIONS = {
     ".wet": "warc",
 }
 _OFFICE_EXTENSIONS = {".pdf": "pdf", ".docx": "docx", ".eml": "mail"}
+_PICTURE_EXTENSIONS = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
 _PAGE_EXTENSIONS = (".html", ".htm", ".xhtml")
 _ARCHIVE_EXTENSIONS = (".zip", ".tar", ".tgz", ".tzst", ".txz", ".tbz2", ".tbz")
 
@@ -201,8 +202,8 @@ def _require_packages(dataset: str, source: FilesSource, files: Iterable[_Listed
     for reader, path in sorted(examples.items()):
         if package := missing_package(reader, source):
             raise InputError(
-                f"dataset {dataset}: {path} needs {package}, which is not installed; pip install 'headrace[ingest]', "
-                "or leave such files out by `glob`"
+                f"dataset {dataset}: {path} needs {package}, which is not installed; pip install "
+                "'headrace[ingest,ocr]', or leave such files out by `glob`"
             )
 
 
@@ -298,7 +299,8 @@ def _listed_file(file: FoundFile, source: FilesSource) -> _Listed:
     reader, language = told_by_name(file.path, source, source.format)
     refusal = None
     if reader is None:
-        refusal = Refusal(Reason.UNKNOWN_FORMAT, "no reader for this extension; state `format`, or narrow `glob`")
+        mend = "`ocr: rapidocr` reads text in pictures" if _is_picture(file.path) else "state `format`"
+        refusal = Refusal(Reason.UNKNOWN_FORMAT, f"no reader for this extension; {mend}, or narrow `glob`")
     return _Listed(file, file.path, reader, language, None, refusal)
 
 
@@ -358,7 +360,14 @@ def _reader_of(path: str, source: FilesSource, stated: str) -> str | None:
             return "archive"
         reader = _reader_of(stem, source, "auto")
         return None if reader in ("parquet", "archive") or (extension == ".lz4" and reader != "warc") else reader
+    if _is_picture(path) and source.ocr.engine != "none":
+        return "picture"
     return (_RECORD_EXTENSIONS | _OFFICE_EXTENSIONS).get(extension) or ("text" if language_of(path) else None)
+
+
+def _is_picture(path: str) -> bool:
+    """Whether a file is a picture that may show a page."""
+    return path.lower().endswith(_PICTURE_EXTENSIONS)
 
 
 def listed_again(config: DocumentsConfig, arrival: Mapping[str, Any]) -> dict[str, Any]:

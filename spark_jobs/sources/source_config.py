@@ -14,10 +14,12 @@ else `repositories.jsonl` in the root of the source, which is `path` or the fold
 from __future__ import annotations
 
 import datetime
+import re
 from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from spark_jobs.exceptions import did_you_mean
 from spark_jobs.sources.licences import spdx_expression
 
 Kind = Literal["code", "prose", "markup", "data"]
@@ -30,7 +32,9 @@ ARCHIVE_READERS = ("archive", "package")
 """Readers of files that hold files."""
 RECORD_READERS = (*COLUMN_READERS, "warc", *ARCHIVE_READERS, "detect")
 """Readers of files that hold any number of documents; what `detect` finds out by content may be one of the others."""
-EXTRACTING_READERS = ("html", "pdf", "docx", "mail")
+PAGED_READERS = ("pdf", "picture")
+"""Readers of files of pages, whose text may be recognised."""
+EXTRACTING_READERS = ("html", "docx", "mail", *PAGED_READERS)
 """Readers of files that are one document, whose text is extracted."""
 
 
@@ -189,8 +193,40 @@ class PackagesSource(BaseModel):
     archives: ArchiveLimits = Field(ArchiveLimits(), description="how much of a package is unpacked")
 
 
+class OcrRules(BaseModel):
+    """Which pages of PDF files and pictures have their text recognised, by what, and its limits; docs/ingest_ocr.md."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    engine: str = Field(
+        "none", description="what recognises text: none, rapidocr, or package.module:function of your own"
+    )
+    min_layer_score: float = Field(
+        0.6, ge=0, le=1, description="a page whose text layer scores lower is recognised, and has the better text"
+    )
+    min_confidence: float = Field(
+        0.9, ge=0, le=1, description="what was recognised with less confidence, such as a foreign script, is not taken"
+    )
+    hidden_layers: Literal["keep", "replace"] = Field(
+        "keep", description="unpainted text over a scan, made by an earlier recogniser: believed, or recognised anew"
+    )
+    page_seconds: int = Field(60, ge=1, description="processor time for the recognition of one page")
+    max_pages: int = Field(500, ge=1, description="pages of one file that are recognised; the others are counted")
+    max_side_pixels: int = Field(2000, ge=200, le=10_000, description="longer side of the picture of a page, pixels")
+    memory_mb: int = Field(2560, ge=512, description="address space of the process that recognises, MB")
+
+    @field_validator("engine")
+    @classmethod
+    def _engine_is_known(cls, engine: str) -> str:
+        """Refuse what names neither an engine nor a function."""
+        if engine not in ("none", "rapidocr") and not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", engine):
+            near = did_you_mean(engine, ("none", "rapidocr"))
+            raise ValueError(f"ocr: there is no engine {engine!r}{near}; or write package.module:function for your own")
+        return engine
+
+
 class FilesSource(_Described):
-    """Files of records (Parquet, JSONL, CSV), web archives, pages, PDF, Word, mails, texts and archives of them."""
+    """Files of records, web archives, pages, PDF, scans, Word, mails, texts and archives of them under one path."""
 
     kind: Literal["files"] = "files"
     path: str = Field(min_length=1, description="file or directory, or a URI that PyArrow opens (s3://bucket/folder)")
@@ -198,7 +234,20 @@ class FilesSource(_Described):
         None, min_length=1, description="only files whose path below `path` matches, e.g. *.jsonl.gz or 2026/**/part-*"
     )
     format: Literal[
-        "auto", "parquet", "jsonl", "csv", "tsv", "text", "markdown", "html", "warc", "pdf", "docx", "mail", "archive"
+        "auto",
+        "parquet",
+        "jsonl",
+        "csv",
+        "tsv",
+        "text",
+        "markdown",
+        "html",
+        "warc",
+        "pdf",
+        "picture",
+        "docx",
+        "mail",
+        "archive",
     ] = Field("auto", description="format of every file; auto tells it from the extension")
     unknown: Literal["refuse", "detect"] = Field(
         "refuse",
@@ -212,6 +261,7 @@ class FilesSource(_Described):
     extract_seconds: int = Field(
         20, ge=1, description="processor time for the text of one page; one that takes more is refused (too_complex)"
     )
+    ocr: OcrRules = Field(OcrRules(), description="recognition of text in scans; an engine alone stands for its rules")
     text_column: str | None = Field(None, description="column of the text; required where there are files of records")
     id_column: str | None = Field(None, description="column of the record's id; without it, the hash of the text")
     repository_column: str | None = Field(None, description="column of the repository that a record belongs to")
@@ -228,6 +278,12 @@ class FilesSource(_Described):
     record_kind: Kind = Field(
         "prose", description="kind of the documents in files of records, where no kind_column says another"
     )
+
+    @field_validator("ocr", mode="before")
+    @classmethod
+    def _engine_alone(cls, ocr: object) -> object:
+        """Take the name of an engine for rules that name it."""
+        return {"engine": ocr} if isinstance(ocr, str) else ocr
 
     @model_validator(mode="after")
     def _facts_have_a_repository_and_one_origin(self) -> FilesSource:

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from spark_jobs.sources.formats.parser_process import run_apart
 from spark_jobs.sources.refusals import Reason, Refusal
-from spark_jobs.sources.source_config import FilesSource
+from spark_jobs.sources.source_config import PAGED_READERS, FilesSource
 
 _SHOWN_FACT = 1000  # characters; longer titles are not titles
 
@@ -37,7 +37,6 @@ class _Extractor(NamedTuple):
 _EXTRACTORS: Final = {
     "html": _Extractor("html", "extract_page", ("resiliparse",)),
     "web_text": _Extractor("html", "extract_text", ("resiliparse",)),
-    "pdf": _Extractor("office", "extract_pdf", ("pypdfium2",)),
     "docx": _Extractor("office", "extract_docx", ("docx",)),
     "mail": _Extractor("office", "extract_mail", ("resiliparse",)),
 }
@@ -58,12 +57,16 @@ def extract(reader: str, data: bytes, source: FilesSource, *options: Any) -> Ext
         source: what the user chose.
         options: what else is known about it, by format.
     """
-    by = "trafilatura" if source.extractor == "trafilatura" else "resiliparse"
-    chosen = (by, *options) if reader == "html" else options
-    of = _EXTRACTORS[reader]
-    found: Extracted | Refusal = run_apart(
-        call_extractor, source.extract_seconds, of.module, of.function, data, *chosen
-    )
+    found: Extracted | Refusal
+    if reader in PAGED_READERS:
+        from spark_jobs.sources.formats.ocr import read_pages
+
+        found = read_pages(reader, data, source.ocr, source.extract_seconds)
+    else:
+        by = "trafilatura" if source.extractor == "trafilatura" else "resiliparse"
+        chosen = (by, *options) if reader == "html" else options
+        of = _EXTRACTORS[reader]
+        found = run_apart(call_extractor, source.extract_seconds, of.module, of.function, data, *chosen)
     try:
         found if isinstance(found, Refusal) else found.text.encode()
     except UnicodeEncodeError as error:
@@ -86,6 +89,10 @@ def missing_package(reader: str, source: FilesSource) -> str | None:
         needed = ("fastwarc", *_EXTRACTORS["html"].packages)
     if reader == "detect":
         needed = ("magika",)
+    if reader in PAGED_READERS:
+        needed = {"pdf": ("pypdfium2",), "picture": ("PIL",)}[reader]
+        engine = source.ocr.engine.partition(":")[0]
+        needed += {"none": (), "rapidocr": ("rapidocr", "onnxruntime", "PIL")}.get(engine, (engine.partition(".")[0],))
     if reader in ("html", "warc") and source.extractor == "trafilatura":
         needed = (*needed, "trafilatura")
     return next((name for name in needed if importlib.util.find_spec(name) is None), None)

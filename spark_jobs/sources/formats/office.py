@@ -1,8 +1,7 @@
-"""Extract the text of PDF files, Word documents and mails.
+"""Extract the text of Word documents and mails.
 
-A PDF's text is its text layer; pages that are pictures have none, and are counted. A Word document's is that of its
-paragraphs and tables in order. A mail's is its plain text, or that of its page where it has no other; senders and
-receivers are left out. Nothing is recognised in pictures, and attachments are not read.
+A Word document's is that of its paragraphs and tables in order. A mail's is its plain text, or that of its page where
+it has no other; senders and receivers are left out. Attachments are not read.
 
 This module is imported in the child of parser_process.py, and needs the extra `ingest`.
 """
@@ -13,7 +12,6 @@ import email
 import email.policy
 import io
 import platform
-import re
 from collections.abc import Iterator
 from email.message import EmailMessage
 from importlib.metadata import version
@@ -22,35 +20,6 @@ from typing import Any
 from spark_jobs.sources.formats.extraction import Extracted, cleaned_facts
 from spark_jobs.sources.languages import EXTRACTED_BY
 from spark_jobs.sources.refusals import Reason, Refusal
-
-_BROKEN_WORD = re.compile("[\ufffe\x02](\r?\n)?")  # PDFium's mark of a hyphen that a line end made
-
-
-def extract_pdf(data: bytes) -> Extracted | Refusal:
-    """The text layer of a PDF file, a blank line between pages."""
-    import pypdfium2
-
-    try:
-        document = pypdfium2.PdfDocument(data)
-    except pypdfium2.PdfiumError as error:
-        return Refusal(Reason.CORRUPT_FILE, f"PDFium cannot open it: {error}")
-    texts, unreadable_count = list[str](), 0
-    for number in range(len(document)):
-        try:
-            page = document[number]
-            text = page.get_textpage().get_text_bounded()
-            page.close()
-        except pypdfium2.PdfiumError:
-            text, unreadable_count = "", unreadable_count + 1
-        texts.append(_BROKEN_WORD.sub("", text).replace("\r\n", "\n").replace("\0", "").strip())
-    without = texts.count("")
-    if without == len(texts):
-        return Refusal(Reason.EMPTY, f"none of its {without} pages has a text layer; no text is recognised in pictures")
-    said = document.get_metadata_dict(skip_empty=True)
-    facts = {"title": said.get("Title"), "published": said.get("CreationDate"), "page_count": str(len(texts))}
-    counts = {"pages_without_text": str(without), "pages_unreadable": str(unreadable_count)}
-    by = {EXTRACTED_BY: f"pypdfium2 {version('pypdfium2')}"}
-    return Extracted("\n\n".join(filter(None, texts)), {**cleaned_facts(facts), **counts, **by})
 
 
 def extract_docx(data: bytes) -> Extracted | Refusal:

@@ -3,7 +3,8 @@
 Parsers of foreign formats are the part of ingest that a hostile file can break: some are quadratic in the depth of a
 page, some end their whole process. So they run in a child, one for each Python process that reads: it is started when
 first needed, answers one document after the other, and is replaced when it has ended. Its time is that of its
-processor, not of a clock on the wall, so that a busy machine refuses no more documents than an idle one.
+processor, not of a clock on the wall, so that a busy machine refuses no more documents than an idle one. What needs
+another limit of memory has a child of its own; libraries run one thread there, whatever cores the machine has.
 """
 
 from __future__ import annotations
@@ -25,21 +26,25 @@ from spark_jobs.sources.refusals import Reason, Refusal
 
 MEMORY_BYTES = 768 << 20
 """Address space of the child; more is refused by the operating system, and the child ends."""
-_WORN_BYTES = 256 << 20
-"""A child that holds more after an answer is replaced: what it cannot give back must not refuse a later document."""
+_WORN_FRACTION = 1 / 3
+"""A child that holds more of it after an answer is replaced: what it cannot give back must not refuse a later one."""
 _LENGTH = struct.Struct("<Q")
-_START = "import sys; sys.path[:] = sys.argv[1:]; from spark_jobs.sources.formats.parser_process import serve; serve()"
+_START = "import sys; sys.path[:] = sys.argv[2:]; from spark_jobs.sources.formats.parser_process import serve; "
+_START += "serve(int(sys.argv[1]))"
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OMP_THREAD_LIMIT"), "1")
 
-_children: dict[int, subprocess.Popen[bytes]] = {}  # by the process that started it, for a fork has the entry too
+# By the process that started it, for a fork has the entry too, and by its address space.
+_children: dict[tuple[int, int], subprocess.Popen[bytes]] = {}
 
 
-def run_apart(function: Callable[..., Any], seconds: int, *arguments: Any) -> Any:
+def run_apart(function: Callable[..., Any], seconds: int, *arguments: Any, memory_bytes: int = MEMORY_BYTES) -> Any:
     """Call a function in the child.
 
     Args:
         function: a function of a module, which is pickled by its name; it imports the parser when it is called.
         seconds: processor time that it may take.
         arguments: its arguments, which are pickled.
+        memory_bytes: address space of the child.
 
     Returns:
         What it returned, or a refusal: `too_complex` where the child ended, `corrupt_file` where the function raised.
@@ -47,31 +52,38 @@ def run_apart(function: Callable[..., Any], seconds: int, *arguments: Any) -> An
     Raises:
         InputError: a package that it needs is not installed on this machine.
     """
-    child = _started()
+    child = _started(memory_bytes)
     try:
         _send(child.stdin, (function, seconds, arguments))
         answer, is_worn = _receive(child.stdout)
     except (EOFError, BrokenPipeError):
-        return _why_ended(child, seconds)
+        return _why_ended(child, seconds, memory_bytes)
     if is_worn:
-        stop()
+        _end(memory_bytes)
     if isinstance(answer, ImportError):
-        raise InputError(f"{answer} on {platform.node()}; pip install 'headrace[ingest]' wherever files are read")
+        raise InputError(f"{answer} on {platform.node()}; pip install 'headrace[ingest,ocr]' wherever files are read")
     return answer
 
 
 def stop() -> None:
-    """End the child, if there is one."""
-    if found := _children.pop(os.getpid(), None):
+    """End the children of this process."""
+    for own, memory_bytes in list(_children):
+        if own == os.getpid():
+            _end(memory_bytes)
+
+
+def _end(memory_bytes: int) -> None:
+    """End the child with this address space, if there is one."""
+    if found := _children.pop((os.getpid(), memory_bytes), None):
         with found as child:
             child.kill()
 
 
-def serve() -> None:
+def serve(memory_bytes: int) -> None:
     """Answer calls from standard input until it ends; what libraries print goes nowhere."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     while True:
         try:
@@ -89,7 +101,7 @@ def serve() -> None:
             message = (str(error) or "no message").splitlines()[0][:200]
             answer = Refusal(Reason.CORRUPT_FILE, f"its parser failed: {type(error).__name__}: {message}")
         signal.setitimer(signal.ITIMER_PROF, 0)
-        _send(answers, (answer, _resident_bytes() > _WORN_BYTES))
+        _send(answers, (answer, _resident_bytes() > memory_bytes * _WORN_FRACTION))
 
 
 def _resident_bytes() -> int:
@@ -98,25 +110,26 @@ def _resident_bytes() -> int:
         return int(file.read().split()[1]) * resource.getpagesize()
 
 
-def _started() -> subprocess.Popen[bytes]:
-    """The child, started where there is none."""
-    own = os.getpid()
+def _started(memory_bytes: int) -> subprocess.Popen[bytes]:
+    """The child with this address space, started where there is none."""
+    own = (os.getpid(), memory_bytes)
     if own not in _children:
-        command = [sys.executable, "-c", _START, *sys.path]
+        command = [sys.executable, "-c", _START, str(memory_bytes), *sys.path]
         pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
-        _children[own] = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=nowhere)
+        environment = {**os.environ, **_ONE_THREAD}
+        _children[own] = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=nowhere, env=environment)
         atexit.register(stop)
     return _children[own]
 
 
-def _why_ended(child: subprocess.Popen[bytes], seconds: int) -> Refusal:
+def _why_ended(child: subprocess.Popen[bytes], seconds: int, memory_bytes: int) -> Refusal:
     """The refusal of the document at which the child ended."""
     child.wait()
-    stop()
+    _end(memory_bytes)
     if child.returncode == -signal.SIGPROF:
         detail = f"its parser took more than {seconds} seconds of processor time, the extract_seconds"
     else:
-        detail = f"its parser needed more than {MEMORY_BYTES >> 20} MB, or crashed (status {child.returncode})"
+        detail = f"its parser needed more than {memory_bytes >> 20} MB, or crashed (status {child.returncode})"
     return Refusal(Reason.TOO_COMPLEX, detail)
 
 

@@ -127,7 +127,7 @@ def test_what_a_parser_does_harms_no_later_call() -> None:
     assert isinstance(failed, Refusal) and failed.reason == Reason.CORRUPT_FILE and "second" not in failed.detail
     ended = run_apart(os.abort, 5)
     assert isinstance(ended, Refusal) and ended.reason == Reason.TOO_COMPLEX and "status -6" in ended.detail
-    with pytest.raises(InputError, match=r"(?s)first line.* pip install 'headrace\[ingest\]'"):
+    with pytest.raises(InputError, match=r"(?s)first line.* pip install 'headrace\[ingest,ocr\]'"):
         run_apart(_raises, 5, ImportError)
     assert run_apart(_prints, 5) == "answer"
 
@@ -138,7 +138,7 @@ def test_a_missing_package_is_told_before_anything_is_read(
     """With the file that needs it and the mend."""
     (data / "a.html").write_text(PAGE)
     monkeypatch.setattr(extraction.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"notes: a.html needs resiliparse, .* pip install 'headrace\[ingest\]'"):
+    with pytest.raises(InputError, match=r"notes: a.html needs resiliparse, .* pip install 'headrace\[ingest,ocr\]'"):
         discover(files_config(), empty_arrivals)
 
 

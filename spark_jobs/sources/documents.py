@@ -1,5 +1,6 @@
 """The first step of every dataset: what is new or changed at the source becomes one increment of documents.
 
+    fetch      on the driver: ask an API for its pages, and keep them (`api.fetch`)
     discover   on the driver: list the files, and mark those that arrived before and have not changed
     documents  on the executors: read the bytes of the others once, as documents, repositories and arrivals; with
                `landing: copy` they are kept first, named by their hash, and what is kept is read
@@ -29,8 +30,9 @@ from spark_jobs.lake.declare.step import Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Notice, Table
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.session.cluster import is_local
+from spark_jobs.sources.api.api_config import ApiSource
 from spark_jobs.sources.file_trees import is_readable
-from spark_jobs.sources.listing import discover
+from spark_jobs.sources.listing import discover, fetch
 from spark_jobs.sources.provenance import PROVENANCE, provenance
 from spark_jobs.sources.refusals import Reason
 from spark_jobs.sources.source_config import DocumentsConfig, GitSource
@@ -165,6 +167,7 @@ _FACTS_TYPE = (
     scope=Scope.HISTORY,
     tables=(DOCUMENTS, REPOSITORIES, PROVENANCE, ARRIVALS),
     discover=discover,
+    fetch=fetch,
 )
 def documents(
     files: DataFrame,
@@ -217,7 +220,7 @@ def documents(
     facts = files.select(F.col("repository_facts").alias("facts")).unionByName(read.select("facts"))
     documents_read = read.where(F.col("location").isNotNull())
     events = None
-    if isinstance(config.source, GitSource):
+    if isinstance(config.source, GitSource | ApiSource):
         events = history_events(files, documents_read, documents, arrivals)
     elif increment > 0:
         events = reading_events(files, documents_read, documents, arrivals)

@@ -17,7 +17,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,8 @@ import pyarrow.compute as pc
 from pyarrow import fs
 
 from spark_jobs.exceptions import InputError
+from spark_jobs.sources.api.api_config import ApiSource
+from spark_jobs.sources.api.checkpoints import Checkpoints
 from spark_jobs.sources.file_trees import FoundFile, absolute, find_files, glob_pattern, is_uri, stat_file
 from spark_jobs.sources.languages import PLAIN_TEXT, Language, is_manifest, language_of
 from spark_jobs.sources.refusals import Reason, Refusal
@@ -48,6 +50,9 @@ from spark_jobs.sources.source_config import (
     TreeSource,
 )
 from spark_jobs.sources.stated_facts import facts_json
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
 
 LISTING = pa.schema(
     [
@@ -111,13 +116,16 @@ class _Listed:
     refusal: Refusal | None = None
 
 
-def discover(config: DocumentsConfig, arrivals: pa.Table, reread: bool = False) -> pa.Table | None:
+def discover(
+    config: DocumentsConfig, arrivals: pa.Table, reread: bool = False, catalogue: Catalog | None = None
+) -> pa.Table | None:
     """List the files of a source, and mark those that are unchanged since they arrived, and those that are gone.
 
     Args:
         config: the step's config.
         arrivals: all rows of `arrivals` so far, with `increment`; empty before the first increment.
         reread: whether every file is to be read again, whatever arrived before.
+        catalogue: of the lake, in whose database pages of an API are; other sources need none.
 
     Returns:
         The listing (`LISTING`), or None where no file is new, changed or gone.
@@ -129,6 +137,11 @@ def discover(config: DocumentsConfig, arrivals: pa.Table, reread: bool = False) 
         from spark_jobs.sources.git.listing import discover_git
 
         return discover_git(config, config.source, arrivals, reread)
+    if isinstance(config.source, ApiSource):
+        from spark_jobs.sources.api.pages import discover_pages
+
+        store = None if catalogue is None else Checkpoints(catalogue, config.dataset)
+        return discover_pages(config, config.source, arrivals, reread, store)
     files = list_files(config)
     earlier = _latest_arrivals(arrivals)
     rows = []
@@ -144,6 +157,14 @@ def discover(config: DocumentsConfig, arrivals: pa.Table, reread: bool = False) 
     return pa.Table.from_pylist(sorted(rows + gone, key=lambda row: row["location"]), LISTING)
 
 
+def fetch(config: DocumentsConfig, catalogue: Catalog, wait_seconds: float) -> None:
+    """Fetch what an API has, so that `discover` can list it; see `api.fetch`. Other sources are read where they are."""
+    if isinstance(config.source, ApiSource):
+        from spark_jobs.sources.api.fetch import fetch_source
+
+        fetch_source(config.dataset, config.source, catalogue, wait_seconds)
+
+
 def list_files(config: DocumentsConfig) -> list[_Listed]:
     """Every file of the source, by location; a location that two repositories claim goes to the first by name.
 
@@ -151,7 +172,7 @@ def list_files(config: DocumentsConfig) -> list[_Listed]:
         InputError: the source holds no file, what it names does not exist, or records have no text column.
     """
     source = config.source
-    assert not isinstance(source, GitSource)  # listed by `git.listing`
+    assert not isinstance(source, GitSource | ApiSource)  # listed by `git.listing` and `api.pages`
     by_location = {file.file.location: file for file in _list_facts(source)}
     facts_count = len(by_location)
     for file in _list_tree(source) if isinstance(source, FilesSource) else _list_repositories(source):

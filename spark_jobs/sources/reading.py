@@ -20,6 +20,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from spark_jobs.lake.files.objects import ObjectFolder
+from spark_jobs.sources.api.api_config import ApiSource
+from spark_jobs.sources.api.page_records import page_records
 from spark_jobs.sources.decoding import decode
 from spark_jobs.sources.file_trees import absolute, open_file, unreadable
 from spark_jobs.sources.formats.extraction import Extracted, extract
@@ -62,7 +64,7 @@ _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 _LFS_POINTER_BYTES = 1024
 _DELIMITERS = {"csv": ",", "tsv": "\t"}
 _NOTHING = {"warc": "no record of the archive is a response, a conversion, or a resource of the web"}
-_UNITS = {"parquet": "row", "warc": "offset"}  # what a record's number counts, where not lines
+_UNITS = {"parquet": "row", "warc": "offset", "page": "item"}  # what a record's number counts, where not lines
 
 READ_ROWS = pa.schema(
     [
@@ -337,6 +339,10 @@ def _facts_row(facts: str, location: str | None = None) -> Row:
 def _records(file: Row, source: _HashedFile, rules: ReadingRules) -> Iterator[Record | Refused]:
     """The records of an open file."""
     mapping, limit = rules.source, rules.max_document_bytes
+    if isinstance(mapping, ApiSource):
+        path = mapping.records_path(file["path"])
+        yield from page_records(source.read(), path, mapping, file["path"], limit)
+        return
     assert isinstance(mapping, FilesSource)  # no other source lists files of records
     if file["reader"] == "parquet":
         yield from parquet_records(source.file, mapping, limit)

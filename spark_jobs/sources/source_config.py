@@ -4,6 +4,7 @@ source: {kind: python_code, distributions: [attrs, rich]}
 source: {kind: python_docs, directories: [~/src/*]}
 source: {kind: files, path: ~/crawl, text_column: body, id_column: url, metadata_columns: [fetched]}
 source: {kind: git, repositories: [~/mirrors/*.git], revisions: tags, select: {min_commits: 10}}
+source: {kind: api, url: https://host.example/v1/items, records: data, text_column: body, id_column: id}
 source: {kind: files, path: ~/code, text_column: text, repository_column: repo, fact_columns: {fork_of: parent}}
 
 Facts about repositories may also be in a file of their own (see `stated_facts`): the one that `repositories` names,
@@ -17,6 +18,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from spark_jobs.sources.api.api_config import ApiSource
 from spark_jobs.sources.licences import spdx_expression
 
 Kind = Literal["code", "prose", "markup", "data"]
@@ -25,7 +27,7 @@ RepositoryFact = Literal["revision", "version", "licence", "home_page", "fork_of
 FACTS_FILE = "repositories.jsonl"
 COLUMN_READERS = ("parquet", "jsonl", "csv", "tsv")
 """Readers of files of records with named columns, of which one holds the text."""
-RECORD_READERS = (*COLUMN_READERS, "warc")
+RECORD_READERS = (*COLUMN_READERS, "warc", "page")
 """Readers of files that hold any number of documents."""
 EXTRACTING_READERS = ("html", "pdf", "docx", "mail")
 """Readers of files that are one document, whose text is extracted."""
@@ -206,7 +208,9 @@ class FilesSource(_Described):
 
 
 TreeSource = PythonCodeSource | PythonDocsSource | FilesSource
-Source = Annotated[PythonCodeSource | PythonDocsSource | FilesSource | GitSource, Field(discriminator="kind")]
+Source = Annotated[
+    PythonCodeSource | PythonDocsSource | FilesSource | GitSource | ApiSource, Field(discriminator="kind")
+]
 
 
 class Provenance(BaseModel):
@@ -247,6 +251,8 @@ class DocumentsConfig(BaseModel):
     @model_validator(mode="after")
     def _can_be_copied(self) -> DocumentsConfig:
         """Refuse copies of what git keeps by hash already."""
+        if self.landing == "copy" and isinstance(self.source, ApiSource):
+            raise ValueError("landing: copy is what an API always does: its pages are kept as they came; leave it out")
         if self.landing == "copy" and isinstance(self.source, GitSource):
             raise ValueError("landing: copy has no use for git, which names files by their hash; leave it out")
         return self

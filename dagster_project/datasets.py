@@ -31,12 +31,23 @@ from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import load_settings
 from spark_jobs.registry import find_scorer
 from spark_jobs.sources.documents import documents
+from spark_jobs.sources.schema_changes import schema_changes
 from spark_jobs.text.signals import signals
 from spark_jobs.text.texts import texts
 
 CLOCK = "arrivals"  # table whose increments every step of the dataset follows
 POLICY_SOURCES = ("documents", "metadata", "config")  # names that rules and steps have for something else
-_OWN_TABLES = (CLOCK, "provenance", "repositories", "texts", "raw_texts", "signals", "dependencies", "reviews")
+_OWN_TABLES = (
+    CLOCK,
+    "provenance",
+    "repositories",
+    "schema_changes",
+    "texts",
+    "raw_texts",
+    "signals",
+    "dependencies",
+    "reviews",
+)
 RAW_TEXTS = "raw_texts"
 PERSONAL_DATA = "personal_data"
 
@@ -117,6 +128,10 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
         raise DefinitionError(f"dataset {name}: {error}") from error
     chain: list[Link] = [
         (documents, {}, intake, "sources"),
+        *(
+            (schema_changes, {"arrivals": f"{name}.{CLOCK}"}, intake, "sources")
+            for _ in range(declared.source.get("kind") == "api")
+        ),
         *_texts(declared, audit, actions),
         (signals, {"texts": f"{name}.texts"}, {}, "text"),
         *(link for scorer, config in scored for link in _scoring(name, scorer, config)),

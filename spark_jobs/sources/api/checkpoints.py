@@ -15,8 +15,22 @@ from typing import Any
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
-from sqlalchemy import BigInteger, Boolean, Column, Engine, Index, Integer, MetaData, String, Table, Text
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Engine,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    func,
+    insert,
+    select,
+    update,
+)
 from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 
 from spark_jobs.exceptions import InputError
@@ -99,7 +113,7 @@ class StoredPage:
 
 @dataclass(frozen=True)
 class Reading:
-    """A reading of an endpoint: its number, whether it came to its end, its `since`, and what the next one starts from."""
+    """A reading: its number, whether it came to its end, its `since`, and what that of the next one is made from."""
 
     number: int
     complete: bool

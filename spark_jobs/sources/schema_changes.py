@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 SCHEMA_CHANGES = Table(
     name="schema_changes",
-    comment="One row for each field of an API's records whose types changed: a new field, a new type, a field that went.",
+    comment="One row for each field of an API's records that is new, has a new type, or went.",
     columns=(
         Column("endpoint!", "string", "endpoint of the source"),
         Column("field!", "string", "name of the field, outermost ones only"),
@@ -38,7 +38,7 @@ SCHEMA_CHANGES = Table(
         Column("new_type", "string", "type that is new; null where the field is not there any more"),
         Column("location!", "string", "first page with the new type; of a field that went, last page of the increment"),
     ),
-    key=("endpoint", "field", "new_type", "increment"),
+    key=(),
     sort=("endpoint", "field", "new_type"),
     partition=("increment",),
 )
@@ -85,9 +85,8 @@ def schema_changes(
     read = partial(read_fields, source=source, objects=objects)
     fields = pages.select("location", "path", "object").mapInArrow(read, from_arrow_schema(_FIELDS))
     first = fields.groupBy("endpoint", "field", "type").agg(F.min(F.struct("page", "location")).alias("first"))
-    last = (
-        pages.select("path", "location").groupBy("path").agg(F.max(F.struct(_page_number(), "location")).alias("last"))
-    )
+    numbered = F.struct(F.substring_index("location", _PAGE, -1).cast("long").alias("page"), "location")
+    last = pages.groupBy("path").agg(F.max(numbered).alias("last"))
     found = [(row["endpoint"], row["field"], row["type"], *row["first"]) for row in first.collect()]
     before = [tuple(row) for row in schema_changes.select("increment", "endpoint", "field", "new_type").collect()]
     ends = {row["path"]: row["last"]["location"] for row in last.collect()}
@@ -147,9 +146,3 @@ def field_types(records: Iterable[Any]) -> list[tuple[str, str]]:
 def _written(name: str) -> str:
     """A name of a field that a table can hold."""
     return json.dumps(name)[1:-1][:_MAX_NAME] if not name.isprintable() else name[:_MAX_NAME]
-
-
-def _page_number() -> Any:
-    from pyspark.sql import functions as F
-
-    return F.substring_index("location", _PAGE, -1).cast("long").alias("page")

@@ -130,7 +130,7 @@ class Since(_Model):
 
 
 class Limits(_Model):
-    """How hard the server is asked. The rate goes up by one request a second each second, and is halved at 429 or 5xx."""
+    """How hard the server is asked; the rate goes up by one a second each second, and is halved at 429 or 5xx."""
 
     start_per_second: float = Field(2, gt=0, description="requests a second at first")
     min_per_second: float = Field(0.05, gt=0, description="rate that is never gone below")
@@ -163,7 +163,7 @@ class ApiSource(_Model):
     pages: str | None = Field(
         None,
         pattern=r"^[\w.]+:\w+$",
-        description="instead of url: package.module:function, called with a cursor (None at first), which returns a Page",
+        description="instead of url: package.module:function, called with a cursor, at first None, returns a Page",
     )
     params: dict[str, str] = Field(default_factory=dict, description="parameters of each request")
     headers: dict[str, str] = Field(default_factory=dict, description="headers of each request; no secrets")

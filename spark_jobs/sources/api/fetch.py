@@ -311,7 +311,8 @@ class _Endpoint:
                 await asyncio.sleep(self.pace.backoff_seconds(attempt))
         if fault.refusal.reason == Reason.UNSTABLE_LIST and self.parallel:
             return _Got(b"", [], None)  # servers that repeat the last page for ever, after the end
-        return fault._replace(refusal=replace(fault.refusal, detail=f"page {place}: {fault.refusal.detail}"))
+        number = place if self.parallel else place + 1
+        return fault._replace(refusal=replace(fault.refusal, detail=f"page {number}: {fault.refusal.detail}"))
 
     def _repeats(self, cursor: Any, got: _Got, asked: set[str]) -> str | None:
         """Why a page cannot follow those before it; None where it can."""
@@ -394,7 +395,7 @@ class _Endpoint:
                 modified=got.modified,
                 reading=self.reading.number,
             )
-        if self.store.save(self.name, self.request, page):
+        if self.store.save(self.name, self.request, page) and page.record_count:
             self.new_pages += 1
             self.done.pages += 1
             self.done.records += page.record_count

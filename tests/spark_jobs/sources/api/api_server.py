@@ -48,6 +48,7 @@ class Api:
     asked: list[tuple[str, dict[str, str], dict[str, str]]] = field(default_factory=list)
     done: Counter[str] = field(default_factory=Counter)
     delay_seconds: float = 0.0
+    redirect: str = ""
     port: int = 0
 
     def __post_init__(self) -> None:
@@ -141,6 +142,9 @@ class _Handler(BaseHTTPRequestHandler):
         with api.lock:
             api.asked.append((parts.path, params, {name.lower(): value for name, value in self.headers.items()}))
             fault = api.draw()
+            if api.redirect:
+                self.send(302, {}, {"Location": api.redirect})
+                return
             if any(self.headers.get(name) != value for name, value in api.needed.items()):
                 self.send(401, {"error": "who are you"})
                 return

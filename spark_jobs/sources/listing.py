@@ -30,6 +30,7 @@ from spark_jobs.sources.api.checkpoints import Checkpoints
 from spark_jobs.sources.file_trees import FoundFile, absolute, find_files, glob_pattern, is_uri, stat_file
 from spark_jobs.sources.languages import PLAIN_TEXT, Language, is_manifest, language_of
 from spark_jobs.sources.refusals import Reason, Refusal
+from spark_jobs.sources.remote_trees import file_system_of, has_validator, is_web
 from spark_jobs.sources.repositories import (
     Facts,
     Repository,
@@ -235,7 +236,7 @@ def _is_file(location: str) -> bool:
     if not is_uri(location):
         return os.path.isfile(location)
     try:
-        file_system, path = fs.FileSystem.from_uri(location)
+        file_system, path = file_system_of(location)
         return bool(file_system.get_file_info(path).type == fs.FileType.File)
     except (OSError, pa.ArrowException) as error:
         raise InputError(f"{location}: {str(error).splitlines()[0]}; check the URI and the credentials") from error
@@ -401,6 +402,8 @@ def _is_unchanged(listed: _Listed, before: dict[str, Any], config: DocumentsConf
     """Whether a file has not changed since its arrival, nor has the cause of its refusal."""
     file = listed.file
     if before["status"] == "gone" or (file.byte_count, file.modified) != (before["byte_count"], before["modified"]):
+        return False
+    if is_web(file.location) and not has_validator(file.location, file.modified):
         return False
     reason, refusal = before["reason"], file.refusal or listed.refusal
     if refusal is not None:

@@ -29,10 +29,8 @@ def test_increments_follow_an_api(lake_at: Callable[..., Lake], tmp_path: Path) 
 
     def latest() -> dict[str, str]:
         found = latest_at_paths(table("documents"), table("arrivals"), PATH, "increment").where("NOT gone")
-        return {
-            row["path"]: row["content"]
-            for row in found.join(table("documents"), "doc_id").select(table("documents")["path"], "content").collect()
-        }
+        rows = found.join(table("documents").select("doc_id", "content"), "doc_id").collect()
+        return {row["path"]: row["content"] for row in rows}
 
     with serving(Api(records(30))) as api:
         config = api_config(api)

@@ -130,7 +130,7 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
         (documents, {}, intake, "sources"),
         *(
             (schema_changes, {"arrivals": f"{name}.{CLOCK}"}, intake, "sources")
-            for _ in range(declared.source.get("kind") == "api")
+            for _ in range(declared.source.get("kind") in ("api", "stream"))
         ),
         *_texts(declared, audit, actions),
         (signals, {"texts": f"{name}.texts"}, {}, "text"),

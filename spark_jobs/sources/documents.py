@@ -30,7 +30,7 @@ from spark_jobs.lake.declare.step import Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Notice, Table
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.session.cluster import is_local
-from spark_jobs.sources.api.api_config import ApiSource
+from spark_jobs.sources.api.api_config import PagedSource
 from spark_jobs.sources.file_trees import is_readable
 from spark_jobs.sources.listing import discover, fetch
 from spark_jobs.sources.provenance import PROVENANCE, provenance
@@ -220,7 +220,7 @@ def documents(
     facts = files.select(F.col("repository_facts").alias("facts")).unionByName(read.select("facts"))
     documents_read = read.where(F.col("location").isNotNull())
     events = None
-    if isinstance(config.source, GitSource | ApiSource):
+    if isinstance(config.source, GitSource | PagedSource):
         events = history_events(files, documents_read, documents, arrivals)
     elif increment > 0:
         events = reading_events(files, documents_read, documents, arrivals)

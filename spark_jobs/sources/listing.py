@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from pyarrow import fs
 
 from spark_jobs.exceptions import InputError
-from spark_jobs.sources.api.api_config import ApiSource
+from spark_jobs.sources.api.api_config import ApiSource, PagedSource
 from spark_jobs.sources.api.checkpoints import Checkpoints
 from spark_jobs.sources.file_trees import FoundFile, absolute, find_files, glob_pattern, is_uri, stat_file
 from spark_jobs.sources.languages import PLAIN_TEXT, Language, is_manifest, language_of
@@ -138,7 +138,7 @@ def discover(
         from spark_jobs.sources.git.listing import discover_git
 
         return discover_git(config, config.source, arrivals, reread)
-    if isinstance(config.source, ApiSource):
+    if isinstance(config.source, PagedSource):
         from spark_jobs.sources.api.pages import discover_pages
 
         store = None if catalogue is None else Checkpoints(catalogue, config.dataset)
@@ -173,7 +173,7 @@ def list_files(config: DocumentsConfig) -> list[_Listed]:
         InputError: the source holds no file, what it names does not exist, or records have no text column.
     """
     source = config.source
-    assert not isinstance(source, GitSource | ApiSource)  # listed by `git.listing` and `api.pages`
+    assert not isinstance(source, GitSource | PagedSource)  # listed by `git.listing` and `api.pages`
     by_location = {file.file.location: file for file in _list_facts(source)}
     facts_count = len(by_location)
     for file in _list_tree(source) if isinstance(source, FilesSource) else _list_repositories(source):

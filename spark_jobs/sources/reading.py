@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from spark_jobs.lake.files.objects import ObjectFolder
-from spark_jobs.sources.api.api_config import ApiSource
+from spark_jobs.sources.api.api_config import PagedSource
 from spark_jobs.sources.api.page_records import page_records
 from spark_jobs.sources.decoding import decode
 from spark_jobs.sources.file_trees import absolute, open_file, unreadable
@@ -339,7 +339,7 @@ def _facts_row(facts: str, location: str | None = None) -> Row:
 def _records(file: Row, source: _HashedFile, rules: ReadingRules) -> Iterator[Record | Refused]:
     """The records of an open file."""
     mapping, limit = rules.source, rules.max_document_bytes
-    if isinstance(mapping, ApiSource):
+    if isinstance(mapping, PagedSource):
         path = mapping.records_path(file["path"])
         yield from page_records(source.read(), path, mapping, file["path"], limit)
         return

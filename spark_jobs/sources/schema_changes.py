@@ -21,7 +21,7 @@ from spark_jobs.exceptions import StepDeclarationError
 from spark_jobs.lake.declare.step import Output, Scope, step
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files.objects import ObjectFolder
-from spark_jobs.sources.api.api_config import ApiSource
+from spark_jobs.sources.api.api_config import PagedSource
 from spark_jobs.sources.api.page_records import records_in
 from spark_jobs.sources.source_config import DocumentsConfig
 
@@ -75,7 +75,7 @@ def schema_changes(
         objects: where pages are kept.
     """
     source = config.source
-    if not isinstance(source, ApiSource) or objects is None:
+    if not isinstance(source, PagedSource) or objects is None:
         raise StepDeclarationError(f"dataset {config.dataset}: schema_changes is of sources of kind api alone")
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema
@@ -121,7 +121,7 @@ def changes(
 
 
 def read_fields(
-    batches: Iterator[pa.RecordBatch], source: ApiSource, objects: ObjectFolder
+    batches: Iterator[pa.RecordBatch], source: PagedSource, objects: ObjectFolder
 ) -> Iterator[pa.RecordBatch]:
     """Fields and types of each page, each once."""
     for batch in batches:

@@ -18,7 +18,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from spark_jobs.sources.api.api_config import ApiSource
+from spark_jobs.sources.api.api_config import ApiSource, PagedSource
 from spark_jobs.sources.licences import spdx_expression
 
 Kind = Literal["code", "prose", "markup", "data"]
@@ -207,9 +207,49 @@ class FilesSource(_Described):
         return {field: name for field, name in named.items() if name is not None}
 
 
+class KafkaTopic(BaseModel):
+    """A topic of Kafka whose messages are JSON objects."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    servers: str = Field(min_length=1, description="bootstrap servers, host:port with commas between them")
+    topic: str = Field(min_length=1, description="the topic")
+    messages: int = Field(10_000, ge=1, description="most messages of a micro-batch")
+
+
+class StreamSource(PagedSource):
+    """Records that come one by one: a folder that grows, or a topic; docs/ingest_streams.md."""
+
+    kind: Literal["stream"] = "stream"
+    path: str | None = Field(None, min_length=1, description="folder to which files of JSON lines are moved when whole")
+    kafka: KafkaTopic | None = Field(None, description="instead of path: a topic")
+    seal_records: int = Field(
+        10_000,
+        ge=1,
+        description="records that make an increment",
+        json_schema_extra={"affects_rows": False},
+    )
+    seal_seconds: float = Field(
+        300, gt=0, description="age after which one is sealed", json_schema_extra={"affects_rows": False}
+    )
+    files: int = Field(100, ge=1, description="most files of a micro-batch", json_schema_extra={"affects_rows": False})
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> StreamSource:
+        """Refuse a stream without an origin, or with two."""
+        if (self.path is None) == (self.kafka is None):
+            raise ValueError("name path or kafka, one of them")
+        return self
+
+    def address(self, endpoint: str) -> str:
+        """The folder or the topic."""
+        return self.path if self.path is not None else f"kafka://{endpoint}"
+
+
 TreeSource = PythonCodeSource | PythonDocsSource | FilesSource
 Source = Annotated[
-    PythonCodeSource | PythonDocsSource | FilesSource | GitSource | ApiSource, Field(discriminator="kind")
+    PythonCodeSource | PythonDocsSource | FilesSource | GitSource | ApiSource | StreamSource,
+    Field(discriminator="kind"),
 ]
 
 
@@ -251,8 +291,8 @@ class DocumentsConfig(BaseModel):
     @model_validator(mode="after")
     def _can_be_copied(self) -> DocumentsConfig:
         """Refuse copies of what git keeps by hash already."""
-        if self.landing == "copy" and isinstance(self.source, ApiSource):
-            raise ValueError("landing: copy is what an API always does: its pages are kept as they came; leave it out")
+        if self.landing == "copy" and isinstance(self.source, PagedSource):
+            raise ValueError("landing: copy is what APIs and streams always do; leave it out")
         if self.landing == "copy" and isinstance(self.source, GitSource):
             raise ValueError("landing: copy has no use for git, which names files by their hash; leave it out")
         return self

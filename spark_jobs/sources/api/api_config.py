@@ -152,7 +152,41 @@ class Endpoint(_Model):
     records: str | None = Field(None, description="as of the source")
 
 
-class ApiSource(_Model):
+class PagedSource(_Model):
+    """What sources have in common whose records are kept page by page: which fields mean what."""
+
+    text_column: str = Field(min_length=1, description="column of the text; one without it is refused")
+    id_column: str = Field(min_length=1, description="column of the record's id; one without it is refused")
+    repository_column: str | None = Field(None, description="as for files")
+    language_column: str | None = Field(None, description="as for files")
+    licence_column: str | None = Field(None, description="as for files")
+    kind_column: str | None = Field(None, description="as for files")
+    metadata_columns: tuple[str, ...] = Field((), description="columns kept in the map `metadata`, as text or JSON")
+    record_kind: Literal["code", "prose", "markup", "data"] = Field("prose", description="as for files")
+    unknown_fields: Literal["ignore", "metadata"] = Field(
+        "ignore", description="what becomes of a record's fields that no column names"
+    )
+
+    def records_path(self, endpoint: str) -> str:
+        """Where the records of an endpoint stand in its pages; empty where a page is their list."""
+        return ""
+
+    def address(self, endpoint: str) -> str:
+        """What the locations of an endpoint's pages begin with."""
+        return endpoint
+
+    @property
+    def mapping(self) -> FilesSource:
+        """The mapping of columns in the form that records of files have."""
+        from spark_jobs.sources.source_config import FilesSource
+
+        roles = ("text", "id", "repository", "language", "licence", "kind")
+        columns = {f"{role}_column": getattr(self, f"{role}_column") for role in roles}
+        others = {"metadata_columns": self.metadata_columns, "record_kind": self.record_kind}
+        return FilesSource.model_validate({"path": "pages", **columns, **others})
+
+
+class ApiSource(PagedSource):
     """Records that an API gives page by page; docs/ingest_api.md."""
 
     kind: Literal["api"] = "api"
@@ -173,17 +207,6 @@ class ApiSource(_Model):
     total: str | None = Field(None, description="where the answer says how many records there are in all")
     error: str | None = Field(None, description="where an answer with status 200 has an error, if it has one")
     since: Since | None = Field(None, description="how to ask for what is new only")
-    text_column: str = Field(min_length=1, description="column of the text; one without it is refused")
-    id_column: str = Field(min_length=1, description="column of the record's id; one without it is refused")
-    repository_column: str | None = Field(None, description="as for files")
-    language_column: str | None = Field(None, description="as for files")
-    licence_column: str | None = Field(None, description="as for files")
-    kind_column: str | None = Field(None, description="as for files")
-    metadata_columns: tuple[str, ...] = Field((), description="columns kept in the map `metadata`, as text or JSON")
-    record_kind: Literal["code", "prose", "markup", "data"] = Field("prose", description="as for files")
-    unknown_fields: Literal["ignore", "metadata"] = Field(
-        "ignore", description="what becomes of a record's fields that no column names"
-    )
     limits: Limits = Field(
         Limits(), description="how hard the server is asked", json_schema_extra={"affects_rows": False}
     )
@@ -240,12 +263,7 @@ class ApiSource(_Model):
         own = self.lists.get(endpoint, Endpoint()).records
         return "" if self.pages is not None else self.records if own is None else own
 
-    @property
-    def mapping(self) -> FilesSource:
-        """The mapping of columns in the form that records of files have."""
-        from spark_jobs.sources.source_config import FilesSource
-
-        roles = ("text", "id", "repository", "language", "licence", "kind")
-        columns = {f"{role}_column": getattr(self, f"{role}_column") for role in roles}
-        others = {"metadata_columns": self.metadata_columns, "record_kind": self.record_kind}
-        return FilesSource.model_validate({"path": "pages", **columns, **others})
+    def address(self, endpoint: str) -> str:
+        """The address of the list, or the connector that gives its pages."""
+        asked = self.lists.get(endpoint)
+        return (asked.url if asked is not None else None) or self.pages or endpoint

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from spark_jobs.sources.api.api_config import ApiSource
+from spark_jobs.sources.api.api_config import PagedSource
 from spark_jobs.sources.api.paging import value_at
 from spark_jobs.sources.records import Record, Refused, usable_record, value_text
 from spark_jobs.sources.refusals import Reason, Refusal
@@ -48,7 +48,7 @@ def _has(answer: Any, path: str) -> bool:
 
 
 def page_records(
-    data: bytes, path: str, source: ApiSource, endpoint: str, max_bytes: int
+    data: bytes, path: str, source: PagedSource, endpoint: str, max_bytes: int
 ) -> Iterator[Record | Refused]:
     """Records of a page, each with its place from 1.
 

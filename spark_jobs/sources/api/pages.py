@@ -8,13 +8,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_jobs.exceptions import InputError
-from spark_jobs.sources.api.api_config import ApiSource
+from spark_jobs.sources.api.api_config import PagedSource
 from spark_jobs.sources.api.checkpoints import Checkpoints, StoredPage
 from spark_jobs.sources.source_config import DocumentsConfig
 
 
 def discover_pages(
-    config: DocumentsConfig, source: ApiSource, arrivals: pa.Table, reread: bool, store: Checkpoints | None
+    config: DocumentsConfig, source: PagedSource, arrivals: pa.Table, reread: bool, store: Checkpoints | None
 ) -> pa.Table | None:
     """List the pages that were fetched and have not arrived; see `listing.discover`.
 
@@ -31,9 +31,9 @@ def discover_pages(
     rows = []
     for endpoint, pages in store.all_pages().items():
         for page in pages:
-            location = f"{page_root(config.dataset, source, endpoint)}#page:{page.sequence}"
+            location = f"{source.address(endpoint)}#page:{page.sequence}"
             if location not in arrived:
-                rows.append(_row(config, source, endpoint, location, page))
+                rows.append(_row(source, endpoint, location, page))
     if not rows:
         return None
     rows.sort(key=lambda row: row["location"])
@@ -42,13 +42,7 @@ def discover_pages(
     return pa.Table.from_pylist(rows, LISTING)
 
 
-def page_root(dataset: str, source: ApiSource, endpoint: str) -> str:
-    """What the locations of an endpoint's pages begin with: its address, or the connector that gives them."""
-    asked = source.lists.get(endpoint)
-    return (asked.url if asked is not None else None) or source.pages or f"{dataset}:{endpoint}"
-
-
-def _row(config: DocumentsConfig, source: ApiSource, endpoint: str, location: str, page: StoredPage) -> dict[str, Any]:
+def _row(source: PagedSource, endpoint: str, location: str, page: StoredPage) -> dict[str, Any]:
     from spark_jobs.sources.listing import LISTING
 
     refusal = page.refusal

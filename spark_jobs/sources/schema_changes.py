@@ -5,13 +5,15 @@
     1      id: integer, stars: string      stars, integer -> string
     2      id: integer                     stars, integer|string -> null   where no page of the increment has it
 
-A type that a field had before makes no row again while the field is there.
+A type that a field had before makes no row again while the field is there. A field that not every record had on the
+page of its last row does not count as gone, because an increment has only the pages that are new.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +38,7 @@ SCHEMA_CHANGES = Table(
         Column("field!", "string", "name of the field, outermost ones only"),
         Column("old_type", "string", "types that it had, joined by |; null where it was not there"),
         Column("new_type", "string", "type that is new; null where the field is not there any more"),
+        Column("in_every!", "boolean", "whether every record of that page has the field"),
         Column("location!", "string", "first page with the new type; of a field that went, last page of the increment"),
     ),
     key=(),
@@ -47,6 +50,7 @@ _FIELDS = pa.schema(
         ("endpoint", pa.string()),
         ("field", pa.string()),
         ("type", pa.string()),
+        ("in_every", pa.bool_()),
         ("page", pa.int64()),
         ("location", pa.string()),
     ]
@@ -84,40 +88,46 @@ def schema_changes(
     pages = arrivals.where((F.col("increment") == increment) & F.col("object").isNotNull())
     read = partial(read_fields, source=source, objects=objects)
     fields = pages.select("location", "path", "object").mapInArrow(read, from_arrow_schema(_FIELDS))
-    first = fields.groupBy("endpoint", "field", "type").agg(F.min(F.struct("page", "location")).alias("first"))
+    first = fields.groupBy("endpoint", "field", "type").agg(
+        F.min(F.struct("page", "location", "in_every")).alias("first")
+    )
     numbered = F.struct(F.substring_index("location", _PAGE, -1).cast("long").alias("page"), "location")
     last = pages.groupBy("path").agg(F.max(numbered).alias("last"))
     found = [(row["endpoint"], row["field"], row["type"], *row["first"]) for row in first.collect()]
-    before = [tuple(row) for row in schema_changes.select("increment", "endpoint", "field", "new_type").collect()]
+    before = [
+        tuple(row) for row in schema_changes.select("increment", "endpoint", "field", "new_type", "in_every").collect()
+    ]
     ends = {row["path"]: row["last"]["location"] for row in last.collect()}
     rows = list(changes(before, found, ends))
-    ddl = "endpoint string, field string, old_type string, new_type string, location string"
+    ddl = "endpoint string, field string, old_type string, new_type string, in_every boolean, location string"
     return Output({SCHEMA_CHANGES.name: spark.createDataFrame(rows, ddl)})
 
 
 def changes(
     before: Iterable[tuple[Any, ...]], found: Iterable[tuple[Any, ...]], ends: dict[str, str]
-) -> Iterator[tuple[str, str, str | None, str | None, str]]:
-    """Rows (endpoint, field, old type, new type, location), in the order of pages.
+) -> Iterator[tuple[str, str, str | None, str | None, bool, str]]:
+    """Rows (endpoint, field, old type, new type, in every record, location), in the order of pages.
 
     Args:
-        before: (increment, endpoint, field, new type) of earlier rows.
-        found: (endpoint, field, type, page, location), each type of a field once, at its first page.
+        before: (increment, endpoint, field, new type, in every record) of earlier rows.
+        found: (endpoint, field, type, page, location, in every record), each type of a field once, at its first page.
         ends: the last page of each endpoint that was read.
     """
     known: dict[tuple[str, str], list[str]] = {}
-    for _, endpoint, field, new in sorted(before, key=lambda row: (row[0], row[3] is not None)):
+    steady: dict[tuple[str, str], bool] = {}
+    for _, endpoint, field, new, in_every in sorted(before, key=lambda row: (row[0], row[3] is not None)):
         known[endpoint, field] = [*known.get((endpoint, field), ()), new] if new is not None else []
+        steady[endpoint, field] = in_every
     there = set()
-    for endpoint, field, kind, _, location in sorted(found, key=lambda row: (row[0], row[3], row[1], row[2])):
+    for endpoint, field, kind, _, location, in_every in sorted(found, key=lambda row: (row[0], row[3], row[1], row[2])):
         types = known.setdefault((endpoint, field), [])
         there.add((endpoint, field))
         if kind not in types and kind != "null":
-            yield endpoint, field, "|".join(sorted(types)) or None, kind, location
+            yield endpoint, field, "|".join(sorted(types)) or None, kind, in_every, location
             types.append(kind)
     for (endpoint, field), types in sorted(known.items()):
-        if types and endpoint in ends and (endpoint, field) not in there:
-            yield endpoint, field, "|".join(sorted(types)), None, ends[endpoint]
+        if types and endpoint in ends and (endpoint, field) not in there and steady.get((endpoint, field)):
+            yield endpoint, field, "|".join(sorted(types)), None, False, ends[endpoint]
 
 
 def read_fields(
@@ -130,17 +140,21 @@ def read_fields(
                 records = records_in(bytes(file.read()), source.records_path(page["path"]))
             types = field_types(records) if isinstance(records, list) else []
             number = int(page["location"].rpartition(_PAGE)[2])
-            rows = [(page["path"], field, kind, number, page["location"]) for field, kind in types]
+            rows = [(page["path"], field, kind, every, number, page["location"]) for field, kind, every in types]
             yield pa.RecordBatch.from_pylist([dict(zip(_FIELDS.names, row, strict=True)) for row in rows], _FIELDS)
 
 
-def field_types(records: Iterable[Any]) -> list[tuple[str, str]]:
-    """The fields of some records with their types in JSON, in the order of their names."""
-    found: set[tuple[str, str]] = set()
+def field_types(records: Sequence[Any]) -> list[tuple[str, str, bool]]:
+    """The fields of some records with their types in JSON, and whether every record has the field, by their names."""
+    found: dict[str, set[str]] = {}
+    counts: Counter[str] = Counter()
     for record in records:
-        if isinstance(record, dict) and len(found) < _MAX_FIELDS:
-            found |= {(_written(name), _TYPES.get(type(value), "null")) for name, value in record.items()}
-    return sorted(found)[:_MAX_FIELDS]
+        for name, value in record.items() if isinstance(record, dict) else ():
+            if name in found or len(found) < _MAX_FIELDS:
+                found.setdefault(name, set()).add(_TYPES.get(type(value), "null"))
+                counts[name] += 1
+    every = {name: counts[name] == len(records) for name in found}
+    return sorted((_written(name), kind, every[name]) for name, kinds in found.items() for kind in kinds)
 
 
 def _written(name: str) -> str:

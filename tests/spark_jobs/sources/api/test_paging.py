@@ -101,19 +101,23 @@ def test_a_source_that_cannot_be_used_is_refused(given: dict[str, object], told:
 
 
 def test_changes_of_fields_are_rows() -> None:
-    """A new field, another type, a field that went and came back; null says nothing of a type."""
-    assert field_types([{"a": 1, "b": None}, {"a": "x", "c": {}}, 5]) == [
-        ("a", "integer"),
-        ("a", "string"),
-        ("b", "null"),
-        ("c", "object"),
+    """A new field, another type, a field of every record that went and came back; null says nothing of a type."""
+    assert field_types([{"a": 1, "b": None}, {"a": "x", "c": {}}]) == [
+        ("a", "integer", True),
+        ("a", "string", True),
+        ("b", "null", False),
+        ("c", "object", False),
     ]
-    found = [("e", "a", "integer", 0, "p0"), ("e", "a", "string", 2, "p2"), ("e", "b", "null", 0, "p0")]
+    found = [
+        ("e", "a", "integer", 0, "p0", True),
+        ("e", "a", "string", 2, "p2", True),
+        ("e", "b", "null", 0, "p0", True),
+    ]
     first = list(changes([], found, {"e": "p2"}))
-    assert first == [("e", "a", None, "integer", "p0"), ("e", "a", "integer", "string", "p2")]
-    before = [(0, "e", "a", "integer"), (0, "e", "a", "string")]
-    gone = list(changes(before, [("e", "c", "array", 3, "p3")], {"e": "p3"}))
-    assert gone == [("e", "c", None, "array", "p3"), ("e", "a", "integer|string", None, "p3")]
-    back = list(changes([*before, (1, "e", "a", None)], [("e", "a", "string", 4, "p4")], {"e": "p4"}))
-    assert back == [("e", "a", None, "string", "p4")]
-    assert list(changes(before, [("e", "a", "string", 5, "p5")], {"e": "p5"})) == []
+    assert first == [("e", "a", None, "integer", True, "p0"), ("e", "a", "integer", "string", True, "p2")]
+    before = [(0, "e", "a", "integer", True), (0, "e", "a", "string", True), (0, "e", "d", "string", False)]
+    gone = list(changes(before, [("e", "c", "array", 3, "p3", False)], {"e": "p3"}))
+    assert gone == [("e", "c", None, "array", False, "p3"), ("e", "a", "integer|string", None, False, "p3")]
+    back = list(changes([*before, (1, "e", "a", None, False)], [("e", "a", "string", 4, "p4", True)], {"e": "p4"}))
+    assert back == [("e", "a", None, "string", True, "p4")]
+    assert list(changes(before, [("e", "a", "string", 5, "p5", True)], {"e": "p5"})) == []

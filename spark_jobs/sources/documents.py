@@ -30,7 +30,7 @@ from spark_jobs.lake.declare.step import Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Notice, Table
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.session.cluster import is_local
-from spark_jobs.sources.api.api_config import PagedSource
+from spark_jobs.sources.api.api_config import PAGE_MARK, PagedSource
 from spark_jobs.sources.file_trees import is_readable
 from spark_jobs.sources.listing import discover, fetch
 from spark_jobs.sources.provenance import PROVENANCE, provenance
@@ -217,6 +217,8 @@ def documents(
     if not is_local(conf.get("spark.master") or ""):
         _require_seen(read, config.dataset)
     landed = read.where(F.col("doc_id").isNotNull() & F.col("known").isNull())
+    if isinstance(config.source, PagedSource):
+        landed = _on_one_page(landed)
     facts = files.select(F.col("repository_facts").alias("facts")).unionByName(read.select("facts"))
     documents_read = read.where(F.col("location").isNotNull())
     events = None
@@ -253,6 +255,16 @@ def _require_seen(read: DataFrame, dataset: str) -> None:
                 f"{dataset}.documents: {row['location']}: an executor cannot read it ({row['detail']}), the driver "
                 "can; put the source where all machines of the cluster see it under this path, or run without a cluster"
             )
+
+
+def _on_one_page(landed: DataFrame) -> DataFrame:
+    """Documents of pages, each once: of those on several pages, as the last page has it."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    page = F.substring_index("location", PAGE_MARK, -1).cast("long")
+    order = Window.partitionBy("doc_id").orderBy(page.desc(), "location")
+    return landed.withColumn("place", F.row_number().over(order)).where("place = 1").drop("place")
 
 
 def _repositories(facts: DataFrame) -> DataFrame:

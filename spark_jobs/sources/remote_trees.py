@@ -50,7 +50,8 @@ def file_system_of(uri: str) -> tuple[fs.FileSystem, str]:
         pyarrow.ArrowException: the URI is malformed.
     """
     try:
-        return fs.FileSystem.from_uri(uri)
+        known: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(uri)
+        return known
     except pa.ArrowInvalid as error:
         if "Unrecognized filesystem type" not in str(error):
             raise

@@ -23,7 +23,7 @@ from spark_jobs.exceptions import StepDeclarationError
 from spark_jobs.lake.declare.step import Output, Scope, step
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files.objects import ObjectFolder
-from spark_jobs.sources.api.api_config import PagedSource
+from spark_jobs.sources.api.api_config import PAGE_MARK, PagedSource
 from spark_jobs.sources.api.page_records import records_in
 from spark_jobs.sources.source_config import DocumentsConfig
 
@@ -57,7 +57,6 @@ _FIELDS = pa.schema(
 )
 _MAX_NAME = 200
 _MAX_FIELDS = 1000  # of a page: an API that uses ids for names has no schema that could be compared
-_PAGE = "#page:"
 _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
 
 
@@ -91,7 +90,7 @@ def schema_changes(
     first = fields.groupBy("endpoint", "field", "type").agg(
         F.min(F.struct("page", "location", "in_every")).alias("first")
     )
-    numbered = F.struct(F.substring_index("location", _PAGE, -1).cast("long").alias("page"), "location")
+    numbered = F.struct(F.substring_index("location", PAGE_MARK, -1).cast("long").alias("page"), "location")
     last = pages.groupBy("path").agg(F.max(numbered).alias("last"))
     found = [(row["endpoint"], row["field"], row["type"], *row["first"]) for row in first.collect()]
     before = [
@@ -139,7 +138,7 @@ def read_fields(
             with objects.open(page["object"]) as file:
                 records = records_in(bytes(file.read()), source.records_path(page["path"]))
             types = field_types(records) if isinstance(records, list) else []
-            number = int(page["location"].rpartition(_PAGE)[2])
+            number = int(page["location"].rpartition(PAGE_MARK)[2])
             rows = [(page["path"], field, kind, every, number, page["location"]) for field, kind, every in types]
             yield pa.RecordBatch.from_pylist([dict(zip(_FIELDS.names, row, strict=True)) for row in rows], _FIELDS)
 

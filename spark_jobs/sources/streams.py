@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 _PAGE_BYTES = 32 << 20
 _PAGE_RECORDS = 20_000
-_LOOKED_SECONDS = 0.5
+_LOOKED_SECONDS = 1
 _READING = 0  # a stream has one reading, which never ends
 
 

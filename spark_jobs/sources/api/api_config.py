@@ -23,6 +23,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 if TYPE_CHECKING:
     from spark_jobs.sources.source_config import FilesSource
 
+PAGE_MARK = "#page:"
+"""What stands in the location of a page between the address of its list and its number."""
+
 _VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
 _SECRETIVE = re.compile(r"(?i)authorization|cookie|token|secret|passw|api[-_]?key")
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")

@@ -328,7 +328,7 @@ class _Endpoint:
         source, asked = self.source, self.asked
         url, params = page_request(source.paginator, asked.url or "", {**source.params, **asked.params}, cursor)
         if source.since is not None and self.reading.since is not None and url == asked.url:
-            params[source.since.param] = self.reading.since
+            params.setdefault(source.since.param, self.reading.since)  # which may be that of the cursor
         before = self.known.get(self._key(cursor))
         validators = {} if before is None else {"If-None-Match": before.etag, "If-Modified-Since": before.modified}
         answer = await self.client.get(url, params, {name: value for name, value in validators.items() if value})

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_jobs.exceptions import InputError
-from spark_jobs.sources.api.api_config import PagedSource
+from spark_jobs.sources.api.api_config import PAGE_MARK, PagedSource
 from spark_jobs.sources.api.checkpoints import Checkpoints, StoredPage
 from spark_jobs.sources.source_config import DocumentsConfig
 
@@ -31,7 +31,7 @@ def discover_pages(
     rows = []
     for endpoint, pages in store.all_pages().items():
         for page in pages:
-            location = f"{source.address(endpoint)}#page:{page.sequence}"
+            location = f"{source.address(endpoint)}{PAGE_MARK}{page.sequence}"
             if location not in arrived:
                 rows.append(_row(source, endpoint, location, page))
     if not rows:

@@ -66,5 +66,10 @@ def test_increments_follow_an_api(lake_at: Callable[..., Lake], tmp_path: Path) 
         assert [(row["old_type"], row["new_type"]) for row in changed] == [(None, "integer"), ("integer", "string")]
         objects = table("arrivals").where("object IS NOT NULL").select("object", "content_sha256").collect()
         assert all(Path(row["object"]).name == row["content_sha256"] for row in objects)
+        api.put(40, "on two pages")  # the list is read while it moves
+        api.page_size = 3
+        fetch_source("items", config.source, lake.catalogue, 5)  # type: ignore[arg-type]
+        api.page_size = 4
+        assert land() == ("4",) and latest() == truth()
         provenance = table("provenance").sort("increment").collect()
-        assert [row["object_count"] for row in provenance] == [5, 1, 0, 2]
+        assert [row["object_count"] for row in provenance] == [5, 1, 0, 2, 19]

@@ -72,4 +72,5 @@ def test_increments_follow_an_api(lake_at: Callable[..., Lake], tmp_path: Path) 
         api.page_size = 4
         assert land() == ("4",) and latest() == truth()
         provenance = table("provenance").sort("increment").collect()
-        assert [row["object_count"] for row in provenance] == [5, 1, 0, 2, 2]  # pages with a new document; record 40 is on two
+        # Pages with a new document: the record of the last increment is on two of them.
+        assert [row["object_count"] for row in provenance] == [5, 1, 0, 2, 2]

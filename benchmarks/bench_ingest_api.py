@@ -77,7 +77,7 @@ def offset_config(port: int, connections: int) -> DocumentsConfig:
         "text_column": "text",
         "id_column": "id",
         "metadata_columns": ["arrived"],
-        "limits": {"start_per_second": 200, "max_per_second": 1000, "connections": connections},
+        "limits": {"start_per_second": 200, "max_per_second": 1000, "connections": connections, "fetch_seconds": 20},
     }
     return DocumentsConfig.model_validate({"dataset": "burst", "source": source})
 

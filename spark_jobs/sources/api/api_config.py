@@ -144,6 +144,7 @@ class Limits(_Model):
     max_wait_seconds: float = Field(300, gt=0, description="longest wait, that of Retry-After too")
     timeout_seconds: float = Field(60, gt=0, description="for a whole answer, to its last byte")
     max_page_bytes: int = Field(64_000_000, ge=1, description="larger answers are cut off")
+    fetch_seconds: float = Field(3600, gt=0, description="of a run, after which what came lands; the next one goes on")
     readings: int = Field(3, ge=1, description="readings of an endpoint whose pages move while it is read")
 
 

@@ -13,6 +13,7 @@ import asyncio
 import hashlib
 import io
 import json
+import time
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -36,18 +37,20 @@ from spark_jobs.sources.api.paging import (
 from spark_jobs.sources.api.rate import Pace
 from spark_jobs.sources.refusals import Reason, Refusal
 
+_STOPPED = "stopped"  # by a refusal or for the time; the next fetch goes on with the reading
 _EXPIRED = (400, 404, 410, 422)
 _HOLE_FAILURES = 2  # fetches in which an addressable page fails before a reading goes on without it
 
 
 @dataclass
 class Fetched:
-    """What a fetch did: requests sent, new pages and their records, and the refusals."""
+    """What a fetch did: requests, new pages and their records, refusals, and whether it stopped to let them land."""
 
     requests: int = 0
     pages: int = 0
     records: int = 0
     refusals: list[str] = field(default_factory=list)
+    paused: bool = False
 
 
 class _Got(NamedTuple):
@@ -89,10 +92,15 @@ class EndpointFetch:
         paginator = self.source.paginator
         self.parallel = is_addressable(paginator) and self.connector is None
         self.reading = Reading(-1, True, None, None)
-        self.there: dict[Any, StoredPage] = {}  # pages of this reading by their cursor
+        self.there: dict[str, StoredPage] = {}  # pages of this reading, by the cursor of their row
         self.known: dict[str, StoredPage] = {}  # the newest page of any reading, by the cursor of its row
+        self.digests: dict[str, StoredPage] = {}
+        self.end: int | None = None  # the first page without records
         self.totals: list[Any] = []
         self.new_pages = 0
+        self.kept = 0
+        self.saving = asyncio.Lock()
+        self.until = time.monotonic() + self.source.limits.fetch_seconds
 
     async def fetch(self) -> None:
         """Read the endpoint until a reading was quiet or brought nothing new."""
@@ -116,14 +124,12 @@ class EndpointFetch:
         pages = self.store.pages(self.name, self.request)
         self.known = {page.cursor: page for page in pages if page.refusal is None}
         holes = (page for page in pages if page.refusal is None or page.failures >= _HOLE_FAILURES)
-        self.there = {
-            json.loads(page.cursor)[1]: page
-            for page in holes
-            if page.reading == self.reading.number and page.place >= 0
-        }
+        self.there = {page.cursor: page for page in holes if page.reading == self.reading.number and page.place >= 0}
+        self.digests = {page.digest: page for page in self.there.values() if page.digest}
+        self.end = min((page.place for page in self.there.values() if _is_empty(page)), default=None)
         self.totals, self.new_pages = [], 0
         stopped = await (self._read_parallel() if self.parallel else self._read_chain())
-        if stopped is not None and stopped != "refused":
+        if stopped is not None and stopped != _STOPPED:
             self._complete(self.reading.mark)
             return stopped
         if stopped is not None:
@@ -140,32 +146,43 @@ class EndpointFetch:
         """Read pages one after the other; gives what ended it early: a refusal, or what moved."""
         cursor = first_cursor(self.source.paginator) if self.connector is None else None
         asked, place = set[str](), 0
-        while True:
-            asked.add(json.dumps(cursor))
-            page = self.there.get(cursor) if not isinstance(cursor, list | dict) else None
-            if page is None:
-                got = await self._get(cursor, place, asked)
-                if isinstance(got, Fault):
-                    if got.status in _EXPIRED and place:
-                        return f"the cursor of page {place + 1} is not taken any more ({got.refusal.detail})"
-                    failures = self._refuse(StoredPage(self._key(cursor), place, refusal=got.refusal))
-                    return "refused" if failures < _HOLE_FAILURES or not place else f"page {place + 1} cannot be read"
-                page = self._keep(cursor, place, got)
-            if page.next_cursor is None:
-                return None
-            cursor, place = page.next_cursor, place + 1
+        keeping: asyncio.Task[StoredPage] | None = None  # of the page before, while the next one is asked for
+        try:
+            while True:
+                asked.add(json.dumps(cursor))
+                page = self.there.get(self._key(cursor))
+                if page is None:
+                    got = await self._get(cursor, place, asked)
+                    if keeping is not None:
+                        await keeping
+                    if isinstance(got, Fault):
+                        if got.status in _EXPIRED and place:
+                            return f"the cursor of page {place + 1} is not taken any more ({got.refusal.detail})"
+                        failures = self._refuse(StoredPage(self._key(cursor), place, refusal=got.refusal))
+                        again = failures < _HOLE_FAILURES or not place
+                        return _STOPPED if again else f"page {place + 1} cannot be read"
+                    page = self._page(cursor, place, got)
+                    self._take(page)
+                    keeping = asyncio.create_task(self._keep(page, got.data))
+                if page.next_cursor is None:
+                    return None
+                if self._is_late():
+                    return _STOPPED
+                cursor, place = page.next_cursor, place + 1
+        finally:
+            if keeping is not None:
+                await keeping
 
     async def _read_parallel(self) -> str | None:
         """Read pages that can be asked for by number, several at a time."""
         paginator = self.source.paginator
         assert isinstance(paginator, NumberedPages | OffsetPages)
         first, step = first_cursor(paginator), paginator.limit if isinstance(paginator, OffsetPages) else 1
-        todo: list[int] = [first]
+        todo, ahead = [first], first
         planned, running, refused = {first}, dict[asyncio.Task[StoredPage | None], int](), False
 
         def plan(cursor: int) -> None:
-            end = self._end()
-            if cursor not in planned and not refused and (end is None or cursor < end):
+            if cursor not in planned and not refused and (self.end is None or cursor < self.end):
                 planned.add(cursor)
                 todo.append(cursor)
 
@@ -177,38 +194,33 @@ class EndpointFetch:
                 finished, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 for task in finished:
                     cursor, page = running.pop(task), task.result()
-                    refused = refused or page is None
-                    if page is None:
+                    refused = refused or page is None or self._is_late()
+                    if page is None or refused:
                         todo.clear()
                     elif page.next_cursor is not None:
                         plan(page.next_cursor)  # of a short page by offset, the rest of what was asked for
                         while len(running) + len(todo) < self.source.limits.connections and not refused:
-                            ahead = max(planned) + step
+                            ahead += step
                             plan(ahead)
                             if ahead not in planned:
                                 break
         finally:
             for task in running:
                 task.cancel()
-        return "refused" if refused else None
+        return _STOPPED if refused else None
 
     async def _one(self, cursor: int) -> StoredPage | None:
         """One addressable page: as it was fetched in this reading before, or fetched; None where it is refused."""
-        if cursor in self.there:
-            page = self.there[cursor]
+        if (page := self.there.get(self._key(cursor))) is not None:
             step = self.source.paginator.limit if isinstance(self.source.paginator, OffsetPages) else 1
             return page if page.refusal is None else replace(page, next_cursor=cursor + step)
         got = await self._get(cursor, cursor, set())
         if not isinstance(got, Fault):
-            return self._keep(cursor, cursor, got)
+            return await self._keep(self._page(cursor, cursor, got), got.data)
         if got.status == 404 and cursor != first_cursor(self.source.paginator):
-            return self._keep(cursor, cursor, _Got(b"", [], None))
+            return await self._keep(self._page(cursor, cursor, _Got(b"", [], None)), b"")
         self._refuse(StoredPage(self._key(cursor), cursor, refusal=got.refusal))
         return None
-
-    def _end(self) -> int | None:
-        """The first page without records, None where none is known."""
-        return min((page.place for page in self.there.values() if _is_empty(page)), default=None)
 
     def _moved(self) -> str | None:
         """What shows that the list moved while it was read; None where nothing does."""
@@ -219,8 +231,7 @@ class EndpointFetch:
             return f"{self._distinct(pages)} records were read, the server says that there are {self.totals[-1]}"
         if not self.parallel:
             return None
-        end = self._end()
-        if any(end is not None and page.place > end and page.record_count for page in pages):
+        if any(self.end is not None and page.place > self.end and page.record_count for page in pages):
             return "there are records behind the first empty page"
         counts = [page.record_count for page in pages if page.record_count]
         if isinstance(self.source.paginator, NumberedPages) and (
@@ -270,10 +281,10 @@ class EndpointFetch:
         """Why a page cannot follow those before it; None where it can."""
         if got.next is not None and json.dumps(got.next) in asked:
             return "its next cursor is that of a page before it"
-        digest = _digest(got.records)
-        same = (one for at, one in self.there.items() if at != cursor and one.digest == digest and got.records)
-        other = next(same, None)
-        return None if other is None else f"it repeats the records of page {other.place}"
+        other = self.digests.get(_digest(got.records)) if got.records else None
+        if other is None or other.cursor == self._key(cursor):
+            return None
+        return f"it repeats the records of page {other.place}"
 
     async def _ask(self, cursor: Any) -> _Got | Fault:
         """Ask the server for a page once."""
@@ -318,34 +329,51 @@ class EndpointFetch:
         """The cursor of a page's row."""
         return json.dumps([self.reading.since, cursor])
 
-    def _keep(self, cursor: Any, place: int, got: _Got) -> StoredPage:
-        """Keep a page's bytes, then note it: from here on it is not asked for again in this reading."""
-        key = self._key(cursor)
+    def _page(self, cursor: Any, place: int, got: _Got) -> StoredPage:
+        """The row of a page, still without its object."""
+        key, since = self._key(cursor), self.source.since
         if got.data is None:
-            page = replace(self.known[key], place=place, reading=self.reading.number)
-        else:
-            kept = self.objects.keep(io.BytesIO(got.data)) if got.records else None
-            since = self.source.since
-            page = StoredPage(
-                cursor=key,
-                place=place,
-                next_cursor=got.next,
-                object=kept and kept.location,
-                byte_count=kept.byte_count if kept else 0,
-                record_count=len(got.records),
-                digest=_digest(got.records) if got.records else None,
-                seen=largest(value_at(one, since.column) for one in got.records) if since else None,
-                etag=got.etag,
-                modified=got.modified,
-                reading=self.reading.number,
-            )
-        if self.store.save(self.name, self.request, page) and page.record_count:
+            return replace(self.known[key], place=place, reading=self.reading.number)
+        return StoredPage(
+            cursor=key,
+            place=place,
+            next_cursor=got.next,
+            record_count=len(got.records),
+            digest=_digest(got.records) if got.records else None,
+            seen=largest(value_at(one, since.column) for one in got.records) if since else None,
+            etag=got.etag,
+            modified=got.modified,
+            reading=self.reading.number,
+        )
+
+    async def _keep(self, page: StoredPage, data: bytes | None) -> StoredPage:
+        """Keep a page's bytes, then note it: from here on it is not asked for again in this reading."""
+        if data is not None and page.record_count:
+            kept = await asyncio.to_thread(self.objects.keep, io.BytesIO(data))
+            page = replace(page, object=kept.location, byte_count=kept.byte_count)
+        async with self.saving:
+            is_new = await asyncio.to_thread(self.store.save, self.name, self.request, page)
+        if is_new and page.record_count:
             self.new_pages += 1
             self.done.pages += 1
             self.done.records += page.record_count
-        if not isinstance(cursor, list | dict):
-            self.there[cursor] = page
+        self._take(page)
+        self.kept += 1
         return page
+
+    def _take(self, page: StoredPage) -> None:
+        """Know a page as one of this reading."""
+        self.there[page.cursor] = page
+        if page.digest:
+            self.digests[page.digest] = page
+        elif self.end is None or page.place < self.end:
+            self.end = page.place
+
+    def _is_late(self) -> bool:
+        """Whether what came is to land now; the next run goes on."""
+        late = self.kept > 0 and time.monotonic() > self.until
+        self.done.paused = self.done.paused or late
+        return late
 
     def _refuse(self, page: StoredPage) -> int:
         page = replace(page, reading=self.reading.number)

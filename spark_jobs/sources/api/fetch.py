@@ -35,6 +35,8 @@ def fetch_source(dataset: str, source: ApiSource, catalogue: Catalog, wait_secon
     with table_leases(catalogue, [f"{dataset}.fetched"], wait_seconds):
         done = fetch_pages(source, store, objects)
     _log.info("%s: %d requests, %d new pages, %d records", dataset, done.requests, done.pages, done.records)
+    if done.paused:
+        _log.warning("%s: stopped after limits.fetch_seconds, what came lands; the next run goes on", dataset)
     for refusal in done.refusals:
         _log.warning("%s: %s", dataset, refusal)
     return done

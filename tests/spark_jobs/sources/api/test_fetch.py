@@ -95,6 +95,22 @@ def test_a_broken_reading_goes_on_where_it_stopped(inbox: Inbox) -> None:
         assert landed is not None and sorted(texts_of(landed[0])) == list(range(28, 60))
 
 
+@pytest.mark.parametrize("style", ["cursor", "offset"])
+def test_a_fetch_that_takes_too_long_lands_what_came(style: str, inbox: Inbox) -> None:
+    """And the next one goes on behind it."""
+    with serving(Api(records(45), style=style)) as api:
+        config = api_config(api, limits={"fetch_seconds": 1e-9})
+        pages = list[int]()
+        for _ in range(30):
+            done = inbox.fetch(config)
+            pages.append(done.pages)
+            if not done.paused:
+                break
+        landed = inbox.land(config)
+        assert landed is not None and texts_of(landed[0]) == {key: [text] for key, text in api.truth.items()}
+        assert len(pages) > 2 and len(landed[0]) == 45
+
+
 def test_only_what_is_new_is_asked_for(inbox: Inbox) -> None:
     """`since` is the largest value of a whole reading, less the lag."""
     with serving(Api(records(45))) as api:

@@ -48,7 +48,7 @@ _PAGES = Table(
     Column("cursor_key", String(64), nullable=False),  # SHA-256 of the cursor, which may be too long for an index
     Column("next_cursor", Text),
     Column("reading", Integer, nullable=False),
-    Column("place", Integer, nullable=False),
+    Column("place", BigInteger, nullable=False),
     Column("object", Text),
     Column("byte_count", BigInteger, nullable=False),
     Column("record_count", Integer, nullable=False),
@@ -203,7 +203,7 @@ class Checkpoints:
     def refuse(self, endpoint: str, request: str, page: StoredPage) -> int:
         """Note that a page was refused, in the row that says so already if there is one; returns how often it was."""
         assert page.refusal is not None
-        reason, detail = str(page.refusal.reason), page.refusal.detail
+        reason, detail = str(page.refusal.reason), page.refusal.detail.replace("\0", " ")  # Postgres takes no null
         key = _key(page.cursor)
         own = (*self._of(_PAGES, endpoint, request), _PAGES.c.cursor_key == key, _PAGES.c.reason == reason)
         with self._engine.begin() as connection:

@@ -100,7 +100,12 @@ class ApiClient:
         except TimeoutError:
             detail = f"no whole answer within {limits.timeout_seconds:g} s, the limits.timeout_seconds"
             return Fault(Refusal(Reason.NO_ANSWER, detail), again=True, overload=True)
-        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+        except (
+            httpx2.HTTPError,
+            httpx2.InvalidURL,
+            OSError,
+            ValueError,
+        ) as error:  # ValueError: no Unicode in a cursor
             detail = f"{type(error).__name__}: {(str(error) or 'no further message').splitlines()[0][:200]}"
             return Fault(Refusal(Reason.NO_ANSWER, detail), again=True, overload=True)
 

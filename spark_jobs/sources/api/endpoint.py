@@ -58,6 +58,7 @@ class _Got(NamedTuple):
 
     data: bytes | None
     records: list[Any]
+    digest: str | None
     next: Any
     total: Any = None
     etag: str | None = None
@@ -218,7 +219,7 @@ class EndpointFetch:
         if not isinstance(got, Fault):
             return await self._keep(self._page(cursor, cursor, got), got.data)
         if got.status == 404 and cursor != first_cursor(self.source.paginator):
-            return await self._keep(self._page(cursor, cursor, _Got(b"", [], None)), b"")
+            return await self._keep(self._page(cursor, cursor, _Got(b"", [], None, None)), b"")
         self._refuse(StoredPage(self._key(cursor), cursor, refusal=got.refusal))
         return None
 
@@ -273,7 +274,7 @@ class EndpointFetch:
             if attempt < self.source.limits.tries:
                 await asyncio.sleep(self.pace.backoff_seconds(attempt))
         if fault.refusal.reason == Reason.UNSTABLE_LIST and self.parallel:
-            return _Got(b"", [], None)  # servers that repeat the last page for ever, after the end
+            return _Got(b"", [], None, None)  # servers that repeat the last page for ever, after the end
         number = place if self.parallel else place + 1
         return fault._replace(refusal=replace(fault.refusal, detail=f"page {number}: {fault.refusal.detail}"))
 
@@ -281,7 +282,7 @@ class EndpointFetch:
         """Why a page cannot follow those before it; None where it can."""
         if got.next is not None and json.dumps(got.next) in asked:
             return "its next cursor is that of a page before it"
-        other = self.digests.get(_digest(got.records)) if got.records else None
+        other = self.digests.get(got.digest) if got.digest is not None else None
         if other is None or other.cursor == self._key(cursor):
             return None
         return f"it repeats the records of page {other.place}"
@@ -300,7 +301,7 @@ class EndpointFetch:
         if answer.data is None:
             if before is None:
                 return Fault(Refusal(Reason.HTTP_ERROR, "status 304, and the page is not known"), again=True)
-            return _Got(None, [], before.next_cursor)
+            return _Got(None, [], before.digest, before.next_cursor)
         return self._understood(cursor, answer)
 
     def _understood(self, cursor: Any, answer: Answer) -> _Got | Fault:
@@ -316,14 +317,19 @@ class EndpointFetch:
         total = value_at(told, source.total) if source.total else None
         if isinstance(total, int):
             self.totals.append(total)
-        return _Got(data, records, following, total, answer.etag, answer.modified)
+        try:
+            digest = _digest(records)
+        except RecursionError:
+            return Fault(Refusal(Reason.BAD_ANSWER, "a record is nested too deeply"), again=False)
+        return _Got(data, records, digest, following, total, answer.etag, answer.modified)
 
     async def _called(self, cursor: Any) -> _Got | Fault:
         """Ask a connector of the user's for a page once."""
         page = await called(self.connector, self.source.pages or "", cursor, self.source.limits.timeout_seconds)
         if isinstance(page, Refusal):
             return Fault(page, again=True)
-        return _Got(json.dumps(page.records, ensure_ascii=False).encode(), list(page.records), page.next_cursor)
+        records = list(page.records)
+        return _Got(json.dumps(records).encode(), records, _digest(records), page.next_cursor)
 
     def _key(self, cursor: Any) -> str:
         """The cursor of a page's row."""
@@ -339,7 +345,7 @@ class EndpointFetch:
             place=place,
             next_cursor=got.next,
             record_count=len(got.records),
-            digest=_digest(got.records) if got.records else None,
+            digest=got.digest,
             seen=largest(value_at(one, since.column) for one in got.records) if since else None,
             etag=got.etag,
             modified=got.modified,
@@ -386,5 +392,6 @@ def _is_empty(page: StoredPage) -> bool:
     return page.refusal is None and page.record_count == 0
 
 
-def _digest(records: list[Any]) -> str:
-    return hashlib.sha256(json.dumps(records, sort_keys=True).encode()).hexdigest()
+def _digest(records: list[Any]) -> str | None:
+    """SHA-256 over the records of a page, None where it has none."""
+    return hashlib.sha256(json.dumps(records, sort_keys=True).encode()).hexdigest() if records else None

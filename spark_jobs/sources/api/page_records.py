@@ -72,7 +72,8 @@ def page_records(
             yield Refused(number, refusal)
             continue
         values = {column: value_at(fields, column) for column in columns}
-        lacking = [one for one in (source.id_column, source.text_column) if values[one] is None]
+        lacking = [source.id_column] if values[source.id_column] in (None, "") else []
+        lacking += [source.text_column] if values[source.text_column] is None else []
         if lacking:
             detail = f"no {lacking[0]!r} in this record of {endpoint}; it has {', '.join(map(repr, fields))[:300]}"
             yield Refused(number, Refusal(Reason.MISSING_COLUMN, detail))

@@ -12,6 +12,7 @@ from typing import Any
 
 import fsspec
 import pyarrow as pa
+import pyarrow.fs
 import pyarrow.parquet as pq
 import pytest
 
@@ -99,6 +100,35 @@ def test_a_file_without_a_time_is_known_by_its_tag_or_read_again(
     assert [row["content"] for row in documents] == ["two"] and "gone" not in {
         row["status"] for row in arrivals if row["path"]
     }
+
+
+@pytest.mark.nightly
+def test_files_of_an_object_store_land_like_local_ones(
+    files_config: Callable[..., DocumentsConfig], landing: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through PyArrow, from a prefix; a second listing has nothing new, a new object does."""
+    from tests.blender_service.s3_stand_in import S3StandIn
+
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    with S3StandIn() as store:
+        endpoint = store.properties["s3.endpoint"].removeprefix("http://")
+        query = f"?scheme=http&endpoint_override={endpoint}&region=us-east-1"
+        target, _ = pa.fs.FileSystem.from_uri(f"s3://lake/in{query}")
+
+        def put(path: str, data: bytes) -> None:
+            with target.open_output_stream(f"lake/in/{path}") as out:
+                out.write(data)
+
+        put("a.txt", b"one")
+        put("deep/r.jsonl", b'{"t": "two"}\n')
+        config = files_config(path=f"s3://lake/in{query}", text_column="t")
+        documents, _ = landing.land(config)
+        assert sorted(row["content"] for row in documents) == ["one", "two"]
+        assert landing.land(config) is None
+        put("b.txt", b"three")
+        documents, _ = landing.land(config)
+        assert [row["content"] for row in documents] == ["three"]
 
 
 def test_an_address_that_is_not_there_is_one_line(web: str) -> None:

@@ -71,11 +71,20 @@ def follow(
     inbox = _Inbox(dataset, source, store, objects, state)
     with table_leases(catalogue, [f"{dataset}.fetched"], 0):
         writer = _records(spark, source).writeStream.option("checkpointLocation", str(state)).foreachBatch(inbox.take)
-        query = (writer.trigger(availableNow=True) if once else writer).start()
+        begun = writer.trigger(availableNow=True) if once else writer
+        query, restarted = begun.start(), source.kafka is None
         sealed, since = -1, time.monotonic()
         try:
             while True:
-                ended = query.awaitTermination(_LOOKED_SECONDS)
+                try:
+                    ended = query.awaitTermination(_LOOKED_SECONDS)
+                except PySparkException:
+                    if restarted:
+                        raise
+                    # After a crash the first micro-batch is one that Spark repeats, and its report on Kafka fails then
+                    # (KafkaMicroBatchStream.metrics, Spark 4.1.1), once the batch is done; another start goes on.
+                    query, restarted = begun.start(), True
+                    continue
                 # At first there may be pages of a process that ended before it sealed them.
                 waiting, age = inbox.records - sealed, time.monotonic() - since
                 if waiting == 0:

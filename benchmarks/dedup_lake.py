@@ -58,7 +58,7 @@ class FolderConfig(BaseModel):
     folder: str
 
 
-def _discover(config: FolderConfig, known: pa.Table, reread: bool) -> pa.Table | None:
+def _discover(config: FolderConfig, known: pa.Table, reread: bool, catalogue: object = None) -> pa.Table | None:
     seen = set() if reread else set(known["location"].to_pylist())
     fresh = [str(path) for path in sorted(Path(config.folder).glob("*.parquet")) if str(path) not in seen]
     return pa.table({"location": fresh[:1]}) if fresh else None

@@ -53,7 +53,9 @@ class Dataset(dg.Component, dg.Model, dg.Resolvable):
     """A dataset: its source, and how its documents are read and judged."""
 
     name: str = Field(pattern=_NAME, description="its namespace in the lake")
-    source: dict[str, Any] = Field(description="kind (python_code, python_docs, files or git) and its fields")
+    source: dict[str, Any] = Field(
+        description="kind (python_code, python_docs, files, git, api, stream) and its fields"
+    )
     shards: int = Field(1, description="parts that joins and packing plans work on; a power of two")
     max_document_bytes: int = Field(100_000_000, description="larger documents are refused, with a reason")
     allow_empty: bool = Field(False, description="whether no files means that all were deleted, not an error")

@@ -32,6 +32,7 @@ from spark_jobs.lake.session.settings import load_settings
 from spark_jobs.registry import find_scorer
 from spark_jobs.sources.documents import documents
 from spark_jobs.sources.ocr_report import ocr_report
+from spark_jobs.sources.schema_changes import schema_changes
 from spark_jobs.text.signals import signals
 from spark_jobs.text.texts import texts
 
@@ -42,6 +43,7 @@ _OWN_TABLES = (
     "provenance",
     "repositories",
     "ocr_report",
+    "schema_changes",
     "texts",
     "raw_texts",
     "signals",
@@ -130,6 +132,10 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
     chain: list[Link] = [
         (documents, {}, intake, "sources"),
         *([(ocr_report, {"documents": f"{name}.documents"}, {}, "sources")] if "ocr" in declared.source else []),
+        *(
+            (schema_changes, {"arrivals": f"{name}.{CLOCK}"}, intake, "sources")
+            for _ in range(declared.source.get("kind") in ("api", "stream"))
+        ),
         *_texts(declared, audit, actions),
         (signals, {"texts": f"{name}.texts"}, {}, "text"),
         *(link for scorer, config in scored for link in _scoring(name, scorer, config)),

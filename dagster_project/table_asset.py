@@ -68,6 +68,7 @@ Link = tuple[Step, Mapping[str, Source], Mapping[str, Any], str]
 """A step of a chain: the step, its inputs, its config, and the folder of `spark_jobs` that it belongs to."""
 POOL_PREFIX = "lake_"
 FAILED_CHECK = "failed_check"  # metadata of a failed step: the check that its rows did not pass
+FETCHED = "headrace/fetched"  # tag of a run that has asked its sources before it began
 _SHOWN_INPUTS = 3
 _STUB = "dagster/auto_created_stub_asset"  # how Dagster marks an asset that only a dependency names
 
@@ -346,7 +347,8 @@ class _Asset:
         """Materialize, and report to Dagster; a failed audit reports its checks and no materialization."""
         try:
             lake: Lake = context.resources.lake.open(context.run.run_id)
-            lake = dataclasses.replace(lake, rollout=Rollout.of_tags(context.run.tags))
+            tags = context.run.tags
+            lake = dataclasses.replace(lake, rollout=Rollout.of_tags(tags), fetches=FETCHED not in tags)
         except SparkJobsError as error:
             raise dg.Failure(f"{self.tables[0]}: {error}", allow_retries=False) from error
         try:

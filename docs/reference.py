@@ -99,7 +99,13 @@ def _declarations() -> str:
     """What `defs.yaml` may say."""
     from dagster_project.components import Blend, Corpus, Dataset, Model
     from dagster_project.deduplication import Deduplication
-    from spark_jobs.sources.source_config import FilesSource, PythonCodeSource, PythonDocsSource
+    from spark_jobs.sources.source_config import (
+        ApiSource,
+        FilesSource,
+        PythonCodeSource,
+        PythonDocsSource,
+        StreamSource,
+    )
     from spark_jobs.tokens.tokenizer import TokenizerConfig
 
     parts = [
@@ -114,7 +120,7 @@ def _declarations() -> str:
     for component in components:
         describe(component, "##", f"`type: {component.__module__}.{component.__name__}`\n\n")
         if component is Dataset:
-            for source in (FilesSource, PythonCodeSource, PythonDocsSource):
+            for source in (FilesSource, PythonCodeSource, PythonDocsSource, ApiSource, StreamSource):
                 describe(source, "###", f"`source`, kind `{source.model_fields['kind'].default}`: ")
         if component is Corpus:
             describe(Deduplication, "###", "`deduplication`: ")

@@ -134,7 +134,7 @@ def _to_parquet(
         if own.name not in frames:
             frames[own.name] = spark.createDataFrame([], spark_schema(own))
     if step.discover is not None and step.inputs[0] not in frames:
-        listing = step.discover(config, step.tables[-1].schema().as_arrow().empty_table(), False)
+        listing = step.discover(config, step.tables[-1].schema().as_arrow().empty_table(), False, None)
         if listing is None:
             raise InputError(f"{step.name}: its source has nothing to read; check the config")
         frames[step.inputs[0]] = spark.createDataFrame(listing)

@@ -22,7 +22,7 @@ _COMMANDS = {
     "demo": ("dagster_project.cli.demo", "demo", "Build a lake from files on this machine, and train on it."),
     "plan": ("dagster_project.cli.plan", "plan", "Say what a run would compute, and why; nothing is computed."),
     "run": ("dagster_project.cli.run", "run", "Bring tables up to date; unchanged ones are skipped."),
-    "dataset": ("dagster_project.cli.declarations", "dataset", "Declare, list, verify and remove datasets."),
+    "dataset": ("dagster_project.cli.declarations", "dataset", "Declare, list, follow, verify and remove datasets."),
     "corpus": (
         "dagster_project.cli.declarations",
         "corpus",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def dataset() -> None:
-    """Declare, list, verify and remove datasets."""
+    """Declare, list, follow, verify and remove datasets."""
 
 
 @click.group()
@@ -162,6 +162,39 @@ def verify_dataset(name: str, as_json: bool) -> None:
         )
     if faults:
         raise CheckFailedError(f"{len(faults)} of what landed are not as they landed, first {': '.join(faults[0])}")
+
+
+@dataset.command("follow")
+@click.argument("name", shell_complete=complete_names)
+@click.option("--once", is_flag=True, help="end when all that is there has been read")
+def follow_dataset(name: str, once: bool) -> None:
+    """Follow a dataset whose source is a stream: keep what comes, and seal it by size or age; Ctrl-C ends it.
+
+    Each sealed increment runs the dataset's steps, as `headrace run NAME` does. What was kept and not sealed is sealed
+    by the next run or the next follow.
+    """
+    from dagster_project.cli.project import load_definitions
+    from dagster_project.cli.run import execute, print_line, require_done
+    from dagster_project.table_asset import declared_source
+    from spark_jobs.lake.session.session import start_session
+    from spark_jobs.sources.source_config import DocumentsConfig, StreamSource
+    from spark_jobs.sources.streams import follow, session_settings
+
+    dataset_file(name)
+    load_definitions()
+    binding = declared_source(f"{name}.documents")
+    config = binding.config if binding is not None else None
+    if not isinstance(config, DocumentsConfig) or not isinstance(config.source, StreamSource):
+        raise CommandError(f"dataset {name}: its source is no stream; bring it up to date by `headrace run {name}`")
+    settings = load_settings()
+    spark = start_session(settings, extra=session_settings(config.source, settings))
+    state = settings.home / "streams" / name
+
+    def seal() -> None:
+        require_done(execute((name,), None, print_line))
+
+    count = follow(name, config.source, open_catalogue(settings), spark, seal, state, once)
+    click.echo(f"{count} records kept and sealed. Look: headrace dataset list")
 
 
 dataset.add_command(diff_command("dataset"))

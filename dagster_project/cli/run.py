@@ -20,8 +20,10 @@ from dagster_project.cli.output import original_stdout, print_styled
 from dagster_project.cli.plan import show_plan
 from dagster_project.cli.project import dagster_home, load_definitions, select
 from dagster_project.exceptions import CheckFailedError, RunFailedError
+from spark_jobs.exceptions import SparkJobsError
+from spark_jobs.lake.ledger.lease import WAIT_SECONDS
 from spark_jobs.lake.run.rollout import Rollout
-from spark_jobs.lake.session.catalogue import open_catalogue, require_writable
+from spark_jobs.lake.session.catalogue import catalogue_errors, open_catalogue, require_writable
 from spark_jobs.lake.session.settings import load_settings
 
 if TYPE_CHECKING:
@@ -153,6 +155,7 @@ def execute(
 
     from dagster_project.restrictions import record_visibility, refuse_forbidden_reads
     from dagster_project.run_plan import idle_steps, plan_runs
+    from dagster_project.table_asset import FETCHED
     from spark_jobs.lake.ledger.ledger import Ledger
 
     definitions = load_definitions()
@@ -162,6 +165,10 @@ def execute(
     ledger = Ledger(catalogue)
     ledger.refresh()
     lines: list[StepLine] = []
+    unanswered = [line for key in keys for line in _fetch(catalogue, ".".join(key.path))]
+    tags = {**tags, FETCHED: "true"}
+    for line in unanswered:
+        show(line)
     with dg.DagsterInstance.get() as instance, original_stdout():
         runs = plan_runs(definitions, keys, partition, instance, ledger, catalogue)
         for text in _foretold_changes(catalogue, runs):
@@ -177,7 +184,21 @@ def execute(
                 lines += _execute_once(definitions, instance, chosen, planned.partition, show, tags)
             if any(line.status == "failed" for line in lines):
                 break
-    return lines
+    return unanswered + lines
+
+
+def _fetch(catalogue: Catalog, table: str) -> Iterator[StepLine]:
+    """Ask the source of a table, if it is far away, so that the plan knows what is new; a failed line if that fails."""
+    from dagster_project.table_asset import declared_source
+
+    binding = declared_source(table)
+    if binding is None or binding.step.fetch is None:
+        return
+    try:
+        with catalogue_errors():
+            binding.step.fetch(binding.config, catalogue, WAIT_SECONDS)
+    except SparkJobsError as error:
+        yield StepLine(table, 0, 0.0, "failed", str(error))
 
 
 def _idle_lines(ledger: Ledger, step: PlannedStep) -> Iterator[StepLine]:

@@ -1,5 +1,6 @@
 """The first step of every dataset: what is new or changed at the source becomes one increment of documents.
 
+    fetch      on the driver: ask an API for its pages, and keep them (`api.fetch`)
     discover   on the driver: list the files, and mark those that arrived before and have not changed
     documents  on the executors: read the bytes of the others once, as documents, repositories and arrivals; with
                `landing: copy` they are kept first, named by their hash, and what is kept is read
@@ -29,8 +30,9 @@ from spark_jobs.lake.declare.step import Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Notice, Table
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.session.cluster import is_local
+from spark_jobs.sources.api.api_config import PAGE_MARK, PagedSource
 from spark_jobs.sources.file_trees import is_readable
-from spark_jobs.sources.listing import discover
+from spark_jobs.sources.listing import discover, fetch
 from spark_jobs.sources.provenance import PROVENANCE, provenance
 from spark_jobs.sources.refusals import Reason
 from spark_jobs.sources.source_config import DocumentsConfig, GitSource, PackagesSource
@@ -165,6 +167,7 @@ _FACTS_TYPE = (
     scope=Scope.HISTORY,
     tables=(DOCUMENTS, REPOSITORIES, PROVENANCE, ARRIVALS),
     discover=discover,
+    fetch=fetch,
 )
 def documents(
     files: DataFrame,
@@ -215,10 +218,12 @@ def documents(
     if not is_local(conf.get("spark.master") or ""):
         _require_seen(read, config.dataset)
     landed = read.where(F.col("doc_id").isNotNull() & F.col("known").isNull())
+    if isinstance(config.source, PagedSource):
+        landed = _on_one_page(landed)
     facts = files.select(F.col("repository_facts").alias("facts")).unionByName(read.select("facts"))
     documents_read = read.where(F.col("location").isNotNull())
     events = None
-    if isinstance(config.source, GitSource):
+    if isinstance(config.source, GitSource | PagedSource):
         events = history_events(files, documents_read, documents, arrivals)
     elif increment > 0:
         events = reading_events(files, documents_read, documents, arrivals, isinstance(config.source, PackagesSource))
@@ -251,6 +256,16 @@ def _require_seen(read: DataFrame, dataset: str) -> None:
                 f"{dataset}.documents: {row['location']}: an executor cannot read it ({row['detail']}), the driver "
                 "can; put the source where all machines of the cluster see it under this path, or run without a cluster"
             )
+
+
+def _on_one_page(landed: DataFrame) -> DataFrame:
+    """Documents of pages, each once: of those on several pages, as the last page has it."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    page = F.substring_index("location", PAGE_MARK, -1).cast("long")
+    order = Window.partitionBy("doc_id").orderBy(page.desc(), "location")
+    return landed.withColumn("place", F.row_number().over(order)).where("place = 1").drop("place")
 
 
 def _repositories(facts: DataFrame) -> DataFrame:

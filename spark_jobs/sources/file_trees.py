@@ -1,4 +1,4 @@
-"""List every file below a path, on the local file system or on any that PyArrow opens by URI.
+"""List every file below a path, on the local file system or on any that PyArrow or fsspec opens by URI.
 
 Hidden files and directories (a leading dot), `__pycache__` and `node_modules` are left out: version control and build
 tools keep their own there. A directory reached by a link is walked after all real ones and never twice, so a loop of
@@ -20,6 +20,7 @@ from pyarrow import fs
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.sources.refusals import Reason, Refusal, RefusedError
+from spark_jobs.sources.remote_trees import file_system_of, find_web_files, is_web, open_web
 
 LEFT_OUT = frozenset({"__pycache__", "node_modules"})
 
@@ -53,9 +54,11 @@ def open_file(location: str) -> pa.NativeFile:
     Raises:
         OSError: it is gone, a directory, or may not be read.
     """
+    if is_web(location):
+        return open_web(location)
     if is_uri(location):
         try:
-            file_system, path = fs.FileSystem.from_uri(location)
+            file_system, path = file_system_of(location)
         except pa.ArrowException as error:  # such as a file system that only the driver is configured for
             raise OSError(str(error)) from error
         return file_system.open_input_file(path)
@@ -177,8 +180,11 @@ def _badly_named(location: str, path: str) -> FoundFile:
 
 def _find_by_uri(root: str) -> Iterator[FoundFile]:
     """Files of a PyArrow file system; locations stay URIs."""
+    if is_web(root):
+        yield from _find_on_web(root)
+        return
     try:
-        file_system, base = fs.FileSystem.from_uri(root)
+        file_system, base = file_system_of(root)
         info = file_system.get_file_info(base)
         found = (
             [info]
@@ -196,3 +202,15 @@ def _find_by_uri(root: str) -> Iterator[FoundFile]:
             modified = None if file.mtime_ns is None else file.mtime_ns // 1000
             location = f"{scheme}://{quote(file.path)}{''.join(query)}"
             yield FoundFile(location, path, file.size, modified)
+
+
+def _find_on_web(root: str) -> Iterator[FoundFile]:
+    """Files of a web server."""
+    try:
+        for file in find_web_files(root):
+            hidden = any(part.startswith(".") or part in LEFT_OUT for part in file.path.split("/"))
+            refusal = None if file.fault is None else unreadable(file.fault)
+            if not hidden:
+                yield FoundFile(file.location, file.path, file.byte_count, file.modified, refusal)
+    except OSError as error:
+        raise InputError(f"{root}: {str(error).splitlines()[0]}; check the address") from error

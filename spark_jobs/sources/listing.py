@@ -17,7 +17,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,12 +25,15 @@ import pyarrow.compute as pc
 from pyarrow import fs
 
 from spark_jobs.exceptions import InputError
+from spark_jobs.sources.api.api_config import ApiSource, PagedSource
+from spark_jobs.sources.api.checkpoints import Checkpoints
 from spark_jobs.sources.content_types import content_type
 from spark_jobs.sources.file_trees import FoundFile, absolute, find_files, glob_pattern, is_uri, same_file, stat_file
 from spark_jobs.sources.formats.compression import CODECS, ZIP_MAGIC
 from spark_jobs.sources.languages import PLAIN_TEXT, Language, is_manifest, language_columns, language_of
 from spark_jobs.sources.packages import list_packages
 from spark_jobs.sources.refusals import Reason, Refusal
+from spark_jobs.sources.remote_trees import file_system_of, has_validator, is_web
 from spark_jobs.sources.repositories import (
     Facts,
     Repository,
@@ -52,6 +55,9 @@ from spark_jobs.sources.source_config import (
     TreeSource,
 )
 from spark_jobs.sources.stated_facts import facts_json
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
 
 LISTING = pa.schema(
     [
@@ -116,13 +122,16 @@ class _Listed:
     refusal: Refusal | None = None
 
 
-def discover(config: DocumentsConfig, arrivals: pa.Table, reread: bool = False) -> pa.Table | None:
+def discover(
+    config: DocumentsConfig, arrivals: pa.Table, reread: bool = False, catalogue: Catalog | None = None
+) -> pa.Table | None:
     """List the files of a source, and mark those that are unchanged since they arrived, and those that are gone.
 
     Args:
         config: the step's config.
         arrivals: all rows of `arrivals` so far, with `increment`; empty before the first increment.
         reread: whether every file is to be read again, whatever arrived before.
+        catalogue: of the lake, in whose database pages of an API are; other sources need none.
 
     Returns:
         The listing (`LISTING`), or None where no file is new, changed or gone.
@@ -134,6 +143,11 @@ def discover(config: DocumentsConfig, arrivals: pa.Table, reread: bool = False) 
         from spark_jobs.sources.git.listing import discover_git
 
         return discover_git(config, config.source, arrivals, reread)
+    if isinstance(config.source, PagedSource):
+        from spark_jobs.sources.api.pages import discover_pages
+
+        store = None if catalogue is None else Checkpoints(catalogue, config.dataset)
+        return discover_pages(config, config.source, arrivals, reread, store)
     earlier = _latest_arrivals(arrivals)
     files = list_files(config, {} if reread else earlier)
     rows = []
@@ -149,6 +163,14 @@ def discover(config: DocumentsConfig, arrivals: pa.Table, reread: bool = False) 
     return pa.Table.from_pylist(sorted(rows + gone, key=lambda row: row["location"]), LISTING)
 
 
+def fetch(config: DocumentsConfig, catalogue: Catalog, wait_seconds: float) -> None:
+    """Fetch what an API has, so that `discover` can list it; see `api.fetch`. Other sources are read where they are."""
+    if isinstance(config.source, ApiSource):
+        from spark_jobs.sources.api.fetch import fetch_source
+
+        fetch_source(config.dataset, config.source, catalogue, wait_seconds)
+
+
 def list_files(config: DocumentsConfig, earlier: Mapping[str, dict[str, Any]]) -> list[_Listed]:
     """Every file of the source, by location; a location that two repositories claim goes to the first by name.
 
@@ -160,7 +182,7 @@ def list_files(config: DocumentsConfig, earlier: Mapping[str, dict[str, Any]]) -
         InputError: the source holds no file, what it names does not exist, or records have no text column.
     """
     source = config.source
-    assert not isinstance(source, GitSource)  # listed by `git.listing`
+    assert not isinstance(source, GitSource | PagedSource)  # listed by `git.listing` and `api.pages`
     by_location = (
         {} if isinstance(source, PackagesSource) else {file.file.location: file for file in _list_facts(source)}
     )
@@ -231,7 +253,7 @@ def _is_file(location: str) -> bool:
     if not is_uri(location):
         return os.path.isfile(location)
     try:
-        file_system, path = fs.FileSystem.from_uri(location)
+        file_system, path = file_system_of(location)
         return bool(file_system.get_file_info(path).type == fs.FileType.File)
     except (OSError, pa.ArrowException) as error:
         raise InputError(f"{location}: {str(error).splitlines()[0]}; check the URI and the credentials") from error
@@ -381,8 +403,8 @@ def listed_again(config: DocumentsConfig, arrival: Mapping[str, Any]) -> dict[st
     file = FoundFile(location, path, arrival["byte_count"], None)
     if isinstance(config.source, FilesSource):
         listed = _listed_file(file, config.source)
-    elif isinstance(config.source, PackagesSource):
-        listed = _Listed(file, path, "package", PLAIN_TEXT)
+    elif isinstance(config.source, PackagesSource | PagedSource):
+        listed = _Listed(file, path, "package" if isinstance(config.source, PackagesSource) else "page", PLAIN_TEXT)
     else:
         part = path.rpartition("#")[2] if isinstance(config.source, PythonDocsSource) else ""
         reader = part if part in ("docstring", "description") else "text"
@@ -471,7 +493,8 @@ def _latest_arrivals(arrivals: pa.Table) -> dict[str, dict[str, Any]]:
 def _is_unchanged(listed: _Listed, before: dict[str, Any], config: DocumentsConfig) -> bool:
     """Whether a file has not changed since its arrival, nor has the cause of its refusal."""
     file = listed.file
-    if before["status"] == "gone" or not same_file(file, before):
+    is_told = not is_web(file.location) or has_validator(file.location, file.modified)
+    if before["status"] == "gone" or not is_told or not same_file(file, before):
         return False
     reason, refusal = before["reason"], file.refusal or listed.refusal
     if refusal is not None:

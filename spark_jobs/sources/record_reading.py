@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from spark_jobs.sources.api.api_config import PagedSource
+from spark_jobs.sources.api.page_records import page_records
 from spark_jobs.sources.file_trees import open_file, unreadable
 from spark_jobs.sources.formats.compression import CODECS, codec_of, decompressed
 from spark_jobs.sources.formats.extraction import Extracted, extract
@@ -33,7 +35,7 @@ from spark_jobs.sources.stated_facts import facts_json, stated_facts, stated_lin
 _SHOWN_BYTES = 16 << 20  # longer lines are skipped when only their columns are asked for
 _DELIMITERS = {"csv": ",", "tsv": "\t"}
 _NOTHING = {"warc": "no record of the archive is a response, a conversion, or a resource of the web"}
-_UNITS = {"parquet": "row", "warc": "offset"}  # what a record's number counts, where not lines
+_UNITS = {"parquet": "row", "warc": "offset", "page": "item"}  # what a record's number counts, where not lines
 
 
 def read_records(file: Row, rules: ReadingRules) -> Iterator[Row]:
@@ -104,6 +106,10 @@ def read_facts(file: Row) -> Iterator[Row]:
 def _records(file: Row, source: HashedFile, rules: ReadingRules) -> Iterator[Record | Refused]:
     """The records of an open file."""
     mapping, limit = rules.source, rules.max_document_bytes
+    if isinstance(mapping, PagedSource):
+        path = mapping.records_path(file["path"])
+        yield from page_records(source.read(), path, mapping, file["path"], limit)
+        return
     assert isinstance(mapping, FilesSource)  # no other source lists files of records
     if file["reader"] == "parquet":
         yield from parquet_records(source.random_access(mapping.archives.max_temporary_bytes), mapping, limit)

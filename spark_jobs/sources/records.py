@@ -85,7 +85,7 @@ def jsonl_records(stream: Stream, source: FilesSource, max_bytes: int) -> Iterat
             lacking.append(number)
         else:
             complete = True
-            yield _usable(number, fields[source.text_column], fields, source, max_bytes)
+            yield usable_record(number, fields[source.text_column], fields, source, max_bytes)
         if complete and lacking:
             yield from _lacking(lacking, source)
             del lacking[:]
@@ -167,7 +167,7 @@ def csv_records(stream: Stream, delimiter: str, source: FilesSource, max_bytes: 
         else:
             fields = dict(zip(names, row[1], strict=True))
             said = {name: value or None for name, value in fields.items()}
-            yield _usable(row[0], fields[source.text_column or ""], said, source, max_bytes)
+            yield usable_record(row[0], fields[source.text_column or ""], said, source, max_bytes)
 
 
 def _csv_rows(stream: Stream, delimiter: str, max_bytes: int) -> Iterator[tuple[int, list[str]] | Refused]:
@@ -231,7 +231,9 @@ def parquet_records(file: pa.NativeFile, source: FilesSource, max_bytes: int) ->
             texts = values[source.text_column or ""]
             for row, text in enumerate(texts):
                 number += 1
-                yield _usable(number, text, {name: column[row] for name, column in values.items()}, source, max_bytes)
+                yield usable_record(
+                    number, text, {name: column[row] for name, column in values.items()}, source, max_bytes
+                )
     except (OSError, pa.ArrowException) as error:
         where = "no Parquet file" if number == 0 else f"damaged after row {number}"
         yield Refused(None, Refusal(Reason.CORRUPT_FILE, f"{where}: {_first_line(error)}"))
@@ -278,7 +280,9 @@ def _text_or_bytes(value: bytes | None) -> str | bytes | None:
         return value
 
 
-def _usable(number: int, text: object, fields: dict[str, Any], source: FilesSource, max_bytes: int) -> Record | Refused:
+def usable_record(
+    number: int, text: object, fields: dict[str, Any], source: FilesSource, max_bytes: int
+) -> Record | Refused:
     """The record, or what is wrong with its text."""
     text = _text_or_refusal(text, source.text_column)
     if isinstance(text, Refusal):

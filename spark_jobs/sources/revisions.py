@@ -133,7 +133,9 @@ def history_events(files: DataFrame, read: DataFrame, documents: DataFrame, arri
     """
     from pyspark.sql import functions as F
 
-    touched, own = files.where("path IS NOT NULL").select(*PATH).distinct(), ("doc_id", "increment", *PATH)
+    own = ("doc_id", "increment", *PATH)
+    records = read.where("doc_id IS NOT NULL").select(*PATH)
+    touched = files.where("path IS NOT NULL").select(*PATH).unionByName(records).distinct()
     landed, told = _of_paths(documents.select(*own), touched), _of_paths(arrivals.select(*own, "status"), touched)
     before = latest_at_paths(landed, told, PATH, "increment").where("NOT gone")
     before = before.select(*PATH, F.col("doc_id").alias("latest")).alias("before")

@@ -5,6 +5,7 @@ source: {kind: python_docs, directories: [~/src/*]}
 source: {kind: files, path: ~/crawl, text_column: body, id_column: url, metadata_columns: [fetched]}
 source: {kind: git, repositories: [~/mirrors/*.git], revisions: tags, select: {min_commits: 10}}
 source: {kind: packages, path: ~/wheels}
+source: {kind: api, url: https://host.example/v1/items, records: data, text_column: body, id_column: id}
 source: {kind: files, path: ~/code, text_column: text, repository_column: repo, fact_columns: {fork_of: parent}}
 
 Facts about repositories may also be in a file of their own (see `stated_facts`): the one that `repositories` names,
@@ -20,6 +21,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from spark_jobs.exceptions import did_you_mean
+from spark_jobs.sources.api.api_config import ApiSource, PagedSource
 from spark_jobs.sources.licences import spdx_expression
 
 Kind = Literal["code", "prose", "markup", "data"]
@@ -30,7 +32,7 @@ COLUMN_READERS = ("parquet", "jsonl", "csv", "tsv")
 """Readers of files of records with named columns, of which one holds the text."""
 ARCHIVE_READERS = ("archive", "package")
 """Readers of files that hold files."""
-RECORD_READERS = (*COLUMN_READERS, "warc", *ARCHIVE_READERS, "detect")
+RECORD_READERS = (*COLUMN_READERS, "warc", "page", *ARCHIVE_READERS, "detect")
 """Readers of files that hold any number of documents; what `detect` finds out by content may be one of the others."""
 PAGED_READERS = ("pdf", "picture")
 """Readers of files of pages, whose text may be recognised."""
@@ -308,9 +310,49 @@ class FilesSource(_Described):
         return {field: name for field, name in named.items() if name is not None}
 
 
+class KafkaTopic(BaseModel):
+    """A topic of Kafka whose messages are JSON objects."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    servers: str = Field(min_length=1, description="bootstrap servers, host:port with commas between them")
+    topic: str = Field(min_length=1, description="the topic")
+    messages: int = Field(10_000, ge=1, description="most messages of a micro-batch")
+
+
+class StreamSource(PagedSource):
+    """Records that come one by one: a folder that grows, or a topic; docs/ingest_streams.md."""
+
+    kind: Literal["stream"] = "stream"
+    path: str | None = Field(None, min_length=1, description="folder to which files of JSON lines are moved when whole")
+    kafka: KafkaTopic | None = Field(None, description="instead of path: a topic")
+    seal_records: int = Field(
+        10_000,
+        ge=1,
+        description="records that make an increment",
+        json_schema_extra={"affects_rows": False},
+    )
+    seal_seconds: float = Field(
+        300, gt=0, description="age after which one is sealed", json_schema_extra={"affects_rows": False}
+    )
+    files: int = Field(100, ge=1, description="most files of a micro-batch", json_schema_extra={"affects_rows": False})
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> StreamSource:
+        """Refuse a stream without an origin, or with two."""
+        if (self.path is None) == (self.kafka is None):
+            raise ValueError("name path or kafka, one of them")
+        return self
+
+    def address(self, endpoint: str) -> str:
+        """The folder or the topic."""
+        return self.path if self.path is not None else f"kafka://{endpoint}"
+
+
 TreeSource = PythonCodeSource | PythonDocsSource | FilesSource
 Source = Annotated[
-    PythonCodeSource | PythonDocsSource | FilesSource | PackagesSource | GitSource, Field(discriminator="kind")
+    PythonCodeSource | PythonDocsSource | FilesSource | PackagesSource | GitSource | ApiSource | StreamSource,
+    Field(discriminator="kind"),
 ]
 
 
@@ -352,6 +394,8 @@ class DocumentsConfig(BaseModel):
     @model_validator(mode="after")
     def _can_be_copied(self) -> DocumentsConfig:
         """Refuse copies of what git keeps by hash already."""
+        if self.landing == "copy" and isinstance(self.source, PagedSource):
+            raise ValueError("landing: copy is what APIs and streams always do; leave it out")
         if self.landing == "copy" and isinstance(self.source, GitSource):
             raise ValueError("landing: copy has no use for git, which names files by their hash; leave it out")
         return self

@@ -84,6 +84,18 @@ def test_a_dataset_and_a_corpus_become_chains_of_assets(declare: WriteDefs, tmp_
     assert graph.get(key("small.members")).parent_keys >= {key("notes.texts"), key("notes.verdicts")}
 
 
+def test_an_api_and_a_stream_are_declared_like_files(declare: WriteDefs) -> None:
+    """They have one table more, for the changes of their fields; a mistake in a paginator is named by its field."""
+    columns = "text_column: body, id_column: id"
+    api = "kind: api, url: 'https://host.example/v1', paginator: {{kind: {kind}}}"
+    for source in (api.format(kind="link_header"), "kind: stream, path: /nowhere"):
+        declare("notes", dataset("shards: 2", f"{{{source}, {columns}}}"))
+        assert key("notes.schema_changes") in load_definitions().resolve_asset_graph().get_all_asset_keys()
+    declare("notes", dataset("shards: 2", f"{{{api.format(kind='curser')}, {columns}}}"))
+    with pytest.raises(DefinitionError, match=r"paginator.*'curser' is not known; did you mean 'cursor'"):
+        load_definitions()
+
+
 def test_what_yaml_says_is_the_default_of_the_run_config(declare: WriteDefs, tmp_path: Path) -> None:
     """The Launchpad shows the declared values, so a run from the UI is the run that YAML means."""
     declare("notes", DATASET.format(path=tmp_path))

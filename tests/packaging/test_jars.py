@@ -39,7 +39,7 @@ def test_every_jar_is_pinned_by_version_and_hash() -> None:
     for jar in jars.locked_jars():
         assert re.fullmatch(r"\d+(\.\d+)+", jar.version)
         assert re.fullmatch(r"[0-9a-f]{64}", jar.sha256)
-        assert jar.purpose in {"core", "postgres", "s3"}
+        assert jar.purpose in {"core", "postgres", "s3", "kafka"}
     assert len(jars.locked_jars(["core"])) == 2
 
 

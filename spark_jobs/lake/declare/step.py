@@ -31,7 +31,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -40,8 +40,10 @@ from spark_jobs.lake.declare.tables import Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyiceberg.catalog import Catalog
     from pyspark.sql import DataFrame
 
+Discover: TypeAlias = "Callable[[Any, pa.Table, bool, Catalog | None], pa.Table | None]"
 SPECIAL_PARAMETERS = frozenset({"context", "spark", "config", "increment", "base", "objects"})
 
 
@@ -128,9 +130,11 @@ class Step:
         config: the config model.
         function: the wrapped function.
         discover: for a step at the source of data: lists what the source has. It is called with the config, the rows
-            of the step's last side table (Arrow) and whether config or code changed since (then everything is listed
-            again), and gives the Arrow table that becomes the first input of the next increment, None where nothing is
-            new.
+            of the step's last side table (Arrow), whether config or code changed since (then everything is listed
+            again) and the catalogue, and gives the Arrow table that becomes the first input of the next increment, None
+            where nothing is new.
+        fetch: brings what a source far away has to where `discover` finds it. It is called before a run, with the
+            config, the catalogue, and how many seconds to wait for another process that does so too.
         numbered: whether rows carry dense ordinals that continue over increments. When an increment of such a table is
             computed again, all later ones are removed with it, and a new generation begins.
         plot: a picture for the UI.
@@ -142,7 +146,8 @@ class Step:
     tables: tuple[Table, ...]
     config: type[BaseModel]
     function: Callable[..., Any]
-    discover: Callable[[Any, pa.Table, bool], pa.Table | None] | None = None
+    discover: Discover | None = None
+    fetch: Callable[[Any, Catalog, float], None] | None = None
     numbered: bool = False
     plot: Plot | None = None
 
@@ -188,7 +193,8 @@ def step(
     tables: tuple[Table, ...],
     name: str | None = None,
     config: type[BaseModel] | None = None,
-    discover: Callable[[Any, pa.Table, bool], pa.Table | None] | None = None,
+    discover: Discover | None = None,
+    fetch: Callable[[Any, Catalog, float], None] | None = None,
     numbered: bool = False,
     plot: Plot | None = None,
 ) -> Callable[[Callable[..., Any]], Step]:
@@ -203,7 +209,7 @@ def step(
         if not tables:
             raise StepDeclarationError(f"step {step_name}: name at least one table")
         model = config or _annotated_config(step_name, function)
-        return Step(step_name, version, scope, tables, model, function, discover, numbered, plot)
+        return Step(step_name, version, scope, tables, model, function, discover, fetch, numbered, plot)
 
     return declare
 

@@ -74,7 +74,7 @@ class Ledger:
     """
 
     def __init__(self, catalogue: Catalog) -> None:
-        self._catalogue = catalogue
+        self.catalogue = catalogue
         self._snapshot_id: int | None = None
         self._rows: dict[str, list[Materialization]] = {}
         self._tables: dict[str, IcebergTable | None] = {}
@@ -89,7 +89,7 @@ class Ledger:
             self._read()
 
     def _read(self) -> None:
-        table = load_table(self._catalogue, LEDGER)
+        table = load_table(self.catalogue, LEDGER)
         snapshot = table.current_snapshot() if table is not None else None
         if table is None or snapshot is None:
             self._rows, self._snapshot_id = {}, None
@@ -101,7 +101,7 @@ class Ledger:
         """The Iceberg table as this process last saw it."""
         with self._lock:
             if identifier not in self._tables:
-                self._tables[identifier] = load_table(self._catalogue, identifier)
+                self._tables[identifier] = load_table(self.catalogue, identifier)
             return self._tables[identifier]
 
     def places(self, identifier: str) -> dict[str, Materialization]:
@@ -199,7 +199,7 @@ class Ledger:
         """
         new = list(rows)
         with self._lock:
-            table = ensure_table(self._catalogue, LEDGER, MATERIALIZATIONS, {SCOPE_PROPERTY: "ledger"}, grows=True)
+            table = ensure_table(self.catalogue, LEDGER, MATERIALIZATIONS, {SCOPE_PROPERTY: "ledger"}, grows=True)
             table.append(_to_arrow(new, now or datetime.now(UTC), table))
             for row in new:
                 self._rows.setdefault(row.table, []).append(row)

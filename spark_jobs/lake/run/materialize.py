@@ -71,7 +71,8 @@ _log = logging.getLogger(__name__)
 class Lake:
     """An open lake: its catalogue, its ledger, and a Spark session that starts when it is first needed.
 
-    Where `rollout` is set, steps are tried on some shards before they are computed.
+    Where `rollout` is set, steps are tried on some shards before they are computed. Where `fetches` is not, the run has
+    asked its sources already.
     """
 
     catalogue: Catalog
@@ -80,6 +81,7 @@ class Lake:
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     wait_seconds: float = WAIT_SECONDS
     rollout: Rollout | None = None
+    fetches: bool = True
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,8 @@ def materialize(lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
 
 
 def _materialize(lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
+    if binding.step.fetch is not None and lake.fetches:
+        binding.step.fetch(binding.config, lake.catalogue, lake.wait_seconds)
     lake.ledger.refresh()
     if first_surplus_increment(lake.ledger, binding) is None and next(tasks(lake.ledger, binding), None) is None:
         return _outcomes(lake, binding, [], {}, 0.0)

@@ -279,7 +279,7 @@ def _discovery_task(ledger: Ledger, binding: Binding) -> Iterator[Task]:
         as_before = as_before and not lacks
     nothing = binding.step.tables[-1].schema().as_arrow().empty_table()
     known = nothing if iceberg is None else _with_columns_of(nothing, iceberg.scan().to_arrow())
-    listing = discover(binding.config, known, not as_before)
+    listing = discover(binding.config, known, not as_before, ledger.catalogue)
     if listing is None:
         return
     number = max(complete, default=-1) + 1

@@ -73,7 +73,7 @@ class FactorConfig(BaseModel):
     factor: int = Field(2, description="factor")
 
 
-def _discover(config: FolderConfig, known: pa.Table, reread: bool) -> pa.Table | None:
+def _discover(config: FolderConfig, known: pa.Table, reread: bool, catalogue: object = None) -> pa.Table | None:
     """New files of the folder."""
     seen = set() if reread else set(known["location"].to_pylist())
     files = sorted(str(file) for file in Path(config.folder).glob("*.txt"))

@@ -1,0 +1,229 @@
+"""One request for a page, bounded in time and bytes: its answer, or the fault and whether another try may mend it.
+
+Credentials come from environment variables, and go to the host that the config names: not to one that a redirect or an
+address in an answer leads to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+import os
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import httpx2
+
+from spark_jobs.exceptions import ConfigError
+from spark_jobs.sources.api.api_config import ApiSource, BasicAuth, BearerAuth, KeyAuth, Limits, OAuth2Auth
+from spark_jobs.sources.api.rate import retry_after
+from spark_jobs.sources.refusals import Reason, Refusal
+
+_REDIRECTS = (301, 302, 303, 307, 308)
+_MAX_REDIRECTS = 5
+_TRANSIENT = (408, 421, 425, 429)
+_TOKEN_BYTES = 1 << 20
+_RENEWED_SECONDS = 60  # a token is asked for anew so long before it ends
+
+
+class Answer(NamedTuple):
+    """An answer to its last byte, without compression; `data` is None where the page is as the caller knows it."""
+
+    data: bytes | None
+    url: str
+    link: str | None = None
+    etag: str | None = None
+    modified: str | None = None
+
+
+class Fault(NamedTuple):
+    """Why there is no page.
+
+    Attributes:
+        refusal: in words.
+        again: whether another try may mend it.
+        status: of the answer, where there was one.
+        overload: whether the server has too much to do, or cannot be reached.
+        retry_after: seconds that it asks to wait.
+    """
+
+    refusal: Refusal
+    again: bool
+    status: int | None = None
+    overload: bool = False
+    retry_after: float | None = None
+
+
+class ApiClient:
+    """Connections to the servers of a source.
+
+    Raises:
+        ConfigError: an environment variable of the authentication is not set.
+    """
+
+    def __init__(self, source: ApiSource) -> None:
+        logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs addresses, which may hold a key
+        self._source, self._auth = source, source.auth
+        self._secrets = _secrets(source)
+        named = [one.url for one in source.lists.values() if one.url]
+        self._origins = {_origin(httpx2.URL(url)) for url in named}
+        self._token: tuple[str, float] | None = None
+        self._token_lock = asyncio.Lock()
+        bounds = httpx2.Limits(max_connections=source.limits.connections + 1)
+        self._http = httpx2.AsyncClient(timeout=None, limits=bounds, headers={"Accept": "application/json"})
+
+    async def close(self) -> None:
+        """End all connections."""
+        await self._http.aclose()
+
+    def without_key(self, url: str) -> str:
+        """An address without the parameter of the key, which some servers repeat in that of the next page."""
+        if isinstance(self._auth, KeyAuth) and self._auth.place == "query":
+            return str(httpx2.URL(url).copy_remove_param(self._auth.name))
+        return url
+
+    async def get(self, url: str, params: Mapping[str, str], known: Mapping[str, str]) -> Answer | Fault:
+        """Ask for a page.
+
+        Args:
+            url: http or https.
+            params: added to those of the address.
+            known: headers If-None-Match or If-Modified-Since, where the page is known.
+        """
+        limits = self._source.limits
+        try:
+            async with asyncio.timeout(limits.timeout_seconds):
+                return await self._follow(httpx2.URL(url).copy_merge_params(dict(params)), known)
+        except TimeoutError:
+            detail = f"no whole answer within {limits.timeout_seconds:g} s, the limits.timeout_seconds"
+            return Fault(Refusal(Reason.NO_ANSWER, detail), again=True, overload=True)
+        except (
+            httpx2.HTTPError,
+            httpx2.InvalidURL,
+            OSError,
+            ValueError,
+        ) as error:  # ValueError: no Unicode in a cursor
+            detail = f"{type(error).__name__}: {(str(error) or 'no further message').splitlines()[0][:200]}"
+            return Fault(Refusal(Reason.NO_ANSWER, detail), again=True, overload=True)
+
+    async def _follow(self, url: httpx2.URL, known: Mapping[str, str]) -> Answer | Fault:
+        """Send a request, and follow redirects."""
+        renewed = False
+        for _ in range(_MAX_REDIRECTS + 1):
+            if url.scheme not in ("http", "https"):
+                return _refused(f"leads to {url.scheme}:, which is neither http nor https", again=False)
+            headers, asked = dict(known), url
+            if _origin(url) in self._origins:
+                own, params = await self._credentials()
+                headers |= dict(self._source.headers) | own
+                asked = url.copy_merge_params(params)
+            async with self._http.stream("GET", asked, headers=headers, follow_redirects=False) as response:
+                status = response.status_code
+                if status in _REDIRECTS and "location" in response.headers:
+                    url = url.join(response.headers["location"])
+                    continue
+                if status == 401 and isinstance(self._auth, OAuth2Auth) and not renewed:
+                    self._token, renewed = None, True
+                    continue
+                return await _answer(response, url, self._source.limits)
+        return _refused(f"more than {_MAX_REDIRECTS} redirects", again=False)
+
+    async def _credentials(self) -> tuple[dict[str, str], dict[str, str]]:
+        """Headers and parameters that authenticate a request."""
+        auth, secrets = self._auth, self._secrets
+        if isinstance(auth, BearerAuth):
+            return {"Authorization": f"Bearer {secrets[auth.token]}"}, {}
+        if isinstance(auth, BasicAuth):
+            both = f"{secrets[auth.user]}:{secrets[auth.password]}"
+            return {"Authorization": f"Basic {base64.b64encode(both.encode()).decode()}"}, {}
+        if isinstance(auth, KeyAuth):
+            key = {auth.name: secrets[auth.key]}
+            return (key, {}) if auth.place == "header" else ({}, key)
+        if isinstance(auth, OAuth2Auth):
+            async with self._token_lock:
+                if self._token is None or time.monotonic() > self._token[1]:
+                    self._token = await self._new_token(auth)
+                return {"Authorization": f"Bearer {self._token[0]}"}, {}
+        return {}, {}
+
+    async def _new_token(self, auth: OAuth2Auth) -> tuple[str, float]:
+        """A token and the moment until which it is used.
+
+        Raises:
+            OSError: none was given.
+        """
+        form = {"grant_type": "client_credentials"} | ({"scope": auth.scope} if auth.scope else {})
+        client = (self._secrets[auth.client_id], self._secrets[auth.client_secret])
+        async with self._http.stream("POST", auth.token_url, data=form, auth=client) as response:
+            data = b"".join([chunk async for chunk in _bounded(response, _TOKEN_BYTES)])
+            try:
+                told = json.loads(data)
+                token, lasting = str(told["access_token"]), float(told.get("expires_in", 300))
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+                raise OSError(f"{auth.token_url} gave no token (status {response.status_code})") from error
+        return token, time.monotonic() + max(lasting - _RENEWED_SECONDS, lasting / 2)
+
+
+async def _answer(response: httpx2.Response, url: httpx2.URL, limits: Limits) -> Answer | Fault:
+    """Read an answer that is no redirect."""
+    status, headers = response.status_code, response.headers
+    if status == 304:
+        return Answer(None, str(url))
+    if status >= 500 or status in _TRANSIENT:
+        wait = retry_after(headers.get("retry-after"))
+        return _refused(f"status {status}", again=True, status=status, overload=True, retry_after=wait)
+    if status != 200:
+        mend = "; check auth and its environment variables" if status in (401, 403) else ""
+        return _refused(f"status {status}{mend}", again=False, status=status)
+    chunks, held = list[bytes](), 0
+    async for chunk in _bounded(response, limits.max_page_bytes):
+        chunks.append(chunk)
+        held += len(chunk)
+    if held > limits.max_page_bytes:
+        detail = f"more than {limits.max_page_bytes} bytes, the limits.max_page_bytes"
+        return Fault(Refusal(Reason.TOO_LARGE, detail), again=True)
+    link = response.links.get("next", {}).get("url") if "link" in headers else None
+    return Answer(b"".join(chunks), str(url), link, headers.get("etag"), headers.get("last-modified"))
+
+
+async def _bounded(response: httpx2.Response, max_bytes: int) -> Any:
+    """Chunks of a body, up to the first by which it is longer than `max_bytes`."""
+    held = 0
+    async for chunk in response.aiter_bytes():
+        held += len(chunk)
+        yield chunk
+        if held > max_bytes:
+            return
+
+
+def _refused(detail: str, **facts: Any) -> Fault:
+    return Fault(Refusal(Reason.HTTP_ERROR, detail), **facts)
+
+
+def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port
+
+
+def _secrets(source: ApiSource) -> dict[str, str]:
+    """Values of the environment variables that the authentication names.
+
+    Raises:
+        ConfigError: names the first that is not set.
+    """
+    auth = source.auth
+    names = {
+        BearerAuth: ("token",),
+        KeyAuth: ("key",),
+        BasicAuth: ("user", "password"),
+        OAuth2Auth: ("client_id", "client_secret"),
+    }.get(type(auth), ())  # type: ignore[arg-type]
+    variables = [getattr(auth, name) for name in names]
+    for field, variable in zip(names, variables, strict=True):
+        if not os.environ.get(variable):
+            raise ConfigError(
+                f"source.auth.{field}: the environment variable {variable} is not set; set it, and run again"
+            )
+    return {variable: os.environ[variable] for variable in variables}

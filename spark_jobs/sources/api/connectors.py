@@ -1,0 +1,59 @@
+"""Call connectors that users write in Python: `pages(cursor) -> Page`."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import threading
+from typing import Any
+
+from spark_jobs.exceptions import ConfigError
+from spark_jobs.sources.api.paging import Page
+from spark_jobs.sources.refusals import Reason, Refusal
+
+
+def imported(reference: str) -> Any:
+    """The function `package.module:function`.
+
+    Raises:
+        ConfigError: it cannot be imported.
+    """
+    module, _, name = reference.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except Exception as error:
+        raise ConfigError(f"source.pages {reference!r}: {error}; correct the name, or mend the module") from error
+
+
+async def called(connector: Any, name: str, cursor: Any, seconds: float) -> Page | Refusal:
+    """The page at a cursor, with values as JSON has them, or why there is none; its thread may be left behind."""
+    try:
+        page = Page(*await asyncio.wait_for(_in_thread(connector, cursor), seconds))
+        records = [dict(record) for record in page.records]
+        return Page(*json.loads(json.dumps([records, page.next_cursor], default=str)))
+    except TimeoutError:
+        return Refusal(Reason.NO_ANSWER, f"{name} gave no page within {seconds:g} s")
+    except Exception as error:  # noqa: BLE001 - a user's function may fail in any way
+        why = f"{type(error).__name__}: {(str(error) or 'no message').splitlines()[0][:200]}"
+        return Refusal(Reason.NO_ANSWER, f"{name}: {why}")
+
+
+async def _in_thread(function: Any, argument: Any) -> Any:
+    """The result of a function that may never return; its thread ends with the process."""
+    loop, result = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
+
+    def tell(value: Any, error: BaseException | None) -> None:
+        if not result.done():
+            result.set_exception(error) if error is not None else result.set_result(value)
+
+    def run() -> None:
+        try:
+            outcome: tuple[Any, BaseException | None] = (function(argument), None)
+        except Exception as error:  # noqa: BLE001 - handed on
+            outcome = (None, error)
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(tell, *outcome)
+
+    threading.Thread(target=run, name="pages", daemon=True).start()
+    return await result

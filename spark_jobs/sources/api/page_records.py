@@ -1,0 +1,96 @@
+"""The records of a page: of an answer as it came, and of a page as it was kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from spark_jobs.sources.api.api_config import PagedSource
+from spark_jobs.sources.api.paging import value_at
+from spark_jobs.sources.records import Record, Refused, usable_record, value_text
+from spark_jobs.sources.refusals import Reason, Refusal
+
+_SHOWN_FIELDS = 12
+_NO_ERROR: tuple[Any, ...] = (None, False, 0, "", [], {})
+
+
+def records_in(data: bytes, path: str, error_path: str | None = None) -> list[Any] | Refusal:
+    """The records of an answer, or what is wrong with it.
+
+    Args:
+        data: the answer.
+        path: where the records stand; empty where the answer is their list.
+        error_path: where an error stands, if there is one.
+    """
+    try:
+        answer = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        what = "HTML, not JSON" if data.lstrip()[:1] == b"<" else f"not JSON: {str(error)[:200]}"
+        return Refusal(Reason.BAD_ANSWER, what)
+    if error_path and (said := value_at(answer, error_path)) not in _NO_ERROR:
+        return Refusal(Reason.BAD_ANSWER, f"status 200 with an error inside: {value_text(said) or '':.200}")
+    records = value_at(answer, path)
+    if isinstance(records, list):
+        return records
+    if records is None and path and _has(answer, path):
+        return []
+    fields = ", ".join(list(answer)[:_SHOWN_FIELDS]) if isinstance(answer, dict) else f"a {type(answer).__name__}"
+    where = f"no list at {path!r}, the source.records" if path else "the answer is no list, and source.records is empty"
+    return Refusal(Reason.BAD_ANSWER, f"{where}; it has: {fields}")
+
+
+def _has(answer: Any, path: str) -> bool:
+    """Whether the answer has a value at a path, be it null."""
+    above, _, last = path.rpartition(".")
+    holder = value_at(answer, above)
+    return isinstance(holder, dict) and last in holder
+
+
+def page_records(
+    data: bytes, path: str, source: PagedSource, endpoint: str, max_bytes: int
+) -> Iterator[Record | Refused]:
+    """Records of a page, each with its place from 1.
+
+    Args:
+        data: the page as it was kept.
+        path: where its records stand.
+        source: with the mapping of columns.
+        endpoint: for messages.
+        max_bytes: longest text in UTF-8.
+    """
+    mapping = source.mapping
+    columns = mapping.mapped_columns
+    known = {column.partition(".")[0] for column in columns} | set(columns)
+    records = records_in(data, path)
+    if isinstance(records, Refusal):
+        yield Refused(None, records)
+        return
+    for number, fields in enumerate(records, start=1):
+        if not isinstance(fields, dict):
+            refusal = Refusal(Reason.BAD_RECORD, f"a JSON {type(fields).__name__}, not an object")
+            yield Refused(number, refusal)
+            continue
+        values = {column: value_at(fields, column) for column in columns}
+        lacking = [source.id_column] if values[source.id_column] in (None, "") else []
+        lacking += [source.text_column] if values[source.text_column] is None else []
+        if lacking:
+            detail = f"no {lacking[0]!r} in this record of {endpoint}; it has {', '.join(map(repr, fields))[:300]}"
+            yield Refused(number, Refusal(Reason.MISSING_COLUMN, detail))
+            continue
+        record = usable_record(number, values[source.text_column], values, mapping, max_bytes)
+        if isinstance(record, Record) and source.unknown_fields == "metadata":
+            record = _with_unknown(record, {name: value for name, value in fields.items() if name not in known})
+        yield record
+
+
+def _with_unknown(record: Record, unknown: Mapping[str, Any]) -> Record | Refused:
+    """A record with the fields that no column names in its metadata."""
+    try:
+        metadata = {name: text for name, value in unknown.items() if (text := value_text(value)) is not None}
+        "".join([*metadata, *metadata.values()]).encode()
+    except (UnicodeEncodeError, RecursionError):
+        return Refused(
+            record.number, Refusal(Reason.UNDECODABLE, "an unknown field is no Unicode, or nested too deeply")
+        )
+    return record._replace(metadata={**metadata, **record.metadata})

@@ -1,0 +1,147 @@
+"""Pages of an API as pure functions: what is asked for at a cursor, and which cursor an answer says is next.
+
+A cursor is a value that JSON can hold: None at the first page, a number of a page or of records, a token of the
+server's own, or the address of the next page.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+from urllib.parse import urljoin
+
+from spark_jobs.sources.api.api_config import (
+    CursorPages,
+    LinkHeaderPages,
+    NextUrlPages,
+    NumberedPages,
+    OffsetPages,
+    Paginator,
+    Since,
+)
+
+
+class Page(NamedTuple):
+    """What a connector written in Python returns: records as dictionaries, and the next cursor, None after the last."""
+
+    records: Sequence[Mapping[str, Any]]
+    next_cursor: Any = None
+
+
+def value_at(value: Any, path: str) -> Any:
+    """The value at a path of keys with dots between them, None where there is none; a key may hold dots itself."""
+    if not path:
+        return value
+    if not isinstance(value, dict):
+        return None
+    if path in value:
+        return value[path]
+    head, dot, rest = path.partition(".")
+    while dot:
+        if head in value:
+            return value_at(value[head], rest)
+        more, dot, rest = rest.partition(".")
+        head += f".{more}"
+    return None
+
+
+def first_cursor(paginator: Paginator) -> Any:
+    """The cursor of the first page."""
+    if isinstance(paginator, NumberedPages):
+        return paginator.first
+    return 0 if isinstance(paginator, OffsetPages) else None
+
+
+def is_addressable(paginator: Paginator) -> bool:
+    """Whether any page can be asked for without the one before it."""
+    return isinstance(paginator, NumberedPages | OffsetPages)
+
+
+def page_request(paginator: Paginator, url: str, params: Mapping[str, str], cursor: Any) -> tuple[str, dict[str, str]]:
+    """Address and parameters of the page at a cursor."""
+    asked = dict(params)
+    if isinstance(paginator, OffsetPages):
+        asked |= {paginator.limit_param: str(paginator.limit), paginator.param: str(cursor)}
+    elif isinstance(paginator, NumberedPages | CursorPages) and cursor is not None:
+        asked[paginator.param] = str(cursor)
+    elif cursor is not None:
+        return str(cursor), {}  # the address holds its parameters
+    return url, asked
+
+
+def next_cursor(paginator: Paginator, url: str, cursor: Any, answer: Any, link: str | None, record_count: int) -> Any:
+    """The cursor after a page, None after the last.
+
+    Args:
+        paginator: how pages follow each other.
+        url: address that the page came from.
+        cursor: that of the page.
+        answer: the page, as JSON has it.
+        link: the address with rel="next" of the header Link.
+        record_count: records of the page.
+    """
+    found: Any = None
+    if isinstance(paginator, NumberedPages) and record_count:
+        found = cursor + 1
+    elif isinstance(paginator, OffsetPages) and record_count:
+        found = cursor + record_count
+    elif isinstance(paginator, CursorPages):
+        more = paginator.more is None or bool(value_at(answer, paginator.more))
+        found = value_at(answer, paginator.path) if more else None
+    elif isinstance(paginator, NextUrlPages | LinkHeaderPages):
+        told = link if isinstance(paginator, LinkHeaderPages) else value_at(answer, paginator.path)
+        found = urljoin(url, told) if isinstance(told, str) and told else None
+    return found if isinstance(found, str | int) and found not in ("", False) else None
+
+
+def record_keys(records: Iterable[Any], id_column: str) -> frozenset[str]:
+    """A key for each record: a hash of its id, or of the whole record where it has none."""
+    keys = set()
+    for record in records:
+        own = value_at(record, id_column)
+        keys.add(hashlib.sha256(json.dumps(record if own is None else [own], sort_keys=True).encode()).hexdigest()[:32])
+    return frozenset(keys)
+
+
+def largest(values: Iterable[Any]) -> Any:
+    """The largest of numbers or of times in ISO 8601, None where there is none; other values are passed over."""
+    comparable = [(order, value) for value in values if (order := _order(value)) is not None]
+    return max(comparable, key=lambda one: one[0])[1] if comparable else None
+
+
+def since_value(since: Since, seen: Any) -> str | None:
+    """What is asked for after a value was seen: that value less the lag, or the first value where none was."""
+    if seen is None:
+        return since.first
+    if isinstance(seen, str):
+        moment = _moment(seen)
+        if moment is None:
+            return since.first
+        if not since.lag:
+            return seen
+        text = (moment - timedelta(seconds=since.lag)).isoformat()
+        return text.replace("+00:00", "Z") if seen.endswith(("Z", "z")) else text
+    less = seen - since.lag
+    return str(int(less) if isinstance(seen, int) and less == int(less) else less)
+
+
+def _order(value: Any) -> tuple[int, float] | None:
+    """What a value is compared by: numbers with numbers, times with times."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int | float):
+        return (0, float(value)) if abs(value) < 1e300 else None
+    moment = _moment(value) if isinstance(value, str) else None
+    return None if moment is None else (1, moment.timestamp())
+
+
+def _moment(text: str) -> datetime | None:
+    """The time in a text, taken for UTC where it names no zone."""
+    try:
+        moment = datetime.fromisoformat(text)
+        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except ValueError:
+        return None

@@ -1,0 +1,76 @@
+"""Increments of an API over real Spark and Iceberg: the step asks, lands, and says what changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_jobs.lake.run.binding import Binding
+from spark_jobs.lake.run.materialize import Lake, materialize
+from spark_jobs.sources.documents import documents
+from spark_jobs.sources.revisions import PATH, latest_at_paths
+from spark_jobs.sources.schema_changes import schema_changes
+from tests.spark_jobs.sources.api.api_server import Api, records, serving
+from tests.spark_jobs.sources.api.conftest import api_config
+
+# Spark leaves the socket of each collect() to the garbage collector.
+pytestmark = [pytest.mark.nightly, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+
+
+def test_increments_follow_an_api(lake_at: Callable[..., Lake], tmp_path: Path) -> None:
+    """Changes, a record that changes back, two versions in one increment, another schema, a fault, nothing new."""
+    lake = lake_at(tmp_path / "lake")
+
+    def table(name: str) -> Any:
+        return lake.session().table(f"lake.items.{name}")
+
+    def latest() -> dict[str, str]:
+        found = latest_at_paths(table("documents"), table("arrivals"), PATH, "increment").where("NOT gone")
+        rows = found.join(table("documents").select("doc_id", "content"), "doc_id").collect()
+        return {row["path"]: row["content"] for row in rows}
+
+    with serving(Api(records(30))) as api:
+        config = api_config(api)
+
+        def land() -> tuple[str, ...]:
+            done = materialize(lake, Binding(documents, "items", {}, config, clock="items.arrivals"))
+            inputs = {"arrivals": "items.arrivals"}
+            materialize(lake, Binding(schema_changes, "items", inputs, config, clock="items.arrivals"))
+            return done[0].computed
+
+        def truth() -> dict[str, str]:
+            return {f"items#{key}": text for key, text in api.truth.items()}
+
+        assert land() == ("0",) and latest() == truth()
+        count = len(api.asked)
+        assert land() == () and len(api.asked) == 2 * count  # one listing, and no Spark
+        before = api.truth[3]
+        api.put(3, "changed", stars=5)
+        assert land() == ("1",) and latest() == truth()
+        api.put(3, before, stars="many")
+        assert land() == ("2",) and latest() == truth()
+        returned = table("arrivals").where("status = 'returned'").collect()
+        assert sorted(row["path"] for row in returned) == ["items", "items#3"]
+
+        from spark_jobs.sources.api.fetch import fetch_source
+
+        for text in ("first", "second"):  # both are fetched before any lands
+            api.put(9, text)
+            fetch_source("items", config.source, lake.catalogue, 5)  # type: ignore[arg-type]
+        assert land() == ("3",) and latest() == truth()
+        assert table("documents").where("path = 'items#9'").count() == 3
+        changed = table("schema_changes").where("field = 'stars'").sort("increment").collect()
+        assert [(row["old_type"], row["new_type"]) for row in changed] == [(None, "integer"), ("integer", "string")]
+        objects = table("arrivals").where("object IS NOT NULL").select("object", "content_sha256").collect()
+        assert all(Path(row["object"]).name == row["content_sha256"] for row in objects)
+        api.put(40, "on two pages")  # the list is read while it moves
+        api.page_size = 3
+        fetch_source("items", config.source, lake.catalogue, 5)  # type: ignore[arg-type]
+        api.page_size = 4
+        assert land() == ("4",) and latest() == truth()
+        provenance = table("provenance").sort("increment").collect()
+        # Pages with a new document: the record of the last increment is on two of them.
+        assert [row["object_count"] for row in provenance] == [5, 1, 0, 2, 2]

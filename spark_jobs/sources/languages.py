@@ -77,6 +77,7 @@ _BY_EXTENSION = {
     for extensions, kind, name, media_type in _TABLE
     for extension in extensions.split()
 }
+_BY_LANGUAGE = {language.name.lower(): language for language in _BY_EXTENSION.values() if language.name}
 _BY_NAME = {
     "makefile": Language("code", "Makefile", "text/x-makefile"),
     "dockerfile": Language("code", "Dockerfile", "text/x-dockerfile"),
@@ -110,6 +111,11 @@ def language_of(path: str) -> Language | None:
     """The language of a file by its name, or None where the extension is unknown or missing."""
     name = posixpath.basename(path).lower()
     return _BY_NAME.get(name) or _BY_EXTENSION.get(posixpath.splitext(name)[1])
+
+
+def language_named(name: str) -> Language | None:
+    """The language of a name in whatever letters, or None where there is none of it in the table."""
+    return _BY_LANGUAGE.get(name.lower())
 
 
 def is_manifest(path: str) -> bool:

@@ -93,10 +93,13 @@ _RECORD_EXTENSIONS = {
     ".tsv": "tsv",
     ".warc": "warc",
     ".wet": "warc",
+    ".mbox": "mbox",
+    ".xml": "xml",  # with an xml_element
+    ".log": "log",  # with a line_pattern
 }
-_OFFICE_EXTENSIONS = {".pdf": "pdf", ".docx": "docx", ".eml": "mail"}
+_OFFICE_EXTENSIONS = {".pdf": "pdf", ".docx": "docx", ".eml": "mail", ".ipynb": "notebook"}
 _PAGE_EXTENSIONS = (".html", ".htm", ".xhtml")
-_COMPRESSIONS = (".gz", ".zst", ".zstd")
+_COMPRESSIONS = (".gz", ".zst", ".zstd", ".bz2")
 
 
 @dataclass(frozen=True)
@@ -174,10 +177,10 @@ def list_files(config: DocumentsConfig) -> list[_Listed]:
 
 
 def _require_packages(dataset: str, source: FilesSource, files: Iterable[_Listed]) -> None:
-    """Fail if a reader of the listed files needs a package that is not installed.
+    """Fail if a reader of the listed files needs a package that is not installed, or a pattern that is no pattern.
 
     Raises:
-        InputError: names the package, a file, and the extra.
+        InputError: names the package, a file, and the extra; or the pattern.
     """
     from spark_jobs.sources.formats.extraction import missing_package
 
@@ -188,6 +191,10 @@ def _require_packages(dataset: str, source: FilesSource, files: Iterable[_Listed
                 f"dataset {dataset}: {path} needs {package}, which is not installed; pip install 'headrace[ingest]', "
                 "or leave such files out by `glob`"
             )
+    if "log" in examples:
+        from spark_jobs.sources.formats.log_lines import compiled_pattern
+
+        compiled_pattern(source)
 
 
 def _list_facts(source: TreeSource) -> Iterator[_Listed]:
@@ -293,10 +300,14 @@ def _reader_of(path: str, source: FilesSource) -> str | None:
         return "text" if source.extractor == "none" else "html"
     if source.format != "auto":
         return "text" if source.format in ("text", "markdown") else source.format
+    records = dict(_RECORD_EXTENSIONS)
+    for key, needed in ((".xml", source.xml_element), (".log", source.line_pattern)):
+        if needed is None:
+            del records[key]
     if extension in (*_COMPRESSIONS, ".lz4"):
-        reader = _RECORD_EXTENSIONS.get(os.path.splitext(stem)[1])
+        reader = records.get(os.path.splitext(stem)[1])
         return None if reader == "parquet" or (extension == ".lz4" and reader != "warc") else reader
-    return (_RECORD_EXTENSIONS | _OFFICE_EXTENSIONS).get(extension) or ("text" if language_of(path) else None)
+    return (records | _OFFICE_EXTENSIONS).get(extension) or ("text" if language_of(path) else None)
 
 
 def _row(listed: _Listed, before: dict[str, Any] | None, kept: str | None) -> dict[str, Any]:

@@ -14,20 +14,24 @@ import contextlib
 import hashlib
 import io
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
+from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from spark_jobs.lake.files.objects import ObjectFolder
-from spark_jobs.sources.decoding import decode
+from spark_jobs.sources.decoding import Decoded, Recoded, decode
 from spark_jobs.sources.file_trees import absolute, open_file, unreadable
 from spark_jobs.sources.formats.extraction import Extracted, extract
 from spark_jobs.sources.formats.gzip_members import GzipMembers
+from spark_jobs.sources.formats.log_lines import log_records
+from spark_jobs.sources.formats.mailboxes import mail_records
+from spark_jobs.sources.formats.notebooks import has_front_matter
 from spark_jobs.sources.formats.web_archives import CountedStream, archive_records
+from spark_jobs.sources.formats.xml_elements import xml_records
 from spark_jobs.sources.git.store import BlobReaders
 from spark_jobs.sources.identity import document_id, sha256_hex, shard_of
-from spark_jobs.sources.languages import DECLARES_ENCODING, EVIDENCE, PAST, language_of
+from spark_jobs.sources.languages import DECLARES_ENCODING, EVIDENCE, EXTRACTED_BY, PAST, language_of
 from spark_jobs.sources.licences import spdx_expression
 from spark_jobs.sources.modules import long_description, module_docstring
 from spark_jobs.sources.records import (
@@ -61,8 +65,11 @@ _SHOWN_BYTES = 16 << 20  # longer lines are skipped when only their columns are 
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 _LFS_POINTER_BYTES = 1024
 _DELIMITERS = {"csv": ",", "tsv": "\t"}
-_NOTHING = {"warc": "no record of the archive is a response, a conversion, or a resource of the web"}
-_UNITS = {"parquet": "row", "warc": "offset"}  # what a record's number counts, where not lines
+_NOTHING = {
+    "warc": "no record of the archive is a response, a conversion, or a resource of the web",
+    "xml": "no element of the file has the name that xml_element gives",
+}
+_UNITS = {"parquet": "row", "warc": "offset", "xml": "element"}  # what a record's number counts, where not lines
 
 READ_ROWS = pa.schema(
     [
@@ -233,31 +240,55 @@ def _text_document(file: Row, data: bytes, content_sha256: str, rules: ReadingRu
     if reader in EXTRACTING_READERS:
         assert isinstance(source, FilesSource)  # no other source lists such files
         extracted = extract(reader, data, source)
-        return extracted if isinstance(extracted, Refusal) else _extracted_document(file, rules, *extracted)
+        return extracted if isinstance(extracted, Refusal) else _extracted_document(file, rules, extracted)
     decoded = decode(data, declares_encoding=file["language"] in DECLARES_ENCODING or reader == "docstring")
+    if isinstance(source, FilesSource):
+        return _whole_text(file, data, decoded, content_sha256, rules, source)
     if isinstance(decoded, Refusal):
         return decoded
     if reader == "text":
         return _document(file, rules, decoded.text, decoded.encoding, content_sha256, len(data))
     if reader == "docstring":
         prose = module_docstring(decoded.text)
-        return prose if isinstance(prose, Refusal) else _extracted_document(file, rules, prose)
+        return prose if isinstance(prose, Refusal) else _extracted_document(file, rules, Extracted(prose, {}))
     described = long_description(decoded.text)
     if isinstance(described, Refusal):
         return described
     prose, media_type = described
-    return _extracted_document({**file, "media_type": media_type}, rules, prose)
+    return _extracted_document(file, rules, Extracted(prose, {}, {"media_type": media_type}))
 
 
-def _extracted_document(
-    file: Row, rules: ReadingRules, text: str, metadata: Mapping[str, str] = MappingProxyType({})
+def _whole_text(
+    file: Row, data: bytes, decoded: Decoded | Refusal, content_sha256: str, rules: ReadingRules, source: FilesSource
 ) -> Row | Refusal:
+    """The document of a text file: all of it, in the encoding that is found, or what stands below its front matter."""
+    metadata: Mapping[str, str] = {}
+    if isinstance(decoded, Refusal):
+        found = extract("legacy", data, source) if source.encoding != "strict" else decoded
+        if isinstance(found, Refusal):
+            return decoded
+        decoded, metadata = Decoded(found.text, found.metadata["source_encoding"]), found.metadata
+    text, encoding = decoded
+    if source.front_matter == "metadata" and file["media_type"] == "text/markdown" and has_front_matter(text):
+        below = extract("front_matter", text.encode(), source)
+        if isinstance(below, Refusal):
+            return below
+        if EXTRACTED_BY in below.metadata:
+            return _extracted_document(file, rules, below._replace(metadata={**below.metadata, **metadata}))
+        metadata = {**below.metadata, **metadata}
+    row = _document(file, rules, text, encoding, content_sha256, len(data))
+    row["metadata"] = {**row["metadata"], **metadata}
+    return row
+
+
+def _extracted_document(file: Row, rules: ReadingRules, extracted: Extracted) -> Row | Refusal:
     """The document of a text that is a part of its file, or was made from it: hashed as UTF-8 by itself."""
+    text, metadata, told = extracted
     data = text.encode()
     if len(data) > rules.max_document_bytes:
         detail = f"{len(data)} bytes of text; max_document_bytes is {rules.max_document_bytes}"
         return Refusal(Reason.TOO_LARGE, detail)
-    row = _document(file, rules, text, "utf-8", sha256_hex(data), len(data))
+    row = _document({**file, **(told or {})}, rules, text, "utf-8", sha256_hex(data), len(data))
     row["metadata"] = {**row["metadata"], **metadata}
     return row
 
@@ -344,11 +375,31 @@ def _records(file: Row, source: _HashedFile, rules: ReadingRules) -> Iterator[Re
     if file["reader"] == "warc":
         yield from _archive_records(source, mapping, limit)
         return
-    stream = _decompressed(source, file["location"])
-    if file["reader"] == "jsonl":
+    stream, reader = _decompressed(source, file["location"]), file["reader"]
+    if reader == "mbox":
+        mail = partial(extract, "mail", source=mapping)
+        yield from mail_records(stream, mail, limit, is_compressed=stream is not source)
+    elif reader == "xml":
+        yield from xml_records(stream, mapping, limit)
+    elif mapping.encoding != "strict":
+        recoded = Recoded(stream, lambda data: extract("legacy", data, mapping, True))
+        for record in _text_records(reader, recoded, mapping, limit):
+            if isinstance(record, Record):
+                yield record._replace(metadata={**recoded.facts, **record.metadata})
+            else:
+                yield record
+    else:
+        yield from _text_records(reader, stream, mapping, limit)
+
+
+def _text_records(reader: str, stream: Stream, mapping: FilesSource, limit: int) -> Iterator[Record | Refused]:
+    """The records of a file of text, decompressed."""
+    if reader == "log":
+        yield from log_records(stream, mapping, limit)
+    elif reader == "jsonl":
         yield from jsonl_records(stream, mapping, limit)
     else:
-        yield from csv_records(stream, _DELIMITERS[file["reader"]], mapping, limit)
+        yield from csv_records(stream, _DELIMITERS[reader], mapping, limit)
 
 
 def _archive_records(source: _HashedFile, mapping: FilesSource, limit: int) -> Iterator[Record | Refused]:
@@ -377,9 +428,9 @@ def _decompressed(file: _HashedFile | pa.NativeFile, location: str) -> Stream:
     extension = location.rpartition(".")[2].lower()
     if extension == "gz":
         stream = GzipMembers(file)
-    elif extension in ("zst", "zstd"):
+    elif codec := {"zst": "zstd", "zstd": "zstd", "bz2": "bz2"}.get(extension):
         native = file if isinstance(file, pa.NativeFile) else pa.PythonFile(file, mode="r")
-        stream = pa.CompressedInputStream(native, "zstd")
+        stream = pa.CompressedInputStream(native, codec)
     return stream
 
 

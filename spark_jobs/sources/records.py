@@ -23,7 +23,7 @@ from spark_jobs.sources.source_config import KINDS, FilesSource
 
 _CHUNK_BYTES = 1 << 16
 _BATCH_BYTES = 8 << 20
-_LINE_SLACK_BYTES = 1 << 20  # for the other fields of a line beside its text
+LINE_SLACK_BYTES = 1 << 20  # for the other fields of a line beside its text
 _SHOWN_COLUMNS = 20
 
 
@@ -73,7 +73,7 @@ def jsonl_records(stream: Stream, source: FilesSource, max_bytes: int) -> Iterat
         max_bytes: longest text in UTF-8; a line may take twice that, longer ones are skipped without being held.
     """
     lacking, columns, complete = array("q"), "", False
-    for line in numbered_lines(stream, 2 * max_bytes + _LINE_SLACK_BYTES):
+    for line in numbered_lines(stream, 2 * max_bytes + LINE_SLACK_BYTES):
         if isinstance(line, Refused):
             yield line
             continue
@@ -85,7 +85,7 @@ def jsonl_records(stream: Stream, source: FilesSource, max_bytes: int) -> Iterat
             lacking.append(number)
         else:
             complete = True
-            yield _usable(number, fields[source.text_column], fields, source, max_bytes)
+            yield usable(number, fields[source.text_column], fields, source, max_bytes)
         if complete and lacking:
             yield from _lacking(lacking, source)
             del lacking[:]
@@ -95,15 +95,15 @@ def jsonl_records(stream: Stream, source: FilesSource, max_bytes: int) -> Iterat
 
 
 def numbered_lines(stream: Stream, max_bytes: int) -> Iterator[Line | Refused]:
-    """Lines that are not blank, without white space around them; see `_all_lines`."""
-    for line in _all_lines(stream, max_bytes):
+    """Lines that are not blank, without white space around them; see `all_lines`."""
+    for line in all_lines(stream, max_bytes):
         if isinstance(line, Refused):
             yield line
         elif data := line.data.strip():
             yield Line(line.number, data)
 
 
-def _all_lines(stream: Stream, max_bytes: int) -> Iterator[Line | Refused]:
+def all_lines(stream: Stream, max_bytes: int) -> Iterator[Line | Refused]:
     """Lines without their LF; one of more than `max_bytes` is refused, and so is the rest of a damaged stream."""
     number, pieces, held, skipped = 1, list[bytes](), 0, False
     try:
@@ -154,7 +154,7 @@ def csv_records(stream: Stream, delimiter: str, source: FilesSource, max_bytes: 
         max_bytes: as for `jsonl_records`.
     """
     names: list[str] = []
-    for row in _csv_rows(stream, delimiter, 2 * max_bytes + _LINE_SLACK_BYTES):
+    for row in _csv_rows(stream, delimiter, 2 * max_bytes + LINE_SLACK_BYTES):
         if isinstance(row, Refused):
             yield row
         elif not names:
@@ -167,7 +167,7 @@ def csv_records(stream: Stream, delimiter: str, source: FilesSource, max_bytes: 
         else:
             fields = dict(zip(names, row[1], strict=True))
             said = {name: value or None for name, value in fields.items()}
-            yield _usable(row[0], fields[source.text_column or ""], said, source, max_bytes)
+            yield usable(row[0], fields[source.text_column or ""], said, source, max_bytes)
 
 
 def _csv_rows(stream: Stream, delimiter: str, max_bytes: int) -> Iterator[tuple[int, list[str]] | Refused]:
@@ -175,7 +175,7 @@ def _csv_rows(stream: Stream, delimiter: str, max_bytes: int) -> Iterator[tuple[
     refused, numbers = list[Refused](), list[int]()
 
     def lines() -> Iterator[str]:
-        for line in _all_lines(stream, max_bytes):
+        for line in all_lines(stream, max_bytes):
             if isinstance(line, Refused):
                 refused.append(line)
             else:
@@ -231,7 +231,7 @@ def parquet_records(file: pa.NativeFile, source: FilesSource, max_bytes: int) ->
             texts = values[source.text_column or ""]
             for row, text in enumerate(texts):
                 number += 1
-                yield _usable(number, text, {name: column[row] for name, column in values.items()}, source, max_bytes)
+                yield usable(number, text, {name: column[row] for name, column in values.items()}, source, max_bytes)
     except (OSError, pa.ArrowException) as error:
         where = "no Parquet file" if number == 0 else f"damaged after row {number}"
         yield Refused(None, Refusal(Reason.CORRUPT_FILE, f"{where}: {_first_line(error)}"))
@@ -278,7 +278,7 @@ def _text_or_bytes(value: bytes | None) -> str | bytes | None:
         return value
 
 
-def _usable(number: int, text: object, fields: dict[str, Any], source: FilesSource, max_bytes: int) -> Record | Refused:
+def usable(number: int, text: object, fields: dict[str, Any], source: FilesSource, max_bytes: int) -> Record | Refused:
     """The record, or what is wrong with its text."""
     text = _text_or_refusal(text, source.text_column)
     if isinstance(text, Refusal):

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, Protocol
 
 from spark_jobs.sources.refusals import Reason, Refusal
 
-_TOLD_BYTES = 1 << 20
+TOLD_BYTES = 1 << 20
+"""Bytes by which an encoding is told."""
 _SNIFFED = 8192  # bytes in which a null byte means that the file is binary
 _BYTE_ORDER_MARKS: tuple[tuple[bytes, str], ...] = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -48,7 +49,7 @@ def decode(data: bytes, *, declares_encoding: bool = False) -> Decoded | Refusal
     """
     marked = marked_encoding(data)
     if marked is not None:
-        return _decode_as(data, marked)
+        return decode_as(data, marked)
     if refusal := null_byte_refusal(data):
         return refusal
     if data.isascii():
@@ -58,8 +59,8 @@ def decode(data: bytes, *, declares_encoding: bool = False) -> Decoded | Refusal
             declared, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
         except SyntaxError as error:
             return Refusal(Reason.UNDECODABLE, f"{error}; declare the real encoding or save the file as UTF-8")
-        return _decode_as(data, declared)
-    return _decode_as(data, "utf-8")
+        return decode_as(data, declared)
+    return decode_as(data, "utf-8")
 
 
 def marked_encoding(data: bytes) -> str | None:
@@ -123,7 +124,7 @@ class Recoded:
         """Find the encoding; gives the bytes by which it was told, which are still to be decoded."""
         self._is_told = True
         pieces = [data]
-        while sum(map(len, pieces)) < _TOLD_BYTES and (more := self._stream.read(_TOLD_BYTES)):
+        while sum(map(len, pieces)) < TOLD_BYTES and (more := self._stream.read(TOLD_BYTES)):
             pieces.append(more)
         data = b"".join(pieces)
         codec = marked_encoding(data)
@@ -146,7 +147,7 @@ def _is_utf8(data: bytes) -> bool:
     return b"\0" not in data
 
 
-def _decode_as(data: bytes, encoding: str) -> Decoded | Refusal:
+def decode_as(data: bytes, encoding: str) -> Decoded | Refusal:
     """Decode by one codec, and check for codecs other than UTF-8 that encoding gives the same bytes back."""
     try:
         text = data.decode(encoding)

@@ -161,7 +161,7 @@ _FACTS_TYPE = (
 
 
 @step(
-    version="5",
+    version="6",
     scope=Scope.HISTORY,
     tables=(DOCUMENTS, REPOSITORIES, PROVENANCE, ARRIVALS),
     discover=discover,

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from spark_jobs.lake.files.objects import ObjectFolder
-from spark_jobs.sources.decoding import Decoded, Recoded, decode
+from spark_jobs.sources.decoding import TOLD_BYTES, Decoded, Recoded, decode, decode_as
 from spark_jobs.sources.file_trees import absolute, open_file, unreadable
 from spark_jobs.sources.formats.extraction import Extracted, extract
 from spark_jobs.sources.formats.gzip_members import GzipMembers
@@ -264,10 +264,12 @@ def _whole_text(
     """The document of a text file: all of it, in the encoding that is found, or what stands below its front matter."""
     metadata: Mapping[str, str] = {}
     if isinstance(decoded, Refusal):
-        found = extract("legacy", data, source) if source.encoding != "strict" else decoded
-        if isinstance(found, Refusal):
+        sample = data[:TOLD_BYTES]
+        told = extract("legacy", sample, source, sample == data) if source.encoding != "strict" else decoded
+        found = decoded if isinstance(told, Refusal) else decode_as(data, told.metadata["source_encoding"])
+        if isinstance(found, Refusal) or isinstance(told, Refusal):
             return decoded
-        decoded, metadata = Decoded(found.text, found.metadata["source_encoding"]), found.metadata
+        decoded, metadata = found, told.metadata
     text, encoding = decoded
     if source.front_matter == "metadata" and file["media_type"] == "text/markdown" and has_front_matter(text):
         below = extract("front_matter", text.encode(), source)
@@ -382,7 +384,7 @@ def _records(file: Row, source: _HashedFile, rules: ReadingRules) -> Iterator[Re
     elif reader == "xml":
         yield from xml_records(stream, mapping, limit)
     elif mapping.encoding != "strict":
-        recoded = Recoded(stream, lambda data: extract("legacy", data, mapping, True))
+        recoded = Recoded(stream, lambda data: extract("legacy", data, mapping, False))
         for record in _text_records(reader, recoded, mapping, limit):
             if isinstance(record, Record):
                 yield record._replace(metadata={**recoded.facts, **record.metadata})

@@ -44,7 +44,7 @@ _EXTRACTORS: Final = {
     "mail": _Extractor("office", "extract_mail", ("resiliparse",)),
     "notebook": _Extractor("notebooks", "extract_notebook", ()),
     "front_matter": _Extractor("notebooks", "extract_front_matter", ()),
-    "legacy": _Extractor("legacy_encoding", "decode_legacy", ("resiliparse", "charset_normalizer")),
+    "legacy": _Extractor("legacy_encoding", "tell_encoding", ("resiliparse", "charset_normalizer")),
 }
 
 

@@ -18,7 +18,8 @@ from spark_jobs.sources.refusals import Reason, Refusal
 
 _FRONT_MATTER: Final = re.compile(r"(---|\+\+\+)[ \t]*\r?\n(.*?)(?:(?<=\n)|^)\1[ \t]*(?:\r?\n|\Z)", re.S)
 _KERNELS: Final = {"ir": "r", "ipython": "python", "pyodide": "python"}
-_FACTS = 50  # keys of front matter that are kept
+_FRONT_MATTER_CHARACTERS: Final = 1 << 16
+_FACTS: Final = 50  # keys of front matter that are kept
 
 
 def extract_notebook(data: bytes) -> Extracted | Refusal:
@@ -103,6 +104,8 @@ def extract_front_matter(data: bytes) -> Extracted | Refusal:
     found = _FRONT_MATTER.match(text)
     if found is None:
         return Extracted(text, {})
+    if len(found[2]) > _FRONT_MATTER_CHARACTERS:
+        return Extracted(text, {"front_matter": f"more than {_FRONT_MATTER_CHARACTERS} characters"})
     try:
         said = tomllib.loads(found[2].replace("\r\n", "\n")) if found[1] == "+++" else _yaml(found[2])
     except Exception as error:  # noqa: BLE001 - YAML's own errors, and those of the types that it makes

@@ -24,7 +24,7 @@ from spark_jobs.sources.refusals import Reason, Refusal
 from spark_jobs.sources.source_config import FilesSource
 
 _CHUNK_BYTES = 1 << 16
-_TOKEN_BYTES = 16 << 20  # a tag or comment that is longer hides where the next element begins
+_TOKEN_BYTES = 4 << 20  # a tag or comment that is longer hides where the next element begins
 _DEPTH = 1000
 _ENTITY_CHARACTERS = 16
 _PATHS = 4096  # different paths whose columns are remembered
@@ -49,7 +49,8 @@ class _Elements:
         self._depth = 0  # at which the record's element is, 0 outside
         self._open: list[tuple[int, list[str]]] = []  # texts that are being read, with the depth of their element
         self._fields: dict[str, list[list[str]]] = {}
-        self._size, self._refusal = 0, None
+        self._size = 0
+        self._refusal: Refusal | None = None
         self._columns: dict[tuple[str, ...], list[str]] = {}
         self._entities: dict[str, str | None] = {}
 

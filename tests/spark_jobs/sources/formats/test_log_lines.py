@@ -87,3 +87,7 @@ def test_no_pattern_and_no_line_holds_the_reader() -> None:
     found = read(b"10:00 a " + b"x" * (30 << 20) + b"\n10:01 b y\n10:02 c \xff\n10:03 d \0\n10:04 e z\r\n")
     assert texts(found) == [1, 3, "10:01 b y", 4, "10:04 e z"]
     assert texts(read(b"")) == []
+    (cut,) = read("é\n", line_pattern=r"(?P<x>\C)", text_column="x")
+    assert isinstance(cut, Refused) and cut.refusal.reason == Reason.UNDECODABLE
+    (empty,) = read("a\n", line_pattern=r"(?P<x>b*)a(?P<y>c)?", text_column="x", metadata_columns=("y",))
+    assert isinstance(empty, Record) and (empty.text, empty.metadata) == ("", {})

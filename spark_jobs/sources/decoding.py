@@ -1,7 +1,8 @@
 """Decode bytes to text without loss: `text.encode(encoding)` gives exactly the bytes that were read.
 
 The encoding is the first of: that of a byte order mark; for Python a declared one (PEP 263, looked for only where there
-is a byte beyond ASCII); UTF-8. Nothing is guessed: text in an undeclared legacy encoding is refused.
+is a byte beyond ASCII); UTF-8. Nothing is guessed: text in an undeclared legacy encoding is refused, unless the source
+says `encoding: detect` (`formats/legacy_encoding.py`).
 """
 
 from __future__ import annotations
@@ -9,10 +10,13 @@ from __future__ import annotations
 import codecs
 import io
 import tokenize
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
 
 from spark_jobs.sources.refusals import Reason, Refusal
 
+TOLD_BYTES = 1 << 20
+"""Bytes by which an encoding is told."""
 _SNIFFED = 8192  # bytes in which a null byte means that the file is binary
 _BYTE_ORDER_MARKS: tuple[tuple[bytes, str], ...] = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -45,7 +49,7 @@ def decode(data: bytes, *, declares_encoding: bool = False) -> Decoded | Refusal
     """
     marked = marked_encoding(data)
     if marked is not None:
-        return _decode_as(data, marked)
+        return decode_as(data, marked)
     if refusal := null_byte_refusal(data):
         return refusal
     if data.isascii():
@@ -55,8 +59,8 @@ def decode(data: bytes, *, declares_encoding: bool = False) -> Decoded | Refusal
             declared, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
         except SyntaxError as error:
             return Refusal(Reason.UNDECODABLE, f"{error}; declare the real encoding or save the file as UTF-8")
-        return _decode_as(data, declared)
-    return _decode_as(data, "utf-8")
+        return decode_as(data, declared)
+    return decode_as(data, "utf-8")
 
 
 def marked_encoding(data: bytes) -> str | None:
@@ -70,7 +74,80 @@ def null_byte_refusal(data: bytes) -> Refusal | None:
     return None if index < 0 else Refusal(Reason.BINARY, f"null byte at offset {index}: not a text")
 
 
-def _decode_as(data: bytes, encoding: str) -> Decoded | Refusal:
+class _Stream(Protocol):
+    """Bytes of a file."""
+
+    def read(self, size: int, /) -> bytes:
+        """At most `size` bytes; none at the end."""
+
+
+class Recoded:
+    """A file of lines in an unknown encoding, as UTF-8; read from start to end in bounded memory.
+
+    The encoding is told where the first byte beyond ASCII (or a byte order mark) stands, by as much as a megabyte from
+    there on. Where none is found, the bytes come as they are; and so do single ones that are not of it, so that their
+    lines are refused.
+    """
+
+    def __init__(self, stream: _Stream, detect: Callable[[bytes], Any]) -> None:
+        """Wrap a stream.
+
+        Args:
+            stream: the file.
+            detect: gives a refusal, or a text whose `metadata` holds `source_encoding` and `source_encoding_by`.
+        """
+        self.facts: dict[str, str] = {}
+        self._stream, self._detect = stream, detect
+        self._decoder: codecs.IncrementalDecoder | None = None
+        self._is_told = False
+
+    def read(self, size: int, /) -> bytes:
+        """The next bytes, at least one before the end.
+
+        Raises:
+            OSError: a code unit is not of the encoding, and no single bytes can be told apart in it.
+        """
+        while True:
+            data = self._stream.read(size)
+            if not self._is_told and data and not (data.isascii() and b"\0" not in data):
+                data = self._tell(data)
+            if self._decoder is None:
+                return data
+            try:
+                text = self._decoder.decode(data, not data)
+            except UnicodeDecodeError as error:
+                raise OSError(f"not {error.encoding}: {error.reason}") from error
+            if text or not data:
+                return text.encode("utf-8", "surrogateescape")
+
+    def _tell(self, data: bytes) -> bytes:
+        """Find the encoding; gives the bytes by which it was told, which are still to be decoded."""
+        self._is_told = True
+        pieces = [data]
+        while sum(map(len, pieces)) < TOLD_BYTES and (more := self._stream.read(TOLD_BYTES)):
+            pieces.append(more)
+        data = b"".join(pieces)
+        codec = marked_encoding(data)
+        if codec is not None:
+            self.facts = {"source_encoding": codec, "source_encoding_by": "byte order mark"}
+        elif not _is_utf8(data):
+            self.facts = getattr(self._detect(data), "metadata", {})
+            codec = self.facts.get("source_encoding")
+        if codec not in (None, "utf-8-sig"):
+            self._decoder = codecs.getincrementaldecoder(codec)("surrogateescape")
+        return data
+
+
+def _is_utf8(data: bytes) -> bool:
+    """Whether bytes are UTF-8, the last character perhaps cut."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(data)
+    except UnicodeDecodeError:
+        return False
+    return b"\0" not in data
+
+
+def decode_as(data: bytes, encoding: str) -> Decoded | Refusal:
     """Decode by one codec, and check for codecs other than UTF-8 that encoding gives the same bytes back."""
     try:
         text = data.decode(encoding)

@@ -77,6 +77,7 @@ _BY_EXTENSION = {
     for extensions, kind, name, media_type in _TABLE
     for extension in extensions.split()
 }
+_BY_LANGUAGE = {language.name.lower(): language for language in _BY_EXTENSION.values() if language.name}
 _BY_NAME = {
     "makefile": Language("code", "Makefile", "text/x-makefile"),
     "dockerfile": Language("code", "Dockerfile", "text/x-dockerfile"),
@@ -118,6 +119,11 @@ def language_columns(reader: str, language: Language) -> dict[str, str | None]:
     """Columns of the listing that say how a file is read and what its documents are."""
     kind, name, media_type = language
     return {"reader": reader, "kind": kind, "language": name, "media_type": media_type or None}
+
+
+def language_named(name: str) -> Language | None:
+    """The language of a name in whatever letters, or None where there is none of it in the table."""
+    return _BY_LANGUAGE.get(name.lower())
 
 
 def is_manifest(path: str) -> bool:

@@ -27,11 +27,10 @@ from pyarrow import fs
 from spark_jobs.exceptions import InputError
 from spark_jobs.sources.api.api_config import ApiSource, PagedSource
 from spark_jobs.sources.api.checkpoints import Checkpoints
-from spark_jobs.sources.content_types import content_type
 from spark_jobs.sources.file_trees import FoundFile, absolute, find_files, glob_pattern, is_uri, same_file, stat_file
-from spark_jobs.sources.formats.compression import CODECS, ZIP_MAGIC
-from spark_jobs.sources.languages import PLAIN_TEXT, Language, is_manifest, language_columns, language_of
+from spark_jobs.sources.languages import PLAIN_TEXT, Language, is_manifest, language_of
 from spark_jobs.sources.packages import list_packages
+from spark_jobs.sources.readers import is_picture, told_by_name
 from spark_jobs.sources.refusals import Reason, Refusal
 from spark_jobs.sources.remote_trees import file_system_of, has_validator, is_web
 from spark_jobs.sources.repositories import (
@@ -43,9 +42,7 @@ from spark_jobs.sources.repositories import (
 )
 from spark_jobs.sources.source_config import (
     COLUMN_READERS,
-    EXTRACTING_READERS,
     FACTS_FILE,
-    RECORD_READERS,
     DocumentsConfig,
     FilesSource,
     GitSource,
@@ -94,20 +91,6 @@ _PROSE = re.compile(
 )
 _DESCRIPTION = re.compile(r"(?:\.dist-info/METADATA|\.egg-info/PKG-INFO)$")
 _INFO_DIRECTORY = re.compile(r"^[^/]+\.(?:dist|egg)-info/")
-_RECORD_EXTENSIONS = {
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".warc": "warc",
-    ".wet": "warc",
-}
-_OFFICE_EXTENSIONS = {".pdf": "pdf", ".docx": "docx", ".eml": "mail"}
-_PICTURE_EXTENSIONS = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
-_PAGE_EXTENSIONS = (".html", ".htm", ".xhtml")
-_ARCHIVE_EXTENSIONS = (".zip", ".tar", ".tgz", ".tzst", ".txz", ".tbz2", ".tbz")
 
 
 @dataclass(frozen=True)
@@ -213,10 +196,10 @@ def list_files(config: DocumentsConfig, earlier: Mapping[str, dict[str, Any]]) -
 
 
 def _require_packages(dataset: str, source: FilesSource, files: Iterable[_Listed]) -> None:
-    """Fail if a reader of the listed files needs a package that is not installed.
+    """Fail if a reader of the listed files needs a package that is not installed, or a pattern that is no pattern.
 
     Raises:
-        InputError: names the package, a file, and the extra.
+        InputError: names the package, a file, and the extra; or the pattern.
     """
     from spark_jobs.sources.formats.extraction import missing_package
 
@@ -227,6 +210,10 @@ def _require_packages(dataset: str, source: FilesSource, files: Iterable[_Listed
                 f"dataset {dataset}: {path} needs {package}, which is not installed; pip install "
                 "'headrace[ingest,ocr]', or leave such files out by `glob`"
             )
+    if "log" in examples:
+        from spark_jobs.sources.formats.log_lines import compiled_pattern
+
+        compiled_pattern(source)
 
 
 def _list_facts(source: TreeSource) -> Iterator[_Listed]:
@@ -321,75 +308,9 @@ def _listed_file(file: FoundFile, source: FilesSource) -> _Listed:
     reader, language = told_by_name(file.path, source, source.format)
     refusal = None
     if reader is None:
-        mend = "`ocr: rapidocr` reads text in pictures" if _is_picture(file.path) else "state `format`"
+        mend = "`ocr: rapidocr` reads text in pictures" if is_picture(file.path) else "state `format`"
         refusal = Refusal(Reason.UNKNOWN_FORMAT, f"no reader for this extension; {mend}, or narrow `glob`")
     return _Listed(file, file.path, reader, language, None, refusal)
-
-
-def told_by_name(path: str, source: FilesSource, stated: str) -> tuple[str | None, Language]:
-    """The reader of a file, by its stated format or its extension, and what its documents are; see `FilesSource`."""
-    reader = _reader_of(path, source, stated)
-    if reader is None and source.unknown == "detect":
-        reader = "detect"
-    language = Language(source.record_kind, None, "") if reader in COLUMN_READERS else language_of(_unpacked(path))
-    if reader in EXTRACTING_READERS or (reader in RECORD_READERS and reader not in COLUMN_READERS):
-        language = PLAIN_TEXT
-    if stated == "markdown":
-        language = Language("prose", None, "text/markdown")
-    return reader, language or PLAIN_TEXT
-
-
-def told_by_content(head: bytes, source: FilesSource) -> dict[str, str | None] | Refusal:
-    """Columns of the listing of a file whose name says nothing, by its beginning, and what it was taken for.
-
-    What the content is makes the name of a file (`x.py`), which is told by its name. A text in a language that this
-    project has no name for is a text; records without a `text_column` are the text of one document.
-    """
-    found = content_type(head)
-    by = {"detected": f"{found.label} (magika {found.version})"}
-    for extension in found.extensions:
-        reader, language = told_by_name(f"x.{extension}", source, "auto")
-        if reader == "archive" and found.label not in ("tar", "zip"):
-            continue  # what is compressed says nothing about what is in it
-        if reader in COLUMN_READERS and source.text_column is None:
-            reader, language = "text", language_of(f"x.{extension}") or language
-        if reader not in (None, "detect") and (reader != "text" or found.text_kind):
-            return by | language_columns(reader, language)
-    if head.startswith(ZIP_MAGIC):  # the model takes small ones for much else
-        return by | language_columns("archive", PLAIN_TEXT)
-    if found.text_kind is not None:
-        return by | language_columns("text", Language(found.text_kind, None, "text/plain"))
-    return Refusal(Reason.UNKNOWN_CONTENT, f"no reader for what its content is: {found.label}")
-
-
-def _unpacked(path: str) -> str:
-    """The name of a compressed file without the extension that says so."""
-    stem, extension = os.path.splitext(path)
-    return stem if extension.lower() in (*CODECS, ".lz4") else path
-
-
-def _reader_of(path: str, source: FilesSource, stated: str) -> str | None:
-    """The reader for a file: the stated format, else told by the extension."""
-    stem, extension = os.path.splitext(path.lower())
-    if stated == "html" or (stated == "auto" and extension in _PAGE_EXTENSIONS):
-        return "text" if source.extractor == "none" else "html"
-    if stated != "auto":
-        return "text" if stated in ("text", "markdown") else stated
-    if extension in _ARCHIVE_EXTENSIONS:
-        return "archive"
-    if extension in (*CODECS, ".lz4"):
-        if os.path.splitext(stem)[1] == ".tar":
-            return "archive"
-        reader = _reader_of(stem, source, "auto")
-        return None if reader in ("parquet", "archive") or (extension == ".lz4" and reader != "warc") else reader
-    if _is_picture(path) and source.ocr.engine != "none":
-        return "picture"
-    return (_RECORD_EXTENSIONS | _OFFICE_EXTENSIONS).get(extension) or ("text" if language_of(path) else None)
-
-
-def _is_picture(path: str) -> bool:
-    """Whether a file is a picture that may show a page."""
-    return path.lower().endswith(_PICTURE_EXTENSIONS)
 
 
 def listed_again(config: DocumentsConfig, arrival: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,23 +11,24 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 import pyarrow as pa
 
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.sources.archive_reading import read_archive
-from spark_jobs.sources.decoding import decode
+from spark_jobs.sources.decoding import TOLD_BYTES, Decoded, decode, decode_as
 from spark_jobs.sources.file_trees import absolute, open_file, unreadable
 from spark_jobs.sources.formats.compression import CODECS, decompressed
-from spark_jobs.sources.formats.extraction import extract
+from spark_jobs.sources.formats.extraction import Extracted, extract
+from spark_jobs.sources.formats.notebooks import has_front_matter
 from spark_jobs.sources.git.store import BlobReaders
 from spark_jobs.sources.identity import sha256_hex
-from spark_jobs.sources.languages import DECLARES_ENCODING
+from spark_jobs.sources.languages import DECLARES_ENCODING, EXTRACTED_BY
 from spark_jobs.sources.licences import header_licence
-from spark_jobs.sources.listing import told_by_content
 from spark_jobs.sources.modules import long_description, module_docstring
+from spark_jobs.sources.readers import told_by_content
 from spark_jobs.sources.record_reading import read_facts, read_records
 from spark_jobs.sources.refusals import Reason, Refusal, RefusedError, reason_of
 from spark_jobs.sources.repositories import Facts
@@ -227,19 +228,52 @@ def _text_document(file: Row, data: bytes, rules: ReadingRules) -> Row | Refusal
     if reader in EXTRACTING_READERS:
         assert isinstance(source, FilesSource)  # no other source lists such files
         extracted = extract(reader, data, source)
-        return extracted if isinstance(extracted, Refusal) else extracted_document(file, rules, *extracted)
+        return extracted if isinstance(extracted, Refusal) else extracted_document(file, rules, extracted)
     decoded = decode(data, declares_encoding=file["language"] in DECLARES_ENCODING or reader == "docstring")
+    if isinstance(source, FilesSource):
+        return _whole_text(file, data, decoded, rules, source)
     if isinstance(decoded, Refusal):
         return decoded
     if reader == "text":
-        if file["kind"] in ("code", "markup"):
-            file = {**file, "licence": header_licence(decoded.text) or file["licence"]}
-        return document_row(file, rules, decoded.text, decoded.encoding, sha256_hex(data), len(data))
+        return document_row(
+            _with_own_licence(file, decoded.text), rules, decoded.text, decoded.encoding, sha256_hex(data), len(data)
+        )
     if reader == "docstring":
         prose = module_docstring(decoded.text)
-        return prose if isinstance(prose, Refusal) else extracted_document(file, rules, prose)
+        return prose if isinstance(prose, Refusal) else extracted_document(file, rules, Extracted(prose, {}))
     described = long_description(decoded.text)
     if isinstance(described, Refusal):
         return described
     prose, media_type = described
-    return extracted_document({**file, "media_type": media_type}, rules, prose)
+    return extracted_document(file, rules, Extracted(prose, {}, {"media_type": media_type}))
+
+
+def _whole_text(
+    file: Row, data: bytes, decoded: Decoded | Refusal, rules: ReadingRules, source: FilesSource
+) -> Row | Refusal:
+    """The document of a text file: all of it, in the encoding that is found, or what stands below its front matter."""
+    metadata: Mapping[str, str] = {}
+    if isinstance(decoded, Refusal):
+        sample = data[:TOLD_BYTES]
+        told = extract("legacy", sample, source, sample == data) if source.encoding != "strict" else decoded
+        found = decoded if isinstance(told, Refusal) else decode_as(data, told.metadata["source_encoding"])
+        if isinstance(found, Refusal) or isinstance(told, Refusal):
+            return decoded
+        decoded, metadata = found, told.metadata
+    text, encoding = decoded
+    if source.front_matter == "metadata" and file["media_type"] == "text/markdown" and has_front_matter(text):
+        below = extract("front_matter", text.encode(), source)
+        if isinstance(below, Refusal):
+            return below
+        if EXTRACTED_BY in below.metadata:
+            return extracted_document(file, rules, below._replace(metadata={**below.metadata, **metadata}))
+        metadata = {**below.metadata, **metadata}
+    row = document_row(_with_own_licence(file, text), rules, text, encoding, sha256_hex(data), len(data))
+    row["metadata"] = {**row["metadata"], **metadata}
+    return row
+
+
+def _with_own_licence(file: Row, text: str) -> Row:
+    """The file with the licence that its text states, where it is code."""
+    stated = header_licence(text) if file["kind"] in ("code", "markup") else None
+    return {**file, "licence": stated} if stated else file

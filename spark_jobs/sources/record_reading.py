@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 
 from spark_jobs.sources.api.api_config import PagedSource
 from spark_jobs.sources.api.page_records import page_records
+from spark_jobs.sources.decoding import Recoded
 from spark_jobs.sources.file_trees import open_file, unreadable
 from spark_jobs.sources.formats.compression import CODECS, codec_of, decompressed
 from spark_jobs.sources.formats.extraction import Extracted, extract
 from spark_jobs.sources.formats.gzip_members import GzipMembers
+from spark_jobs.sources.formats.log_lines import log_records
+from spark_jobs.sources.formats.mailboxes import mail_records
 from spark_jobs.sources.formats.web_archives import CountedStream, archive_records
+from spark_jobs.sources.formats.xml_elements import xml_records
 from spark_jobs.sources.identity import sha256_hex
 from spark_jobs.sources.languages import language_of
 from spark_jobs.sources.licences import spdx_expression
@@ -34,8 +39,12 @@ from spark_jobs.sources.stated_facts import facts_json, stated_facts, stated_lin
 
 _SHOWN_BYTES = 16 << 20  # longer lines are skipped when only their columns are asked for
 _DELIMITERS = {"csv": ",", "tsv": "\t"}
-_NOTHING = {"warc": "no record of the archive is a response, a conversion, or a resource of the web"}
-_UNITS = {"parquet": "row", "warc": "offset", "page": "item"}  # what a record's number counts, where not lines
+_NOTHING = {
+    "warc": "no record of the archive is a response, a conversion, or a resource of the web",
+    "xml": "no element of the file has the name that xml_element gives",
+}
+_UNITS = {"parquet": "row", "warc": "offset", "page": "item", "xml": "element"}
+"""What a record's number counts, where not lines."""
 
 
 def read_records(file: Row, rules: ReadingRules) -> Iterator[Row]:
@@ -117,11 +126,31 @@ def _records(file: Row, source: HashedFile, rules: ReadingRules) -> Iterator[Rec
     if file["reader"] == "warc":
         yield from _archive_records(source, mapping, limit)
         return
-    stream = decompressed_by_name(source, file["location"])
-    if file["reader"] == "jsonl":
+    stream, reader = decompressed_by_name(source, file["location"]), file["reader"]
+    if reader == "mbox":
+        mail = partial(extract, "mail", source=mapping)
+        yield from mail_records(stream, mail, limit, is_compressed=stream is not source)
+    elif reader == "xml":
+        yield from xml_records(stream, mapping, limit)
+    elif mapping.encoding != "strict":
+        recoded = Recoded(stream, lambda data: extract("legacy", data, mapping, False))
+        for record in _text_records(reader, recoded, mapping, limit):
+            if isinstance(record, Record):
+                yield record._replace(metadata={**recoded.facts, **record.metadata})
+            else:
+                yield record
+    else:
+        yield from _text_records(reader, stream, mapping, limit)
+
+
+def _text_records(reader: str, stream: Stream, mapping: FilesSource, limit: int) -> Iterator[Record | Refused]:
+    """The records of a file of text, decompressed."""
+    if reader == "log":
+        yield from log_records(stream, mapping, limit)
+    elif reader == "jsonl":
         yield from jsonl_records(stream, mapping, limit)
     else:
-        yield from csv_records(stream, _DELIMITERS[file["reader"]], mapping, limit)
+        yield from csv_records(stream, _DELIMITERS[reader], mapping, limit)
 
 
 def _archive_records(source: HashedFile, mapping: FilesSource, limit: int) -> Iterator[Record | Refused]:

@@ -23,7 +23,7 @@ from spark_jobs.sources.source_config import KINDS, FilesSource
 
 _CHUNK_BYTES = 1 << 16
 _BATCH_BYTES = 8 << 20
-_LINE_SLACK_BYTES = 1 << 20  # for the other fields of a line beside its text
+LINE_SLACK_BYTES = 1 << 20  # for the other fields of a line beside its text
 _SHOWN_COLUMNS = 20
 
 
@@ -73,7 +73,7 @@ def jsonl_records(stream: Stream, source: FilesSource, max_bytes: int) -> Iterat
         max_bytes: longest text in UTF-8; a line may take twice that, longer ones are skipped without being held.
     """
     lacking, columns, complete = array("q"), "", False
-    for line in numbered_lines(stream, 2 * max_bytes + _LINE_SLACK_BYTES):
+    for line in numbered_lines(stream, 2 * max_bytes + LINE_SLACK_BYTES):
         if isinstance(line, Refused):
             yield line
             continue
@@ -95,15 +95,15 @@ def jsonl_records(stream: Stream, source: FilesSource, max_bytes: int) -> Iterat
 
 
 def numbered_lines(stream: Stream, max_bytes: int) -> Iterator[Line | Refused]:
-    """Lines that are not blank, without white space around them; see `_all_lines`."""
-    for line in _all_lines(stream, max_bytes):
+    """Lines that are not blank, without white space around them; see `all_lines`."""
+    for line in all_lines(stream, max_bytes):
         if isinstance(line, Refused):
             yield line
         elif data := line.data.strip():
             yield Line(line.number, data)
 
 
-def _all_lines(stream: Stream, max_bytes: int) -> Iterator[Line | Refused]:
+def all_lines(stream: Stream, max_bytes: int) -> Iterator[Line | Refused]:
     """Lines without their LF; one of more than `max_bytes` is refused, and so is the rest of a damaged stream."""
     number, pieces, held, skipped = 1, list[bytes](), 0, False
     try:
@@ -154,7 +154,7 @@ def csv_records(stream: Stream, delimiter: str, source: FilesSource, max_bytes: 
         max_bytes: as for `jsonl_records`.
     """
     names: list[str] = []
-    for row in _csv_rows(stream, delimiter, 2 * max_bytes + _LINE_SLACK_BYTES):
+    for row in _csv_rows(stream, delimiter, 2 * max_bytes + LINE_SLACK_BYTES):
         if isinstance(row, Refused):
             yield row
         elif not names:
@@ -175,7 +175,7 @@ def _csv_rows(stream: Stream, delimiter: str, max_bytes: int) -> Iterator[tuple[
     refused, numbers = list[Refused](), list[int]()
 
     def lines() -> Iterator[str]:
-        for line in _all_lines(stream, max_bytes):
+        for line in all_lines(stream, max_bytes):
             if isinstance(line, Refused):
                 refused.append(line)
             else:

@@ -12,15 +12,14 @@ import hashlib
 import io
 import sys
 import tempfile
-from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from types import MappingProxyType
 from typing import IO, Any, NamedTuple, cast
 
 import pyarrow as pa
 
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.sources.file_trees import open_file
+from spark_jobs.sources.formats.extraction import Extracted
 from spark_jobs.sources.identity import document_id, sha256_hex, shard_of
 from spark_jobs.sources.languages import DETECTED, EVIDENCE, PAST
 from spark_jobs.sources.records import Stream
@@ -84,15 +83,14 @@ def opened(file: Row, rules: ReadingRules) -> AbstractContextManager[Any]:
     return found
 
 
-def extracted_document(
-    file: Row, rules: ReadingRules, text: str, metadata: Mapping[str, str] = MappingProxyType({})
-) -> Row | Refusal:
+def extracted_document(file: Row, rules: ReadingRules, extracted: Extracted) -> Row | Refusal:
     """The document of a text that is a part of its file, or was made from it: hashed as UTF-8 by itself."""
+    text, metadata, told = extracted
     data = text.encode()
     if len(data) > rules.max_document_bytes:
         detail = f"{len(data)} bytes of text; max_document_bytes is {rules.max_document_bytes}"
         return Refusal(Reason.TOO_LARGE, detail)
-    row = document_row(file, rules, text, "utf-8", sha256_hex(data), len(data))
+    row = document_row({**file, **(told or {})}, rules, text, "utf-8", sha256_hex(data), len(data))
     row["metadata"] = {**row["metadata"], **metadata}
     return row
 

@@ -32,11 +32,13 @@ COLUMN_READERS = ("parquet", "jsonl", "csv", "tsv")
 """Readers of files of records with named columns, of which one holds the text."""
 ARCHIVE_READERS = ("archive", "package")
 """Readers of files that hold files."""
-RECORD_READERS = (*COLUMN_READERS, "warc", "page", *ARCHIVE_READERS, "detect")
+RECORD_READERS = (*COLUMN_READERS, "warc", "mbox", "xml", "log", "page", *ARCHIVE_READERS, "detect")
 """Readers of files that hold any number of documents; what `detect` finds out by content may be one of the others."""
+RECODED_READERS = ("jsonl", "csv", "tsv", "log")
+"""Readers of records for which `encoding: detect` finds the encoding of the file from its beginning."""
 PAGED_READERS = ("pdf", "picture")
 """Readers of files of pages, whose text may be recognised."""
-EXTRACTING_READERS = ("html", "docx", "mail", *PAGED_READERS)
+EXTRACTING_READERS = ("html", "docx", "mail", "notebook", *PAGED_READERS)
 """Readers of files that are one document, whose text is extracted."""
 
 
@@ -250,12 +252,44 @@ class FilesSource(_Described):
         "docx",
         "mail",
         "archive",
+        "mbox",
+        "notebook",
+        "xml",
+        "log",
     ] = Field("auto", description="format of every file; auto tells it from the extension")
     unknown: Literal["refuse", "detect"] = Field(
         "refuse",
         description="files whose extension says nothing: refuse them, or detect by their content what they are",
     )
     archives: ArchiveLimits = Field(ArchiveLimits(), description="how much of .zip, .tar and .tar.* is unpacked")
+    encoding: str = Field(
+        "strict",
+        description="what becomes of text that is neither UTF-8 nor in the encoding it declares: strict refuses it, "
+        "detect looks for the encoding in its bytes, and the name of a Python codec (cp1252) says which it is in",
+    )
+    front_matter: Literal["keep", "metadata"] = Field(
+        "keep", description="YAML or TOML at the head of Markdown: it stays in the text, or goes to `metadata` instead"
+    )
+    xml_element: str | None = Field(
+        None,
+        min_length=1,
+        description="name of the elements of XML files that are a document each; columns are paths below it then "
+        "(revision/text, @id); without it, .xml is markup",
+    )
+    line_pattern: str | None = Field(
+        None,
+        min_length=1,
+        description="RE2 pattern that the lines of .log files begin with; its named groups are columns",
+    )
+    lines_by: str = Field(
+        "line",
+        min_length=1,
+        description="what makes a document of a log: a `line`, all up to a `blank_line`, or lines in a row that have "
+        "the same value in the group of this name",
+    )
+    unmatched_lines: Literal["continue", "refuse"] = Field(
+        "continue", description="lines of a log that the pattern does not match: they continue the line before, or not"
+    )
     extractor: Literal["resiliparse", "trafilatura", "none"] = Field(
         "resiliparse",
         description="what extracts the main text of HTML; none leaves pages outside of archives as markup",
@@ -294,6 +328,26 @@ class FilesSource(_Described):
             raise ValueError(f"fact_columns names {sorted(self.fact_columns)}, repository_column is missing; add it")
         if self.fact_columns and self.repositories is not None:
             raise ValueError("facts come from fact_columns or from the file `repositories`, not from both; choose one")
+        return self
+
+    @field_validator("encoding")
+    @classmethod
+    def _encoding_is_known(cls, encoding: str) -> str:
+        """Refuse what is neither a policy nor a codec of texts."""
+        try:
+            "" if encoding in ("strict", "detect") else "".encode(encoding)
+        except (LookupError, UnicodeError) as error:
+            raise ValueError(
+                f"{encoding} is no codec; write strict, detect or one of Python's: cp1252, gb18030"
+            ) from error
+        return encoding
+
+    @model_validator(mode="after")
+    def _formats_have_what_they_need(self) -> FilesSource:
+        """Refuse formats that are read by a name or pattern which is missing."""
+        for wanted, field in (("xml", "xml_element"), ("log", "line_pattern")):
+            if self.format == wanted and getattr(self, field) is None:
+                raise ValueError(f"format is {wanted}, {field} is missing; add it")
         return self
 
     @property

@@ -47,9 +47,11 @@ from spark_jobs.text.characters import (
 )
 from spark_jobs.text.text_columns import utf8_buffer
 
+Points = npt.NDArray[np.uint8] | npt.NDArray[np.uint32]
 Measures = dict[str, npt.NDArray[np.int64] | npt.NDArray[np.float64]]
 
-COUNTS: Final = ("character_count", "word_count", "line_count", "max_line_length")
+COUNTS: Final = ("character_count", "word_count", "line_count", "max_line_length", "token_estimate")
+STRUCTURE: Final = ("heading_count", "code_block_count")
 FRACTIONS: Final = (
     "mean_word_length",
     "mean_line_length",
@@ -64,6 +66,13 @@ GENERATED_MARKER: Final = re.compile(
     rb"|generated automatically|this file (?:is|was) generated|machine generated"
 )
 """Words by which generators mark their output: Go's convention, GitHub's linguist, and the filter of CodeParrot."""
+_TOKENS_OF_ENGLISH: Final = (0.255, 0.93, 0.77, 0.9, 1.41, 2.19)
+_TOKENS_OF_OTHERS: Final = (0.466, 0.64, 0.475, 0.81, 1.41, 2.19)
+"""Tokens per ASCII letter, digit, symbol, blank after another blank, character of two bytes, of more: least squares
+over GPT-2's counts of sentences in 75 languages, code, Markdown, JSON, HTML and RFCs; see docs/texts.md."""
+_FOREIGN_FRACTION: Final = 0.02  # of characters beyond ASCII, from which on a text is not English
+_MARKUP: Final = re.compile(rb"\n {0,3}(?:(#{1,6})[ \t]+\S|(`{3,}|~{3,}))")
+_MARKS: Final = ((b"#", b"# "), (b"#", b"#\t"), (b"`", b"```"), (b"~", b"~~~"))
 _HEAD_BYTES: Final = 4096
 _CHUNK_BYTES: Final = 512 << 10  # small enough that the arrays of a chunk stay in the cache of a core
 _WORD: Final = 60  # estimated words are counted in sixtieths, which are whole for every length in use
@@ -74,13 +83,15 @@ def signal_batches(batches: Iterator[pa.RecordBatch], marker_lines: int) -> Iter
     for batch in batches:
         content = batch.column("content")
         measures = measure(content)
-        names = ["shard", "doc_id", "kind", *COUNTS, *FRACTIONS, "generated_marker"]
+        names = ["shard", "doc_id", "kind", *COUNTS, *FRACTIONS, "generated_marker", *STRUCTURE]
+        structure = markdown_structure(content, batch.column("kind").to_pylist())
         yield pa.RecordBatch.from_arrays(
             [
                 *(batch.column(name) for name in ("shard", "doc_id", "kind")),
                 *(pa.array(measures[name]) for name in COUNTS),
                 *(pa.array(measures[name], from_pandas=True) for name in FRACTIONS),  # NaN, nothing to divide by: null
                 pa.array(generated_markers(content, marker_lines), type=pa.string()),
+                *(pa.array(counts, type=pa.int64()) for counts in structure),
             ],
             names=names,
         )
@@ -93,8 +104,9 @@ def measure(content: pa.Array) -> Measures:
         content: (D,) strings, none of them null.
 
     Returns:
-        (D,) int64 for each of `COUNTS` (characters, words, lines, characters) and (D,) float64 for each of `FRACTIONS`
-        (characters per word, characters per line, of characters, of non-empty lines); NaN where nothing is divided by.
+        (D,) int64 for each of `COUNTS` (characters, words, lines, characters, tokens) and (D,) float64 for each of
+        `FRACTIONS` (characters per word, characters per line, of characters, of non-empty lines); NaN where nothing is
+        divided by.
     """
     measures: Measures = {name: np.zeros(len(content), dtype=np.int64) for name in COUNTS}
     measures |= {name: np.zeros(len(content), dtype=np.float64) for name in FRACTIONS}
@@ -128,6 +140,40 @@ def generated_markers(content: pa.Array, marker_lines: int) -> list[str | None]:
     return markers
 
 
+def markdown_structure(content: pa.Array, kinds: list[str]) -> tuple[list[int | None], list[int | None]]:
+    """Headings and blocks of code that Markdown marks in each text.
+
+    Args:
+        content: (D,) strings, none of them null.
+        kinds: (D,) kinds; what looks like a heading in code and data is a comment.
+
+    Returns:
+        (D,) lines that begin with one to six number signs and a blank, outside of blocks of code, and (D,) blocks
+        between fences, the last one perhaps open; None for code and data.
+    """
+    offsets, data = utf8_buffer(content)
+    headings: list[int | None] = []
+    blocks: list[int | None] = []
+    for kind, start, end in zip(kinds, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+        if kind in ("code", "data"):
+            headings.append(None)
+            blocks.append(None)
+            continue
+        heading_count, block_count, fence = 0, 0, b""
+        text = bytes(data[start:end])
+        is_marked = any(sign in text and mark in text for sign, mark in _MARKS)  # faster than the pattern
+        for found in _MARKUP.finditer(b"\n" + text) if is_marked else ():
+            if not fence:
+                heading_count += found[1] is not None
+                fence = found[2] or b""
+                block_count += bool(fence)
+            elif found[2] is not None and found[2].startswith(fence):
+                fence = b""
+        headings.append(heading_count)
+        blocks.append(block_count)
+    return headings, blocks
+
+
 def _chunks(content: pa.Array, rows: Int64Array) -> list[Int64Array]:
     """Rows in runs of about `_CHUNK_BYTES`; a larger text is a run of its own."""
     if not len(rows):
@@ -143,7 +189,7 @@ def _measure_chunk(content: pa.Array, is_ascii: bool) -> Measures:
     data = buffer[offsets[0] : offsets[-1]]
     if is_ascii:
         starts = offsets - offsets[0]
-        points: npt.NDArray[np.uint8] | npt.NDArray[np.uint32] = np.frombuffer(data, dtype=np.uint8)
+        points: Points = np.frombuffer(data, dtype=np.uint8)
         classes = ascii_classes()[points]
     else:
         lengths = pc.utf8_length(content).to_numpy(zero_copy_only=False)
@@ -151,13 +197,13 @@ def _measure_chunk(content: pa.Array, is_ascii: bool) -> Measures:
         points = code_points(data)
         classes = character_classes()[points]
     return {
-        **_character_measures(classes, starts),
+        **_character_measures(points, classes, starts),
         **_line_measures(points, starts),
         "duplicate_line_fraction": _duplicate_line_fraction(offsets, buffer),
     }
 
 
-def _character_measures(classes: npt.NDArray[np.uint8], starts: Int64Array) -> Measures:
+def _character_measures(points: Points, classes: npt.NDArray[np.uint8], starts: Int64Array) -> Measures:
     """The measures that depend on the classes of characters."""
     characters = np.diff(starts)
     space = classes == SPACE
@@ -175,15 +221,38 @@ def _character_measures(classes: npt.NDArray[np.uint8], starts: Int64Array) -> M
         letters += spaceless
         _start_after_spaceless(word_starts, classes, firsts)
     spaced = _sums(word_starts, starts)
+    symbols = characters - spaces - letters - numbers
     return {
         "character_count": characters,
         "word_count": spaced + estimated,
         "mean_word_length": _ratio(characters - spaces - spaceless, np.where(spaced >= estimated, spaced, 0)),
         "alphabetic_fraction": _ratio(letters, characters),
         "digit_fraction": _ratio(decimals, characters),
-        "symbol_fraction": _ratio(characters - spaces - letters - numbers, characters),
+        "symbol_fraction": _ratio(symbols, characters),
         "alphanumeric_fraction": _ratio(letters + numbers, characters),
+        "token_estimate": _token_estimate(points, starts, (letters, decimals, symbols, spaces - spaced)),
     }
+
+
+def _token_estimate(points: Points, starts: Int64Array, counts: tuple[Int64Array, ...]) -> Int64Array:
+    """(D,) tokens that GPT-2 would make of each text, about.
+
+    Args:
+        points: of all texts.
+        starts: of each text.
+        counts: (D,) letters, digits, symbols, and blanks beyond one before each word.
+    """
+    letters, *others, blanks = counts
+    two = more = np.zeros_like(letters)
+    if points.dtype != np.uint8:
+        more = _sums(points >= 0x800, starts)
+        two = _sums(points >= 0x80, starts) - more
+    foreign = np.minimum((two + more) / np.maximum(np.diff(starts) * _FOREIGN_FRACTION, 1e-9), 1.0)
+    features = (np.maximum(letters - two - more, 0), *others, np.maximum(blanks, 0), two, more)
+    tokens = np.zeros(len(letters))
+    for count, english, other in zip(features, _TOKENS_OF_ENGLISH, _TOKENS_OF_OTHERS, strict=True):
+        tokens += count * (english + (other - english) * foreign)
+    return np.ceil(tokens).astype(np.int64)
 
 
 def _spaceless_letters_and_words(classes: npt.NDArray[np.uint8], starts: Int64Array) -> tuple[Int64Array, Int64Array]:
@@ -208,7 +277,7 @@ def _start_after_spaceless(
     word_starts &= classes < FIRST_SPACELESS
 
 
-def _line_measures(points: npt.NDArray[np.uint8] | npt.NDArray[np.uint32], starts: Int64Array) -> Measures:
+def _line_measures(points: Points, starts: Int64Array) -> Measures:
     """The measures of lines: their number and lengths, without the LF."""
     line_ends = np.flatnonzero(points == ord("\n"))
     text_of_line = np.searchsorted(starts, line_ends, side="right") - 1

@@ -1,9 +1,12 @@
 """Normalize a text, and record the edits that lead from the source to it.
 
-There are two rules, which never touch the same bytes (a third, `redacted`, is of `spark_jobs.filters.personal_data`):
+There are two rules, which never touch the same bytes:
 
     line_ends   CRLF and lone CR become LF
     nfc         Unicode Normalization Form C (UAX #15)
+
+Two more are of others: `redacted` of `spark_jobs.filters.personal_data`, `mojibake` of `mojibake.py`. `compose` makes
+one list of the edits of two that were at work one after the other.
 
 An edit is a span of the source, in bytes of its UTF-8, and the byte length of its replacement. Source and text are
 equal between edits, so a running sum maps any position of the text back to the source. One worked example:
@@ -34,8 +37,8 @@ import numpy.typing as npt
 from spark_jobs.arrays import Int64Array
 from spark_jobs.text.characters import code_points
 
-RULES: Final = ("line_ends", "nfc", "redacted")
-_LINE_ENDS, _NFC, REDACTED = range(len(RULES))
+RULES: Final = ("line_ends", "nfc", "redacted", "mojibake")
+_LINE_ENDS, _NFC, REDACTED, MOJIBAKE = range(len(RULES))
 _LF: Final = ord("\n")
 _JOINS: Final = 1
 _REPLACED: Final = 2
@@ -129,6 +132,48 @@ def source_spans(edits: Edits, starts: Int64Array, ends: Int64Array) -> tuple[In
     into = ends - 1 - edits.text_start[edit]
     replaced = (into >= 0) & (into < edits.replacement_length[edit])
     return source_positions(edits, starts), np.where(replaced, edits.end[edit], last_bytes + 1).astype(np.int64)
+
+
+def compose(first: Edits, second: Edits) -> Edits:
+    """One list of edits from the source to the last text, of two that were made one after the other.
+
+    Edits of the second that overlap what the first put in become one edit with it, which replaces all that they did.
+
+    Args:
+        first: edits that lead from the middle text back to the source.
+        second: edits that lead from the last text back to the middle one.
+
+    Returns:
+        Edits by start, not overlapping; one made of both has the rule of the second.
+    """
+    if not len(first) or not len(second):
+        return first if len(first) else second
+    text_start = first.text_start
+    start = np.concatenate([text_start, second.start])
+    end = np.concatenate([text_start + first.replacement_length, second.end])
+    order = np.lexsort([end, start])
+    start, end = start[order], end[order]
+    is_second = order >= len(first)
+    rule = np.concatenate([first.rule, second.rule])[order]
+    growth = np.concatenate([np.zeros(len(first), np.int64), second.replacement_length - (second.end - second.start)])
+    reach = np.maximum.accumulate(end)
+    heads = np.flatnonzero(np.concatenate([[True], start[1:] >= reach[:-1]]))
+    tails = np.append(heads[1:], len(order)) - 1
+    low, high = start[heads], reach[tails]
+    # A group of one deletion has no byte in the middle text; all others have a first and a last one.
+    deleted = low == high
+    source_start = np.where(is_second[heads], source_positions(first, low), _own(first.start, order, heads))
+    last_end = source_spans(first, np.maximum(high - 1, 0), np.maximum(high, 1))[1]
+    source_end = np.where(deleted, _own(first.end, order, heads), last_end)
+    length = high - low + np.add.reduceat(growth[order], heads)
+    seconds = np.maximum.reduceat(np.where(is_second, rule, -1), heads)
+    return Edits(np.where(seconds >= 0, seconds, rule[heads]), source_start, source_end, length)
+
+
+def _own(values: Int64Array, order: Int64Array, heads: Int64Array) -> Int64Array:
+    """What the first edit of each group has in the source; anything where the second list made it."""
+    own: Int64Array = values[np.minimum(order[heads], len(values) - 1)]
+    return own
 
 
 def _compose(source: str) -> tuple[str, Edits]:

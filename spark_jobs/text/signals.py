@@ -52,6 +52,7 @@ SIGNALS = Table(
         ),
         Column("line_count!", "long", "lines; an LF at the end opens no further line"),
         Column("max_line_length!", "long", "characters of the longest line"),
+        Column("token_estimate", "long", "tokens that GPT-2 would make of the text, about, from its characters"),
         Column(
             "mean_word_length",
             "double",
@@ -76,6 +77,8 @@ SIGNALS = Table(
             "lines that repeat an earlier line of the text, of all lines that are not empty; null without any",
         ),
         Column("generated_marker", "string", "first marker of generated files in the first lines; null without one"),
+        Column("heading_count", "long", "headings that Markdown marks with number signs; null for code and data"),
+        Column("code_block_count", "long", "blocks of code between Markdown's fences; null for code and data"),
     ),
     key=("doc_id",),
     partition=("increment", "shard"),
@@ -101,7 +104,7 @@ _SPARK_TYPES = {"int": "int", "long": "bigint", "double": "double", "string": "s
 _DDL = ", ".join(f"{column.name} {_SPARK_TYPES[column.type]}" for column in SIGNALS.columns)
 
 
-@step(version="2", scope=Scope.INCREMENT, tables=(SIGNALS,))
+@step(version="3", scope=Scope.INCREMENT, tables=(SIGNALS,))
 def signals(texts: DataFrame, config: SignalsConfig) -> DataFrame:
     """Measure every text; one row per text, all signals for all kinds.
 

@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 
 from spark_jobs.arrays import Int64Array, UInt8Array
 from spark_jobs.text.letters import letters_sha256
-from spark_jobs.text.normalization import NO_EDITS, RULES, Edits, normalize
+from spark_jobs.text.mojibake import mend
+from spark_jobs.text.normalization import NO_EDITS, RULES, Edits, compose, normalize
 
 EDITS_TYPE = pa.list_(
     pa.field(
@@ -29,10 +30,10 @@ EDITS_TYPE = pa.list_(
 )
 
 
-def text_batches(batches: Iterator[pa.RecordBatch], min_letters: int) -> Iterator[pa.RecordBatch]:
+def text_batches(batches: Iterator[pa.RecordBatch], min_letters: int, mends: bool = False) -> Iterator[pa.RecordBatch]:
     """Turn batches of documents (shard, doc_id, kind, language, content) into batches of the table `texts`."""
     for batch in batches:
-        content, edits = normalized(batch.column("content"))
+        content, edits = normalized(batch.column("content"), mends)
         yield pa.RecordBatch.from_arrays(
             [
                 *(batch.column(name) for name in ("shard", "doc_id", "kind", "language")),
@@ -44,11 +45,12 @@ def text_batches(batches: Iterator[pa.RecordBatch], min_letters: int) -> Iterato
         )
 
 
-def normalized(content: pa.Array) -> tuple[pa.Array, pa.ListArray]:
+def normalized(content: pa.Array, mends: bool = False) -> tuple[pa.Array, pa.ListArray]:
     """Normalize a column of texts.
 
     Args:
         content: (D,) strings, none of them null.
+        mends: whether text that was decoded wrongly is mended first.
 
     Returns:
         (D,) texts of the same type, and (D,) lists of edits, struct<rule, start, end, replacement_length>.
@@ -60,7 +62,10 @@ def normalized(content: pa.Array) -> tuple[pa.Array, pa.ListArray]:
     all_edits = [NO_EDITS] * len(content)
     changed, texts = np.zeros(len(content), dtype=bool), []
     for row in doubtful.tolist():
-        text, edits = normalize(content[row].as_py())
+        source = content[row].as_py()
+        mended, first = mend(source) if mends else (source, NO_EDITS)
+        text, second = normalize(mended)
+        edits = compose(first, second)
         if len(edits):
             changed[row], all_edits[row] = True, edits
             texts.append(text)

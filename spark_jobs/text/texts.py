@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, Field
 
 from spark_jobs.arrays import BoolArray
+from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.lake.files.late_columns import map_rows
@@ -20,9 +22,15 @@ if TYPE_CHECKING:
 
 
 class TextsConfig(BaseModel):
-    """Which texts are compared by their letters."""
+    """What is mended, and which texts are compared by their letters."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    mojibake: Literal["keep", "mend"] = Field(
+        "keep",
+        description="text that was decoded in the wrong encoding (Ã¼ for ü): it stays as it is, or ftfy mends it, "
+        "and an edit says where",
+    )
 
     min_letters: int = Field(
         32,
@@ -65,8 +73,8 @@ TEXTS = Table(
         Column(
             "edits!",
             "list<struct<rule!: string, start!: long, end!: long, replacement_length!: long>!>",
-            "spans of the source that were replaced, by start: rule (line_ends, nfc), bytes [start, end) of the "
-            "source's UTF-8, bytes of the text that stand for them",
+            "spans of the source that were replaced, by start: rule (mojibake, line_ends, nfc), bytes [start, end) of "
+            "the source's UTF-8, bytes of the text that stand for them",
         ),
     ),
     key=("doc_id",),
@@ -95,13 +103,18 @@ def texts(documents: DataFrame, config: TextsConfig) -> Output:
 
     Args:
         documents: shard, doc_id, kind, language, content.
-        config: which texts are compared by their letters.
+        config: what is mended, and which texts are compared by their letters.
 
     Returns:
         Rows of the table `texts`, partitioned and ordered as the documents are.
+
+    Raises:
+        InputError: texts are to be mended, and the package for it is not installed.
     """
     from spark_jobs.text.text_columns import text_batches
 
-    normalized = partial(text_batches, min_letters=config.min_letters)
+    if config.mojibake == "mend" and importlib.util.find_spec("ftfy") is None:
+        raise InputError("mojibake: mend needs ftfy, which is not installed; pip install 'headrace[ingest]'")
+    normalized = partial(text_batches, min_letters=config.min_letters, mends=config.mojibake == "mend")
     made = map_rows(documents, ["shard", "doc_id", "kind", "language"], ["content"], normalized, TEXTS_DDL)
     return Output({TEXTS.name: made.to_frame()}, arrow_rows={TEXTS.name: made})

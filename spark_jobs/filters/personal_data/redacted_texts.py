@@ -62,7 +62,8 @@ def redacted_texts(raw_texts: DataFrame, personal_data: DataFrame, config: Texts
 def redacted_batches(batches: Iterable[pa.RecordBatch], min_letters: int) -> Iterator[pa.RecordBatch]:
     """Turn batches of raw texts with the spans that are replaced into batches of the table `texts`."""
     from spark_jobs.filters.personal_data.find import Span
-    from spark_jobs.filters.personal_data.redaction import compose, redact
+    from spark_jobs.filters.personal_data.redaction import redact
+    from spark_jobs.text.normalization import compose
     from spark_jobs.text.text_columns import edits_column, edits_of, letters_column
 
     fields = Span._fields

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from spark_jobs.sources.formats.parser_process import run_apart
 from spark_jobs.sources.refusals import Reason, Refusal
-from spark_jobs.sources.source_config import PAGED_READERS, FilesSource
+from spark_jobs.sources.source_config import PAGED_READERS, RECODED_READERS, FilesSource
 
 _SHOWN_FACT = 1000  # characters; longer titles are not titles
 
@@ -24,6 +24,8 @@ class Extracted(NamedTuple):
 
     text: str
     metadata: dict[str, str]
+    told: dict[str, str | None] | None = None
+    """Kind, language and media type, where the content says another than the name of the file."""
 
 
 class _Extractor(NamedTuple):
@@ -39,6 +41,9 @@ _EXTRACTORS: Final = {
     "web_text": _Extractor("html", "extract_text", ("resiliparse",)),
     "docx": _Extractor("office", "extract_docx", ("docx",)),
     "mail": _Extractor("office", "extract_mail", ("resiliparse",)),
+    "notebook": _Extractor("notebooks", "extract_notebook", ()),
+    "front_matter": _Extractor("notebooks", "extract_front_matter", ()),
+    "legacy": _Extractor("legacy_encoding", "tell_encoding", ("resiliparse", "charset_normalizer")),
 }
 
 
@@ -64,7 +69,7 @@ def extract(reader: str, data: bytes, source: FilesSource, *options: Any) -> Ext
         found = read_pages(reader, data, source.ocr, source.extract_seconds)
     else:
         by = "trafilatura" if source.extractor == "trafilatura" else "resiliparse"
-        chosen = (by, *options) if reader == "html" else options
+        chosen = {"html": (by, *options), "legacy": (source.encoding, *options)}.get(reader, options)
         of = _EXTRACTORS[reader]
         found = run_apart(call_extractor, source.extract_seconds, of.module, of.function, data, *chosen)
     try:
@@ -93,6 +98,10 @@ def missing_package(reader: str, source: FilesSource) -> str | None:
         needed = {"pdf": ("pypdfium2",), "picture": ("PIL",)}[reader]
         engine = source.ocr.engine.partition(":")[0]
         needed += {"none": (), "rapidocr": ("rapidocr", "onnxruntime", "PIL")}.get(engine, (engine.partition(".")[0],))
+    elif reader in ("mbox", "log"):
+        needed = _EXTRACTORS["mail"].packages if reader == "mbox" else ("re2",)
+    if source.encoding != "strict" and reader in ("text", *RECODED_READERS):
+        needed = (*needed, *_EXTRACTORS["legacy"].packages)
     if reader in ("html", "warc") and source.extractor == "trafilatura":
         needed = (*needed, "trafilatura")
     return next((name for name in needed if importlib.util.find_spec(name) is None), None)

@@ -22,11 +22,11 @@ from resiliparse.parse.encoding import detect_encoding, map_encoding_to_html5
 from spark_jobs.sources.decoding import decode, marked_encoding, null_byte_refusal
 from spark_jobs.sources.refusals import Reason, Refusal
 
-_META_BYTES = 4096  # the standard looks at 1,024; many pages have comments and scripts first
-_META = re.compile(
+DECLARED_BYTES = 4096  # the standard looks at 1,024; many pages have comments and scripts first
+DECLARED = re.compile(
     rb"""<meta\s[^>]*?charset\s*=\s*["']?\s*([\w.:-]+)|<\?xml[^>]*?encoding\s*=\s*["']([\w.:-]+)""", re.I
 )
-_SUPERSETS = {"gbk": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949", "big5": "big5hkscs"}
+SUPERSETS = {"gbk": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949", "big5": "big5hkscs"}
 _ESCAPE = b"\x1b"  # ISO-2022-JP switches character sets by it, and is ASCII else
 _CUT_BYTES = 3  # at most so many bytes of a character are left where a page was cut
 
@@ -68,16 +68,16 @@ def _candidates(data: bytes, charset: str | None) -> Iterator[tuple[str, str]]:
     """Codecs to try, each with what named it."""
     if _ESCAPE not in data:
         yield "utf-8", "its bytes"
-    found = _META.search(data[:_META_BYTES])
+    found = DECLARED.search(data[:DECLARED_BYTES])
     declared = (found[1] or found[2]).decode("ascii", "replace") if found else None
     for label, named_by in ((charset, "http"), (declared, "meta")):
         encoding = label and map_encoding_to_html5(label.strip(" \"'").lower(), fallback_utf8=False)
         if encoding and not encoding.startswith("utf-16"):  # a label that could be read is in no UTF-16
-            yield _SUPERSETS.get(encoding, encoding), named_by
+            yield SUPERSETS.get(encoding, encoding), named_by
     yield "utf-8", "its bytes"
     detected = detect_encoding(data)
     if detected is not None:
-        yield _SUPERSETS.get(detected, detected), "detected"
+        yield SUPERSETS.get(detected, detected), "detected"
 
 
 def _decoded(data: bytes, encoding: str, cut: bool) -> str | None:

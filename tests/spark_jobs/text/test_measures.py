@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
+import os
 import unicodedata
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer
 
 from spark_jobs.text import measures
 from spark_jobs.text.characters import FIRST_SPACELESS, SPACE, SYLLABLE_END, character_classes
-from spark_jobs.text.measures import COUNTS, FRACTIONS, generated_markers, measure
+from spark_jobs.text.measures import COUNTS, FRACTIONS, generated_markers, markdown_structure, measure
 
 texts = st.text(alphabet=st.characters(codec="utf-8", exclude_characters="\r"), max_size=50)
 lined = st.text(alphabet="ab1 \t\n\n.é²Ⅷ\u0301\u2028\u200b日", max_size=50)
@@ -52,7 +55,17 @@ def obvious(text: str) -> dict[str, float]:
         for character, category in zip(text, categories, strict=True)
     )
     filled = [line for line in lines if line]
+    sizes = [len(character.encode()) for character in text]
+    wide = sum(size > 1 for size in sizes)
+    foreign = min(wide / max(len(text) * 0.02, 1e-9), 1.0)
+    blanks = max(spaced.count(SPACE) - starts, 0)
+    features = (max(letters - wide, 0), digits, symbols, blanks, sizes.count(2), wide - sizes.count(2))
+    weights = zip(measures._TOKENS_OF_ENGLISH, measures._TOKENS_OF_OTHERS, strict=True)
+    tokens = 0.0
+    for count, (english, other) in zip(features, weights, strict=True):
+        tokens += count * (english + (other - english) * foreign)
     return {
+        "token_estimate": math.ceil(tokens),
         "character_count": len(text),
         "word_count": starts + estimated,
         "line_count": len(lines),
@@ -99,6 +112,40 @@ def test_measures_of_an_example() -> None:
     assert found["duplicate_line_fraction"].tolist() == [1 / 3]
     assert found["alphanumeric_fraction"].tolist() == [7 / 19]
     assert found["symbol_fraction"].tolist() == [3 / 19]
+
+
+def test_headings_and_code_blocks_are_those_of_markdown() -> None:
+    """Outside of fences, of whatever length; none are looked for in code and data."""
+    text = "# One\n##two\n###### Six\n####### seven\n#\n~~~sh\n# comment\n```\n~~~\n"
+    text += "   # Three\n    # code\n````\n```\n# x\n````\n```\n# y"
+    kinds = ["prose", "markup", "code", "data"]
+    found = markdown_structure(pa.array([text] * 4), kinds)
+    assert found == ([3, 3, None, None], [3, 3, None, None])
+    assert markdown_structure(pa.array(["", "plain"]), ["prose"] * 2) == ([0, 0], [0, 0])
+
+
+def test_a_heading_takes_no_time_that_grows_faster_than_the_text() -> None:
+    """Blanks and signs without end: a million of each."""
+    for text in ("#" * 1_000_000, "# " + " " * 1_000_000, "`" * 1_000_000, " " * 1_000_000 + "#"):
+        assert markdown_structure(pa.array([text]), ["prose"])[0] == [0]
+
+
+def test_the_estimate_of_tokens_is_near_gpt2() -> None:
+    """English within 15 per cent, others as docs/texts.md has them."""
+    folder = Path(os.environ.get("REAL_DATA_DIR", "../shared/data"))
+    if not (folder / "tokenizers" / "gpt2.json").is_file():
+        pytest.skip("REAL_DATA_DIR has no tokenizer")
+    gpt2 = Tokenizer.from_file(str(folder / "tokenizers" / "gpt2.json"))
+    for code, low, high in (
+        ("en", 0.9, 1.15),
+        ("de", 0.9, 1.05),
+        ("ru", 1.0, 1.1),
+        ("zh", 0.95, 1.1),
+        ("ja", 1.4, 1.6),
+    ):
+        text = "\n".join((folder / "languages" / f"{code}.txt").read_text(encoding="utf-8").splitlines()[:200])
+        ratio = measure(pa.array([text]))["token_estimate"][0] / len(gpt2.encode(text).ids)
+        assert low < ratio < high, code
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,130 @@
+"""Take the text out of Jupyter notebooks (nbformat 3 and 4), and the front matter off Markdown.
+
+Both are parsed in the child of parser_process.py: JSON and YAML can be built to take much memory.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from typing import Any, Final
+
+from spark_jobs.sources.formats.extraction import Extracted, cleaned_facts
+from spark_jobs.sources.languages import EXTRACTED_BY, language_named
+from spark_jobs.sources.records import value_text
+from spark_jobs.sources.refusals import Reason, Refusal
+
+_FRONT_MATTER: Final = re.compile(r"(---|\+\+\+)[ \t]*\r?\n(.*?)(?:(?<=\n)|^)\1[ \t]*(?:\r?\n|\Z)", re.S)
+_KERNELS: Final = {"ir": "r", "ipython": "python", "pyodide": "python"}
+_FRONT_MATTER_CHARACTERS: Final = 1 << 16
+_FACTS: Final = 50  # keys of front matter that are kept
+
+
+def extract_notebook(data: bytes) -> Extracted | Refusal:
+    """The Markdown and code cells of a notebook in order, a blank line between them, without outputs and raw cells.
+
+    It is code of the kernel's language where it has a code cell, and prose in Markdown else.
+    """
+    try:
+        notebook = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        return Refusal(Reason.CORRUPT_FILE, f"no notebook: not JSON: {str(error)[:200]}")
+    version = notebook.get("nbformat") if isinstance(notebook, dict) else None
+    if version not in (3, 4):
+        said = "there is no nbformat" if version is None else f"nbformat is {version!r:.20}"
+        return Refusal(Reason.CORRUPT_FILE, f"no notebook that is read: {said}; 3 and 4 are")
+    try:
+        cells = [cell for cell in _cells(notebook) if cell[1].strip()]
+        kernel = _kernel(notebook)
+    except (AttributeError, KeyError, TypeError) as error:
+        return Refusal(Reason.CORRUPT_FILE, f"no notebook of nbformat {version}: {type(error).__name__}: {error}"[:300])
+    if not cells:
+        return Refusal(Reason.EMPTY, "the notebook has no text in a Markdown or code cell")
+    code_count = sum(kind == "code" for kind, _ in cells)
+    language = language_named(kernel) if kernel else None
+    told = {"kind": "code", "language": language and language.name, "media_type": language and language.media_type}
+    facts = {
+        "kernel_language": kernel,
+        "code_cell_count": str(code_count),
+        "markdown_cell_count": str(len(cells) - code_count),
+        EXTRACTED_BY: f"headrace (nbformat {version})",
+    }
+    text = "\n\n".join(text.strip("\n") for _, text in cells)
+    prose = {"kind": "prose", "language": None, "media_type": "text/markdown"}
+    return Extracted(text, cleaned_facts(facts), told if code_count else prose)
+
+
+def _cells(notebook: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Kind and text of the cells that are read."""
+    if notebook["nbformat"] == 4:
+        cells = notebook["cells"]
+    else:
+        cells = [cell for sheet in notebook["worksheets"] for cell in sheet["cells"]]
+    for cell in cells:
+        kind = cell["cell_type"]
+        if kind in ("markdown", "code", "heading"):
+            said = cell["input"] if kind == "code" and "input" in cell else cell["source"]
+            source = said if isinstance(said, str) else "".join(said)
+            yield (
+                ("code", source)
+                if kind == "code"
+                else ("markdown", "#" * cell.get("level", 0) + " " * (kind == "heading") + source)
+            )
+
+
+def _kernel(notebook: dict[str, Any]) -> str:
+    """The language of the kernel in lower case, by what the versions and tools say of it; empty where they do not."""
+    about = notebook.get("metadata", {})
+    spec = about.get("kernelspec", {})
+    said = about.get("language_info", {}).get("name") or spec.get("language") or spec.get("name") or ""
+    if not said and notebook["nbformat"] == 3:
+        cells = (cell for sheet in notebook["worksheets"] for cell in sheet["cells"])
+        said = next((cell["language"] for cell in cells if "language" in cell), "")
+    name = re.sub(r"[\d.-]+$", "", said.lower())
+    return _KERNELS.get(name, name)
+
+
+def has_front_matter(text: str) -> bool:
+    """Whether a text begins as front matter does; a rule across the page begins so too."""
+    return text.startswith(("---\n", "---\r\n", "--- ", "+++"))
+
+
+def extract_front_matter(data: bytes) -> Extracted | Refusal:
+    """What stands below the front matter of a Markdown text, with what it says; a text without one as it is.
+
+    A block that is no mapping is no front matter; where it is not YAML or TOML, the text keeps it and `front_matter`
+    says why.
+
+    Args:
+        data: the text in UTF-8.
+    """
+    text = data.decode()
+    found = _FRONT_MATTER.match(text)
+    if found is None:
+        return Extracted(text, {})
+    if len(found[2]) > _FRONT_MATTER_CHARACTERS:
+        return Extracted(text, {"front_matter": f"more than {_FRONT_MATTER_CHARACTERS} characters"})
+    try:
+        said = tomllib.loads(found[2].replace("\r\n", "\n")) if found[1] == "+++" else _yaml(found[2])
+    except Exception as error:  # noqa: BLE001 - YAML's own errors, and those of the types that it makes
+        detail = " ".join(str(error).split())[:200]
+        return Extracted(text, {"front_matter": f"not {'TOML' if found[1] == '+++' else 'YAML'}: {detail}"})
+    if not isinstance(said, dict):
+        return Extracted(text, {})
+    facts = {key: value_text(value) for key, value in list(said.items())[:_FACTS] if _is_plain(key)}
+    offset = {"offset": str(len(text[: found.end()].encode()))}
+    return Extracted(text[found.end() :], {**cleaned_facts(facts), **offset, EXTRACTED_BY: "headrace (front matter)"})
+
+
+def _is_plain(key: object) -> bool:
+    """Whether a key may stand in `metadata`: a text that is no key of headrace's own."""
+    return isinstance(key, str) and 0 < len(key) <= 100 and not key.startswith("headrace.")
+
+
+def _yaml(text: str) -> Any:
+    """The value of a YAML text, of plain types alone."""
+    from ruamel.yaml import YAML
+
+    return YAML(typ="safe", pure=True).load(text)

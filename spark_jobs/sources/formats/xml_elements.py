@@ -1,0 +1,185 @@
+"""Read the elements of one name in an XML file as records, in bounded memory: dumps of 100 GB are read as they come.
+
+    xml_element: page, text_column: revision/text, id_column: id, metadata_columns: [title, revision/@sha1]
+
+A path leads down from the element; each step is a name as the file has it, with its prefix (`dc:title`) or without
+(`title` is both), and the last may be an attribute (`@sha1`). What is found is all text below. A path that several
+elements have gives them all: a text with a blank line between them, a JSON list elsewhere.
+
+The parser is Python's expat, which reads no other file and expands nothing here: an entity of HTML (`&eacute;`) or one
+declared as a few plain characters is those characters, and an element that needs any other is refused.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator
+from typing import Any
+from xml.parsers import expat
+
+import pyarrow as pa
+
+from spark_jobs.sources.records import Record, Refused, Stream, usable_record
+from spark_jobs.sources.refusals import Reason, Refusal
+from spark_jobs.sources.source_config import FilesSource
+
+_CHUNK_BYTES = 1 << 16
+_TOKEN_BYTES = 4 << 20  # a tag or comment that is longer hides where the next element begins
+_DEPTH = 1000
+_ENTITY_CHARACTERS = 16
+_PATHS = 4096  # different paths whose columns are remembered
+_OTHER_CHARACTERS = 1 << 20  # beside the text
+
+
+class _FileFaultError(Exception):
+    """What ends the reading of the file."""
+
+
+class _Elements:
+    """Handlers of the parser, and the records that they have completed."""
+
+    def __init__(self, source: FilesSource, max_bytes: int) -> None:
+        self.done: list[Record | Refused] = []
+        self.number = 0
+        self._source, self._max_bytes = source, max_bytes
+        self._text = source.text_column or "."
+        columns = dict.fromkeys((*source.mapped_columns, *([] if source.text_column else ["."])))
+        self._wanted = {column: tuple(step for step in column.split("/") if step != ".") for column in columns}
+        self._names: list[str] = []  # of all open elements
+        self._depth = 0  # at which the record's element is, 0 outside
+        self._open: list[tuple[int, list[str]]] = []  # texts that are being read, with the depth of their element
+        self._fields: dict[str, list[list[str]]] = {}
+        self._size = 0
+        self._refusal: Refusal | None = None
+        self._columns: dict[tuple[str, ...], list[str]] = {}
+        self._entities: dict[str, str | None] = {}
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        """An element begins."""
+        self._names.append(name)
+        if len(self._names) > _DEPTH:
+            raise _FileFaultError(f"elements are nested more than {_DEPTH} deep")
+        if not self._depth:
+            if not _is_named(name, self._source.xml_element or ""):
+                return
+            self._depth, self.number = len(self._names), self.number + 1
+            self._fields, self._size, self._refusal = {}, 0, None
+        path = tuple(self._names[self._depth :])
+        for column in self._columns_at(path):
+            self._open.append((len(self._names), self._value(column)))
+        for key, value in attributes.items():
+            for column in self._columns_at((*path, f"@{key}")):
+                self._value(column).append(value)
+                self._count(value)
+
+    def end(self, _: str) -> None:
+        """An element ends; with the record's own, the record is complete."""
+        while self._open and self._open[-1][0] == len(self._names):
+            self._open.pop()
+        if self._depth == len(self._names):
+            self._depth = 0
+            self.done.append(self._record())
+            self._fields = {}
+        self._names.pop()
+
+    def characters(self, data: str) -> None:
+        """Text between tags."""
+        if self._open:
+            self._count(data)
+            for _, pieces in self._open:
+                pieces.append(data)
+
+    def declared(self, name: str, is_parameter: int, value: str | None, *_: object) -> None:
+        """An entity is declared, with a value or somewhere else."""
+        plain = value is not None and len(value) <= _ENTITY_CHARACTERS and not set("&<") & set(value)
+        if not is_parameter:
+            self._entities.setdefault(name, value if plain else None)
+
+    def other(self, data: str) -> None:
+        """What has no handler: comments, instructions, and entities, which are not expanded."""
+        if not self._open or not data.startswith("&"):
+            return
+        name = data[1:-1]
+        text = self._entities[name] if name in self._entities else html.entities.html5.get(f"{name};")
+        if text is None:
+            self._refuse(Refusal(Reason.BAD_RECORD, f"entity &{name:.50}; is neither known nor a few plain characters"))
+        else:
+            self.characters(text)
+
+    def _columns_at(self, path: tuple[str, ...]) -> list[str]:
+        """Columns whose path this is."""
+        if path not in self._columns:
+            if len(self._columns) >= _PATHS:
+                self._columns.clear()
+            self._columns[path] = [
+                column
+                for column, steps in self._wanted.items()
+                if len(steps) == len(path) and all(map(_is_named, path, steps))
+            ]
+        return self._columns[path]
+
+    def _value(self, column: str) -> list[str]:
+        """The pieces of one more value of a column."""
+        pieces: list[str] = []
+        self._fields.setdefault(column, []).append(pieces)
+        return pieces
+
+    def _count(self, data: str) -> None:
+        """Count what is held; a record that is too large is let go."""
+        self._size += len(data)
+        if self._size > self._max_bytes + _OTHER_CHARACTERS:
+            self._refuse(Refusal(Reason.TOO_LARGE, f"more than {self._max_bytes} bytes, the max_document_bytes"))
+
+    def _refuse(self, refusal: Refusal) -> None:
+        """Let go of what was read of a record."""
+        self._refusal = self._refusal or refusal
+        self._open, self._fields, self._size = [], {}, 0
+
+    def _record(self) -> Record | Refused:
+        """The record that has just ended."""
+        if self._refusal is not None:
+            return Refused(self.number, self._refusal)
+        found = {column: ["".join(pieces) for pieces in values] for column, values in self._fields.items()}
+        if self._text not in found:
+            detail = f"no element {self._text!r} in {self._source.xml_element!r}"
+            return Refused(self.number, Refusal(Reason.MISSING_COLUMN, detail))
+        fields: dict[str, Any] = {name: texts[0] if len(texts) == 1 else texts for name, texts in found.items()}
+        return usable_record(self.number, "\n\n".join(found[self._text]), fields, self._source, self._max_bytes)
+
+
+def xml_records(stream: Stream, source: FilesSource, max_bytes: int) -> Iterator[Record | Refused]:
+    """The elements `xml_element` of a file, numbered from 1; what is inside of one is no record of its own.
+
+    Args:
+        stream: the file, decompressed.
+        source: the name of the element, and the mapping of what is in it.
+        max_bytes: longest text in UTF-8.
+    """
+    parser, elements, given = expat.ParserCreate(), _Elements(source, max_bytes), 0
+    parser.buffer_text = True
+    parser.StartElementHandler, parser.EndElementHandler = elements.start, elements.end
+    parser.CharacterDataHandler, parser.EntityDeclHandler = elements.characters, elements.declared
+    parser.DefaultHandler = elements.other  # with it, expat does not expand what a file declares
+    try:
+        chunk = b" "
+        while chunk:
+            chunk = stream.read(_CHUNK_BYTES)
+            given += len(chunk)
+            parser.Parse(chunk, not chunk)
+            yield from elements.done
+            elements.done.clear()
+            if given - parser.CurrentByteIndex > _TOKEN_BYTES:
+                raise _FileFaultError(f"a tag, comment or instruction has more than {_TOKEN_BYTES >> 20} MB")
+    except (expat.ExpatError, _FileFaultError, OSError, pa.ArrowException) as error:
+        yield from elements.done
+        damaged = isinstance(error, OSError | pa.ArrowException)
+        where = f"breaks off or is not XML in line {parser.CurrentLineNumber}"
+        detail = f"{where}: {str(error).splitlines()[0][:300]}; elements before it are read"
+        yield Refused(None, Refusal(Reason.CORRUPT_ARCHIVE if damaged else Reason.CORRUPT_FILE, detail))
+
+
+def _is_named(name: str, wanted: str) -> bool:
+    """Whether a name in the file is the wanted one, which may leave out the prefix."""
+    is_attribute = name.startswith("@")
+    local = name.rpartition(":")[2]
+    return name == wanted or ("@" + local.removeprefix("@") if is_attribute else local) == wanted

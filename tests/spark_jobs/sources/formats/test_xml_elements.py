@@ -1,0 +1,148 @@
+"""Elements of XML files become documents; entities, depth, size and damage are rows with reasons."""
+
+from __future__ import annotations
+
+import bz2
+import io
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_jobs.sources.formats.xml_elements import xml_records
+from spark_jobs.sources.records import Record, Refused
+from spark_jobs.sources.refusals import Reason
+from spark_jobs.sources.source_config import DocumentsConfig, FilesSource
+
+WIKI = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" xmlns:dc="urn:dc">
+<siteinfo><sitename>W</sitename></siteinfo>
+<page><title>One &amp; only</title><ns>0</ns><id>7</id><dc:lang>en</dc:lang>
+<revision sha1="ab"><id>70</id><text xml:space="preserve">First &lt;ref&gt; &eacute;</text></revision></page>
+<page><title>Two</title><id>8</id><revision><text><![CDATA[a < b]]></text></revision></page>
+<page><title>None</title><id>9</id></page>
+</mediawiki>"""
+MAPPING: dict[str, Any] = {
+    "xml_element": "page",
+    "text_column": "revision/text",
+    "id_column": "id",
+    "metadata_columns": ("title", "revision/@sha1", "dc:lang"),
+}
+
+
+def read(data: bytes, max_bytes: int = 10_000, **mapping: Any) -> list[Record | Refused]:
+    """Records of an XML file in memory."""
+    source = FilesSource(path="x", **{"xml_element": "d", **mapping})
+    return list(xml_records(io.BytesIO(data), source, max_bytes))
+
+
+def test_a_wiki_dump_lands_by_page(landing: Any, files_config: Any, data: Path) -> None:
+    """Namespaces by default and by prefix, attributes, entities of HTML, CDATA; a page without text is refused."""
+    (data / "dump.xml.bz2").write_bytes(
+        bz2.compress(WIKI.replace("<mediawiki", "<!DOCTYPE m SYSTEM 'm.dtd'><mediawiki").encode())
+    )
+    documents, arrivals = landing.land(files_config(**MAPPING))
+    assert [(row["path"], row["content"]) for row in documents] == [
+        ("dump.xml.bz2#7", "First <ref> é"),
+        ("dump.xml.bz2#8", "a < b"),
+    ]
+    assert documents[0]["metadata"] == {"title": "One & only", "revision/@sha1": "ab", "dc:lang": "en"}
+    assert [(row["location"].rpartition("#")[2], row["reason"]) for row in arrivals[:-1]] == [
+        ("element:3", "missing_column")
+    ]
+    assert arrivals[-1]["status"] == "landed"
+
+
+def test_xml_is_markup_without_an_element(landing: Any, files_config: Any, data: Path) -> None:
+    """As it was before; and `format: xml` without the name of an element is refused."""
+    (data / "a.xml").write_text("<a>b</a>")
+    documents, _ = landing.land(files_config())
+    assert [(row["kind"], row["content"]) for row in documents] == [("markup", "<a>b</a>")]
+    with pytest.raises(ValueError, match="xml_element is missing"):
+        files_config(format="xml")
+
+
+@given(st.lists(st.tuples(st.text("ab <&é\n", max_size=9), st.text("xy", max_size=3)), max_size=5), st.integers(1, 7))
+def test_texts_are_those_of_another_parser(texts: list[tuple[str, str]], size: int) -> None:
+    """ElementTree's text of every element, however the file is cut into reads; several values are joined."""
+    root = ElementTree.Element("r")
+    for text, inner in texts:
+        element = ElementTree.SubElement(root, "d")
+        element.text = text
+        ElementTree.SubElement(element, "i").text = inner
+        ElementTree.SubElement(element, "i").tail = "tail"
+    data = ElementTree.tostring(root, encoding="unicode").encode()
+    source = FilesSource(path="x", xml_element="d", metadata_columns=("i",))
+
+    class Slow(io.BytesIO):
+        def read(self, _: int | None = -1, /) -> bytes:
+            return super().read(size)
+
+    found = list(xml_records(Slow(data), source, 1000))
+    assert [one.text for one in found if isinstance(one, Record)] == ["".join(d.itertext()) for d in root]
+    assert len(found) == len(texts)
+
+
+def test_repeated_paths_give_all_values() -> None:
+    """A blank line between texts, a JSON list in metadata."""
+    (record,) = read(b"<r><d><p>a</p><p>b</p></d></r>", text_column="p", metadata_columns=("p",))
+    assert isinstance(record, Record) and (record.text, record.metadata) == ("a\n\nb", {"p": '["a", "b"]'})
+
+
+LAUGHS = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10}">' for n in range(1, 10))
+HOSTILE = {
+    "billion_laughs": (
+        f'<!DOCTYPE r [<!ENTITY l0 "lol">{LAUGHS}]><r><d>&l9;</d><d>ok</d></r>',
+        [Reason.BAD_RECORD, None],
+    ),
+    "external_entity": (
+        '<!DOCTYPE r [<!ENTITY x SYSTEM "file:///etc/passwd">]><r><d>&x;</d><d>ok</d></r>',
+        [Reason.BAD_RECORD, None],
+    ),
+    "plain_entity": ('<!DOCTYPE r [<!ENTITY x "ü">]><r><d>&x;</d></r>', [None]),
+    "deep": ("<r><d>ok</d>" + "<d>" * 100_000 + "</d>" * 100_000 + "</r>", [None, Reason.CORRUPT_FILE]),
+    "cut": ("<r><d>ok</d><d>cut", [None, Reason.CORRUPT_FILE]),
+    "no_xml": ("just text", [Reason.CORRUPT_FILE]),
+    "null": ("\0", [Reason.CORRUPT_FILE]),
+    "mark_in_the_middle": ("<r><d>a\ufeffb</d></r>", [None]),
+    "long_tag": ("<r><d>ok</d><d a='" + "x" * (5 << 20) + "'>", [None, Reason.CORRUPT_FILE]),
+    "too_large": ("<r><d>" + "x" * (3 << 20) + "</d><d>ok</d></r>", [Reason.TOO_LARGE, None]),
+    "none": ("<r><e/></r>", []),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_files_are_rows_with_reasons(name: str) -> None:
+    """Nothing is expanded, nothing hangs, and what stands before or beside the fault is read."""
+    text, reasons = HOSTILE[name]
+    found = read(text.encode())
+    assert [one.refusal.reason if isinstance(one, Refused) else None for one in found] == reasons
+    assert all(one.text in ("ok", "ü", "a\ufeffb") for one in found if isinstance(one, Record))
+
+
+def test_memory_does_not_grow_with_the_file() -> None:
+    """A long file of elements that are not asked for and of those that are, 100 MB in all."""
+
+    class Endless:
+        def __init__(self) -> None:
+            self.parts: Iterator[bytes] = iter(
+                [b"<r>", *[b"<o><p>" + b"x" * 1000 + b"</p></o><d>y</d>"] * 100_000, b"</r>"]
+            )
+
+        def read(self, _: int, /) -> bytes:
+            return next(self.parts, b"")
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    count = sum(1 for _ in xml_records(Endless(), FilesSource(path="x", xml_element="d"), 1000))
+    assert count == 100_000
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 30_000
+
+
+def test_a_dataset_of_xml_needs_no_text_column(files_config: Any) -> None:
+    """The whole text of an element is its text then."""
+    config: DocumentsConfig = files_config(xml_element="d")
+    assert isinstance(config.source, FilesSource) and config.source.text_column is None

@@ -20,7 +20,7 @@ from spark_jobs.sources.listing import told_by_name
 from spark_jobs.sources.packages import package_file
 from spark_jobs.sources.refusals import Reason, Refusal
 from spark_jobs.sources.rows import HashedFile, ReadingRules, Row, arrival, opened
-from spark_jobs.sources.source_config import ARCHIVE_READERS, COLUMN_READERS, FilesSource, PackagesSource
+from spark_jobs.sources.source_config import COLUMN_READERS, FilesSource, PackagesSource
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _DRIVE = re.compile(r"[A-Za-z]:")
@@ -47,6 +47,10 @@ def read_archive(file: Row, rules: ReadingRules, read: Callable[[Row], Iterator[
     """
     assert isinstance(rules.source, FilesSource | PackagesSource)  # no other source lists archives
     outer = file.get("outer") or _Outer(Unpacking(rules.source.archives), set(), 1)
+    if outer.depth > rules.source.archives.max_depth:
+        detail = f"an archive at depth {outer.depth}; max_depth is {rules.source.archives.max_depth}"
+        yield arrival(file, Refusal(Reason.DECOMPRESSION_BOMB, detail))
+        return
     names, fault, damaged, content_sha256 = set[str](), None, None, None
     document_count = refused_count = 0
     try:
@@ -93,11 +97,12 @@ def _member_rows(
                 yield arrival({"location": row["location"]}, Refusal(Reason(row["reason"]), row["detail"]))
             elif row["doc_id"] is None and row.get("facts"):
                 yield row
-            elif row["doc_id"] is not None and found["reader"] not in ARCHIVE_READERS and row["doc_id"] in outer.seen:
+            elif outer.depth == 1 and row["doc_id"] in outer.seen:
                 repeated = Refusal(Reason.REPEATED_RECORD, "same path and text as an earlier document of the archive")
                 yield arrival({"location": found["location"]}, repeated)
             elif row["doc_id"] is not None:
-                outer.seen.add(row["doc_id"])
+                if outer.depth == 1:
+                    outer.seen.add(row["doc_id"])
                 yield row | {"location": file["location"]}
 
 
@@ -120,9 +125,6 @@ def _member_file(
     if isinstance(told, Refusal):
         return told
     assert told is not None
-    if told["reader"] == "archive" and outer.depth >= outer.unpacking.limits.max_depth:
-        detail = f"an archive at depth {outer.depth + 1}; max_depth is {outer.unpacking.limits.max_depth}"
-        return Refusal(Reason.DECOMPRESSION_BOMB, detail)
     return {
         **file,
         "path": f"{file['path']}#{name}",

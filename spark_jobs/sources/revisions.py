@@ -6,7 +6,8 @@ lands no document at a path can change the latest one there in two ways, each an
     returned    the documents read at a path are all known, and the latest one is not among them (or the path was gone)
     gone        the latest document's file is not listed any more, or its file of records was read to the end without it
 
-Only paths of files that are read or gone are looked at, by the part of the path before the first `#`.
+Only paths of files that are read or gone are looked at, by the part of the path before the first `#`; of
+packages, which stand for their repositories, all paths of those.
 
 A source with histories lands several versions of a path at once; then a third event says which of them is the latest:
 

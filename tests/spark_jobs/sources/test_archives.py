@@ -337,14 +337,21 @@ def test_files_without_a_telling_name_are_told_by_content(files_config: Configs,
     for name, content in files.items():
         (data / name).write_bytes(content)
     (data / "zipped").write_bytes(zipped(files))
+    deep = zipped({"code": python})
+    for _ in range(5):
+        deep = zipped({"inner": deep})
+    (data / "deep").write_bytes(zipped({"a/again": zipped({"code": python + b"# 2"}), "inner": deep}))
     documents, arrivals = landing.land(files_config(text_column="body", id_column="id", unknown="detect"))
-    assert len(documents) == 2 * 51
+    assert len(documents) == 2 * 51 + 1
     assert {(row["path"], row["kind"], row["language"]) for row in documents if "code" in row["path"]} == {
         ("code", "code", "Python"),
         ("zipped#code", "code", "Python"),
+        ("deep#a/again#code", "code", "Python"),
     }
     assert all("(magika " in row["metadata"]["headrace.detected"] for row in documents)
-    reasons = {os.path.basename(row["location"]): row["reason"] for row in arrivals if row["reason"]}
-    assert reasons == dict.fromkeys(["photo", "empty", "zipped#photo", "zipped#empty"], "unknown_content")
+    bomb = {"deep#inner#inner#inner": "decompression_bomb", "deep#rest": "corrupt_archive"}
+    unknown = dict.fromkeys(["photo", "empty", "zipped#photo", "zipped#empty"], "unknown_content")
+    places = {row["location"].removeprefix(f"{data}/"): row["reason"] for row in arrivals if row["reason"]}
+    assert places == unknown | bomb | dict.fromkeys(["deep#inner", "deep#inner#inner"], "no_usable_record")
     assert landing.land(files_config(text_column="body", id_column="id", unknown="detect")) is None
     assert files_config().source.unknown == "refuse"  # type: ignore[union-attr]

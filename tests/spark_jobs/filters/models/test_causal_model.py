@@ -46,7 +46,7 @@ def model() -> CausalModel:
 
 
 def numpy_losses(network: ByteNetwork, ids: list[int]) -> Array:
-    """The losses of ids[1:], by the formulas of a pre-norm transformer in float64 (Xiong et al. 2020), without torch."""
+    """The losses of ids[1:], by the formulas of a pre-norm transformer in float64 (Xiong et al. 2020)."""
     values = {key: value.numpy().astype(np.float64) for key, value in network.state_dict().items()}
     count, heads = len(ids) - 1, network.shape["heads"]
 
@@ -92,7 +92,9 @@ def test_long_texts_are_read_in_windows_that_overlap_by_half(model: CausalModel)
             own = numpy_losses(model.network, ids[start : start + 33]) if len(ids[start : start + 33]) > 1 else []
             losses += list(own[16 if start else 0 :])
         assert len(losses) == len(ids) - 1
-        assert model.score(pa.array([text]))["perplexity"][0].as_py() == pytest.approx(np.exp(np.mean(losses)), rel=1e-5)
+        assert model.score(pa.array([text]))["perplexity"][0].as_py() == pytest.approx(
+            np.exp(np.mean(losses)), rel=1e-5
+        )
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 8])

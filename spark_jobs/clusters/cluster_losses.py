@@ -18,9 +18,10 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from spark_jobs.clusters.pictures import draw_losses
+from spark_jobs.clusters.proxy_model import TrainingConfig
 from spark_jobs.code.grouped_rows import grouped_rows
 from spark_jobs.exceptions import InputError
 from spark_jobs.filters.models.model_file import DIGEST_BYTES
@@ -53,10 +54,8 @@ _SCHEMA: Final = pa.schema(
 )
 
 
-class ClusterLossesConfig(BaseModel):
+class ClusterLossesConfig(TrainingConfig):
     """By which model clusters are measured, and how long it is trained on each."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: str | None = Field(
         None,
@@ -64,12 +63,6 @@ class ClusterLossesConfig(BaseModel):
         description="NAME@VERSION; else the corpus's proxy model",
     )
     documents: int = Field(16, ge=1, le=4096, description="most documents of a cluster; every fourth is held out")
-    document_bytes: int = Field(2048, ge=2, le=1 << 20, description="bytes of each that are read")
-    steps: int = Field(16, ge=1, description="of training on each cluster")
-    batch_pieces: int = Field(8, ge=1, description="pieces of documents a step")
-    piece_tokens: int = Field(256, ge=2, description="most tokens of a piece; bytes, for the corpus's proxy model")
-    learning_rate: float = Field(1e-3, gt=0, le=1, description="the highest one, of AdamW")
-    seed: int = Field(0, ge=0, lt=1 << 63, description="of the order of the pieces")
 
 
 CLUSTER_LOSSES = Table(
@@ -187,16 +180,15 @@ def _losses(
 
     sha256 = model[-DIGEST_BYTES:].hex() if isinstance(model, bytes) else model.sha256
     read = [hashlib.sha256(cut(text, config.document_bytes).encode()).hexdigest() for text in texts]
-    settings = config.model_dump(mode="json", exclude={"model"})
+    settings = config.model_dump(mode="json", exclude={"model", "documents"})
     decides = {"code": _CODE, "model": sha256, "texts": read, "config": settings}
     key = hashlib.sha256(canonical_json(decides).encode()).hexdigest()
     if (kept := objects.result(key)) is not None:
         found: dict[str, Any] = json.loads(kept)
         return found
-    from spark_jobs.clusters.proxy_training import TrainingConfig, learnt
+    from spark_jobs.clusters.proxy_training import learnt
 
-    training = TrainingConfig(**{name: value for name, value in settings.items() if name != "documents"})
-    losses = learnt(_loaded(model), texts, training)
+    losses = learnt(_loaded(model), texts, config)
     numbers = (None, None, None) if losses is None else (losses.before, losses.after, losses.slope)
     before, after, slope = (None if one is None else round(one, _DIGITS) for one in numbers)
     found = {"loss_before": before, "loss": after, "slope": slope, "model": sha256}

@@ -27,21 +27,30 @@ _DDL: Final = "sha256 string, parameter_count bigint, byte_count bigint, loss do
 _HELD_OUT: Final = 32  # one of so many documents
 
 
-class ProxyModelConfig(BaseModel):
-    """How large the model is, and what it is trained on."""
+class TrainingConfig(BaseModel):
+    """How a model is trained on documents."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    steps: int = Field(16, ge=1, description="of training")
+    batch_pieces: int = Field(8, ge=1, description="pieces of documents a step")
+    piece_tokens: int = Field(256, ge=2, le=8192, description="most tokens of a piece; bytes, for a model over bytes")
+    document_bytes: int = Field(2048, ge=2, le=1 << 20, description="bytes that are read of each, from its beginning")
+    learning_rate: float = Field(1e-3, gt=0, le=1, description="the highest one, of AdamW")
+    seed: int = Field(0, ge=0, lt=1 << 63, description="of what is drawn")
+
+
+class ProxyModelConfig(TrainingConfig):
+    """How large the model is, and what it is trained on; it reads at most `piece_tokens` bytes."""
 
     width: int = Field(64, ge=8, le=4096, description="numbers that stand for a byte; a multiple of heads")
     layers: int = Field(2, ge=1, le=64, description="blocks")
     heads: int = Field(4, ge=1, le=64, description="of attention")
-    context: int = Field(256, ge=16, le=8192, description="most bytes that it reads")
     sample_bytes: int = Field(4 << 20, ge=1, le=1 << 30, description="least bytes of text to train on")
-    document_bytes: int = Field(4096, ge=2, description="bytes that are read of each document, from its beginning")
     steps: int = Field(600, ge=1, description="of training")
-    batch_pieces: int = Field(16, ge=1, description="pieces of `context` bytes a step")
+    batch_pieces: int = Field(16, ge=1, description="pieces of documents a step")
+    document_bytes: int = Field(4096, ge=2, le=1 << 20, description="bytes that are read of each, from its beginning")
     learning_rate: float = Field(3e-3, gt=0, le=1, description="the highest one, of AdamW")
-    seed: int = Field(0, ge=0, lt=1 << 63, description="of the first parameters and the order of pieces")
 
     @model_validator(mode="after")
     def _heads_divide(self) -> ProxyModelConfig:
@@ -105,20 +114,17 @@ def trained(documents: list[str], config: ProxyModelConfig) -> dict[str, pa.Arra
     Raises:
         SetupError: torch is not installed.
     """
-    from spark_jobs.clusters.proxy_training import TrainingConfig, pieces, total_loss, train
+    from spark_jobs.clusters.proxy_training import pieces, total_loss, train
     from spark_jobs.filters.models.causal_model import ByteNetwork, CausalModel, cut, encode_bytes, seeded
 
-    shape = config.model_dump(include={"width", "layers", "heads", "context"})
-    network = seeded(ByteNetwork(**shape), config.seed)
-    model = CausalModel(network, encode_bytes, config.context, "")
-    shared = config.model_dump(include={"steps", "batch_pieces", "document_bytes", "learning_rate", "seed"})
-    training = TrainingConfig(**shared, piece_tokens=config.context)
+    network = seeded(ByteNetwork(config.width, config.layers, config.heads, config.piece_tokens), config.seed)
+    model = CausalModel(network, encode_bytes, config.piece_tokens, "")
     texts = [text for document in documents if (text := cut(document, config.document_bytes))]
     held, shown = texts[_HELD_OUT - 1 :: _HELD_OUT], [text for i, text in enumerate(texts, 1) if i % _HELD_OUT]
     if shown:  # without any text the model stays as it was drawn
-        train(model, pieces(model, shown, training), training, lambda step: None)
+        train(model, pieces(model, shown, config), config, lambda step: None)
     held_bytes = sum(len(text.encode()) for text in held)
-    loss = round(total_loss(model, pieces(model, held, training), training) / held_bytes, 4) if held else None
+    loss = round(total_loss(model, pieces(model, held, config), config) / held_bytes, 4) if held else None
     file = network.to_bytes()
     return {
         "sha256": pa.array([file[-32:].hex()]),

@@ -10,27 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
 from torch import nn
 
+from spark_jobs.clusters.proxy_model import TrainingConfig
 from spark_jobs.filters.models.causal_model import CausalModel, cut, one_thread, padded
 
 _LOOKS = 5  # at the loss, from before the first step to behind the last
 _HELD_OUT = 4  # one of so many documents
 _WARM_SHARE = 0.1
-
-
-class TrainingConfig(BaseModel):
-    """How a model is trained."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    steps: int = Field(16, ge=1, description="of training")
-    batch_pieces: int = Field(8, ge=1, description="pieces of documents a step")
-    piece_tokens: int = Field(256, ge=2, description="most tokens of a piece; bytes, for headrace's own model")
-    document_bytes: int = Field(2048, ge=2, description="bytes that are read of each document, from its beginning")
-    learning_rate: float = Field(1e-3, gt=0, le=1, description="the highest one, of AdamW")
-    seed: int = Field(0, ge=0, lt=1 << 63, description="of the order of the pieces")
 
 
 @dataclass(frozen=True)

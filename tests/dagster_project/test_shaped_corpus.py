@@ -135,7 +135,7 @@ def test_a_cluster_goes_by_the_loss_that_was_measured_of_it(tmp_path: Path, monk
     corpus = dataclasses.replace(
         CORPUS,
         clusters=CLUSTERS,
-        cluster_losses={"steps": 4, "proxy": {"width": 16, "layers": 1, "heads": 2, "context": 64, "steps": 20}},
+        cluster_losses={"steps": 4, "proxy": {"width": 16, "layers": 1, "heads": 2, "piece_tokens": 64, "steps": 20}},
         shape={"losses": {"downsample_below": 99, "rate": 0.5}},
     )
     with dg.DagsterInstance.ephemeral() as instance:

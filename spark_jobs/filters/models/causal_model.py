@@ -46,6 +46,8 @@ _START: Final = 256  # token before the first byte
 class ByteNetwork(nn.Module):
     """A transformer over bytes: pre-norm blocks of torch's, learnt places, the embedding as output too."""
 
+    mask: Tensor
+
     def __init__(self, width: int, layers: int, heads: int, context: int) -> None:
         """Layers without values; `seeded` and `read_causal_model` give them some."""
         super().__init__()
@@ -139,7 +141,7 @@ class CausalModel:
         for length, rest in waiting.items():
             sums.update(self._run(rest, (max(1, _BATCH_TOKENS[device.type] // length), length)))
         weights = np.array([sums[window] for window in range(len(text_of))])
-        return np.bincount(np.array(text_of, np.int64), weights, count), counts
+        return np.bincount(np.array(text_of, np.int64), weights, count).astype(np.float64), counts
 
     def _run(self, rows: Sequence[tuple[int, list[int], int]], shape: tuple[int, int]) -> Iterator[tuple[int, float]]:
         """The numbers of some windows with the sums of what counts in them."""

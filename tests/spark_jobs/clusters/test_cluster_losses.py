@@ -20,7 +20,13 @@ import pytest
 from spark_jobs.clusters import cluster_losses as module
 from spark_jobs.clusters.cluster_losses import CLUSTER_LOSSES, ClusterLossesConfig, cluster_losses
 from spark_jobs.clusters.proxy_model import PROXY_MODEL, ProxyModelConfig, TrainingConfig, proxy_model, trained
+from spark_jobs.exceptions import InputError
+from spark_jobs.filters.models.ngram_model import NgramConfig
+from spark_jobs.filters.models.ngram_training import train
+from spark_jobs.filters.models.registered import add_model
 from spark_jobs.lake.files.objects import ObjectFolder
+from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.settings import settings_at
 
 pytest.importorskip("torch", reason="torch is an extra")
 
@@ -132,6 +138,28 @@ def test_a_run_that_was_killed_goes_on_where_it_was(
 def kept(folder: Path) -> dict[str, int]:
     """Results that are kept, and when each was written."""
     return {path.name: path.stat().st_mtime_ns for path in (folder / "first" / "results").glob("??/*")}
+
+
+def test_a_model_of_the_registry_measures_clusters(
+    model: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the same model of the corpus's own does, whose results are found again; other formats are refused."""
+    for name, value in settings_at(tmp_path).properties.items():
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__LAKE__{name.upper()}", value)
+    catalogue = open_catalogue(settings_at(tmp_path))
+    add_model(catalogue, "small", model, "1")
+    own = measure(SIX, model, tmp_path)
+    located = module._located(ClusterLossesConfig(model="small@1"), None)
+    assert not isinstance(located, bytes)
+    config = CONFIG.model_copy(update={"model": "small@1"})
+    made = module._measure(batches(SIX), located, config, ObjectFolder(f"{tmp_path}/second/landed"))
+    assert pa.Table.from_batches(made).to_pylist() == own
+    counted = train(pa.table({"content": ["the mill"]}), NgramConfig(order=2))
+    add_model(catalogue, "words", counted.to_bytes(), "1")
+    with pytest.raises(InputError, match="is of the format ngrams"):
+        module._located(ClusterLossesConfig(model="words@1"), None)
+    with pytest.raises(InputError, match="bind proxy_model"):
+        module._located(CONFIG, None)
 
 
 def test_documents_held_out_are_not_trained_on(model: bytes) -> None:

@@ -96,7 +96,6 @@ def main() -> None:
     with one_thread():
         perplexity("the proxy model", row["file"], texts["RFCs"][:40])
         perplexity("Llama, 256 wide, 4 layers", llama(given.data, 256, 4), texts["RFCs"][:20])
-        perplexity("Llama, 768 wide, 12 layers", llama(given.data, 768, 12), texts["RFCs"][:4])
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from spark_jobs.clusters.pictures import draw_losses
-from spark_jobs.clusters.proxy_model import TrainingConfig
+from spark_jobs.clusters.proxy_model import TrainingConfig, require_torch
 from spark_jobs.code.grouped_rows import grouped_rows
 from spark_jobs.exceptions import InputError
 from spark_jobs.filters.models.model_file import DIGEST_BYTES
@@ -72,7 +72,11 @@ CLUSTER_LOSSES = Table(
         Column("cluster!", "int", "cluster"),
         Column("document_count!", "long", "survivors of the first increment that are in it"),
         Column("sample_count!", "int", "documents that were read, one in four of them held out"),
-        Column("loss_before", "double", "nats a byte on the documents held out; null where the text is too short"),
+        Column(
+            "loss_before",
+            "double",
+            "nats a byte on the documents held out; null for too short a text, and where training diverged",
+        ),
         Column("loss", "double", "the same behind the training"),
         Column("slope", "double", "what a step of the training adds to it"),
         Column("model!", "string", "SHA-256 of the model"),
@@ -86,7 +90,7 @@ CLUSTER_LOSSES = Table(
             "(loss is null) = (loss_before is null) and (loss is null) = (slope is null)",
             "a cluster has all three numbers or none",
         ),
-        Check("loss_in_bounds", "coalesce(loss, 0) between 0 and 100", "a loss in nats a byte"),
+        Check("no_gain", "coalesce(loss, 0) >= 0", "a loss is 0 or more"),
     ),
 )
 
@@ -115,7 +119,12 @@ def cluster_losses(
 
     Returns:
         Rows of the table `cluster_losses`.
+
+    Raises:
+        InputError: the registry has no such causal model.
+        SetupError: torch is not installed.
     """
+    require_torch("cluster_losses")
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -198,11 +207,7 @@ def _losses(
 
 @functools.lru_cache(maxsize=1)
 def _loaded(model: bytes | ModelFile) -> CausalModel:
-    """The model, read once per process.
-
-    Raises:
-        SetupError: torch is not installed.
-    """
+    """The model, read once per process."""
     from spark_jobs.filters.models.registered import load_model, read_model
 
     found = read_model(model, "the proxy model") if isinstance(model, bytes) else load_model(model)

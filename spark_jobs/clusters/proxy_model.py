@@ -8,12 +8,14 @@ and bytes have no unknown word in any language, and no vocabulary whose rare hal
 from __future__ import annotations
 
 import functools
+import importlib.util
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from spark_jobs.exceptions import SetupError
 from spark_jobs.filters.models.model_file import SHA256_CHECK, SHA256_COLUMN
 from spark_jobs.lake.declare.step import Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
@@ -73,7 +75,7 @@ PROXY_MODEL = Table(
     ),
     key=("sha256",),
     partition=("increment",),
-    checks=(SHA256_CHECK, Check("loss_in_bounds", "coalesce(loss, 0) between 0 and 100", "a loss in nats a byte")),
+    checks=(SHA256_CHECK, Check("no_gain", "coalesce(loss, 0) >= 0", "a loss is 0 or more")),
     sampled=("file",),
 )
 
@@ -86,7 +88,11 @@ def proxy_model(survivors: DataFrame, texts: DataFrame, config: ProxyModelConfig
         survivors: rows of `survivors` of the first increment.
         texts: rows of `texts` of all datasets, with the column `dataset`.
         config: of the model.
+
+    Raises:
+        SetupError: torch is not installed.
     """
+    require_torch("proxy_model")
     from pyspark.sql import functions as F
 
     chosen = texts.select(*_KEYS, "content").join(survivors.select(_KEYS), _KEYS, "left_semi")
@@ -99,6 +105,16 @@ def proxy_model(survivors: DataFrame, texts: DataFrame, config: ProxyModelConfig
     return sample.repartition(1).mapInArrow(functools.partial(_train, config=config), _DDL)
 
 
+def require_torch(name: str) -> None:
+    """Refuse to start a step that needs torch where it is not installed; it is not imported for that.
+
+    Raises:
+        SetupError: it is not.
+    """
+    if importlib.util.find_spec("torch") is None:
+        raise SetupError(f"{name}: needs torch; pip install 'headrace[torch]', here and where Spark's workers run")
+
+
 def _train(batches: Iterable[pa.RecordBatch], config: ProxyModelConfig) -> Iterator[pa.RecordBatch]:
     """The row of the model, of all documents of the one task."""
     parts = [batch for batch in batches if batch.num_rows]
@@ -109,11 +125,7 @@ def _train(batches: Iterable[pa.RecordBatch], config: ProxyModelConfig) -> Itera
 
 
 def trained(documents: list[str], config: ProxyModelConfig) -> dict[str, pa.Array]:
-    """The columns of `proxy_model`: a model trained on documents, in an order that says nothing of them.
-
-    Raises:
-        SetupError: torch is not installed.
-    """
+    """The columns of `proxy_model`: a model trained on documents, in an order that says nothing of them."""
     from spark_jobs.clusters.proxy_training import pieces, total_loss, train
     from spark_jobs.filters.models.causal_model import ByteNetwork, CausalModel, cut, encode_bytes, seeded
 

@@ -6,6 +6,7 @@ All of it is seeded and in one thread, so that the same texts and the same model
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -46,7 +47,7 @@ def learnt(model: CausalModel, documents: Sequence[str], config: TrainingConfig)
         config: of the training.
 
     Returns:
-        None where they have too little text for both.
+        None where they have too little text for both, or the rate is so high that the loss is no number any more.
     """
     texts = [text for document in documents if (text := cut(document, config.document_bytes))]
     held, shown = texts[::_HELD_OUT], [text for place, text in enumerate(texts) if place % _HELD_OUT]
@@ -66,6 +67,8 @@ def learnt(model: CausalModel, documents: Sequence[str], config: TrainingConfig)
             losses.append(total_loss(own, unseen, config) / byte_count)
 
     train(own, seen, config, look)
+    if not all(map(math.isfinite, losses)):
+        return None
     middle = sum(looks) / len(looks)
     spread = sum((step - middle) ** 2 for step in looks)
     slope = sum((step - middle) * loss for step, loss in zip(looks, losses, strict=True)) / spread

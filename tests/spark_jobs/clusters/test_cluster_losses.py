@@ -173,6 +173,8 @@ def test_documents_held_out_are_not_trained_on(model: bytes) -> None:
     assert noisy is not None and noisy.before > whole.before
     assert learnt(found, ["x"], CONFIG) is None and learnt(found, ["", ""], CONFIG) is None
     assert learnt(found, [lorem(1)], CONFIG) is not None
+    exploding = learnt(found, [lorem(1)], CONFIG.model_copy(update={"steps": 40, "learning_rate": 1e30}))
+    assert exploding is None  # no number, which would stop the run
     assert whole == learnt(found, texts, CONFIG)  # and the model is as it was
 
 

@@ -138,6 +138,10 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
     clusters: dict[str, Any] | None = Field(
         None, description="{coarse: 16, fine: 256, ..} assigns survivors to clusters; {} for these, none: no clusters"
     )
+    cluster_losses: dict[str, Any] | None = Field(
+        None,
+        description="{} measures what a small model of the corpus's own learns of each cluster; none: not measured",
+    )
     shape: dict[str, Any] | None = Field(
         None, description="which survivors go on: {drop: [..], downsample: {..}, losses: .., topics: .., lengths: ..}"
     )
@@ -160,6 +164,7 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
             deduplication=bind_config(Deduplication, f"corpus {self.name}: deduplication", self.deduplication),
             decontaminate=_switch(self.decontaminate),
             clusters=self.clusters,
+            cluster_losses=self.cluster_losses,
             shape=self.shape,
             tokenizer=self.tokenizer,
             window_tokens=tuple(self.window_tokens),

@@ -17,7 +17,9 @@ from dagster_project.metadata import Samples
 from dagster_project.run_config import bind_config
 from dagster_project.table_asset import Link, Presentation, Upkeep, step_asset
 from spark_jobs.clusters.centroids import centroids
+from spark_jobs.clusters.cluster_losses import cluster_losses
 from spark_jobs.clusters.clusters import clusters
+from spark_jobs.clusters.proxy_model import proxy_model
 from spark_jobs.code.ordered import ordered
 from spark_jobs.dedup.membership.members import members
 from spark_jobs.dedup.membership.revisions import revisions
@@ -53,6 +55,8 @@ class CorpusDeclaration:
         decontaminate: `required` (the default): items of the registry's benchmarks are searched for, and nothing that
             holds one is packed; settings of the search (`DecontaminatedConfig`) in its place; or `off`.
         clusters: `{coarse: .., fine: ..}` (`CentroidsConfig`), by which each survivor is in a cluster; None for none.
+        cluster_losses: `{model: NAME@VERSION, ..}` (`ClusterLossesConfig`), or `{proxy: {..}, ..}` with the settings of
+            a small model of the corpus's own (`ProxyModelConfig`), by which clusters are measured; None for none.
         shape: rules (`ShapeConfig`) by which survivors go on, `{losses: {table: ..}}` among them; None for all.
         tokenizer: `{file: path}`, or `{train: {vocabulary_size: .., sample_bytes: ..}}`.
         window_tokens: lengths of windows; every dataset gets a packed table for each.
@@ -71,6 +75,7 @@ class CorpusDeclaration:
     deduplication: Deduplication = field(default_factory=Deduplication)
     decontaminate: str | Mapping[str, Any] = REQUIRED
     clusters: Mapping[str, Any] | None = None
+    cluster_losses: Mapping[str, Any] | None = None
     shape: Mapping[str, Any] | None = None
     tokenizer: Mapping[str, Any] = field(default_factory=dict)
     window_tokens: tuple[int, ...] = (2048,)
@@ -180,11 +185,29 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
 
 
 def _clustered(declared: CorpusDeclaration, own: Callable[[str], str], texts: tuple[str, ...]) -> Iterator[Link]:
-    """The steps that assign survivors to clusters, where the corpus has any."""
-    if declared.clusters is not None:
-        read: dict[str, Source] = {"survivors": own("survivors"), "texts": texts}
-        yield centroids, read, declared.clusters, "clusters"
-        yield clusters, {**read, **{name: own(name) for name in ("centroids", "centroid_weights")}}, {}, "clusters"
+    """The steps that assign survivors to clusters and measure those, where the corpus has any."""
+    if declared.clusters is None:
+        if declared.cluster_losses is not None:
+            raise DefinitionError(
+                f"corpus {declared.name}: cluster_losses without clusters; declare clusters: {{}} too"
+            )
+        return
+    read: dict[str, Source] = {"survivors": own("survivors"), "texts": texts}
+    yield centroids, read, declared.clusters, "clusters"
+    yield clusters, {**read, **{name: own(name) for name in ("centroids", "centroid_weights")}}, {}, "clusters"
+    if declared.cluster_losses is None:
+        return
+    config = dict(declared.cluster_losses)
+    trained = config.pop("proxy", None) or {}
+    if not isinstance(trained, Mapping):
+        raise DefinitionError(f"corpus {declared.name}: cluster_losses: proxy is {trained!r}; write {{width: 64, ..}}")
+    measured: dict[str, Source] = {"clusters": own("clusters"), "texts": texts}
+    if config.get("model") is None:
+        measured["proxy_model"] = own("proxy_model")
+        yield proxy_model, read, trained, "clusters"
+    elif trained:
+        raise DefinitionError(f"corpus {declared.name}: cluster_losses has both model and proxy; give one of them")
+    yield cluster_losses, measured, config, "clusters"
 
 
 def _shaped(declared: CorpusDeclaration, own: Callable[[str], str]) -> Iterator[Link]:
@@ -195,15 +218,23 @@ def _shaped(declared: CorpusDeclaration, own: Callable[[str], str]) -> Iterator[
     read: dict[str, Source] = {name: own(name) for name in ("survivors", "members")}
     if declared.clusters is not None:
         read["clusters"] = own("clusters")
-    losses = dict(rules.get("losses") or {})
-    measured: dict[str, Source] = {"losses": losses.pop("table")} if "table" in losses else {}
-    if "losses" in rules:
-        rules["losses"] = losses
+    measured: dict[str, Source] = {}
+    if isinstance(rules.get("losses"), Mapping):
+        rules["losses"] = losses = dict(rules["losses"])
+        table = losses.pop("table", None if declared.cluster_losses is None else cluster_losses.name)
+        if table == cluster_losses.name and declared.cluster_losses is None:
+            raise DefinitionError(
+                f"corpus {declared.name}: shape reads cluster_losses; declare cluster_losses: {{}} too"
+            )
+        measured = {} if table is None else {"losses": own(table) if table == cluster_losses.name else table}
     config = bind_config(ShapeConfig, f"corpus {declared.name}: shape", rules)
     if config.needs_clusters and declared.clusters is None:
         raise DefinitionError(f"corpus {declared.name}: shape has rules on clusters; declare clusters: {{}} beside it")
     if config.losses is not None and not measured:
-        raise DefinitionError(f"corpus {declared.name}: shape: losses names no table; add table: NAMESPACE.TABLE")
+        raise DefinitionError(
+            f"corpus {declared.name}: shape: losses names no table; declare cluster_losses: {{}}, "
+            "or add table: NAMESPACE.TABLE"
+        )
     yield shape_histogram, read, {}, "clusters"
     yield shape, {**read, **measured, "shape_histogram": own("shape_histogram")}, rules, "clusters"
 

@@ -57,6 +57,8 @@ _STEPS: Mapping[str, str] = {
     "survivors": "spark_jobs.dedup.removal.survivors",
     "centroids": "spark_jobs.clusters.centroids",
     "clusters": "spark_jobs.clusters.clusters",
+    "proxy_model": "spark_jobs.clusters.proxy_model",
+    "cluster_losses": "spark_jobs.clusters.cluster_losses",
     "shape_histogram": "spark_jobs.shape.shape_histogram",
     "shape": "spark_jobs.shape.shape",
     "decontaminated": "spark_jobs.filters.contamination.decontaminated",

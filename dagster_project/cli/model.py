@@ -28,15 +28,20 @@ def model() -> None:
     "--from",
     "file",
     required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="fastText (.bin, .ftz) or ARPA",
+    type=click.Path(path_type=Path, exists=True),
+    help="fastText (.bin, .ftz), ARPA, or a folder of a causal model",
 )
 @click.option("--version", help="a name and version never mean another model; by default 12 digits of its hash")
 def add(name: str, file: Path, version: str | None) -> None:
-    """Enter a model's FILE into the registry as NAME: fastText (supervised), ARPA (n-grams), or headrace's own."""
+    """Enter a model into the registry as NAME: fastText (supervised), ARPA (n-grams), headrace's own, or a folder.
+
+    A folder is a causal model in the layout of Hugging Face: config.json, tokenizer.json and weights as safetensors.
+    """
+    from spark_jobs.filters.models.causal_file import pack_folder
     from spark_jobs.filters.models.registered import ModelFacts, add_model
 
-    entry = add_model(open_catalogue(load_settings()), name, file.read_bytes(), version)
+    data = pack_folder(file, f"model {name}") if file.is_dir() else file.read_bytes()
+    entry = add_model(open_catalogue(load_settings()), name, data, version)
     facts = ModelFacts.of(entry)
     click.echo(f"{entry.label}: {facts.format}, {len(facts.labels)} labels, {facts.byte_count / 1e6:.1f} MB")
     click.echo(_next(entry.label, facts.labels))

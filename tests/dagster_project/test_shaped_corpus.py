@@ -57,6 +57,10 @@ def test_tables_are_there_where_they_are_declared() -> None:
     plain = keys_of()
     assert plain.isdisjoint({"centroids", "clusters", "shape", "shaped"})
     assert keys_of(clusters=CLUSTERS) - plain == {"centroids", "centroid_weights", "clusters"}
+    measured = keys_of(clusters=CLUSTERS, cluster_losses={}) - keys_of(clusters=CLUSTERS)
+    assert measured == {"proxy_model", "cluster_losses"}
+    named = keys_of(clusters=CLUSTERS, cluster_losses={"model": "small@1"}) - keys_of(clusters=CLUSTERS)
+    assert named == {"cluster_losses"}
     assert keys_of(shape={"lengths": {"keep": 0.5}}) - plain == {"shape_histogram", "shape", "shaped"}
 
 
@@ -68,6 +72,13 @@ def test_tables_are_there_where_they_are_declared() -> None:
         ({"shape": {"losses": {"table": "main.cluster_losses"}}, "clusters": {}}, "neither drop_above"),
         ({"shape": {"lenghts": {"keep": 0.5}}}, "lenghts"),
         ({"clusters": {"corse": 16}}, "corse"),
+        ({"cluster_losses": {}}, "cluster_losses without clusters"),
+        ({"clusters": {}, "cluster_losses": {"stebs": 3}}, "stebs"),
+        ({"clusters": {}, "cluster_losses": {"proxy": {"width": 65}}}, "no multiple of heads"),
+        ({"clusters": {}, "cluster_losses": {"proxy": 64}}, "proxy is 64"),
+        ({"clusters": {}, "cluster_losses": {"proxy": {"width": 64}, "model": "small@1"}}, "both model and proxy"),
+        ({"clusters": {}, "cluster_losses": {"model": "small"}}, "model"),
+        ({"clusters": {}, "shape": {"losses": {"table": "cluster_losses", "drop_above": 3}}}, "declare cluster_losses"),
     ],
 )
 def test_a_declaration_that_cannot_work_is_refused(declared: dict[str, Any], said: str) -> None:
@@ -110,6 +121,41 @@ def test_what_stays_is_packed_once_and_only_rates_decide(tmp_path: Path, monkeyp
     assert recorded["lab.losses"]["versions"] and ledger.places("lab.losses")[""].row_count == 4
     said = CliRunner().invoke(headrace, ["corpus", "funnel", "main", "--json"])
     assert json.loads(said.output)[-1]["step"] == "tokens"
+
+
+@pytest.mark.nightly
+def test_a_cluster_goes_by_the_loss_that_was_measured_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the declaration alone: each reason of `shape` names the loss that `cluster_losses` has of the cluster."""
+    pytest.importorskip("torch", reason="torch is an extra")
+    (tmp_path / "lake").mkdir()
+    for name, value in settings_at(tmp_path / "lake").properties.items():
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__LAKE__{name.upper()}", value)
+    (tmp_path / "notes.jsonl").write_text("".join(records(0, 40)))
+    source = {"kind": "files", "path": str(tmp_path / "notes.jsonl"), "text_column": "body", "id_column": "id"}
+    corpus = dataclasses.replace(
+        CORPUS,
+        clusters=CLUSTERS,
+        cluster_losses={"steps": 4, "proxy": {"width": 16, "layers": 1, "heads": 2, "piece_tokens": 64, "steps": 20}},
+        shape={"losses": {"downsample_below": 99, "rate": 0.5}},
+    )
+    with dg.DagsterInstance.ephemeral() as instance:
+        run_declared([DatasetDeclaration(name="notes", source=source)], [corpus], instance, ["notes", "main"])
+    catalogue = open_catalogue(settings_at(tmp_path / "lake"))
+    clusters, losses, lost = (
+        read_columns(catalogue, f"main.{table}", columns)
+        for table, columns in (
+            ("clusters", ("doc_id", "cluster")),
+            ("cluster_losses", ("cluster", "loss")),
+            ("shape", ("doc_id", "failed")),
+        )
+    )
+    assert clusters is not None and losses is not None and lost is not None
+    cluster_of = dict(zip(*clusters.to_pydict().values(), strict=True))
+    loss_of = dict(zip(*losses.to_pydict().values(), strict=True))
+    assert set(loss_of) == set(range(4)) and 0 < lost.num_rows < len(cluster_of)
+    for row in lost.to_pylist():
+        reason = {"rule": "loss_too_low", "value": loss_of[cluster_of[row["doc_id"]]], "threshold": 99.0}
+        assert row["failed"] == [reason]
 
 
 def check(catalogue: Catalog, count: int) -> None:

@@ -15,7 +15,10 @@ PRODUCT = ("blender_service", "dagster_project", "spark_jobs", "protos/headrace"
 OWN = {"blender_service", "dagster_project", "headrace", "spark_jobs", "tests"}
 CLIENT = ("blender_service.client", "blender_service.torch")
 # Extras that product code may import from; the others are for tests and benchmarks.
-OPTIONAL = ("fast", "filters", "ingest", "java", "ocr", "postgres", "privacy", "s3", "telemetry", "torch")
+OPTIONAL = (
+    *("fast", "filters", "ingest", "java", "ocr", "postgres", "privacy", "s3", "telemetry", "torch"),
+    "transformers",
+)
 NOT_IMPORTED = {
     "dagster-webserver": "a program, which `headrace ui` starts",
     "pandas": "PySpark asks for it before it hands Arrow to Python",

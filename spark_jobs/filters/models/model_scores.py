@@ -5,8 +5,8 @@
 The config names the labels whose probability is kept, so that the columns are known without opening the registry:
 `quality_label` and `quality_confidence` (the most probable label, and how probable), `quality_reference`, `lid_label`
 and `lid_confidence`. A policy then says `model_scores.quality_reference below 0.3`. Model and version mean the same
-model for good, so nothing but another config has texts scored again. Of an n-gram model one asks for `perplexity`:
-`{wiki@81c0..: [perplexity]}` gives the column `wiki_perplexity` alone.
+model for good, so nothing but another config has texts scored again. Of an n-gram model or a causal one one asks for
+`perplexity`: `{wiki@81c0..: [perplexity]}` gives the column `wiki_perplexity` alone.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ModelScoresConfig(BaseModel):
         default_factory=dict,
         validate_default=True,
         description="labels by model, as {quality@3f2a90c41d07: [reference]}; [] keeps the most probable label alone; "
-        "of an n-gram model [perplexity]",
+        "of an n-gram or a causal model [perplexity]",
     )
 
     @field_validator("models", mode="before")
@@ -73,7 +73,7 @@ def columns_of(reference: str, labels: Any) -> list[tuple[str, Column]]:
     """Columns of a model with their names: the most probable label, its probability, and those of some labels."""
     model = reference.partition("@")[0]
     if list(labels) == [PERPLEXITY]:
-        about = f"how badly {reference} predicts a word of the text; null where it has none"
+        about = f"how badly {reference} predicts a word (or its token) of the text; null where it has none"
         return [(f"{model}_{PERPLEXITY}", Column(f"{model}_{PERPLEXITY}", "double", about))]
     made = [
         Column(f"{model}_label", "string", f"most probable label by {reference}; null where it knows no feature"),
@@ -102,7 +102,7 @@ def located(config: ModelScoresConfig) -> Wanted:
             if label not in facts.labels:
                 near = did_you_mean(label, facts.labels)
                 raise InputError(f"model_scores: model {reference} has no label {label!r}{near}")
-        if facts.format == "ngrams" and not labels:
+        if facts.labels == (PERPLEXITY,) and not labels:
             raise InputError(f"model_scores: model {reference} has no labels; write {reference}: [{PERPLEXITY}]")
         found.append((reference.partition("@")[0], file, labels))
     return tuple(found)
@@ -110,13 +110,14 @@ def located(config: ModelScoresConfig) -> Wanted:
 
 def score(content: pa.Array, wanted: Wanted) -> dict[str, pa.Array]:
     """What models say of texts: the most probable label, its probability, and that of chosen labels."""
-    from spark_jobs.filters.models.ngram_model import NgramModel
+    from spark_jobs.filters.models.classifier import Classifier
+    from spark_jobs.filters.models.fasttext_model import FastTextModel
     from spark_jobs.filters.models.registered import load_model
 
     found: dict[str, pa.Array] = {}
     for name, file, labels in wanted:
         model = load_model(file)
-        if isinstance(model, NgramModel):
+        if not isinstance(model, Classifier | FastTextModel):
             found[f"{name}_{PERPLEXITY}"] = model.score(content)[PERPLEXITY]
             continue
         best, confidence, probabilities = model.judge(content, labels)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
-from spark_jobs.exceptions import InputError, did_you_mean
+from spark_jobs.exceptions import InputError, SetupError, did_you_mean
 from spark_jobs.filters.models.model_file import DIGEST_BYTES
 from spark_jobs.filters.registry import Entry, entries, record
 from spark_jobs.lake.files.lookups import read_rows
@@ -30,15 +30,22 @@ from spark_jobs.lake.ledger.step_key import canonical_json
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
+    from spark_jobs.filters.models.causal_model import CausalModel
     from spark_jobs.filters.models.classifier import Classifier
     from spark_jobs.filters.models.fasttext_model import FastTextModel
     from spark_jobs.filters.models.ngram_model import NgramModel
 
-    Model = Classifier | FastTextModel | NgramModel
+    Model = CausalModel | Classifier | FastTextModel | NgramModel
 
 VERSION_DIGITS: Final = 12
 PERPLEXITY: Final = "perplexity"
-"""What a config asks of an n-gram model, in the place of labels."""
+"""What a config asks of an n-gram model or a causal one, in the place of labels."""
+_FORMATS: Final[Mapping[str, Literal["classifier", "fasttext", "ngrams", "causal"]]] = {
+    "CausalModel": "causal",
+    "Classifier": "classifier",
+    "FastTextModel": "fasttext",
+    "NgramModel": "ngrams",
+}
 _GZIP: Final = b"\x1f\x8b"
 _ARPA: Final = re.compile(rb"^\\data\\\s*$", re.MULTILINE)
 _HEAD_BYTES: Final = 1 << 16  # comments may stand before it
@@ -64,8 +71,8 @@ class ModelFacts(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format: Literal["classifier", "fasttext", "ngrams"]
-    labels: tuple[str, ...]  # of an n-gram model `perplexity` alone
+    format: Literal["classifier", "fasttext", "ngrams", "causal"]
+    labels: tuple[str, ...]  # of an n-gram model or a causal one `perplexity` alone
     sha256: str
     byte_count: int
     evaluation: tuple[LabelFacts, ...] = ()
@@ -102,11 +109,18 @@ def read_model(data: Any, name: str) -> Model:
 
     Raises:
         InputError: the bytes are none, of another version, or damaged.
+        SetupError: the model needs torch, which is not installed.
     """
-    from spark_jobs.filters.models import classifier, ngram_model
+    from spark_jobs.filters.models import causal_file, classifier, ngram_model
     from spark_jobs.filters.models.fasttext_model import read_fasttext
 
     begins = bytes(memoryview(data)[:64])
+    if begins.startswith(causal_file.MAGIC):
+        try:
+            from spark_jobs.filters.models.causal_model import read_causal_model
+        except ImportError as error:
+            raise SetupError(f"{name}: needs torch; pip install 'headrace[torch,transformers]'") from error
+        return read_causal_model(bytes(data), name)
     if begins.startswith(classifier.MAGIC):
         return classifier.read_classifier(bytes(data), name)
     if begins.startswith(ngram_model.MAGIC):
@@ -140,17 +154,13 @@ def add_model(
     Raises:
         InputError: the file is no model, or the name and version stand for another.
     """
-    from spark_jobs.filters.models.classifier import Classifier
-    from spark_jobs.filters.models.ngram_model import NgramModel
-
     if not _NAME.fullmatch(name):
         raise InputError(f"model {name!r}: not a name; write [a-z][a-z0-9_]{{0,40}}, because columns are called so")
     data = _as_kept(data, f"model {name}")
     model = read_model(data, f"model {name}")
-    is_ngrams = isinstance(model, NgramModel)
     facts = ModelFacts(
-        format="ngrams" if is_ngrams else "classifier" if isinstance(model, Classifier) else "fasttext",
-        labels=(PERPLEXITY,) if isinstance(model, NgramModel) else model.labels,
+        format=_FORMATS[type(model).__name__],
+        labels=getattr(model, "labels", (PERPLEXITY,)),
         sha256=_sha256(model, data),
         byte_count=len(data),
         evaluation=tuple(evaluation),

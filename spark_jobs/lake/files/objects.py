@@ -4,6 +4,11 @@
 
 An object is complete or not there: it is written under another name beside it and renamed, or sent to the store in one
 request that ends with its last byte. Equal bytes are kept once, and an object is never written again.
+
+Results of long computations lie beside them, each named by the SHA-256 of what decides it, so that a run that was
+killed goes on where it was:
+
+    <warehouse>/<namespace>/results/<first two digits>/<SHA-256>
 """
 
 from __future__ import annotations
@@ -95,6 +100,28 @@ class ObjectFolder:
             os.link(part, path)
         except FileExistsError:  # another writer kept the same bytes in between
             return
+
+    def result(self, key: str) -> bytes | None:
+        """What was kept under a key; None where nothing was."""
+        location = self._of_result(key)
+        if not exists(location, dict(self.properties)):
+            return None
+        with self.open(location) as stream:
+            return bytes(stream.read())
+
+    def keep_result(self, key: str, data: bytes) -> None:
+        """Keep what was computed under the SHA-256 of all that decides it; what is there already stays."""
+        location = self._of_result(key)
+        folder = local_path(self.root)
+        if folder is not None:
+            os.makedirs(folder, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".part-") as part:
+            part.write(data)
+            part.flush()
+            self._publish(part.name, location)
+
+    def _of_result(self, key: str) -> str:
+        return f"{self.root.removesuffix(_FOLDER)}results/{key[:2]}/{key}"
 
     def open(self, location: str) -> pa.NativeFile:
         """Open an object to read at any offset.

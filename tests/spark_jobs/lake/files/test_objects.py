@@ -56,3 +56,15 @@ def test_a_writer_that_is_killed_leaves_no_object_that_lies(tmp_path: Path) -> N
         writer.wait()
     objects = [path for path in tmp_path.rglob("*") if path.is_file() and not path.name.startswith(".part-")]
     assert objects and all(hashlib.sha256(path.read_bytes()).hexdigest() == path.name for path in objects)
+
+
+def test_a_result_is_kept_under_the_key_of_what_decides_it(tmp_path: Path) -> None:
+    """Beside what landed, complete or not there; what was kept first stays."""
+    folder = ObjectFolder(str(tmp_path / "landed"))
+    key = hashlib.sha256(b"text, model, config").hexdigest()
+    assert folder.result(key) is None
+    folder.keep_result(key, b"0.5")
+    folder.keep_result(key, b"0.7")
+    assert folder.result(key) == b"0.5"
+    assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob(key)] == [f"results/{key[:2]}/{key}"]
+    assert not list(tmp_path.rglob(".part-*"))

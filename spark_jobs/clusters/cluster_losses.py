@@ -1,0 +1,214 @@
+"""The step `cluster_losses`: what a proxy model learns of each cluster; `shape` keeps or drops clusters by it.
+
+A copy of the model goes on training on a few documents of a cluster, for some steps; its loss on others of the same
+cluster is taken before, on the way and after. Text that a model knows already has a low loss before, text that says
+the same over and over a low one after, and noise a high one that training does not lower.
+
+A cluster is a task. What it gives is kept under a hash of all that decides it (the code, the model, the texts, the
+config), so that a run that was killed goes on with the clusters that it had not reached, and a later one trains
+nothing on clusters whose sample is the same.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import pyarrow as pa
+from pydantic import Field
+
+from spark_jobs.clusters.pictures import draw_losses
+from spark_jobs.clusters.proxy_model import TrainingConfig, require_torch
+from spark_jobs.code.grouped_rows import grouped_rows
+from spark_jobs.exceptions import InputError
+from spark_jobs.filters.models.model_file import DIGEST_BYTES
+from spark_jobs.lake.declare.step import Output, Plot, Scope, step
+from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.lake.ledger.step_key import canonical_json
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from spark_jobs.filters.models.causal_model import CausalModel
+    from spark_jobs.filters.models.registered import ModelFile
+    from spark_jobs.lake.files.objects import ObjectFolder
+
+_CODE: Final = "1"  # of the results that are kept; changed with the version of the step
+_KEYS: Final = ["dataset", "shard", "doc_id"]
+_MOST_TASKS: Final = 20_000
+_DIGITS: Final = 5
+_DDL: Final = (
+    "cluster int, document_count bigint, sample_count int, loss_before double, loss double, slope double, model string"
+)
+_SCHEMA: Final = pa.schema(
+    {
+        "cluster": pa.int32(),
+        "document_count": pa.int64(),
+        "sample_count": pa.int32(),
+        **dict.fromkeys(("loss_before", "loss", "slope"), pa.float64()),
+        "model": pa.string(),
+    }
+)
+
+
+class ClusterLossesConfig(TrainingConfig):
+    """By which model clusters are measured, and how long it is trained on each."""
+
+    model: str | None = Field(
+        None,
+        pattern=r"^[a-z][a-z0-9_]{0,40}@[A-Za-z0-9._-]+$",
+        description="NAME@VERSION; else the corpus's proxy model",
+    )
+    documents: int = Field(16, ge=1, le=4096, description="most documents of a cluster; every fourth is held out")
+
+
+CLUSTER_LOSSES = Table(
+    name="cluster_losses",
+    comment="One row per cluster: the loss of a model before and after it was trained on some of its documents.",
+    columns=(
+        Column("cluster!", "int", "cluster"),
+        Column("document_count!", "long", "survivors of the first increment that are in it"),
+        Column("sample_count!", "int", "documents that were read, one in four of them held out"),
+        Column(
+            "loss_before",
+            "double",
+            "nats a byte on the documents held out; null for too short a text, and where training diverged",
+        ),
+        Column("loss", "double", "the same behind the training"),
+        Column("slope", "double", "what a step of the training adds to it"),
+        Column("model!", "string", "SHA-256 of the model"),
+    ),
+    key=("cluster",),
+    partition=("increment",),
+    sort=("cluster",),
+    checks=(
+        Check(
+            "all_or_nothing",
+            "(loss is null) = (loss_before is null) and (loss is null) = (slope is null)",
+            "a cluster has all three numbers or none",
+        ),
+        Check("no_gain", "coalesce(loss, 0) >= 0", "a loss is 0 or more"),
+    ),
+)
+
+
+@step(
+    version="1",
+    scope=Scope.FROZEN,
+    tables=(CLUSTER_LOSSES,),
+    plot=Plot("loss by size of the cluster", ("document_count", "loss_before", "loss"), draw_losses),
+)
+def cluster_losses(
+    clusters: DataFrame,
+    texts: DataFrame,
+    config: ClusterLossesConfig,
+    objects: ObjectFolder,
+    proxy_model: DataFrame | None = None,
+) -> Output:
+    """Train a copy of a model on each cluster, and take its loss before and after; one row per cluster.
+
+    Args:
+        clusters: rows of `clusters` of the first increment.
+        texts: rows of `texts` of all datasets, with the column `dataset`.
+        config: model and training.
+        objects: where results are kept.
+        proxy_model: its row; None where the config names a model of the registry.
+
+    Returns:
+        Rows of the table `cluster_losses`.
+
+    Raises:
+        InputError: the registry has no such causal model.
+        SetupError: torch is not installed.
+    """
+    require_torch("cluster_losses")
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    there = clusters.where("cluster is not null").select(*_KEYS, "cluster")
+    sizes = there.groupBy("cluster").agg(F.count("*").alias("document_count")).persist()
+    drawn = there.withColumn("hash", F.xxhash64("doc_id", F.lit("cluster_losses")))
+    by_hash = Window.partitionBy("cluster").orderBy("hash", "doc_id")
+    sample = drawn.withColumn("place", F.row_number().over(by_hash)).where(F.col("place") <= config.documents)
+    beginnings = texts.select(*_KEYS, F.substring("content", 1, config.document_bytes).alias("content"))
+    measure = functools.partial(_measure, model=_located(config, proxy_model), config=config, objects=objects)
+    measured = (
+        beginnings.join(sample, _KEYS)
+        .join(sizes, "cluster")
+        .repartition(max(1, min(sizes.count(), _MOST_TASKS)), "cluster")
+        .sortWithinPartitions("cluster", "place")
+        .select("cluster", "document_count", "content")
+        .mapInArrow(measure, _DDL)
+    )
+    return Output({CLUSTER_LOSSES.name: measured}, persisted=(sizes,))
+
+
+def _located(config: ClusterLossesConfig, proxy_model: DataFrame | None) -> bytes | ModelFile:
+    """The file of the corpus's model, which goes with the tasks, or where workers find that of the registry.
+
+    Raises:
+        InputError: the registry has no such causal model.
+    """
+    if config.model is None:
+        if proxy_model is None:
+            raise InputError(
+                "cluster_losses: there is no model; bind proxy_model, or name one of the registry as model"
+            )
+        return bytes(proxy_model.select("file").toArrow().column("file")[0].as_py())
+    from spark_jobs.filters.models.registered import find_models
+    from spark_jobs.lake.session.catalogue import open_catalogue
+    from spark_jobs.lake.session.settings import load_settings
+
+    [(facts, file)] = find_models(open_catalogue(load_settings()), [config.model])
+    if facts.format != "causal":
+        raise InputError(
+            f"cluster_losses: model {config.model} is of the format {facts.format}; name a causal one or leave it out"
+        )
+    return file
+
+
+def _measure(
+    batches: Iterable[pa.RecordBatch], model: bytes | ModelFile, config: ClusterLossesConfig, objects: ObjectFolder
+) -> Iterator[pa.RecordBatch]:
+    """The row of each cluster, of its documents in the order of their hashes."""
+    for rows in grouped_rows(batches, ("cluster",)):
+        texts = rows.column("content").to_pylist()
+        row = {name: rows.column(name)[0].as_py() for name in ("cluster", "document_count")}
+        row |= {"sample_count": len(texts), **_losses(texts, model, config, objects)}
+        yield pa.RecordBatch.from_pylist([row], _SCHEMA)
+
+
+def _losses(
+    texts: list[str], model: bytes | ModelFile, config: ClusterLossesConfig, objects: ObjectFolder
+) -> dict[str, Any]:
+    """The numbers of a cluster: those that an earlier run kept, or new ones, which are kept."""
+    from spark_jobs.filters.models.causal_model import cut
+
+    sha256 = model[-DIGEST_BYTES:].hex() if isinstance(model, bytes) else model.sha256
+    read = [hashlib.sha256(cut(text, config.document_bytes).encode()).hexdigest() for text in texts]
+    settings = config.model_dump(mode="json", exclude={"model", "documents"})
+    decides = {"code": _CODE, "model": sha256, "texts": read, "config": settings}
+    key = hashlib.sha256(canonical_json(decides).encode()).hexdigest()
+    if (kept := objects.result(key)) is not None:
+        found: dict[str, Any] = json.loads(kept)
+        return found
+    from spark_jobs.clusters.proxy_training import learnt
+
+    losses = learnt(_loaded(model), texts, config)
+    numbers = (None, None, None) if losses is None else (losses.before, losses.after, losses.slope)
+    before, after, slope = (None if one is None else round(one, _DIGITS) for one in numbers)
+    found = {"loss_before": before, "loss": after, "slope": slope, "model": sha256}
+    objects.keep_result(key, canonical_json(found).encode())
+    return found
+
+
+@functools.lru_cache(maxsize=1)
+def _loaded(model: bytes | ModelFile) -> CausalModel:
+    """The model, read once per process."""
+    from spark_jobs.filters.models.registered import load_model, read_model
+
+    found = read_model(model, "the proxy model") if isinstance(model, bytes) else load_model(model)
+    return cast("CausalModel", found)

@@ -1,0 +1,147 @@
+"""The step `proxy_model`: a small causal model over bytes, trained on a sample of a corpus and then frozen.
+
+It is what `cluster_losses` goes on training on each cluster, and is small for that: a few seconds a cluster on one
+core. It reads bytes because the tokenizer of a corpus is made of what the shape lets go on, which these losses decide;
+and bytes have no unknown word in any language, and no vocabulary whose rare half stays untrained in a sample.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from spark_jobs.exceptions import SetupError
+from spark_jobs.filters.models.model_file import SHA256_CHECK, SHA256_COLUMN
+from spark_jobs.lake.declare.step import Scope, step
+from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.text.hash_sample import smallest_hashes
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_KEYS: Final = ["dataset", "shard", "doc_id"]
+_DDL: Final = "sha256 string, parameter_count bigint, byte_count bigint, loss double, file binary"
+_HELD_OUT: Final = 32  # one of so many documents
+
+
+class TrainingConfig(BaseModel):
+    """How a model is trained on documents."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    steps: int = Field(16, ge=1, description="of training")
+    batch_pieces: int = Field(8, ge=1, description="pieces of documents a step")
+    piece_tokens: int = Field(256, ge=2, le=8192, description="most tokens of a piece; bytes, for a model over bytes")
+    document_bytes: int = Field(2048, ge=2, le=1 << 20, description="bytes that are read of each, from its beginning")
+    learning_rate: float = Field(1e-3, gt=0, le=1, description="the highest one, of AdamW")
+    seed: int = Field(0, ge=0, lt=1 << 63, description="of what is drawn")
+
+
+class ProxyModelConfig(TrainingConfig):
+    """How large the model is, and what it is trained on; it reads at most `piece_tokens` bytes."""
+
+    width: int = Field(64, ge=8, le=4096, description="numbers that stand for a byte; a multiple of heads")
+    layers: int = Field(2, ge=1, le=64, description="blocks")
+    heads: int = Field(4, ge=1, le=64, description="of attention")
+    sample_bytes: int = Field(4 << 20, ge=1, le=1 << 30, description="least bytes of text to train on")
+    steps: int = Field(600, ge=1, description="of training")
+    batch_pieces: int = Field(16, ge=1, description="pieces of documents a step")
+    document_bytes: int = Field(4096, ge=2, le=1 << 20, description="bytes that are read of each, from its beginning")
+    learning_rate: float = Field(3e-3, gt=0, le=1, description="the highest one, of AdamW")
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> ProxyModelConfig:
+        if self.width % self.heads:
+            raise ValueError(f"width {self.width} is no multiple of heads {self.heads}; change one of them")
+        return self
+
+
+PROXY_MODEL = Table(
+    name="proxy_model",
+    comment="one row: the model, as the bytes of its file",
+    columns=(
+        SHA256_COLUMN,
+        Column("parameter_count!", "long", "numbers that were trained"),
+        Column("byte_count!", "long", "bytes of the texts that it was trained on"),
+        Column(
+            "loss", "double", "nats a byte on documents of the sample that were held out; null where there are none"
+        ),
+        Column("file!", "binary", "the file, which `spark_jobs.filters.models.causal_model` reads"),
+    ),
+    key=("sha256",),
+    partition=("increment",),
+    checks=(SHA256_CHECK, Check("no_gain", "coalesce(loss, 0) >= 0", "a loss is 0 or more")),
+    sampled=("file",),
+)
+
+
+@step(version="1", scope=Scope.FROZEN, tables=(PROXY_MODEL,))
+def proxy_model(survivors: DataFrame, texts: DataFrame, config: ProxyModelConfig) -> DataFrame:
+    """Train the model on the documents with the smallest hashes of their ids; the one row is the model.
+
+    Args:
+        survivors: rows of `survivors` of the first increment.
+        texts: rows of `texts` of all datasets, with the column `dataset`.
+        config: of the model.
+
+    Raises:
+        SetupError: torch is not installed.
+    """
+    require_torch("proxy_model")
+    from pyspark.sql import functions as F
+
+    chosen = texts.select(*_KEYS, "content").join(survivors.select(_KEYS), _KEYS, "left_semi")
+    rows = chosen.select(
+        F.xxhash64("doc_id", F.lit("proxy_model")).alias("hash"),
+        "doc_id",
+        F.substring("content", 1, config.document_bytes).alias("content"),
+    )
+    sample = smallest_hashes(rows, config.sample_bytes)
+    return sample.repartition(1).mapInArrow(functools.partial(_train, config=config), _DDL)
+
+
+def require_torch(name: str) -> None:
+    """Refuse to start a step that needs torch where it is not installed; it is not imported for that.
+
+    Raises:
+        SetupError: it is not.
+    """
+    if importlib.util.find_spec("torch") is None:
+        raise SetupError(f"{name}: needs torch; pip install 'headrace[torch]', here and where Spark's workers run")
+
+
+def _train(batches: Iterable[pa.RecordBatch], config: ProxyModelConfig) -> Iterator[pa.RecordBatch]:
+    """The row of the model, of all documents of the one task."""
+    parts = [batch for batch in batches if batch.num_rows]
+    if not parts:
+        return
+    rows = pa.Table.from_batches(parts).sort_by([("hash", "ascending"), ("doc_id", "ascending")])
+    yield pa.RecordBatch.from_pydict(trained(rows.column("content").to_pylist(), config))
+
+
+def trained(documents: list[str], config: ProxyModelConfig) -> dict[str, pa.Array]:
+    """The columns of `proxy_model`: a model trained on documents, in an order that says nothing of them."""
+    from spark_jobs.clusters.proxy_training import pieces, total_loss, train
+    from spark_jobs.filters.models.causal_model import ByteNetwork, CausalModel, cut, encode_bytes, seeded
+
+    network = seeded(ByteNetwork(config.width, config.layers, config.heads, config.piece_tokens), config.seed)
+    model = CausalModel(network, encode_bytes, config.piece_tokens, "")
+    texts = [text for document in documents if (text := cut(document, config.document_bytes))]
+    held, shown = texts[_HELD_OUT - 1 :: _HELD_OUT], [text for i, text in enumerate(texts, 1) if i % _HELD_OUT]
+    if shown:  # without any text the model stays as it was drawn
+        train(model, pieces(model, shown, config), config, lambda step: None)
+    held_bytes = sum(len(text.encode()) for text in held)
+    loss = round(total_loss(model, pieces(model, held, config), config) / held_bytes, 4) if held else None
+    file = network.to_bytes()
+    return {
+        "sha256": pa.array([file[-32:].hex()]),
+        "parameter_count": pa.array([sum(one.numel() for one in network.parameters())], pa.int64()),
+        "byte_count": pa.array([sum(len(text.encode()) for text in shown)], pa.int64()),
+        "loss": pa.array([loss], pa.float64()),
+        "file": pa.array([file]),
+    }

@@ -1,0 +1,126 @@
+"""Train a causal model on texts, and measure what it learns of some; behind the extra `torch`, as `causal_model` is.
+
+All of it is seeded and in one thread, so that the same texts and the same model give the same numbers on one machine.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+
+from spark_jobs.clusters.proxy_model import TrainingConfig
+from spark_jobs.filters.models.causal_model import CausalModel, cut, one_thread, padded
+
+_LOOKS = 5  # at the loss, from before the first step to behind the last
+_HELD_OUT = 4  # one of so many documents
+_WARM_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """Losses of the held-out documents of a sample, in nats a byte of UTF-8.
+
+    Attributes:
+        before: training.
+        after: training.
+        slope: what a step adds, by the straight line nearest to the looks on the way.
+    """
+
+    before: float
+    after: float
+    slope: float
+
+
+def learnt(model: CausalModel, documents: Sequence[str], config: TrainingConfig) -> Learnt | None:
+    """What a copy of a model learns of some documents, of which every fourth is held out; the model stays as it is.
+
+    Of a single document the first half is trained on and the other held out.
+
+    Args:
+        model: on any device; it is trained on the CPU.
+        documents: in an order that says nothing of them.
+        config: of the training.
+
+    Returns:
+        None where they have too little text for both, or the rate is so high that the loss is no number any more.
+    """
+    texts = [text for document in documents if (text := cut(document, config.document_bytes))]
+    held, shown = texts[::_HELD_OUT], [text for place, text in enumerate(texts) if place % _HELD_OUT]
+    if len(texts) == 1:
+        half = len(texts[0]) // 2
+        held, shown = [texts[0][half:]], [texts[0][:half]]
+    byte_count = sum(len(text.encode()) for text in held)
+    own = replace(model, network=copy.deepcopy(model.network).cpu())
+    seen, unseen = pieces(own, shown, config), pieces(own, held, config)
+    if not seen or not unseen:
+        return None
+    looks = sorted({round(config.steps * look / (_LOOKS - 1)) for look in range(_LOOKS)})
+    losses: list[float] = []
+
+    def look(step: int) -> None:
+        if step in looks:
+            losses.append(total_loss(own, unseen, config) / byte_count)
+
+    train(own, seen, config, look)
+    if not all(map(math.isfinite, losses)):
+        return None
+    middle = sum(looks) / len(looks)
+    spread = sum((step - middle) ** 2 for step in looks)
+    slope = sum((step - middle) * loss for step, loss in zip(looks, losses, strict=True)) / spread
+    return Learnt(losses[0], losses[-1], slope)
+
+
+def pieces(model: CausalModel, texts: Sequence[str], config: TrainingConfig) -> list[list[int]]:
+    """Texts as pieces of tokens, each with the one behind it, so that every token is predicted once."""
+    size = min(config.piece_tokens, model.window)
+    found = []
+    for text in texts:
+        ids = model.encode(text)
+        found += [ids[start : start + size + 1] for start in range(0, len(ids) - 1, size)]
+    return found
+
+
+def train(model: CausalModel, shown: Sequence[list[int]], config: TrainingConfig, look: Callable[[int], None]) -> None:
+    """Change the parameters of a model by AdamW, with a rate that rises over a tenth of the steps and falls to 0.
+
+    Args:
+        model: on the CPU.
+        shown: pieces, in each round in another order.
+        config: of the training.
+        look: called with the number of steps that were made, from 0 on.
+    """
+    draw = torch.Generator().manual_seed(config.seed)
+    optimizer = torch.optim.AdamW(model.network.parameters(), weight_decay=0.0)
+    order: list[int] = []
+    with one_thread():
+        for step in range(config.steps):
+            look(step)
+            while len(order) < config.batch_pieces:
+                order += torch.randperm(len(shown), generator=draw).tolist()
+            chosen, order = order[: config.batch_pieces], order[config.batch_pieces :]
+            rising = (step + 1) / max(1, _WARM_SHARE * config.steps)
+            optimizer.param_groups[0]["lr"] = config.learning_rate * min(rising, 1 - step / config.steps)
+            losses, count = _losses(model, [shown[one] for one in chosen])
+            optimizer.zero_grad()
+            (losses / count).backward()  # type: ignore[no-untyped-call]
+            nn.utils.clip_grad_norm_(model.network.parameters(), 1.0)
+            optimizer.step()
+        look(config.steps)
+
+
+def total_loss(model: CausalModel, unseen: Sequence[list[int]], config: TrainingConfig) -> float:
+    """Sum of the losses of all tokens of pieces, in nats."""
+    with torch.no_grad(), one_thread():
+        batches = range(0, len(unseen), config.batch_pieces)
+        return sum(float(_losses(model, unseen[one : one + config.batch_pieces])[0]) for one in batches)
+
+
+def _losses(model: CausalModel, batch: Sequence[list[int]]) -> tuple[torch.Tensor, int]:
+    """Sum of the losses of a batch of pieces, and how many tokens it is of."""
+    counts = [len(one) - 1 for one in batch]
+    return model.token_losses(*padded(batch, (len(batch), max(counts)))).sum(), sum(counts)

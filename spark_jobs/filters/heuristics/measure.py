@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +31,7 @@ from spark_jobs.filters.heuristics.repetition import (
     slots_for,
 )
 from spark_jobs.filters.heuristics.words import FOLDS, RUN_POINTS, Reader, find_words
-from spark_jobs.lexing.compiled_sources import sources_number
+from spark_jobs.lexing.compiled_sources import compiled
 from spark_jobs.text.characters import code_points
 from spark_jobs.text.text_columns import utf8_buffer
 
@@ -142,7 +142,7 @@ def _measure(points: UInt32Array, starts: Int64Array, counts: Int64Array) -> Non
     """Count what is in the texts of a chunk."""
     longest = int(np.diff(starts).max(initial=0))
     memory = _memory(1 << max(longest, CHUNK_BYTES).bit_length())
-    _measure_texts()(reader(points, memory.addresses), memory, points, starts, counts)
+    _measure_texts(reader(points, memory.addresses), memory, points, starts, counts)
 
 
 def reader(points: UInt32Array, addresses: Int64Array) -> Reader:
@@ -200,22 +200,10 @@ def _memory(size: int) -> Memory:
     return memory
 
 
-@cache
-def _measure_texts() -> Any:
-    """The compiled entry; the number of the sources is part of its key in Numba's cache."""
-    return _entry(sources_number(_SOURCES))
-
-
-def _entry(sources: int) -> Any:
-    """Make the function that measures texts."""
-
-    @njit(cache=True)
-    def measure_texts(r: Reader, memory: Memory, points: UInt32Array, starts: Int64Array, counts: Int64Array) -> int:
-        for text in range(len(starts) - 1):
-            _measure_text(r, memory, points, starts[text], starts[text + 1], counts[text])
-        return sources
-
-    return measure_texts
+@compiled(*_SOURCES)
+def _measure_texts(r: Reader, memory: Memory, points: UInt32Array, starts: Int64Array, counts: Int64Array) -> None:
+    for text in range(len(starts) - 1):
+        _measure_text(r, memory, points, starts[text], starts[text + 1], counts[text])
 
 
 @njit

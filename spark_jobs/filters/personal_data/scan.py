@@ -64,7 +64,7 @@ from spark_jobs.filters.personal_data.scan_words import (
     slot_of,
     words_in,
 )
-from spark_jobs.lexing.compiled_sources import sources_number
+from spark_jobs.lexing.compiled_sources import compiled
 from spark_jobs.lexing.machine import byte_at
 
 TEXT, START, END, RULE, BESIDE_WORDS, CONTEXT = range(6)
@@ -429,49 +429,41 @@ def _key_start(t: ScanTables, data: int, i: int, low: int, high: int) -> int:
     return s if found and (s == low or not is_class(data, s - 1, ALNUM)) else -1
 
 
-def _entry(sources: int) -> Any:
-    """The compiled entry. What a function encloses is part of the key that Numba caches it under."""
-
-    @njit(cache=True)
-    def _scan_into(source: UInt8Array, offsets: Int64Array, t: ScanTables, row: int, i: int, out: Int64Array) -> Any:
-        """Scan from byte i of a text on, until all is seen or `out` is nearly full; where to go on, and the count."""
-        data = np.int64(source.ctypes.data)
-        n, room = 0, len(out) - (_MOST_AT_ONCE if sources >= 0 else 0)
-        while row < len(offsets) - 1:
-            low, high = offsets[row], offsets[row + 1]
-            i = max(i, low)
-            while i < high:
-                trigger = TRIGGERS[byte_at(data + i)]
-                if trigger == 0:
-                    i += 1
-                    continue
-                if n > room:
-                    return row, i, n
-                if trigger == 1:
-                    i, n = _at_digit(t, data, i, low, high, row, out, n)
-                elif trigger == 2:
-                    n = _at_sign(data, i, low, high, row, out, n)
-                    i += 1
-                elif trigger >= 5:
-                    start = _key_start(t, data, i, low, high)
-                    if start >= low:
-                        n = _emit(out, n, row, start, min(high, start + _LONGEST_KEY), KNOWN_KEY, False, 0)
-                    i += 1
+@compiled(__name__, scan_words.__name__, rules.__name__)
+def _scan_into(source: UInt8Array, offsets: Int64Array, t: ScanTables, row: int, i: int, out: Int64Array) -> Any:
+    """Scan from byte i of a text on, until all is seen or `out` is nearly full; where to go on, and the count."""
+    data = np.int64(source.ctypes.data)
+    n, room = 0, len(out) - _MOST_AT_ONCE
+    while row < len(offsets) - 1:
+        low, high = offsets[row], offsets[row + 1]
+        i = max(i, low)
+        while i < high:
+            trigger = TRIGGERS[byte_at(data + i)]
+            if trigger == 0:
+                i += 1
+                continue
+            if n > room:
+                return row, i, n
+            if trigger == 1:
+                i, n = _at_digit(t, data, i, low, high, row, out, n)
+            elif trigger == 2:
+                n = _at_sign(data, i, low, high, row, out, n)
+                i += 1
+            elif trigger >= 5:
+                start = _key_start(t, data, i, low, high)
+                if start >= low:
+                    n = _emit(out, n, row, start, min(high, start + _LONGEST_KEY), KNOWN_KEY, False, 0)
+                i += 1
+            else:
+                start, end = _assigned(t, data, i, low, high)
+                if end - start >= 8:
+                    n = _emit(out, n, row, start, end, ASSIGNED_SECRET, False, 0)
+                if trigger == 3:
+                    i, n = _at_colon(t, data, i, low, high, row, out, n)
                 else:
-                    start, end = _assigned(t, data, i, low, high)
-                    if end - start >= 8:
-                        n = _emit(out, n, row, start, end, ASSIGNED_SECRET, False, 0)
-                    if trigger == 3:
-                        i, n = _at_colon(t, data, i, low, high, row, out, n)
-                    else:
-                        i += 1
-            row += 1
-        return row, i, n
-
-    return _scan_into
-
-
-_scan_into = _entry(sources_number((__name__, scan_words.__name__, rules.__name__)))
+                    i += 1
+        row += 1
+    return row, i, n
 
 
 def scan(data: UInt8Array, offsets: Int64Array) -> Iterator[Int64Array]:

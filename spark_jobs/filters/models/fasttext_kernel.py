@@ -364,24 +364,19 @@ def score_texts(
     wanted: Int64Array,
     probabilities: Float32Array,
     best: Int32Array,
-    best_probabilities: Float32Array,
+    of_best: Float32Array,
 ) -> None:
-    """Fill the probabilities of wanted labels, and the best labels in order; NaN and -1 where a text has none."""
+    """Fill the probabilities of wanted labels, the best label and its own; NaN and -1 where a text has none."""
     longest = np.int64(0)
     for text in range(offsets.size - 1):
         longest = max(longest, offsets[text + 1] - offsets[text])
     s = new_scratch(t, longest)
     for text in range(offsets.size - 1):
         if not embed(t, s, data, offsets[text], offsets[text + 1]):
-            probabilities[text] = np.nan
-            best[text] = -1
-            best_probabilities[text] = np.nan
+            probabilities[text], best[text], of_best[text] = np.nan, -1, np.nan
             continue
-        label_scores(t, s, wanted.size == 0 and best.shape[1] == 1)
+        label_scores(t, s, wanted.size == 0)
         for k in range(wanted.size):
             probabilities[text, k] = s.scores[wanted[k]]
-        for k in range(best.shape[1]):
-            label = best_label(t, s)
-            best[text, k] = label
-            best_probabilities[text, k] = s.scores[label]
-            s.scores[label] = -1.0
+        best[text] = best_label(t, s)
+        of_best[text] = s.scores[best[text]]

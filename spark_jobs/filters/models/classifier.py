@@ -70,9 +70,6 @@ class Classifier:
     def score(self, content: pa.Array) -> dict[str, pa.Array]:
         """The probability of every label.
 
-        Args:
-            content: (D,) strings, none of them null.
-
         Returns:
             (D,) float64 by label; null in a text without a feature of the model.
         """

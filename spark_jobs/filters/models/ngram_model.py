@@ -93,9 +93,6 @@ class NgramModel:
     def score(self, content: pa.Array) -> dict[str, pa.Array]:
         """How well texts are predicted.
 
-        Args:
-            content: (D,) strings, none of them null.
-
         Returns:
             perplexity: (D,) float64; null in a text without a word. word_count: (D,) int64, line ends left out.
         """

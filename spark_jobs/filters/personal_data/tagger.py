@@ -100,9 +100,6 @@ class Tagger:
     def tag(self, content: pa.Array) -> list[list[Span]]:
         """Tag each text.
 
-        Args:
-            content: (D,) strings, none of them null.
-
         Returns:
             Spans of each text by start, none overlapping, with the rule `tagger`. Their confidence falls with the lead
             of the label that was nearest to losing; it orders findings and is no probability.

@@ -90,14 +90,6 @@ def record(
 ) -> Entry:
     """Enter a content under a name and version; nothing is written where it is there already.
 
-    Args:
-        catalogue: the lake's.
-        kind: of the entry.
-        name: of the entry.
-        version: of the entry.
-        content: what they stand for.
-        same: whether two contents mean the same.
-
     Raises:
         InputError: the name and version stand for another content, or are none.
         CatalogueError: the lake cannot be written.

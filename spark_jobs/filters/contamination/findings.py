@@ -48,10 +48,6 @@ FINDINGS_TYPE: Final = pa.list_(
 def score(content: pa.Array, contents: Contents) -> dict[str, pa.Array]:
     """Find every item of the registered eval sets in every text.
 
-    Args:
-        content: (D,) strings, none of them null.
-        contents: the index of the registry.
-
     Returns:
         `findings`: (D,) lists of struct<eval_set, item, kind, start, end, share>, by start, then end, eval set, item
         and kind; start and end are bytes of the text in UTF-8.

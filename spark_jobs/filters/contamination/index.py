@@ -113,10 +113,6 @@ class _Texts(NamedTuple):
 def index_of(eval_sets: Sequence[EvalSet], config: ContaminationConfig | None = None) -> Contents:
     """Index all items of eval sets; the same text in several is searched for once.
 
-    Args:
-        eval_sets: with names that differ.
-        config: what counts.
-
     Raises:
         InputError: two sets have one name.
     """

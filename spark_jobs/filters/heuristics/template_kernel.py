@@ -37,10 +37,6 @@ _SOURCES: Final = (
 def count_lines(content: pa.Array, min_characters: int = MIN_CHARACTERS) -> pa.Table:
     """The lines of a batch of documents, each with the number of documents that have it.
 
-    Args:
-        content: (D,) strings, none of them null.
-        min_characters: shorter lines are left out.
-
     Returns:
         Rows of LINE_COUNTS, ordered by hash.
     """

@@ -56,10 +56,6 @@ class FastTextModel:
     def judge(self, content: pa.Array, labels: Sequence[str]) -> tuple[pa.Array, pa.Array, dict[str, pa.Array]]:
         """The most probable label, its probability, and the probabilities of some labels, none above 1.
 
-        Args:
-            content: (D,) strings, none of them null.
-            labels: of the model, without prefix.
-
         Raises:
             ConfigError: the model has no such label.
         """

@@ -122,10 +122,6 @@ class NgramModel:
 def read_ngram_model(data: bytes, name: str) -> NgramModel:
     """Read a model from its file.
 
-    Args:
-        data: what `NgramModel.to_bytes` gave.
-        name: how errors call it.
-
     Raises:
         InputError: the bytes are no model, of another version, or damaged.
     """

@@ -96,10 +96,6 @@ class ModelFile:
 def read_model(data: Any, name: str) -> Model:
     """Read a model of any kind from the bytes of its file.
 
-    Args:
-        data: bytes, or any buffer.
-        name: how errors call it.
-
     Raises:
         InputError: the bytes are none, of another version, or damaged.
     """
@@ -129,13 +125,6 @@ def add_model(
     catalogue: Catalog, name: str, data: bytes, version: str | None = None, evaluation: Iterable[LabelFacts] = ()
 ) -> Entry:
     """Enter a model, and keep its file; nothing is written where both are there.
-
-    Args:
-        catalogue: of the lake.
-        name: of the model.
-        data: its file.
-        version: by default the first digits of its hash.
-        evaluation: of a model that was trained here.
 
     Raises:
         InputError: the file is no model, or the name and version stand for another.

@@ -88,10 +88,6 @@ def phrases_of(written: Iterable[str]) -> Phrases:
 def score(content: pa.Array, phrases: Phrases) -> dict[str, pa.Array]:
     """Count phrases in texts.
 
-    Args:
-        content: (D,) strings, none of them null.
-        phrases: of `phrases_of`.
-
     Returns:
         profanity_count: (D,) runs of words in phrases; phrases that overlap are one. profanity_density: (D,) words in
         them, of all words; null without any.

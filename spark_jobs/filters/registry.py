@@ -10,7 +10,7 @@ import hashlib
 import json
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
@@ -78,6 +78,21 @@ def entries(catalogue: Catalog, kind: Kind, name: str | None = None) -> list[Ent
     columns = tuple(column.name for column in DECLARED.columns)
     rows = read_rows(catalogue, REGISTRY, columns, wanted)
     return sorted((Entry(**row) for row in rows), key=lambda one: (one.recorded_at, one.name, one.version))
+
+
+def find_entries(catalogue: Catalog, kind: Kind, references: Iterable[str], mend: str) -> list[Entry]:
+    """Entries of a kind, each by its `name@version`.
+
+    Raises:
+        InputError: one is not there; the message names the nearest, and says how to mend.
+    """
+    there, found = {one.label: one for one in entries(catalogue, kind)}, []
+    for reference in references:
+        if reference not in there:
+            near = did_you_mean(str(reference), there) or f"; it has {', '.join(there) or 'none'}"
+            raise InputError(f"{kind.replace('_', ' ')} {reference} is not in the registry{near} ({mend})")
+        found.append(there[reference])
+    return found
 
 
 def record(

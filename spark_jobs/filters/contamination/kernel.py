@@ -139,7 +139,7 @@ class Document(NamedTuple):
     letter_count: int
     marks: Int64Array
     tables: FoldTables
-    index: Index
+    searched: Index
     settings: Settings
 
 
@@ -315,7 +315,7 @@ def _traced(document: Document, block: int, stop_block: int) -> Any:
 @njit
 def _shared_run(document: Document, place: int, word: int) -> tuple[int, int]:
     """The longest run around a seed that a document (at `place`) and an item (at `word`) share, in letters of items."""
-    letters, count, index = document.letters, document.letter_count, document.index
+    letters, count, index = document.letters, document.letter_count, document.searched
     start, text = index.word_starts[word], index.word_texts[word]
     first = index.word_starts[index.text_words[text]]
     last = index.word_starts[index.text_words[text + 1]]
@@ -356,7 +356,7 @@ def _verified(document: Document, text: int, shift: int, run: Any) -> tuple[int,
 
     A word at the end of the run is covered only if it is a word of the document too: `eggs` is not in `eggshells`.
     """
-    index = document.index
+    index = document.searched
     first, last = _covered(index, text, run[0], run[1])
     if not _tells(index, text, first, last):
         return 0, 0, first, first
@@ -539,7 +539,7 @@ def _follow(
     document: Document, word: int, place: int, own: Int64Array, followed: Int64Array, rows: Int64Array, made: int
 ) -> int:
     """Extend a seed that lies in no run of its text already, and write a row if the run shows something."""
-    index = document.index
+    index = document.searched
     text = np.int64(index.word_texts[word])
     shift = place - index.word_starts[word]
     run = _shared_run(document, place, word)
@@ -561,7 +561,7 @@ def _follow(
 @njit
 def _gather(document: Document, word: int, place: int, own: Int64Array, rows: Int64Array, made: int) -> int:
     """Take a seed into the open cluster of its text, or end that one and open another."""
-    index = document.index
+    index = document.searched
     text = np.int64(index.word_texts[word])
     length = index.word_starts[index.text_words[text + 1]] - index.word_starts[index.text_words[text]]
     # A document may repeat a phrase of the item without end: what is verified at once stays a few items long.
@@ -578,7 +578,7 @@ def _gather(document: Document, word: int, place: int, own: Int64Array, rows: In
 @njit
 def _close(document: Document, text: int, own: Int64Array, rows: Int64Array, made: int) -> int:
     """End a cluster of seeds, and write a row if it is a near copy of the text and holds no exact one."""
-    index, settings = document.index, document.settings
+    index, settings = document.searched, document.settings
     enough, own[_SEEDS] = own[_SEEDS] >= settings.near_seeds, 0
     begin, end = index.text_words[text], index.text_words[text + 1]
     length = index.word_starts[end] - index.word_starts[begin]

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
-from spark_jobs.exceptions import InputError, did_you_mean
+from spark_jobs.exceptions import InputError
 from spark_jobs.filters.models.model_file import DIGEST_BYTES
-from spark_jobs.filters.registry import Entry, entries, record
+from spark_jobs.filters.registry import Entry, entries, find_entries, record
 from spark_jobs.lake.files.lookups import read_rows
 from spark_jobs.lake.files.storage import create, open_input
 from spark_jobs.lake.ledger.step_key import canonical_json
@@ -186,18 +186,9 @@ def find_models(catalogue: Catalog, references: Iterable[str]) -> list[tuple[Mod
     Raises:
         InputError: one is not there; the message names the nearest.
     """
-    there = {one.label: one for one in entries(catalogue, "model")}
-    found = []
-    for reference in references:
-        if reference not in there:
-            near = did_you_mean(reference, there) if there else "; it has none"
-            raise InputError(
-                f"model {reference} is not in the registry{near} (headrace model add, or train it: headrace run "
-                f"{reference.partition('@')[0]})"
-            )
-        facts = ModelFacts.of(there[reference])
-        found.append((facts, _file(catalogue, reference, facts.sha256)))
-    return found
+    mend = "headrace model add, or train it: headrace run NAME"
+    found = [(one.label, ModelFacts.of(one)) for one in find_entries(catalogue, "model", references, mend)]
+    return [(facts, _file(catalogue, label, facts.sha256)) for label, facts in found]
 
 
 @functools.cache

@@ -163,8 +163,8 @@ def classifiers(data: Path) -> None:
         )
         for each in evaluation.labels:
             print(
-                f"    {each.label:10} {each.test_count:5} texts, precision {each.precision:.3f}, recall {each.recall:.3f}, "
-                f"AUC {each.auc:.4f}, average precision {each.average_precision:.3f}, "
+                f"    {each.label:10} {each.test_count:5} texts, precision {each.precision:.3f}, "
+                f"recall {each.recall:.3f}, AUC {each.auc:.4f}, average precision {each.average_precision:.3f}, "
                 f"calibration error {each.calibration_error:.3f}"
             )
 

@@ -138,7 +138,9 @@ def test_a_trained_tagger_finds_names_for_a_dataset(tmp_path: Path, capfd: pytes
     labelled = tmp_path / "labelled.jsonl"
     labelled.write_text("\n".join(lines))
     with lake_settings(tmp_path):
-        assert run_command(["tagger", "train", "names", "--from", str(labelled)]) == 0
+        (tmp_path / "first.txt").write_text("Ada\nGrace\n")
+        listed = ["--list", f"first={tmp_path}/first.txt"]
+        assert run_command(["tagger", "train", "names", "--from", str(labelled), *listed]) == 0
         assert "names@1: " in (said := capfd.readouterr().out) and "tagger: names@1" in said
         assert "1.000" in said
         assert run_command(["tagger", "list"]) == 0

@@ -60,10 +60,10 @@ def languages(data: Path) -> None:
     for name, documents in (("sentences", texts), ("RFCs", rfcs(data, 20))):
         column, size = pa.array(documents), megabytes(documents)
         lines = [document.replace("\n", " ") for document in documents]
-        score(column), model.best_labels(column)
+        score(column), model.judge(column, [])
         theirs = seconds(lambda lines=lines: [own.predict(line) for line in lines])
         for what, work in (
-            ("the same model here", lambda column=column: model.best_labels(column)),
+            ("the same model here", lambda column=column: model.judge(column, [])),
             ("languages", lambda column=column: score(column)),
         ):
             ours = seconds(work)
@@ -71,10 +71,10 @@ def languages(data: Path) -> None:
                 f"{name}, {size:.1f} MB: {what} {size / ours:.1f} MB/s, fastText {size / theirs:.1f} MB/s, "
                 f"{theirs / ours:.1f} times"
             )
-    best, probabilities = model.best_labels(pa.array(texts))
+    best, probabilities, _ = model.judge(pa.array(texts), [])
     said = [own.predict(line) for line in texts]
-    differences = np.array([p[0] for _, p in said]) - probabilities[:, 0]
-    same = sum(names[0] == f"__label__{model.labels[k]}" for (names, _), k in zip(said, best[:, 0], strict=True))
+    differences = np.array([p[0] for _, p in said]) - probabilities.to_numpy(zero_copy_only=False)
+    same = sum(names[0] == f"__label__{label}" for (names, _), label in zip(said, best.to_pylist(), strict=True))
     print(f"equal labels {same} of {len(texts)}, probabilities differ by at most {np.abs(differences).max():.1e}")
     found = score(pa.array(texts))["language"].to_pylist()
     right = np.mean([language == code for language, (code, _) in zip(found, labelled, strict=True)])
@@ -163,8 +163,8 @@ def classifiers(data: Path) -> None:
         )
         for each in evaluation.labels:
             print(
-                f"    {each.label:10} {each.count:5} texts, precision {each.precision:.3f}, recall {each.recall:.3f}, "
-                f"AUC {each.auc:.4f}, average precision {each.average_precision:.3f}, "
+                f"    {each.label:10} {each.test_count:5} texts, precision {each.precision:.3f}, "
+                f"recall {each.recall:.3f}, AUC {each.auc:.4f}, average precision {each.average_precision:.3f}, "
                 f"calibration error {each.calibration_error:.3f}"
             )
 

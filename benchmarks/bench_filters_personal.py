@@ -2,11 +2,12 @@
 
     python -m venv V && V/bin/pip install presidio-analyzer==2.2.366
     PYTHONPATH=. python benchmarks/bench_filters_personal.py [--peer V/bin/python] [--megabytes 16] [--data DIR]
+        [--list city=cities.txt ..]
 
 Speeds are megabytes of UTF-8 by CPU second of one process, the best of three; Presidio reads the first 200 kB of each
 input. Precision and recall count exact spans. Of `data/pii` the half with an even first byte of the text's SHA-256
-trains the tagger, the other one tests everything; `other templates` splits by template instead, which is what a text
-that nobody has labelled looks like.
+trains the tagger, the other one tests everything; `other templates` splits by template instead, four times, which is
+what a text that nobody has labelled looks like. `--list` also trains with lists of words.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import pyarrow as pa
 from bench_text import column, installed_code, languages, rfcs
 
 from spark_jobs.filters.personal_data.find import score
+from spark_jobs.filters.personal_data.registered_tagger import read_list
 from spark_jobs.filters.personal_data.tagger import load, train
 from tests.spark_jobs.filters.personal_data.planted import decoy, planted
 
@@ -188,6 +190,7 @@ def main() -> None:
     parser.add_argument("--peer", help="an interpreter that has Presidio")
     parser.add_argument("--megabytes", type=int, default=16)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--list", action="append", default=[], help="NAME=FILE, a word or phrase a line")
     options = parser.parse_args()
     speeds(options.data, options.megabytes * 1_000_000, options.peer)
 
@@ -200,34 +203,43 @@ def main() -> None:
         sides["Presidio"] = compare(truth, presidio(options.peer, texts)[1], kinds)
     show("2,000 planted values and 4,000 lines of decoys", sides)
 
-    rows = labelled(options.data)
-    for split in ("content", "template"):
-        test = [row for row in rows if is_test(row[split])]
+    rows, lists = labelled(options.data), dict(map(read_list, options.list))
+    for title, split, salts in (("the other half", "content", ("",)), ("other templates", "template", tuple("abcd"))):
+        texts, truth, tagged = tagging(rows, split, salts, {})
+        found = {"tagger": tagged} | ({"with lists": tagging(rows, split, salts, lists)[2]} if lists else {})
+        if options.peer:
+            found["Presidio"] = presidio(options.peer, texts)[1]
+        if split == "content":
+            patterns = {"patterns": ours(texts), **({"Presidio": found["Presidio"]} if options.peer else {})}
+            kinds = set(STRUCTURED.values()) - {"mac"}
+            show(f"data/pii, {title}", {side: compare(truth, spans, kinds) for side, spans in patterns.items()})
+        kinds = set(TAGGED.values())
+        show(f"data/pii, {title}", {side: compare(truth, spans, kinds) for side, spans in found.items()})
+
+
+def tagging(
+    rows: list[dict[str, Any]], split: str, salts: tuple[str, ...], lists: dict[str, list[str]]
+) -> tuple[list[str], list[Spans], list[Spans]]:
+    """Texts of the halves that test, their labels, and what taggers of the other halves say; prints size and speed."""
+    texts: list[str] = []
+    truth: list[Spans] = []
+    found: list[Spans] = []
+    for salt in salts:
+        test = [row for row in rows if is_test(salt + row[split])]
         taught = [
             {"content": row["content"], "spans": [s for s in row["spans"] if s["kind"] in TAGGED.values()]}
             for row in rows
-            if not is_test(row[split])
+            if not is_test(salt + row[split])
         ]
-        texts = [row["content"] for row in test]
-        truth = [[(span["start"], span["end"], span["kind"]) for span in row["spans"]] for row in test]
-        model = train(pa.Table.from_pylist(taught), seed=7)
-        tagger = load(model)
-        tagged = [[(s.start, s.end, s.kind) for s in spans] for spans in tagger.tag(pa.array(texts))]
-        theirs = presidio(options.peer, texts)[1] if options.peer else None
-        title = "the other half" if split == "content" else "other templates"
-        if split == "content":
-            kinds = set(STRUCTURED.values()) - {"mac"}
-            sides = {"patterns": compare(truth, ours(texts), kinds)}
-            if theirs is not None:
-                sides["Presidio"] = compare(truth, theirs, kinds)
-            show(f"data/pii, {title}", sides)
-        sides = {"tagger": compare(truth, tagged, set(TAGGED.values()))}
-        if theirs is not None:
-            sides["Presidio"] = compare(truth, theirs, set(TAGGED.values()))
-        show(f"data/pii, {title}; model of {len(model)} bytes", sides)
-        batch = pa.array(texts * 5)
-        seconds = best_seconds(lambda batch=batch, tagger=tagger: tagger.tag(batch))
-        print(f"  tagger {sum(map(len, map(str.encode, texts))) * 5 / 1e6 / seconds:.1f} MB/s")
+        model = train(pa.Table.from_pylist(taught), seed=7, lists=lists)
+        tagger, own = load(model), [row["content"] for row in test]
+        texts += own
+        truth += [[(span["start"], span["end"], span["kind"]) for span in row["spans"]] for row in test]
+        found += [[(s.start, s.end, s.kind) for s in spans] for spans in tagger.tag(pa.array(own))]
+    batch = pa.array(own * 5)
+    seconds = best_seconds(lambda: tagger.tag(batch))
+    print(f"\nmodel of {len(model)} bytes, {sum(map(len, map(str.encode, own))) * 5 / 1e6 / seconds:.1f} MB/s")
+    return texts, truth, found
 
 
 if __name__ == "__main__":

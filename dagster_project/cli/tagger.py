@@ -25,15 +25,18 @@ def tagger() -> None:
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
     help="Parquet or JSONL: content, and spans with start, end (bytes) and kind",
 )
+@click.option(
+    "--list", "lists", multiple=True, metavar="NAME=FILE", help="words that are a hint, such as cities, one a line"
+)
 @click.option("--seed", default=7, show_default=True, help="of the order in which texts are learnt")
 @click.option("--version", default="1", show_default=True, help="a name and version never mean another model")
-def train(name: str, file: Path, seed: int, version: str) -> None:
+def train(name: str, file: Path, lists: tuple[str, ...], seed: int, version: str) -> None:
     """Learn the kinds that are labelled in FILE, from four fifths of it, and enter the model as NAME."""
-    from spark_jobs.filters.personal_data.registered_tagger import read_labelled, train_measured
+    from spark_jobs.filters.personal_data.registered_tagger import read_labelled, read_list, train_measured
     from spark_jobs.filters.registry import record
 
     table = read_labelled(file)
-    model, measured = train_measured(table, seed)
+    model, measured = train_measured(table, seed, dict(map(read_list, lists)))
     entry = record(open_catalogue(load_settings()), "tagger", name, version, model)
     click.echo(
         f"{entry.label}: {len(model) / 1000:,.0f} kB of {len(table):,} texts. On the fifth that it was not shown:"

@@ -77,11 +77,17 @@ def _print(found: Diff, kind: str) -> None:
 @click.option(
     "--output", type=click.Path(path_type=Path, dir_okay=False), help="file to write; standard output otherwise"
 )
-def card(namespace: str, output: Path | None) -> None:
+@click.option("--epsilon", type=float, help="add noise to counts: epsilon of the whole card, such as 1")
+@click.option("--min-group", type=int, help="with noise: smaller groups are merged into `other`; 20 by default")
+def card(namespace: str, output: Path | None, epsilon: float | None, min_group: int | None) -> None:
     """Write a card of a dataset or corpus: Markdown with the metadata header that dataset hubs read."""
+    from dagster_project.inspect.dataset_card import Privacy
     from dagster_project.inspect.dataset_card import card as make
 
-    text = make(open_catalogue(load_settings()), namespace)
+    if epsilon is None and min_group is not None:
+        raise CommandError(f"card: --min-group {min_group} is for counts with noise; say --epsilon too, such as 1")
+    privacy = None if epsilon is None else Privacy(epsilon, 20 if min_group is None else min_group)
+    text = make(open_catalogue(load_settings()), namespace, privacy)
     if output is None:
         click.echo(text, nl=False)
     else:

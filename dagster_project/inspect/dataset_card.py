@@ -1,13 +1,17 @@
 """A card of a dataset or corpus: Markdown with the metadata header that dataset hubs read; no text of a document.
 
-Counts are of the tables as they are now, settings those that they were computed with (the ledger).
+Counts are of the tables as they are now, settings those that they were computed with (the ledger). A card with noise
+has no exact count of documents: those that a document changes by at most one are disturbed, and all others left out
+(bytes, tokens, windows, rows of tables, and what deduplication removes, which one document may change by many).
 """
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -16,23 +20,43 @@ from pyiceberg.catalog import Catalog
 from ruamel.yaml import YAML
 
 from dagster_project.exceptions import CommandError
-from dagster_project.inspect.corpus_facts import find_corpus, namespaces_with
+from dagster_project.inspect.corpus_facts import CorpusFacts, find_corpus, namespaces_with
 from dagster_project.inspect.funnel import funnel
 from dagster_project.inspect.snapshot_diff import LakeState, find_state
 from spark_jobs.exceptions import nearest
+from spark_jobs.filters.personal_data.noisy_counts import Draw, Noise, laplace
 from spark_jobs.lake.files.lookups import read_columns
 from spark_jobs.lake.ledger.ledger import Ledger
 
 _SHOWN = 30
+_COLUMNS = ("kind", "language", "licence")
 _STEPS = ("1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T")  # of hubs' size categories
 
 
-def card(catalogue: Catalog, name: str) -> str:
-    """The card of a dataset or corpus.
+@dataclass(frozen=True)
+class Privacy:
+    """How much a card may tell of single documents.
+
+    Attributes:
+        epsilon: of the whole card.
+        min_group: lowest noisy count of a group that is named.
+        draw: makes the noise.
+    """
+
+    epsilon: float
+    min_group: int
+    draw: Draw = laplace
+
+
+def card(catalogue: Catalog, name: str, privacy: Privacy | None = None) -> str:
+    """The card of a dataset or corpus; with `privacy` without exact counts.
 
     Raises:
-        CommandError: neither is there under this name.
+        CommandError: neither is there under this name, or epsilon or the least group are not above 0.
     """
+    if privacy and not (0 < privacy.epsilon < math.inf and privacy.min_group > 0):
+        given = f"epsilon {privacy.epsilon:g}, least group {privacy.min_group}"
+        raise CommandError(f"card: {given}; both must be above 0, such as 1 and 20")
     datasets, corpora = namespaces_with(catalogue, "documents"), namespaces_with(catalogue, "members")
     if name not in datasets + corpora:
         raise CommandError(
@@ -41,35 +65,60 @@ def card(catalogue: Catalog, name: str) -> str:
     ledger = Ledger(catalogue)
     ledger.refresh()
     state = find_state(catalogue, name)
-    if name in datasets:
-        parts, sources = list(_dataset(catalogue, ledger, name)), [name]
-        rows = _documents(catalogue, name)
+    is_corpus = name not in datasets
+    sources = list(find_corpus(catalogue, name).datasets) if is_corpus else [name]
+    noise, stated = None, []
+    if privacy:
+        # A document is in one group of each of three columns, here and in its dataset, passes, and fails any rule.
+        touched = 3 * (1 + is_corpus) + 1 + max(len(_rule_names(ledger, one)) for one in sources)
+        noise = Noise(touched / privacy.epsilon, privacy.min_group, privacy.draw)
+        stated = [_privacy(privacy, noise, touched)]
+    rows = pa.concat_tables([_documents(catalogue, one) for one in sources])
+    groups = {column: _groups(rows, column, noise) for column in _COLUMNS}
+    if is_corpus:
+        parts = [part for one in sources for part in _of_corpus(_dataset(catalogue, ledger, one, noise), one)]
+        parts += _corpus(catalogue, ledger, name, noise)
     else:
-        sources = list(find_corpus(catalogue, name).datasets)
-        parts = list(_corpus(catalogue, ledger, name))
-        rows = pa.concat_tables([_documents(catalogue, one) for one in sources])
-    title = f"# {name}\n\n{'Datasets: ' + ', '.join(sources) + '. ' if name in corpora else ''}Made by headrace."
-    return "\n\n".join([_header(name, rows), title, *parts, _provenance(ledger, state)]) + "\n"
+        parts = list(_dataset(catalogue, ledger, name, noise, groups))
+    title = f"# {name}\n\n{'Datasets: ' + ', '.join(sources) + '. ' if is_corpus else ''}Made by headrace."
+    header = _header(name, groups, rows.num_rows)
+    return "\n\n".join([header, title, *stated, *parts, _provenance(ledger, state, noise)]) + "\n"
+
+
+def _privacy(privacy: Privacy, noise: Noise, touched: int) -> str:
+    """What the noise of a card promises."""
+    return (
+        f"## Privacy\n\nCounts have discrete Laplace noise of scale {noise.scale:g}: epsilon is {privacy.epsilon:g} "
+        f"for this card, of which a document changes at most {touched} counts, each by one. Groups below "
+        f"{privacy.min_group} are one, `other`; a group of one document is named with probability "
+        f"{noise.named_by_chance:.1e}. Left out is what a document may change by more than one: bytes, tokens, "
+        "windows, rows of tables, duplicates. Another card of the same documents spends another epsilon."
+    )
 
 
 def _documents(catalogue: Catalog, dataset: str) -> pa.Table:
-    columns = ("kind", "language", "licence", "byte_count")
+    columns = (*_COLUMNS, "byte_count")
     rows = read_columns(catalogue, f"{dataset}.documents", columns)
     if rows is None:
         raise CommandError(f"{dataset}: its documents have not been computed; run `headrace run {dataset}` first")
     return rows.select(columns).cast(
-        pa.schema([(name, pa.large_string()) for name in columns[:3]] + [("byte_count", pa.int64())])
+        pa.schema([(name, pa.large_string()) for name in _COLUMNS] + [("byte_count", pa.int64())])
     )
 
 
-def _header(name: str, rows: pa.Table) -> str:
+Rows = list[tuple[Any, ...]]
+"""Value of a column, documents, and without noise bytes; the most frequent first."""
+
+
+def _header(name: str, groups: dict[str, Rows], count: int) -> str:
     """The YAML that dataset hubs read."""
-    licences = list(dict.fromkeys(value.lower() for value in _values(rows, "licence") if len(value.split()) == 1))
+    licences, languages = ([str(row[0]) for row in groups[one] if row[0]] for one in ("licence", "language"))
+    exact = all(len(row) > 2 for row in groups["kind"])
     header = {
         "pretty_name": name,
-        "license": licences or ["unknown"],
-        "language": [value for value in _values(rows, "language") if len(value) in (2, 3) and value.islower()],
-        "size_categories": [_size_category(rows.num_rows)],
+        "license": list(dict.fromkeys(value.lower() for value in licences if len(value.split()) == 1)) or ["unknown"],
+        "language": [value for value in languages if len(value) in (2, 3) and value.islower()],
+        "size_categories": [_size_category(count if exact else sum(row[1] for row in groups["kind"]))],
         "task_categories": ["text-generation"],
         "tags": ["headrace"],
     }
@@ -88,49 +137,69 @@ def _size_category(count: int) -> str:
     return "n<1K" if at == 0 else "n>1T" if at == len(_STEPS) else f"{_STEPS[at - 1]}<n<{_STEPS[at]}"
 
 
-def _values(rows: pa.Table, column: str) -> list[str]:
-    """The values of a column, the most frequent first."""
-    return [row[column] for row in _counts(rows, column) if row[column] is not None]
-
-
-def _counts(rows: pa.Table, column: str) -> list[dict[str, Any]]:
-    """Documents and bytes by value of a column, the most frequent first."""
+def _groups(rows: pa.Table, column: str, noise: Noise | None) -> Rows:
+    """Documents by value of a column; null is `None`, and `other` has what is too small to be named."""
     groups = rows.group_by(column).aggregate([([], "count_all"), ("byte_count", "sum")])
-    return list(groups.sort_by([("count_all", "descending"), (column, "ascending")]).to_pylist())
+    ordered = groups.sort_by([("count_all", "descending"), (column, "ascending")]).to_pylist()
+    if noise is None:
+        return [(row[column], row["count_all"], row["byte_count_sum"]) for row in ordered]
+    found = noise.groups({row[column] or "": row["count_all"] for row in ordered})
+    other = [] if found.other is None else [("other", found.other)]
+    return [*((value or None, count) for value, count in found.counts.items()), *other]
 
 
-def _dataset(catalogue: Catalog, ledger: Ledger, name: str) -> Iterator[str]:
+def _of_corpus(parts: Iterator[str], dataset: str) -> Iterator[str]:
+    """The parts of a dataset on the card of a corpus."""
+    return (part.replace("## ", f"## {dataset}: ", 1) for part in parts)
+
+
+def _dataset(
+    catalogue: Catalog, ledger: Ledger, name: str, noise: Noise | None, groups: dict[str, Rows] | None = None
+) -> Iterator[str]:
     """The parts of a dataset: source, counts, rules."""
     rows = _documents(catalogue, name)
+    groups = groups or {column: _groups(rows, column, noise) for column in _COLUMNS}
     increments = ledger.increments(f"{name}.documents")
     source = json.loads(increments[max(increments)].config).get("source", {}) if increments else {}
     known = {key: value for key, value in source.items() if value not in (None, [], {}, "")}
     yield f"## Source\n\n`{json.dumps(known, ensure_ascii=False)}`; increments: {len(increments)}."
-    yield f"## Documents\n\n{rows.num_rows:,} documents, {pc.sum(rows['byte_count']).as_py() or 0:,} bytes."
-    for column in ("kind", "language", "licence"):
-        yield _table(
-            (column, "documents", "bytes"),
-            [(row[column] or "none", row["count_all"], row["byte_count_sum"]) for row in _counts(rows, column)],
-        )
-    yield from _rules(catalogue, ledger, name)
+    total = rows.num_rows if noise is None else sum(row[1] for row in groups["kind"])
+    exact = f", {pc.sum(rows['byte_count']).as_py() or 0:,} bytes" if noise is None else ", about"
+    yield f"## Documents\n\n{total:,} documents{exact}."
+    for column, own in groups.items():
+        head = (column, "documents", "bytes")[: 3 if noise is None else 2]
+        yield _table(head, [(row[0] or "none", *row[1:]) for row in own if noise is None or row[1]])
+    yield from _rules(catalogue, ledger, name, noise, total)
 
 
-def _rules(catalogue: Catalog, ledger: Ledger, name: str) -> Iterator[str]:
+def _rule_names(ledger: Ledger, dataset: str) -> list[str]:
+    """Rules that the documents of a dataset may fail, by the config of its verdicts."""
+    configs = [json.loads(one.config) for one in ledger.increments(f"{dataset}.verdicts").values()]
+    rules = [rule["rule"] for config in configs for rule in config.get("policy", {}).get("rules", [])]
+    return list(dict.fromkeys([*rules, "personal_data", "manifest"])) if configs else []
+
+
+def _rules(catalogue: Catalog, ledger: Ledger, name: str, noise: Noise | None, total: int) -> Iterator[str]:
     """Thresholds of the verdicts, and how many documents each rule rejects."""
     judged = ledger.increments(f"{name}.verdicts")
     rows = read_columns(catalogue, f"{name}.verdicts", ("kept", "failed.element.rule"))
     if rows is None or not judged:
         return
     kept = pc.sum(rows["kept"]).as_py() or 0
-    rules = pc.value_counts(pc.struct_field(pc.list_flatten(rows["failed"].combine_chunks()), "rule")).to_pylist()
-    yield f"## Rules\n\n{kept:,} of {rows.num_rows:,} documents pass all of them."
-    counted = sorted(((one["values"], one["counts"]) for one in rules), key=lambda one: (-one[1], one[0]))
-    yield _table(("rule", "documents rejected"), counted)
+    found = pc.value_counts(pc.struct_field(pc.list_flatten(rows["failed"].combine_chunks()), "rule")).to_pylist()
+    rules = {one["values"]: one["counts"] for one in found}
+    if noise is not None:
+        kept = noise.count(kept)
+        noisy = noise.groups({rule: rules.get(rule, 0) for rule in _rule_names(ledger, name)})
+        rules = noisy.counts | ({} if noisy.other is None else {"other": noisy.other})
+    passing = f"{kept:,} of {rows.num_rows:,} documents pass" if noise is None else f"About {kept:,} of {total:,} pass"
+    yield f"## Rules\n\n{passing} all of them."
+    yield _table(("rule", "documents rejected"), sorted(rules.items(), key=lambda one: (-one[1], one[0])))
     yield f"Thresholds: `{judged[max(judged)].config}`"
 
 
-def _corpus(catalogue: Catalog, ledger: Ledger, name: str) -> Iterator[str]:
-    """The parts of a corpus: duplicates, tokenizer, windows."""
+def _corpus(catalogue: Catalog, ledger: Ledger, name: str, noise: Noise | None) -> Iterator[str]:
+    """The parts of a corpus beside its datasets: duplicates, tokenizer, windows."""
     facts = find_corpus(catalogue, name)
 
     def rows(table: str) -> int:
@@ -141,8 +210,24 @@ def _corpus(catalogue: Catalog, ledger: Ledger, name: str) -> Iterator[str]:
         found: dict[str, Any] = json.loads(places[-1].config) if places else {}
         return found
 
-    for dataset in facts.datasets:
-        yield from (part.replace("## ", f"## {dataset}: ", 1) for part in _dataset(catalogue, ledger, dataset))
+    if noise is None:
+        yield from _deduplication(catalogue, facts, rows)
+    made = read_columns(catalogue, f"{name}.tokenizer", ("sha256", "vocabulary_size"))
+    if made is not None and made.num_rows:
+        tokenizer = made.to_pylist()[0]
+        yield (
+            f"## Tokenizer\n\nVocabulary of {tokenizer['vocabulary_size']:,}, SHA-256 `{tokenizer['sha256']}`, "
+            f"`{json.dumps(config('tokenizer'))}`."
+        )
+    if noise is None:
+        counts = read_columns(catalogue, f"{name}.tokens", ("token_count",))
+        tokens = pc.sum(counts["token_count"]).as_py() if counts is not None else 0
+        packed = [(table, rows(table)) for table in sorted(facts.tables) if table.startswith("packed_")]
+        yield f"## Windows\n\n{tokens or 0:,} tokens.\n\n" + _table(("table", "windows"), packed)
+
+
+def _deduplication(catalogue: Catalog, facts: CorpusFacts, rows: Callable[[str], int]) -> Iterator[str]:
+    """What deduplication removed, and what is left after each step."""
     lines = [("members", rows("members")), ("exact duplicates removed", rows("exact_duplicates"))]
     if facts.applied is not None:
         near = rows("members") - rows("exact_duplicates") - rows("survivors")
@@ -152,20 +237,9 @@ def _corpus(catalogue: Catalog, ledger: Ledger, name: str) -> Iterator[str]:
     yield "## Funnel\n\nWhat is left after each step; tokens are estimated before they are counted.\n\n" + _table(
         ("step", "documents", "bytes", "tokens"), stages
     )
-    made = read_columns(catalogue, f"{name}.tokenizer", ("sha256", "vocabulary_size"))
-    if made is not None and made.num_rows:
-        tokenizer = made.to_pylist()[0]
-        yield (
-            f"## Tokenizer\n\nVocabulary of {tokenizer['vocabulary_size']:,}, SHA-256 `{tokenizer['sha256']}`, "
-            f"`{json.dumps(config('tokenizer'))}`."
-        )
-    counts = read_columns(catalogue, f"{name}.tokens", ("token_count",))
-    tokens = pc.sum(counts["token_count"]).as_py() if counts is not None else 0
-    packed = [(table, rows(table)) for table in sorted(facts.tables) if table.startswith("packed_")]
-    yield f"## Windows\n\n{tokens or 0:,} tokens.\n\n" + _table(("table", "windows"), packed)
 
 
-def _provenance(ledger: Ledger, state: LakeState) -> str:
+def _provenance(ledger: Ledger, state: LakeState, noise: Noise | None) -> str:
     """Snapshot, data version and code of every table."""
     lines = []
     commits = set()
@@ -173,7 +247,8 @@ def _provenance(ledger: Ledger, state: LakeState) -> str:
         places = ledger.places(f"{state.name}.{table}")
         codes = sorted({row.code_version for row in places.values()})
         commits |= {row.git_commit for row in places.values() if row.git_commit}
-        lines.append((table, sum(row.row_count for row in places.values()), str(snapshot_id), ", ".join(codes)))
+        count = sum(row.row_count for row in places.values()) if noise is None else "left out"
+        lines.append((table, count, str(snapshot_id), ", ".join(codes)))
     shown = ", ".join(f"`{commit[:12]}`" for commit in sorted(commits)) or "unknown"
     return f"## Provenance\n\nCode: commits {shown}.\n\n" + _table(
         ("table", "rows", "snapshot", "code version"), lines, len(lines)

@@ -7,12 +7,7 @@ from io import BytesIO
 
 
 def draw_bars(counts: Mapping[str, int], label: str) -> bytes:
-    """Counts by name as bars, the largest on top.
-
-    Args:
-        counts: by name.
-        label: what is counted, below the axis.
-    """
+    """Counts by name as bars, the largest on top."""
     from matplotlib.figure import Figure
 
     bars = sorted((count, name) for name, count in counts.items())

@@ -10,7 +10,7 @@ import hashlib
 import json
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
@@ -80,6 +80,21 @@ def entries(catalogue: Catalog, kind: Kind, name: str | None = None) -> list[Ent
     return sorted((Entry(**row) for row in rows), key=lambda one: (one.recorded_at, one.name, one.version))
 
 
+def find_entries(catalogue: Catalog, kind: Kind, references: Iterable[str], mend: str) -> list[Entry]:
+    """Entries of a kind, each by its `name@version`.
+
+    Raises:
+        InputError: one is not there; the message names the nearest, and says how to mend.
+    """
+    there, found = {one.label: one for one in entries(catalogue, kind)}, []
+    for reference in references:
+        if reference not in there:
+            near = did_you_mean(str(reference), there) or f"; it has {', '.join(there) or 'none'}"
+            raise InputError(f"{kind.replace('_', ' ')} {reference} is not in the registry{near} ({mend})")
+        found.append(there[reference])
+    return found
+
+
 def record(
     catalogue: Catalog,
     kind: Kind,
@@ -89,14 +104,6 @@ def record(
     same: Callable[[bytes, bytes], bool] = operator.eq,
 ) -> Entry:
     """Enter a content under a name and version; nothing is written where it is there already.
-
-    Args:
-        catalogue: the lake's.
-        kind: of the entry.
-        name: of the entry.
-        version: of the entry.
-        content: what they stand for.
-        same: whether two contents mean the same.
 
     Raises:
         InputError: the name and version stand for another content, or are none.

@@ -92,7 +92,6 @@ def scorer(
     prepare: Callable[[Any], Any] = _unchanged,
     fractions: Sequence[str] = (),
     checks: Sequence[Check] = (),
-    comment: str = "",
     frozen: Step | None = None,
 ) -> Callable[[Score], Scorer]:
     """Declare a function from texts to columns.
@@ -106,7 +105,6 @@ def scorer(
             for good, because the config alone decides whether texts are scored again.
         fractions: columns that are checked to lie between 0 and 1.
         checks: further checks of rows.
-        comment: what a row is; by default the first line of the function's docstring.
         frozen: a step of scope FROZEN over `texts`, for measures that need a look at the dataset first: the scorer's
             config is that step's, and `prepare` makes the function's second argument of the DataFrame of its table. It
             is sent to every worker, so it must be small.
@@ -126,7 +124,7 @@ def scorer(
         about = (score.__doc__ or f"What {name} measures.").strip().partition("\n")[0]
         table = Table(
             name=name,
-            comment=comment or f"One row per text. {about}",
+            comment=f"One row per text. {about}",
             columns=(*_IDENTITY, *columns),
             key=("doc_id",),
             partition=("increment", "shard"),

@@ -5,9 +5,31 @@ Numba's cache compares the file of the cached function only, not those of the fu
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.util
-from collections.abc import Iterable
+import types
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from numba import njit
+
+
+def compiled(*modules: str) -> Callable[[Callable[..., Any]], Any]:
+    """`njit` with a cache that serves no other version of some modules.
+
+    Args:
+        modules: dotted names of all that are compiled together, the function's own among them.
+    """
+
+    def compile_lazily(function: Callable[..., Any]) -> Any:
+        # What a function encloses is part of the key that Numba caches it under, whether or not it reads it.
+        code = function.__code__.replace(co_freevars=("sources",))
+        enclosed = (types.CellType(sources_number(modules)),)
+        made = types.FunctionType(code, function.__globals__, function.__name__, function.__defaults__, enclosed)
+        return njit(cache=True)(functools.update_wrapper(made, function))
+
+    return compile_lazily
 
 
 def sources_number(modules: Iterable[str]) -> int:

@@ -328,15 +328,14 @@ def test_a_fasttext_model_scores_as_it_says(tmp_path: Path, lake_env: Path) -> N
     config = ModelScoresConfig(models={"own@1": ["topic1"], "kinds@1": ["wiki", "crawl"]})
     tried = check_scorer(with_columns(config), config, more=["the quick brown fox"])
     own = read_fasttext(file.read_bytes(), "own")
-    (best,), (confidence,) = own.best_labels(pa.array(["the quick brown fox"]))
-    topic = own.probabilities(pa.array(["the quick brown fox"]), ["topic1"])["topic1"][0].as_py()
+    best, confidence, found = own.judge(pa.array(["the quick brown fox"]), ["topic1"])
     kinds = read_classifier(trained.read_bytes(), "kinds").score(pa.array(["the quick brown fox"]))
     empty, *_, row = tried.drop_columns("text").to_pylist()
     assert (empty["kinds_label"], empty["kinds_confidence"], empty["kinds_wiki"]) == (None, None, None)
     assert row == {
-        "own_label": own.labels[best[0]],
-        "own_confidence": min(float(confidence[0]), 1),
-        "own_topic1": min(topic, 1),
+        "own_label": best[0].as_py(),
+        "own_confidence": confidence[0].as_py(),
+        "own_topic1": found["topic1"][0].as_py(),
         "kinds_label": "wiki",
         "kinds_confidence": kinds["wiki"][0].as_py(),
         **{f"kinds_{label}": values[0].as_py() for label, values in kinds.items()},

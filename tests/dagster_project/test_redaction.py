@@ -148,7 +148,9 @@ def test_a_trained_tagger_finds_names_for_a_dataset(tmp_path: Path, capfd: pytes
     labelled = tmp_path / "labelled.jsonl"
     labelled.write_text("\n".join(lines))
     with lake_settings(tmp_path):
-        assert run_command(["tagger", "train", "names", "--from", str(labelled)]) == 0
+        train = ["tagger", "train", "names", "--from", str(labelled)]
+        assert run_command([*train, "--list", "first"]) == 2 and "write NAME=FILE" in capfd.readouterr().err
+        assert run_command(train) == 0
         assert "names@1: " in (said := capfd.readouterr().out) and "tagger: names@1" in said
         assert "1.000" in said
         assert run_command(["tagger", "list"]) == 0

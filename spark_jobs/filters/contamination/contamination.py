@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import Field
 
-from spark_jobs.exceptions import InputError, did_you_mean
 from spark_jobs.filters.contamination.index import ContaminationConfig, Contents
 from spark_jobs.filters.scorer import scorer
 from spark_jobs.lake.declare.tables import Check, Column
@@ -35,16 +34,12 @@ def registered(references: tuple[str, ...]) -> list[EvalSet]:
         InputError: one is not there; the message names the nearest.
     """
     from spark_jobs.filters.contamination.eval_set import EvalSet, decode
-    from spark_jobs.filters.registry import entries
+    from spark_jobs.filters.registry import find_entries
     from spark_jobs.lake.session.catalogue import open_catalogue
     from spark_jobs.lake.session.settings import load_settings
 
-    there = {one.label: one for one in entries(open_catalogue(load_settings()), "eval_set")}
-    for reference in references:
-        if reference not in there:
-            near = did_you_mean(reference, there) or f"; it has {', '.join(there) or 'none'}"
-            raise InputError(f"contamination: eval set {reference} is not in the registry{near} (headrace evals add)")
-    return [EvalSet(there[one].name, decode(there[one].content)) for one in references]
+    found = find_entries(open_catalogue(load_settings()), "eval_set", references, "headrace evals add")
+    return [EvalSet(one.name, decode(one.content)) for one in found]
 
 
 def index_of_registered(config: SearchedEvals) -> Contents:

@@ -74,11 +74,6 @@ def read_eval_set(name: str, path: Path, columns: Iterable[str]) -> EvalSet:
     A list in a column, such as the choices of a question, is one text with a line for each entry; a number is its
     digits. A row without the column, or with null in it, has an empty text.
 
-    Args:
-        name: of the eval set.
-        path: the file; its ending says what it is.
-        columns: the columns that hold items.
-
     Raises:
         InputError: the file is missing, damaged, empty or of an unknown kind, lacks a column, or has no item.
     """

@@ -48,10 +48,6 @@ FINDINGS_TYPE: Final = pa.list_(
 def score(content: pa.Array, contents: Contents) -> dict[str, pa.Array]:
     """Find every item of the registered eval sets in every text.
 
-    Args:
-        content: (D,) strings, none of them null.
-        contents: the index of the registry.
-
     Returns:
         `findings`: (D,) lists of struct<eval_set, item, kind, start, end, share>, by start, then end, eval set, item
         and kind; start and end are bytes of the text in UTF-8.
@@ -65,7 +61,7 @@ def score(content: pa.Array, contents: Contents) -> dict[str, pa.Array]:
         data, offsets = utf8_arrays(content)
         settings = Settings(config.near_seeds, config.min_near_words, config.min_similarity)
         found = find(data, offsets, fold_tables(), contents.arrays, settings)
-        rows, shares = _merged(found.rows, found.similarities, contents.arrays)
+        rows, shares = _merged(found, contents.arrays)
     # One row for every set that holds the text.
     holders = np.diff(contents.holder_starts)[rows[:, 1]]
     repeated = np.repeat(np.arange(len(rows)), holders)
@@ -89,16 +85,16 @@ def score(content: pa.Array, contents: Contents) -> dict[str, pa.Array]:
     return {"findings": pa.ListArray.from_arrays(pa.array(starts), structs, type=FINDINGS_TYPE)}
 
 
-def _merged(rows: Int64Array, similarities: Float64Array, index: Index) -> tuple[Int64Array, Float64Array]:
+def _merged(rows: Int64Array, index: Index) -> tuple[Int64Array, Float64Array]:
     """Findings with their shares: runs of n-grams that belong together are one.
 
     Returns:
         (F, 5) document, text, kind, first byte and the byte after the last, and (F,) shares.
     """
-    from spark_jobs.filters.contamination.kernel import NGRAM
+    from spark_jobs.filters.contamination.kernel import NEAR, NGRAM
 
     order = np.lexsort((rows[:, 3], rows[:, 2], rows[:, 1], rows[:, 0]))
-    rows, similarities = rows[order], similarities[order]
+    rows = rows[order]
     text_starts = index.word_starts[index.text_words]
     keys = _group_keys(rows, 3)
     ends_before = np.maximum.accumulate(keys + rows[:, 4])[:-1] - keys[1:]
@@ -111,7 +107,8 @@ def _merged(rows: Int64Array, similarities: Float64Array, index: Index) -> tuple
     merged = rows[firsts][:, :5].copy()
     if len(rows):
         merged[:, 4] = np.maximum.reduceat(rows[:, 4], firsts)
-    shares = np.where(merged[:, 2] == KINDS.index("near"), similarities[firsts], 1.0)
+    shares, near = np.ones(len(merged)), merged[:, 2] == NEAR
+    shares[near] = rows[firsts[near], 7] / rows[firsts[near], 8]
     ngrams = np.flatnonzero(rows[:, 2] == NGRAM)
     group = np.cumsum(~joins)[ngrams] - 1
     covered = _covered_counts(index, rows[ngrams], group, len(firsts))

@@ -4,8 +4,7 @@ An *n-gram* is the shortest run of words of an item, from a given word on, that 
 scripts without spaces count as parts of one, see `folding.word_weights`) and three letters, in bytes, for each. Digits
 are no letters here: rows of numbers, such as the first primes, are nobody's. An item with fewer words is one n-gram as
 a whole if it has `min_words`, and is not searched for otherwise. N-grams that are *common* do not count: those that
-more than `max_item_count` items of one set hold (the stem of a multiple-choice question, the head of a test), and those
-that `common_hashes` finds in too many documents of a sample (licences).
+more than `max_item_count` items of one set hold (the stem of a multiple-choice question, the head of a test).
 
 A *seed* is the first 20 letters from a word on. Every n-gram that counts holds one that is kept, so it cannot be
 missed. Seeds in more than 64 places, such as those of an item that says one word again and again, are not kept; n-grams
@@ -15,7 +14,7 @@ and items with no other seed do not count, and `Contents` says how many items th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -39,7 +38,6 @@ MOST_PLACES: Final = 64
 _NEAR_PLACES: Final = 8
 _LETTERS_OF_A_WORD: Final = 3
 _BITS_OF_A_SEED: Final = 16  # in the filter: one letter in about 70 that begins no seed passes it
-_NO_SEED: Final = np.iinfo(np.int64).max
 
 
 class ContaminationConfig(BaseModel):
@@ -50,9 +48,6 @@ class ContaminationConfig(BaseModel):
     ngram_words: int = Field(13, ge=7, description="words of an n-gram (GPT-3, Brown et al. 2020, appendix C: 13)")
     min_words: int = Field(8, ge=7, description="fewest words of an item that is searched for (GPT-3: 8)")
     max_item_count: int = Field(10, ge=1, description="items of one set that may hold an n-gram that counts")
-    max_document_fraction: float = Field(
-        0.001, gt=0, le=1, description="of a sample's documents, those that may hold an n-gram that counts"
-    )
     near_seeds: int = Field(3, ge=1, description="runs of 20 letters in common that make a near copy worth checking")
     min_near_words: int = Field(26, ge=1, description="fewest words of an item whose near copies are looked for")
     min_similarity: float = Field(
@@ -115,15 +110,8 @@ class _Texts(NamedTuple):
         return np.repeat(np.arange(len(self.text_words) - 1), np.diff(self.text_words))
 
 
-def index_of(
-    eval_sets: Sequence[EvalSet], config: ContaminationConfig | None = None, common: UInt64Array | None = None
-) -> Contents:
+def index_of(eval_sets: Sequence[EvalSet], config: ContaminationConfig | None = None) -> Contents:
     """Index all items of eval sets; the same text in several is searched for once.
-
-    Args:
-        eval_sets: with names that differ.
-        config: what counts.
-        common: hashes of n-grams and seeds that do not count, from `common_hashes`.
 
     Raises:
         InputError: two sets have one name.
@@ -139,7 +127,7 @@ def index_of(
     holding = sorted({(places[identity], name, identity) for name, identity, _ in holders})
     text_of_holder = np.array([place for place, _, _ in holding], dtype=np.int64)
     set_of_holder = np.array([names.index(name) for _, name, _ in holding], dtype=np.int64)
-    index, searched, short = _index(words, config, text_of_holder, set_of_holder, common)
+    index, searched, short = _index(words, config, text_of_holder, set_of_holder)
     kept = [(name, identity) for place, name, identity in holding if searched[place]]
     # Texts that are not searched for keep their place, without holders, so that numbers of texts stay.
     starts = np.searchsorted(text_of_holder[searched[text_of_holder]], np.arange(len(texts) + 1))
@@ -149,40 +137,6 @@ def index_of(
     short_count = int(short[text_of_holder].sum())
     common_count = len(holding) - len(kept) - short_count
     return Contents(config, index, tuple(names), struct, starts.astype(np.int64), short_count, common_count)
-
-
-def common_hashes(contents: Contents, batches: Iterable[pa.Array]) -> UInt64Array:
-    """Hashes of the n-grams and seeds that too many documents of a sample hold; for `index_of`, of the same eval sets.
-
-    More than `max_document_fraction` of the documents is too many, but never fewer than five.
-    """
-    from spark_jobs.filters.contamination.kernel import NEAR, Settings, find, hash_spans
-
-    index, config = contents.arrays, contents.config
-    if index is None:
-        return np.empty(0, dtype=np.uint64)
-    document_count, seed_counts, gram_documents = 0, np.zeros(len(index.seed_hashes), dtype=np.int64), []
-    for batch in batches:
-        found = find(*utf8_arrays(batch), fold_tables(), index, Settings(1 << 60, 0, 1.0))
-        seed_counts += found.seed_documents
-        rows = found.rows[found.rows[:, 2] != NEAR]
-        held = [np.stack([np.full(len(grams), row[0] + document_count), grams]) for row, grams in _grams(index, rows)]
-        gram_documents += held
-        document_count += len(batch)
-    documents, words = np.concatenate([np.empty((2, 0), dtype=np.int64), *gram_documents], axis=1)
-    letters = index.word_starts
-    hashes = hash_spans(index.letters, letters[words], letters[np.minimum(index.gram_ends[words], len(letters) - 1)])
-    gram_hashes, gram_counts = np.unique(_distinct_pairs(hashes, documents)[0], return_counts=True)
-    most = max(4, math.floor(config.max_document_fraction * document_count))
-    return np.unique(np.concatenate([gram_hashes[gram_counts > most], index.seed_hashes[seed_counts > most]]))
-
-
-def _grams(index: Index, rows: Int64Array) -> Iterable[tuple[Int64Array, Int64Array]]:
-    """Rows of findings, each with the words at which the counting n-grams begin that it covers."""
-    for row in rows:
-        words = np.arange(row[5], row[6])
-        counts = index.counting[words + 1] > index.counting[words]
-        yield row, words[counts & (index.gram_ends[words] <= row[6])]
 
 
 def _words(texts: list[str], config: ContaminationConfig) -> _Texts:
@@ -232,80 +186,42 @@ def _index(
     config: ContaminationConfig,
     text_of_holder: Int64Array,
     set_of_holder: Int64Array,
-    common: UInt64Array | None,
 ) -> tuple[Index | None, BoolArray, BoolArray]:
     """The index, (T,) texts that are searched for, and (T,) those that are too short."""
-    from spark_jobs.filters.contamination.kernel import SEED_LETTERS, choose_seeds, hash_spans
+    from spark_jobs.filters.contamination.kernel import SEED_LETTERS, hash_spans
 
-    common = np.empty(0, dtype=np.uint64) if common is None else common
     text_count, starts, word_texts = len(words.text_words) - 1, words.word_starts, words.word_texts
     grams = words.grams
     short = ~np.isin(np.arange(text_count), word_texts[grams])
     gram_ends = starts[words.gram_ends[grams]]
     gram_hashes = hash_spans(words.letters, starts[grams], gram_ends)
-    counts = ~np.isin(gram_hashes, common)
+    counts = np.ones(len(grams), dtype=bool)
     for number in range(int(set_of_holder.max(initial=-1)) + 1):
         held = np.isin(word_texts[grams], text_of_holder[set_of_holder == number])
         pair_hashes, _, _ = _distinct_pairs(gram_hashes[held], word_texts[grams[held]])
         hashes, item_counts = np.unique(pair_hashes, return_counts=True)
         counts &= ~np.isin(gram_hashes, hashes[item_counts > config.max_item_count])
 
-    text_ends = starts[words.text_words[1:]]
-    seeded = np.flatnonzero(starts[:-1] + SEED_LETTERS <= text_ends[word_texts])
+    seeded = np.flatnonzero(starts[:-1] + SEED_LETTERS <= starts[words.text_words[1:]][word_texts])
     seeded = seeded[~short[word_texts[seeded]]]
     hashes = hash_spans(words.letters, starts[seeded], starts[seeded] + SEED_LETTERS)
     distinct, inverse, place_counts = np.unique(hashes, return_inverse=True, return_counts=True)
-    in_sample = np.isin(distinct, common)
-    costs = np.full(len(starts) - 1, _NO_SEED)
-    usable = place_counts[inverse] <= MOST_PLACES
-    costs[seeded[usable]] = (place_counts + MOST_PLACES * in_sample)[inverse[usable]]
-    # Whole texts too: one whose n-grams are all common is still found where it stands whole.
-    filled = np.flatnonzero(~short)
-    needed = choose_seeds(
-        np.concatenate([grams[counts], words.text_words[filled]]),
-        np.concatenate([gram_ends[counts], text_ends[filled]]),
-        starts,
-        costs,
-    )
-    keep = usable & (needed[seeded] | ~in_sample[inverse])
-    # A seed is kept in all its places or in none.
-    kept_seeds = np.zeros(len(distinct), dtype=bool)
-    kept_seeds[inverse[keep]] = True
-    searched = ~short
-    searched[filled] = np.isin(filled, word_texts[seeded[kept_seeds[inverse]]])
+    kept = place_counts <= MOST_PLACES
+    places, inverse = seeded[kept[inverse]], inverse[kept[inverse]]
+    searched: BoolArray = np.isin(np.arange(text_count), word_texts[places])
     if not searched.any():
         return None, searched, short
-    counts &= _holds_seed(grams, gram_ends, starts, seeded[kept_seeds[inverse]])
+    last = np.searchsorted(starts[places], gram_ends - SEED_LETTERS, side="right")
+    counts &= last > np.searchsorted(places, grams)  # a kept seed lies inside
     counting = np.zeros(len(starts), dtype=np.int64)
     counting[grams[counts] + 1] = 1
-    near = (place_counts <= _NEAR_PLACES) & ~in_sample
-    order = np.argsort(inverse[kept_seeds[inverse]], kind="stable")
-    postings = seeded[kept_seeds[inverse]][order]
-    return (
-        _assembled(
-            words, np.cumsum(counting), distinct[kept_seeds], place_counts[kept_seeds], postings, near[kept_seeds]
-        ),
-        searched,
-        short,
-    )
-
-
-def _holds_seed(grams: Int64Array, gram_ends: Int64Array, starts: Int64Array, seeded: Int64Array) -> BoolArray:
-    """(G,) whether a kept seed lies inside each n-gram."""
-    from spark_jobs.filters.contamination.kernel import SEED_LETTERS
-
-    after = np.searchsorted(starts[seeded], gram_ends - SEED_LETTERS, side="right")
-    held: BoolArray = after > np.searchsorted(seeded, grams)
-    return held
+    postings = places[np.argsort(inverse, kind="stable")]
+    index = _assembled(words, np.cumsum(counting), distinct[kept], place_counts[kept], postings)
+    return index, searched, short
 
 
 def _assembled(
-    words: _Texts,
-    counting: Int64Array,
-    hashes: UInt64Array,
-    place_counts: Int64Array,
-    postings: Int64Array,
-    near: BoolArray,
+    words: _Texts, counting: Int64Array, hashes: UInt64Array, place_counts: Int64Array, postings: Int64Array
 ) -> Index:
     """Put the index together: the filter, the hash table and the weights of words."""
     from spark_jobs.filters.contamination.kernel import NUMBER_WEIGHT, Index, add_to_filter, hash_spans
@@ -331,7 +247,7 @@ def _assembled(
         seed_hashes=hashes,
         seed_starts=np.concatenate([[0], np.cumsum(place_counts)]),
         postings=postings,
-        near_seeds=near,
+        near_seeds=place_counts <= _NEAR_PLACES,
         slots=slots,
         bloom=bloom,
         vocabulary=vocabulary,

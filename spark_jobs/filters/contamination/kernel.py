@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numba import njit
 
-from spark_jobs.arrays import BoolArray, Float64Array, Int32Array, Int64Array, UInt8Array, UInt64Array
+from spark_jobs.arrays import BoolArray, Int32Array, Int64Array, UInt8Array, UInt64Array
 from spark_jobs.filters.contamination.folding import FoldTables
 
 SEED_LETTERS: Final = 20
@@ -35,8 +35,9 @@ NGRAM: Final = 1
 NEAR: Final = 2
 NUMBER_WEIGHT: Final = 1
 """Weight of a word of digits in the similarity of NEAR, the smallest: a question with other numbers is the same."""
-ROW_FIELDS: Final = 7
-"""Of a row of findings: document, text, kind, first and last byte, first and last word of the item that is covered."""
+ROW_FIELDS: Final = 9
+"""Of a row of findings: document, text, kind, first and last byte, first and last word of the item that is covered; of
+NEAR the weights whose quotient is the similarity, else 0."""
 
 _BASE: Final = np.uint64(0xBF58476D1CE4E5B9)
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
@@ -114,32 +115,6 @@ class Index(NamedTuple):
     text_weights: Int64Array
 
 
-class Found(NamedTuple):
-    """What one pass over documents gives.
-
-    Attributes:
-        rows: (F, ROW_FIELDS) findings, in the order in which they were made.
-        similarities: (F,) weighted Jaccard similarity of those of kind NEAR.
-        seed_documents: (S,) documents that have each seed.
-    """
-
-    rows: Int64Array
-    similarities: Float64Array
-    seed_documents: Int64Array
-
-
-class Document(NamedTuple):
-    """A document as it is searched: its number and bytes in `data`, its letters, and the way from these to bytes."""
-
-    number: int
-    data: UInt8Array
-    end: int
-    letters: UInt8Array
-    letter_count: int
-    marks: Int64Array
-    tables: FoldTables
-
-
 class Settings(NamedTuple):
     """What makes a finding of kind NEAR.
 
@@ -152,6 +127,20 @@ class Settings(NamedTuple):
     near_seeds: int
     min_near_words: int
     min_similarity: float
+
+
+class Document(NamedTuple):
+    """A document as it is searched: number, bytes in `data`, letters, the way back from these, and for what."""
+
+    number: int
+    data: UInt8Array
+    end: int
+    letters: UInt8Array
+    letter_count: int
+    marks: Int64Array
+    tables: FoldTables
+    searched: Index
+    settings: Settings
 
 
 @njit
@@ -276,30 +265,6 @@ def hash_spans(letters: UInt8Array, starts: Int64Array, ends: Int64Array) -> UIn
 
 
 @njit(cache=True)
-def choose_seeds(
-    first_words: Int64Array, last_letters: Int64Array, word_starts: Int64Array, costs: Int64Array
-) -> BoolArray:
-    """(W,) the words whose seeds are needed so that each of N runs of letters holds the cheapest of its own.
-
-    Args:
-        first_words: (N,) word at which each run begins.
-        last_letters: (N,) letter at which it ends.
-        word_starts: (W + 1,) as in the index.
-        costs: (W,) of the seed at each word; those without one, or whose seed cannot be used, have the largest int64.
-    """
-    needed = np.zeros(costs.size, dtype=np.bool_)
-    for n in range(first_words.size):
-        best = first_words[n]
-        word = best + 1
-        while word < costs.size and word_starts[word] + SEED_LETTERS <= last_letters[n]:
-            if costs[word] < costs[best]:
-                best = word
-            word += 1
-        needed[best] = costs[best] < np.iinfo(np.int64).max
-    return needed
-
-
-@njit(cache=True)
 def add_to_filter(bloom: UInt64Array, slots: Int32Array, hashes: UInt64Array) -> None:
     """Enter the seeds into the filter and the hash table."""
     for seed in range(hashes.size):
@@ -333,19 +298,24 @@ def _seed_of(index: Index, value: np.uint64, mixed: np.uint64) -> int:
 @njit
 def _locate(document: Document, letter: int) -> tuple[int, int, bool]:
     """The first byte, and the byte after the character, that a letter came from; whether it begins a word."""
-    marks = document.marks
-    block = max(np.searchsorted(marks[:, 1], letter) - 1, 0)  # the last mark with a letter before this one
-    stop_block = np.searchsorted(marks[:, 1], letter, side="right")
-    stop = marks[stop_block, 0] if stop_block < len(marks) else document.end
-    _, firsts, lasts, fresh = _trace(document.data, marks[block, 0], stop, document.tables, block == 0)
-    k = letter - marks[block, 1]
+    block = max(np.searchsorted(document.marks[:, 1], letter) - 1, 0)  # the last mark with a letter before this one
+    _, firsts, lasts, fresh = _traced(document, block, np.searchsorted(document.marks[:, 1], letter, side="right"))
+    k = letter - document.marks[block, 1]
     return firsts[k], lasts[k], fresh[k]
 
 
 @njit
-def _shared_run(document: Document, index: Index, place: int, word: int) -> tuple[int, int]:
+def _traced(document: Document, block: int, stop_block: int) -> Any:
+    """What `_trace` gives of some blocks of a document."""
+    marks = document.marks
+    stop = marks[stop_block, 0] if stop_block < len(marks) else document.end
+    return _trace(document.data, marks[block, 0], stop, document.tables, block == 0)
+
+
+@njit
+def _shared_run(document: Document, place: int, word: int) -> tuple[int, int]:
     """The longest run around a seed that a document (at `place`) and an item (at `word`) share, in letters of items."""
-    letters, count = document.letters, document.letter_count
+    letters, count, index = document.letters, document.letter_count, document.searched
     start, text = index.word_starts[word], index.word_texts[word]
     first = index.word_starts[index.text_words[text]]
     last = index.word_starts[index.text_words[text + 1]]
@@ -381,11 +351,12 @@ def _tells(index: Index, text: int, first: int, last: int) -> bool:
 
 
 @njit
-def _verified(document: Document, index: Index, text: int, shift: int, run: Any) -> tuple[int, int, int, int]:
+def _verified(document: Document, text: int, shift: int, run: Any) -> tuple[int, int, int, int]:
     """What a shared run shows: first and last byte, and covered words; the same word twice where it shows nothing.
 
     A word at the end of the run is covered only if it is a word of the document too: `eggs` is not in `eggshells`.
     """
+    index = document.searched
     first, last = _covered(index, text, run[0], run[1])
     if not _tells(index, text, first, last):
         return 0, 0, first, first
@@ -407,11 +378,9 @@ def _words_between(document: Document, first: int, last: int) -> Any:
 
     The fourth array tells the words that are made of digits.
     """
-    marks = document.marks
-    block = max(np.searchsorted(marks[:, 1], first, side="right") - 1, 0)
-    stop_block = np.searchsorted(marks[:, 1], last)
-    stop = marks[stop_block, 0] if stop_block < len(marks) else document.end
-    letters, firsts, lasts, fresh = _trace(document.data, marks[block, 0], stop, document.tables, block == 0)
+    places = document.marks[:, 1]
+    block = max(np.searchsorted(places, first, side="right") - 1, 0)
+    letters, firsts, lasts, fresh = _traced(document, block, np.searchsorted(places, last))
     size = fresh.sum()
     hashes = np.zeros(size, dtype=np.uint64)
     starts, ends = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
@@ -429,14 +398,15 @@ def _words_between(document: Document, first: int, last: int) -> Any:
 
 
 @njit
-def _best_window(hashes: UInt64Array, numeric: BoolArray, index: Index, text: int) -> tuple[float, int, int]:
+def _best_window(hashes: UInt64Array, numeric: BoolArray, index: Index, text: int) -> tuple[int, int, int, int]:
     """The window of a document's words with the largest weighted Jaccard similarity to a text.
 
     Windows have as many words as the text. Of the first of the best ones, words are taken off both ends as long as this
     raises the similarity.
 
     Returns:
-        The similarity, the first word and the word after the last.
+        The weight shared and the weight of both, whose quotient is the similarity, the first word and the one after the
+        last.
     """
     begin, end = index.text_vocabulary[text], index.text_vocabulary[text + 1]
     own, counts = index.text_hashes[begin:end], index.text_counts[begin:end]
@@ -473,7 +443,7 @@ def _best_window(hashes: UInt64Array, numeric: BoolArray, index: Index, text: in
         last -= 1
         shared -= _leave(seen, counts, ranks[last], weights[last])
         weight -= weights[last]
-    return shared / (weight + own_weight - shared), first, last
+    return shared, weight + own_weight - shared, first, last
 
 
 @njit
@@ -495,7 +465,7 @@ def _leave(seen: Int64Array, counts: Int64Array, rank: int, weight: int) -> int:
 
 
 @njit(cache=True)
-def find(data: UInt8Array, offsets: Int64Array, tables: FoldTables, index: Index, settings: Settings) -> Found:
+def find(data: UInt8Array, offsets: Int64Array, tables: FoldTables, index: Index, settings: Settings) -> Int64Array:
     """Find the items of an index in texts.
 
     Args:
@@ -504,11 +474,11 @@ def find(data: UInt8Array, offsets: Int64Array, tables: FoldTables, index: Index
         tables: the folds of all code points.
         index: of the items.
         settings: what makes a finding of kind NEAR.
+
+    Returns:
+        (F, ROW_FIELDS) findings, in the order in which they are made.
     """
     rows = np.empty((256, ROW_FIELDS), dtype=np.int64)
-    similarities = np.zeros(256, dtype=np.float64)
-    seed_documents = np.zeros(index.seed_hashes.size, dtype=np.int64)
-    last_document = np.full(index.seed_hashes.size, -1, dtype=np.int64)
     text_count = index.text_words.size - 1
     state = np.zeros((text_count, _STATE_FIELDS), dtype=np.int64)
     state[:, _DOCUMENT] = -1
@@ -521,7 +491,7 @@ def find(data: UInt8Array, offsets: Int64Array, tables: FoldTables, index: Index
         end = offsets[doc + 1]
         marks = np.empty(((end - offsets[doc]) // _BLOCK + 1, 2), dtype=np.int64)
         letters, count, blocks = _fold(data, offsets[doc], end, tables, letters, marks)
-        document = Document(doc, data, end, letters, count, marks[:blocks], tables)
+        document = Document(doc, data, end, letters, count, marks[:blocks], tables, index, settings)
         touched_count, value = 0, np.uint64(0)
         for k in range(count):
             value = value * _BASE + letters[k]
@@ -534,8 +504,6 @@ def find(data: UInt8Array, offsets: Int64Array, tables: FoldTables, index: Index
             seed = _seed_of(index, value, mixed)
             if seed < 0:
                 continue
-            seed_documents[seed] += last_document[seed] != doc
-            last_document[seed] = doc
             for posting in range(index.seed_starts[seed], index.seed_starts[seed + 1]):
                 word = index.postings[posting]
                 text = np.int64(index.word_texts[word])
@@ -549,44 +517,36 @@ def find(data: UInt8Array, offsets: Int64Array, tables: FoldTables, index: Index
                     shift = place - index.word_starts[word]
                     run = np.int64((np.uint64(text) * _MIX + np.uint64(shift)) & np.uint64(_RUNS - 1))
                     if runs[run, 0] != doc or runs[run, 1] != text or runs[run, 2] != shift or runs[run, 3] <= place:
-                        rows, similarities = _with_room(rows, similarities, made)
-                        made = _follow(document, index, word, place, state[text], runs[run], rows, made)
+                        rows = _with_room(rows, made)
+                        made = _follow(document, word, place, state[text], runs[run], rows, made)
                 if index.near_seeds[seed]:
-                    rows, similarities = _with_room(rows, similarities, made)
-                    made = _gather(document, index, settings, word, place, state[text], rows, similarities, made)
+                    rows = _with_room(rows, made)
+                    made = _gather(document, word, place, state[text], rows, made)
         for k in range(touched_count):
-            rows, similarities = _with_room(rows, similarities, made)
-            made = _close(document, index, settings, touched[k], state[touched[k]], rows, similarities, made)
-    return Found(rows[:made].copy(), similarities[:made].copy(), seed_documents)
+            rows = _with_room(rows, made)
+            made = _close(document, touched[k], state[touched[k]], rows, made)
+    return rows[:made].copy()
 
 
 @njit
-def _with_room(rows: Int64Array, similarities: Float64Array, made: int) -> tuple[Int64Array, Float64Array]:
-    """Both arrays with room for two rows more."""
-    if made + 2 <= rows.shape[0]:
-        return rows, similarities
-    return np.concatenate((rows, np.empty_like(rows))), np.concatenate((similarities, np.zeros_like(similarities)))
+def _with_room(rows: Int64Array, made: int) -> Int64Array:
+    """Rows with room for two more."""
+    return rows if made + 2 <= rows.shape[0] else np.concatenate((rows, np.empty_like(rows)))
 
 
 @njit
 def _follow(
-    document: Document,
-    index: Index,
-    word: int,
-    place: int,
-    own: Int64Array,
-    followed: Int64Array,
-    rows: Int64Array,
-    made: int,
+    document: Document, word: int, place: int, own: Int64Array, followed: Int64Array, rows: Int64Array, made: int
 ) -> int:
     """Extend a seed that lies in no run of its text already, and write a row if the run shows something."""
+    index = document.searched
     text = np.int64(index.word_texts[word])
     shift = place - index.word_starts[word]
-    run = _shared_run(document, index, place, word)
+    run = _shared_run(document, place, word)
     if run[0] == run[1]:
         return made
     followed[0], followed[1], followed[2], followed[3] = document.number, text, shift, run[1] + shift
-    start, end, first, last = _verified(document, index, text, shift, run)
+    start, end, first, last = _verified(document, text, shift, run)
     if first == last:
         return made
     whole = last - first == index.text_words[text + 1] - index.text_words[text]
@@ -594,28 +554,19 @@ def _follow(
         own[_EXACT] = run[0] + shift
     own[_ROWS] += 1
     own[_REACH] = max(own[_REACH], run[1] + shift)
-    rows[made] = (document.number, text, EXACT if whole else NGRAM, start, end, first, last)
+    rows[made] = (document.number, text, EXACT if whole else NGRAM, start, end, first, last, 0, 0)
     return made + 1
 
 
 @njit
-def _gather(
-    document: Document,
-    index: Index,
-    settings: Settings,
-    word: int,
-    place: int,
-    own: Int64Array,
-    rows: Int64Array,
-    similarities: Float64Array,
-    made: int,
-) -> int:
+def _gather(document: Document, word: int, place: int, own: Int64Array, rows: Int64Array, made: int) -> int:
     """Take a seed into the open cluster of its text, or end that one and open another."""
+    index = document.searched
     text = np.int64(index.word_texts[word])
     length = index.word_starts[index.text_words[text + 1]] - index.word_starts[index.text_words[text]]
     # A document may repeat a phrase of the item without end: what is verified at once stays a few items long.
     if own[_SEEDS] > 0 and (place - own[_LAST] > length or place - own[_FIRST] > _LONGEST_CLUSTER * length):
-        made = _close(document, index, settings, text, own, rows, similarities, made)
+        made = _close(document, text, own, rows, made)
     if own[_SEEDS] == 0:
         own[_FIRST], own[_WORD] = place, -1
     own[_LAST] = place
@@ -625,26 +576,17 @@ def _gather(
 
 
 @njit
-def _close(
-    document: Document,
-    index: Index,
-    settings: Settings,
-    text: int,
-    own: Int64Array,
-    rows: Int64Array,
-    similarities: Float64Array,
-    made: int,
-) -> int:
+def _close(document: Document, text: int, own: Int64Array, rows: Int64Array, made: int) -> int:
     """End a cluster of seeds, and write a row if it is a near copy of the text and holds no exact one."""
+    index, settings = document.searched, document.settings
     enough, own[_SEEDS] = own[_SEEDS] >= settings.near_seeds, 0
     begin, end = index.text_words[text], index.text_words[text + 1]
     length = index.word_starts[end] - index.word_starts[begin]
     if not enough or end - begin < settings.min_near_words or own[_EXACT] >= own[_FIRST] - length:
         return made
     hashes, starts, ends, numeric = _words_between(document, own[_FIRST] - length, own[_LAST] + SEED_LETTERS + length)
-    similarity, first, last = _best_window(hashes, numeric, index, text)
-    if similarity < settings.min_similarity or first == last:
+    shared, both, first, last = _best_window(hashes, numeric, index, text)
+    if shared / both < settings.min_similarity or first == last:
         return made
-    rows[made] = (document.number, text, NEAR, starts[first], ends[last - 1], begin, end)
-    similarities[made] = similarity
+    rows[made] = (document.number, text, NEAR, starts[first], ends[last - 1], begin, end, shared, both)
     return made + 1

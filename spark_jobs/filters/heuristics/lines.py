@@ -15,22 +15,11 @@ from typing import Final
 from numba import njit
 
 from spark_jobs.arrays import Int32Array, Int64Array, UInt64Array
-from spark_jobs.filters.heuristics.character_flags import ALPHA, BREAK, DIGIT, SPACE, TERMINAL, UPPER
+from spark_jobs.filters.heuristics import character_flags as flag
+from spark_jobs.filters.heuristics import phrases
 from spark_jobs.filters.heuristics.contractions import hash_points, hash_step, plain_hash
-from spark_jobs.filters.heuristics.phrases import (
-    BRACE,
-    DOTS,
-    HASH,
-    JAVASCRIPT,
-    LEVEL,
-    LINK,
-    LOREM,
-    PLACEHOLDER,
-    POLICY,
-    TRACE,
-    XML,
-)
 from spark_jobs.filters.heuristics.words import (
+    AT,
     FIRST_OUTPUT,
     FOLDS,
     MOVES,
@@ -49,67 +38,6 @@ _LONG_WORD: Final = 1000
 _SHORT_LINE: Final = 30
 _XML_HEAD: Final = 100
 _CLOCK_REACH: Final = 32
-
-COUNTS: Final = (
-    "pieces",
-    "bullet_pieces",
-    "ellipsis_pieces",
-    "filled_pieces",
-    "list_pieces",
-    "table_pieces",
-    "log_pieces",
-    "trace_pieces",
-    "kept_pieces",
-    "sentences",
-    "javascript",
-    "policy",
-    "braces",
-    "lorem",
-    "lf",
-    "lines",
-    "filled_lines",
-    "terminal_lines",
-    "short_lines",
-    "hashes",
-    "ellipses",
-    "letters",
-    "capitals",
-    "link_characters",
-    "placeholders",
-    "mojibake",
-    "xml_head",
-    "clean_characters",
-)
-(
-    PIECES,
-    BULLETS,
-    ELLIPSIS_PIECES,
-    FILLED_PIECES,
-    LISTS,
-    TABLES,
-    LOGS,
-    TRACES,
-    KEPT,
-    SENTENCES,
-    JAVASCRIPTS,
-    POLICIES,
-    BRACES,
-    LOREMS,
-    LINE_FEEDS,
-    LINES,
-    FILLED_LINES,
-    TERMINAL_LINES,
-    SHORT_LINES,
-    HASHES,
-    ELLIPSES,
-    LETTERS,
-    CAPITALS,
-    LINK_CHARACTERS,
-    PLACEHOLDERS,
-    MOJIBAKE,
-    XML_HEADS,
-    CLEAN_CHARACTERS,
-) = range(len(COUNTS))
 
 
 @njit
@@ -130,7 +58,7 @@ def measure_lines(  # noqa: PLR0912 - one pass over the characters
         start: position of the text.
         end: position behind it.
         word_count: its words, as `find_words` says.
-        row: (COUNTS,) zeros, the counts.
+        row: zeros, the counts, which stand at `AT`.
         hashes: (L,) hash of each line that is not empty.
         lengths: (L,) its characters, negative where all are white space.
         starts: (L,) where it begins.
@@ -148,36 +76,36 @@ def measure_lines(  # noqa: PLR0912 - one pass over the characters
             before = point
             point = point_at(r, i)
             flags = four_bytes_at(r.flags + 4 * point)
-            if flags & BREAK:
+            if flags & flag.BREAK:
                 break
             h = hash_step(h, point)
-            letters += flags & ALPHA
-            capitals += (flags & UPPER) >> 1
+            letters += flags & flag.ALPHA
+            capitals += (flags & flag.UPPER) >> 1
             i += 1
             if point >= 128:
                 state = 0
                 if point == 0x2026:
-                    row[ELLIPSES] += 1
+                    row[AT.ellipses] += 1
                 elif _is_mojibake(before, point):
-                    row[MOJIBAKE] += 1
+                    row[AT.mojibake] += 1
                 continue
             state = four_bytes_at(moves + 4 * (64 * state + byte_at(folds + point)))
             if state >= first_output:
                 output = four_bytes_at(outputs + 4 * state)
                 found |= output
-                if output & HASH:
-                    row[HASHES] += 1
-                elif output & DOTS:
+                if output & phrases.HASH:
+                    row[AT.hashes] += 1
+                elif output & phrases.DOTS:
                     if i - 3 >= dots_end:
-                        row[ELLIPSES] += 1
+                        row[AT.ellipses] += 1
                         dots_end = i
-                elif output & LINK and i > link_end:
+                elif output & phrases.LINK and i > link_end:
                     first, link_end = link_span(r, piece, i, end)
                     links += link_end - first
-                if output & PLACEHOLDER:
-                    row[PLACEHOLDERS] += 1
-                if output & XML and i - start <= _XML_HEAD:
-                    row[XML_HEADS] = 1
+                if output & phrases.PLACEHOLDER:
+                    row[AT.placeholders] += 1
+                if output & phrases.XML and i - start <= _XML_HEAD:
+                    row[AT.xml_head] = 1
         while word < words and four_bytes_at(word_starts + 4 * word) < piece:
             word += 1
         filled = _measure_piece(r, piece, i, word, words, found, row)
@@ -187,7 +115,7 @@ def measure_lines(  # noqa: PLR0912 - one pass over the characters
             line_hash = hash_step(line_hash, 0x0D)
             i += 1  # CR LF is one break, and the CR belongs to the line
         if i >= end or point_at(r, i) == 0x0A:
-            row[LINE_FEEDS] += i < end
+            row[AT.lf] += i < end
             if i > line:
                 _measure_line(r, line, i, line_filled, row)
                 if kept < len(hashes):
@@ -197,7 +125,7 @@ def measure_lines(  # noqa: PLR0912 - one pass over the characters
                     kept += 1
             line, line_filled = i + 1, False
         i += 1
-    row[LETTERS], row[CAPITALS], row[LINK_CHARACTERS] = letters, capitals, links
+    row[AT.letters], row[AT.capitals], row[AT.link_characters] = letters, capitals, links
     return kept
 
 
@@ -217,12 +145,12 @@ def link_span(r: Reader, piece: int, i: int, end: int) -> tuple[int, int]:
     first = i - 4
     if point_at(r, i - 1) == 0x2F:
         first = i - 3
-        while first > piece and flags_at(r, first - 1) & ALPHA:
+        while first > piece and flags_at(r, first - 1) & flag.ALPHA:
             first -= 1
     stop = i
     while stop < end:
         point = point_at(r, stop)
-        if four_bytes_at(r.flags + 4 * point) & SPACE or point in (0x22, 0x27, 0x3C, 0x3E, 0x60, 0x29, 0x5D, 0x7D):
+        if four_bytes_at(r.flags + 4 * point) & flag.SPACE or point in (0x22, 0x27, 0x3C, 0x3E, 0x60, 0x29, 0x5D, 0x7D):
             break
         stop += 1
     return first, stop
@@ -231,37 +159,34 @@ def link_span(r: Reader, piece: int, i: int, end: int) -> tuple[int, int]:
 @njit
 def _measure_line(r: Reader, start: int, stop: int, filled: bool, row: Int64Array) -> None:
     """Count a line that is not empty, as FineWeb does."""
-    row[LINES] += 1
+    row[AT.lines] += 1
     if filled:
-        row[FILLED_LINES] += 1
-        row[TERMINAL_LINES] += flags_at(r, stop - 1) & TERMINAL != 0
-        row[SHORT_LINES] += stop - start <= _SHORT_LINE
+        row[AT.filled_lines] += 1
+        row[AT.terminal_lines] += flags_at(r, stop - 1) & flag.TERMINAL != 0
+        row[AT.short_lines] += stop - start <= _SHORT_LINE
 
 
 @njit
 def _measure_piece(r: Reader, start: int, stop: int, word: int, words: int, found: int, row: Int64Array) -> bool:
     """Count a piece; whether it has content."""
-    row[PIECES] += 1
+    row[AT.pieces] += 1
     first, last = start, stop
-    while first < last and flags_at(r, first) & SPACE:
+    while first < last and flags_at(r, first) & flag.SPACE:
         first += 1
-    while last > first and flags_at(r, last - 1) & SPACE:
+    while last > first and flags_at(r, last - 1) & flag.SPACE:
         last -= 1
     if first == last:
         return False
-    row[FILLED_PIECES] += 1
+    row[AT.filled_pieces] += 1
     opening = point_at(r, first)
-    row[BULLETS] += opening in (0x2D, 0x2022)
+    row[AT.bullet_pieces] += opening in (0x2D, 0x2022)
     dots = last - first >= 3 and _is_dot(r, last - 1) and _is_dot(r, last - 2) and _is_dot(r, last - 3)
-    row[ELLIPSIS_PIECES] += dots or point_at(r, last - 1) == 0x2026
+    row[AT.ellipsis_pieces] += dots or point_at(r, last - 1) == 0x2026
     listed = is_list(r, first, last)
-    table = not listed and is_table(r, first, last)
-    row[LISTS] += listed
-    row[TABLES] += table
-    row[LOGS] += found & LEVEL != 0 or _has_clock(r, first, last)
-    row[TRACES] += found & TRACE != 0 or _is_call(r, first, last)
-    if not (listed or table):
-        row[CLEAN_CHARACTERS] += last - first
+    row[AT.list_pieces] += listed
+    row[AT.table_pieces] += not listed and is_table(r, first, last)
+    row[AT.log_pieces] += found & phrases.LEVEL != 0 or _has_clock(r, first, last)
+    row[AT.trace_pieces] += found & phrases.TRACE != 0 or _is_call(r, first, last)
     if not dots and _ends_sentence(r, first, last) and _has_words(r, first, last):
         _judge_as_c4(r, last, word, words, found, row)
     return True
@@ -270,20 +195,20 @@ def _measure_piece(r: Reader, start: int, stop: int, word: int, words: int, foun
 @njit
 def _judge_as_c4(r: Reader, stop: int, word: int, words: int, found: int, row: Int64Array) -> None:
     """Count a piece that ends like a sentence and has enough words, in the order of C4's rules."""
-    if found & LOREM:
-        row[LOREMS] += 1
-    elif found & JAVASCRIPT:
-        row[JAVASCRIPTS] += 1
-    elif found & BRACE:
-        row[BRACES] += 1
-    elif found & POLICY:
-        row[POLICIES] += 1
+    if found & phrases.LOREM:
+        row[AT.lorem] += 1
+    elif found & phrases.JAVASCRIPT:
+        row[AT.javascript] += 1
+    elif found & phrases.BRACE:
+        row[AT.braces] += 1
+    elif found & phrases.POLICY:
+        row[AT.policy] += 1
     else:
         behind = word
         while behind < words and four_bytes_at(held(r, STARTS) + 4 * behind) < stop:
             behind += 1
-        row[KEPT] += 1
-        row[SENTENCES] += count_sentences(r, word, behind)
+        row[AT.kept_pieces] += 1
+        row[AT.sentences] += count_sentences(r, word, behind)
 
 
 @njit
@@ -311,7 +236,7 @@ def _is_citation(r: Reader, first: int, last: int) -> bool:
     """Whether what stands in brackets is a number, nothing, `edit` or `citation needed`."""
     digits = True
     for i in range(first, last):
-        digits = digits and flags_at(r, i) & DIGIT != 0
+        digits = digits and flags_at(r, i) & flag.DIGIT != 0
     h = hash_points(r.points, first, last, U64(0))
     return digits or h == _EDIT or h == _CITATION_NEEDED  # noqa: PLR1714 - compiled to two compares
 
@@ -321,7 +246,7 @@ def _has_words(r: Reader, first: int, last: int) -> bool:
     """Whether a piece has three words between white space, and none of more than 1,000 characters."""
     words, run = 0, 0
     for i in range(first, last):
-        if flags_at(r, i) & SPACE:
+        if flags_at(r, i) & flag.SPACE:
             run = 0
         else:
             words += run == 0
@@ -338,19 +263,19 @@ def is_list(r: Reader, first: int, last: int) -> bool:
     """Whether a piece opens with a bullet, or with up to three digits or a letter and `.` or `)`, and white space."""
     point = point_at(r, first)
     if point in (0x2D, 0x2A, 0x2B, 0x2022, 0x2023, 0x25E6, 0xB7, 0x2013, 0x25AA, 0x25CF):
-        return first + 1 < last and flags_at(r, first + 1) & SPACE != 0
+        return first + 1 < last and flags_at(r, first + 1) & flag.SPACE != 0
     i = first + (point == 0x28)
     if i >= last:
         return False
-    if flags_at(r, i) & ALPHA:
+    if flags_at(r, i) & flag.ALPHA:
         i += 1
     else:
-        while i < last and i - first < 4 and flags_at(r, i) & DIGIT:
+        while i < last and i - first < 4 and flags_at(r, i) & flag.DIGIT:
             i += 1
         if i == first + (point == 0x28):
             return False
     closed = i + 1 < last and point_at(r, i) in (0x2E, 0x29)
-    return closed and flags_at(r, i + 1) & SPACE != 0
+    return closed and flags_at(r, i + 1) & flag.SPACE != 0
 
 
 @njit
@@ -379,7 +304,7 @@ def _has_clock(r: Reader, first: int, last: int) -> bool:
     for i in range(first + 2, min(last, first + _CLOCK_REACH) - 5):
         if point_at(r, i) == 0x3A and point_at(r, i + 3) == 0x3A:
             digits = flags_at(r, i - 2) & flags_at(r, i - 1) & flags_at(r, i + 1) & flags_at(r, i + 2)
-            if digits & flags_at(r, i + 4) & flags_at(r, i + 5) & DIGIT:
+            if digits & flags_at(r, i + 4) & flags_at(r, i + 5) & flag.DIGIT:
                 return True
     return False
 
@@ -389,7 +314,7 @@ def _is_call(r: Reader, first: int, last: int) -> bool:
     """Whether a piece is a call of a Java or JavaScript trace: `at name (file:12)`."""
     if last - first < 8 or point_at(r, first) != 0x61 or point_at(r, first + 1) != 0x74 or point_at(r, first + 2) != 32:
         return False
-    return bool(point_at(r, last - 1) == 0x29 and flags_at(r, last - 2) & DIGIT)
+    return bool(point_at(r, last - 1) == 0x29 and flags_at(r, last - 2) & flag.DIGIT)
 
 
 _EDIT: Final = U64(plain_hash("edit"))
@@ -412,9 +337,9 @@ def paragraphs(r: Reader, kept: int, hashes: UInt64Array, lengths: Int32Array, s
         begin, length, h = starts[k], abs(lengths[k]), hashes[k]
         stop = begin + length
         if k in (first, last):
-            while k == first and flags_at(r, begin) & SPACE:
+            while k == first and flags_at(r, begin) & flag.SPACE:
                 begin += 1
-            while k == last and flags_at(r, stop - 1) & SPACE:
+            while k == last and flags_at(r, stop - 1) & flag.SPACE:
                 stop -= 1
             if stop - begin < length:
                 h = hash_points(r.points, begin, stop, U64(0))

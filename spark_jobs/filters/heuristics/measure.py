@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,7 @@ from numba import njit
 from spark_jobs.arrays import BoolArray, Float64Array, Int32Array, Int64Array, UInt8Array, UInt32Array, UInt64Array
 from spark_jobs.filters.heuristics.character_flags import character_flags
 from spark_jobs.filters.heuristics.contractions import rule_shapes, rule_table
-from spark_jobs.filters.heuristics.lines import COUNTS, measure_lines, paragraphs
+from spark_jobs.filters.heuristics.lines import measure_lines, paragraphs
 from spark_jobs.filters.heuristics.phrases import automaton
 from spark_jobs.filters.heuristics.repetition import (
     LAST_N,
@@ -30,8 +30,8 @@ from spark_jobs.filters.heuristics.repetition import (
     ngram_characters,
     slots_for,
 )
-from spark_jobs.filters.heuristics.words import FOLDS, RUN_POINTS, Reader, find_words
-from spark_jobs.lexing.compiled_sources import sources_number
+from spark_jobs.filters.heuristics.words import AT, FOLDS, RUN_POINTS, WORD_COUNTS, Reader, find_words
+from spark_jobs.lexing.compiled_sources import compiled
 from spark_jobs.text.characters import code_points
 from spark_jobs.text.text_columns import utf8_buffer
 
@@ -42,34 +42,8 @@ NGRAM_FRACTIONS: Final = (
     *(f"top_{n}gram_character_fraction" for n in (2, 3, 4)),
     *(f"duplicate_{n}gram_character_fraction" for n in range(5, LAST_N + 1)),
 )
-_WORD_COUNTS: Final = (
-    "words",
-    "content_words",
-    "content_characters",
-    "spaceless_words",
-    "alphabetic_words",
-    "stop_words",
-)
-_EXTRA: Final = (
-    "characters",
-    "measured_characters",
-    "line_elements",
-    "duplicate_lines",
-    "duplicate_line_characters",
-    "filled_duplicate_characters",
-    "paragraphs",
-    "duplicate_paragraphs",
-    "duplicate_paragraph_characters",
-    "sample",
-    "compressed",
-)
-_NGRAMS: Final = tuple(f"ngram_{k}" for k in range(NGRAM_MEASURES))
-ALL_COUNTS: Final = (*COUNTS, *_WORD_COUNTS, *_EXTRA, *_NGRAMS)
-_WORD_AT: Final = len(COUNTS)
-_EXTRA_AT: Final = _WORD_AT + len(_WORD_COUNTS)
-_NGRAM_AT: Final = _EXTRA_AT + len(_EXTRA)
-_WORD_TOTALS: Final = len(_WORD_COUNTS)
-_CHARACTERS, _MEASURED, _LINE_ELEMENTS, _PARAGRAPHS, _SAMPLE = (_EXTRA_AT + place for place in (0, 1, 2, 6, 9))
+ALL_COUNTS: Final = (*AT._fields, *(f"ngram_{k}" for k in range(NGRAM_MEASURES)))
+_NGRAMS_AT: Final = len(AT)
 _FOLDER: Final = "spark_jobs.filters.heuristics"
 _SOURCES: Final = (
     *(
@@ -110,9 +84,6 @@ class Memory(NamedTuple):
 def score(content: pa.Array) -> dict[str, pa.Array]:
     """Measure every text of a column.
 
-    Args:
-        content: (D,) strings, none of them null.
-
     Returns:
         (D,) by column of the table `heuristics`, in its order; null where a measure is undefined.
     """
@@ -142,7 +113,7 @@ def _measure(points: UInt32Array, starts: Int64Array, counts: Int64Array) -> Non
     """Count what is in the texts of a chunk."""
     longest = int(np.diff(starts).max(initial=0))
     memory = _memory(1 << max(longest, CHUNK_BYTES).bit_length())
-    _measure_texts()(reader(points, memory.addresses), memory, points, starts, counts)
+    _measure_texts(reader(points, memory.addresses), memory, points, starts, counts)
 
 
 def reader(points: UInt32Array, addresses: Int64Array) -> Reader:
@@ -179,7 +150,7 @@ def _memory(size: int) -> Memory:
     hashes = np.empty(words, np.uint64)
     starts, lengths, *work = (np.empty(words, np.int32) for _ in range(5))
     kinds, bounds = np.empty(words, np.uint8), np.empty(3 * RUN_POINTS, np.int32)
-    totals = np.empty(len(_WORD_COUNTS), np.int64)
+    totals = np.empty(WORD_COUNTS, np.int64)
     own = [array.ctypes.data for array in (hashes, starts, lengths, kinds, bounds, totals)]
     memory = Memory(
         hashes,
@@ -200,54 +171,42 @@ def _memory(size: int) -> Memory:
     return memory
 
 
-@cache
-def _measure_texts() -> Any:
-    """The compiled entry; the number of the sources is part of its key in Numba's cache."""
-    return _entry(sources_number(_SOURCES))
-
-
-def _entry(sources: int) -> Any:
-    """Make the function that measures texts."""
-
-    @njit(cache=True)
-    def measure_texts(r: Reader, memory: Memory, points: UInt32Array, starts: Int64Array, counts: Int64Array) -> int:
-        for text in range(len(starts) - 1):
-            _measure_text(r, memory, points, starts[text], starts[text + 1], counts[text])
-        return sources
-
-    return measure_texts
+@compiled(*_SOURCES)
+def _measure_texts(r: Reader, memory: Memory, points: UInt32Array, starts: Int64Array, counts: Int64Array) -> None:
+    for text in range(len(starts) - 1):
+        _measure_text(r, memory, points, starts[text], starts[text + 1], counts[text])
 
 
 @njit
 def _measure_text(r: Reader, m: Memory, points: UInt32Array, start: int, end: int, row: Int64Array) -> None:
     """Count what is in one text."""
-    row[_CHARACTERS] = row[_MEASURED] = end - start
+    row[AT.characters] = row[AT.measured_characters] = end - start
     if end == start:
         return
-    for place in range(_WORD_TOTALS):
+    for place in range(WORD_COUNTS):
         m.totals[place] = 0
     word_count = find_words(r, start, end)
-    for place in range(_WORD_TOTALS):
-        row[_WORD_AT + place] = m.totals[place]
+    for place in range(WORD_COUNTS):
+        row[place] = m.totals[place]
     kept_words = min(word_count, len(m.hashes))
     if kept_words < word_count:
-        row[_MEASURED] = m.starts[kept_words - 1] + m.lengths[kept_words - 1] - start
-    ngram_characters(m.hashes, m.lengths, kept_words, m.work, m.keys, m.numbers, row, _NGRAM_AT)
+        row[AT.measured_characters] = m.starts[kept_words - 1] + m.lengths[kept_words - 1] - start
+    ngram_characters(m.hashes, m.lengths, kept_words, m.work, m.keys, m.numbers, row, _NGRAMS_AT)
     lengths, starts = m.work[0], m.work[1]
     lines = measure_lines(r, start, end, word_count, row, m.line_hashes, lengths, starts)
     opens, closes = points[start] == 0x0A, points[end - 1] == 0x0A
     found, characters, filled = duplicates(m.line_hashes, lengths, lines, m.keys, m.numbers)
-    row[_LINE_ELEMENTS] = lines + opens + closes
-    row[_LINE_ELEMENTS + 1] = found + (opens and closes)
-    row[_LINE_ELEMENTS + 2] = characters
-    row[_LINE_ELEMENTS + 3] = filled
+    row[AT.line_elements] = lines + opens + closes
+    row[AT.duplicate_lines] = found + (opens and closes)
+    row[AT.duplicate_line_characters] = characters
+    row[AT.filled_duplicate_characters] = filled
     count = paragraphs(r, lines, m.line_hashes, lengths, starts)
     found, characters, _ = duplicates(m.line_hashes, lengths, count, m.keys, m.numbers)
-    row[_PARAGRAPHS] = max(count, 1)
-    row[_PARAGRAPHS + 1] = found
-    row[_PARAGRAPHS + 2] = characters
-    row[_SAMPLE] = min(end - start, SAMPLE_POINTS)
-    row[_SAMPLE + 1] = compressed_size(points, start, start + row[_SAMPLE], m.places)
+    row[AT.paragraphs] = max(count, 1)
+    row[AT.duplicate_paragraphs] = found
+    row[AT.duplicate_paragraph_characters] = characters
+    row[AT.sample] = min(end - start, SAMPLE_POINTS)
+    row[AT.compressed] = compressed_size(points, start, start + row[AT.sample], m.places)
 
 
 def _columns(c: dict[str, Int64Array]) -> dict[str, pa.Array]:

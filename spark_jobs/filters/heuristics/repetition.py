@@ -1,12 +1,12 @@
 """Gopher's measures of repetition, over words, lines and paragraphs that are known by their hashes.
 
-An n-gram is in a text twice only if its first n - 1 words are. So each length looks only at the places that the length
-before left over, which in ordinary prose are few, and its key is exact: the number of the (n - 1)-gram and that of the
-last word.
+An n-gram is in a text twice only if its first and its last n - 1 words are. So each length looks only at neighbours
+among the places that the length before left over, which in ordinary prose are few, and its key is exact: the number of
+the (n - 1)-gram and that of the last word.
 
-    words      a b a b a c      numbers   0 1 0 1 0 2
-    2-grams    ab ba ab ba ac   places    0 1 2 3 (4: `a` is there twice, `ac` once)
-    3-grams    aba bab aba      places    0 2, from here on without place 1
+    words      a b a b a c      left over 0 1 2 3 4 (`c` is there once)
+    2-grams    ab ba ab ba      left over 0 1 2 3
+    3-grams    aba bab aba      left over 0 2, which are no neighbours
 
 Source: Rae et al. 2021, "Scaling Language Models: Methods, Analysis & Insights from Training Gopher", table A1. What
 the paper leaves open is as in datatrove: the most frequent n-gram counts with one space between its words, and the
@@ -131,60 +131,48 @@ def ngram_characters(
     for k in range(count):
         places[left] = k
         left += table[words[k]] & _COUNT_MASK > np.uint64(1)
+    if left:
+        _fill(seen, slots, 0)
     for n in range(2, LAST_N + 1):
-        while left and places[left - 1] + n > count:
-            left -= 1
+        going, left = left, 0
+        for p in range(going - 1):
+            k = places[p]
+            places[left] = k
+            left += places[p + 1] == k + 1
         slots = slots_for(left)
         _fill(table, slots, np.uint64(0))
         for p in range(left):
             k = places[p]
             key = np.uint64(grams[k]) << _SLOT_BITS | np.uint64(words[k + n - 1])
-            mixed = key * _G
-            grams[k] = _count(table, slots, key, mixed >> _S32)
-        if n < FIRST_DUPLICATE_N:
-            if count >= n:
-                measured[first + n - 2] = _most_frequent(lengths, places, grams, table, left, n)
-        else:
-            measured[first + n - 2] = _duplicated(lengths, places, grams, seen, left, n)
-        going, left = left, 0
+            grams[k] = _count(table, slots, key, key * _G >> _S32)
+        best, place, characters, free, going, left = np.uint64(1), 0, 0, 0, left, 0
         for p in range(going):
             k = places[p]
+            gram = grams[k]
+            occurrences = table[gram] & _COUNT_MASK
+            if occurrences == np.uint64(1):
+                continue
             places[left] = k
-            left += table[grams[k]] & _COUNT_MASK > np.uint64(1)
+            left += 1
+            if n < FIRST_DUPLICATE_N:
+                if occurrences > best:
+                    best, place = occurrences, k
+            elif k >= free:
+                if seen[gram] == n:
+                    characters += _characters(lengths, k, n)
+                    free = k + n
+                seen[gram] = n
+        if n < FIRST_DUPLICATE_N and count >= n:
+            characters = (n - 1 + _characters(lengths, place, n)) * np.int64(best)
+        measured[first + n - 2] = characters
 
 
 @njit
-def _most_frequent(
-    lengths: Int32Array, places: Int32Array, grams: Int32Array, table: UInt64Array, left: int, n: int
-) -> int:
-    """Characters of all occurrences of the most frequent n-gram; the first one of the text where none is repeated."""
-    best, place = np.uint64(1), 0
-    for p in range(left):
-        occurrences = table[grams[places[p]]] & _COUNT_MASK
-        if occurrences > best:
-            best, place = occurrences, places[p]
-    characters = n - 1
-    for k in range(place, place + n):
+def _characters(lengths: Int32Array, first: int, n: int) -> int:
+    """Characters of n words."""
+    characters = 0
+    for k in range(first, first + n):
         characters += lengths[k]
-    return characters * int(best)
-
-
-@njit
-def _duplicated(lengths: Int32Array, places: Int32Array, grams: Int32Array, seen: Int32Array, left: int, n: int) -> int:
-    """Characters of n-grams that were read before."""
-    for p in range(left):
-        seen[grams[places[p]]] = 0
-    characters, free = 0, 0
-    for p in range(left):
-        k = places[p]
-        if k < free:
-            continue
-        if seen[grams[k]]:
-            for w in range(k, k + n):
-                characters += lengths[w]
-            free = k + n
-        else:
-            seen[grams[k]] = 1
     return characters
 
 

@@ -10,8 +10,7 @@ all code shares `else:` and `}`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +23,7 @@ from spark_jobs.filters.heuristics.lines import is_list, is_table, link_span
 from spark_jobs.filters.heuristics.measure import addresses_of, chunks, reader
 from spark_jobs.filters.heuristics.phrases import LINK
 from spark_jobs.filters.heuristics.words import FIRST_OUTPUT, FOLDS, MOVES, OUTPUTS, Reader, flags_at, held, point_at
-from spark_jobs.lexing.compiled_sources import sources_number
+from spark_jobs.lexing.compiled_sources import compiled
 from spark_jobs.lexing.machine import U64, byte_at, four_bytes_at
 
 LINE_COUNTS: Final = pa.schema([("line_hash", pa.int64()), ("document_count", pa.int64())])
@@ -37,10 +36,6 @@ _SOURCES: Final = (
 
 def count_lines(content: pa.Array, min_characters: int = MIN_CHARACTERS) -> pa.Table:
     """The lines of a batch of documents, each with the number of documents that have it.
-
-    Args:
-        content: (D,) strings, none of them null.
-        min_characters: shorter lines are left out.
 
     Returns:
         Rows of LINE_COUNTS, ordered by hash.
@@ -139,47 +134,37 @@ def _lines(
     """Of each line that is not blank: hash, characters, those of running text, the text it is of, and its place."""
     room = int(np.count_nonzero(points == 0x0A)) + len(starts)
     hashes, numbers = np.empty(room, np.uint64), np.empty((4, room), np.int32)
-    count = _find_lines()(reader(points, addresses_of()), starts, hashes, numbers)
+    count = _find_lines(reader(points, addresses_of()), starts, hashes, numbers)
     lengths, clean, texts, firsts = numbers[:, :count]
     return hashes[:count], lengths, clean, texts, firsts
 
 
-@cache
-def _find_lines() -> Any:
-    """The compiled entry; the number of the sources is part of its key in Numba's cache."""
-    return _entry(sources_number(_SOURCES))
-
-
-def _entry(sources: int) -> Any:
-    """Make the function that writes what `_lines` returns, and gives the number of lines."""
-
-    @njit(cache=True)
-    def find_lines(r: Reader, starts: Int64Array, hashes: UInt64Array, numbers: Int32Array) -> int:
-        lengths, clean, texts, firsts = numbers[0], numbers[1], numbers[2], numbers[3]
-        count = 0 if sources >= 0 else 1
-        for text in range(len(starts) - 1):
-            i, end = starts[text], starts[text + 1]
-            while i < end:
-                first = i
-                while i < end and point_at(r, i) != 0x0A:
-                    i += 1
-                last = i
+@compiled(*_SOURCES)
+def _find_lines(r: Reader, starts: Int64Array, hashes: UInt64Array, numbers: Int32Array) -> int:
+    """Write what `_lines` returns; the number of lines."""
+    lengths, clean, texts, firsts = numbers[0], numbers[1], numbers[2], numbers[3]
+    count = 0
+    for text in range(len(starts) - 1):
+        i, end = starts[text], starts[text + 1]
+        while i < end:
+            first = i
+            while i < end and point_at(r, i) != 0x0A:
                 i += 1
-                while first < last and flags_at(r, first) & SPACE:
-                    first += 1
-                while first < last and flags_at(r, last - 1) & SPACE:
-                    last -= 1
-                if first < last:
-                    hashes[count] = hash_points(r.points, first, last, U64(0))
-                    lengths[count] = last - first
-                    listed = is_list(r, first, last) or is_table(r, first, last)
-                    clean[count] = 0 if listed else last - first - _link_characters(r, first, last)
-                    texts[count] = text
-                    firsts[count] = first
-                    count += 1
-        return count
-
-    return find_lines
+            last = i
+            i += 1
+            while first < last and flags_at(r, first) & SPACE:
+                first += 1
+            while first < last and flags_at(r, last - 1) & SPACE:
+                last -= 1
+            if first < last:
+                hashes[count] = hash_points(r.points, first, last, U64(0))
+                lengths[count] = last - first
+                listed = is_list(r, first, last) or is_table(r, first, last)
+                clean[count] = 0 if listed else last - first - _link_characters(r, first, last)
+                texts[count] = text
+                firsts[count] = first
+                count += 1
+    return count
 
 
 @njit

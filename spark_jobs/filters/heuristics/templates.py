@@ -65,10 +65,6 @@ TEMPLATE_LINES = Table(
 def template_lines(texts: DataFrame, config: TemplateLinesConfig) -> Output:
     """Count the lines that documents of a sample share; it is read twice, since only lines that are kept are spelled.
 
-    Args:
-        texts: rows of `texts` of the first increment.
-        config: what is kept.
-
     Returns:
         Rows of the table `template_lines`.
     """

@@ -16,33 +16,13 @@ as many of them, and a repeated phrase is cut alike wherever it stands, so that 
 
 from __future__ import annotations
 
+from collections import namedtuple
 from typing import Final, NamedTuple
 
 import numpy as np
 from numba import njit
 
-from spark_jobs.filters.heuristics.character_flags import (
-    ALPHA,
-    CONTENT,
-    CURRENCY,
-    DIGIT,
-    DOT_FOLLOWS,
-    ICON,
-    INFIX,
-    LETTER,
-    LOWER_CASE,
-    PREFIX,
-    PUNCTUATION,
-    QUOTE,
-    SENTENCE_END,
-    SPACE,
-    SPACELESS,
-    SPACELESS_SHIFT,
-    SPECIAL,
-    SUFFIX,
-    UNIT_END,
-    UPPER_CASE,
-)
+from spark_jobs.filters.heuristics import character_flags as flag
 from spark_jobs.filters.heuristics.contractions import LONGEST, UNIT_SEED, hash_points, hash_step, look_up
 from spark_jobs.lexing.machine import U64, byte_at, eight_bytes_at, four_bytes_at, store
 
@@ -50,8 +30,18 @@ RUN_POINTS: Final = 1024
 """A longer run is cut into parts of so many characters, so that a text without spaces takes no more memory."""
 ENDS_SENTENCE, IS_PUNCTUATION, AFTER_SPACES = 1, 2, 4
 """What is kept of a word beside its hash, place and length."""
-WORDS, CONTENT_WORDS, CONTENT_CHARACTERS, SPACELESS_WORDS, ALPHABETIC_WORDS, STOP_WORDS_SEEN = range(6)
-"""Places of the totals of a text."""
+_Counts = namedtuple(
+    "_Counts",
+    "words content_words content_characters spaceless_words alphabetic_words stop_words pieces bullet_pieces "
+    "ellipsis_pieces filled_pieces list_pieces table_pieces log_pieces trace_pieces kept_pieces sentences "
+    "javascript policy braces lorem lf lines filled_lines terminal_lines short_lines hashes ellipses letters "
+    "capitals link_characters placeholders mojibake xml_head characters measured_characters line_elements "
+    "duplicate_lines duplicate_line_characters filled_duplicate_characters paragraphs duplicate_paragraphs "
+    "duplicate_paragraph_characters sample compressed",
+)
+AT: Final = _Counts(*range(len(_Counts._fields)))
+"""Where each count stands in the row of a text; those of words come first."""
+WORD_COUNTS: Final = 6
 _EMOTICON_POINTS: Final = 6
 _SEAM: Final = U64(0xD6E8FEB86659FD93)
 
@@ -75,7 +65,7 @@ class Reader(NamedTuple):
 
 HASHES, STARTS, LENGTHS, KINDS, ROOM, BOUNDS, TOTALS, FOLDS, MOVES, OUTPUTS, FIRST_OUTPUT = range(11)
 """The words of a text (uint64, int32, int32, uint8; how many fit); (3 * RUN_POINTS,) int32 for the bounds of the words
-of a run and the ends of its suffixes; int64 totals of the text; the parts of `phrases.automaton`."""
+of a run and the ends of its suffixes; int64 counts of words of the text; the parts of `phrases.automaton`."""
 
 
 @njit
@@ -114,14 +104,14 @@ def find_words(r: Reader, start: int, end: int) -> int:
         while i < stop:
             point = point_at(r, i)
             flags = four_bytes_at(r.flags + 4 * point)
-            if flags & SPACE:
+            if flags & flag.SPACE:
                 break
             h = hash_step(h, point)
             seen |= flags
             last = flags
             i += 1
         if i > first:
-            if seen & (SPECIAL | SPACELESS) or (seen & DIGIT and not last & DIGIT):
+            if seen & (flag.SPECIAL | flag.SPACELESS) or (seen & flag.DIGIT and not last & flag.DIGIT):
                 n = _split_run(r, n, first, i, after_spaces)
             else:
                 known = look_up(r.rules, h) if i - first <= LONGEST else 0
@@ -131,7 +121,7 @@ def find_words(r: Reader, start: int, end: int) -> int:
                     n = _write(r, n, first, i, h, seen, after_spaces, known)
         after_spaces = 0
         gap = i
-        while i < end and flags_at(r, i) & SPACE:
+        while i < end and flags_at(r, i) & flag.SPACE:
             i += 1
         if i - gap > 1 or (i > gap and point_at(r, gap) != 32):
             after_spaces = AFTER_SPACES
@@ -143,13 +133,13 @@ def find_words(r: Reader, start: int, end: int) -> int:
 def _write(r: Reader, n: int, start: int, stop: int, h: np.uint64, seen: int, kind: int, known: int) -> int:
     """Write one word; the new number of words."""
     totals = held(r, TOTALS)
-    if seen & CONTENT:
-        add(totals, CONTENT_WORDS, 1)
-        add(totals, CONTENT_CHARACTERS, stop - start)
-    if seen & ALPHA:
-        add(totals, ALPHABETIC_WORDS, 1)
+    if seen & flag.CONTENT:
+        add(totals, AT.content_words, 1)
+        add(totals, AT.content_characters, stop - start)
+    if seen & flag.ALPHA:
+        add(totals, AT.alphabetic_words, 1)
     if known >> 24:
-        place = totals + 8 * STOP_WORDS_SEEN
+        place = totals + 8 * AT.stop_words
         store(place, np.int64(eight_bytes_at(place)) | np.int64(1) << (known >> 24))
     if n < held(r, ROOM):
         store(held(r, HASHES) + 8 * n, h)
@@ -162,22 +152,22 @@ def _write(r: Reader, n: int, start: int, stop: int, h: np.uint64, seen: int, ki
 @njit
 def _write_part(r: Reader, n: int, start: int, stop: int, kind: int) -> int:
     """Write the word from start to stop, cut up where its script has no spaces."""
-    h, seen, common, before, first = U64(0), 0, PUNCTUATION, 0, start
+    h, seen, common, before, first = U64(0), 0, flag.PUNCTUATION, 0, start
     for i in range(start, stop):
         point = point_at(r, i)
         flags = four_bytes_at(r.flags + 4 * point)
-        if (flags | before) & SPACELESS and i > first and _is_seam(r, i, before, flags):
-            add(held(r, TOTALS), SPACELESS_WORDS, 1 if before & SPACELESS else 0)
+        if (flags | before) & flag.SPACELESS and i > first and _is_seam(r, i, before, flags):
+            add(held(r, TOTALS), AT.spaceless_words, 1 if before & flag.SPACELESS else 0)
             n = _write(r, n, first, i, h, seen, kind, 0)
             h, seen, kind, first = U64(0), 0, 0, i
         h = hash_step(h, point)
         seen |= flags
         common &= flags
         before = flags
-    add(held(r, TOTALS), SPACELESS_WORDS, 1 if before & SPACELESS else 0)
+    add(held(r, TOTALS), AT.spaceless_words, 1 if before & flag.SPACELESS else 0)
     if common:
         kind |= IS_PUNCTUATION
-    if seen & SENTENCE_END and stop - first == 1:
+    if seen & flag.SENTENCE_END and stop - first == 1:
         kind |= ENDS_SENTENCE
     known = look_up(r.rules, h) if stop - first <= 4 else 0
     n = _write(r, n, first, stop, h, seen, kind, known)
@@ -187,12 +177,12 @@ def _write_part(r: Reader, n: int, start: int, stop: int, kind: int) -> int:
 @njit
 def _is_seam(r: Reader, i: int, before: int, flags: int) -> bool:
     """Whether a word of a script without spaces ends, or begins, before the character at i."""
-    script = flags & SPACELESS
-    if script != before & SPACELESS:
+    script = flags & flag.SPACELESS
+    if script != before & flag.SPACELESS:
         return True
     mixed = (U64(point_at(r, i - 1)) << U64(32) | U64(point_at(r, i))) * _SEAM
     share = np.int64((mixed ^ mixed >> U64(32)) * _SEAM >> U64(40))  # 24 bits
-    letters = script >> SPACELESS_SHIFT
+    letters = script >> flag.SPACELESS_SHIFT
     return bool(share * 60 < (36 if letters == 1 else 15 if letters == 2 else 12) << 24)
 
 
@@ -307,7 +297,7 @@ def _dots(r: Reader, start: int, stop: int) -> int:
 def _prefix_length(r: Reader, lo: int, hi: int) -> int:
     """Characters of the prefix at lo."""
     point = point_at(r, lo)
-    if four_bytes_at(r.flags + 4 * point) & PREFIX:
+    if four_bytes_at(r.flags + 4 * point) & flag.PREFIX:
         return 1
     if lo + 1 < hi and point in (0x41, 0x43, 0x55):  # A$, C$, US$
         dollar = lo + 2 if point == 0x55 and point_at(r, lo + 1) == 0x53 else lo + 1
@@ -317,7 +307,7 @@ def _prefix_length(r: Reader, lo: int, hi: int) -> int:
         dots = _dots(r, lo, hi)
         return dots if dots > 1 else 0
     if point == 0x2B:
-        return 0 if lo + 1 < hi and flags_at(r, lo + 1) & DIGIT else 1
+        return 0 if lo + 1 < hi and flags_at(r, lo + 1) & flag.DIGIT else 1
     return 0
 
 
@@ -329,7 +319,7 @@ def _suffix_length(r: Reader, lo: int, hi: int) -> int:
     point = point_at(r, hi - 1)
     flags = four_bytes_at(r.flags + 4 * point)
     before = flags_at(r, hi - 2) if hi - 2 >= lo else 0
-    if flags & SUFFIX:
+    if flags & flag.SUFFIX:
         return 1
     if point == 0x2E:
         first = hi - 1
@@ -337,15 +327,15 @@ def _suffix_length(r: Reader, lo: int, hi: int) -> int:
             first -= 1
         if first < hi - 1:
             return hi - first
-        both_upper = before & UPPER_CASE and hi - 3 >= lo and flags_at(r, hi - 3) & UPPER_CASE
-        return 1 if before & DOT_FOLLOWS or both_upper else 0
-    if point in (0x73, 0x53) and before & QUOTE and point_at(r, hi - 2) in (0x27, 0x2019):
+        both_upper = before & flag.UPPER_CASE and hi - 3 >= lo and flags_at(r, hi - 3) & flag.UPPER_CASE
+        return 1 if before & flag.DOT_FOLLOWS or both_upper else 0
+    if point in (0x73, 0x53) and before & flag.QUOTE and point_at(r, hi - 2) in (0x27, 0x2019):
         return 2
-    if before & DIGIT and (point == 0x2B or flags & CURRENCY):
+    if before & flag.DIGIT and (point == 0x2B or flags & flag.CURRENCY):
         return 1
-    if flags & UNIT_END:
+    if flags & flag.UNIT_END:
         for i in range(hi - 2, max(lo, hi - 5) - 1, -1):
-            if flags_at(r, i) & DIGIT:
+            if flags_at(r, i) & flag.DIGIT:
                 known = look_up(r.rules, hash_points(r.points, i + 1, hi, UNIT_SEED))
                 return hi - i - 1 if known else 0
     return 0
@@ -356,25 +346,25 @@ def _infix_length(r: Reader, i: int, hi: int) -> int:  # noqa: PLR0911 - one for
     """Characters of the infix at i, which is behind lo."""
     point = point_at(r, i)
     flags = four_bytes_at(r.flags + 4 * point)
-    if not flags & INFIX:
+    if not flags & flag.INFIX:
         return 0
     dots: int = _dots(r, i, hi) if point == 0x2E else 0
     if dots > 1:
         return dots
-    if point == 0x2026 or flags & ICON:
+    if point == 0x2026 or flags & flag.ICON:
         return 1
     if i + 1 >= hi:
         return 0
     before, after, next_point = flags_at(r, i - 1), flags_at(r, i + 1), point_at(r, i + 1)
     if point == 0x2E:
-        return 1 if before & (LOWER_CASE | QUOTE) and after & (UPPER_CASE | QUOTE) else 0
-    if point in (0x2B, 0x2D, 0x2A, 0x5E) and before & DIGIT and (after & DIGIT or next_point == 0x2D):
+        return 1 if before & (flag.LOWER_CASE | flag.QUOTE) and after & (flag.UPPER_CASE | flag.QUOTE) else 0
+    if point in (0x2B, 0x2D, 0x2A, 0x5E) and before & flag.DIGIT and (after & flag.DIGIT or next_point == 0x2D):
         return 1
     if point == 0x2C:
-        return 1 if before & LETTER and after & LETTER else 0
-    if point in (0x2B, 0x2A, 0x5E) or not before & (LETTER | DIGIT):
+        return 1 if before & flag.LETTER and after & flag.LETTER else 0
+    if point in (0x2B, 0x2A, 0x5E) or not before & (flag.LETTER | flag.DIGIT):
         return 0
-    if after & LETTER:
+    if after & flag.LETTER:
         return 1
     if next_point != point or point not in (0x2D, 0x2014):
         return 0
@@ -382,7 +372,7 @@ def _infix_length(r: Reader, i: int, hi: int) -> int:  # noqa: PLR0911 - one for
     while i + hyphens < hi and point_at(r, i + hyphens) == point:
         hyphens += 1
     fits = hyphens <= (3 if point == 0x2D else 2) and i + hyphens < hi
-    return hyphens if fits and flags_at(r, i + hyphens) & LETTER else 0
+    return hyphens if fits and flags_at(r, i + hyphens) & flag.LETTER else 0
 
 
 @njit
@@ -414,7 +404,7 @@ def _is_address(r: Reader, lo: int, hi: int) -> bool:
         if point_at(r, i) == 0x3A and point_at(r, i + 1) == 0x2F and point_at(r, i + 2) == 0x2F and i - lo > 1:
             host = i + 3
             break
-        if not (flags_at(r, i) & (ALPHA | DIGIT) or point_at(r, i) in (0x2B, 0x2D, 0x2E, 0x5F)):
+        if not (flags_at(r, i) & (flag.ALPHA | flag.DIGIT) or point_at(r, i) in (0x2B, 0x2D, 0x2E, 0x5F)):
             break
     if _is_host(r, host, hi):
         return True
@@ -435,8 +425,8 @@ def _is_host(r: Reader, lo: int, hi: int) -> bool:
             if i == label or point_at(r, i - 1) in (0x2D, 0x5F) or point_at(r, label) in (0x2D, 0x5F):
                 return False
             labels, label, lower = labels + 1, i + 1, True
-        elif 0xA1 <= point <= 0xFFFF or point in (0x2D, 0x5F) or (point < 0x80 and flags & (ALPHA | DIGIT)):
-            lower = lower and flags & LOWER_CASE != 0
+        elif 0xA1 <= point <= 0xFFFF or point in (0x2D, 0x5F) or (point < 0x80 and flags & (flag.ALPHA | flag.DIGIT)):
+            lower = lower and flags & flag.LOWER_CASE != 0
         else:
             break
         i += 1
@@ -444,7 +434,7 @@ def _is_host(r: Reader, lo: int, hi: int) -> bool:
         return False
     if i < hi and point_at(r, i) == 0x3A:
         port = i + 1
-        while port < hi and flags_at(r, port) & DIGIT:
+        while port < hi and flags_at(r, port) & flag.DIGIT:
             port += 1
         if not 2 <= port - i - 1 <= 5:
             return False

@@ -13,9 +13,6 @@ from spark_jobs.sources.content_types import content_type
 def score_programming(content: pa.Array) -> dict[str, pa.Array]:
     """What each text is written in. A call of the library for each text: some hundred texts a second.
 
-    Args:
-        content: (D,) strings, none of them null.
-
     Returns:
         (D,) columns: `content_type` (as magika calls it), `content_kind` (code, prose, markup, data) and
         `programming_language` as `documents` has them, null where this project has no name for the type, and

@@ -12,7 +12,7 @@ the label that the model finds most probable, with its letters as weight.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numba import njit
@@ -20,7 +20,7 @@ from numba import njit
 from spark_jobs.arrays import Float32Array, Int32Array, Int64Array, UInt8Array
 from spark_jobs.filters.languages.scripts import HAN, KANA, NO_LETTER
 from spark_jobs.filters.models.fasttext_kernel import Tables, best_label, embed, label_scores, new_scratch
-from spark_jobs.lexing.compiled_sources import sources_number
+from spark_jobs.lexing.compiled_sources import compiled
 
 _SCRIPT_COUNT: Final = 64
 _LF, _SPACE, _TILDE, _BACKTICK, _COLON, _SLASH, _DOT, _W = 10, 32, 126, 96, 58, 47, 46, 119
@@ -120,67 +120,59 @@ def _main_script(counts: Int64Array) -> int:
     return 1 + int(np.argmax(counts[1:]))
 
 
-def _entry(sources: int) -> Any:
-    """The compiled entry. What a function encloses is part of the key that Numba caches it under."""
-
-    @njit(cache=True)
-    def identify(  # noqa: PLR0913, PLR0917 (arrays in, arrays out)
-        t: Tables,
-        classes: UInt8Array,
-        data: UInt8Array,
-        offsets: Int64Array,
-        window_bytes: int,
-        max_windows: int,
-        min_confidence: float,
-        labels: Int32Array,
-        shares: Float32Array,
-        scripts: UInt8Array,
-    ) -> None:
-        """Fill (D, 2) labels, -1 where there is none, (D, 2) confidence and share of the second, (D,) script."""
-        longest = np.int64(0 if sources >= 0 else 1)
-        for text in range(offsets.size - 1):
-            longest = max(longest, offsets[text + 1] - offsets[text])
-        prose = np.empty(longest, np.uint8)
-        s = new_scratch(t, min(longest, 2 * window_bytes + 128))
-        label_count = t.output.shape[0]
-        weights, sums, sure = np.zeros(label_count), np.zeros(label_count), np.zeros(label_count)
-        counts = np.zeros(_SCRIPT_COUNT, np.int64)
-        labels[:] = -1
-        shares[:] = np.nan
-        for text in range(offsets.size - 1):
-            size = copy_prose(data, offsets[text], offsets[text + 1], prose)
-            weights[:], sums[:], sure[:] = 0, 0, 0
-            counts[:] = 0
-            total = 0
-            whole = max(-(-size // window_bytes), 1)
-            windows = min(whole, max_windows)
-            for w in range(windows):
-                start = _window_edge(prose, w * size // windows, size)
-                end = (w + 1) * size // windows if windows == whole else start + window_bytes
-                end = max(_window_edge(prose, end, size), start)
-                letters = count_scripts(prose, start, end, classes, counts)
-                if letters == 0 or not embed(t, s, prose, start, end):
-                    continue
-                label_scores(t, s, True)
-                label = best_label(t, s)
-                p = min(s.scores[label], 1.0)
-                weights[label] += letters
-                sums[label] += letters * p
-                sure[label] += letters if p >= min_confidence else 0
-                total += letters
-            scripts[text] = _main_script(counts) if counts[1:].any() else NO_LETTER
-            if total == 0:
+@compiled(*_SOURCES)
+def identify(  # noqa: PLR0913, PLR0917 (arrays in, arrays out)
+    t: Tables,
+    classes: UInt8Array,
+    data: UInt8Array,
+    offsets: Int64Array,
+    window_bytes: int,
+    max_windows: int,
+    min_confidence: float,
+    labels: Int32Array,
+    shares: Float32Array,
+    scripts: UInt8Array,
+) -> None:
+    """Fill (D, 2) labels, -1 where there is none, (D, 2) confidence and share of the second, (D,) script."""
+    longest = np.int64(0)
+    for text in range(offsets.size - 1):
+        longest = max(longest, offsets[text + 1] - offsets[text])
+    prose = np.empty(longest, np.uint8)
+    s = new_scratch(t, min(longest, 2 * window_bytes + 128))
+    label_count = t.output.shape[0]
+    weights, sums, sure = np.zeros(label_count), np.zeros(label_count), np.zeros(label_count)
+    counts = np.zeros(_SCRIPT_COUNT, np.int64)
+    labels[:] = -1
+    shares[:] = np.nan
+    for text in range(offsets.size - 1):
+        size = copy_prose(data, offsets[text], offsets[text + 1], prose)
+        weights[:], sums[:], sure[:] = 0, 0, 0
+        counts[:] = 0
+        total = 0
+        whole = max(-(-size // window_bytes), 1)
+        windows = min(whole, max_windows)
+        for w in range(windows):
+            start = _window_edge(prose, w * size // windows, size)
+            end = (w + 1) * size // windows if windows == whole else start + window_bytes
+            end = max(_window_edge(prose, end, size), start)
+            letters = count_scripts(prose, start, end, classes, counts)
+            if letters == 0 or not embed(t, s, prose, start, end):
                 continue
-            first = np.argmax(sums)
-            labels[text, 0] = first
-            shares[text, 0] = sums[first] / weights[first]
-            sure[first] = 0
-            second = np.argmax(sure)
-            shares[text, 1] = sure[second] / total
-            if sure[second] > 0:
-                labels[text, 1] = second
-
-    return identify
-
-
-identify = _entry(sources_number(_SOURCES))
+            label_scores(t, s, True)
+            label = best_label(t, s)
+            p = min(s.scores[label], 1.0)
+            weights[label] += letters
+            sums[label] += letters * p
+            sure[label] += letters if p >= min_confidence else 0
+            total += letters
+        scripts[text] = _main_script(counts) if counts[1:].any() else NO_LETTER
+        if total == 0:
+            continue
+        first = np.argmax(sums)
+        labels[text, 0] = first
+        shares[text, 0] = sums[first] / weights[first]
+        sure[first] = 0
+        second = np.argmax(sure)
+        shares[text, 1] = sure[second] / total
+        if sure[second] > 0:
+            labels[text, 1] = second

@@ -70,9 +70,6 @@ class Classifier:
     def score(self, content: pa.Array) -> dict[str, pa.Array]:
         """The probability of every label.
 
-        Args:
-            content: (D,) strings, none of them null.
-
         Returns:
             (D,) float64 by label; null in a text without a feature of the model.
         """
@@ -80,12 +77,7 @@ class Classifier:
         return {label: pa.array(probabilities[:, k], from_pandas=True) for k, label in enumerate(self.labels)}
 
     def judge(self, content: pa.Array, labels: Sequence[str]) -> Judged:
-        """The most probable label, its probability, and the probabilities of some labels; null as for `score`.
-
-        Args:
-            content: (D,) strings, none of them null.
-            labels: of the model.
-        """
+        """The most probable label, its probability, and the probabilities of some labels; null as for `score`."""
         probabilities = self._probabilities(content)
         known = ~np.isnan(probabilities[:, 0])
         best = np.where(known, probabilities.argmax(axis=1), 0)
@@ -123,10 +115,6 @@ class Classifier:
 
 def read_classifier(data: bytes, name: str) -> Classifier:
     """Read a model from its file.
-
-    Args:
-        data: what `Classifier.to_bytes` gave.
-        name: how errors call it.
 
     Raises:
         InputError: the bytes are no classifier, of another version, or damaged.

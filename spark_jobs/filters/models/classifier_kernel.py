@@ -21,7 +21,7 @@ import numpy as np
 from numba import njit
 
 from spark_jobs.arrays import Float32Array, Float64Array, Int32Array, Int64Array, UInt8Array, UInt32Array, UInt64Array
-from spark_jobs.lexing.compiled_sources import sources_number
+from spark_jobs.lexing.compiled_sources import compiled
 from spark_jobs.lexing.word_characters import LAST_CASED, SEPARATOR
 
 _U64: Final = np.uint64
@@ -166,65 +166,58 @@ def _longest(offsets: Int64Array) -> int:
     return longest
 
 
-def _entries(sources: int) -> Any:
-    """The compiled entries. What a function encloses is part of the key that Numba caches it under."""
+@compiled(*_SOURCES)
+def count_texts(
+    f: FeatureSettings, classes: UInt8Array, lower: UInt32Array, data: UInt8Array, offsets: Int64Array
+) -> tuple[Int64Array, Int32Array, Int32Array]:
+    """(D + 1,) where each text begins in the (T,) buckets of all texts, and (T,) their counts."""
+    c = _new_counter(f, _longest(offsets))
+    starts = np.zeros(offsets.size, np.int64)
+    buckets, counts = np.empty(1024, np.int32), np.empty(1024, np.int32)
+    total = 0
+    for text in range(offsets.size - 1):
+        used = _count_features(c, f, classes, lower, data, offsets[text], offsets[text + 1])
+        if total + used > buckets.size:
+            room = max(2 * buckets.size, total + used)
+            buckets = np.concatenate((buckets, np.empty(room - buckets.size, np.int32)))
+            counts = np.concatenate((counts, np.empty(room - counts.size, np.int32)))
+        for k in range(used):
+            buckets[total + k] = c.touched[k]
+            counts[total + k] = c.counts[c.touched[k]]
+            c.counts[c.touched[k]] = 0
+        total += used
+        starts[text + 1] = total
+    return starts, buckets[:total].copy(), counts[:total].copy()
 
-    @njit(cache=True)
-    def count_texts(
-        f: FeatureSettings, classes: UInt8Array, lower: UInt32Array, data: UInt8Array, offsets: Int64Array
-    ) -> tuple[Int64Array, Int32Array, Int32Array]:
-        """(D + 1,) where each text begins in the (T,) buckets of all texts, and (T,) their counts."""
-        c = _new_counter(f, _longest(offsets))
-        starts = np.zeros(offsets.size if sources >= 0 else 0, np.int64)
-        buckets, counts = np.empty(1024, np.int32), np.empty(1024, np.int32)
-        total = 0
-        for text in range(offsets.size - 1):
-            used = _count_features(c, f, classes, lower, data, offsets[text], offsets[text + 1])
-            if total + used > buckets.size:
-                room = max(2 * buckets.size, total + used)
-                buckets = np.concatenate((buckets, np.empty(room - buckets.size, np.int32)))
-                counts = np.concatenate((counts, np.empty(room - counts.size, np.int32)))
-            for k in range(used):
-                buckets[total + k] = c.touched[k]
-                counts[total + k] = c.counts[c.touched[k]]
-                c.counts[c.touched[k]] = 0
-            total += used
-            starts[text + 1] = total
-        return starts, buckets[:total].copy(), counts[:total].copy()
 
-    @njit(cache=True)
-    def score_texts(
-        f: FeatureSettings,
-        classes: UInt8Array,
-        lower: UInt32Array,
-        data: UInt8Array,
-        offsets: Int64Array,
-        table: Float32Array,
-        bias: Float64Array,
-        scores: Float64Array,
-    ) -> None:
-        """Fill (D, K) sums of weights and bias, NaN in a text without a feature of the model (idf, K weights a row)."""
-        c = _new_counter(f, _longest(offsets) if sources >= 0 else 0)
-        counts, touched = c.counts, c.touched
-        width = bias.size
-        sums = np.zeros(width, np.float64)
-        logs = 1.0 + np.log(np.arange(1, 257))
-        for text in range(offsets.size - 1):
-            used = _count_features(c, f, classes, lower, data, offsets[text], offsets[text + 1])
-            sums[:] = 0
-            squares = 0.0
-            for k in range(used):
-                bucket = touched[k]
-                count = counts[bucket]
-                counts[bucket] = 0
-                value = (logs[count - 1] if count <= 256 else 1.0 + math.log(count)) * table[bucket, 0]
-                squares += value * value
-                for label in range(width):
-                    sums[label] += value * table[bucket, 1 + label]
+@compiled(*_SOURCES)
+def score_texts(
+    f: FeatureSettings,
+    classes: UInt8Array,
+    lower: UInt32Array,
+    data: UInt8Array,
+    offsets: Int64Array,
+    table: Float32Array,
+    bias: Float64Array,
+    scores: Float64Array,
+) -> None:
+    """Fill (D, K) sums of weights and bias, NaN in a text without a feature of the model (idf, K weights a row)."""
+    c = _new_counter(f, _longest(offsets))
+    counts, touched = c.counts, c.touched
+    width = bias.size
+    sums = np.zeros(width, np.float64)
+    logs = 1.0 + np.log(np.arange(1, 257))
+    for text in range(offsets.size - 1):
+        used = _count_features(c, f, classes, lower, data, offsets[text], offsets[text + 1])
+        sums[:] = 0
+        squares = 0.0
+        for k in range(used):
+            bucket = touched[k]
+            count = counts[bucket]
+            counts[bucket] = 0
+            value = (logs[count - 1] if count <= 256 else 1.0 + math.log(count)) * table[bucket, 0]
+            squares += value * value
             for label in range(width):
-                scores[text, label] = sums[label] / math.sqrt(squares) + bias[label] if squares > 0 else np.nan
-
-    return count_texts, score_texts
-
-
-count_texts, score_texts = _entries(sources_number(_SOURCES))
+                sums[label] += value * table[bucket, 1 + label]
+        for label in range(width):
+            scores[text, label] = sums[label] / math.sqrt(squares) + bias[label] if squares > 0 else np.nan

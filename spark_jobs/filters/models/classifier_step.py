@@ -238,7 +238,7 @@ def _train(
         "test_count": evaluation.test_count,
         "accuracy": evaluation.accuracy,
         "file": model.to_bytes(),
-        "evaluation": [_row(asdict(one)) for one in evaluation.labels],
+        "evaluation": [asdict(one) for one in evaluation.labels],
     }
     yield pa.RecordBatch.from_pylist([row], schema=_schema())
 
@@ -279,16 +279,3 @@ def _cut(batches: Iterable[pa.RecordBatch], budgets: Mapping[str, int]) -> pa.Ta
         rows = pa.Table.from_batches([batch]).select(wanted.names).cast(wanted)
         kept.append(rows.filter(pa.array(fits)))
     return pa.concat_tables(kept)
-
-
-def _row(label: dict[str, object]) -> dict[str, object]:
-    """The evaluation of a label as a row of the table."""
-    curve, calibration = label["curve"], label["calibration"]
-    assert isinstance(curve, tuple) and isinstance(calibration, tuple)
-    return {
-        "label": label["label"],
-        "test_count": label["count"],
-        **{name: label[name] for name in _MEASURES},
-        "curve": [dict(zip(("threshold", "precision", "recall"), point, strict=True)) for point in curve],
-        "calibration": [dict(zip(("probability", "share", "test_count"), one, strict=True)) for one in calibration],
-    }

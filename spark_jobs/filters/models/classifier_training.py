@@ -50,7 +50,7 @@ class LabelEvaluation:
 
     Attributes:
         label: which.
-        count: test texts that have it.
+        test_count: test texts that have it.
         precision: of the texts for which it is the most probable label; None where there are none.
         recall: likewise, of the texts that have it.
         auc: area under the ROC curve; None, as the next, where all or no test texts have the label.
@@ -61,7 +61,7 @@ class LabelEvaluation:
     """
 
     label: str
-    count: int
+    test_count: int
     precision: float | None
     recall: float | None
     auc: float | None
@@ -201,7 +201,7 @@ def _evaluate_label(label: str, has: BoolArray, said: BoolArray, probability: Fl
     error = sum(abs(mean - share) * count for mean, share, count in calibration) / max(len(has), 1)
     return LabelEvaluation(
         label=label,
-        count=int(has.sum()),
+        test_count=int(has.sum()),
         precision=right / int(said.sum()) if said.any() else None,
         recall=right / int(has.sum()) if has.any() else None,
         auc=auc,

@@ -22,7 +22,7 @@ import numpy as np
 from numba import njit
 
 from spark_jobs.arrays import Float32Array, Float64Array, Int32Array, Int64Array, UInt8Array, UInt32Array, UInt64Array
-from spark_jobs.lexing.compiled_sources import sources_number
+from spark_jobs.lexing.compiled_sources import compiled
 
 HIERARCHICAL, NEGATIVE, SOFTMAX, ONE_VS_ALL = 1, 2, 3, 4  # the file's numbers
 _END: Final = np.frombuffer(b"</s>", np.uint8)
@@ -356,40 +356,27 @@ def best_label(t: Tables, s: Scratch) -> int:
     return best
 
 
-def _entry(sources: int) -> Any:
-    """The compiled entry. What a function encloses is part of the key that Numba caches it under."""
-
-    @njit(cache=True)
-    def score_texts(
-        t: Tables,
-        data: UInt8Array,
-        offsets: Int64Array,
-        wanted: Int64Array,
-        probabilities: Float32Array,
-        best: Int32Array,
-        best_probabilities: Float32Array,
-    ) -> None:
-        """Fill the probabilities of wanted labels, and the best labels in order; NaN and -1 where a text has none."""
-        longest = np.int64(0 if sources >= 0 else 1)
-        for text in range(offsets.size - 1):
-            longest = max(longest, offsets[text + 1] - offsets[text])
-        s = new_scratch(t, longest)
-        for text in range(offsets.size - 1):
-            if not embed(t, s, data, offsets[text], offsets[text + 1]):
-                probabilities[text] = np.nan
-                best[text] = -1
-                best_probabilities[text] = np.nan
-                continue
-            label_scores(t, s, wanted.size == 0 and best.shape[1] == 1)
-            for k in range(wanted.size):
-                probabilities[text, k] = s.scores[wanted[k]]
-            for k in range(best.shape[1]):
-                label = best_label(t, s)
-                best[text, k] = label
-                best_probabilities[text, k] = s.scores[label]
-                s.scores[label] = -1.0
-
-    return score_texts
-
-
-score_texts = _entry(sources_number(_SOURCES))
+@compiled(*_SOURCES)
+def score_texts(
+    t: Tables,
+    data: UInt8Array,
+    offsets: Int64Array,
+    wanted: Int64Array,
+    probabilities: Float32Array,
+    best: Int32Array,
+    of_best: Float32Array,
+) -> None:
+    """Fill the probabilities of wanted labels, the best label and its own; NaN and -1 where a text has none."""
+    longest = np.int64(0)
+    for text in range(offsets.size - 1):
+        longest = max(longest, offsets[text + 1] - offsets[text])
+    s = new_scratch(t, longest)
+    for text in range(offsets.size - 1):
+        if not embed(t, s, data, offsets[text], offsets[text + 1]):
+            probabilities[text], best[text], of_best[text] = np.nan, -1, np.nan
+            continue
+        label_scores(t, s, wanted.size == 0)
+        for k in range(wanted.size):
+            probabilities[text, k] = s.scores[wanted[k]]
+        best[text] = best_label(t, s)
+        of_best[text] = s.scores[best[text]]

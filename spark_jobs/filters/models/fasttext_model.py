@@ -53,69 +53,26 @@ class FastTextModel:
     sha256: str
     tables: Tables
 
-    def best_labels(self, content: pa.Array, count: int = 1) -> tuple[Int32Array, Float32Array]:
-        """The most probable labels of each text.
-
-        Args:
-            content: (D,) strings, none of them null.
-            count: how many labels, best first; no more than the model has.
-
-        Returns:
-            (D, count) numbers of labels, -1 in a text of which the model knows nothing, and (D, count) their
-            probabilities, NaN there.
-        """
-        _, best, probabilities = self._score(content, np.zeros(0, np.int64), min(count, len(self.labels)))
-        return best, probabilities
-
-    def probabilities(self, content: pa.Array, labels: list[str]) -> dict[str, pa.Array]:
-        """The probability of some labels.
-
-        Args:
-            content: (D,) strings, none of them null.
-            labels: of the model, without prefix.
-
-        Returns:
-            (D,) float32 by label, null in a text of which the model knows nothing.
-
-        Raises:
-            ConfigError: the model has no such label.
-        """
-        found, _, _ = self._score(content, self._numbers(labels), 0)
-        return {label: pa.array(found[:, k], from_pandas=True) for k, label in enumerate(labels)}
-
     def judge(self, content: pa.Array, labels: Sequence[str]) -> tuple[pa.Array, pa.Array, dict[str, pa.Array]]:
         """The most probable label, its probability, and the probabilities of some labels, none above 1.
 
-        Args:
-            content: (D,) strings, none of them null.
-            labels: of the model, without prefix.
-
         Raises:
             ConfigError: the model has no such label.
         """
-        found, best, of_best = self._score(content, self._numbers(labels), 1)
-        found, of_best = np.minimum(found, 1), np.minimum(of_best, 1)
-        return (
-            pa.array(self.labels, pa.string()).take(pa.array(best[:, 0], mask=best[:, 0] < 0)),
-            pa.array(of_best[:, 0], from_pandas=True),
-            {label: pa.array(found[:, k], from_pandas=True) for k, label in enumerate(labels)},
-        )
-
-    def _numbers(self, labels: Sequence[str]) -> Int64Array:
         for label in labels:
             if label not in self.labels:
                 raise ConfigError(f"{self.name}: has no label {label!r}{did_you_mean(label, self.labels)}")
-        return np.array([self.labels.index(label) for label in labels], dtype=np.int64)
-
-    def _score(
-        self, content: pa.Array, wanted: Int64Array, count: int
-    ) -> tuple[Float32Array, Int32Array, Float32Array]:
+        wanted = np.array([self.labels.index(label) for label in labels], dtype=np.int64)
         source, offsets = utf8_arrays(content)
-        rows = len(content)
-        probabilities = np.empty((rows, len(wanted)), np.float32)
-        best, best_probabilities = np.empty((rows, count), np.int32), np.empty((rows, count), np.float32)
-        score_texts(self.tables, source, offsets, wanted, probabilities, best, best_probabilities)
-        return probabilities, best, best_probabilities
+        found = np.empty((len(content), len(wanted)), np.float32)
+        best, of_best = np.empty(len(content), np.int32), np.empty(len(content), np.float32)
+        score_texts(self.tables, source, offsets, wanted, found, best, of_best)
+        found, of_best = np.minimum(found, 1), np.minimum(of_best, 1)
+        return (
+            pa.array(self.labels, pa.string()).take(pa.array(best, mask=best < 0)),
+            pa.array(of_best, from_pandas=True),
+            {label: pa.array(found[:, k], from_pandas=True) for k, label in enumerate(labels)},
+        )
 
 
 def read_fasttext(data: Any, name: str) -> FastTextModel:

@@ -27,7 +27,7 @@ import numpy as np
 from numba import njit
 
 from spark_jobs.arrays import Float32Array, Float64Array, Int8Array, Int64Array, UInt8Array, UInt32Array, UInt64Array
-from spark_jobs.lexing.compiled_sources import sources_number
+from spark_jobs.lexing.compiled_sources import compiled
 from spark_jobs.lexing.word_characters import FIRST_SCRIPT, LAST_CASED, SEPARATOR
 
 MAX_ORDER: Final = 5
@@ -178,127 +178,114 @@ _BEGIN_WORD, _END_WORD, _UNKNOWN_WORD = (
 )
 
 
-def _scoring_entry(sources: int) -> Any:
-    """The compiled entry for scores. What a function encloses is part of the key that Numba caches it under."""
-
-    @njit(cache=True)
-    def score_texts(
-        words: Words, t: NgramTable, order: int, data: UInt8Array, offsets: Int64Array
-    ) -> tuple[Float64Array, Int64Array, Int64Array]:
-        """(D,) each: sum of log10 of probabilities of words and line ends, words, lines that are not blank."""
-        count = offsets.size - 1 if sources >= 0 else 0
-        sums, word_counts, line_counts = np.zeros(count), np.zeros(count, np.int64), np.zeros(count, np.int64)
-        hashes, backoffs = np.zeros(order + 1, np.uint64), np.zeros(order + 1)  # of n-grams that end at the last word
-        newer, newer_backoffs = np.zeros(order + 1, np.uint64), np.zeros(order + 1)
-        how, classes, lower = words
-        rows, values, capacity = t
-        begin, unknown = joined(EMPTY, _BEGIN_WORD), joined(EMPTY, _UNKNOWN_WORD)
-        _, begin_backoff = _values_at(values, find_ngram(rows, capacity, begin))
-        unknown_value, unknown_backoff = _values_at(values, find_ngram(rows, capacity, unknown))
-        for text in range(count):
-            i, end, total = offsets[text], offsets[text + 1], 0.0
-            kind, in_line, held = WORD, 0, 0
-            while kind != END:
-                kind, word, i = next_word(how, classes, lower, data, i, end)
-                if kind != WORD:
-                    if in_line == 0:
-                        continue
-                    word = _END_WORD
+@compiled(*_SOURCES)
+def score_texts(
+    words: Words, t: NgramTable, order: int, data: UInt8Array, offsets: Int64Array
+) -> tuple[Float64Array, Int64Array, Int64Array]:
+    """(D,) each: sum of log10 of probabilities of words and line ends, words, lines that are not blank."""
+    count = offsets.size - 1
+    sums, word_counts, line_counts = np.zeros(count), np.zeros(count, np.int64), np.zeros(count, np.int64)
+    hashes, backoffs = np.zeros(order + 1, np.uint64), np.zeros(order + 1)  # of n-grams that end at the last word
+    newer, newer_backoffs = np.zeros(order + 1, np.uint64), np.zeros(order + 1)
+    how, classes, lower = words
+    rows, values, capacity = t
+    begin, unknown = joined(EMPTY, _BEGIN_WORD), joined(EMPTY, _UNKNOWN_WORD)
+    _, begin_backoff = _values_at(values, find_ngram(rows, capacity, begin))
+    unknown_value, unknown_backoff = _values_at(values, find_ngram(rows, capacity, unknown))
+    for text in range(count):
+        i, end, total = offsets[text], offsets[text + 1], 0.0
+        kind, in_line, held = WORD, 0, 0
+        while kind != END:
+            kind, word, i = next_word(how, classes, lower, data, i, end)
+            if kind != WORD:
                 if in_line == 0:
-                    hashes[0], backoffs[0], held = begin, begin_backoff, min(1, order - 1)
-                    line_counts[text] += 1
-                one = joined(EMPTY, word)
-                row = find_ngram(rows, capacity, one)
-                value, backoff = _values_at(values, row)
-                if row < 0:
-                    one, word, value, backoff = unknown, _UNKNOWN_WORD, unknown_value, unknown_backoff
-                newer[0], newer_backoffs[0] = one, backoff
-                longest = 1
-                for k in range(held):
-                    longer = joined(hashes[k], word)
-                    row = find_ngram(rows, capacity, longer)
-                    newer[k + 1], newer_backoffs[k + 1] = longer, 0.0
-                    if row >= 0:
-                        value, newer_backoffs[k + 1] = _values_at(values, row)
-                        longest = k + 2
-                for k in range(longest - 1, held):
-                    value += backoffs[k]
-                total += value
-                held = min(longest, order - 1)
-                hashes, newer = newer, hashes
-                backoffs, newer_backoffs = newer_backoffs, backoffs
-                if kind == WORD:
-                    in_line += 1
-                else:
-                    word_counts[text] += in_line
-                    in_line = 0
-            sums[text] = total
-        return sums, word_counts, line_counts
+                    continue
+                word = _END_WORD
+            if in_line == 0:
+                hashes[0], backoffs[0], held = begin, begin_backoff, min(1, order - 1)
+                line_counts[text] += 1
+            one = joined(EMPTY, word)
+            row = find_ngram(rows, capacity, one)
+            value, backoff = _values_at(values, row)
+            if row < 0:
+                one, word, value, backoff = unknown, _UNKNOWN_WORD, unknown_value, unknown_backoff
+            newer[0], newer_backoffs[0] = one, backoff
+            longest = 1
+            for k in range(held):
+                longer = joined(hashes[k], word)
+                row = find_ngram(rows, capacity, longer)
+                newer[k + 1], newer_backoffs[k + 1] = longer, 0.0
+                if row >= 0:
+                    value, newer_backoffs[k + 1] = _values_at(values, row)
+                    longest = k + 2
+            for k in range(longest - 1, held):
+                value += backoffs[k]
+            total += value
+            held = min(longest, order - 1)
+            hashes, newer = newer, hashes
+            backoffs, newer_backoffs = newer_backoffs, backoffs
+            if kind == WORD:
+                in_line += 1
+            else:
+                word_counts[text] += in_line
+                in_line = 0
+        sums[text] = total
+    return sums, word_counts, line_counts
 
-    return score_texts
 
+@compiled(*_SOURCES)
+def list_ngrams(
+    words: Words,
+    order: int,
+    max_text_bytes: int,
+    data: UInt8Array,
+    offsets: Int64Array,
+    rows: UInt64Array,
+    lengths: Int8Array,
+) -> int:
+    """Write hash, prefix and suffix of the n-grams of texts, and their words; as many as there is room for.
 
-def _counting_entries(sources: int) -> Any:
-    """The compiled entries for counts."""
-
-    @njit(cache=True)
-    def list_ngrams(
-        words: Words,
-        order: int,
-        max_text_bytes: int,
-        data: UInt8Array,
-        offsets: Int64Array,
-        rows: UInt64Array,
-        lengths: Int8Array,
-    ) -> int:
-        """Write hash, prefix and suffix of the n-grams of texts, and their words; as many as there is room for.
-
-        The prefix is the n-gram without its last word, the suffix without its first. Gives how many there are.
-        """
-        count = 0
-        how, classes, lower = words
-        hashes, newer = np.zeros(order + 1, np.uint64), np.zeros(order + 1, np.uint64)
-        for text in range(offsets.size - 1 if sources >= 0 else 0):
-            i, end, kind, in_line, held = offsets[text], offsets[text + 1], WORD, 0, 0
-            if end - i > max_text_bytes:
-                end = i + max_text_bytes
-                while data[end] & 0xC0 == 0x80:
-                    end -= 1
-            while kind != END:
-                kind, word, i = next_word(how, classes, lower, data, i, end)
-                if kind != WORD:
-                    if in_line == 0:
-                        continue
-                    word = _END_WORD
+    The prefix is the n-gram without its last word, the suffix without its first. Gives how many there are.
+    """
+    count = 0
+    how, classes, lower = words
+    hashes, newer = np.zeros(order + 1, np.uint64), np.zeros(order + 1, np.uint64)
+    for text in range(offsets.size - 1):
+        i, end, kind, in_line, held = offsets[text], offsets[text + 1], WORD, 0, 0
+        if end - i > max_text_bytes:
+            end = i + max_text_bytes
+            while data[end] & 0xC0 == 0x80:
+                end -= 1
+        while kind != END:
+            kind, word, i = next_word(how, classes, lower, data, i, end)
+            if kind != WORD:
                 if in_line == 0:
-                    hashes[0], held = joined(EMPTY, _BEGIN_WORD), min(1, order - 1)
-                suffix = EMPTY
-                for n in range(1, held + 2):
-                    prefix = EMPTY if n == 1 else hashes[n - 2]
-                    h = joined(prefix, word)
-                    if count < lengths.size:
-                        rows[3 * count], rows[3 * count + 1], rows[3 * count + 2], lengths[count] = h, prefix, suffix, n
-                    count += 1
-                    newer[n - 1] = suffix = h
-                held = min(held + 1, order - 1)
-                hashes, newer = newer, hashes
-                in_line = in_line + 1 if kind == WORD else 0
-        return count
-
-    @njit(cache=True)
-    def look_up(t: NgramTable, hashes: UInt64Array) -> Int64Array:
-        """(H,) what stands beside each n-gram; -1 without one."""
-        found = np.empty(hashes.size if sources >= 0 else 0, np.int64)
-        for k in range(found.size):
-            row = find_ngram(t.rows, t.capacity, hashes[k])
-            found[k] = np.int64(t.rows[2 * row + 1]) if row >= 0 else -1
-        return found
-
-    return list_ngrams, look_up
+                    continue
+                word = _END_WORD
+            if in_line == 0:
+                hashes[0], held = joined(EMPTY, _BEGIN_WORD), min(1, order - 1)
+            suffix = EMPTY
+            for n in range(1, held + 2):
+                prefix = EMPTY if n == 1 else hashes[n - 2]
+                h = joined(prefix, word)
+                if count < lengths.size:
+                    rows[3 * count], rows[3 * count + 1], rows[3 * count + 2], lengths[count] = h, prefix, suffix, n
+                count += 1
+                newer[n - 1] = suffix = h
+            held = min(held + 1, order - 1)
+            hashes, newer = newer, hashes
+            in_line = in_line + 1 if kind == WORD else 0
+    return count
 
 
-score_texts = _scoring_entry(sources_number(_SOURCES))
-list_ngrams, look_up = _counting_entries(sources_number(_SOURCES))
+@compiled(*_SOURCES)
+def look_up(t: NgramTable, hashes: UInt64Array) -> Int64Array:
+    """(H,) what stands beside each n-gram; -1 without one."""
+    found = np.empty(hashes.size, np.int64)
+    for k in range(found.size):
+        row = find_ngram(t.rows, t.capacity, hashes[k])
+        found[k] = np.int64(t.rows[2 * row + 1]) if row >= 0 else -1
+    return found
 
 
 def hash_ngram(words: list[str]) -> int:

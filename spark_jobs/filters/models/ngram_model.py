@@ -93,9 +93,6 @@ class NgramModel:
     def score(self, content: pa.Array) -> dict[str, pa.Array]:
         """How well texts are predicted.
 
-        Args:
-            content: (D,) strings, none of them null.
-
         Returns:
             perplexity: (D,) float64; null in a text without a word. word_count: (D,) int64, line ends left out.
         """
@@ -124,10 +121,6 @@ class NgramModel:
 
 def read_ngram_model(data: bytes, name: str) -> NgramModel:
     """Read a model from its file.
-
-    Args:
-        data: what `NgramModel.to_bytes` gave.
-        name: how errors call it.
 
     Raises:
         InputError: the bytes are no model, of another version, or damaged.

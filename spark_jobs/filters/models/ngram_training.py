@@ -74,12 +74,7 @@ def train(table: pa.Table, config: NgramConfig | None = None) -> NgramModel:
 
 
 def train_on_spark(texts: DataFrame, config: NgramConfig) -> NgramModel:
-    """The same model, of texts that Spark counts; the driver gets the n-grams that may be kept, 56 bytes each.
-
-    Args:
-        texts: rows with the column that the configuration names.
-        config: as of `train`.
-    """
+    """The same model, of texts that Spark counts; the driver gets the n-grams that may be kept, 56 bytes each."""
     from pyspark.sql import functions as F
 
     content = texts.select(config.text_column).where(F.col(config.text_column).isNotNull())
@@ -109,10 +104,6 @@ def _count_batches(batches: Iterable[pa.RecordBatch], order: int) -> Iterator[pa
 
 def count_ngrams(content: pa.Array, order: int) -> pa.Table:
     """The n-grams of a batch of texts.
-
-    Args:
-        content: (D,) strings, none of them null.
-        order: most words of an n-gram.
 
     Returns:
         Rows of NGRAM_COUNTS.
@@ -163,10 +154,6 @@ def _added(parts: list[pa.Table]) -> pa.Table:
 
 def estimate(counts: pa.Table, config: NgramConfig) -> NgramModel:
     """Make a model of counts; the definition is above.
-
-    Args:
-        counts: rows of NGRAM_COUNTS, each n-gram once.
-        config: of the order that was counted.
 
     Raises:
         InputError: there is no n-gram.

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict
 
 from spark_jobs.exceptions import InputError, SetupError, did_you_mean
 from spark_jobs.filters.models.model_file import DIGEST_BYTES
-from spark_jobs.filters.registry import Entry, entries, record
+from spark_jobs.filters.registry import Entry, entries, find_entries, record
 from spark_jobs.lake.files.lookups import read_rows
 from spark_jobs.lake.files.storage import create, open_input
 from spark_jobs.lake.ledger.step_key import canonical_json
@@ -103,10 +103,6 @@ class ModelFile:
 def read_model(data: Any, name: str) -> Model:
     """Read a model of any kind from the bytes of its file.
 
-    Args:
-        data: bytes, or any buffer.
-        name: how errors call it.
-
     Raises:
         InputError: the bytes are none, of another version, or damaged.
         SetupError: the model needs torch, which is not installed.
@@ -143,13 +139,6 @@ def add_model(
     catalogue: Catalog, name: str, data: bytes, version: str | None = None, evaluation: Iterable[LabelFacts] = ()
 ) -> Entry:
     """Enter a model, and keep its file; nothing is written where both are there.
-
-    Args:
-        catalogue: of the lake.
-        name: of the model.
-        data: its file.
-        version: by default the first digits of its hash.
-        evaluation: of a model that was trained here.
 
     Raises:
         InputError: the file is no model, or the name and version stand for another.
@@ -207,18 +196,9 @@ def find_models(catalogue: Catalog, references: Iterable[str]) -> list[tuple[Mod
     Raises:
         InputError: one is not there; the message names the nearest.
     """
-    there = {one.label: one for one in entries(catalogue, "model")}
-    found = []
-    for reference in references:
-        if reference not in there:
-            near = did_you_mean(reference, there) if there else "; it has none"
-            raise InputError(
-                f"model {reference} is not in the registry{near} (headrace model add, or train it: headrace run "
-                f"{reference.partition('@')[0]})"
-            )
-        facts = ModelFacts.of(there[reference])
-        found.append((facts, _file(catalogue, reference, facts.sha256)))
-    return found
+    mend = "headrace model add, or train it: headrace run NAME"
+    found = [(one.label, ModelFacts.of(one)) for one in find_entries(catalogue, "model", references, mend)]
+    return [(facts, _file(catalogue, label, facts.sha256)) for label, facts in found]
 
 
 @functools.cache

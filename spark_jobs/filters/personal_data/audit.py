@@ -50,10 +50,6 @@ def with_model(config: AuditConfig) -> Wanted:
 def checked_actions(redact: Mapping[str, str], tagger: str | None = None) -> dict[str, Action]:
     """What a dataset does about kinds of personal data, those left out that it keeps.
 
-    Args:
-        redact: action by kind.
-        tagger: of the registry, which finds further kinds.
-
     Raises:
         InputError: the registry has no such tagger.
         ConfigError: a kind or an action is unknown (the message names the nearest), or the tagger is for nothing.

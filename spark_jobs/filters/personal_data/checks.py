@@ -13,22 +13,8 @@ from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
-from spark_jobs.filters.personal_data.rules import (
-    ASSIGNED_SECRET,
-    IBAN,
-    IPV4,
-    IPV6,
-    KNOWN_KEY,
-    MAC,
-    MAIL,
-    NUMBER_OF_A_THING,
-    OUTLINE,
-    PASSWORD_IN_URL,
-    PHONE_INTERNATIONAL,
-    PHONE_NATIONAL,
-    RULES,
-    Rule,
-)
+from spark_jobs.filters.personal_data import rules
+from spark_jobs.filters.personal_data.rules import RULES, Rule
 
 _UNLIKELY: Final = 0.3
 """Confidence of what has the form but most likely is no personal data: private addresses, ids that pass as cards."""
@@ -138,7 +124,7 @@ def _card(candidate: Candidate) -> Iterator[Finding]:
     confidence = candidate.confidence
     # One plain number in ten passes; in code and logs most of them are ids.
     is_value = candidate.before[-1:] in tuple("=:'\"_#([,|&?-.") or (candidate.before or " ")[-2:] in ("= ", ": ")
-    if candidate.rule.name == "card_plain" and not beside and (candidate.context & NUMBER_OF_A_THING or is_value):
+    if candidate.rule.name == "card_plain" and not beside and (candidate.context & rules.NUMBER_OF_A_THING or is_value):
         confidence = _UNLIKELY
     yield from _whole(candidate, confidence)
 
@@ -176,7 +162,7 @@ def _ip(candidate: Candidate) -> Iterator[Finding]:
         name, confidence = f"{name}_not_public", _UNLIKELY
     elif not candidate.beside_words and name == "ipv4":
         # Sections and versions have the form of addresses; those with small numbers alone need a word to be one.
-        is_outline = candidate.context & OUTLINE or candidate.before[-1:] in tuple("vV-~^=<>")
+        is_outline = candidate.context & rules.OUTLINE or candidate.before[-1:] in tuple("vV-~^=<>")
         at_line_start = not candidate.before.strip(" \t*#>") and candidate.after in tuple(". ")
         if is_outline or max(map(int, groups)) < 32 or (at_line_start and max(map(int, groups)) < 100):
             confidence = _UNLIKELY
@@ -318,15 +304,15 @@ def _assigned_secret(candidate: Candidate) -> Iterator[Finding]:
 
 
 _CHECKS: Final[dict[int, Check]] = {
-    MAIL: _mail,
-    IPV4: _ip,
-    IPV6: _ip,
-    MAC: _mac,
-    IBAN: _iban,
-    PHONE_INTERNATIONAL: _phone_international,
-    PHONE_NATIONAL: _phone_national,
-    KNOWN_KEY: _known_key,
-    PASSWORD_IN_URL: _password_in_url,
-    ASSIGNED_SECRET: _assigned_secret,
+    rules.MAIL: _mail,
+    rules.IPV4: _ip,
+    rules.IPV6: _ip,
+    rules.MAC: _mac,
+    rules.IBAN: _iban,
+    rules.PHONE_INTERNATIONAL: _phone_international,
+    rules.PHONE_NATIONAL: _phone_national,
+    rules.KNOWN_KEY: _known_key,
+    rules.PASSWORD_IN_URL: _password_in_url,
+    rules.ASSIGNED_SECRET: _assigned_secret,
 }
 assert len(RULES) <= 55, "a rule is a bit below those of OTHER_WORDS"

@@ -79,9 +79,6 @@ def resolve(spans: list[Span]) -> list[Span]:
 
     Each is weighed against those that overlap it and stay themselves, so the order in which they come says nothing.
 
-    Args:
-        spans: of one text, in any order.
-
     Returns:
         Spans that do not overlap, by start.
     """

@@ -1,51 +1,78 @@
 """Counts that may leave the lake: with noise, and without small groups.
 
-Cards and reports say how many documents hold what. Such counts can give a single document away, so they leave with
-discrete Laplace noise (Dwork et al. 2006, "Calibrating Noise to Sensitivity in Private Data Analysis"), made by OpenDP,
-whose sampling is safe against attacks on floating-point numbers. The noise is drawn anew at each call and has no seed:
-who publishes the same counts twice has spent twice the epsilon.
+Cards say how many documents hold what, and such counts can give a single document away. So they leave with discrete
+Laplace noise (Dwork et al. 2006, "Calibrating Noise to Sensitivity in Private Data Analysis"), made by OpenDP, whose
+sampling is safe against attacks on floating-point numbers. It is drawn anew at each call and has no seed: who publishes
+the same counts twice has spent twice the epsilon.
 """
 
 from __future__ import annotations
 
-import pyarrow as pa
-import pyarrow.compute as pc
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from spark_jobs.exceptions import ConfigError, InputError
+from spark_jobs.exceptions import SetupError
+
+Draw = Callable[[list[int], float], list[int]]
+"""Adds noise of a scale to counts."""
 
 
-def noisy_counts(counts: pa.Table, epsilon: float, min_group: int, groups_per_document: int = 1) -> pa.Table:
-    """Add noise to the counts of groups, and leave out those that are small after it.
+class Groups(NamedTuple):
+    """Noisy counts by group, the largest first; what smaller groups have together, or None where there are none."""
 
-    The guarantee is epsilon-differential privacy for documents if the list of groups itself is no secret (kinds, rules,
-    languages); leaving groups out looks at noisy counts alone and spends nothing.
+    counts: dict[str, int]
+    other: int | None
 
-    Args:
-        counts: a row for each group, with `count`: int64; the other columns name the group.
-        epsilon: of the whole table; half of it means noise twice as wide.
-        min_group: lowest noisy count that stays.
-        groups_per_document: rows in which one document can be counted.
 
-    Returns:
-        The rows that stay, with noisy counts; the schema's metadata states epsilon and min_group.
+def laplace(counts: list[int], scale: float) -> list[int]:
+    """Add discrete Laplace noise to counts.
 
     Raises:
-        InputError: there is no column `count`.
-        ConfigError: epsilon, min_group or groups_per_document is not above 0.
+        SetupError: OpenDP is not installed.
     """
-    import opendp.prelude as dp
-
-    if "count" not in counts.column_names:
-        raise InputError(f"noisy_counts: columns are {', '.join(counts.column_names)}; it needs one named count")
-    if min(epsilon, min_group, groups_per_document) <= 0:
-        given = f"epsilon {epsilon}, min_group {min_group}, groups_per_document {groups_per_document}"
-        raise ConfigError(f"noisy_counts: {given}; all must be above 0")
+    try:
+        import opendp.prelude as dp
+    except ImportError as error:
+        raise SetupError("noise: OpenDP is not installed; pip install 'headrace[privacy]'") from error
     dp.enable_features("contrib")
-    domain, metric = dp.vector_domain(dp.atom_domain(T=dp.i64)), dp.l1_distance(T=dp.i64)
-    laplace = dp.m.make_laplace(domain, metric, scale=groups_per_document / epsilon)
-    exact = counts.column("count").to_pylist()
-    noisy = pa.array(laplace(exact) if exact else [], type=pa.int64())
-    place = counts.column_names.index("count")
-    made = counts.set_column(place, "count", noisy)
-    stated = {"epsilon": str(epsilon), "min_group": str(min_group), **(counts.schema.metadata or {})}
-    return made.filter(pc.greater_equal(noisy, min_group)).replace_schema_metadata(stated)
+    noisy = dp.m.make_laplace(dp.vector_domain(dp.atom_domain(T=dp.i64)), dp.l1_distance(T=dp.i64), scale=scale)
+    return list(noisy(counts)) if counts else []
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How counts are disturbed.
+
+    A document changes no more than `epsilon * scale` counts by one each, so that all of them together are
+    epsilon-differentially private if the list of groups is no secret. Groups are left out by their noisy counts, which
+    spends nothing.
+
+    Attributes:
+        scale: of the noise.
+        min_group: lowest noisy count of a group that is named.
+        draw: makes the noise.
+    """
+
+    scale: float
+    min_group: int
+    draw: Draw = laplace
+
+    def count(self, exact: int) -> int:
+        """A noisy count, 0 where it would be below."""
+        return max(self.draw([exact], self.scale)[0], 0)
+
+    def groups(self, exact: Mapping[str, int]) -> Groups:
+        """Noisy counts of groups in which a document is once."""
+        noisy = dict(zip(exact, self.draw(list(exact.values()), self.scale), strict=True))
+        named = {name: count for name, count in noisy.items() if count >= self.min_group}
+        small = [count for count in noisy.values() if count < self.min_group]
+        ordered = dict(sorted(named.items(), key=lambda one: (-one[1], one[0])))
+        return Groups(ordered, max(sum(small), 0) if small else None)
+
+    @property
+    def named_by_chance(self) -> float:
+        """Probability that a group of one document is named."""
+        step = math.exp(-1 / self.scale)
+        return float(step ** (self.min_group - 1) / (1 + step))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from spark_jobs.exceptions import InputError, did_you_mean
-from spark_jobs.filters.registry import entries
+from spark_jobs.exceptions import InputError
+from spark_jobs.filters.registry import find_entries
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import load_settings
 
@@ -59,7 +60,27 @@ def read_labelled(path: Path) -> pa.Table:
     return table
 
 
-def train_measured(table: pa.Table, seed: int) -> tuple[bytes, dict[str, Measured]]:
+def read_list(written: str) -> tuple[str, list[str]]:
+    """Name and lines of a list that is given as NAME=FILE.
+
+    Raises:
+        InputError: it names no file, or the file cannot be read or is empty.
+    """
+    name, _, file = written.partition("=")
+    if not _KIND.fullmatch(name) or not file:
+        raise InputError(f"tagger: list {written!r}: write NAME=FILE, such as city=cities.txt, a word or phrase a line")
+    try:
+        lines = [line for line in map(str.strip, Path(file).read_text("utf-8").splitlines()) if line]
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"tagger: list {name}: {file} cannot be read ({error}); give a text file in UTF-8") from error
+    if not lines:
+        raise InputError(f"tagger: list {name}: {file} has no line; give a word or phrase a line")
+    return name, lines
+
+
+def train_measured(
+    table: pa.Table, seed: int, lists: Mapping[str, list[str]] | None = None
+) -> tuple[bytes, dict[str, Measured]]:
     """Train a tagger on four fifths of the texts, chosen by their hash, and measure it on the others.
 
     Raises:
@@ -73,7 +94,7 @@ def train_measured(table: pa.Table, seed: int) -> tuple[bytes, dict[str, Measure
         raise InputError(f"tagger: the table has no column {sorted(missing)[0]!r}; it needs content and spans")
     digests = [hashlib.sha256(text.encode()).digest() for text in table.column("content").to_pylist()]
     held = pa.array([digest[0] % 5 == 0 for digest in digests], pa.bool_())
-    model = train(table.filter(pa.compute.invert(held)), seed)
+    model = train(table.filter(pa.compute.invert(held)), seed, lists=lists)
     shown = table.filter(held)
     labelled, found, right = Counter[str](), Counter[str](), Counter[str]()
     tagged = load(model).tag(shown.column("content").combine_chunks())
@@ -91,8 +112,5 @@ def registered_tagger(reference: str) -> bytes:
     Raises:
         InputError: it is not there; the message names the nearest.
     """
-    there = {one.label: one.content for one in entries(open_catalogue(load_settings()), "tagger")}
-    if reference not in there:
-        near = did_you_mean(str(reference), there) if there else "; it has none"
-        raise InputError(f"tagger {reference} is not in the registry{near}; headrace tagger train NAME --from FILE")
-    return there[reference]
+    mend = "headrace tagger train NAME --from FILE"
+    return find_entries(open_catalogue(load_settings()), "tagger", [reference], mend)[0].content

@@ -21,25 +21,6 @@ from numba import njit
 
 from spark_jobs.arrays import Int64Array, UInt8Array
 from spark_jobs.filters.personal_data import rules, scan_words
-from spark_jobs.filters.personal_data.rules import (
-    ASSIGNED_SECRET,
-    CALLING,
-    IBAN,
-    IPV4,
-    IPV6,
-    KEY_NAME,
-    KEY_OF,
-    KNOWN_KEY,
-    MAC,
-    MAIL,
-    NUMBER_OF_A_THING,
-    PASSWORD_IN_URL,
-    PHONE_INTERNATIONAL,
-    PHONE_NATIONAL,
-    PHONE_NORTH_AMERICA,
-    PLACE_OF_PHONE,
-    SECRET_NAME,
-)
 from spark_jobs.filters.personal_data.scan_words import (
     ALNUM,
     DIGIT,
@@ -64,7 +45,7 @@ from spark_jobs.filters.personal_data.scan_words import (
     slot_of,
     words_in,
 )
-from spark_jobs.lexing.compiled_sources import sources_number
+from spark_jobs.lexing.compiled_sources import compiled
 from spark_jobs.lexing.machine import byte_at
 
 TEXT, START, END, RULE, BESIDE_WORDS, CONTEXT = range(6)
@@ -75,7 +56,7 @@ _BLOCK: Final = 8192  # candidates
 _MOST_AT_ONCE: Final = 512  # no trigger gives more: 12 windows of at most 20 rules, and a few
 _LONGEST_KEY: Final = 8192
 _LONGEST_SHAPE: Final = 24
-_PHONE_BIT: Final = 1 << PHONE_INTERNATIONAL
+_PHONE_BIT: Final = 1 << rules.PHONE_INTERNATIONAL
 
 
 @njit
@@ -180,7 +161,7 @@ def _phone(t: ScanTables, data: int, s: int, low: int, high: int, row: int, out:
     if start > low and byte_at(data + start - 1) == 43:  # +
         if byte_at(data + s) != 48 and (start - 1 == low or not is_class(data, start - 2, ALNUM)):
             words = context_of(t, data, low, start - 1)
-            return _emit(out, n, row, start - 1, end, PHONE_INTERNATIONAL, words & _PHONE_BIT != 0, words)
+            return _emit(out, n, row, start - 1, end, rules.PHONE_INTERNATIONAL, words & _PHONE_BIT != 0, words)
         return n
     if digits > 13 or not begins_well(data, start, low, high):
         return n
@@ -200,13 +181,13 @@ def _phone(t: ScanTables, data: int, s: int, low: int, high: int, row: int, out:
     while last < high and last - after < 12 and is_class(data, last, LOWER | UPPER):
         last += 1
     following = words_in(t, data, after, last)
-    strong = (words | following) & _PHONE_BIT != 0 or (following & PLACE_OF_PHONE != 0 and groups > 1)
-    called = words & CALLING != 0 and words & NUMBER_OF_A_THING == 0
+    strong = (words | following) & _PHONE_BIT != 0 or (following & rules.PLACE_OF_PHONE != 0 and groups > 1)
+    called = words & rules.CALLING != 0 and words & rules.NUMBER_OF_A_THING == 0
     if strong or (called and digits <= 12 and (groups > 1 or digits == 10)):
-        return _emit(out, n, row, start, end, PHONE_NATIONAL, strong, words)
+        return _emit(out, n, row, start, end, rules.PHONE_NATIONAL, strong, words)
     follows_digits = before == 32 and s - 2 >= low and is_class(data, s - 2, DIGIT)
     if byte_at(data + s) == 48 and byte_at(data + s + 1) == 48 and groups > 1 and digits >= 10 and not follows_digits:
-        return _emit(out, n, row, start, end, PHONE_INTERNATIONAL, False, words)
+        return _emit(out, n, row, start, end, rules.PHONE_INTERNATIONAL, False, words)
     return n
 
 
@@ -227,7 +208,7 @@ def _shapes(t: ScanTables, data: int, s: int, low: int, high: int, row: int, out
             rule = 0
             while taken:
                 if taken & 1:
-                    end = _extension_end(data, i, high) if rule == PHONE_NORTH_AMERICA else i
+                    end = _extension_end(data, i, high) if rule == rules.PHONE_NORTH_AMERICA else i
                     n = _emit(out, n, row, s, end, rule, (words >> rule) & 1 != 0, words)
                 taken >>= 1
                 rule += 1
@@ -263,7 +244,7 @@ def _at_digit(t: ScanTables, data: int, i: int, low: int, high: int, row: int, o
             goes_on = end + 1 < high and byte_at(data + end) == 46 and is_class(data, end + 1, ALNUM)
             if end and begins and ends and not goes_on:
                 words = context_of(t, data, low, s)
-                return e, _emit(out, n, row, s, end, IPV4, (words >> IPV4) & 1 != 0, words)
+                return e, _emit(out, n, row, s, end, rules.IPV4, (words >> rules.IPV4) & 1 != 0, words)
         if e - s > 19:
             return e, n
         n = _phone(t, data, s, low, high, row, out, n)
@@ -273,11 +254,11 @@ def _at_digit(t: ScanTables, data: int, i: int, low: int, high: int, row: int, o
             end = _iban_end(data, s, high)
             if end and (end == high or byte_at(data + end) not in (95, 45)):
                 words = context_of(t, data, low, s)
-                n = _emit(out, n, row, s, end, IBAN, (words >> IBAN) & 1 != 0, words)
+                n = _emit(out, n, row, s, end, rules.IBAN, (words >> rules.IBAN) & 1 != 0, words)
         if (
             e - s == 20 and byte_at(data + s) == 65 and byte_at(data + s + 2) in (73, 67, 84)
         ):  # the ids of AWS keys: A..I, ACC, A3T
-            n = _emit(out, n, row, s, e, KNOWN_KEY, False, 0)
+            n = _emit(out, n, row, s, e, rules.KNOWN_KEY, False, 0)
         if e - s < 8 or e - s > 18 or letters > 14:
             return e, n
     opening = s > low and byte_at(data + s - 1) == 40
@@ -307,7 +288,7 @@ def _at_sign(data: int, i: int, low: int, high: int, row: int, out: Int64Array, 
     while e > i + 1 and not is_class(data, e - 1, ALNUM):
         e -= 1
     if s < i and i + 1 < point and i - s <= 64:
-        n = _emit(out, n, row, s, e, MAIL, False, 0)
+        n = _emit(out, n, row, s, e, rules.MAIL, False, 0)
     s = i
     while s > low and i - s < 160 and byte_at(data + s - 1) > 32 and byte_at(data + s - 1) not in (34, 39, 47, 64):
         s -= 1
@@ -318,7 +299,7 @@ def _at_sign(data: int, i: int, low: int, high: int, row: int, out: Int64Array, 
         and byte_at(data + s - 3) == 58
         and s < i
     ):
-        n = _emit(out, n, row, s - 3, i + 1, PASSWORD_IN_URL, False, 0)
+        n = _emit(out, n, row, s - 3, i + 1, rules.PASSWORD_IN_URL, False, 0)
     return n
 
 
@@ -346,9 +327,9 @@ def _at_colon(t: ScanTables, data: int, i: int, low: int, high: int, row: int, o
         return max(i + 1, go_on - 4), n
     words = context_of(t, data, low, s)
     if colons >= 2 and e - s >= 6 and (doubled or colons >= 7):
-        n = _emit(out, n, row, s, e, IPV6, (words >> IPV6) & 1 != 0, words)
+        n = _emit(out, n, row, s, e, rules.IPV6, (words >> rules.IPV6) & 1 != 0, words)
     elif colons == 5 and e - s == 17:
-        n = _emit(out, n, row, s, e, MAC, (words >> MAC) & 1 != 0, words)
+        n = _emit(out, n, row, s, e, rules.MAC, (words >> rules.MAC) & 1 != 0, words)
     return max(i + 1, go_on - 4), n
 
 
@@ -370,7 +351,7 @@ def _assigned(t: ScanTables, data: int, i: int, low: int, high: int) -> Any:
     if e - s < 3:
         return 0, 0
     mask = words_in(t, data, s, e)
-    if not (mask & SECRET_NAME or (mask & KEY_NAME and mask & KEY_OF)):
+    if not (mask & rules.SECRET_NAME or (mask & rules.KEY_NAME and mask & rules.KEY_OF)):
         return 0, 0
     j = i + 1
     while j < high and j - i < 3 and byte_at(data + j) in (32, 61):
@@ -429,49 +410,41 @@ def _key_start(t: ScanTables, data: int, i: int, low: int, high: int) -> int:
     return s if found and (s == low or not is_class(data, s - 1, ALNUM)) else -1
 
 
-def _entry(sources: int) -> Any:
-    """The compiled entry. What a function encloses is part of the key that Numba caches it under."""
-
-    @njit(cache=True)
-    def _scan_into(source: UInt8Array, offsets: Int64Array, t: ScanTables, row: int, i: int, out: Int64Array) -> Any:
-        """Scan from byte i of a text on, until all is seen or `out` is nearly full; where to go on, and the count."""
-        data = np.int64(source.ctypes.data)
-        n, room = 0, len(out) - (_MOST_AT_ONCE if sources >= 0 else 0)
-        while row < len(offsets) - 1:
-            low, high = offsets[row], offsets[row + 1]
-            i = max(i, low)
-            while i < high:
-                trigger = TRIGGERS[byte_at(data + i)]
-                if trigger == 0:
-                    i += 1
-                    continue
-                if n > room:
-                    return row, i, n
-                if trigger == 1:
-                    i, n = _at_digit(t, data, i, low, high, row, out, n)
-                elif trigger == 2:
-                    n = _at_sign(data, i, low, high, row, out, n)
-                    i += 1
-                elif trigger >= 5:
-                    start = _key_start(t, data, i, low, high)
-                    if start >= low:
-                        n = _emit(out, n, row, start, min(high, start + _LONGEST_KEY), KNOWN_KEY, False, 0)
-                    i += 1
+@compiled(__name__, scan_words.__name__, rules.__name__)
+def _scan_into(source: UInt8Array, offsets: Int64Array, t: ScanTables, row: int, i: int, out: Int64Array) -> Any:
+    """Scan from byte i of a text on, until all is seen or `out` is nearly full; where to go on, and the count."""
+    data = np.int64(source.ctypes.data)
+    n, room = 0, len(out) - _MOST_AT_ONCE
+    while row < len(offsets) - 1:
+        low, high = offsets[row], offsets[row + 1]
+        i = max(i, low)
+        while i < high:
+            trigger = TRIGGERS[byte_at(data + i)]
+            if trigger == 0:
+                i += 1
+                continue
+            if n > room:
+                return row, i, n
+            if trigger == 1:
+                i, n = _at_digit(t, data, i, low, high, row, out, n)
+            elif trigger == 2:
+                n = _at_sign(data, i, low, high, row, out, n)
+                i += 1
+            elif trigger >= 5:
+                start = _key_start(t, data, i, low, high)
+                if start >= low:
+                    n = _emit(out, n, row, start, min(high, start + _LONGEST_KEY), rules.KNOWN_KEY, False, 0)
+                i += 1
+            else:
+                start, end = _assigned(t, data, i, low, high)
+                if end - start >= 8:
+                    n = _emit(out, n, row, start, end, rules.ASSIGNED_SECRET, False, 0)
+                if trigger == 3:
+                    i, n = _at_colon(t, data, i, low, high, row, out, n)
                 else:
-                    start, end = _assigned(t, data, i, low, high)
-                    if end - start >= 8:
-                        n = _emit(out, n, row, start, end, ASSIGNED_SECRET, False, 0)
-                    if trigger == 3:
-                        i, n = _at_colon(t, data, i, low, high, row, out, n)
-                    else:
-                        i += 1
-            row += 1
-        return row, i, n
-
-    return _scan_into
-
-
-_scan_into = _entry(sources_number((__name__, scan_words.__name__, rules.__name__)))
+                    i += 1
+        row += 1
+    return row, i, n
 
 
 def scan(data: UInt8Array, offsets: Int64Array) -> Iterator[Int64Array]:

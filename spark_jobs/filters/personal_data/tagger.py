@@ -8,7 +8,8 @@ texts that it was trained on: see docs/filters_personal.md for figures on texts 
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 from zipfile import BadZipFile
 
@@ -33,13 +34,52 @@ _OUTSIDE: Final = 0
 _BYTES_AT_ONCE: Final = 1 << 20
 
 
-def train(table: pa.Table, seed: int, epochs: int = 8) -> bytes:
+@dataclass(frozen=True)
+class Lists:
+    """Words of lists (gazetteers): of first names, cities and the like. A model has those that it was trained with.
+
+    Attributes:
+        words: (W,) hashes of words in small letters, ascending.
+        bits: (W,) the lists that each is in, two bits a list: as the first word of an entry, as a later one.
+    """
+
+    words: UInt64Array = field(default_factory=lambda: np.zeros(0, np.uint64))
+    bits: UInt64Array = field(default_factory=lambda: np.zeros(0, np.uint64))
+
+    @classmethod
+    def of(cls, written: Mapping[str, Iterable[str]]) -> Lists:
+        """Lists by name, each of words and phrases; marks and digits in them are left out.
+
+        Raises:
+            InputError: there are more than 31.
+        """
+        if len(written) > 31:
+            raise InputError(f"tagger: {len(written)} lists; 31 are read, put some together")
+        found: dict[int, int] = {}
+        for place, name in enumerate(sorted(written)):
+            for entry in written[name]:
+                data = entry.encode("utf-8")
+                spans, hashes = _tokens(data, cls())
+                own = [h for at, h in zip(spans[:, 0], hashes[:, 0].tolist(), strict=True) if _is_letter(data[at])]
+                for number, word in enumerate(own):
+                    found[word] = found.get(word, 0) | 1 << 2 * place + min(number, 1)
+        words = sorted(found)
+        return cls(np.array(words, np.uint64), np.array([found[word] for word in words], np.uint64))
+
+    def bits_of(self, words: UInt64Array) -> UInt64Array:
+        """(N,) the lists that words are in."""
+        at = np.minimum(np.searchsorted(self.words, words), len(self.words) - 1)
+        return np.where(self.words[at] == words, self.bits[at], np.uint64(0))
+
+
+def train(table: pa.Table, seed: int, epochs: int = 8, lists: Mapping[str, Iterable[str]] | None = None) -> bytes:
     """Train a tagger on labelled spans.
 
     Args:
         table: `content`: strings; `spans`: lists of struct<start, end, kind, ..>, bytes of the text's UTF-8.
         seed: of the order in which texts are seen.
         epochs: how often each is seen.
+        lists: words and phrases by name, such as of cities; which of them a capitalized word is in is a feature.
 
     Returns:
         The model, for `load`.
@@ -56,9 +96,10 @@ def train(table: pa.Table, seed: int, epochs: int = 8) -> bytes:
         raise InputError(
             f"tagger: none of {len(spans)} texts has a labelled span; label some, and texts without any too"
         )
+    known = Lists.of(lists or {})
     examples = []
     for content, of_text in zip(table.column("content").to_pylist(), spans, strict=True):
-        tokens, hashes = _tokens(content.encode("utf-8"))
+        tokens, hashes = _tokens(content.encode("utf-8"), known)
         examples.append((hashes, _labels(tokens, of_text, kinds)))
     width = 2 * len(kinds) + 1
     weights, moves = np.zeros((ROWS, width), np.float32), np.zeros((width + 1, width), np.float32)
@@ -79,6 +120,7 @@ def train(table: pa.Table, seed: int, epochs: int = 8) -> bytes:
         moves=(moves - move_sums / step).astype(np.float32),
         kinds=np.array(kinds),
         format=np.array(_FORMAT),
+        **({"listed": known.words, "listed_bits": known.bits} if len(known.words) else {}),
     )
     return file.getvalue()
 
@@ -91,17 +133,16 @@ class Tagger:
         kinds: that it tags.
         weights: (ROWS, 2 K + 1) of each feature for: outside, then each kind's first token, then its others.
         moves: (2 K + 2, 2 K + 1) of each label after each other.
+        lists: that it was trained with.
     """
 
     kinds: tuple[str, ...]
     weights: NDArray[np.float32]
     moves: NDArray[np.float32]
+    lists: Lists = Lists()
 
     def tag(self, content: pa.Array) -> list[list[Span]]:
         """Tag each text.
-
-        Args:
-            content: (D,) strings, none of them null.
 
         Returns:
             Spans of each text by start, none overlapping, with the rule `tagger`. Their confidence falls with the lead
@@ -115,7 +156,7 @@ class Tagger:
             start = low
             while start < high:
                 end = _cut(buffer, start, high)
-                tokens, hashes = _tokens(bytes(buffer[start:end]))
+                tokens, hashes = _tokens(bytes(buffer[start:end]), self.lists)
                 labels, lead = best_labels(hashes, self.weights, self.moves, allowed)
                 of_text += self._spans(tokens + (start - low), labels, lead)
                 start = end
@@ -149,20 +190,32 @@ def load(model: bytes) -> Tagger:
                     f"tagger: the model has format {arrays['format']}, this reads {_FORMAT}; train it again"
                 )
             kinds, weights, moves = tuple(arrays["kinds"].tolist()), arrays["weights"], arrays["moves"]
+            lists = Lists(arrays["listed"], arrays["listed_bits"]) if "listed" in arrays else Lists()
     except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
         raise InputError(f"tagger: {len(model)} bytes are no model ({error}); train makes one") from error
     width = 2 * len(kinds) + 1
     if weights.shape != (ROWS, width) or moves.shape != (width + 1, width):
         raise InputError(f"tagger: weights of shape {weights.shape} for {len(kinds)} kinds; the file is damaged")
-    return Tagger(kinds, weights.astype(np.float32), moves)
+    if lists.words.shape != lists.bits.shape:
+        raise InputError(f"tagger: {len(lists.bits)} bits for {len(lists.words)} listed words; the file is damaged")
+    return Tagger(kinds, weights.astype(np.float32), moves, lists)
 
 
-def _tokens(data: bytes) -> tuple[Int64Array, UInt64Array]:
-    """(N, 2) byte spans of a text's tokens, and (N, 5) hashes of them."""
+def _tokens(data: bytes, lists: Lists) -> tuple[Int64Array, UInt64Array]:
+    """(N, 2) byte spans of a text's tokens, and (N, 5) hashes of them, or with lists (N, 6)."""
     array = np.frombuffer(data, np.uint8)
     spans = np.empty((len(array), 2), np.int64)
     spans = spans[: tokenize(array, spans)].copy()
-    return spans, token_hashes(array, spans)
+    hashes = token_hashes(array, spans)
+    if not len(lists.words):
+        return spans, hashes
+    first = array[spans[:, 0]]
+    is_small = (first >= ord("a")) & (first <= ord("z"))
+    return spans, np.column_stack([hashes, np.where(is_small, np.uint64(0), lists.bits_of(hashes[:, 0]))])
+
+
+def _is_letter(byte: int) -> bool:
+    return byte >= 128 or chr(byte).isalpha()
 
 
 def _labels(tokens: Int64Array, spans: list[dict[str, Any]], kinds: list[str]) -> Int64Array:

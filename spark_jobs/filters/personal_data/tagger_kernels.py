@@ -17,13 +17,13 @@ from spark_jobs.arrays import Float64Array, Int64Array, UInt8Array, UInt64Array
 
 ROWS: Final = 1 << 16
 """Rows of the weights, a power of two."""
-TEMPLATES: Final = 20
+_TEMPLATES: Final = 20
 _U64 = np.uint64
 _SEED = np.uint64(0xCBF29CE484222325)
 _PRIME = np.uint64(0x100000001B3)
 _EDGE = np.uint64(7)  # stands for tokens before the first and after the last
 _HASHES: Final = 5
-_WORD, _SHAPE, _PREFIX, _SUFFIX, _PLACE = range(_HASHES)
+_WORD, _SHAPE, _PREFIX, _SUFFIX, _PLACE, LISTS = range(_HASHES + 1)
 
 
 @njit(cache=True)
@@ -113,7 +113,7 @@ def _at(hashes: UInt64Array, k: int, column: int) -> Any:
 
 @njit
 def _features(hashes: UInt64Array, k: int, out: Int64Array) -> None:
-    """The rows of the weights that say something about token k, one for each template."""
+    """The rows of the weights that say something about token k, one a template; two more where there are lists."""
     W, S = _WORD, _SHAPE
     found = (
         _at(hashes, k, W),
@@ -138,8 +138,23 @@ def _features(hashes: UInt64Array, k: int, out: Int64Array) -> None:
         _SEED,
     )
     for template, h in enumerate(found):
-        mixed = (h ^ _U64(template + 1) * _U64(0x9E3779B97F4A7C15)) * _U64(0xFF51AFD7ED558CCD)
-        out[template] = np.int64((mixed >> _U64(33)) % _U64(ROWS))
+        out[template] = _row(h, template)
+    if hashes.shape[1] > LISTS:
+        out[_TEMPLATES] = _row(hashes[k, LISTS], _TEMPLATES)
+        out[_TEMPLATES + 1] = _row(hashes[k, LISTS] * _PRIME ^ hashes[k, S], _TEMPLATES + 1)
+
+
+@njit
+def _row(h: Any, template: int) -> int:
+    """The row of the weights of a feature."""
+    mixed = (h ^ _U64(template + 1) * _U64(0x9E3779B97F4A7C15)) * _U64(0xFF51AFD7ED558CCD)
+    return np.int64((mixed >> _U64(33)) % _U64(ROWS))
+
+
+@njit
+def _room(hashes: UInt64Array) -> Int64Array:
+    """Room for the rows of a token."""
+    return np.empty(_TEMPLATES + (2 if hashes.shape[1] > LISTS else 0), np.int64)
 
 
 @njit(cache=True)
@@ -149,7 +164,7 @@ def best_labels(
     """The sequence of labels with the highest sum of weights (Viterbi).
 
     Args:
-        hashes: (N, 5) of `token_hashes`.
+        hashes: (N, 5) of `token_hashes`, or (N, 6) with the lists that a token is in.
         weights: (ROWS, L) of each feature for each label.
         moves: (L + 1, L) of each label after each other; the last row is for the first token.
         allowed: (L + 1, L) which labels may follow.
@@ -160,7 +175,7 @@ def best_labels(
     count, width = len(hashes), weights.shape[1]
     back = np.zeros((count, width), np.int64)
     emitted = np.zeros((count, width), np.float64)
-    total, rows = np.zeros(width), np.empty(TEMPLATES, np.int64)
+    total, rows = np.zeros(width), _room(hashes)
     for k in range(count):
         _features(hashes, k, rows)
         for row in rows:
@@ -202,7 +217,7 @@ def add_differences(
     move_sums: Float64Array,
 ) -> None:
     """Move the weights from a wrong guess towards the truth; `sums` is what the average subtracts at the end."""
-    rows, width = np.empty(TEMPLATES, np.int64), weights.shape[1]
+    rows, width = _room(hashes), weights.shape[1]
     for k in range(len(hashes)):
         if truth[k] != guess[k]:
             _features(hashes, k, rows)

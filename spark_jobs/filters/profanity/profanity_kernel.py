@@ -12,11 +12,10 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 
 from spark_jobs.arrays import Int64Array, UInt8Array, UInt32Array, UInt64Array
 from spark_jobs.filters.models.ngram_kernel import (
@@ -31,7 +30,7 @@ from spark_jobs.filters.models.ngram_kernel import (
     next_word,
     ngram_table,
 )
-from spark_jobs.lexing.compiled_sources import sources_number
+from spark_jobs.lexing.compiled_sources import compiled
 from spark_jobs.lexing.word_characters import LAST_CASED, SEPARATOR, word_tables
 from spark_jobs.lexing.word_characters import WORD as LETTER
 from spark_jobs.text.text_columns import utf8_arrays
@@ -89,10 +88,6 @@ def phrases_of(written: Iterable[str]) -> Phrases:
 def score(content: pa.Array, phrases: Phrases) -> dict[str, pa.Array]:
     """Count phrases in texts.
 
-    Args:
-        content: (D,) strings, none of them null.
-        phrases: of `phrases_of`.
-
     Returns:
         profanity_count: (D,) runs of words in phrases; phrases that overlap are one. profanity_density: (D,) words in
         them, of all words; null without any.
@@ -103,68 +98,61 @@ def score(content: pa.Array, phrases: Phrases) -> dict[str, pa.Array]:
     return {"profanity_count": pa.array(runs), "profanity_density": pa.array(densities, from_pandas=True)}
 
 
-def _entries(sources: int) -> Any:
-    """The compiled entries. What a function encloses is part of the key that Numba caches it under."""
+@compiled(*_SOURCES)
+def _beginnings(
+    how: int, classes: UInt8Array, lower: UInt32Array, data: UInt8Array, offsets: Int64Array
+) -> UInt64Array:
+    """Hashes of the first word of a text, the first two, and so on."""
+    hashes = np.empty(data.size, np.uint64)
+    count, h, i, kind = 0, EMPTY, offsets[0], WORD
+    while kind != END:
+        kind, word, i = next_word(how, classes, lower, data, i, offsets[1])
+        if kind == WORD:
+            h = joined(h, word)
+            hashes[count] = h
+            count += 1
+    return hashes[:count]
 
-    @njit(cache=True)
-    def beginnings(
-        how: int, classes: UInt8Array, lower: UInt32Array, data: UInt8Array, offsets: Int64Array
-    ) -> UInt64Array:
-        """Hashes of the first word of a text, the first two, and so on."""
-        hashes = np.empty(data.size, np.uint64)
-        count, h, i, kind = 0, EMPTY, offsets[0], WORD if sources >= 0 else END
+
+@compiled(*_SOURCES)
+def _count_phrases(
+    folding: Words, phrases: Phrases, data: UInt8Array, offsets: Int64Array
+) -> tuple[Int64Array, Int64Array, Int64Array]:
+    """(D,) each: runs of words in phrases, words in them, words."""
+    how, classes, lower = folding
+    rows, _, capacity = phrases.table
+    count = offsets.size - 1
+    found, covered, words = np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros(count, np.int64)
+    open_hashes, open_starts = np.zeros(phrases.longest + 1, np.uint64), np.zeros(phrases.longest + 1, np.int64)
+    longest = 0
+    for text in range(count):
+        longest = max(longest, offsets[text + 1] - offsets[text])
+    marks = np.zeros(longest + 1, np.uint8)  # by word: in a phrase; together with the word before
+    for text in range(count):
+        i, end, kind, index, opened = offsets[text], offsets[text + 1], WORD, 0, 0
         while kind != END:
-            kind, word, i = next_word(how, classes, lower, data, i, offsets[1])
-            if kind == WORD:
-                h = joined(h, word)
-                hashes[count] = h
-                count += 1
-        return hashes[:count]
-
-    @njit(cache=True)
-    def count_phrases(
-        folding: Words, phrases: Phrases, data: UInt8Array, offsets: Int64Array
-    ) -> tuple[Int64Array, Int64Array, Int64Array]:
-        """(D,) each: runs of words in phrases, words in them, words."""
-        how, classes, lower = folding
-        rows, _, capacity = phrases.table
-        count = offsets.size - 1 if sources >= 0 else 0
-        found, covered, words = np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros(count, np.int64)
-        open_hashes, open_starts = np.zeros(phrases.longest + 1, np.uint64), np.zeros(phrases.longest + 1, np.int64)
-        longest = 0
-        for text in range(count):
-            longest = max(longest, offsets[text + 1] - offsets[text])
-        marks = np.zeros(longest + 1, np.uint8)  # by word: in a phrase; together with the word before
-        for text in range(count):
-            i, end, kind, index, opened = offsets[text], offsets[text + 1], WORD, 0, 0
-            while kind != END:
-                kind, word, i = next_word(how, classes, lower, data, i, end)
-                if kind != WORD:
+            kind, word, i = next_word(how, classes, lower, data, i, end)
+            if kind != WORD:
+                continue
+            kept = 0
+            for k in range(opened + 1):
+                start = open_starts[k] if k < opened else index
+                h = joined(open_hashes[k] if k < opened else EMPTY, word)
+                row = find_ngram(rows, capacity, h)
+                if row < 0:
                     continue
-                kept = 0
-                for k in range(opened + 1):
-                    start = open_starts[k] if k < opened else index
-                    h = joined(open_hashes[k] if k < opened else EMPTY, word)
-                    row = find_ngram(rows, capacity, h)
-                    if row < 0:
-                        continue
-                    if rows[2 * row + 1] & _WHOLE_BIT:
-                        marks[start] |= _COVERED
-                        for j in range(start + 1, index + 1):
-                            marks[j] |= _COVERED | _JOINED
-                    if rows[2 * row + 1] & _BEGINS_BIT:
-                        open_hashes[kept], open_starts[kept] = h, start
-                        kept += 1
-                opened = kept
-                index += 1
-            words[text] = index
-            for j in range(index):
-                covered[text] += marks[j] & _COVERED
-                found[text] += marks[j] == _COVERED
-                marks[j] = 0
-        return found, covered, words
-
-    return beginnings, count_phrases
-
-
-_beginnings, _count_phrases = _entries(sources_number(_SOURCES))
+                if rows[2 * row + 1] & _WHOLE_BIT:
+                    marks[start] |= _COVERED
+                    for j in range(start + 1, index + 1):
+                        marks[j] |= _COVERED | _JOINED
+                if rows[2 * row + 1] & _BEGINS_BIT:
+                    open_hashes[kept], open_starts[kept] = h, start
+                    kept += 1
+            opened = kept
+            index += 1
+        words[text] = index
+        for j in range(index):
+            covered[text] += marks[j] & _COVERED
+            found[text] += marks[j] == _COVERED
+            marks[j] = 0
+    return found, covered, words

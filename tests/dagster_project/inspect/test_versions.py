@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from ruamel.yaml import YAML
 
 from dagster_project.cli import run_command
 from dagster_project.exceptions import CommandError
+from dagster_project.inspect.dataset_card import Privacy, card
 from dagster_project.inspect.snapshot_diff import corpus_diff, dataset_diff, find_state
 from spark_jobs.dedup.membership.members import MEMBERS
 from spark_jobs.dedup.removal.survivors import SURVIVORS
@@ -202,3 +204,38 @@ def test_a_card_has_the_header_of_hubs_and_no_text(lake: Catalog, capfd: Said, t
         assert part in text
     assert "secret" not in text
     assert run_command(["card", "nots"]) == 2 and "did you mean 'notes'?" in capfd.readouterr().err
+
+
+def test_a_card_with_noise_has_no_true_count(lake: Catalog, capfd: Said) -> None:
+    """Every count is what was drawn, small groups are `other`, and what one document may change by more is left out."""
+    kinds, licences = ["prose"] * 4051 + ["code"] * 1207, ["MIT"] * 5237 + ["Rare-1.0"] * 21
+    rows = [
+        {"kind": k, "licence": one, "language": "en", "byte_count": 7} for k, one in zip(kinds, licences, strict=True)
+    ]
+    put(lake, "notes", DOCUMENTS, 0, [{**row, "doc_id": str(n)} for n, row in enumerate(rows)])
+    failing = {str(n): ["manifest"] * (n < 1033) for n in range(len(rows))}
+    put(lake, "notes", VERDICTS, 0, [_verdict(str(n), failing) for n in range(len(rows))])
+    drawn: list[float] = []
+
+    def draw(counts: list[int], scale: float) -> list[int]:
+        drawn.append(scale)
+        return [count - (9 if count == 21 else 100) for count in counts]
+
+    privacy = Privacy(0.5, 13, draw)
+    text = card(lake, "notes", privacy)
+    touched = 3 + 1 + 2  # kind, language, licence; whether all rules are passed; two rules that need no policy
+    assert set(drawn) == {touched / 0.5} and "epsilon is 0.5 for this card" in text
+    for part in (
+        "| prose | 3,951 |",
+        "| MIT | 5,137 |",
+        "| other | 12 |",
+        "| manifest | 933 |",
+        "About 4,125 of 5,058",
+    ):
+        assert part in text
+    true = {4051, 1207, 5237, 21, 1033, 5258, 4225, 7 * 5258}
+    assert not true & {int(number.replace(",", "")) for number in re.findall(r"(?<![\w.])\d[\d,]*(?![\w.-])", text)}
+    assert "Rare" not in text and "rare" not in text and "bytes |" not in text and "| left out |" in text
+    assert "| Rare-1.0 | 12 |" in card(lake, "notes", Privacy(0.5, 12, draw))  # the bound itself is named
+    for bad in (["--epsilon", "0"], ["--epsilon", "inf"], ["--epsilon", "1", "--min-group", "0"], ["--min-group", "5"]):
+        assert run_command(["card", "notes", *bad]) == 2 and capfd.readouterr().err.count("\n") == 1

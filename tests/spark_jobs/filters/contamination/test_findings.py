@@ -19,7 +19,7 @@ from spark_jobs.exceptions import InputError
 from spark_jobs.filters.contamination.eval_set import EvalSet, Item, item_id, read_eval_set
 from spark_jobs.filters.contamination.findings import FINDINGS_TYPE, score
 from spark_jobs.filters.contamination.folding import fold_tables, folded_words
-from spark_jobs.filters.contamination.index import ContaminationConfig, Contents, common_hashes, index_of
+from spark_jobs.filters.contamination.index import ContaminationConfig, Contents, index_of
 from spark_jobs.filters.contamination.kernel import MOST_ROWS, Settings, find
 from spark_jobs.text.text_columns import utf8_arrays
 
@@ -316,21 +316,6 @@ def test_what_many_items_share_is_no_finding_but_each_whole_item_is() -> None:
     assert [found["kind"] for found in findings([f"{stem} disputed"], few)[0]] == ["ngram"] * 4
 
 
-def test_what_a_sample_holds_often_is_no_finding() -> None:
-    """N-grams of a licence do not count once a sample has shown that it is everywhere; the rest of the item does."""
-    licence = "Permission is hereby granted free of charge to any person obtaining a copy of this software and files"
-    sets = [eval_set("e", f"{licence} {QUESTION}")]
-    before = index_of(sets)
-    sample = [pa.array([licence, f"x {licence}", "nothing"] * 3), pa.array(["nothing"] * 10)]
-    common = common_hashes(before, sample)
-    after = index_of(sets, common=common)
-    assert [one["kind"] for one in findings([licence], before)[0]] == ["ngram"]
-    assert findings([licence], after) == [[]]
-    assert findings([QUESTION], after)[0][0]["share"] > findings([QUESTION], before)[0][0]["share"]
-    assert [one["kind"] for one in findings([sets[0].items[0].text], after)[0]] == ["exact"]
-    assert not len(common_hashes(before, [pa.array([licence] * 4)]))  # four documents are no sample
-
-
 def test_sets_that_share_an_item_each_have_a_finding() -> None:
     """One text in two sets is searched for once and told for both."""
     contents = index_of([eval_set("b", QUESTION), eval_set("a", QUESTION.upper(), CHINESE)])
@@ -370,7 +355,6 @@ def test_no_eval_set_finds_nothing() -> None:
     """An empty registry is an index too."""
     contents = index_of([])
     assert findings([QUESTION], contents) == [[]]
-    assert len(common_hashes(contents, [pa.array(["x"])])) == 0
 
 
 def test_real_items_are_found_in_real_text_and_nothing_else(real_data: Path) -> None:

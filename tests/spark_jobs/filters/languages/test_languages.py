@@ -46,10 +46,10 @@ def test_a_short_text_has_the_label_and_probability_of_the_model() -> None:
     """One window is one text of fastText."""
     texts = [ENGLISH, GERMAN, "Ceci n'est pas une pipe", "Αυτό είναι ένα κείμενο"]
     model = load_model(installed_model_path())
-    best, probabilities = model.best_labels(pa.array(texts))
-    for row, label, p in zip(_rows(texts), best[:, 0], probabilities[:, 0], strict=True):
-        assert row["language"] == model.labels[label]
-        assert row["confidence"] == pytest.approx(min(p, 1), abs=1e-6)
+    best, probabilities, _ = model.judge(pa.array(texts), [])
+    for row, label, p in zip(_rows(texts), best.to_pylist(), probabilities.to_pylist(), strict=True):
+        assert row["language"] == label
+        assert row["confidence"] == pytest.approx(p, abs=1e-6)
 
 
 @pytest.mark.parametrize("sentences", [40, 4000])

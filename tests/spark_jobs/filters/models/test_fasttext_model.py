@@ -6,7 +6,6 @@ import random
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -40,23 +39,22 @@ def _own(model: Any, text: str, count: int) -> dict[str, float]:
 
 
 def _check_equal(ours: FastTextModel, theirs: Any, texts: list[str], count: int) -> None:
-    """Every probability that fastText gives is given here, best first.
+    """Every probability that fastText gives is given here, and the best label is the first.
 
     One-vs-all reads its logistic function from a table, so a sum that lies on the edge of a step may be one step off.
     """
     off_by_a_step = 0
-    best, probabilities = ours.best_labels(pa.array(texts), count)
+    best, confidence, found = ours.judge(pa.array(texts), ours.labels)
+    assert ours.judge(pa.array(texts), [])[0].equals(best)  # the tree of labels is left early
     for row, text in enumerate(texts):
         own = _own(theirs, text, count)
-        found = {
-            ours.labels[label]: p for label, p in zip(best[row], probabilities[row].tolist(), strict=True) if label >= 0
-        }
-        assert own.keys() <= found.keys() or not own
-        assert bool(own) == bool(found)
+        assert bool(own) == best[row].is_valid == confidence[row].is_valid
         for label, p in own.items():
-            off_by_a_step += abs(found[label] - p) >= 1e-4
-            assert abs(found[label] - p) < (1e-4 if ours.tables.loss in (1, 3) else 1 / 128), (text[:40], label)
-        assert list(probabilities[row]) == sorted(probabilities[row], reverse=True) or not found
+            off = abs(found[label][row].as_py() - min(p, 1))
+            off_by_a_step += off >= 1e-4
+            assert off < (1e-4 if ours.tables.loss in (1, 3) else 1 / 128), (text[:40], label)
+            assert confidence[row].as_py() >= found[label][row].as_py()
+        assert not own or found[best[row].as_py()][row] == confidence[row]
     assert off_by_a_step <= len(texts) // 25
 
 
@@ -89,27 +87,19 @@ def test_a_quantized_pruned_model_is_read_as_fasttext_reads_it(real_data: Path) 
     _check_equal(ours, theirs, texts[:200], 5)
 
 
-def test_wanted_labels_are_columns() -> None:
-    """Probabilities by name equal those of the ranking; a text without a known row has null; unknown names mend."""
-    model = read_fasttext(fasttext_bytes(3), "quality")
-    content = pa.array(["the fox", "the brown"])
-    best, probabilities = model.best_labels(content, 5)
-    columns = model.probabilities(content, ["topic3", "topic0"])
-    for row in range(2):
-        for name in columns:
-            rank = best[row].tolist().index(model.labels.index(name))
-            assert columns[name][row].as_py() == probabilities[row, rank]
+def test_an_unknown_label_is_one_error_line() -> None:
+    """It names the nearest."""
     with pytest.raises(ConfigError, match="quality: has no label 'topic_3'; did you mean 'topic3'"):
-        model.probabilities(content, ["topic_3"])
+        read_fasttext(fasttext_bytes(3), "quality").judge(pa.array(["the fox"]), ["topic_3"])
 
 
 def test_a_column_may_be_a_slice_or_empty() -> None:
     """Offsets of Arrow slices are honoured, with either width of offsets."""
     model = read_fasttext(fasttext_bytes(1, low=2, high=3), "model")
-    whole = model.best_labels(pa.array(TEXTS))[1]
+    whole = model.judge(pa.array(TEXTS), [])[1]
     for kind in (pa.string(), pa.large_string()):
-        np.testing.assert_array_equal(model.best_labels(pa.array(TEXTS, kind).slice(3, 4))[1], whole[3:7])
-    assert model.best_labels(pa.array([], pa.string()))[0].shape == (0, 1)
+        assert model.judge(pa.array(TEXTS, kind).slice(3, 4), [])[1].equals(whole.slice(3, 4))
+    assert len(model.judge(pa.array([], pa.string()), [])[0]) == 0
 
 
 def test_what_is_no_whole_model_is_one_error_line() -> None:
@@ -140,7 +130,7 @@ def test_flipped_bytes_never_end_the_process() -> None:
             except InputError:
                 continue
             if model.tables.max_characters < 1000 and model.tables.word_ngrams < 1000:
-                model.best_labels(pa.array(TEXTS[:6]))
+                model.judge(pa.array(TEXTS[:6]), [])
 
 
 @pytest.mark.nightly
@@ -148,9 +138,9 @@ def test_a_large_matrix_is_scored_where_it_lies(monkeypatch: pytest.MonkeyPatch)
     """Matrices that are not copied, at any alignment, give what copies give."""
     for labels in (2, 3, 4, 5):
         data = fasttext_bytes(3, word_ngrams=2, labels=labels)
-        copied = read_fasttext(data, "copied").best_labels(pa.array(TEXTS))[1]
+        copied = read_fasttext(data, "copied").judge(pa.array(TEXTS), [])[1]
         monkeypatch.setattr("spark_jobs.filters.models.fasttext_model._COPIED_BYTES", 0)
         in_place = read_fasttext(bytearray(data), "in place")
         assert in_place.tables.rows.base is not None
-        np.testing.assert_array_equal(in_place.best_labels(pa.array(TEXTS))[1], copied)
+        assert in_place.judge(pa.array(TEXTS), [])[1].equals(copied)
         monkeypatch.undo()

@@ -23,6 +23,8 @@ _SCORERS: Mapping[str, str] = {  # the scorers that headrace brings (`spark_jobs
 }
 _STEPS: Mapping[str, str] = {
     "documents": "spark_jobs.sources.documents",
+    "scans": "spark_jobs.filters.scans.scans",
+    "released": "spark_jobs.sources.released",
     "texts": "spark_jobs.text.texts",
     "personal_data_audit": "spark_jobs.filters.personal_data.audit",
     "redacted_texts": "spark_jobs.filters.personal_data.redacted_texts",

@@ -31,7 +31,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -134,6 +134,8 @@ class Step:
         numbered: whether rows carry dense ordinals that continue over increments. When an increment of such a table is
             computed again, all later ones are removed with it, and a new generation begins.
         plot: a picture for the UI.
+        gate: for the step that carries increments out of quarantine (`lake.run.decisions`): who releases them, `person`
+            or `policy`, where rules may do so too; empty for other steps.
     """
 
     name: str
@@ -145,6 +147,7 @@ class Step:
     discover: Callable[[Any, pa.Table, bool], pa.Table | None] | None = None
     numbered: bool = False
     plot: Plot | None = None
+    gate: Literal["", "person", "policy"] = ""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the wrapped function."""
@@ -191,6 +194,7 @@ def step(
     discover: Callable[[Any, pa.Table, bool], pa.Table | None] | None = None,
     numbered: bool = False,
     plot: Plot | None = None,
+    gate: Literal["", "person", "policy"] = "",
 ) -> Callable[[Callable[..., Any]], Step]:
     """Declare a function as a step; its config model is the annotation of its parameter `config`.
 
@@ -203,7 +207,7 @@ def step(
         if not tables:
             raise StepDeclarationError(f"step {step_name}: name at least one table")
         model = config or _annotated_config(step_name, function)
-        return Step(step_name, version, scope, tables, model, function, discover, numbered, plot)
+        return Step(step_name, version, scope, tables, model, function, discover, numbered, plot, gate)
 
     return declare
 

@@ -65,7 +65,7 @@ def increments_of(ledger: Ledger, dataset: str) -> list[Waiting]:
     carried = ledger.increments(f"{dataset}.arrivals")
     decided = _decisions(ledger, dataset)
     found = []
-    for number in complete:
+    for number in (one for one in complete if one in landed):
         row = landed[number]
         version = str(row.data_version)
         facts: Mapping[str, Any] = decided.get((number, version), {})

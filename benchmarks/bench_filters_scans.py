@@ -1,6 +1,6 @@
 """How well and how fast the scans of quarantine find things: `python benchmarks/bench_filters_scans.py [FILES]`.
 
-Texts are installed Python files and RFCs as they are (false alarms), and the same with a thing planted in each (misses).
+Texts are installed Python files and RFCs as they are (false alarms), and some with a thing planted in each (misses).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import json
 import queue
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from dagster_project.cli.output import original_stdout, print_styled
 from dagster_project.cli.plan import show_plan
 from dagster_project.cli.project import dagster_home, load_definitions, select
 from dagster_project.exceptions import CheckFailedError, RunFailedError
+from spark_jobs.lake.declare.quarantined import SUFFIX, is_quarantine
 from spark_jobs.lake.run.rollout import Rollout
 from spark_jobs.lake.session.catalogue import open_catalogue, require_writable
 from spark_jobs.lake.session.settings import load_settings
@@ -99,7 +100,26 @@ def run(
         computed, frozen = (sum(line.status == status for line in lines) for status in ("computed", "frozen"))
         kept = f", {frozen} frozen with other settings" if frozen else ""
         unchanged = len(lines) - computed - frozen
+        _tell_what_waits({line.table.partition(".")[0] for line in lines})
         click.echo(f"{len(lines)} tables: {computed} computed, {unchanged} unchanged{kept}. Look: headrace ui")
+
+
+def _tell_what_waits(namespaces: Collection[str]) -> None:
+    """Print a line for each increment in quarantine that a person has to decide about, of datasets that were run."""
+    from spark_jobs.lake.ledger.ledger import Ledger
+    from spark_jobs.lake.run.decisions import increments_of
+
+    quarantines = [name for name in sorted(namespaces) if is_quarantine(name)]
+    if not quarantines:
+        return
+    ledger = Ledger(open_catalogue(load_settings()))
+    ledger.refresh()
+    for name in (one.removesuffix(SUFFIX) for one in quarantines):
+        for one in (one for one in increments_of(ledger, name) if one.state == "waits"):
+            click.echo(
+                f"{name}: {one.documents:,} documents of increment {one.increment} wait for a decision: "
+                f"headrace quarantine show {name} --increment {one.increment}"
+            )
 
 
 def require_done(lines: Sequence[StepLine]) -> None:

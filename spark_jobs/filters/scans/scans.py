@@ -39,7 +39,7 @@ class ScansConfig(BaseModel):
     clamd_database: str = Field("", description="any text; change it to scan again after clamd's signatures changed")
     licences_allowed: tuple[str, ...] = Field((), description="SPDX ids; none: licences are not asked")
     source_trust: float | None = Field(None, ge=0, le=1, description="how far the source is trusted, carried along")
-    min_confidence: float = Field(0.7, ge=0, le=1, description="of personal data and secrets; less is not counted")
+    min_confidence: float = Field(0.5, ge=0, le=1, description="of personal data and secrets; less is not counted")
 
 
 SCANS = Table(
@@ -154,7 +154,7 @@ def _scan(batches: Iterable[pa.RecordBatch], rules: _Rules) -> Iterator[pa.Recor
 
 
 def findings(
-    paths: list[str], content: pa.Array, yara: str, clamd: str | None = None, min_confidence: float = 0.7
+    paths: list[str], content: pa.Array, yara: str, clamd: str | None = None, min_confidence: float = 0.5
 ) -> list[dict[str, int]]:
     """How often each rule finds something in each document, by `malware.`, `secret.`, `personal_data.`, `fixture.RULE`.
 

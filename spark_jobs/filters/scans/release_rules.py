@@ -40,7 +40,8 @@ class ReleaseRules(BaseModel):
         Args:
             scans: its rows of the table `scans`.
         """
-        held, said = [], []
+        held: list[str] = []
+        said: list[str] = []
         total = max(scans.num_rows, 1)
         for name, column in _COLUMNS.items():
             limit = getattr(self, name)

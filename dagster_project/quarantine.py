@@ -33,10 +33,10 @@ from spark_jobs.lake.files.lookups import read_columns
 from spark_jobs.lake.ledger.acts import note_act
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.decisions import RELEASE, increments_of
-from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.sources.documents import documents
 from spark_jobs.sources.released import released
 
+_RULES: dict[str, ReleaseRules] = {}  # by dataset, as they were declared last
 _JUDGED = ("malware_count", "secret_count", "personal_data_count", "fixture_count", "licence_allowed", "source_trust")
 
 
@@ -112,10 +112,10 @@ def quarantine_assets(
     inputs = {f"landed_{table}".removesuffix("_documents"): source for table, source in landed.items()}
     apply = None
     if declared.rules is not None:
-        apply = Upkeep(
-            published=lambda lake: apply_rules(lake, name, declared.rules),
-            pending=lambda catalogue: bool(passing(catalogue, name, declared.rules)),
-        )
+        _RULES[name] = declared.rules
+        apply = Upkeep(published=lambda lake: apply_rules(lake.catalogue, name))
+    else:
+        _RULES.pop(name, None)
     return [
         step_asset(
             documents,
@@ -145,7 +145,7 @@ def quarantine_assets(
     ]
 
 
-def passing(catalogue: Catalog, dataset: str, rules: ReleaseRules | None) -> dict[int, tuple[str, str]]:
+def passing(catalogue: Catalog, dataset: str, rules: ReleaseRules) -> dict[int, tuple[str, str]]:
     """Scanned increments without a decision that rules release, with data version and what the rules found."""
     ledger = Ledger(catalogue)
     ledger.refresh()
@@ -153,7 +153,7 @@ def passing(catalogue: Catalog, dataset: str, rules: ReleaseRules | None) -> dic
     scanned = ledger.increments(table)
     found = {}
     for one in increments_of(ledger, dataset):
-        if rules is not None and one.state == "waits" and one.increment in scanned:
+        if one.state == "waits" and one.increment in scanned:
             rows = read_columns(catalogue, table, _JUDGED, EqualTo("increment", one.increment))
             passes, said = rules.judge(rows) if rows is not None else (False, "")
             if passes:
@@ -161,9 +161,11 @@ def passing(catalogue: Catalog, dataset: str, rules: ReleaseRules | None) -> dic
     return found
 
 
-def apply_rules(lake: Lake, dataset: str, rules: ReleaseRules | None) -> None:
-    """Release, with a row of `system.audit` each, the increments that rules release."""
-    for increment, (version, said) in passing(lake.catalogue, dataset, rules).items():
-        note_act(
-            lake.catalogue, RELEASE, dataset, increment=increment, version=version, who="policy", why=f"rules: {said}"
-        )
+def apply_rules(catalogue: Catalog, dataset: str) -> None:
+    """Release, with a row of `system.audit` each, the increments that a dataset's rules release.
+
+    Called after the scans, and before a run from the terminal is planned, since rules may have changed.
+    """
+    rules = _RULES.get(dataset)
+    for increment, (version, said) in passing(catalogue, dataset, rules).items() if rules is not None else ():
+        note_act(catalogue, RELEASE, dataset, increment=increment, version=version, who="policy", why=f"rules: {said}")

@@ -171,6 +171,7 @@ def execute(
     dagster_home()
     import dagster as dg
 
+    from dagster_project.quarantine import apply_rules
     from dagster_project.restrictions import record_visibility, refuse_forbidden_reads
     from dagster_project.run_plan import idle_steps, plan_runs
     from spark_jobs.lake.ledger.ledger import Ledger
@@ -179,6 +180,8 @@ def execute(
     keys = select(definitions, selection)
     graph = definitions.resolve_asset_graph()
     refuse_forbidden_reads(graph, record_visibility(catalogue, graph))
+    for space in sorted({key.path[0] for key in keys if is_quarantine(key.path[0])}):
+        apply_rules(catalogue, space.removesuffix(SUFFIX))
     ledger = Ledger(catalogue)
     ledger.refresh()
     lines: list[StepLine] = []

@@ -20,7 +20,7 @@ from dagster_project.cli import run_command
 from dagster_project.cli.project import load_definitions, select
 from dagster_project.exceptions import CommandError, DefinitionError
 from dagster_project.inspect.lake_status import Thresholds, lake_status
-from dagster_project.quarantine import passing
+from dagster_project.quarantine import apply_rules, passing
 from dagster_project.restrictions import note_read, record_visibility, refuse_forbidden_reads
 from dagster_project.table_asset import Presentation, table_asset
 from spark_jobs.exceptions import InputError
@@ -258,14 +258,19 @@ def test_status_says_what_waits(lake: Catalog) -> None:
     assert [alert.name for alert in one.alerts] == ["waiting"]
 
 
-def test_rules_release_what_nobody_decided(lake: Catalog) -> None:
+def test_rules_release_what_nobody_decided(declare: WriteDefs, lake: Catalog) -> None:
     """Never what a person refused, nor what is not scanned."""
     land(lake, 2, ["four"], scanned=False)
     assert passing(lake, "web", ReleaseRules(malware=0)).keys() == {0}
     assert passing(lake, "web", ReleaseRules()).keys() == {0, 1}
     decide(lake, "web", [0], REFUSE, "no")
     assert passing(lake, "web", ReleaseRules()).keys() == {1}
-    assert passing(lake, "web", None) == {}
+    declare("web", dataset(more="trust: quarantine\n  release: {policy: {}}"))
+    load_definitions()
+    apply_rules(lake, "web")
+    apply_rules(lake, "web")
+    assert states(lake) == {0: REFUSE, 1: RELEASE, 2: "waits"}
+    assert acts(lake)[1:] == [("release", "web", 1, "rules: no rule asks anything")]
 
 
 def test_definitions_hold_it_apart(declare: WriteDefs, lake: Catalog, capfd: Said) -> None:

@@ -34,6 +34,8 @@ def quarantine_that_holds(identifier: str, properties: Mapping[str, str] = _NOTH
 
 def quarantine_of_path(warehouse: str, paths: Iterable[str]) -> str:
     """The first of some paths that lies in a quarantine's folder of the warehouse; empty where none does."""
+    if not warehouse:  # a REST catalogue that does not tell where it keeps tables
+        return ""
     folders = re.compile(rf"{re.escape(absolute(warehouse))}/[a-z][a-z0-9_]*{SUFFIX}(/|$)")
     return next((path for path in paths if folders.match(absolute(path))), "")
 

@@ -24,7 +24,7 @@ from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.materialization import Materialization
 from spark_jobs.lake.ledger.step_key import config_json
 from spark_jobs.lake.run.binding import Binding
-from spark_jobs.lake.run.decisions import REFUSE, increments_of, released
+from spark_jobs.lake.run.decisions import released
 from spark_jobs.lake.run.plan import Task, frozen_from, is_known, other_settings, reads_of_other_rows, tasks, waits
 from spark_jobs.lake.run.reads import Reads, reads_of, snapshots_of
 from spark_jobs.lake.session.catalogue import schema_difference
@@ -317,10 +317,10 @@ def _leaving(ledger: Ledger, binding: Binding, numbers: list[int]) -> list[int]:
     decided = released(ledger, binding)
     if decided is None:
         return numbers
-    refused = {one.increment for one in increments_of(ledger, binding.namespace) if one.state == REFUSE}
-    by_rules = binding.step.gate == "policy"
-    there = ledger.increments(binding.tables[0])
-    return [one for one in numbers if one in decided or one in there or (by_rules and one not in refused)]
+    there = {*decided, *ledger.increments(binding.tables[0])}
+    if binding.step.gate == "policy":  # what is not scanned yet may be released by rules in the same run
+        there |= set(numbers) - ledger.increments(binding.clock or "").keys()
+    return [one for one in numbers if one in there]
 
 
 def _new(ledger: Ledger, binding: Binding, place: str, increment: int | None, upcoming: _Upcoming) -> ForecastPlace:

@@ -23,6 +23,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 
+from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.binding import Binding
 from spark_jobs.lake.run.materialize import Lake, materialize
@@ -128,7 +129,8 @@ def binding(config: DocumentsConfig) -> Binding:
 def throughput(lake: Lake, config: DocumentsConfig, count: int) -> None:
     """Fetch, then land, each timed by itself."""
     started = time.monotonic()
-    done = fetch_source(config.dataset, config.source, lake.catalogue, 5)  # type: ignore[arg-type]
+    objects = ObjectFolder.of(lake.catalogue, config.dataset)
+    done = fetch_source(config.dataset, config.source, lake.catalogue, objects, 5)  # type: ignore[arg-type]
     fetched = time.monotonic() - started
     started = time.monotonic()
     materialize(replace(lake, fetches=False), binding(config))

@@ -21,6 +21,7 @@ from dagster_project.monitoring import status_checks
 from dagster_project.resources import LakeResource
 from dagster_project.table_asset import declared_source
 from spark_jobs.exceptions import SparkJobsError
+from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.run.plan import tasks
 
 EVERYTHING = "everything"
@@ -49,7 +50,7 @@ def automated(assets: dg.Definitions, thresholds: Thresholds) -> dg.Definitions:
     jobs = [
         dg.define_asset_job(
             name if name not in taken else f"{name}_tables",
-            selection=dg.AssetSelection.key_prefixes(name),
+            selection=dg.AssetSelection.key_prefixes(name, quarantine_of(name)),
             description=f"Brings the tables of {name} up to date, from the tables that they read as they are.",
         )
         for name in namespaces

@@ -42,6 +42,7 @@ from dagster_project.datasets import DatasetDeclaration, dataset_assets
 from dagster_project.deduplication import Deduplication
 from dagster_project.metadata import Samples
 from dagster_project.models import ModelDeclaration, model_assets
+from dagster_project.quarantine import quarantine_of_yaml
 from dagster_project.restrictions import parse_visibility
 from dagster_project.run_config import bind_config
 from spark_jobs.filters.policy import located
@@ -85,6 +86,12 @@ class Dataset(dg.Component, dg.Model, dg.Resolvable):
     visibility: Any = Field(
         "public", description="who may see its rows: public, on_device, or {restricted: [TEAM, ..]}"
     )
+    environment: Literal["production", "test"] = Field(
+        "production", description="test: no corpus of production reads it"
+    )
+    trust: Literal["trusted", "quarantine"] = Field("trusted", description="quarantine: it waits until it is released")
+    release: dict[str, Any] = Field(default_factory=dict, description="{policy: {malware: 0, ..}}: rules that release")
+    scans: dict[str, Any] = Field(default_factory=dict, description="{yara_rules: .., licences_allowed: [..], ..}")
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The dataset's assets."""
@@ -104,7 +111,8 @@ class Dataset(dg.Component, dg.Model, dg.Resolvable):
             steps=self.steps,
             samples=Samples(self.samples),
             owners=tuple(self.owners),
-            visibility=parse_visibility(f"dataset {self.name}", self.visibility),
+            visibility=parse_visibility(f"dataset {self.name}", self.visibility, self.environment),
+            quarantine=quarantine_of_yaml(self.name, self.trust, self.release, self.scans, context.path),
         )
         return dg.Definitions(assets=dataset_assets(declared))
 
@@ -151,6 +159,7 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
     visibility: Any = Field(
         "public", description="who may see its rows: public, on_device, or {restricted: [TEAM, ..]}"
     )
+    environment: Literal["production", "test"] = Field("production", description="test: it may hold test datasets")
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The corpus's assets."""
@@ -171,7 +180,7 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
             steps=self.steps,
             samples=Samples(self.samples),
             owners=tuple(self.owners),
-            visibility=parse_visibility(f"corpus {self.name}", self.visibility),
+            visibility=parse_visibility(f"corpus {self.name}", self.visibility, self.environment),
         )
         return dg.Definitions(assets=corpus_assets(declared))
 

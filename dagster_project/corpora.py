@@ -25,6 +25,7 @@ from spark_jobs.dedup.membership.members import members
 from spark_jobs.dedup.membership.revisions import revisions
 from spark_jobs.exceptions import did_you_mean
 from spark_jobs.filters.contamination.decontaminated import PresentEvals, decontaminated
+from spark_jobs.lake.declare.quarantined import is_quarantine
 from spark_jobs.lake.run.binding import Source
 from spark_jobs.lake.run.increments import increments
 from spark_jobs.lake.run.materialize import Lake
@@ -94,6 +95,8 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
     if not declared.datasets:
         raise DefinitionError(f"corpus {declared.name}: datasets is empty; name at least one")
     name = declared.name
+    if is_quarantine(name):
+        raise DefinitionError(f"corpus {name}: names that end in _quarantine are those of what waits; choose another")
     for dataset in declared.variants:
         if dataset not in declared.datasets:
             near = did_you_mean(dataset, declared.datasets)

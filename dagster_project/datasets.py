@@ -13,6 +13,7 @@ import dagster as dg
 from blender_service.auth.visibility import PUBLIC, Visibility
 from dagster_project.exceptions import DefinitionError
 from dagster_project.metadata import Samples
+from dagster_project.quarantine import Quarantine, quarantine_assets
 from dagster_project.run_config import bind_config
 from dagster_project.table_asset import Link, Presentation, Upkeep, step_asset
 from spark_jobs.code.dependencies import dependencies
@@ -24,6 +25,7 @@ from spark_jobs.filters.quality import QualityConfig, check_components, quality_
 from spark_jobs.filters.registry import policy_finder, record_policy
 from spark_jobs.filters.scorer import Scorer
 from spark_jobs.filters.verdicts import verdicts_step
+from spark_jobs.lake.declare.quarantined import is_quarantine
 from spark_jobs.lake.declare.step import Step, renamed
 from spark_jobs.lake.run.binding import Source
 from spark_jobs.lake.run.materialize import Lake
@@ -74,7 +76,8 @@ class DatasetDeclaration:
         steps: config of `texts`, `signals`, `verdicts` and `dependencies`, by step.
         samples: which sample rows the UI shows.
         owners: in Dagster's form, e.g. `team:data`.
-        visibility: who may see its rows.
+        visibility: who may see its rows, and whether they are test data.
+        quarantine: how it is scanned and released, where it is not trusted.
     """
 
     name: str
@@ -93,6 +96,7 @@ class DatasetDeclaration:
     samples: Samples = Samples.IDS
     owners: tuple[str, ...] = ()
     visibility: Visibility = PUBLIC
+    quarantine: Quarantine | None = None
 
 
 def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
@@ -129,8 +133,13 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
         policies = {variant: _policy(declared, variant, given, scorers) for variant, given in _policies(declared)}
     except SparkJobsError as error:
         raise DefinitionError(f"dataset {name}: {error}") from error
+    if is_quarantine(name):
+        raise DefinitionError(f"dataset {name}: names that end in _quarantine are those of what waits; choose another")
+    landing: list[dg.AssetsDefinition] = []
+    if declared.quarantine is not None:
+        landing = quarantine_assets(name, declared.quarantine, intake, declared.owners, declared.visibility)
     chain: list[Link] = [
-        (documents, {}, intake, "sources"),
+        *([] if landing else [(documents, {}, intake, "sources")]),
         *([(ocr_report, {"documents": f"{name}.documents"}, {}, "sources")] if "ocr" in declared.source else []),
         *(
             (schema_changes, {"arrivals": f"{name}.{CLOCK}"}, intake, "sources")
@@ -153,7 +162,7 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
             place = f"variants: {{{step.partition('_')[2]}: ..}}" if "_" in step else "policy:"
             raise DefinitionError(f"dataset {name}: steps: {step}: a policy stands beside steps; write {place} there")
     entered = {f"verdicts_{variant}" if variant else "verdicts": policy for variant, policy in policies.items()}
-    return [
+    return landing + [
         step_asset(
             made,
             name,

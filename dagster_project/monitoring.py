@@ -16,7 +16,11 @@ from dagster_project.resources import LakeResource
 
 # By table: the alerts (`lake_status.Alert.name`) that its check is about, and what the check promises.
 _CHECKS = {
-    "arrivals": ("few_rejected", ("error_share", "backlog"), "few arrivals are rejected, and none waits for long"),
+    "arrivals": (
+        "few_rejected",
+        ("error_share", "backlog", "waiting"),
+        "few arrivals are rejected, and none waits for long",
+    ),
     "verdicts": ("rejects_as_before", ("rejections",), "each rule rejects about as large a share as before"),
     "signals": ("means_as_before", ("signals",), "the mean of each signal is about as before"),
     "survivors": ("duplicates_as_before", ("duplicates",), "about as large a share is duplicates as before"),

@@ -7,66 +7,57 @@ projects recorded in the same lake), and again by Blender, which reads the recor
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyiceberg.expressions import In
 
 from blender_service.auth.visibility import PUBLIC, VISIBILITY_TABLE, Visibility, recorded_visibility
-from dagster_project.exceptions import DefinitionError
+from dagster_project.exceptions import CommandError, DefinitionError
 from spark_jobs.exceptions import did_you_mean
+from spark_jobs.lake.declare.quarantined import SUFFIX, is_quarantine, quarantine_of, quarantine_that_holds
 from spark_jobs.lake.declare.tables import Column, Table
-from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, catalogue_errors, ensure_table
-from spark_jobs.lake.session.settings import user_name
+from spark_jobs.lake.ledger.acts import note_act
+from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, catalogue_errors, ensure_table, load_table
 
 if TYPE_CHECKING:
     from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
     from pyiceberg.catalog import Catalog
 
 VISIBILITY = "headrace/visibility"  # metadata of an asset
-AUDIT_TABLE = "system.audit"
+ENVIRONMENT = "headrace/environment"  # test, where the rows are test data
+GATE = "headrace/gate"  # who releases what the asset carries out of quarantine
 _KINDS = ("public", "restricted", "on_device")
 _MAIN_TABLES = ("documents", "members")  # a dataset has the one, a corpus the other
 _TEAM = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 RECORD = Table(
     name="visibility",
-    comment="One row per namespace that is not public: who may see its rows, as last declared.",
+    comment="One row per namespace that is not public or holds test data: who may see its rows, as last declared.",
     columns=(
         Column("namespace!", "string", "dataset, corpus or namespace of a table"),
-        Column("visibility!", "string", "restricted, or on_device"),
-        Column("teams!", "string", "teams that may see the rows, joined by commas; empty for on_device"),
+        Column("visibility!", "string", "public (for test data), restricted, on_device or quarantine"),
+        Column("teams!", "string", "teams that may see the rows, joined by commas; empty where not restricted"),
+        Column("environment", "string", "test, where the rows are test data"),
     ),
     key=("namespace",),
 )
-_AUDIT = Table(
-    name="audit",
-    comment="One row per act of a person that somebody may ask about later, such as a look at restricted rows.",
-    columns=(
-        Column("at!", "timestamptz", "when"),
-        Column("who!", "string", "user of the operating system"),
-        Column("act!", "string", "read"),
-        Column("subject!", "string", "namespaces that were read and are not public, joined by commas"),
-        Column("how!", "string", "the command line"),
-    ),
-)
 
 
-def parse_visibility(where: str, given: Any) -> Visibility:
+def parse_visibility(where: str, given: Any, environment: str = "production") -> Visibility:
     """Read a declaration: `public`, `on_device`, or `{restricted: [team, ..]}`.
 
     Args:
         where: dataset or corpus, for messages.
         given: plain values, as in YAML.
+        environment: production or test.
 
     Raises:
         DefinitionError: it has another form.
     """
     form = "write public, on_device or {restricted: [TEAM, ..]}"
     if isinstance(given, str) and given in ("public", "on_device"):
-        return Visibility(given)
+        return Visibility(given, test=environment == "test")
     if isinstance(given, Mapping) and list(given) == ["restricted"]:
         teams = given["restricted"]
         if not isinstance(teams, list | tuple) or not teams:
@@ -76,7 +67,7 @@ def parse_visibility(where: str, given: Any) -> Visibility:
                 raise DefinitionError(
                     f"{where}: visibility.restricted: {team!r} is no team's name; use letters, digits, `_`, `.` and `-`"
                 )
-        return Visibility("restricted", frozenset(teams))
+        return Visibility("restricted", frozenset(teams), environment == "test")
     word = given if isinstance(given, str) else next(iter(given), "") if isinstance(given, Mapping) else ""
     raise DefinitionError(f"{where}: visibility {given!r}{did_you_mean(str(word), _KINDS)}; {form}")
 
@@ -89,11 +80,11 @@ def declared_visibility(graph: BaseAssetGraph[Any]) -> dict[str, Visibility]:
     """
     found: dict[str, Visibility] = {}
     for key in sorted(graph.get_all_asset_keys()):
-        declared = graph.get(key).metadata.get(VISIBILITY)
-        if declared is None:
+        metadata = graph.get(key).metadata
+        if VISIBILITY not in metadata and ENVIRONMENT not in metadata:
             continue
-        kind, *teams = str(declared).split(" ")
-        one = Visibility(kind, frozenset(teams))
+        kind, *teams = str(metadata.get(VISIBILITY, "public")).split(" ")
+        one = Visibility(kind, frozenset(teams), ENVIRONMENT in metadata)
         space = key.path[0]
         if found.setdefault(space, one) != one:
             raise DefinitionError(
@@ -125,8 +116,10 @@ def visibility_metadata(where: str, visibility: Visibility) -> dict[str, str]:
         DefinitionError: YAML could not declare it, such as a team whose name would be read as two.
     """
     teams = sorted(visibility.teams)
-    parse_visibility(where, {visibility.kind: teams} if teams else visibility.kind)
-    return {} if visibility.is_public else {VISIBILITY: " ".join([visibility.kind, *teams])}
+    if visibility.kind != "quarantine" or not is_quarantine(where.partition(".")[0]):
+        parse_visibility(where, {visibility.kind: teams} if teams else visibility.kind)
+    shown = {} if visibility.is_public else {VISIBILITY: " ".join([visibility.kind, *teams])}
+    return {**shown, **({ENVIRONMENT: "test"} if visibility.test else {})}
 
 
 def refuse_forbidden_reads(graph: BaseAssetGraph[Any], recorded: Mapping[str, Visibility] | None = None) -> None:
@@ -142,12 +135,27 @@ def refuse_forbidden_reads(graph: BaseAssetGraph[Any], recorded: Mapping[str, Vi
     visible = {**(recorded or {}), **declared_visibility(graph), **_decided(graph)}
     for key in graph.toposorted_asset_keys:
         own = visible.get(key.path[0], PUBLIC)
-        if key.path[0] == "blends":  # a blend holds no row; Blender asks who reads it
-            continue
         for parent in sorted(graph.get(key).parent_keys):
-            theirs = visible.get(parent.path[0], PUBLIC)
+            theirs, space, source = visible.get(parent.path[0], PUBLIC), key.path[0], parent.path[0]
+            if is_quarantine(source):
+                if space == source or (GATE in graph.get(key).metadata and source == quarantine_of(space)):
+                    continue
+                raise DefinitionError(
+                    f"{'.'.join(key.path)} reads {'.'.join(parent.path)}, which is quarantined; read "
+                    f"{source.removesuffix(SUFFIX)}, which has what was released"
+                )
+            if space == "blends":  # a blend holds no row; Blender asks who reads it
+                if theirs.test != all(visible.get(one.path[0], PUBLIC).test for one in graph.get(key).parent_keys):
+                    raise DefinitionError(
+                        f"{'.'.join(key.path)} mixes {source}, test data, with production; take it out"
+                    )
+                continue
+            if theirs.test and not own.test:
+                raise DefinitionError(
+                    f"{'.'.join(key.path)} reads {'.'.join(parent.path)}: {source} is test data, {space} is "
+                    f"production; take {source} out of it, or declare `environment: test` for {space}"
+                )
             if not own.may_hold(theirs):
-                space, source = key.path[0], parent.path[0]
                 form = (
                     "on_device"
                     if theirs.kind == "on_device"
@@ -168,53 +176,62 @@ def record_visibility(catalogue: Catalog, graph: BaseAssetGraph[Any]) -> dict[st
     recorded = recorded_visibility(catalogue)
     changed = {space: one for space, one in _decided(graph).items() if recorded.get(space, PUBLIC) != one}
     made = {".".join(key.path) for key in graph.get_all_asset_keys() if graph.get(key).is_materializable}
-    for space in [space for space, one in changed.items() if one.is_public]:
+    for space in [space for space, one in changed.items() if one == PUBLIC]:
         main = {f"{space}.{table}" for table in _MAIN_TABLES}
         if not main & made and any(catalogue.table_exists(table) for table in main):
             del changed[space]  # another project's dataset or corpus, beside which a table of this one lies
     if not changed:
         return recorded
     rows = [
-        {"namespace": space, "visibility": one.kind, "teams": ",".join(sorted(one.teams))}
+        {
+            "namespace": space,
+            "visibility": one.kind,
+            "teams": ",".join(sorted(one.teams)),
+            "environment": "test" if one.test else None,
+        }
         for space, one in changed.items()
-        if not one.is_public
+        if one != PUBLIC
     ]
     with catalogue_errors():
-        table = ensure_table(catalogue, VISIBILITY_TABLE, RECORD, {SCOPE_PROPERTY: "visibility"})
+        table = ensure_table(catalogue, VISIBILITY_TABLE, RECORD, {SCOPE_PROPERTY: "visibility"}, grows=True)
         with table.transaction() as both:
             if stale := sorted(recorded.keys() & changed.keys()):
                 both.delete(In("namespace", stale))
             if rows:
                 both.append(pa.Table.from_pylist(rows, schema=table.schema().as_arrow()))
-    return {space: one for space, one in {**recorded, **changed}.items() if not one.is_public}
+    return {space: one for space, one in {**recorded, **changed}.items() if one != PUBLIC}
 
 
-def note_read(catalogue: Catalog, names: Iterable[str]) -> None:
+def note_read(catalogue: Catalog, names: Iterable[str], quarantined: bool = False) -> None:
     """Write a row of `system.audit` where rows of namespaces that are not public are about to be shown.
 
     Args:
         catalogue: the lake's.
         names: namespaces or tables.
+        quarantined: whether the user asked for what is in quarantine; else that is refused.
 
     Raises:
         CatalogueError: the row cannot be written; then nothing is to be shown.
+        CommandError: a table or namespace is quarantined.
     """
     from blender_service.auth.access import CorpusDatasets
 
-    restricted = recorded_visibility(catalogue)
-    spaces = {name.split(".")[0] for name in names}
+    given = set(names)
+    held = {quarantine_that_holds(name, _properties(catalogue, name)) for name in given} - {""}
+    if held and not quarantined:
+        first = min(held)
+        raise CommandError(
+            f"{first} is quarantined, so its rows are not shown; to look at some: headrace table show "
+            f"{first}.documents --rows 5 --quarantined, which leaves a row of system.audit"
+        )
+    restricted = {space for space, one in recorded_visibility(catalogue).items() if not one.is_public}
+    spaces = {name.split(".")[0] for name in given}
     if restricted:  # a corpus holds rows of its datasets, also where it was computed before they were restricted
         spaces = spaces.union(*(CorpusDatasets(catalogue).of(space) or () for space in spaces))
-    subject = sorted(spaces & restricted.keys())
-    if not subject:
-        return
-    row = {
-        "at": datetime.now(UTC),
-        "who": user_name(),
-        "act": "read",
-        "subject": ",".join(subject),
-        "how": " ".join(["headrace", *sys.argv[1:]]),
-    }
-    with catalogue_errors():
-        table = ensure_table(catalogue, AUDIT_TABLE, _AUDIT, {SCOPE_PROPERTY: "audit"})
-        table.append(pa.Table.from_pylist([row], schema=table.schema().as_arrow()))
+    if subject := sorted((spaces & restricted) | held):
+        note_act(catalogue, "read", ",".join(subject))
+
+
+def _properties(catalogue: Catalog, name: str) -> Mapping[str, str]:
+    table = load_table(catalogue, name) if name.count(".") == 1 else None
+    return table.properties if table is not None else {}

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from pydantic import BaseModel, ValidationError
 
-from blender_service.auth.visibility import PUBLIC, Visibility
+from blender_service.auth.visibility import PUBLIC, QUARANTINE, Visibility
 from dagster_project.exceptions import DagsterProjectError, DefinitionError
 from dagster_project.metadata import (
     Samples,
@@ -47,10 +47,11 @@ from dagster_project.metadata import (
     shown_rows,
 )
 from dagster_project.partitions import place_of, predicate_of, rows_of
-from dagster_project.restrictions import record_visibility, refuse_forbidden_reads, visibility_metadata
+from dagster_project.restrictions import GATE, record_visibility, refuse_forbidden_reads, visibility_metadata
 from dagster_project.run_config import bind_config, config_fields
 from dagster_project.tracing import step_span
 from spark_jobs.exceptions import AuditError, DeclarationError, RolloutError, SparkJobsError, StepRunError, nearest
+from spark_jobs.lake.declare.quarantined import is_quarantine
 from spark_jobs.lake.declare.step import Plot, Scope, Step, step
 from spark_jobs.lake.declare.tables import Table, check_identifier
 from spark_jobs.lake.files.audit import check_names
@@ -200,6 +201,9 @@ def step_asset(
         DefinitionError: a table's name or the partitions are not possible.
     """
     shown = presentation or Presentation()
+    if is_quarantine(namespace):  # whatever lies there, somebody's own tables too
+        kept = dataclasses.replace(QUARANTINE, test=shown.visibility.test)
+        shown = dataclasses.replace(shown, samples=Samples.NONE, visibility=kept)
     first = next((source if isinstance(source, str) else source[0] for source in inputs.values()), None)
     asset = _Asset(declared, namespace, inputs, config, clock or first, shown, partitions_def, upkeep)
     asset.check()
@@ -315,6 +319,7 @@ class _Asset:
             metadata={
                 **definition_metadata(identifier, table, self.step, self.shown.samples),
                 **visibility_metadata(identifier, self.shown.visibility),
+                **({GATE: self.step.gate} if self.step.gate else {}),
             },
             group_name=self.shown.group or self.namespace,
             code_version=self.step.version,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel
 
 from spark_jobs.exceptions import AuditError, ConfigError, InputError, StepRunError
+from spark_jobs.lake.declare.quarantined import quarantine_that_holds
 from spark_jobs.lake.declare.spark_types import spark_schema
 from spark_jobs.lake.declare.step import Step
 from spark_jobs.lake.declare.tables import Table, check_identifier
@@ -22,7 +23,7 @@ from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.place import Place
 from spark_jobs.lake.run.binding import Binding, Source
 from spark_jobs.lake.run.materialize import Lake, materialize
-from spark_jobs.lake.run.reads import files_size, is_path
+from spark_jobs.lake.run.reads import files_size, is_path, refuse_quarantined_path
 from spark_jobs.lake.session.catalogue import load_table, open_catalogue, spark_identifier
 from spark_jobs.lake.session.session import start_session
 from spark_jobs.lake.session.settings import LakeSettings, load_settings
@@ -158,12 +159,19 @@ def _require_there(settings: LakeSettings, sources: Mapping[str, Source]) -> Non
     for one in everything:
         if _is_local(one) and not Path(one).exists():
             raise InputError(f"{one}: no such file or folder; give --input NAME=TABLE_OR_PARQUET")
+    for one in everything:
+        refuse_quarantined_path(settings.warehouse, "output", one)
     tables = [one for one in everything if not is_path(one)]
     catalogue = open_catalogue(settings) if tables else None
     for table in tables:
         check_identifier(table)
-        if catalogue is not None and load_table(catalogue, table) is None:
+        found = load_table(catalogue, table) if catalogue is not None else None
+        if found is None:
             raise InputError(f"{table}: there is no such table; give --input NAME=TABLE_OR_PARQUET")
+        if held := quarantine_that_holds(table, found.properties):
+            raise InputError(
+                f"{table}: is quarantined in {held}, so it cannot become files; release its increments first"
+            )
 
 
 def _read(spark: SparkSession, source: Source) -> DataFrame:

@@ -25,6 +25,8 @@ _STEPS: Mapping[str, str] = {
     "documents": "spark_jobs.sources.documents",
     "ocr_report": "spark_jobs.sources.ocr_report",
     "schema_changes": "spark_jobs.sources.schema_changes",
+    "scans": "spark_jobs.filters.scans.scans",
+    "released": "spark_jobs.sources.released",
     "texts": "spark_jobs.text.texts",
     "personal_data_audit": "spark_jobs.filters.personal_data.audit",
     "redacted_texts": "spark_jobs.filters.personal_data.redacted_texts",

@@ -122,7 +122,11 @@ class Access:
             if not allowed(namespace):
                 return False
             datasets = self._datasets.of(namespace)
-            return datasets is not None and all(allowed(dataset) for dataset in datasets)
+            if datasets is None or not all(allowed(dataset) for dataset in datasets):
+                return False
+            known = visibility or {}
+            is_test = known.get(namespace, PUBLIC).test  # a corpus of production holds no test data
+            return is_test or not any(known.get(dataset, PUBLIC).test for dataset in datasets)
 
         return may_read
 

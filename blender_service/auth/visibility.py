@@ -1,5 +1,8 @@
 """Who may see the rows of a namespace, as its dataset or corpus declares it: public, restricted to teams, on_device.
 
+Two more things are told of a namespace in the same way: that it is a quarantine, whose rows nobody may see until they
+are released, and that it holds test data, which no table of production may hold.
+
 The declarations are recorded in the table `system.visibility`, a row for each namespace that is not public. Whoever
 runs the platform writes it; Blender reads it beside its own rules.
 """
@@ -10,7 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -29,12 +32,15 @@ class Visibility:
     """Who may see rows.
 
     Attributes:
-        kind: `public` (everybody), `restricted` (the teams) or `on_device` (nobody over the network).
+        kind: `public` (everybody), `restricted` (the teams), `on_device` (nobody over the network) or `quarantine`
+            (nobody before a release).
         teams: names of teams; empty where the kind is not `restricted`.
+        test: whether the rows are test data.
     """
 
     kind: str = "public"
     teams: frozenset[str] = frozenset()
+    test: bool = False
 
     @property
     def is_public(self) -> bool:
@@ -47,25 +53,32 @@ class Visibility:
 
     def may_hold(self, other: Visibility) -> bool:
         """Whether a table of this visibility may hold rows of another: nobody more may see them than before."""
+        if other.test and not self.test:
+            return False
+        if other.kind == "quarantine" or self.kind == "quarantine":
+            return self.kind == "quarantine"
         if other.is_public or self.kind == "on_device":
             return True
         return self.kind == other.kind == "restricted" and self.teams <= other.teams
 
     def narrowed(self, other: Visibility) -> Visibility:
         """Who may see rows by both."""
-        if self.may_hold(other):
-            return self
-        return other if other.may_hold(self) else Visibility("restricted", self.teams & other.teams)
+        one, two = (replace(each, test=self.test or other.test) for each in (self, other))
+        if one.may_hold(two):
+            return one
+        return two if two.may_hold(one) else Visibility("restricted", one.teams & two.teams, one.test)
 
     def __str__(self) -> str:
-        return f"restricted to {', '.join(sorted(self.teams))}" if self.kind == "restricted" else self.kind
+        kind = f"restricted to {', '.join(sorted(self.teams))}" if self.kind == "restricted" else self.kind
+        return f"{kind}, test data" if self.test else kind
 
 
 PUBLIC: Final = Visibility()
+QUARANTINE: Final = Visibility("quarantine")
 
 
 def recorded_visibility(catalogue: Catalog) -> dict[str, Visibility]:
-    """The namespaces of a lake that are not public."""
+    """The namespaces of a lake that are not public, or hold test data."""
     try:
         table = catalogue.load_table(VISIBILITY_TABLE)
     except (NoSuchTableError, NoSuchIdentifierError, NoSuchNamespaceError):
@@ -73,7 +86,7 @@ def recorded_visibility(catalogue: Catalog) -> dict[str, Visibility]:
     rows: list[dict[str, Any]] = table.scan().to_arrow().to_pylist()
     found: dict[str, Visibility] = {}
     for row in rows:  # runs that began at once may each have added one for a namespace: then the narrowest holds
-        one = Visibility(row["visibility"], _teams(row["teams"]))
+        one = Visibility(row["visibility"], _teams(row["teams"]), row.get("environment") == "test")
         found[row["namespace"]] = one.narrowed(found.get(row["namespace"], PUBLIC))
     return found
 

@@ -36,6 +36,8 @@ GENERATION: Final = "headrace.generation"
 SUCCESSORS: Final = "headrace.successors"
 EXCISES: Final = "headrace.excises"  # in a summary: the snapshot that documents were excised from
 EVALS: Final = "headrace.evals"  # digest of the benchmarks that its documents were searched for
+QUARANTINE: Final = "headrace.quarantine"  # the namespace in which a table's rows wait for a release
+_QUARANTINE_SUFFIX: Final = "_quarantine"
 EXCISED: Final = "headrace.excised"  # documents taken out, where maintenance counts them
 
 
@@ -86,11 +88,13 @@ class PackedTable(NamedTuple):
 
 
 def load_table(catalogue: Catalog, identifier: str) -> Table | None:
-    """Load a table's metadata, None if there is none."""
+    """Load a table's metadata, None if there is none; a quarantined table does not exist, whatever it is called now."""
     try:
-        return catalogue.load_table(identifier)
+        table = catalogue.load_table(identifier)
     except (NoSuchTableError, NoSuchIdentifierError):
         return None
+    held = identifier.partition(".")[0].endswith(_QUARANTINE_SUFFIX) or QUARANTINE in table.properties
+    return None if held else table
 
 
 def read_window_facts(table: Table, identifier: str, snapshot: Snapshot | None = None) -> WindowFacts:

@@ -28,6 +28,11 @@ _COMMANDS = {
         "corpus",
         "List corpora, show their funnel, refreeze them, excise superseded documents.",
     ),
+    "quarantine": (
+        "dagster_project.cli.quarantine",
+        "quarantine",
+        "List, release and refuse what of untrusted datasets waits.",
+    ),
     "policy": (
         "dagster_project.cli.policy",
         "policy",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +17,10 @@ from dagster_project.cli.project import project_folder
 from dagster_project.cli.versions import diff_command
 from dagster_project.exceptions import CheckFailedError, CommandError
 from spark_jobs.exceptions import did_you_mean, nearest
+from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.session.catalogue import open_catalogue, tables_in
-from spark_jobs.lake.session.settings import load_settings
+from spark_jobs.lake.session.settings import load_settings, user_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -114,6 +116,41 @@ def remove_dataset(name: str, tables: bool, yes: bool) -> None:
         click.echo(f"Its {len(there)} tables stay; to drop them: headrace table drop {' '.join(there)}")
 
 
+@dataset.command("delete")
+@click.argument("name", shell_complete=complete_names)
+@click.option("--plan", "only_plan", is_flag=True, help="say what would go and what depends on it; nothing is done")
+@click.option("--reason", help="why; it is kept in system.audit")
+@click.option("--yes", is_flag=True, help="do it; without it only the plan is shown")
+def delete_command(name: str, only_plan: bool, reason: str | None, yes: bool) -> None:
+    """Delete all that the lake holds of a dataset, for good: rows, files, kept bytes, and its part of packed tables.
+
+    What was killed in the middle is finished by the same command. The declaration stays: headrace dataset remove NAME.
+    """
+    from dagster_project.deletion import delete_dataset, plan_deletion
+    from spark_jobs.lake.run.materialize import Lake
+    from spark_jobs.lake.session.session import start_session
+
+    settings = load_settings()
+    catalogue = open_catalogue(settings)
+    plan = plan_deletion(catalogue, name)
+    for line in plan.lines():
+        click.echo(line)
+    if only_plan:
+        return
+    users = [(where, one["name"]) for where, one in declarations(CORPUS) if name in one["datasets"]]
+    if users:
+        where, corpus_name = users[0]
+        raise CommandError(f"dataset {name}: corpus {corpus_name} names it; take it out of {short_path(where)} first")
+    if not yes or not (reason or "").strip():
+        raise CommandError(f'dataset delete {name}: it cannot be undone; to do it, give --yes --reason "WHY"')
+    run_id = f"headrace dataset delete by {user_name()}, {uuid.uuid4().hex}"
+    lake = Lake(catalogue, Ledger(catalogue), lambda: start_session(settings), run_id)
+    for line in delete_dataset(lake, plan, str(reason)):
+        click.echo(line)
+    again = f", then headrace run {' '.join(plan.corpora)}" if plan.corpora else ""
+    click.echo(f"{name} is deleted. Next: headrace dataset remove {name}{again}")
+
+
 @dataset.command("verify")
 @click.argument("name", shell_complete=complete_names)
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
@@ -129,7 +166,8 @@ def verify_dataset(name: str, as_json: bool) -> None:
     catalogue = open_catalogue(settings)
     ledger = Ledger(catalogue)
     ledger.refresh()
-    tables = {identifier: ledger.places(identifier) for identifier in tables_in(catalogue, name)}
+    spaces = (name, quarantine_of(name))
+    tables = {one: ledger.places(one) for space in spaces for one in tables_in(catalogue, space)}
     if not tables:
         raise CommandError(f"dataset {name} has no tables yet; fill it: headrace run {name}")
     spark = start_session(settings)
@@ -176,15 +214,17 @@ def follow_dataset(name: str, once: bool) -> None:
     from dagster_project.cli.project import load_definitions
     from dagster_project.cli.run import execute, print_line, require_done
     from dagster_project.table_asset import declared_source
+    from spark_jobs.lake.declare.quarantined import quarantine_of
+    from spark_jobs.lake.files.objects import ObjectFolder
     from spark_jobs.lake.session.session import start_session
     from spark_jobs.sources.source_config import DocumentsConfig, StreamSource
     from spark_jobs.sources.streams import follow, session_settings
 
     dataset_file(name)
     load_definitions()
-    binding = declared_source(f"{name}.documents")
+    binding = declared_source(f"{quarantine_of(name)}.documents") or declared_source(f"{name}.documents")
     config = binding.config if binding is not None else None
-    if not isinstance(config, DocumentsConfig) or not isinstance(config.source, StreamSource):
+    if binding is None or not isinstance(config, DocumentsConfig) or not isinstance(config.source, StreamSource):
         raise CommandError(f"dataset {name}: its source is no stream; bring it up to date by `headrace run {name}`")
     settings = load_settings()
     spark = start_session(settings, extra=session_settings(config.source, settings))
@@ -193,7 +233,9 @@ def follow_dataset(name: str, once: bool) -> None:
     def seal() -> None:
         require_done(execute((name,), None, print_line))
 
-    count = follow(name, config.source, open_catalogue(settings), spark, seal, state, once)
+    catalogue = open_catalogue(settings)
+    objects = ObjectFolder.of(catalogue, binding.namespace)
+    count = follow(name, config.source, catalogue, objects, spark, seal, state, once)
     click.echo(f"{count} records kept and sealed. Look: headrace dataset list")
 
 

@@ -148,6 +148,7 @@ def select(definitions: dg.Definitions, words: Iterable[str]) -> list[dg.AssetKe
     import dagster as dg
 
     from dagster_project.maintenance import MAINTENANCE
+    from spark_jobs.lake.declare.quarantined import quarantine_of
 
     graph = definitions.resolve_asset_graph()
     keys = {key for key in graph.get_all_asset_keys() if key in graph.materializable_asset_keys}
@@ -158,7 +159,7 @@ def select(definitions: dg.Definitions, words: Iterable[str]) -> list[dg.AssetKe
         if as_key in keys:
             chosen.add(as_key)
         elif any(key.path[0] == word for key in keys):
-            chosen |= {key for key in keys if key.path[0] == word}
+            chosen |= {key for key in keys if key.path[0] in (word, quarantine_of(word))}
         else:
             chosen |= _by_syntax(definitions, word, keys)
     wanted = {key for one in chosen for key in graph.get(one).execution_set_asset_keys} if chosen else tables

@@ -9,7 +9,7 @@ import json
 import queue
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from dagster_project.cli.plan import show_plan
 from dagster_project.cli.project import dagster_home, load_definitions, select
 from dagster_project.exceptions import CheckFailedError, RunFailedError
 from spark_jobs.exceptions import SparkJobsError
+from spark_jobs.lake.declare.quarantined import SUFFIX, is_quarantine
 from spark_jobs.lake.ledger.lease import WAIT_SECONDS
 from spark_jobs.lake.run.rollout import Rollout
 from spark_jobs.lake.session.catalogue import catalogue_errors, open_catalogue, require_writable
@@ -101,7 +102,26 @@ def run(
         computed, frozen = (sum(line.status == status for line in lines) for status in ("computed", "frozen"))
         kept = f", {frozen} frozen with other settings" if frozen else ""
         unchanged = len(lines) - computed - frozen
+        _tell_what_waits({line.table.partition(".")[0] for line in lines})
         click.echo(f"{len(lines)} tables: {computed} computed, {unchanged} unchanged{kept}. Look: headrace ui")
+
+
+def _tell_what_waits(namespaces: Collection[str]) -> None:
+    """Print a line for each increment in quarantine that a person has to decide about, of datasets that were run."""
+    from spark_jobs.lake.ledger.ledger import Ledger
+    from spark_jobs.lake.run.decisions import increments_of
+
+    quarantines = [name for name in sorted(namespaces) if is_quarantine(name)]
+    if not quarantines:
+        return
+    ledger = Ledger(open_catalogue(load_settings()))
+    ledger.refresh()
+    for name in (one.removesuffix(SUFFIX) for one in quarantines):
+        for one in (one for one in increments_of(ledger, name) if one.state == "waits"):
+            click.echo(
+                f"{name}: {one.documents:,} documents of increment {one.increment} wait for a decision: "
+                f"headrace quarantine show {name} --increment {one.increment}"
+            )
 
 
 def require_done(lines: Sequence[StepLine]) -> None:
@@ -153,6 +173,7 @@ def execute(
     dagster_home()
     import dagster as dg
 
+    from dagster_project.quarantine import apply_rules
     from dagster_project.restrictions import record_visibility, refuse_forbidden_reads
     from dagster_project.run_plan import idle_steps, plan_runs
     from dagster_project.table_asset import FETCHED
@@ -162,6 +183,8 @@ def execute(
     keys = select(definitions, selection)
     graph = definitions.resolve_asset_graph()
     refuse_forbidden_reads(graph, record_visibility(catalogue, graph))
+    for space in sorted({key.path[0] for key in keys if is_quarantine(key.path[0])}):
+        apply_rules(catalogue, space.removesuffix(SUFFIX))
     ledger = Ledger(catalogue)
     ledger.refresh()
     lines: list[StepLine] = []
@@ -196,7 +219,7 @@ def _fetch(catalogue: Catalog, table: str) -> Iterator[StepLine]:
         return
     try:
         with catalogue_errors():
-            binding.step.fetch(binding.config, catalogue, WAIT_SECONDS)
+            binding.fetch(catalogue, WAIT_SECONDS)
     except SparkJobsError as error:
         yield StepLine(table, 0, 0.0, "failed", str(error))
 

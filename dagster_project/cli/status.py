@@ -112,6 +112,9 @@ def _print(found: list[NamespaceStatus], failed: int) -> None:
         said += [f"{rule} rejects {share:.1%}" for rule, share in one.rejected.items()]
         said += [] if one.duplicates is None else [f"{one.duplicates:.1%} duplicates"]
         said += [f"{count:,} not packed by {corpus}" for corpus, count in one.backlog.items() if count]
+        if one.waiting is not None:
+            size = f"{one.waiting_bytes:,} bytes, the oldest {age(one.waiting_since)} old"
+            said.append(f"in quarantine {one.waiting[0]:,} wait ({size}), {one.waiting[1]:,} refused")
         click.echo(f"{one.name:<20} {'; '.join(said)}")
     alerts = [alert for one in found for alert in one.alerts]
     for alert in alerts:
@@ -163,6 +166,24 @@ GAUGES = (
         "age of the oldest of them",
         _BY_NAMESPACE,
         _single(lambda s, now: _age(s.backlog_since, now)),
+    ),
+    _Gauge(
+        "quarantine_documents",
+        "documents in quarantine without a decision",
+        _BY_NAMESPACE,
+        _single(lambda s, _: None if s.waiting is None else s.waiting[0]),
+    ),
+    _Gauge(
+        "quarantine_bytes",
+        "size of these",
+        _BY_NAMESPACE,
+        _single(lambda s, _: None if s.waiting is None else s.waiting_bytes),
+    ),
+    _Gauge(
+        "quarantine_age_seconds",
+        "age of the oldest of them",
+        _BY_NAMESPACE,
+        _single(lambda s, now: _age(s.waiting_since, now)),
     ),
     _Gauge(
         "step_seconds_p99",

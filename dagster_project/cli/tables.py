@@ -13,13 +13,13 @@ from dagster_project.cli.output import print_rows, print_table
 from dagster_project.cli.project import load_definitions
 from dagster_project.exceptions import CommandError
 from spark_jobs.exceptions import did_you_mean, nearest
+from spark_jobs.lake.declare.quarantined import quarantine_that_holds
 from spark_jobs.lake.files.lookups import first_rows
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.session.catalogue import load_table, open_catalogue, tables_in
 from spark_jobs.lake.session.settings import load_settings
 
 if TYPE_CHECKING:
-    from pyiceberg.catalog import Catalog
     from pyiceberg.expressions import BooleanExpression
     from pyiceberg.table import Table
 
@@ -63,16 +63,23 @@ def list_tables(namespace: str | None, as_json: bool) -> None:
 @click.argument("identifier")
 @click.option("--rows", "row_count", type=click.IntRange(min=1), help="show some rows instead, at most this many")
 @click.option("--where", help="show rows (20) that meet a condition, e.g. \"status = 'rejected' and byte_count > 100\"")
+@click.option("--quarantined", is_flag=True, help="show rows that wait in quarantine; it leaves a row of system.audit")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
-def show_table(identifier: str, row_count: int | None, where: str | None, as_json: bool) -> None:
+def show_table(identifier: str, row_count: int | None, where: str | None, quarantined: bool, as_json: bool) -> None:
     """Show one table: columns, properties, and the facts of each increment; or some of its rows.
 
-    Columns that hold texts of documents are shown where the declaration says `samples: text`.
+    Columns that hold texts of documents are shown where the declaration says `samples: text`, and of what is in
+    quarantine with --quarantined.
     """
     catalogue = open_catalogue(load_settings())
     iceberg = _require(catalogue, identifier)
     if row_count is not None or where is not None:
-        _show_rows(catalogue, identifier, iceberg, row_count or _SHOWN_ROWS, where, as_json)
+        from dagster_project.restrictions import note_read
+
+        held = quarantine_that_holds(identifier, iceberg.properties)
+        hidden = [] if held else _hidden_columns(identifier)
+        note_read(catalogue, [identifier], quarantined)
+        _show_rows(identifier, iceberg, hidden, row_count or _SHOWN_ROWS, where, as_json)
         return
     ledger = Ledger(catalogue)
     ledger.refresh()
@@ -182,14 +189,10 @@ def _size(iceberg: Table) -> tuple[int, int]:
 
 
 def _show_rows(
-    catalogue: Catalog, identifier: str, iceberg: Table, row_count: int, where: str | None, as_json: bool
+    identifier: str, iceberg: Table, hidden: list[str], row_count: int, where: str | None, as_json: bool
 ) -> None:
-    """Print some rows; columns that hold texts only where the declaration says `samples: text`."""
-    from dagster_project.restrictions import note_read
-
-    hidden = _hidden_columns(identifier)
+    """Print some rows, without the hidden columns."""
     names = [field.name for field in iceberg.schema().fields if field.name not in hidden]
-    note_read(catalogue, [identifier])
     rows = first_rows(iceberg, names, row_count, _condition(iceberg, where, hidden)).to_pylist()
     if as_json:
         click.echo(json.dumps(rows, indent=2, default=str))

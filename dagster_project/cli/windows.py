@@ -16,6 +16,8 @@ from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import load_settings, user_name
 
 if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
     from dagster_project.inspect.trace import Traced
 
 
@@ -68,6 +70,7 @@ def _source_place(found: Traced) -> tuple[str, str]:
 @click.command()
 @click.argument("doc_ids", nargs=-1, metavar="DOC_ID...")
 @click.option("--from-file", "listed", type=click.Path(exists=True, dir_okay=False), help="file of doc_ids, one a line")
+@click.option("--increment", "increments", multiple=True, metavar="DATASET:N", help="all documents of an increment")
 @click.option("--table", "tables", multiple=True, help="packed table; by default all; may be repeated")
 @click.option("--with-duplicates", is_flag=True, help="also remove their duplicates, as corpora found them")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
@@ -75,6 +78,7 @@ def _source_place(found: Traced) -> tuple[str, str]:
 def excise(
     doc_ids: tuple[str, ...],
     listed: str | None,
+    increments: tuple[str, ...],
     tables: tuple[str, ...],
     with_duplicates: bool,
     as_json: bool,
@@ -91,12 +95,13 @@ def excise(
     from spark_jobs.lake.run.materialize import Lake
     from spark_jobs.lake.session.session import start_session
 
-    wanted = {*doc_ids, *(Path(listed).read_text().split() if listed else ())}
+    settings = load_settings()
+    catalogue = open_catalogue(settings)
+    wanted = {doc_id for one in increments for doc_id in _documents_of(catalogue, one)}
+    wanted |= {*doc_ids, *(Path(listed).read_text().split() if listed else ())}
     wrong = sorted(one for one in wanted if len(one) != 32 or not set(one) <= set("0123456789abcdef"))
     if wrong or not wanted:
         raise CommandError(f"excise: {wrong[0] if wrong else 'nothing'} is given; give whole doc_ids of 32 hex digits")
-    settings = load_settings()
-    catalogue = open_catalogue(settings)
     duplicates = known_duplicates(catalogue, wanted)
     for line in duplicate_lines(duplicates, with_duplicates):
         click.echo(line, err=as_json)
@@ -133,6 +138,24 @@ def excise(
             f"excise: {len(failed)} of {len(done)} tables could not be changed, so they may hold the documents still; "
             f"first {failed[0].failure}"
         )
+
+
+def _documents_of(catalogue: Catalog, increment: str) -> set[str]:
+    """The documents of an increment of a dataset, given as `DATASET:N`.
+
+    Raises:
+        CommandError: there is none, or the text has another form.
+    """
+    from pyiceberg.expressions import EqualTo
+
+    from spark_jobs.lake.files.lookups import read_rows
+
+    dataset, _, number = increment.partition(":")
+    condition = EqualTo("increment", int(number) if number.isdecimal() else -1)
+    found = {row["doc_id"] for row in read_rows(catalogue, f"{dataset}.documents", ("doc_id",), condition)}
+    if not found:
+        raise CommandError(f"excise --increment {increment}: no document is in it; give DATASET:N, such as web:3")
+    return found
 
 
 @click.command()

@@ -15,6 +15,7 @@ from pyiceberg.catalog import Catalog
 
 from dagster_project.exceptions import CommandError
 from spark_jobs.exceptions import nearest
+from spark_jobs.lake.declare.quarantined import is_quarantine
 from spark_jobs.lake.ledger.ledger import Ledger
 
 
@@ -48,8 +49,11 @@ class CorpusFacts:
 
 
 def namespaces_with(catalogue: Catalog, table: str) -> list[str]:
-    """Namespaces that have a table of this name, sorted: datasets have `documents`, corpora have `members`."""
-    spaces = sorted(space[0] for space in catalogue.list_namespaces())
+    """Namespaces that have a table of this name, sorted: datasets have `documents`, corpora have `members`.
+
+    Quarantines are left out: what waits there is looked at by `headrace quarantine` alone.
+    """
+    spaces = sorted(space[0] for space in catalogue.list_namespaces() if not is_quarantine(space[0]))
     return [space for space in spaces if (space, table) in catalogue.list_tables(space)]
 
 

@@ -14,6 +14,7 @@ from pyiceberg.expressions import And, BooleanExpression, EqualTo, In, StartsWit
 
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.corpus_facts import CorpusFacts, namespaces_with
+from spark_jobs.lake.declare.quarantined import SUFFIX, is_quarantine
 from spark_jobs.lake.files.lookups import read_columns, read_rows, read_wide_value
 from spark_jobs.sources.languages import EXTRACTED_BY
 
@@ -83,6 +84,7 @@ def find_document(catalogue: Catalog, given: str) -> FoundDocument:
     if not found:
         found = _matching(catalogue, datasets, EqualTo("path", given))
     if not found:
+        _say_where_it_waits(catalogue, given)
         raise CommandError(
             f"document {given} is in no table of documents ({', '.join(datasets) or 'no dataset was run'}); give a "
             "doc_id, its first 6 or more hex digits, or a path as in NAME.documents"
@@ -92,6 +94,20 @@ def find_document(catalogue: Catalog, given: str) -> FoundDocument:
         more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
         raise CommandError(f"document {given} may be any of {len(found)}: {listed}{more}; give one doc_id")
     return found[0]
+
+
+def _say_where_it_waits(catalogue: Catalog, given: str) -> None:
+    """Say of a document that is only in quarantine that it waits there.
+
+    Raises:
+        CommandError: it does.
+    """
+    for space in sorted(space[0] for space in catalogue.list_namespaces() if is_quarantine(space[0])):
+        for row in read_rows(catalogue, f"{space}.documents", ("increment",), EqualTo("doc_id", given.lower())):
+            raise CommandError(
+                f"document {given} is in quarantine ({space}, increment {row['increment']}); see headrace quarantine "
+                f"show {space.removesuffix(SUFFIX)} --increment {row['increment']}"
+            )
 
 
 def _starts_with(digits: str) -> BooleanExpression:

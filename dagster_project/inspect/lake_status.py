@@ -26,9 +26,11 @@ from pyiceberg.expressions import EqualTo
 from dagster_project.exceptions import DefinitionError
 from dagster_project.inspect.corpus_facts import namespaces_with
 from spark_jobs.exceptions import nearest
+from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.files.lookups import read_columns
 from spark_jobs.lake.ledger.ledger import LEDGER, Ledger
 from spark_jobs.lake.ledger.materialization import Materialization
+from spark_jobs.lake.run.decisions import REFUSE, increments_of
 from spark_jobs.lake.run.reads import taken_increments
 from spark_jobs.lake.session.catalogue import load_table, tables_in
 
@@ -49,6 +51,9 @@ class Thresholds(BaseModel):
         48, ge=0, description="age of the oldest increment that a corpus has not packed, hours"
     )
     step_seconds: float = Field(3600, ge=0, description="99th percentile of the seconds of a step over its history")
+    waiting_hours: float = Field(
+        168, ge=0, description="age of the oldest increment in quarantine that nobody has decided about, hours"
+    )
     least_rows: int = Field(100, ge=1, description="increments with fewer documents are not compared")
 
 
@@ -75,7 +80,7 @@ class Alert:
 
     Attributes:
         namespace: dataset or corpus.
-        name: which check: error_share, rejections, signals, duplicates, backlog, step_seconds.
+        name: which check: error_share, rejections, signals, duplicates, backlog, waiting, step_seconds.
         text: what was found, in one line.
         value: the value found.
         limit: its threshold.
@@ -110,6 +115,9 @@ class NamespaceStatus:
         signals: mean of each signal in the newest increment, and in all earlier ones.
         backlog: documents that arrived and are not packed, by corpus.
         backlog_since: when the oldest of them arrived; None without any.
+        waiting: documents in quarantine, without a decision and refused ones; None where the dataset has none.
+        waiting_bytes: size of the data files of those without a decision.
+        waiting_since: when the oldest increment without a decision landed.
         slow_steps: 99th percentile of seconds, by step.
         alerts: what is beyond its threshold.
     """
@@ -131,6 +139,9 @@ class NamespaceStatus:
     signals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     backlog: Mapping[str, int] = field(default_factory=dict)
     backlog_since: datetime | None = None
+    waiting: tuple[int, int] | None = None
+    waiting_bytes: int = 0
+    waiting_since: datetime | None = None
     slow_steps: Mapping[str, float] = field(default_factory=dict)
     alerts: tuple[Alert, ...] = ()
 
@@ -222,6 +233,7 @@ def _namespace(
     return NamespaceStatus(
         **common,
         error_share=_error_share(catalogue, name, numbers),
+        **_waiting(ledger, history, name),
         rejected=rejected,
         rejected_before=before,
         signals=_signal_means(catalogue, name, thresholds.least_rows),
@@ -255,6 +267,19 @@ def _backlogs(ledger: Ledger, history: _History, corpora: Collection[str]) -> di
                 known = [time for time in [one.since, *times] if time is not None]
                 one.since = min(known, default=None)
     return dict(found)
+
+
+def _waiting(ledger: Ledger, history: _History, name: str) -> dict[str, Any]:
+    """What of a dataset is in quarantine, and since when; nothing where it has no quarantine."""
+    landed = increments_of(ledger, name)
+    undecided = [one for one in landed if one.state == "waits"]
+    refused = sum(one.documents for one in landed if one.state == REFUSE)
+    times = [history.arrived(f"{quarantine_of(name)}.arrivals", str(one.increment)) for one in undecided]
+    return {
+        "waiting": (sum(one.documents for one in undecided), refused) if landed else None,
+        "waiting_bytes": sum(one.byte_count for one in undecided),
+        "waiting_since": min((time for time in times if time is not None), default=None),
+    }
 
 
 def _removed_shares(
@@ -378,6 +403,11 @@ def _alerts(one: NamespaceStatus, thresholds: Thresholds, now: datetime) -> Iter
             waiting = ", ".join(f"{count:,} by {corpus}" for corpus, count in one.backlog.items() if count)
             text = f"documents wait for {hours:,.0f} h to be packed: {waiting}"
             yield Alert(one.name, "backlog", text, hours, thresholds.backlog_hours)
+    if one.waiting_since is not None:
+        hours = (now - one.waiting_since).total_seconds() / 3600
+        if hours > thresholds.waiting_hours:
+            text = f"documents wait for {hours:,.0f} h in quarantine: headrace quarantine list {one.name}"
+            yield Alert(one.name, "waiting", text, hours, thresholds.waiting_hours)
     for step, seconds in one.slow_steps.items():
         if seconds > thresholds.step_seconds:
             text = f"{step} takes {seconds:,.0f} s at its 99th percentile"

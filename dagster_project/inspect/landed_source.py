@@ -11,6 +11,7 @@ from pyiceberg.catalog import Catalog
 
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.document_lookup import FoundDocument, landing_of
+from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.session.catalogue import spark_identifier
@@ -69,16 +70,21 @@ def landed_source(catalogue: Catalog, document: FoundDocument) -> LandedSource:
     """
     arrival, ledger = landing_of(catalogue, document), Ledger(catalogue)
     ledger.refresh()
-    made = ledger.increments(f"{document.dataset}.documents").get(document.increment)
-    if arrival is None or made is None:
+    config = _configs(ledger, document.dataset).get(document.increment)
+    if arrival is None or config is None:
         raise CommandError(
             f"document {document.doc_id}: {document.dataset}.arrivals does not tell which file it is from; "
             f"headrace table show {document.dataset}.arrivals --where 'increment = {document.increment}' lists them"
         )
-    config = DocumentsConfig.model_validate_json(made.config)
     objects = ObjectFolder.of(catalogue, document.dataset)
     _, place = find_document(arrival, document.doc_id, config, objects)
     return LandedSource(document, arrival, place, config, objects)
+
+
+def _configs(ledger: Ledger, dataset: str) -> dict[int, DocumentsConfig]:
+    """The config that each increment of a dataset landed with; what waits has landed in the dataset's quarantine."""
+    landed = ledger.increments(f"{quarantine_of(dataset)}.documents") or ledger.increments(f"{dataset}.documents")
+    return {number: DocumentsConfig.model_validate_json(row.config) for number, row in landed.items()}
 
 
 def write_bytes(found: LandedSource, output: Path) -> None:
@@ -100,10 +106,10 @@ def landed_faults(spark: SparkSession, catalogue: Catalog, ledger: Ledger, datas
     Returns:
         Location of a file (or `provenance`, with an increment) and what is wrong, by location.
     """
-    made = ledger.increments(f"{dataset}.documents")
-    if not made:
+    configs = _configs(ledger, dataset)
+    if not configs:
         return []
-    config = DocumentsConfig.model_validate_json(made[max(made)].config)
+    config = configs[max(configs)]
     arrivals, provenance = (spark.table(spark_identifier(f"{dataset}.{name}")) for name in ("arrivals", "provenance"))
     changed = unlike_landed(arrivals, ObjectFolder.of(catalogue, dataset), config.source)
     found = changed.unionByName(unlike_provenance(arrivals, provenance)).collect()

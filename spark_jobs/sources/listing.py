@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from pyarrow import fs
 
 from spark_jobs.exceptions import InputError
+from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.sources.api.api_config import ApiSource, PagedSource
 from spark_jobs.sources.api.checkpoints import Checkpoints
 from spark_jobs.sources.file_trees import FoundFile, absolute, find_files, glob_pattern, is_uri, same_file, stat_file
@@ -146,12 +147,12 @@ def discover(
     return pa.Table.from_pylist(sorted(rows + gone, key=lambda row: row["location"]), LISTING)
 
 
-def fetch(config: DocumentsConfig, catalogue: Catalog, wait_seconds: float) -> None:
+def fetch(config: DocumentsConfig, catalogue: Catalog, objects: ObjectFolder, wait_seconds: float) -> None:
     """Fetch what an API has, so that `discover` can list it; see `api.fetch`. Other sources are read where they are."""
     if isinstance(config.source, ApiSource):
         from spark_jobs.sources.api.fetch import fetch_source
 
-        fetch_source(config.dataset, config.source, catalogue, wait_seconds)
+        fetch_source(config.dataset, config.source, catalogue, objects, wait_seconds)
 
 
 def list_files(config: DocumentsConfig, earlier: Mapping[str, dict[str, Any]]) -> list[_Listed]:

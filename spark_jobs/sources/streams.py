@@ -45,6 +45,7 @@ def follow(
     dataset: str,
     source: StreamSource,
     catalogue: Catalog,
+    objects: ObjectFolder,
     spark: SparkSession,
     seal: Callable[[], None],
     state: Path,
@@ -56,6 +57,7 @@ def follow(
         dataset: its name.
         source: what is followed.
         catalogue: of the lake.
+        objects: where the dataset keeps its bytes.
         spark: a session of the lake.
         seal: brings the dataset's tables up to date.
         state: folder of Spark's checkpoint; it must outlive the process.
@@ -67,7 +69,7 @@ def follow(
     """
     from pyspark.errors import PySparkException
 
-    store, objects = Checkpoints(catalogue, dataset), ObjectFolder.of(catalogue, dataset)
+    store = Checkpoints(catalogue, dataset)
     inbox = _Inbox(dataset, source, store, objects, state)
     with table_leases(catalogue, [f"{dataset}.fetched"], 0):
         writer = _records(spark, source).writeStream.option("checkpointLocation", str(state)).foreachBatch(inbox.take)

@@ -22,7 +22,8 @@ from dagster_project.inspect.document_lookup import find_document
 from dagster_project.inspect.document_story import corpus_findings
 from dagster_project.inspect.evaluation import evaluate
 from dagster_project.inspect.trace import Tracer
-from dagster_project.restrictions import AUDIT_TABLE, RECORD
+from dagster_project.restrictions import RECORD
+from spark_jobs.lake.ledger.acts import AUDIT_TABLE
 from spark_jobs.lake.run.excisions import excised_documents
 from spark_jobs.lake.session.catalogue import ensure_table, load_table, open_catalogue
 from spark_jobs.lake.session.settings import settings_at

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
-from spark_jobs.exceptions import InputError, SetupError, did_you_mean
+from spark_jobs.exceptions import InputError, SetupError
 from spark_jobs.filters.models.model_file import DIGEST_BYTES
 from spark_jobs.filters.registry import Entry, entries, find_entries, record
 from spark_jobs.lake.files.lookups import read_rows

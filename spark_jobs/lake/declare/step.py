@@ -31,7 +31,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -138,6 +138,8 @@ class Step:
         numbered: whether rows carry dense ordinals that continue over increments. When an increment of such a table is
             computed again, all later ones are removed with it, and a new generation begins.
         plot: a picture for the UI.
+        gate: for the step that carries increments out of quarantine (`lake.run.decisions`): who releases them, `person`
+            or `policy`, where rules may do so too; empty for other steps.
     """
 
     name: str
@@ -147,9 +149,10 @@ class Step:
     config: type[BaseModel]
     function: Callable[..., Any]
     discover: Discover | None = None
-    fetch: Callable[[Any, Catalog, float], None] | None = None
+    fetch: Callable[[Any, Catalog, Any, float], None] | None = None
     numbered: bool = False
     plot: Plot | None = None
+    gate: Literal["", "person", "policy"] = ""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the wrapped function."""
@@ -186,7 +189,7 @@ class Step:
 _S = TypeVar("_S", bound=Step)
 
 
-def step(
+def step(  # noqa: PLR0913 - a declaration, each part by its name
     *,
     version: str,
     scope: Scope,
@@ -194,9 +197,10 @@ def step(
     name: str | None = None,
     config: type[BaseModel] | None = None,
     discover: Discover | None = None,
-    fetch: Callable[[Any, Catalog, float], None] | None = None,
+    fetch: Callable[[Any, Catalog, Any, float], None] | None = None,
     numbered: bool = False,
     plot: Plot | None = None,
+    gate: Literal["", "person", "policy"] = "",
 ) -> Callable[[Callable[..., Any]], Step]:
     """Declare a function as a step; its config model is the annotation of its parameter `config`.
 
@@ -209,7 +213,7 @@ def step(
         if not tables:
             raise StepDeclarationError(f"step {step_name}: name at least one table")
         model = config or _annotated_config(step_name, function)
-        return Step(step_name, version, scope, tables, model, function, discover, fetch, numbered, plot)
+        return Step(step_name, version, scope, tables, model, function, discover, fetch, numbered, plot, gate)
 
     return declare
 

@@ -104,6 +104,16 @@ class Ledger:
                 self._tables[identifier] = load_table(self.catalogue, identifier)
             return self._tables[identifier]
 
+    @property
+    def warehouse(self) -> str:
+        """Path or URI of the folder that the tables lie in."""
+        return str(self._catalogue.properties.get("warehouse", ""))
+
+    def recorded_tables(self) -> list[str]:
+        """Identifiers of all tables that were ever computed."""
+        with self._lock:
+            return sorted(self._rows)
+
     def places(self, identifier: str) -> dict[str, Materialization]:
         """Valid rows of one table by place, a row lost in a crash recovered from the table.
 

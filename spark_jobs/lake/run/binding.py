@@ -18,6 +18,7 @@ from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.place import Place
 
 if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
     from pyspark.sql import DataFrame, SparkSession
 
 Source = str | tuple[str, ...]
@@ -81,6 +82,11 @@ class Binding:
     def tables(self) -> tuple[str, ...]:
         """Identifiers of the step's tables, the main one first."""
         return tuple(f"{self.namespace}.{table.name}" for table in self.step.tables)
+
+    def fetch(self, catalogue: Catalog, wait_seconds: float) -> None:
+        """Ask a source that is far away for what it has, where the step has one; what came is kept by the namespace."""
+        if self.step.fetch is not None:
+            self.step.fetch(self.config, catalogue, ObjectFolder.of(catalogue, self.namespace), wait_seconds)
 
     def call(
         self,

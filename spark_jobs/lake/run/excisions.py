@@ -144,7 +144,7 @@ def without_excised(ledger: Ledger, binding: Binding, reads: Reads, excised: Map
     Returns:
         The same reads with a condition, pinned to the snapshot of the list.
     """
-    if not excised:
+    if EXCISIONS not in excised:
         return reads
     condition = (
         f"{_DOC_ID} NOT IN (SELECT {_DOC_ID} FROM {spark_identifier(EXCISIONS)} "

@@ -24,7 +24,8 @@ from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.materialization import Materialization
 from spark_jobs.lake.ledger.step_key import config_json
 from spark_jobs.lake.run.binding import Binding
-from spark_jobs.lake.run.plan import Task, frozen_from, is_known, other_settings, reads_of_other_rows, tasks
+from spark_jobs.lake.run.decisions import released
+from spark_jobs.lake.run.plan import Task, frozen_from, is_known, other_settings, reads_of_other_rows, tasks, waits
 from spark_jobs.lake.run.reads import Reads, reads_of, snapshots_of
 from spark_jobs.lake.session.catalogue import schema_difference
 
@@ -214,6 +215,8 @@ def _whole(ledger: Ledger, binding: Binding, upcoming: _Upcoming) -> Iterator[Fo
 def _frozen(ledger: Ledger, binding: Binding, upcoming: _Upcoming) -> Iterator[ForecastPlace]:
     """A frozen table: computed once, and again where the rows that it was computed from change."""
     row = ledger.places(binding.tables[0]).get("0")
+    if waits(ledger, binding) and not upcoming.increments.get(binding.clock or ""):
+        return
     if row is None:
         yield _new(ledger, binding, "0", frozen_from(ledger, binding), upcoming)
         return
@@ -242,7 +245,7 @@ def _frozen(ledger: Ledger, binding: Binding, upcoming: _Upcoming) -> Iterator[F
 def _increments(ledger: Ledger, binding: Binding, upcoming: _Upcoming) -> Iterator[ForecastPlace]:
     """A table that follows the increments of its clock."""
     step, main = binding.step, binding.tables[0]
-    numbers = _clock_increments(ledger, binding, upcoming)
+    numbers = _leaving(ledger, binding, _clock_increments(ledger, binding, upcoming))
     upcoming.increments.update(dict.fromkeys(binding.tables, numbers))
     known = ledger.increments(main)
     surplus = any(number > max(numbers, default=-1) for table in binding.tables for number in ledger.increments(table))
@@ -302,11 +305,22 @@ def _clock_increments(ledger: Ledger, binding: Binding, upcoming: _Upcoming) -> 
         return [binding.only]
     clock = binding.clock or ""
     numbers = upcoming.increments.get(clock, list(ledger.increments(clock)))
-    if not numbers and ledger.table(clock) is None:
+    if not numbers and ledger.table(clock) is None and clock not in upcoming.increments:
         raise InputError(
             f"{binding.tables[0]}: {clock} has not been materialized; run `headrace run {binding.namespace}` first"
         )
     return numbers
+
+
+def _leaving(ledger: Ledger, binding: Binding, numbers: list[int]) -> list[int]:
+    """Of the increments of a clock those that a step computes: behind quarantine, what is or may be released."""
+    decided = released(ledger, binding)
+    if decided is None:
+        return numbers
+    there = {*decided, *ledger.increments(binding.tables[0])}
+    if binding.step.gate == "policy":  # what is not scanned yet may be released by rules in the same run
+        there |= set(numbers) - ledger.increments(binding.clock or "").keys()
+    return [one for one in numbers if one in there]
 
 
 def _new(ledger: Ledger, binding: Binding, place: str, increment: int | None, upcoming: _Upcoming) -> ForecastPlace:
@@ -316,6 +330,10 @@ def _new(ledger: Ledger, binding: Binding, place: str, increment: int | None, up
         InputError: an input is missing, and this run does not compute it.
     """
     _reads(ledger, binding, increment, upcoming)
+    decided = released(ledger, binding)
+    if decided is not None:
+        reason = "released" if increment in decided else "if its rules release it"
+        return ForecastPlace(place, reason, certain=True, exists=False)
     reason = "never computed" if not ledger.places(binding.tables[0]) else f"new increment {place}"
     return ForecastPlace(place, reason, certain=True, exists=False)
 

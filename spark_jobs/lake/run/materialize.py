@@ -127,9 +127,10 @@ def materialize(lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
 
 def _materialize(lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
     if binding.step.fetch is not None and lake.fetches:
-        binding.step.fetch(binding.config, lake.catalogue, lake.wait_seconds)
+        binding.fetch(lake.catalogue, lake.wait_seconds)
     lake.ledger.refresh()
     if first_surplus_increment(lake.ledger, binding) is None and next(tasks(lake.ledger, binding), None) is None:
+        _make_clock(lake, binding)
         return _outcomes(lake, binding, [], {}, 0.0)
     with table_leases(lake.catalogue, list(binding.tables), lake.wait_seconds):
         lake.ledger.refresh()
@@ -145,6 +146,14 @@ def _materialize(lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
                 checks[identifier] = _worst(checks.get(identifier, ()), results)
             computed.append(task.place.key)
         return _outcomes(lake, binding, computed, checks, time.monotonic() - started)
+
+
+def _make_clock(lake: Lake, binding: Binding) -> None:
+    """Make the tables of a step whose increments others follow, where it has none yet: all are in quarantine."""
+    if binding.step.gate or binding.step.scope is Scope.INTAKE:
+        for declared, identifier in zip(binding.step.tables, binding.tables, strict=True):
+            if lake.ledger.table(identifier) is None:
+                ensure_table(lake.catalogue, identifier, declared, {SCOPE_PROPERTY: binding.step.scope.value})
 
 
 def _compute_with_retry(lake: Lake, binding: Binding, task: Task) -> dict[str, tuple[CheckResult, ...]]:

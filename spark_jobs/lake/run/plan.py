@@ -27,6 +27,12 @@ from spark_jobs.lake.ledger.materialization import Materialization
 from spark_jobs.lake.ledger.place import Place
 from spark_jobs.lake.ledger.step_key import config_json, step_key
 from spark_jobs.lake.run.binding import Binding
+from spark_jobs.lake.run.decisions import (
+    decisions_in,
+    refuse_around_quarantine,
+    refuse_files_of_quarantine,
+    released,
+)
 from spark_jobs.lake.run.excisions import excisions_in, excisions_read, without_excised
 from spark_jobs.lake.run.reads import Read, Reads, is_path, reads_of, snapshots_of, versions_of
 
@@ -41,7 +47,8 @@ class Task:
         key: its step key.
         reads: what the step reads.
         discovered: what `Step.discover` listed, for steps at the source of data.
-        excised: the list of excised documents that the reads leave out, as `excisions_read` gives it.
+        excised: the list of excised documents that the reads leave out, as `excisions_read` gives it; of an increment
+            that leaves quarantine, the decision.
     """
 
     place: Place
@@ -109,10 +116,12 @@ def _increment_tasks(ledger: Ledger, binding: Binding) -> Iterator[Task]:
         )
     numbered = binding.step.numbered
     chained = ""
+    decided = released(ledger, binding)
     for number in ledger.increments(binding.clock):
-        if binding.only in (None, number):
+        if binding.only in (None, number) and (decided is None or number in decided):
             replaces_later = numbered or not _has_later(ledger, binding, number)
-            yield from _task(ledger, binding, Place.increment(number, and_later=replaces_later), number, chained)
+            place = Place.increment(number, and_later=replaces_later)
+            yield from _task(ledger, binding, place, number, chained, decided[number] if decided is not None else {})
         if number == binding.only:
             return
         if numbered:
@@ -139,11 +148,18 @@ def _key_before(ledger: Ledger, binding: Binding, increment: int) -> str:
     return row.step_key
 
 
-def _task(ledger: Ledger, binding: Binding, place: Place, increment: int | None, chained: str = "") -> Iterator[Task]:
+def _task(
+    ledger: Ledger,
+    binding: Binding,
+    place: Place,
+    increment: int | None,
+    chained: str = "",
+    decided: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+) -> Iterator[Task]:
     """The task of one place, unless its step key is known."""
     reads = reads_of(binding, ledger, increment)
     if not is_known(ledger, binding, reads, place.key, chained):
-        excised = excisions_read(ledger, binding)
+        excised = {**excisions_read(ledger, binding), **decided}
         narrowed = without_excised(ledger, binding, reads, excised)
         yield Task(place, increment, _key(binding, reads, place.key, chained, excised), narrowed, excised=excised)
 
@@ -152,7 +168,7 @@ def is_known(ledger: Ledger, binding: Binding, reads: Reads, place: str, chained
     """Whether all tables of a step hold one place as its present inputs, code and config make it."""
 
     def key(inputs: Mapping[str, Any]) -> str:
-        return _key(binding, reads, place, chained, excisions_in(inputs))
+        return _key(binding, reads, place, chained, {**excisions_in(inputs), **decisions_in(inputs)})
 
     rows = [ledger.places(table).get(place) for table in binding.tables]
     return all(row is not None and row.step_key == key(row.inputs) for row in rows)
@@ -176,8 +192,16 @@ def _key(
     )
 
 
+def waits(ledger: Ledger, binding: Binding) -> bool:
+    """Whether the increments that a step follows are none yet, because all are in quarantine."""
+    clock = ledger.table(binding.clock) if binding.clock is not None else None
+    return clock is not None and clock.current_snapshot() is None
+
+
 def _frozen_task(ledger: Ledger, binding: Binding) -> Iterator[Task]:
     """The task of a frozen table that does not exist yet, or whose inputs have changed since it was computed."""
+    if waits(ledger, binding):
+        return
     reads = reads_of(binding, ledger, frozen_from(ledger, binding))
     key = _key(binding, reads, "0")
     if reads_of_other_rows(ledger, binding, reads):
@@ -266,6 +290,7 @@ def _discovery_task(ledger: Ledger, binding: Binding) -> Iterator[Task]:
     discover, arrivals = binding.step.discover, binding.tables[-1]
     if discover is None:
         raise InputError(f"{binding.tables[0]}: its step has no source to look at; bind its inputs to tables")
+    refuse_around_quarantine(ledger, binding)
     complete = ledger.increments(arrivals)
     config = config_json(binding.config)
     iceberg = ledger.table(arrivals)
@@ -282,6 +307,7 @@ def _discovery_task(ledger: Ledger, binding: Binding) -> Iterator[Task]:
     listing = discover(binding.config, known, not as_before, ledger.catalogue)
     if listing is None:
         return
+    refuse_files_of_quarantine(ledger, binding, listing)
     number = max(complete, default=-1) + 1
     key = step_key(
         step=binding.step.name,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spark_jobs.exceptions import InputError
+from spark_jobs.lake.declare.quarantined import SUFFIX, quarantine_of, quarantine_of_path, quarantine_that_holds
 from spark_jobs.lake.declare.step import Scope
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.binding import Binding
@@ -146,9 +147,13 @@ def _parquet_files(root: Path) -> list[Path]:
 def _read(binding: Binding, ledger: Ledger, table: str, increment: int | None, labelled: bool) -> Read | None:
     """Part of one input table; None where this increment of a corpus took nothing in from it."""
     if is_path(table):
+        refuse_quarantined_path(ledger.warehouse, binding.tables[0], table)
         return Read(table, 0, {"": _files_version(table)}, None, None, labelled=False)
     iceberg = ledger.table(table)
+    refuse_quarantined(binding, table, iceberg.properties if iceberg is not None else {})
     head = _head(ledger, table)
+    if labelled and head is None and _is_waiting(binding, ledger, table, increment):
+        return None
     if iceberg is None or head is None:
         raise InputError(
             f"{binding.tables[0]}: input {table} has not been materialized; "
@@ -176,6 +181,43 @@ def _read(binding: Binding, ledger: Ledger, table: str, increment: int | None, l
         )
     versions = {str(number): str(places[str(number)].data_version) for number in wanted}
     return Read(table, head, versions, wanted, None, labelled, _grown(ledger, table))
+
+
+def refuse_quarantined(binding: Binding, table: str, properties: Mapping[str, str]) -> None:
+    """Refuse a read of a quarantined table by a step of another namespace, but for the one that carries increments out.
+
+    Raises:
+        InputError: the message says how its rows come out.
+    """
+    held = quarantine_that_holds(table, properties)
+    if held and held != binding.namespace and not (binding.step.gate and held == quarantine_of(binding.namespace)):
+        raise InputError(f"{binding.tables[0]}: {table} is quarantined; {_mend(held)}")
+
+
+def refuse_quarantined_path(warehouse: str, reader: str, path: str) -> None:
+    """Refuse files in the folder of a quarantine.
+
+    Raises:
+        InputError: the message says how its rows come out.
+    """
+    local = "://" not in path and Path(path).exists()
+    if found := quarantine_of_path(warehouse, [path, *(map(str, _parquet_files(Path(path))) if local else ())]):
+        raise InputError(f"{reader}: {found} is a file of a quarantine; {_mend('DATASET')}")
+
+
+def _mend(held: str) -> str:
+    dataset = held.removesuffix(SUFFIX)
+    return (
+        f"read {dataset}, which has the increments that were released: headrace quarantine release {dataset} "
+        "--increment N --reason WHY"
+    )
+
+
+def _is_waiting(binding: Binding, ledger: Ledger, table: str, increment: int | None) -> bool:
+    """Whether a table of a dataset has no rows because all its increments are in quarantine, or none is asked for."""
+    if ledger.table(f"{quarantine_of(table.partition('.')[0])}.arrivals") is None:
+        return False
+    return increment is None or not _wanted_increments(binding, ledger, table, increment)
 
 
 def _wanted_increments(binding: Binding, ledger: Ledger, table: str, increment: int) -> dict[int, int]:
@@ -254,8 +296,9 @@ def _empty(spark: SparkSession, binding: Binding, parameter: str) -> DataFrame:
     if parameter in {own.name for own in binding.step.own_history}:
         return spark.table(spark_identifier(f"{binding.namespace}.{parameter}")).where("false")
     source = binding.inputs[parameter]
-    table = source if isinstance(source, str) else source[0]
-    frame = spark.table(spark_identifier(table)).where("false")
+    names = [spark_identifier(one) for one in ((source,) if isinstance(source, str) else source)]
+    there = next((one for one in names if spark.catalog.tableExists(one)), names[0])
+    frame = spark.table(there).where("false")
     if isinstance(source, tuple):
         frame = frame.withColumn("dataset", F.lit("")).withColumn("dataset_increment", F.lit(0))
     return frame

@@ -18,6 +18,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import EqualTo
 
 from spark_jobs.exceptions import InputError, did_you_mean
+from spark_jobs.lake.declare.quarantined import is_quarantine
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files.lookups import read_columns
 from spark_jobs.lake.ledger.data_version import DataVersion
@@ -120,6 +121,10 @@ def create_release(
     snapshots: dict[str, int] = {}
     versions: dict[str, str] = {}
     for namespace in namespaces:
+        if is_quarantine(namespace):
+            raise InputError(
+                f"release {name}: {namespace} is quarantined; name the dataset, which has what was released"
+            )
         for table in tables_in(catalogue, namespace):
             iceberg = catalogue.load_table(table)
             head = iceberg.current_snapshot()

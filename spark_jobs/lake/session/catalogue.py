@@ -28,6 +28,7 @@ from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from spark_jobs.exceptions import CatalogueError, LeaseError, TableMismatchError
+from spark_jobs.lake.declare.quarantined import QUARANTINE_PROPERTY, is_quarantine
 from spark_jobs.lake.declare.tables import Table, type_text
 from spark_jobs.lake.session.settings import CATALOGUE, LakeSettings
 
@@ -196,7 +197,9 @@ def ensure_table(
         with contextlib.suppress(NamespaceAlreadyExistsError):  # asking first would be a race with another writer
             catalogue.create_namespace(namespace)
         schema = declared.schema()
-        all_properties = {**_BASE_PROPERTIES, COMMENT_PROPERTY: declared.comment, **declared.properties, **properties}
+        held = {QUARANTINE_PROPERTY: namespace} if is_quarantine(namespace) else {}
+        described = {COMMENT_PROPERTY: declared.comment, **declared.properties}
+        all_properties = {**_BASE_PROPERTIES, **described, **properties, **held}
         try:
             return catalogue.create_table(
                 identifier,

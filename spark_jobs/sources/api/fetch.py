@@ -23,15 +23,17 @@ from spark_jobs.sources.api.rate import Pace
 _log = logging.getLogger(__name__)
 
 
-def fetch_source(dataset: str, source: ApiSource, catalogue: Catalog, wait_seconds: float) -> Fetched:
-    """Fetch what the source of a dataset has.
+def fetch_source(
+    dataset: str, source: ApiSource, catalogue: Catalog, objects: ObjectFolder, wait_seconds: float
+) -> Fetched:
+    """Fetch what the source of a dataset has; its pages are kept in `objects`.
 
     Raises:
         ConfigError: the environment lacks a secret, or a connector of the user's cannot be imported.
         InputError: the catalogue has no database.
         LeaseError: another process is fetching for the dataset, and goes on for longer than `wait_seconds`.
     """
-    store, objects = Checkpoints(catalogue, dataset), ObjectFolder.of(catalogue, dataset)
+    store = Checkpoints(catalogue, dataset)
     with table_leases(catalogue, [f"{dataset}.fetched"], wait_seconds):
         done = fetch_pages(source, store, objects)
     _log.info("%s: %d requests, %d new pages, %d records", dataset, done.requests, done.pages, done.records)

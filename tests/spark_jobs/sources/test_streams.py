@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spark_jobs.exceptions import StepRunError
+from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.run.binding import Binding
 from spark_jobs.lake.run.materialize import Lake, materialize
 from spark_jobs.sources.documents import documents
@@ -51,7 +52,8 @@ def test_a_folder_that_grows_lands_once(
 
     def run() -> int:
         assert isinstance(config.source, StreamSource)
-        return follow("feed", config.source, lake.catalogue, lake.session(), seal, state, once=True)
+        objects = ObjectFolder.of(lake.catalogue, "feed")
+        return follow("feed", config.source, lake.catalogue, objects, lake.session(), seal, state, once=True)
 
     def landed() -> list[str]:
         rows = lake.session().table("lake.feed.documents").select("path").collect()

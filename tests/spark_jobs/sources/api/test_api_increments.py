@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.run.binding import Binding
 from spark_jobs.lake.run.materialize import Lake, materialize
 from spark_jobs.sources.documents import documents
@@ -23,6 +24,7 @@ pytestmark = [pytest.mark.nightly, pytest.mark.filterwarnings("ignore:unclosed <
 def test_increments_follow_an_api(lake_at: Callable[..., Lake], tmp_path: Path) -> None:
     """Changes, a record that changes back, two versions in one increment, another schema, a fault, nothing new."""
     lake = lake_at(tmp_path / "lake")
+    kept = ObjectFolder.of(lake.catalogue, "items")
 
     def table(name: str) -> Any:
         return lake.session().table(f"lake.items.{name}")
@@ -59,7 +61,7 @@ def test_increments_follow_an_api(lake_at: Callable[..., Lake], tmp_path: Path) 
 
         for text in ("first", "second"):  # both are fetched before any lands
             api.put(9, text)
-            fetch_source("items", config.source, lake.catalogue, 5)  # type: ignore[arg-type]
+            fetch_source("items", config.source, lake.catalogue, kept, 5)  # type: ignore[arg-type]
         assert land() == ("3",) and latest() == truth()
         assert table("documents").where("path = 'items#9'").count() == 3
         changed = table("schema_changes").where("field = 'stars'").sort("increment").collect()
@@ -68,7 +70,7 @@ def test_increments_follow_an_api(lake_at: Callable[..., Lake], tmp_path: Path) 
         assert all(Path(row["object"]).name == row["content_sha256"] for row in objects)
         api.put(40, "on two pages")  # the list is read while it moves
         api.page_size = 3
-        fetch_source("items", config.source, lake.catalogue, 5)  # type: ignore[arg-type]
+        fetch_source("items", config.source, lake.catalogue, kept, 5)  # type: ignore[arg-type]
         api.page_size = 4
         assert land() == ("4",) and latest() == truth()
         provenance = table("provenance").sort("increment").collect()

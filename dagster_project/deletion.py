@@ -1,0 +1,162 @@
+"""Delete a dataset for good: its documents go from what corpora serve, then its tables, their files and kept bytes go.
+
+    1. a row of `system.audit`           who, when, why
+    2. excision                          its documents are out of every served snapshot, and of all later packing
+    3. tables dropped, `documents` last  because they say which documents there are to excise
+    4. folders of the warehouse          files of the tables, earlier snapshots and kept objects with them
+
+Each part may be done again, so a deletion that was killed is finished by the same command.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import In
+
+from blender_service.auth.visibility import VISIBILITY_TABLE, recorded_visibility
+from dagster_project.exceptions import CommandError
+from dagster_project.excised_tables import excise_documents, excision_lines
+from dagster_project.inspect.corpus_facts import namespaces_with
+from dagster_project.inspect.dependent_blends import dependent_blends
+from dagster_project.inspect.document_windows import packed_tables
+from spark_jobs.lake.declare.quarantined import quarantine_of
+from spark_jobs.lake.files.lookups import read_columns
+from spark_jobs.lake.files.storage import local_path
+from spark_jobs.lake.ledger.acts import note_act
+from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.run.excisions import record_excisions
+from spark_jobs.lake.run.reads import taken_increments
+from spark_jobs.lake.run.releases import releases
+from spark_jobs.lake.session.catalogue import tables_in
+
+if TYPE_CHECKING:
+    from spark_jobs.lake.run.materialize import Lake
+
+_MAIN = "documents"
+
+
+@dataclass(frozen=True)
+class Deletion:
+    """What the deletion of a dataset takes along, and what depends on it.
+
+    Attributes:
+        dataset: its name.
+        tables: rows by table, those in quarantine included.
+        folders: of the warehouse, with what lies in them.
+        documents: how many were released or landed as trusted.
+        corpora: by corpus that took documents in, its packed tables of the dataset.
+        blends: blends that serve them, by packed table.
+        releases: named states that hold its tables, which cannot be read any more.
+    """
+
+    dataset: str
+    tables: dict[str, int]
+    folders: tuple[str, ...]
+    documents: int
+    corpora: dict[str, list[str]] = field(default_factory=dict)
+    blends: dict[str, list[str]] = field(default_factory=dict)
+    releases: tuple[str, ...] = ()
+
+    def lines(self) -> Iterator[str]:
+        """The plan, line by line."""
+        for table, rows in self.tables.items():
+            yield f"{table:<44} {rows:>12,} rows go"
+        for folder in self.folders:
+            yield f"{folder} goes, with earlier snapshots and kept bytes"
+        for corpus, packed in self.corpora.items():
+            yield f"corpus {corpus}: {self.documents:,} documents go from {', '.join(packed) or 'no packed table'}"
+            yield f"  its other tables name them until it is computed anew without {self.dataset}"
+        for table, blends in self.blends.items():
+            yield f"blends served from {table} with padding in their place: {', '.join(blends)}"
+        for name in self.releases:
+            yield f"release {name} names its tables, which it cannot show any more"
+
+
+def plan_deletion(catalogue: Catalog, dataset: str) -> Deletion:
+    """Look up what the deletion of a dataset takes along.
+
+    Raises:
+        CommandError: the lake has nothing of it.
+    """
+    ledger = Ledger(catalogue)
+    ledger.refresh()
+    spaces = (dataset, quarantine_of(dataset))
+    tables = {
+        table: sum(row.row_count for row in ledger.places(table).values())
+        for space in spaces
+        for table in tables_in(catalogue, space)
+    }
+    warehouse = ledger.warehouse.rstrip("/")
+    folders = tuple(folder for space in spaces if _is_there(folder := f"{warehouse}/{space}"))
+    if not tables and not folders:
+        raise CommandError(f"dataset delete {dataset}: the lake holds nothing of it; see headrace dataset list")
+    corpora = {
+        corpus: [table for table in packed_tables(catalogue) if table.startswith(f"{corpus}.packed_{dataset}_")]
+        for corpus in namespaces_with(catalogue, "members")
+        if any(dataset in part for part in taken_increments(ledger, f"{corpus}.increments").values())
+    }
+    packed = [table for of_corpus in corpora.values() for table in of_corpus]
+    blends = {
+        table: sorted({one.blend for one in found})
+        for table, found in dependent_blends(catalogue, packed).items()
+        if found
+    }
+    named = tuple(one.name for one in releases(catalogue) if tables.keys() & one.snapshots.keys())
+    documents = tables.get(f"{dataset}.{_MAIN}", 0)
+    return Deletion(dataset, tables, folders, documents, corpora, blends, named)
+
+
+def delete_dataset(lake: Lake, plan: Deletion, why: str) -> Iterator[str]:
+    """Delete what a plan names, and give a line for each thing done.
+
+    Raises:
+        CommandError: windows could not be rewritten; then nothing else is deleted.
+    """
+    catalogue = lake.catalogue
+    note_act(catalogue, "delete", plan.dataset, why=why)
+    rows = read_columns(catalogue, f"{plan.dataset}.{_MAIN}", ("doc_id",))
+    doc_ids = set(rows["doc_id"].to_pylist()) if rows is not None else set()
+    if doc_ids and plan.corpora:
+        record_excisions(catalogue, None, doc_ids, lake.run_id)
+        packed = [table for of_corpus in plan.corpora.values() for table in of_corpus]
+        done = excise_documents(lake, packed, doc_ids) if packed else []
+        for one in done:
+            yield from excision_lines(one)
+        if failed := [one.failure for one in done if one.failure]:
+            raise CommandError(f"dataset delete {plan.dataset}: {failed[0]}; nothing else was deleted, run it again")
+    for table in sorted(plan.tables, key=lambda table: table.endswith(f".{_MAIN}")):
+        catalogue.drop_table(table)
+        yield f"dropped {table}"
+    for folder in plan.folders:
+        _remove(folder, dict(catalogue.properties))
+        yield f"deleted {folder}"
+    if quarantine_of(plan.dataset) in recorded_visibility(catalogue):
+        catalogue.load_table(VISIBILITY_TABLE).delete(In("namespace", {quarantine_of(plan.dataset)}))
+
+
+def _is_there(folder: str) -> bool:
+    local = local_path(folder)
+    if local is None:
+        return True  # a prefix of an object store is there or empty; both may be deleted
+    import os
+
+    return os.path.isdir(local)
+
+
+def _remove(folder: str, properties: dict[str, str]) -> None:
+    """Remove a folder of the warehouse and all in it."""
+    local = local_path(folder)
+    if local is not None:
+        shutil.rmtree(local)
+        return
+    from pyarrow import fs
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+
+    scheme, _, path = folder.partition("://")
+    files: fs.FileSystem = PyArrowFileIO(properties).fs_by_scheme(scheme, path.partition("/")[0])
+    files.delete_dir_contents(path, missing_dir_ok=True)

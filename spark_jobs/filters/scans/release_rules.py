@@ -1,0 +1,59 @@
+"""Rules by which an increment leaves quarantine without a person: shares of its documents in which scans found things.
+
+    release: {policy: {malware: 0, secrets: 0.001, licences: 0, source_trust: 0.5}}
+
+What is not named is not asked; `{}` releases whatever comes. A person may still release what the rules hold back, and
+what a person refused the rules never release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import BaseModel, ConfigDict, Field
+
+_COLUMNS: Mapping[str, str] = {
+    "malware": "malware_count",
+    "secrets": "secret_count",
+    "personal_data": "personal_data_count",
+    "fixtures": "fixture_count",
+}
+
+
+class ReleaseRules(BaseModel):
+    """The largest shares of documents with findings, and the least trust, with which an increment is released."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    malware: float | None = Field(None, ge=0, le=1, description="share of documents in which malware was found")
+    secrets: float | None = Field(None, ge=0, le=1, description="share with keys, tokens or passwords")
+    personal_data: float | None = Field(None, ge=0, le=1, description="share with personal data")
+    fixtures: float | None = Field(None, ge=0, le=1, description="share with signs of test data")
+    licences: float | None = Field(None, ge=0, le=1, description="share without a licence that is allowed")
+    source_trust: float | None = Field(None, ge=0, le=1, description="least trust in the source")
+
+    def judge(self, scans: pa.Table) -> tuple[bool, str]:
+        """Whether the rules release an increment, and what they found, in one line.
+
+        Args:
+            scans: its rows of the table `scans`.
+        """
+        held: list[str] = []
+        said: list[str] = []
+        total = max(scans.num_rows, 1)
+        for name, column in _COLUMNS.items():
+            limit = getattr(self, name)
+            if limit is not None:
+                count = int(pc.sum(pc.greater(scans[column], 0)).as_py() or 0)
+                (held if count / total > limit else said).append(f"{name} in {count:,} of {scans.num_rows:,}")
+        if self.licences is not None:
+            count = scans.num_rows - int(pc.sum(scans["licence_allowed"]).as_py() or 0)
+            line = f"no allowed licence in {count:,} of {scans.num_rows:,}"
+            (held if count / total > self.licences else said).append(line)
+        if self.source_trust is not None:
+            least = pc.min(scans["source_trust"]).as_py() if scans.num_rows else 1.0
+            line = f"source trust {'not declared' if least is None else least}"
+            (held if least is None or least < self.source_trust else said).append(line)
+        return not held, "; ".join(held or said or ["no rule asks anything"])

@@ -1,0 +1,185 @@
+"""Step: scan the documents of a quarantined dataset; counts and names of what was found, never what was found."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from spark_jobs.exceptions import InputError
+from spark_jobs.filters.scans.look_alikes import signs
+from spark_jobs.filters.scans.malware import SHIPPED, clamd_findings, compiled, yara_findings
+from spark_jobs.lake.declare.step import Scope, step
+from spark_jobs.lake.declare.tables import Column, Table
+from spark_jobs.lake.files.late_columns import map_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame
+
+_COUNTED = ("malware", "secret", "personal_data", "fixture")
+
+
+class ScansConfig(BaseModel):
+    """What is looked for, beside secrets, personal data and signs of test data."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    yara_rules: str | None = Field(None, description="file of YARA rules; without one, the EICAR test file alone")
+    yara_sha256: str = Field("", description="SHA-256 of that file, so that other rules scan again; filled in")
+    clamd: str | None = Field(
+        None, pattern=r"^(unix:///.+|tcp://[^/]+)$", description="unix:///PATH or tcp://HOST:PORT of a clamd"
+    )
+    clamd_database: str = Field("", description="any text; change it to scan again after clamd's signatures changed")
+    licences_allowed: tuple[str, ...] = Field((), description="SPDX ids; none: licences are not asked")
+    source_trust: float | None = Field(None, ge=0, le=1, description="how far the source is trusted, carried along")
+    min_confidence: float = Field(0.5, ge=0, le=1, description="of personal data and secrets; less is not counted")
+
+
+SCANS = Table(
+    name="scans",
+    comment="One row per quarantined document: how much of what was found in it, by name; never the thing itself.",
+    columns=(
+        Column("shard!", "int", "as in documents"),
+        Column("doc_id!", "string", "identity of the document"),
+        Column("malware_count!", "long", "YARA rules that match, and what clamd found"),
+        Column("secret_count!", "long", "keys, tokens and passwords"),
+        Column("personal_data_count!", "long", "mail addresses, numbers of people and the like"),
+        Column("fixture_count!", "long", "signs that it is test data or made up"),
+        Column("findings!", "map<string, long!>", "how often, by kind and rule, such as secret.aws"),
+        Column("licence", "string", "its own, else its repository's, else what the dataset declares; SPDX"),
+        Column("licence_allowed", "boolean", "whether that is one of licences_allowed; null where none are declared"),
+        Column("source_trust", "double", "how far the source is trusted, as declared, 0 to 1"),
+    ),
+    key=("doc_id",),
+    partition=("increment", "shard"),
+)
+_SCANNED = (
+    "shard int, doc_id string, repository string, licence string, malware_count bigint, secret_count bigint, "
+    "personal_data_count bigint, fixture_count bigint, findings map<string, bigint>"
+)
+
+
+class _Rules(NamedTuple):
+    yara: str
+    clamd: str | None
+    min_confidence: float
+
+
+@step(version="1", scope=Scope.INCREMENT, tables=(SCANS,))
+def scans(documents: DataFrame, repositories: DataFrame, provenance: DataFrame, config: ScansConfig) -> DataFrame:
+    """Scan every document of an increment.
+
+    Args:
+        documents: those that landed in quarantine.
+        repositories: theirs, of which licences are read.
+        provenance: the one row of the increment, with the licence that the dataset declares.
+        config: what is looked for.
+    """
+    from pyspark.sql import functions as F
+
+    rules = _Rules(yara_source(config), config.clamd, config.min_confidence)
+    compiled(rules.yara)  # a mistake in it ends here, not in a worker
+    columns = ["shard", "doc_id", "repository", "licence", "path"]
+    found = map_rows(documents, columns, ["content"], partial(_scan, rules=rules), _SCANNED).to_frame()
+    theirs = repositories.groupBy("repository").agg(F.max("licence").alias("of_repository"))
+    declared = provenance.agg(F.max("licence").alias("of_dataset"))
+    rows = found.join(theirs, "repository", "left").crossJoin(F.broadcast(declared))
+    rows = rows.withColumn("licence", F.coalesce("licence", "of_repository", "of_dataset"))
+    allowed = is_allowed(F.col("licence"), config.licences_allowed)
+    return rows.select(
+        "shard",
+        "doc_id",
+        *(f"{kind}_count" for kind in _COUNTED),
+        "findings",
+        "licence",
+        allowed.alias("licence_allowed"),
+        F.lit(config.source_trust).cast("double").alias("source_trust"),
+    )
+
+
+def yara_source(config: ScansConfig) -> str:
+    """The YARA rules that a config names.
+
+    Raises:
+        InputError: the file is not the one that was declared.
+    """
+    content = (Path(config.yara_rules) if config.yara_rules else SHIPPED).read_bytes()
+    if config.yara_rules and config.yara_sha256 != hashlib.sha256(content).hexdigest():
+        raise InputError(f"scans.yara_rules: {config.yara_rules} changed since definitions were loaded; run again")
+    return content.decode()
+
+
+def is_allowed(licence: SparkColumn, allowed: Iterable[str]) -> SparkColumn:
+    """Whether an SPDX expression needs only licences that are allowed; null where none are named.
+
+    Of `A OR B` one is enough, `A AND B` needs both; of an expression with brackets all are needed.
+    """
+    from pyspark.sql import functions as F
+
+    names = list(allowed)
+    if not names:
+        return F.lit(None).cast("boolean")
+
+    def every(parts: SparkColumn) -> SparkColumn:
+        return F.forall(parts, lambda one: F.trim(one).isin(*names))
+
+    one_of = F.exists(F.split(licence, " OR "), lambda part: every(F.split(part, " AND ")))
+    all_of = every(F.split(F.regexp_replace(licence, "[()]", ""), " OR | AND "))
+    return F.coalesce(F.when(licence.contains("("), all_of).otherwise(one_of), F.lit(False))
+
+
+def _scan(batches: Iterable[pa.RecordBatch], rules: _Rules) -> Iterator[pa.RecordBatch]:
+    """Batches of documents (shard, doc_id, repository, licence, path, content) to batches of findings."""
+    import pyarrow as pa
+
+    for batch in batches:
+        found = findings(
+            batch.column("path").to_pylist(), batch.column("content"), rules.yara, rules.clamd, rules.min_confidence
+        )
+        counts = [
+            pa.array([sum(n for name, n in one.items() if name.startswith(f"{kind}.")) for one in found], pa.int64())
+            for kind in _COUNTED
+        ]
+        by_name = pa.array([list(one.items()) for one in found], pa.map_(pa.string(), pa.int64()))
+        own = [batch.column(name) for name in ("shard", "doc_id", "repository", "licence")]
+        names = ["shard", "doc_id", "repository", "licence", *(f"{kind}_count" for kind in _COUNTED), "findings"]
+        yield pa.RecordBatch.from_arrays([*own, *counts, by_name], names=names)
+
+
+def findings(
+    paths: list[str], content: pa.Array, yara: str, clamd: str | None = None, min_confidence: float = 0.5
+) -> list[dict[str, int]]:
+    """How often each rule finds something in each document, by `malware.`, `secret.`, `personal_data.`, `fixture.RULE`.
+
+    Args:
+        paths: (D,) paths of the documents.
+        content: (D,) strings, none of them null.
+        yara: text of YARA rules.
+        clamd: address of a clamd; None for none.
+        min_confidence: of personal data and secrets.
+
+    Raises:
+        InputError: clamd does not answer.
+    """
+    from spark_jobs.filters.personal_data.find import found_spans, resolve
+
+    found = []
+    spans = found_spans(content, min_confidence)
+    for path, text, personal in zip(paths, content.to_pylist(), spans, strict=True):
+        data = text.encode("utf-8", "surrogatepass")
+        counts: Counter[str] = Counter()
+        counts.update(f"malware.{name}" for name in yara_findings(data, yara))
+        if clamd is not None:
+            counts.update(f"malware.{name}" for name in clamd_findings(data, clamd))
+        for span in resolve(personal):
+            counts[f"secret.{span.rule}" if span.kind == "secret" else f"personal_data.{span.kind}"] += 1
+        counts.update({f"fixture.{name}": count for name, count in signs(path, text)})
+        found.append(dict(sorted(counts.items())))
+    return found

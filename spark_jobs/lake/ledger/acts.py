@@ -1,0 +1,68 @@
+"""The table `system.audit`: acts of people and policies that somebody may ask about later.
+
+    read      rows of a namespace that is not public were shown
+    release   an increment of a quarantined dataset goes on
+    refuse    it does not, until it is released
+    delete    a dataset, or an increment of one, was deleted
+
+Releases and refusals are also what `lake.run.decisions` reads: the newest of an increment counts.
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+
+from spark_jobs.lake.declare.tables import Column, Table
+from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, catalogue_errors, ensure_table
+from spark_jobs.lake.session.settings import user_name
+
+AUDIT_TABLE = "system.audit"
+AUDIT = Table(
+    name="audit",
+    comment="One row per act that somebody may ask about later: looks at restricted rows, releases, deletions.",
+    columns=(
+        Column("at!", "timestamptz", "when"),
+        Column("who!", "string", "user of the operating system; of a release by rules, `policy`"),
+        Column("act!", "string", "read, release, refuse or delete"),
+        Column("subject!", "string", "what it was about: namespaces, joined by commas, or a dataset"),
+        Column("how!", "string", "the command line"),
+        Column("increment", "int", "the increment that was decided about; null for the whole"),
+        Column("version", "string", "data version of its documents, for which alone the decision holds"),
+        Column("why", "string", "the reason that was given, or what the rules found"),
+    ),
+)
+
+
+def note_act(
+    catalogue: Catalog,
+    act: str,
+    subject: str,
+    *,
+    why: str | None = None,
+    increment: int | None = None,
+    version: str | None = None,
+    who: str | None = None,
+    now: datetime | None = None,
+) -> None:
+    """Write a row of `system.audit`.
+
+    Raises:
+        CatalogueError: the row cannot be written; then the act must not happen.
+    """
+    row = {
+        "at": now or datetime.now(UTC),
+        "who": who or user_name(),
+        "act": act,
+        "subject": subject,
+        "how": " ".join(["headrace", *sys.argv[1:]]),
+        "increment": increment,
+        "version": version,
+        "why": why,
+    }
+    with catalogue_errors():
+        table = ensure_table(catalogue, AUDIT_TABLE, AUDIT, {SCOPE_PROPERTY: "audit"}, grows=True)
+        table.append(pa.Table.from_pylist([row], schema=table.schema().as_arrow()))

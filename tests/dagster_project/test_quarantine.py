@@ -1,0 +1,425 @@
+"""What waits: it is released by decisions about its rows alone, and read in no other way."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import Catalog
+
+from blender_service.auth.access import Access
+from blender_service.auth.visibility import QUARANTINE, Visibility, recorded_visibility
+from blender_service.tables.packed_table import load_table as load_packed
+from dagster_project import deletion
+from dagster_project.cli import run_command
+from dagster_project.cli.project import load_definitions, select
+from dagster_project.exceptions import CommandError, DefinitionError
+from dagster_project.inspect.lake_status import Thresholds, lake_status
+from dagster_project.quarantine import apply_rules, passing
+from dagster_project.restrictions import note_read, record_visibility, refuse_forbidden_reads
+from dagster_project.table_asset import Presentation, table_asset
+from spark_jobs.exceptions import InputError
+from spark_jobs.filters.scans.release_rules import ReleaseRules
+from spark_jobs.lake.declare.step import Scope, step
+from spark_jobs.lake.ledger.acts import AUDIT_TABLE
+from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.run.binding import Binding
+from spark_jobs.lake.run.decisions import REFUSE, RELEASE, decide, increments_of, refuse_around_quarantine
+from spark_jobs.lake.run.materialize import Lake
+from spark_jobs.lake.run.plan import tasks
+from spark_jobs.lake.run.reads import reads_of, refuse_quarantined_path
+from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
+from spark_jobs.lake.session.settings import load_settings
+from spark_jobs.sources.documents import documents
+from spark_jobs.sources.source_config import DocumentsConfig
+from tests.dagster_project.conftest import WriteDefs
+from tests.dagster_project.waiting_lake import SEEN, TEXTS, carry, land, publish
+
+Said = pytest.CaptureFixture[str]
+
+
+def dataset(name: str = "web", more: str = "trust: quarantine") -> str:
+    """A dataset in YAML."""
+    return (
+        "type: dagster_project.components.Dataset\nattributes:\n"
+        f"  name: {name}\n  source: {{kind: files, path: /data/{name}}}\n  {more}\n"
+    )
+
+
+def corpus(*datasets: str, more: str = "") -> str:
+    """A corpus in YAML."""
+    return (
+        "type: dagster_project.components.Corpus\nattributes:\n"
+        f"  name: small\n  datasets: [{', '.join(datasets)}]\n  {more}\n"
+    )
+
+
+@pytest.fixture
+def lake(lake_env: Path) -> Catalog:
+    """A lake in which two increments of `web` wait."""
+    catalogue = open_catalogue(load_settings())
+    land(catalogue, 0, ["one", "two"])
+    land(catalogue, 1, ["three"], malware=1)
+    return catalogue
+
+
+def ledger_of(catalogue: Catalog) -> Ledger:
+    """The ledger, read anew."""
+    ledger = Ledger(catalogue)
+    ledger.refresh()
+    return ledger
+
+
+def states(catalogue: Catalog) -> dict[int, str]:
+    """What was decided, by increment."""
+    return {one.increment: one.state for one in increments_of(ledger_of(catalogue), "web")}
+
+
+def acts(catalogue: Catalog) -> list[tuple[str, str, int | None, str | None]]:
+    """Rows of `system.audit`: act, subject, increment, why."""
+    if not catalogue.table_exists(AUDIT_TABLE):
+        return []
+    rows = catalogue.load_table(AUDIT_TABLE).scan().to_arrow().sort_by("at").to_pylist()
+    return [(row["act"], row["subject"], row["increment"], row["why"]) for row in rows]
+
+
+def test_the_newest_decision_about_the_rows_counts(lake: Catalog) -> None:
+    """Refused, released later; each a row with its reason, and not of other rows under the same number."""
+    assert states(lake) == {0: "waits", 1: "waits"}
+    decide(lake, "web", [0, 1], REFUSE, "from whom?")
+    decide(lake, "web", [0], RELEASE, "from them")
+    decide(lake, "web", [0], RELEASE, "once more")
+    assert states(lake) == {0: RELEASE, 1: REFUSE}
+    said = [("refuse", "web", 0, "from whom?"), ("refuse", "web", 1, "from whom?"), ("release", "web", 0, "from them")]
+    assert acts(lake) == said, "a decision that stands is not written again"
+    for table in ("documents", "arrivals", "scans"):
+        lake.drop_table(f"web_quarantine.{table}")
+    land(lake, 0, ["something else"])
+    assert states(lake) == {0: "waits"}
+    lake.drop_table("web_quarantine.documents")
+    assert states(lake) == {}, "nothing is known of what is not there"
+
+
+@pytest.mark.parametrize(
+    ("name", "increment", "act", "why", "said"),
+    [
+        ("web", 0, RELEASE, "  ", "the reason is empty"),
+        ("web", 7, RELEASE, "x", "there is no increment 7; there are 0, 1, 2"),
+        ("wbe", 0, RELEASE, "x", "did you mean 'web'"),
+        ("web", 2, RELEASE, "x", "is not scanned yet; first: headrace run web"),
+        ("web", 0, REFUSE, "x", "headrace excise --increment web:0"),
+    ],
+)
+def test_a_decision_that_cannot_be_made_writes_nothing(
+    lake: Catalog, name: str, increment: int, act: str, why: str, said: str
+) -> None:
+    """Without a reason, an increment, a scan; and what has left is not refused."""
+    land(lake, 2, ["four"], scanned=False)
+    carry(lake, 0, ["one", "two"])
+    with pytest.raises(InputError, match=said.replace(".", r"\.")):
+        decide(lake, name, [increment], act, why)
+    assert acts(lake) == []
+
+
+def copying(gate: bool) -> Binding:
+    """A step of `web` that copies documents out of quarantine, as `released` does or as anybody might."""
+
+    def copied(landed: Any) -> Any:
+        return landed
+
+    made = step(version="1", scope=Scope.INCREMENT, tables=(TEXTS,), gate="person" if gate else "")(copied)
+    inputs = {"landed": "web_quarantine.documents"}
+    return Binding(made, "web", inputs, made.config(), clock="web_quarantine.scans")
+
+
+def test_only_released_increments_have_a_task(lake: Catalog) -> None:
+    """In any order; the key holds the decision, not who made it or when."""
+    binding = copying(gate=True)
+
+    def keys() -> dict[int | None, str]:
+        return {task.increment: task.key for task in tasks(ledger_of(lake), binding)}
+
+    assert keys() == {}
+    decide(lake, "web", [1], RELEASE, "b")
+    (one,) = keys().items()
+    decide(lake, "web", [1], REFUSE, "no")
+    assert keys() == {}
+    decide(lake, "web", [0, 1], RELEASE, "after all")
+    assert keys()[1] == one[1] and keys().keys() == {0, 1}
+
+
+def test_no_other_step_reads_it(lake: Catalog) -> None:
+    """Of its own dataset, of another, in a union, as a file, under another name, with a gate of another dataset."""
+    ledger = ledger_of(lake)
+    reads_of(copying(gate=True), ledger, 0)
+    lake.create_namespace_if_not_exists("web")
+    for binding in (
+        copying(gate=False),
+        Binding(
+            copying(False).step,
+            "mine",
+            {"landed": ("mine.documents", "web_quarantine.documents")},
+            copying(False).config,
+            only=0,
+        ),
+        Binding(copying(True).step, "mine", {"landed": "web_quarantine.documents"}, copying(True).config, only=0),
+    ):
+        with pytest.raises(InputError, match=r"is quarantined|mine\.documents has not"):
+            reads_of(binding, ledger, 0)
+    lake.rename_table("web_quarantine.documents", "web.innocent")
+    moved = Binding(copying(False).step, "web", {"landed": "web.innocent"}, copying(False).config, only=0)
+    with pytest.raises(InputError, match=r"web\.innocent is quarantined"):
+        reads_of(moved, ledger_of(lake), 0)
+    with pytest.raises(CommandError, match="web_quarantine is quarantined"):
+        note_read(lake, ["web.innocent"])
+    assert load_packed(lake, "web.innocent") is None and load_packed(lake, "web_quarantine.scans") is None
+    file = next(Path(ledger.warehouse, "web_quarantine").rglob("*.parquet"))
+    for path in (file, file.parent, ledger.warehouse):
+        with pytest.raises(InputError, match="is a file of a quarantine"):
+            refuse_quarantined_path(ledger.warehouse, "mine.texts", str(path))
+
+
+def test_a_declaration_is_no_way_around(lake: Catalog) -> None:
+    """Declared trusted again, under another name with the same source, or a quarantine of what landed as trusted."""
+
+    def landing(space: str, path: str) -> Binding:
+        config = DocumentsConfig.model_validate({"dataset": space, "source": {"kind": "files", "path": path}})
+        return Binding(documents, space, {}, config, clock=f"{space}.arrivals")
+
+    for space, path, said in (
+        ("web", "/data/web", "web_quarantine holds what landed in quarantine"),
+        ("other", "/data/web", "is that of web, of which increment 0 is in quarantine"),
+        ("other", "/data", "is that of web"),
+        ("other", "/data/web/part", "is that of web"),
+        ("trusted_quarantine", "/data/t", "landed as trusted"),
+    ):
+        if space == "trusted_quarantine":
+            publish(lake, "trusted", SEEN, 0, [{"location": "x", "status": "landed"}])
+            lake.load_table("system.materializations").overwrite(
+                _renamed_steps(lake.load_table("system.materializations").scan().to_arrow())
+            )
+        with pytest.raises(InputError, match=said):
+            refuse_around_quarantine(ledger_of(lake), landing(space, path))
+    for increment in (0, 1):
+        decide(lake, "web", [increment], RELEASE, "looked at")
+    refuse_around_quarantine(ledger_of(lake), landing("other", "/data/web"))
+    refuse_around_quarantine(ledger_of(lake), landing("elsewhere", "/data/website"))
+
+
+def _renamed_steps(rows: Any) -> Any:
+    found = [{**row, "step": "documents"} for row in rows.to_pylist()]
+    return pa.Table.from_pylist(found, rows.schema)
+
+
+def test_commands_show_nothing_of_it(declare: WriteDefs, lake: Catalog, capfd: Said) -> None:
+    """But for the flag, which leaves a row; decisions and status are told."""
+    declare("web", dataset())
+    doc_id = hashlib.sha256(b"three").hexdigest()[:32]
+    for arguments in (
+        ["table", "show", "web_quarantine.documents", "--rows", "1"],
+        ["dataset", "diff", "web_quarantine", "web_quarantine"],
+        ["card", "web_quarantine"],
+        ["release", "create", "now", "--dataset", "web_quarantine"],
+        ["trace", "web_quarantine.documents", "0", "0"],
+        ["doc", "why", doc_id],
+        ["excise", "--increment", "web:1", "--yes"],
+    ):
+        assert run_command(arguments) == 2, arguments
+        out, err = capfd.readouterr()
+        assert "three" not in out + err and err.startswith("headrace: "), arguments
+    assert acts(lake) == []
+    assert run_command(["table", "show", "web_quarantine.documents", "--rows", "9", "--quarantined", "--json"]) == 0
+    assert {row["content"] for row in json.loads(capfd.readouterr().out)} == {"one", "two", "three"}
+    assert [act[:2] for act in acts(lake)] == [("read", "web_quarantine")]
+    assert run_command(["quarantine", "release", "web", "--increment", "0", "--reason", "looked at"]) == 0
+    assert run_command(["quarantine", "refuse", "web", "--increment", "1", "--reason", "malware"]) == 0
+    assert run_command(["quarantine", "list", "--json"]) == 0
+    listed = json.loads(capfd.readouterr().out.partition("\n[")[2].join(["[", ""]))
+    assert [(row["state"], row["why"]) for row in listed] == [
+        ("released, not carried over yet", "looked at"),
+        ("refused", "malware"),
+    ]
+    assert run_command(["quarantine", "show", "web", "--increment", "1", "--json"]) == 0
+    shown = json.loads(capfd.readouterr().out)
+    assert shown["findings"] == {"malware.some": {"documents": 1, "times": 1}} and "three" not in json.dumps(shown)
+
+
+def test_status_says_what_waits(lake: Catalog) -> None:
+    """How many documents and bytes, since when; an alert where they wait for too long."""
+    decide(lake, "web", [1], REFUSE, "malware")
+    carry(lake, 5, ["unrelated"])
+    (one,) = lake_status(lake, Thresholds(waiting_hours=0))
+    assert one.waiting == (2, 1) and one.waiting_bytes == 20 and one.waiting_since is not None
+    assert [alert.name for alert in one.alerts] == ["waiting"]
+
+
+def test_rules_release_what_nobody_decided(declare: WriteDefs, lake: Catalog) -> None:
+    """Never what a person refused, nor what is not scanned."""
+    land(lake, 2, ["four"], scanned=False)
+    assert passing(lake, "web", ReleaseRules(malware=0)).keys() == {0}
+    assert passing(lake, "web", ReleaseRules()).keys() == {0, 1}
+    decide(lake, "web", [0], REFUSE, "no")
+    assert passing(lake, "web", ReleaseRules()).keys() == {1}
+    declare("web", dataset(more="trust: quarantine\n  release: {policy: {}}"))
+    load_definitions()
+    apply_rules(lake, "web")
+    apply_rules(lake, "web")
+    assert states(lake) == {0: REFUSE, 1: RELEASE, 2: "waits"}
+    assert acts(lake)[1:] == [("release", "web", 1, "rules: no rule asks anything")]
+
+
+def test_definitions_hold_it_apart(declare: WriteDefs, lake: Catalog, capfd: Said) -> None:
+    """What lands is quarantined whatever its dataset's visibility; `headrace run web` runs both namespaces."""
+    declare("web", dataset(more="trust: quarantine\n  samples: text\n  visibility: {restricted: [one]}"))
+    found = load_definitions()
+    graph = found.resolve_asset_graph()
+    for key in graph.get_all_asset_keys():
+        if key.path[0] == "web_quarantine":
+            assert graph.get(key).metadata["samples"] == "none", key
+    assert record_visibility(lake, graph) == {
+        "web": Visibility("restricted", frozenset({"one"})),
+        "web_quarantine": QUARANTINE,
+    }
+    assert {key.path[0] for key in select(found, ["web"])} == {"web", "web_quarantine"}
+    declare("web", dataset(more="trust: trusted"))
+    assert record_visibility(lake, load_definitions().resolve_asset_graph()) == {"web_quarantine": QUARANTINE}
+    assert not Access(lake, environment={}).reader("anyone")("web_quarantine.packed_web_16")  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("trust: quarantine\n  release: {polcy: {}}", "release: polcy? Write {policy: {..}}"),
+        ("trust: quarantine\n  release: {policy: {malwar: 0}}", "malwar"),
+        ("trust: quarantine\n  release: {policy: {licences: 0}}", "licences needs scans: {licences_allowed: [..]}"),
+        ("trust: quarantine\n  release: {policy: {source_trust: 1}}", "source_trust needs scans"),
+        ("trust: quarantine\n  scans: {yara_rules: none.yar}", "is no file"),
+        ("trust: quarantine\n  scans: {clamd: 'localhost'}", "clamd"),
+        ("release: {policy: {}}", "declare `trust: quarantine`"),
+    ],
+)
+def test_a_mistake_is_found_when_definitions_load(
+    declare: WriteDefs, lake_env: Path, capfd: Said, more: str, said: str
+) -> None:
+    """In one line that names the field."""
+    declare("web", dataset(more=more))
+    assert run_command(["plan"]) == 2
+    err = capfd.readouterr().err
+    assert said in err and err.count("\n") == 1
+
+
+def test_a_table_of_ones_own_reads_it_only_inside(lake_env: Path) -> None:
+    """Refused elsewhere, also in a union and in the dataset's own namespace; inside it stays quarantined."""
+    source = dg.AssetSpec(["web_quarantine", "documents"], metadata={"headrace/visibility": "quarantine"})
+
+    def graph(table: str, *inputs: str) -> Any:
+        made = table_asset(table=table, schema=TEXTS, inputs={"landed": inputs}, presentation=Presentation())(
+            lambda landed: landed
+        )
+        resources = {"lake": dg.ResourceDefinition.none_resource()}
+        return dg.Definitions([source, made], resources=resources).resolve_asset_graph()
+
+    for table, inputs in (
+        ("mine.rows", ("web_quarantine.documents",)),
+        ("web.rows", ("web_quarantine.documents",)),
+        ("mine.rows", ("web_quarantine.documents", "web_quarantine.documents")),
+        ("mine_quarantine.rows", ("web_quarantine.documents",)),
+    ):
+        with pytest.raises(DefinitionError, match="which is quarantined; read web"):
+            refuse_forbidden_reads(graph(table, *inputs))
+    inside = graph("web_quarantine.rows", "web_quarantine.documents")
+    refuse_forbidden_reads(inside)
+    assert inside.get(dg.AssetKey(["web_quarantine", "rows"])).metadata["samples"] == "none"
+
+
+def test_test_data_stays_out_of_production(declare: WriteDefs, lake: Catalog, capfd: Said) -> None:
+    """When definitions load, by what other projects recorded, and by Blender; a corpus of tests may hold it."""
+    declare("made_up", dataset("made_up", "environment: test"))
+    declare("real", dataset("real", "environment: production"))
+    declare("small", corpus("real", "made_up"))
+    assert run_command(["plan", "small"]) == 2
+    err = capfd.readouterr().err
+    assert "made_up is test data, small is production" in err and "environment: test` for small" in err
+    declare("small", corpus("real", "made_up", more="environment: test"))
+    graph = load_definitions().resolve_asset_graph()
+    record_visibility(lake, graph)
+    test = Visibility(test=True)
+    assert recorded_visibility(lake) == {"made_up": test, "small": test}
+    declare("small", corpus("real", "made_up"))
+    declare("made_up", dataset("made_up", "environment: production"))
+    with pytest.raises(DefinitionError, match="is test data"):  # another project's dataset, as it recorded it
+        refuse_forbidden_reads(_reading("made_up"), recorded_visibility(lake))
+    rows = pa.table({"dataset": ["real", "made_up"]})
+    for name in ("mixed", "small"):
+        lake.create_namespace_if_not_exists(name)
+        lake.create_table(f"{name}.increments", rows.schema).append(rows)
+    may_read = Access(lake, environment={}).reader("anyone")
+    assert may_read is not None and not may_read("mixed.packed_real_16") and may_read("small.packed_real_16")
+    assert may_read("other.packed_real_16")
+
+
+def _reading(space: str) -> Any:
+    """A graph in which a table of production reads another project's dataset."""
+    made = table_asset(table="mine.rows", schema=TEXTS, inputs={"landed": f"{space}.documents"})(lambda landed: landed)
+    resources = {"lake": dg.ResourceDefinition.none_resource()}
+    return dg.Definitions([dg.AssetSpec([space, "documents"]), made], resources=resources).resolve_asset_graph()
+
+
+def test_a_deletion_that_was_killed_is_finished_by_the_same_command(
+    declare: WriteDefs, lake: Catalog, capfd: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planned first, refused without a reason; afterwards neither tables nor files are there, and who did it is."""
+    declare("web", dataset())
+    carry(lake, 0, ["one", "two"])
+    record_visibility(lake, load_definitions().resolve_asset_graph())
+    warehouse = Path(ledger_of(lake).warehouse)
+    assert run_command(["dataset", "delete", "web", "--plan"]) == 0
+    assert "web_quarantine.documents" in capfd.readouterr().out
+    assert run_command(["dataset", "delete", "web", "--yes"]) == 2
+    assert "give --yes --reason" in capfd.readouterr().err and acts(lake) == []
+    calls = iter(range(100))
+    drop = type(lake).drop_table
+
+    def dies(self: Catalog, identifier: str) -> None:
+        if next(calls) == 2:
+            raise KeyboardInterrupt
+        drop(self, identifier)
+
+    monkeypatch.setattr(type(lake), "drop_table", dies)
+    assert run_command(["dataset", "delete", "web", "--yes", "--reason", "asked to"]) == 130
+    assert run_command(["dataset", "delete", "web", "--yes", "--reason", "asked to"]) == 0
+    assert not [space for space in ("web", "web_quarantine") if lake.list_tables(space)]
+    assert not (warehouse / "web").exists() and not (warehouse / "web_quarantine").exists()
+    assert {act[0] for act in acts(lake)} == {"delete"} and recorded_visibility(lake) == {}
+    assert run_command(["dataset", "delete", "web", "--plan"]) == 2
+    assert "holds nothing of it" in capfd.readouterr().err
+    assert states(lake) == {}
+
+
+def test_nothing_is_dropped_where_windows_could_not_be_rewritten(
+    lake: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Because `documents` says what is to be excised."""
+    from dagster_project.excised_tables import TableExcision
+    from spark_jobs.packing.excise import Excised
+
+    carry(lake, 0, ["one", "two"])
+    plan = deletion.Deletion("web", {"web.documents": 2}, (), 2, {"small": ["small.packed_web_16"]})
+    monkeypatch.setattr(
+        deletion, "excise_documents", lambda lake, tables, ids: [TableExcision(Excised(tables[0]), failure="away")]
+    )
+    opened = Lake(lake, ledger_of(lake), lambda: pytest.fail("no Spark is needed"), "run")
+    with pytest.raises(CommandError, match="away; nothing else was deleted"):
+        list(deletion.delete_dataset(opened, plan, "why"))
+    assert lake.table_exists("web.documents") and lake.load_table("system.excisions").scan().count() == 2
+
+
+def test_a_table_made_there_knows_it(lake: Catalog) -> None:
+    """So that it is out of reach under another name too."""
+    made = ensure_table(lake, "other_quarantine.documents", TEXTS, {})
+    assert made.properties["headrace.quarantine"] == "other_quarantine"

@@ -107,7 +107,7 @@ class Ledger:
     @property
     def warehouse(self) -> str:
         """Path or URI of the folder that the tables lie in."""
-        return str(self._catalogue.properties.get("warehouse", ""))
+        return str(self.catalogue.properties.get("warehouse", ""))
 
     def recorded_tables(self) -> list[str]:
         """Identifiers of all tables that were ever computed."""

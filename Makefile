@@ -6,7 +6,7 @@ PYTEST := $(PYTHON) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-re
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint format docs bench bench-blender bench-dedup bench-filters bench-pipeline lock protos ui serve clean
+.PHONY: help setup demo test test-all lint format docs bench bench-blender bench-dedup bench-filters bench-ingest bench-pipeline lock protos ui serve clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | LC_ALL=C sort -t: -k1,1 | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 18
@@ -47,6 +47,10 @@ bench-pipeline: setup ## files to packed windows, step by step: fixed seconds an
 bench-filters: setup ## scorers on Spark and one by one (ARGS= for --sizes); peers: each benchmarks/bench_filters_*.py says how
 	@$(PYTHON) benchmarks/bench_filters.py $(ARGS)
 	@$(if $(ARGS),true,for part in heuristics models ngrams profanity personal contamination policies; do $(PYTHON) benchmarks/bench_filters_$$part.py || exit 1; done && $(PYTHON) benchmarks/bench_clusters.py)
+
+bench-ingest: setup ## files, pages, web archives, git, archives, texts, scans, an API to rows (ARGS= for bench_ingest.py: --peer)
+	@$(PYTHON) benchmarks/bench_ingest.py $(ARGS)
+	@$(if $(ARGS),true,for part in git texts ocr api "archives tar.gz --gigabytes 0.2"; do set -- $$part; name=$$1; shift; $(PYTHON) benchmarks/bench_ingest_$$name.py "$$@" || exit 1; done)
 
 bench-dedup: setup ## deduplication: quality against all pairs, speed, scale, kernels, features and other tools (ARGS= for --part)
 	@$(PYTHON) benchmarks/bench_dedup.py $(ARGS) && $(if $(ARGS),true,for part in dedup_kernels dedup_features repositories; do $(PYTHON) benchmarks/bench_$$part.py || exit 1; done)

@@ -16,9 +16,9 @@ from spark_jobs.sources.file_trees import LEFT_OUT, unreadable
 from spark_jobs.sources.formats.archives import Member, Unpacking, archive_members
 from spark_jobs.sources.formats.extraction import missing_package
 from spark_jobs.sources.languages import language_columns
-from spark_jobs.sources.packages import package_file
 from spark_jobs.sources.readers import told_by_name
 from spark_jobs.sources.refusals import Reason, Refusal
+from spark_jobs.sources.repositories.packages import package_file
 from spark_jobs.sources.rows import HashedFile, ReadingRules, Row, arrival, opened
 from spark_jobs.sources.source_config import COLUMN_READERS, FilesSource, PackagesSource
 

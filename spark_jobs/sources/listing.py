@@ -30,17 +30,18 @@ from spark_jobs.sources.api.api_config import ApiSource, PagedSource
 from spark_jobs.sources.api.checkpoints import Checkpoints
 from spark_jobs.sources.file_trees import FoundFile, absolute, find_files, glob_pattern, is_uri, same_file, stat_file
 from spark_jobs.sources.languages import PLAIN_TEXT, Language, is_manifest, language_of
-from spark_jobs.sources.packages import list_packages
 from spark_jobs.sources.readers import is_picture, told_by_name
 from spark_jobs.sources.refusals import Reason, Refusal
 from spark_jobs.sources.remote_trees import file_system_of, has_validator, is_web
-from spark_jobs.sources.repositories import (
+from spark_jobs.sources.repositories.packages import list_packages
+from spark_jobs.sources.repositories.repositories import (
     Facts,
     Repository,
     directory_repositories,
     installed_repositories,
     stable_path,
 )
+from spark_jobs.sources.repositories.stated_facts import facts_json
 from spark_jobs.sources.source_config import (
     COLUMN_READERS,
     FACTS_FILE,
@@ -52,7 +53,6 @@ from spark_jobs.sources.source_config import (
     PythonDocsSource,
     TreeSource,
 )
-from spark_jobs.sources.stated_facts import facts_json
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

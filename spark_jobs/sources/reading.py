@@ -26,12 +26,13 @@ from spark_jobs.sources.formats.notebooks import has_front_matter
 from spark_jobs.sources.git.store import BlobReaders
 from spark_jobs.sources.identity import sha256_hex
 from spark_jobs.sources.languages import DECLARES_ENCODING, EXTRACTED_BY
-from spark_jobs.sources.licences import header_licence
-from spark_jobs.sources.modules import long_description, module_docstring
 from spark_jobs.sources.readers import told_by_content
 from spark_jobs.sources.record_reading import read_facts, read_records
 from spark_jobs.sources.refusals import Reason, Refusal, RefusedError, reason_of
-from spark_jobs.sources.repositories import Facts
+from spark_jobs.sources.repositories.licences import header_licence
+from spark_jobs.sources.repositories.modules import long_description, module_docstring
+from spark_jobs.sources.repositories.repositories import Facts
+from spark_jobs.sources.repositories.stated_facts import facts_json
 from spark_jobs.sources.rows import (
     BATCH_BYTES,
     READ_ROWS,
@@ -53,7 +54,6 @@ from spark_jobs.sources.source_config import (
     GitSource,
     Source,
 )
-from spark_jobs.sources.stated_facts import facts_json
 
 _BATCH_ROWS = 10_000
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"

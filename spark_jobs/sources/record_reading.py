@@ -19,7 +19,6 @@ from spark_jobs.sources.formats.web_archives import CountedStream, archive_recor
 from spark_jobs.sources.formats.xml_elements import xml_records
 from spark_jobs.sources.identity import sha256_hex
 from spark_jobs.sources.languages import language_of
-from spark_jobs.sources.licences import spdx_expression
 from spark_jobs.sources.records import (
     Record,
     Refused,
@@ -32,10 +31,11 @@ from spark_jobs.sources.records import (
     parquet_records,
 )
 from spark_jobs.sources.refusals import Reason, Refusal
-from spark_jobs.sources.repositories import Facts
+from spark_jobs.sources.repositories.licences import spdx_expression
+from spark_jobs.sources.repositories.repositories import Facts
+from spark_jobs.sources.repositories.stated_facts import facts_json, stated_facts, stated_lines
 from spark_jobs.sources.rows import HashedFile, ReadingRules, Row, arrival, document_row, facts_row, opened
 from spark_jobs.sources.source_config import FilesSource, Source
-from spark_jobs.sources.stated_facts import facts_json, stated_facts, stated_lines
 
 _SHOWN_BYTES = 16 << 20  # longer lines are skipped when only their columns are asked for
 _DELIMITERS = {"csv": ",", "tsv": "\t"}

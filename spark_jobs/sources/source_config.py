@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from spark_jobs.exceptions import did_you_mean
 from spark_jobs.sources.api.api_config import ApiSource, PagedSource
-from spark_jobs.sources.licences import spdx_expression
+from spark_jobs.sources.repositories.licences import spdx_expression
 
 Kind = Literal["code", "prose", "markup", "data"]
 KINDS: tuple[str, ...] = get_args(Kind)

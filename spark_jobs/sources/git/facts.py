@@ -9,8 +9,14 @@ import re
 from spark_jobs.sources.git.history import Commit
 from spark_jobs.sources.git.store import IsolatedGit
 from spark_jobs.sources.languages import VENDORED
-from spark_jobs.sources.licences import LICENCE_FILE, MAX_LICENCE_BYTES, allows, declared_licence, licence_of_texts
-from spark_jobs.sources.repositories import Facts
+from spark_jobs.sources.repositories.licences import (
+    LICENCE_FILE,
+    MAX_LICENCE_BYTES,
+    allows,
+    declared_licence,
+    licence_of_texts,
+)
+from spark_jobs.sources.repositories.repositories import Facts
 from spark_jobs.sources.source_config import RepositorySelection
 
 _TESTS = re.compile(

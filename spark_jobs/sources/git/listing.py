@@ -44,9 +44,9 @@ from spark_jobs.sources.identity import sha256_hex
 from spark_jobs.sources.languages import Language, is_manifest, language_of
 from spark_jobs.sources.listing import LISTING
 from spark_jobs.sources.refusals import Reason, Refusal
-from spark_jobs.sources.repositories import Facts
+from spark_jobs.sources.repositories.repositories import Facts
+from spark_jobs.sources.repositories.stated_facts import facts_json
 from spark_jobs.sources.source_config import DocumentsConfig, EveryNth, GitSource
-from spark_jobs.sources.stated_facts import facts_json
 
 Row = dict[str, Any]
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_jobs.exceptions import InputError
-from spark_jobs.sources.repositories import (
+from spark_jobs.sources.repositories.repositories import (
     dependency_names,
     directory_repositories,
     installed_repositories,

@@ -16,10 +16,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_jobs.sources.licences import spdx_expression
 from spark_jobs.sources.records import Refused, json_object, numbered_lines, value_text
 from spark_jobs.sources.refusals import Reason, Refusal
-from spark_jobs.sources.repositories import Facts
+from spark_jobs.sources.repositories.licences import spdx_expression
+from spark_jobs.sources.repositories.repositories import Facts
 
 _MAX_LINE_BYTES = 1 << 20
 _TEXTS = ("revision", "version", "home_page", "fork_of")

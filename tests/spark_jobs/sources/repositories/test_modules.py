@@ -10,8 +10,8 @@ import numpy
 import packaging.metadata
 import pytest
 
-from spark_jobs.sources.modules import long_description, module_docstring
 from spark_jobs.sources.refusals import Reason, Refusal
+from spark_jobs.sources.repositories.modules import long_description, module_docstring
 
 
 @pytest.mark.parametrize(

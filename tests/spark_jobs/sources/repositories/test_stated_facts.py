@@ -15,10 +15,10 @@ from pydantic import ValidationError
 from spark_jobs.sources.listing import discover
 from spark_jobs.sources.reading import read_file
 from spark_jobs.sources.records import Refused
-from spark_jobs.sources.repositories import Facts
+from spark_jobs.sources.repositories.repositories import Facts
+from spark_jobs.sources.repositories.stated_facts import stated_facts, stated_lines
 from spark_jobs.sources.rows import ReadingRules
 from spark_jobs.sources.source_config import DocumentsConfig
-from spark_jobs.sources.stated_facts import stated_facts, stated_lines
 
 Configs = Callable[..., DocumentsConfig]
 

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pytest
 
 from spark_jobs.sources.listing import discover
-from spark_jobs.sources.packages import version_key
+from spark_jobs.sources.repositories.packages import version_key
 from spark_jobs.sources.source_config import DocumentsConfig
 
-LICENCE = (Path(__file__).parents[3] / "LICENSE").read_bytes()
+LICENCE = (Path(__file__).parents[4] / "LICENSE").read_bytes()
 CORE = "Metadata-Version: 2.1\nName: {}\nVersion: {}\nHome-page: https://example.org\nRequires-Dist: rich>=1\n"
 Row = dict[str, Any]
 

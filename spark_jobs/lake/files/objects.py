@@ -9,6 +9,9 @@ Results of long computations lie beside them, each named by the SHA-256 of what 
 killed goes on where it was:
 
     <warehouse>/<namespace>/results/<first two digits>/<SHA-256>
+
+Objects of a local folder can be frozen: moved to a cold folder, here or on a store, whose name is in the file `frozen`
+of the folder. They are read from there as before.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import pyarrow as pa
 
+from spark_jobs.exceptions import InputError
 from spark_jobs.lake.files.storage import create, exists, local_path, open_input
 
 if TYPE_CHECKING:
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
 
 _CHUNK_BYTES = 4 << 20
 _FOLDER = "landed"
+_COLD = "frozen"  # file of a folder with the cold ones, one a line
 
 
 class _Readable(Protocol):
@@ -124,13 +129,67 @@ class ObjectFolder:
         return f"{self.root.removesuffix(_FOLDER)}results/{key[:2]}/{key}"
 
     def open(self, location: str) -> pa.NativeFile:
-        """Open an object to read at any offset.
+        """Open an object to read at any offset, where it is kept or frozen.
 
         Raises:
             OSError: it is not there, or may not be read.
         """
         path = local_path(location)
-        return pa.OSFile(path, "r") if path is not None else open_input(location, dict(self.properties))
+        if path is None:
+            return open_input(location, dict(self.properties))
+        if not os.path.exists(path):
+            for cold in self.cold_folders():
+                frozen = f"{cold}/{'/'.join(path.split('/')[-2:])}"
+                if exists(frozen, dict(self.properties)):
+                    return open_input(frozen, dict(self.properties))
+        return pa.OSFile(path, "r")
+
+    def freeze(self, cold: str, before: float) -> int:
+        """Move objects that were kept before a moment to a cold folder; returns how many were moved.
+
+        An object is copied, read back and compared with its hash, and only then removed here; a run that is cut off
+        leaves it in both places.
+
+        Args:
+            cold: path or URI of the folder, in which the namespace has one of its own.
+            before: seconds since 1970.
+
+        Raises:
+            InputError: the objects are in a store, whose own rules of life cycle move them.
+            OSError: an object cannot be read or written, or the copy is not equal.
+        """
+        root = local_path(self.root)
+        if root is None:
+            raise InputError(f"{self.root} is in an object store; move its objects by the store's rules of life cycle")
+        old = [
+            entry.path
+            for folder in (os.scandir(root) if os.path.isdir(root) else ())
+            if folder.is_dir()
+            for entry in os.scandir(folder.path)
+            if entry.stat().st_mtime < before
+        ]
+        cold = f"{cold.rstrip('/')}/{root.split('/')[-2]}"
+        if old and cold not in self.cold_folders():
+            with open(f"{root}/{_COLD}", "a", encoding="utf-8") as names:
+                names.write(f"{cold}\n")
+        for path in sorted(old):
+            target = f"{cold}/{'/'.join(path.split('/')[-2:])}"
+            with open(path, "rb") as source, create(target, dict(self.properties)) as copy:
+                while chunk := source.read(_CHUNK_BYTES):
+                    copy.write(chunk)
+            with open_input(target, dict(self.properties)) as copy:
+                if sha256_of(copy) != os.path.basename(path):
+                    raise OSError(f"{target}: is not equal to {path}, which stays")
+            os.remove(path)
+        return len(old)
+
+    def cold_folders(self) -> list[str]:
+        """Where objects of this folder are frozen, a folder of the namespace's own each."""
+        try:
+            with open(f"{local_path(self.root)}/{_COLD}", encoding="utf-8") as names:
+                return names.read().split("\n")[:-1]
+        except FileNotFoundError:
+            return []
 
 
 def sha256_of(stream: _Readable) -> str:

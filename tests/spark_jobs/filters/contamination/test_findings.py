@@ -130,7 +130,7 @@ def test_repetition_without_end_costs_no_more_than_its_length(unit: str, tail: s
     contents = index_of([eval_set("e", item)])
     assert contents.arrays is not None
     data, offsets = utf8_arrays(pa.array([document]))
-    rows = find(data, offsets, fold_tables(), contents.arrays, Settings(1 << 60, 0, 1.0)).rows
+    rows = find(data, offsets, fold_tables(), contents.arrays, Settings(1 << 60, 0, 1.0))
     assert len(rows) <= MOST_ROWS + len(document) / MOST_ROWS + 2 * len(document) / len(item)
     found = findings([document], contents)[0]
     assert found[0]["start"] == 0
@@ -147,7 +147,7 @@ def test_a_phrase_between_other_words_costs_no_more_than_its_length() -> None:
     assert contents.arrays is not None
     document = " unlike anything that stands there ".join(numbered)
     data, offsets = utf8_arrays(pa.array([document]))
-    rows = find(data, offsets, fold_tables(), contents.arrays, Settings(1 << 60, 0, 1.0)).rows
+    rows = find(data, offsets, fold_tables(), contents.arrays, Settings(1 << 60, 0, 1.0))
     assert len(rows) <= MOST_ROWS + len(document) / MOST_ROWS + 1000
     (found,) = (one for one in findings([document], contents)[0] if one["kind"] == "ngram")
     assert found["start"] == 0

@@ -41,6 +41,28 @@ def test_a_stream_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
+def test_frozen_objects_are_read_from_where_they_are(tmp_path: Path) -> None:
+    """Old ones move and are opened by the same location; new ones stay; a copy that is not equal removes nothing."""
+    folder, cold = ObjectFolder(str(tmp_path / "lake" / "web" / "landed")), str(tmp_path / "cold")
+    old, new = folder.keep(io.BytesIO(b"old")), folder.keep(io.BytesIO(b"new"))
+    os.utime(old.location, (1000, 1000))
+    assert (folder.freeze(cold, 2000), folder.freeze(cold, 2000)) == (1, 0)
+    assert not os.path.exists(old.location) and os.path.exists(new.location)
+    assert folder.cold_folders() == [f"{cold}/web"]
+    for kept, data in ((old, b"old"), (new, b"new")):
+        with folder.open(kept.location) as stream:
+            assert stream.read() == data
+    damaged = folder.keep(io.BytesIO(b"damaged"))
+    os.chmod(damaged.location, 0o644)
+    Path(damaged.location).write_bytes(b"DAMAGED")
+    os.utime(damaged.location, (1000, 1000))
+    with pytest.raises(OSError, match="is not equal"):
+        folder.freeze(cold, 2000)
+    assert os.path.exists(damaged.location)
+    with pytest.raises(FileNotFoundError):
+        folder.open(f"{folder.root}/ab/{'ab' * 32}")
+
+
 @pytest.mark.nightly
 def test_a_writer_that_is_killed_leaves_no_object_that_lies(tmp_path: Path) -> None:
     """Whatever the moment: each object that is there has the hash of its name."""

@@ -60,10 +60,13 @@ FOUND_COLUMNS = tuple(name for name in FoundDocument.__dataclass_fields__ if nam
 
 def extraction_place(metadata: Mapping[str, str]) -> str | None:
     """What extracted a document's text, and from where, by the document's metadata; None where nothing did."""
-    extracted_by, offset = metadata.get(EXTRACTED_BY), metadata.get("offset")
+    extracted_by = metadata.get(EXTRACTED_BY)
     if extracted_by is None:
         return None
-    place = "the file" if offset is None else f"the record at byte {offset} of the file"
+    place = "the file"
+    for name, where in (("offset", "the file"), ("member_offset", "the member of the archive")):
+        if name in metadata:
+            place = f"the record at byte {metadata[name]} of {where}"
     return f"the text that {extracted_by} extracted from {place}"
 
 
@@ -123,28 +126,32 @@ def _matching(catalogue: Catalog, datasets: Iterable[str], condition: BooleanExp
     ]
 
 
-def landing_of(catalogue: Catalog, document: FoundDocument) -> dict[str, Any] | None:
-    """The arrival of the file that a document is from, or None where the dataset's arrivals do not tell it.
+def landings_of(catalogue: Catalog, document: FoundDocument) -> list[dict[str, Any]]:
+    """The arrivals of the files that a document may be from; only reading them tells which, where there are several.
 
-    Of the files that landed in its increment it is the one at the document's path, or at the start of it before a `#`,
-    or the package (at `.`) of its repository; where a path landed more than once (versions, locations), the one with
-    the document's own bytes or repository.
+    Of the files that landed in its increment these are the one at the document's path, those at the start of it before
+    a `#` (the longest first), or the package (at `.`) of its repository. A path may have landed more than once: pages
+    of an endpoint, versions, locations. Those with the document's own bytes or repository are left then, if any.
     """
     landed = And(EqualTo("increment", document.increment), EqualTo("status", "landed"))
     files = read_columns(catalogue, f"{document.dataset}.arrivals", LANDING_COLUMNS, landed)
     if files is None:
-        return None
+        return []
     parts = document.path.split("#")
     paths = ["#".join(parts[:count]) for count in range(len(parts), 0, -1)]
     rows = files.filter(pc.is_in(files["path"], pa.array(paths, pa.string()))).to_pylist()
     if not rows and document.repository is not None:
         is_package = pc.and_(pc.equal(files["path"], "."), pc.equal(files["repository"], document.repository))
         rows = files.filter(is_package).to_pylist()
-    longest = max((len(row["path"]) for row in rows), default=0)
-    rows = [row for row in rows if len(row["path"]) == longest]
     for name in ("content_sha256", "repository"):
         same = [row for row in rows if row[name] == getattr(document, name)]
         rows = same or rows
+    return sorted(rows, key=lambda row: (-len(row["path"]), row["location"]))
+
+
+def landing_of(catalogue: Catalog, document: FoundDocument) -> dict[str, Any] | None:
+    """The arrival of the file that a document is from, or None where there may be several."""
+    rows = landings_of(catalogue, document)
     return rows[0] if len(rows) == 1 else None
 
 

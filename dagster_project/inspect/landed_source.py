@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.catalog import Catalog
 
 from dagster_project.exceptions import CommandError
-from dagster_project.inspect.document_lookup import FoundDocument, landing_of
+from dagster_project.inspect.document_lookup import FoundDocument, landings_of
 from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.ledger import Ledger
@@ -54,30 +54,32 @@ class LandedSource:
         if self.arrival["object"]:
             yield "kept as", self.arrival["object"]
         place = self.place
+        if place.member is not None:
+            yield "member", place.member
         if place.start is not None and place.end is not None:
             yield place.unit or "bytes", f"{place.number}: bytes {place.start:,} to {place.end:,}"
         elif place.unit is not None:
             begins = f"; it begins at byte {place.start:,} of the file" if place.start is not None else ""
-            yield place.unit, f"{place.number:,}{begins}"
+            yield place.unit, f"{place.number:,}{' of the member' if place.member else ''}{begins}"
 
 
 def landed_source(catalogue: Catalog, document: FoundDocument) -> LandedSource:
-    """Read the file of a document once more.
+    """Read the file of a document once more; where it may be any of several, such as pages, one after the other.
 
     Raises:
         CommandError: the arrivals do not tell its file.
         InputError: the file is gone, has other bytes than those that landed, or does not give the document any more.
     """
-    arrival, ledger = landing_of(catalogue, document), Ledger(catalogue)
+    arrivals, ledger = landings_of(catalogue, document), Ledger(catalogue)
     ledger.refresh()
     config = _configs(ledger, document.dataset).get(document.increment)
-    if arrival is None or config is None:
+    if not arrivals or config is None:
         raise CommandError(
             f"document {document.doc_id}: {document.dataset}.arrivals does not tell which file it is from; "
             f"headrace table show {document.dataset}.arrivals --where 'increment = {document.increment}' lists them"
         )
     objects = ObjectFolder.of(catalogue, document.dataset)
-    _, place = find_document(arrival, document.doc_id, config, objects)
+    arrival, _, place = find_document(arrivals, document.doc_id, config, objects)
     return LandedSource(document, arrival, place, config, objects)
 
 

@@ -15,7 +15,7 @@ from spark_jobs.exceptions import InputError
 from spark_jobs.sources.file_trees import LEFT_OUT, unreadable
 from spark_jobs.sources.formats.archives import Member, Unpacking, archive_members
 from spark_jobs.sources.formats.extraction import missing_package
-from spark_jobs.sources.languages import language_columns
+from spark_jobs.sources.languages import EXTRACTED_BY, language_columns
 from spark_jobs.sources.readers import told_by_name
 from spark_jobs.sources.refusals import Reason, Refusal
 from spark_jobs.sources.repositories.packages import package_file
@@ -103,7 +103,18 @@ def _member_rows(
             elif row["doc_id"] is not None:
                 if outer.depth == 1:
                     outer.seen.add(row["doc_id"])
-                yield row | {"location": file["location"]}
+                yield _of_member(row, found["location"].removeprefix(f"{file['location']}#")) | {
+                    "location": file["location"]
+                }
+
+
+def _of_member(row: Row, name: str) -> Row:
+    """A document of a member: where a reader says at which byte it stands, that is one of the member's."""
+    metadata = dict(row["metadata"])
+    if EXTRACTED_BY in metadata and "offset" in metadata:
+        metadata["member_offset"] = metadata.pop("offset")
+    inner = row.get("member")  # no column of READ_ROWS; for those who ask where it stands
+    return row | {"metadata": metadata, "member": name if inner is None else f"{name}#{inner}"}
 
 
 def _member_file(

@@ -1,6 +1,6 @@
 """Go back to the bytes that landed: which file a document is from, where in it, and whether the bytes are the same.
 
-    arrival -> find_document     the reader reads the file once more, until the document comes out
+    arrivals -> find_document    the reader reads each file once more, until the document comes out of one
     arrivals -> unlike_landed    every file that landed is hashed once more, on the executors
 
 What is kept (`arrivals.object`) is named by its hash, so it can only be missing or damaged. A file that is referenced
@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -49,42 +49,48 @@ class LandedPlace(NamedTuple):
         start: first byte of the record, in the decompressed file for a line, in the file itself for a web archive's;
             None where the format has no such place (a row of Parquet) or the file as a whole is meant.
         end: byte after it; None where only the start is known.
+        member: of the archive, in which `number` counts then; None where the file is no archive.
     """
 
     unit: str | None
     number: int | None
     start: int | None = None
     end: int | None = None
+    member: str | None = None
 
 
 def find_document(
-    arrival: Mapping[str, Any], doc_id: str, config: DocumentsConfig, objects: ObjectFolder
-) -> tuple[Row, LandedPlace]:
-    """Read a file that landed once more, until a document comes out of it.
+    arrivals: Iterable[Mapping[str, Any]], doc_id: str, config: DocumentsConfig, objects: ObjectFolder
+) -> tuple[Mapping[str, Any], Row, LandedPlace]:
+    """Read files that landed once more, until a document comes out of one.
 
     Args:
-        arrival: the row of `arrivals` of the file.
+        arrivals: rows of `arrivals` of the files that it may be from, in the order in which they are tried.
         doc_id: the document.
-        config: as it was when the file landed.
+        config: as it was when the files landed.
         objects: of the dataset.
 
     Returns:
-        The document's row (`reading.READ_ROWS`), and where it stands in the file.
+        The arrival of its file, its row (`reading.READ_ROWS`), and where it stands in the file.
 
     Raises:
-        InputError: the file cannot be read, its bytes are not those that landed, or the document is not in it.
+        InputError: the document is in none of them; a file that cannot be read, or has other bytes, is named first.
     """
+    faults, tried = list[str](), list[str]()
+    rules = ReadingRules(config.dataset, config.shards, config.max_document_bytes, config.source, objects)
     with contextlib.closing(open_blobs(config.source)) as blobs:
-        if fault := _fault(arrival, objects, blobs):
-            raise InputError(f"{arrival['location']}: {fault}")
-        file = listed_again(config, arrival)
-        rules = ReadingRules(config.dataset, config.shards, config.max_document_bytes, config.source, objects)
-        for row in read_file(file, rules, blobs):
-            if row["doc_id"] == doc_id:
-                return row, _place(file, row, objects)
-    raise InputError(
-        f"{arrival['location']}: document {doc_id} does not come out of it again; its reader has changed since"
-    )
+        for arrival in arrivals:
+            tried.append(arrival["location"])
+            if fault := _fault(arrival, objects, blobs):
+                faults.append(f"{arrival['location']}: {fault}")
+                continue
+            file = listed_again(config, arrival)
+            for row in read_file(file, rules, blobs):
+                if row["doc_id"] == doc_id:
+                    return arrival, row, _place(file, row, objects)
+    others = f" and {len(tried) - 1} others" if len(tried) > 1 else ""
+    changed = f"{tried[0]}{others}: document {doc_id} does not come out of it again; its reader has changed since"
+    raise InputError(faults[0] if faults else changed)
 
 
 def landed_chunks(
@@ -148,7 +154,7 @@ def _place(file: Row, row: Row, objects: ObjectFolder) -> LandedPlace:
         with objects.open(file["object"]) if file["object"] else open_file(file["location"]) as stream:
             return LandedPlace(unit, number, *_line_bytes(decompressed_by_name(stream, file["location"]), number))
     offset = row["metadata"].get("offset") if unit == "offset" else None
-    return LandedPlace(unit, number, int(offset) if offset is not None else None)
+    return LandedPlace(unit, number, int(offset) if offset is not None else None, None, row.get("member"))
 
 
 def _line_bytes(stream: Stream, number: int) -> tuple[int, int]:

@@ -177,7 +177,8 @@ class HashedFile(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         """The next bytes; fewer than asked for only where they come in pieces, or at the end."""
-        size = sys.maxsize if size < 0 else size
+        if size < 0:
+            return read_up_to(self, sys.maxsize)
         data, self._head = self._head[:size], self._head[size:]
         data = data or bytes(self.file.read(size))
         self._hash.update(data)

@@ -1,6 +1,6 @@
 """Find the encoding of a text that is neither UTF-8 nor in the encoding that it declares (`encoding: detect`).
 
-    null bytes          UTF-16 without a byte order mark, or no text
+    null bytes          UTF-16 without a byte order mark; few of them in UTF-8 are no text
     declared            what a page or an XML text says of itself
     resiliparse         its detector is the best of those that were measured for encodings of one byte a character
     charset-normalizer  where resiliparse knows none: it has Korean, and encodings of DOS and the Macintosh
@@ -89,7 +89,14 @@ def _candidates(sample: bytes) -> Iterator[tuple[str, str]]:
 
 
 def _by_null_bytes(sample: bytes) -> list[str]:
-    """Both orders of UTF-16, the one first in which more characters are ASCII."""
+    """Both orders of UTF-16, the one first in which more characters are ASCII; none for UTF-8 with null bytes.
+
+    Of UTF-16 a quarter of the bytes or more are null, or the others are no UTF-8 or hold controls: its high bytes.
+    """
+    rest = sample.replace(b"\0", b"").decode("utf-8", "replace")
+    is_utf8 = _strange_count(rest) <= len(rest) * _MAX_STRANGE_FRACTION + 1  # the last character may be cut
+    if is_utf8 and sample.count(0) * 4 < len(sample):
+        return []
 
     def likely(codec: str) -> int:
         return len(_LIKELY.findall(sample.decode(codec, "replace")))

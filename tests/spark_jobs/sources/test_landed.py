@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import io
 import os
 import subprocess
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,7 +53,7 @@ def test_every_document_is_found_in_its_file(
     assert len(documents) == 12
     for document in documents:
         arrival = by_path[document["path"] if document["path"] in by_path else document["path"].rpartition("#")[0]]
-        row, place = find_document(arrival, document["doc_id"], config, objects)
+        _, row, place = find_document([arrival], document["doc_id"], config, objects)
         assert row["content"] == document["content"]
         found = b"".join(landed_chunks(arrival, place, config, objects))
         if place.unit == "line" and ".jsonl" in document["path"]:
@@ -62,6 +64,35 @@ def test_every_document_is_found_in_its_file(
             assert document["content"].encode() in found or b"\\u00e9" in found
         else:
             assert found == (data / arrival["path"]).read_bytes()
+
+
+def test_a_member_is_named_and_its_offset_is_not_one_of_the_archive(
+    files_config: Configs, data: Path, landing: Any, tmp_path: Path
+) -> None:
+    """Mails and records in archives in archives; what is written is the archive, and its hash is compared."""
+    pytest.importorskip("resiliparse")
+    mail = "From a@b Mon Jan  1 00:00:00 2024\nMessage-ID: <{0}>\n\nThe {0} mail.\n"
+    inner, outer = io.BytesIO(), io.BytesIO()
+    with zipfile.ZipFile(inner, "w") as archive:
+        archive.writestr("m.mbox", mail.format("first") + mail.format("second"))
+    with zipfile.ZipFile(outer, "w") as archive:
+        archive.writestr("in.zip", inner.getvalue())
+        archive.writestr("r.jsonl", '{"t": "one", "offset": "7"}\n{"t": "two"}\n')
+    (data / "a.zip").write_bytes(outer.getvalue())
+    config = files_config(text_column="t", metadata_columns=["offset"])
+    documents, (arrival,) = landing.land(config)
+    found = {}
+    for document in documents:
+        _, row, place = find_document([arrival], document["doc_id"], config, ObjectFolder(str(tmp_path / "kept")))
+        places = {name: text for name, text in row["metadata"].items() if name.endswith("offset")}
+        found[row["content"].strip()] = (place.member, place.unit, place.number, place.start, places)
+    second = {"member_offset": str(len(mail.format("first")))}
+    assert found == {
+        "The first mail.": ("in.zip#m.mbox", "line", 1, None, {"member_offset": "0"}),
+        "The second mail.": ("in.zip#m.mbox", "line", 5, None, second),
+        "one": ("r.jsonl", "line", 1, None, {"offset": "7"}),
+        "two": ("r.jsonl", "line", 2, None, {}),
+    }
 
 
 def test_a_blob_of_git_is_found_in_its_repository(tmp_path: Path, landing: Any) -> None:
@@ -79,7 +110,7 @@ def test_a_blob_of_git_is_found_in_its_repository(tmp_path: Path, landing: Any) 
     (root / "a.py").write_text("x = 2\n")
     (arrival,) = [row for row in arrivals if row["path"] == "a.py"]
     objects = ObjectFolder(str(tmp_path / "kept"))
-    row, place = find_document(arrival, document["doc_id"], config, objects)
+    _, row, place = find_document([arrival], document["doc_id"], config, objects)
     assert (row["content"], place.unit) == ("x = 1\n", None)
     assert b"".join(landed_chunks(arrival, place, config, objects)) == b"x = 1\n"
 
@@ -109,7 +140,7 @@ def test_other_bytes_are_never_taken_for_those_that_landed(
         ("kept.txt", "is damaged"),
     ):
         with pytest.raises(InputError, match=fault):
-            find_document(by_path[path], ids[path], kept_config, objects)
+            find_document([by_path[path]], ids[path], kept_config, objects)
     arrivals = spark.createDataFrame(pa.Table.from_pylist(landing.arrivals, ARRIVAL_ROWS))
     found = {
         row["location"].rpartition("/")[2]: row["fault"]

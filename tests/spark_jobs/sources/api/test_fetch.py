@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from spark_jobs.exceptions import ConfigError
+from spark_jobs.exceptions import ConfigError, InputError
+from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.sources.api import Page
+from spark_jobs.sources.landed import find_document
 from tests.spark_jobs.sources.api.api_server import MOVES, TRANSIENT, Api, records, serving
 from tests.spark_jobs.sources.api.conftest import PAGINATORS, Inbox, api_config, texts_of
 from tests.tiers import tries
@@ -48,6 +52,33 @@ def test_a_server_that_misbehaves_loses_nothing(style: str, inbox: Inbox) -> Non
             found = {(key, text) for key, texts in texts_of(landed[0]).items() for text in texts}
             assert set(api.truth.items()) <= found, (style, seed, api.done)
             assert found <= api.every, (style, seed)
+
+
+def test_every_record_leads_back_to_its_page(inbox: Inbox) -> None:
+    """Whichever of all pages of an increment it is; damage of one page hides its own records alone, and is named."""
+    with serving(Api(records(45), style="cursor")) as api:
+        config = api_config(api)
+        inbox.fetch(config)
+    landed = inbox.land(config)
+    assert landed is not None
+    documents, arrivals = landed
+    assert len({row["path"] for row in arrivals}) == 1 < len(arrivals)
+    objects = ObjectFolder.of(inbox.catalogue, "items")
+    damaged = Path(arrivals[-1]["object"].removeprefix("file://"))
+    lost = {row["id"] for row in json.loads(damaged.read_bytes())["data"]}
+    damaged.chmod(0o644)
+    damaged.write_bytes(b"{}")
+    for document in documents:
+        key = int(document["path"].partition("#")[2])
+        if key in lost:
+            with pytest.raises(InputError, match=r"its copy .* is damaged"):
+                find_document(arrivals, document["doc_id"], config, objects)
+            continue
+        arrival, row, place = find_document(arrivals, document["doc_id"], config, objects)
+        with objects.open(arrival["object"]) as file:
+            assert place.number is not None
+            record = json.loads(bytes(file.read()))["data"][place.number - 1]
+        assert (record["id"], record["text"], place.unit) == (key, row["content"], "item")
 
 
 @pytest.mark.parametrize("style", ["cursor", "page_number"])

@@ -72,10 +72,11 @@ def test_a_stated_codec_is_taken_where_utf8_fails(landing: Any, files_config: An
 
 
 def test_what_is_no_text_stays_refused(landing: Any, files_config: Any, data: Path) -> None:
-    """A single null byte, a picture, UTF-8 with a wrong byte, and noise."""
+    """A single null byte, null bytes between words, a picture, UTF-8 with a wrong byte, and noise."""
     import random
 
     (data / "null.txt").write_bytes(b"\0")
+    (data / "words.txt").write_bytes(b"abc\0def" * 100)
     (data / "picture.txt").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\1\0" + random.Random(1).randbytes(4000))
     (data / "cut.txt").write_bytes("grüße für alle, schöne Tage".encode() + b"\xc3 end")
     (data / "noise.txt").write_bytes(bytes(1 + b % 255 for b in random.Random(2).randbytes(5000)))
@@ -85,6 +86,7 @@ def test_what_is_no_text_stays_refused(landing: Any, files_config: Any, data: Pa
     reasons = {row["path"]: row["reason"] for row in arrivals}
     assert reasons == {
         "null.txt": "binary",
+        "words.txt": "binary",
         "picture.txt": "binary",
         "cut.txt": "undecodable",
         "noise.txt": "undecodable",
@@ -110,6 +112,14 @@ def test_records_of_a_file_in_a_legacy_encoding_land(landing: Any, files_config:
         "cp1252",
     }
     assert [row["reason"] for row in arrivals if row["reason"] not in ("repeated_record", None)] == ["undecodable"]
+
+
+def test_a_null_byte_in_one_record_loses_no_other(landing: Any, files_config: Any, data: Path) -> None:
+    """It is not taken for UTF-16, in which no line would be one."""
+    (data / "a.jsonl").write_bytes('{"body": "first, grün"}\n{"body": "\0"}\n{"body": "last"}\n'.encode())
+    documents, arrivals = landing.land(files_config(encoding="detect", text_column="body"))
+    assert [row["content"] for row in documents] == ["first, grün", "last"]
+    assert [row["reason"] for row in arrivals] == ["bad_record", None]
 
 
 @pytest.mark.parametrize("size", [3, 8, 1 << 16])

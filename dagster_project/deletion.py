@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.expressions import In
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.expressions import EqualTo, In
 
 from blender_service.auth.visibility import VISIBILITY_TABLE, recorded_visibility
 from dagster_project.exceptions import CommandError
@@ -24,20 +25,24 @@ from dagster_project.excised_tables import excise_documents, excision_lines
 from dagster_project.inspect.corpus_facts import namespaces_with
 from dagster_project.inspect.dependent_blends import dependent_blends
 from dagster_project.inspect.document_windows import packed_tables
-from spark_jobs.lake.declare.quarantined import quarantine_of
+from spark_jobs.lake.declare.quarantined import is_quarantine, quarantine_of
 from spark_jobs.lake.files.lookups import read_columns
 from spark_jobs.lake.files.storage import local_path
 from spark_jobs.lake.ledger.acts import note_act
+from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.run.decisions import DELETE
 from spark_jobs.lake.run.excisions import record_excisions
 from spark_jobs.lake.run.reads import taken_increments
 from spark_jobs.lake.run.releases import releases
 from spark_jobs.lake.session.catalogue import tables_in
+from spark_jobs.sources.api.checkpoints import Checkpoints
 
 if TYPE_CHECKING:
     from spark_jobs.lake.run.materialize import Lake
 
 _MAIN = "documents"
+_LANDED = (_MAIN, "arrivals", "provenance", "repositories", "scans")  # one of them is in whatever is a dataset
 
 
 @dataclass(frozen=True)
@@ -81,8 +86,9 @@ def plan_deletion(catalogue: Catalog, dataset: str) -> Deletion:
     """Look up what the deletion of a dataset takes along.
 
     Raises:
-        CommandError: the lake has nothing of it.
+        CommandError: the lake has nothing of it, or what it has under the name is no dataset.
     """
+    _require_dataset(catalogue, dataset)
     ledger = Ledger(catalogue)
     ledger.refresh()
     spaces = (dataset, quarantine_of(dataset))
@@ -95,11 +101,13 @@ def plan_deletion(catalogue: Catalog, dataset: str) -> Deletion:
     folders = tuple(folder for space in spaces if _is_there(folder := f"{warehouse}/{space}"))
     if not tables and not folders:
         raise CommandError(f"dataset delete {dataset}: the lake holds nothing of it; see headrace dataset list")
-    corpora = {
-        corpus: [table for table in packed_tables(catalogue) if table.startswith(f"{corpus}.packed_{dataset}_")]
+    corpora: dict[str, list[str]] = {
+        corpus: []
         for corpus in namespaces_with(catalogue, "members")
         if any(dataset in part for part in taken_increments(ledger, f"{corpus}.increments").values())
     }
+    for table in packed_tables(catalogue, dataset):  # also of a corpus that has begun anew without the dataset
+        corpora.setdefault(table.partition(".")[0], []).append(table)
     packed = [table for of_corpus in corpora.values() for table in of_corpus]
     blends = {
         table: sorted({one.blend for one in found})
@@ -118,9 +126,8 @@ def delete_dataset(lake: Lake, plan: Deletion, why: str) -> Iterator[str]:
         CommandError: windows could not be rewritten; then nothing else is deleted.
     """
     catalogue = lake.catalogue
-    note_act(catalogue, "delete", plan.dataset, why=why)
-    rows = read_columns(catalogue, f"{plan.dataset}.{_MAIN}", ("doc_id",))
-    doc_ids = set(rows["doc_id"].to_pylist()) if rows is not None else set()
+    note_act(catalogue, DELETE, plan.dataset, why=why)
+    doc_ids = _doc_ids(catalogue, plan)
     if doc_ids and plan.corpora:
         record_excisions(catalogue, None, doc_ids, lake.run_id)
         packed = [table for of_corpus in plan.corpora.values() for table in of_corpus]
@@ -129,14 +136,42 @@ def delete_dataset(lake: Lake, plan: Deletion, why: str) -> Iterator[str]:
             yield from excision_lines(one)
         if failed := [one.failure for one in done if one.failure]:
             raise CommandError(f"dataset delete {plan.dataset}: {failed[0]}; nothing else was deleted, run it again")
-    for table in sorted(plan.tables, key=lambda table: table.endswith(f".{_MAIN}")):
-        catalogue.drop_table(table)
-        yield f"dropped {table}"
-    for folder in plan.folders:
-        _remove(folder, dict(catalogue.properties))
-        yield f"deleted {folder}"
+    with table_leases(catalogue, list(plan.tables)):  # not beside a run that writes them
+        if isinstance(catalogue, SqlCatalog):
+            Checkpoints(catalogue, plan.dataset).forget()  # pages of an API, whose objects go below
+        for table in sorted(plan.tables, key=lambda table: table.endswith(f".{_MAIN}")):
+            catalogue.drop_table(table)
+            yield f"dropped {table}"
+        for folder in plan.folders:
+            _remove(folder, dict(catalogue.properties))
+            yield f"deleted {folder}"
     if quarantine_of(plan.dataset) in recorded_visibility(catalogue):
         catalogue.load_table(VISIBILITY_TABLE).delete(In("namespace", {quarantine_of(plan.dataset)}))
+
+
+def _require_dataset(catalogue: Catalog, name: str) -> None:
+    """Refuse a name under which the lake keeps something else: a path, a corpus, `system`, a folder beside the tables.
+
+    Where a deletion was killed the namespace is there still, without tables or with `documents` among them.
+
+    Raises:
+        CommandError: says what the name is.
+    """
+    there = {space[0] for space in catalogue.list_namespaces()}
+    spaces = [space for space in (name, quarantine_of(name)) if space in there]
+    tables = [table for space in spaces for table in tables_in(catalogue, space)]
+    if not spaces:
+        raise CommandError(f"dataset delete {name}: the lake holds nothing of it; see headrace dataset list")
+    if is_quarantine(name) or (tables and not any(table.split(".")[1] in _LANDED for table in tables)):
+        raise CommandError(f"dataset delete {name}: it is no dataset; give one of headrace dataset list")
+
+
+def _doc_ids(catalogue: Catalog, plan: Deletion) -> set[str]:
+    """The dataset's documents: its own table's, and what corpora took in, should the table have been dropped before."""
+    found = [read_columns(catalogue, f"{plan.dataset}.{_MAIN}", ("doc_id",))]
+    for corpus in plan.corpora:
+        found.append(read_columns(catalogue, f"{corpus}.members", ("doc_id",), EqualTo("dataset", plan.dataset)))
+    return {doc_id for rows in found if rows is not None for doc_id in rows["doc_id"].to_pylist()}
 
 
 def _is_there(folder: str) -> bool:

@@ -31,6 +31,7 @@ from spark_jobs.filters.scans.scans import ScansConfig, scans
 from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.files.lookups import read_columns
 from spark_jobs.lake.ledger.acts import note_act
+from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.decisions import RELEASE, increments_of
 from spark_jobs.sources.documents import documents
@@ -167,5 +168,9 @@ def apply_rules(catalogue: Catalog, dataset: str) -> None:
     Called after the scans, and before a run from the terminal is planned, since rules may have changed.
     """
     rules = _RULES.get(dataset)
-    for increment, (version, said) in passing(catalogue, dataset, rules).items() if rules is not None else ():
-        note_act(catalogue, RELEASE, dataset, increment=increment, version=version, who="policy", why=f"rules: {said}")
+    if rules is None or not passing(catalogue, dataset, rules):
+        return
+    with table_leases(catalogue, [f"{dataset}.documents"]):  # a person may decide meanwhile, so look once more
+        for increment, (version, said) in passing(catalogue, dataset, rules).items():
+            why = f"rules: {said}"
+            note_act(catalogue, RELEASE, dataset, increment=increment, version=version, who="policy", why=why)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -41,12 +42,12 @@ class HeldIn:
 
 def packed_tables(catalogue: Catalog, dataset: str | None = None) -> list[str]:
     """Packed tables of the lake, or those of one dataset, by name."""
-    prefix = f"packed_{dataset}_" if dataset is not None else "packed_"
+    wanted = re.compile(rf"packed_{'.+' if dataset is None else re.escape(dataset)}_[0-9]+")
     return [
         f"{corpus}.{name}"
         for corpus in namespaces_with(catalogue, "tokens")
         for _, name in sorted(catalogue.list_tables(corpus))
-        if name.startswith(prefix) and name.removeprefix(prefix).split("_")[-1].isdigit()
+        if wanted.fullmatch(name)
     ]
 
 

@@ -15,7 +15,7 @@ from pyiceberg.catalog import Catalog
 from blender_service.auth.access import Access
 from blender_service.auth.visibility import QUARANTINE, Visibility, recorded_visibility
 from blender_service.tables.packed_table import load_table as load_packed
-from dagster_project import deletion
+from dagster_project import quarantine
 from dagster_project.cli import run_command
 from dagster_project.cli.project import load_definitions, select
 from dagster_project.exceptions import CommandError, DefinitionError
@@ -23,14 +23,21 @@ from dagster_project.inspect.lake_status import Thresholds, lake_status
 from dagster_project.quarantine import apply_rules, passing
 from dagster_project.restrictions import note_read, record_visibility, refuse_forbidden_reads
 from dagster_project.table_asset import Presentation, table_asset
-from spark_jobs.exceptions import InputError
+from spark_jobs.exceptions import InputError, LeaseError
 from spark_jobs.filters.scans.release_rules import ReleaseRules
 from spark_jobs.lake.declare.step import Scope, step
 from spark_jobs.lake.ledger.acts import AUDIT_TABLE
+from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.binding import Binding
-from spark_jobs.lake.run.decisions import REFUSE, RELEASE, decide, increments_of, refuse_around_quarantine
-from spark_jobs.lake.run.materialize import Lake
+from spark_jobs.lake.run.decisions import (
+    REFUSE,
+    RELEASE,
+    decide,
+    increments_of,
+    refuse_around_quarantine,
+    refuse_files_of_quarantine,
+)
 from spark_jobs.lake.run.plan import tasks
 from spark_jobs.lake.run.reads import reads_of, refuse_quarantined_path
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
@@ -184,6 +191,51 @@ def test_no_other_step_reads_it(lake: Catalog) -> None:
             refuse_quarantined_path(ledger.warehouse, "mine.texts", str(path))
 
 
+@pytest.mark.parametrize(
+    ("path", "refused"),
+    [
+        ("s3a://lake/wh/web_quarantine/documents", True),
+        ("s3://lake/wh/web/../web_quarantine", True),
+        ("s3n://lake//wh/./web_quarantine", True),
+        ("s3://lake/wh/web_quar*/documents/data", True),
+        ("s3://lake/w*/web_quarantine/documents", True),
+        ("s3a://lake", True),
+        ("file:///data/wh/web_quar[a-z]*/documents", True),
+        ("s3://lake/wh/web/documents/*.parquet", False),
+        ("s3://lake/whole/*.parquet", False),
+        ("s3://other/wh/web_quarantine", False),
+    ],
+)
+def test_a_place_is_known_however_it_is_written(path: str, refused: bool) -> None:
+    """As Hadoop writes the scheme, with dots, with globs, or as a folder above that Spark would list."""
+    warehouse = "/data/wh" if path.startswith("file") else "s3://lake/wh"
+    if not refused:
+        refuse_quarantined_path(warehouse, "output", path)
+        return
+    with pytest.raises(InputError, match=r"is a file of a quarantine|holds quarantines"):
+        refuse_quarantined_path(warehouse, "output", path)
+
+
+def test_a_link_into_a_quarantine_is_no_source(lake: Catalog, tmp_path: Path) -> None:
+    """Neither a linked folder nor a linked file of a source that lies elsewhere lands what waits."""
+    ledger = ledger_of(lake)
+    source = tmp_path / "elsewhere"
+    source.mkdir()
+    config = DocumentsConfig.model_validate({"dataset": "own", "source": {"kind": "files", "path": str(source)}})
+    landing = Binding(documents, "own", {}, config, clock="own.arrivals")
+    (source / "good.txt").write_text("good")
+    listing = pa.table({"location": [str(source / "good.txt")]})
+    refuse_files_of_quarantine(ledger, landing, listing)
+    held = next(Path(ledger.warehouse, "web_quarantine").rglob("*.parquet"))
+    fetched = pa.table({"location": [str(held)]})  # a page of an API, or of a stream, that waits with its dataset
+    refuse_files_of_quarantine(ledger, Binding(documents, "web_quarantine", {}, config), fetched)
+    (source / "folder").symlink_to(held.parent)
+    (source / "file.parquet").symlink_to(held)
+    for location in (source / "folder" / held.name, source / "file.parquet"):
+        with pytest.raises(InputError, match="is in a quarantine"):
+            refuse_files_of_quarantine(ledger, landing, pa.table({"location": [str(location)]}))
+
+
 def test_a_declaration_is_no_way_around(lake: Catalog) -> None:
     """Declared trusted again, under another name with the same source, or a quarantine of what landed as trusted."""
 
@@ -271,6 +323,29 @@ def test_rules_release_what_nobody_decided(declare: WriteDefs, lake: Catalog) ->
     apply_rules(lake, "web")
     assert states(lake) == {0: REFUSE, 1: RELEASE, 2: "waits"}
     assert acts(lake)[1:] == [("release", "web", 1, "rules: no rule asks anything")]
+
+
+def test_rules_and_people_do_not_decide_at_once(
+    declare: WriteDefs, lake: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a person refuses while rules look is not released by them: they look again while nobody else decides."""
+    declare("web", dataset(more="trust: quarantine\n  release: {policy: {}}"))
+    load_definitions()
+    looks = []
+
+    def looked(*given: Any) -> Any:
+        found = passing(*given)
+        looks.append(found.keys())
+        if len(looks) == 1:
+            decide(lake, "web", [0], REFUSE, "no")
+        else:
+            with pytest.raises(LeaseError), table_leases(lake, ["web.documents"], wait_seconds=0):
+                pass
+        return found
+
+    monkeypatch.setattr(quarantine, "passing", looked)
+    apply_rules(lake, "web")
+    assert states(lake) == {0: REFUSE, 1: RELEASE} and looks == [{0, 1}, {1}]
 
 
 def test_definitions_hold_it_apart(declare: WriteDefs, lake: Catalog, capfd: Said) -> None:
@@ -368,55 +443,6 @@ def _reading(space: str) -> Any:
     made = table_asset(table="mine.rows", schema=TEXTS, inputs={"landed": f"{space}.documents"})(lambda landed: landed)
     resources = {"lake": dg.ResourceDefinition.none_resource()}
     return dg.Definitions([dg.AssetSpec([space, "documents"]), made], resources=resources).resolve_asset_graph()
-
-
-def test_a_deletion_that_was_killed_is_finished_by_the_same_command(
-    declare: WriteDefs, lake: Catalog, capfd: Said, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Planned first, refused without a reason; afterwards neither tables nor files are there, and who did it is."""
-    declare("web", dataset())
-    carry(lake, 0, ["one", "two"])
-    record_visibility(lake, load_definitions().resolve_asset_graph())
-    warehouse = Path(ledger_of(lake).warehouse)
-    assert run_command(["dataset", "delete", "web", "--plan"]) == 0
-    assert "web_quarantine.documents" in capfd.readouterr().out
-    assert run_command(["dataset", "delete", "web", "--yes"]) == 2
-    assert "give --yes --reason" in capfd.readouterr().err and acts(lake) == []
-    calls = iter(range(100))
-    drop = type(lake).drop_table
-
-    def dies(self: Catalog, identifier: str) -> None:
-        if next(calls) == 2:
-            raise KeyboardInterrupt
-        drop(self, identifier)
-
-    monkeypatch.setattr(type(lake), "drop_table", dies)
-    assert run_command(["dataset", "delete", "web", "--yes", "--reason", "asked to"]) == 130
-    assert run_command(["dataset", "delete", "web", "--yes", "--reason", "asked to"]) == 0
-    assert not [space for space in ("web", "web_quarantine") if lake.list_tables(space)]
-    assert not (warehouse / "web").exists() and not (warehouse / "web_quarantine").exists()
-    assert {act[0] for act in acts(lake)} == {"delete"} and recorded_visibility(lake) == {}
-    assert run_command(["dataset", "delete", "web", "--plan"]) == 2
-    assert "holds nothing of it" in capfd.readouterr().err
-    assert states(lake) == {}
-
-
-def test_nothing_is_dropped_where_windows_could_not_be_rewritten(
-    lake: Catalog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Because `documents` says what is to be excised."""
-    from dagster_project.excised_tables import TableExcision
-    from spark_jobs.packing.excise import Excised
-
-    carry(lake, 0, ["one", "two"])
-    plan = deletion.Deletion("web", {"web.documents": 2}, (), 2, {"small": ["small.packed_web_16"]})
-    monkeypatch.setattr(
-        deletion, "excise_documents", lambda lake, tables, ids: [TableExcision(Excised(tables[0]), failure="away")]
-    )
-    opened = Lake(lake, ledger_of(lake), lambda: pytest.fail("no Spark is needed"), "run")
-    with pytest.raises(CommandError, match="away; nothing else was deleted"):
-        list(deletion.delete_dataset(opened, plan, "why"))
-    assert lake.table_exists("web.documents") and lake.load_table("system.excisions").scan().count() == 2
 
 
 def test_a_table_made_there_knows_it(lake: Catalog) -> None:

@@ -7,12 +7,14 @@ so after a rename. Whatever reads tables asks here: steps (`run.reads`), command
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
 SUFFIX: Final = "_quarantine"
 QUARANTINE_PROPERTY: Final = "headrace.quarantine"
+_S3 = re.compile("^s3[an]$")  # what Hadoop calls it
 _NOTHING: Final[Mapping[str, str]] = {}
 
 
@@ -41,6 +43,7 @@ def quarantine_of_path(warehouse: str, paths: Iterable[str]) -> str:
 
 
 def absolute(path: str) -> str:
-    """A path of this machine without links, or a URI."""
+    """A path of this machine without links, or a URI, as one of the same place always reads."""
     path = path.removeprefix("file://").rstrip("/")
-    return path if "://" in path else os.path.realpath(path)
+    scheme, mark, rest = path.partition("://")
+    return f"{_S3.sub('s3', scheme)}://{posixpath.normpath(rest)}" if mark else os.path.realpath(path)

@@ -8,6 +8,7 @@ holds the increment and its version, and a lake that is computed anew with the s
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,7 +26,7 @@ from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.step_key import config_json
 from spark_jobs.lake.run.binding import Binding
 
-RELEASE, REFUSE = "release", "refuse"
+RELEASE, REFUSE, DELETE = "release", "refuse", "delete"
 _RELEASING_STEP = "released"
 _PLACES = ("path", "directories", "repositories", "url", "urls")  # fields of sources that say where they are
 
@@ -86,13 +87,18 @@ def increments_of(ledger: Ledger, dataset: str) -> list[Waiting]:
 
 
 def _decisions(ledger: Ledger, dataset: str) -> dict[tuple[int, str], dict[str, Any]]:
-    """The newest decision by increment and data version."""
+    """The newest decision by increment and data version, since the dataset was last deleted."""
     table = ledger.table(AUDIT_TABLE)
     if table is None or table.current_snapshot() is None or "version" not in table.schema().column_names:
         return {}
-    asked = And(EqualTo("subject", dataset), In("act", {RELEASE, REFUSE}))
-    rows = table.scan(asked).to_arrow().sort_by("at").to_pylist()
-    return {(row["increment"], row["version"]): row for row in rows}
+    asked = And(EqualTo("subject", dataset), In("act", {RELEASE, REFUSE, DELETE}))
+    found: dict[tuple[int, str], dict[str, Any]] = {}
+    for row in table.scan(asked).to_arrow().sort_by("at").to_pylist():
+        if row["act"] == DELETE:
+            found.clear()
+        else:
+            found[row["increment"], row["version"]] = row
+    return found
 
 
 def decide(catalogue: Catalog, dataset: str, increments: Collection[int], act: str, why: str) -> list[Waiting]:
@@ -199,15 +205,19 @@ def refuse_around_quarantine(ledger: Ledger, binding: Binding) -> None:
 
 
 def refuse_files_of_quarantine(ledger: Ledger, binding: Binding, listing: pa.Table) -> None:
-    """Refuse a source that lists files in the folder of a quarantine.
+    """Refuse a source that lists files in the folder of a quarantine, but for what was fetched for the dataset itself.
 
     Raises:
         InputError: names the first.
     """
-    near = any(_overlap(one, absolute(ledger.warehouse)) for one in _places(json.loads(config_json(binding.config))))
-    locations = listing["location"].to_pylist() if near and "location" in listing.column_names else []
-    if found := quarantine_of_path(ledger.warehouse, locations):
-        raise InputError(f"{binding.namespace}: {found} is a file of a quarantine; read another place")
+    locations = listing["location"].to_pylist() if "location" in listing.column_names else []
+    # Links may lead there from anywhere, so folders are followed and so are files that are links.
+    places = {os.path.dirname(one) for one in locations} | {one for one in locations if os.path.islink(one)}
+    own = f"{absolute(ledger.warehouse)}/{binding.namespace}/"
+    if found := quarantine_of_path(
+        ledger.warehouse, sorted(one for one in places if not absolute(one).startswith(own))
+    ):
+        raise InputError(f"{binding.namespace}: {found} is in a quarantine; read another place")
 
 
 def _places(config: Mapping[str, Any]) -> list[str]:

@@ -7,13 +7,20 @@ the result into DataFrames, pinned to the snapshots that were found.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spark_jobs.exceptions import InputError
-from spark_jobs.lake.declare.quarantined import SUFFIX, quarantine_of, quarantine_of_path, quarantine_that_holds
+from spark_jobs.lake.declare.quarantined import (
+    SUFFIX,
+    absolute,
+    quarantine_of,
+    quarantine_of_path,
+    quarantine_that_holds,
+)
 from spark_jobs.lake.declare.step import Scope
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.binding import Binding
@@ -200,6 +207,11 @@ def refuse_quarantined_path(warehouse: str, reader: str, path: str) -> None:
     Raises:
         InputError: the message says how its rows come out.
     """
+    if "://" in path and warehouse:  # Spark lists it, with globs, where the driver cannot look
+        fixed, glob, _ = re.split(r"([*?\[{]|$)", path, maxsplit=1)
+        above = absolute(fixed.rpartition("/")[0] if glob else fixed)
+        if f"{absolute(warehouse)}/".startswith(f"{above}/"):
+            raise InputError(f"{reader}: {path} holds quarantines, or may; name one table's folder")
     local = "://" not in path and Path(path).exists()
     if found := quarantine_of_path(warehouse, [path, *(map(str, _parquet_files(Path(path))) if local else ())]):
         raise InputError(f"{reader}: {found} is a file of a quarantine; {_mend('DATASET')}")

@@ -26,6 +26,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    delete,
     func,
     insert,
     select,
@@ -164,6 +165,12 @@ class Checkpoints:
             if not connection.execute(update(_READINGS).where(*where).values(**values)).rowcount:
                 own = {"dataset": self._dataset, "endpoint": endpoint, "request": request}
                 connection.execute(insert(_READINGS).values(**own, **values))
+
+    def forget(self) -> None:
+        """Forget whatever was fetched for the dataset, as when its objects are deleted."""
+        with self._engine.begin() as connection:
+            for table in (_PAGES, _READINGS):
+                connection.execute(delete(table).where(table.c.dataset == self._dataset))
 
     def pages(self, endpoint: str, request: str, reading: int | None = None) -> list[StoredPage]:
         """Pages of an endpoint by a request, of one reading or all, the newest last."""

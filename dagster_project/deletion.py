@@ -27,6 +27,7 @@ from dagster_project.inspect.dependent_blends import dependent_blends
 from dagster_project.inspect.document_windows import packed_tables
 from spark_jobs.lake.declare.quarantined import is_quarantine, quarantine_of
 from spark_jobs.lake.files.lookups import read_columns
+from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.files.storage import local_path
 from spark_jobs.lake.ledger.acts import note_act
 from spark_jobs.lake.ledger.lease import table_leases
@@ -98,7 +99,8 @@ def plan_deletion(catalogue: Catalog, dataset: str) -> Deletion:
         for table in tables_in(catalogue, space)
     }
     warehouse = ledger.warehouse.rstrip("/")
-    folders = tuple(folder for space in spaces if _is_there(folder := f"{warehouse}/{space}"))
+    frozen = [cold for space in spaces for cold in ObjectFolder.of(catalogue, space).cold_folders()]
+    folders = tuple(folder for folder in (*frozen, *(f"{warehouse}/{space}" for space in spaces)) if _is_there(folder))
     if not tables and not folders:
         raise CommandError(f"dataset delete {dataset}: the lake holds nothing of it; see headrace dataset list")
     corpora: dict[str, list[str]] = {

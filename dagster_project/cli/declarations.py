@@ -12,6 +12,7 @@ import click
 
 from dagster_project.cli.declared import CORPUS, DATASET, complete_names, dataset_file, declarations
 from dagster_project.cli.diagnosis import read_yaml, short_path
+from dagster_project.cli.landing import freeze
 from dagster_project.cli.output import print_rows
 from dagster_project.cli.project import project_folder
 from dagster_project.cli.versions import diff_command
@@ -240,6 +241,7 @@ def follow_dataset(name: str, once: bool) -> None:
 
 
 dataset.add_command(diff_command("dataset"))
+dataset.add_command(freeze)
 
 
 @dataset.command("list")

@@ -156,7 +156,7 @@ class ObjectFolder:
 
         Raises:
             InputError: the objects are in a store, whose own rules of life cycle move them.
-            OSError: an object cannot be read or written, or the copy is not equal.
+            OSError: an object cannot be read or written, or has other bytes than its name says; the others move.
         """
         root = local_path(self.root)
         if root is None:
@@ -172,6 +172,7 @@ class ObjectFolder:
         if old and cold not in self.cold_folders():
             with open(f"{root}/{_COLD}", "a", encoding="utf-8") as names:
                 names.write(f"{cold}\n")
+        unequal = list[str]()
         for path in sorted(old):
             target = f"{cold}/{'/'.join(path.split('/')[-2:])}"
             with open(path, "rb") as source, create(target, dict(self.properties)) as copy:
@@ -179,8 +180,11 @@ class ObjectFolder:
                     copy.write(chunk)
             with open_input(target, dict(self.properties)) as copy:
                 if sha256_of(copy) != os.path.basename(path):
-                    raise OSError(f"{target}: is not equal to {path}, which stays")
+                    unequal.append(path)
+                    continue
             os.remove(path)
+        if unequal:
+            raise OSError(f"{len(unequal)} of {len(old)} objects are damaged here and stay, first {unequal[0]}")
         return len(old)
 
     def cold_folders(self) -> list[str]:

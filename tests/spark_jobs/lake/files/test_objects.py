@@ -42,7 +42,7 @@ def test_a_stream_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_frozen_objects_are_read_from_where_they_are(tmp_path: Path) -> None:
-    """Old ones move and are opened by the same location; new ones stay; a copy that is not equal removes nothing."""
+    """Old ones move and are opened by the same location; new ones stay; a damaged one stays, and stops no other."""
     folder, cold = ObjectFolder(str(tmp_path / "lake" / "web" / "landed")), str(tmp_path / "cold")
     old, new = folder.keep(io.BytesIO(b"old")), folder.keep(io.BytesIO(b"new"))
     os.utime(old.location, (1000, 1000))
@@ -56,9 +56,10 @@ def test_frozen_objects_are_read_from_where_they_are(tmp_path: Path) -> None:
     os.chmod(damaged.location, 0o644)
     Path(damaged.location).write_bytes(b"DAMAGED")
     os.utime(damaged.location, (1000, 1000))
-    with pytest.raises(OSError, match="is not equal"):
+    os.utime(new.location, (1000, 1000))
+    with pytest.raises(OSError, match="1 of 2 objects are damaged here and stay"):
         folder.freeze(cold, 2000)
-    assert os.path.exists(damaged.location)
+    assert os.path.exists(damaged.location) and not os.path.exists(new.location)
     with pytest.raises(FileNotFoundError):
         folder.open(f"{folder.root}/ab/{'ab' * 32}")
 

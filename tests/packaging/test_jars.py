@@ -102,7 +102,7 @@ def test_unwritable_directory_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 def test_unknown_purpose_is_refused() -> None:
     """A typing error does not silently mean no jar."""
-    with pytest.raises(SetupError, match="nothing is for postgre; choose among core, postgres, s3"):
+    with pytest.raises(SetupError, match="nothing is for postgre; choose among core, kafka, postgres, s3"):
         jars.locked_jars(["postgre"])
 
 

@@ -38,6 +38,7 @@ from spark_jobs.sources.documents import documents
 from spark_jobs.sources.released import released
 
 _RULES: dict[str, ReleaseRules] = {}  # by dataset, as they were declared last
+_NAME_LENGTH = 30  # so that the quarantine's is a name too
 _JUDGED = ("malware_count", "secret_count", "personal_data_count", "fixture_count", "licence_allowed", "source_trust")
 
 
@@ -75,6 +76,10 @@ def quarantine_of_yaml(
                 f"dataset {name}: {'release' if release else 'scans'} is for what waits; declare `trust: quarantine`"
             )
         return None
+    if len(name) > _NAME_LENGTH:
+        raise DefinitionError(
+            f"dataset {name}: {len(name)} characters; with `trust: quarantine` a name has {_NAME_LENGTH} at most"
+        )
     if set(release) - {"policy"}:
         raise DefinitionError(f"dataset {name}: release: {min(set(release) - {'policy'})}? Write {{policy: {{..}}}}")
     given = dict(scanning)

@@ -148,7 +148,9 @@ def delete_command(name: str, only_plan: bool, reason: str | None, yes: bool) ->
     lake = Lake(catalogue, Ledger(catalogue), lambda: start_session(settings), run_id)
     for line in delete_dataset(lake, plan, str(reason)):
         click.echo(line)
-    again = f", then headrace run {' '.join(plan.corpora)}" if plan.corpora else ""
+    packed = [table for of_corpus in plan.corpora.values() for table in of_corpus]
+    again = f", headrace table expire {' '.join(packed)} --days 0 for their old files" if packed else ""
+    again += f", then headrace run {' '.join(plan.corpora)}" if plan.corpora else ""
     click.echo(f"{name} is deleted. Next: headrace dataset remove {name}{again}")
 
 
@@ -217,6 +219,7 @@ def follow_dataset(name: str, once: bool) -> None:
     from dagster_project.table_asset import declared_source
     from spark_jobs.lake.declare.quarantined import quarantine_of
     from spark_jobs.lake.files.objects import ObjectFolder
+    from spark_jobs.lake.run.decisions import refuse_around_quarantine
     from spark_jobs.lake.session.session import start_session
     from spark_jobs.sources.source_config import DocumentsConfig, StreamSource
     from spark_jobs.sources.streams import follow, session_settings
@@ -228,6 +231,7 @@ def follow_dataset(name: str, once: bool) -> None:
     if binding is None or not isinstance(config, DocumentsConfig) or not isinstance(config.source, StreamSource):
         raise CommandError(f"dataset {name}: its source is no stream; bring it up to date by `headrace run {name}`")
     settings = load_settings()
+    refuse_around_quarantine(_ledger(), binding)
     spark = start_session(settings, extra=session_settings(config.source, settings))
     state = settings.home / "streams" / name
 

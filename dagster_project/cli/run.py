@@ -213,12 +213,17 @@ def execute(
 def _fetch(catalogue: Catalog, table: str) -> Iterator[StepLine]:
     """Ask the source of a table, if it is far away, so that the plan knows what is new; a failed line if that fails."""
     from dagster_project.table_asset import declared_source
+    from spark_jobs.lake.ledger.ledger import Ledger
+    from spark_jobs.lake.run.decisions import refuse_around_quarantine
 
     binding = declared_source(table)
     if binding is None or binding.step.fetch is None:
         return
     try:
         with catalogue_errors():
+            ledger = Ledger(catalogue)
+            ledger.refresh()
+            refuse_around_quarantine(ledger, binding)
             binding.fetch(catalogue, WAIT_SECONDS)
     except SparkJobsError as error:
         yield StepLine(table, 0, 0.0, "failed", str(error))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
-import sys
 import tempfile
 from contextlib import AbstractContextManager
 from typing import IO, Any, NamedTuple, cast
@@ -176,9 +175,9 @@ class HashedFile(io.RawIOBase):
         return self._head[:size]
 
     def read(self, size: int = -1) -> bytes:
-        """The next bytes; fewer than asked for only where they come in pieces, or at the end."""
+        """The next bytes, fewer than asked for only where they come in pieces or at the end; without a size all."""
         if size < 0:
-            return read_up_to(self, sys.maxsize)
+            return b"".join(iter(lambda: self.read(BATCH_BYTES), b""))
         data, self._head = self._head[:size], self._head[size:]
         data = data or bytes(self.file.read(size))
         self._hash.update(data)

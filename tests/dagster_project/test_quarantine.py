@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from pathlib import Path
@@ -18,6 +19,7 @@ from blender_service.tables.packed_table import load_table as load_packed
 from dagster_project import quarantine
 from dagster_project.cli import run_command
 from dagster_project.cli.project import load_definitions, select
+from dagster_project.cli.run import _fetch
 from dagster_project.exceptions import CommandError, DefinitionError
 from dagster_project.inspect.lake_status import Thresholds, lake_status
 from dagster_project.quarantine import apply_rules, passing
@@ -38,6 +40,7 @@ from spark_jobs.lake.run.decisions import (
     refuse_around_quarantine,
     refuse_files_of_quarantine,
 )
+from spark_jobs.lake.run.materialize import Lake, materialize
 from spark_jobs.lake.run.plan import tasks
 from spark_jobs.lake.run.reads import reads_of, refuse_quarantined_path
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
@@ -127,7 +130,9 @@ def test_a_decision_that_cannot_be_made_writes_nothing(
 ) -> None:
     """Without a reason, an increment, a scan; and what has left is not refused."""
     land(lake, 2, ["four"], scanned=False)
-    carry(lake, 0, ["one", "two"])
+    publish(
+        lake, "web", TEXTS, 0, [{"doc_id": "a", "content": "one"}]
+    )  # as by a run that was killed before it published `arrivals`
     with pytest.raises(InputError, match=said.replace(".", r"\.")):
         decide(lake, name, [increment], act, why)
     assert acts(lake) == []
@@ -268,6 +273,28 @@ def _renamed_steps(rows: Any) -> Any:
     return pa.Table.from_pylist(found, rows.schema)
 
 
+@pytest.mark.parametrize(("space", "url"), [("web", "https://one.example"), ("other", "https://one.example/part")])
+def test_nothing_is_fetched_around_a_quarantine(
+    lake: Catalog, monkeypatch: pytest.MonkeyPatch, space: str, url: str
+) -> None:
+    """The pages of an API that waits are not asked for in another way: no request, so nothing of them is kept."""
+    waiting = Ledger(lake)
+    waiting.refresh()
+    row = waiting.increments("web_quarantine.arrivals")[1]
+    source = {"source": {"kind": "api", "url": "https://one.example"}}
+    Ledger(lake).record([dataclasses.replace(row, config=json.dumps(source), step_key="of an API")])
+    fetching = dataclasses.replace(documents, fetch=lambda *_: pytest.fail("it was fetched"))
+    reads = {"kind": "api", "url": url, "text_column": "text", "id_column": "id", "endpoints": {"all": {}}}
+    config = DocumentsConfig.model_validate({"dataset": space, "source": reads})
+    opened = Lake(lake, ledger_of(lake), lambda: pytest.fail("no Spark is needed"), "run")
+    binding = Binding(fetching, space, {}, config, clock=f"{space}.arrivals")
+    with pytest.raises(InputError, match=r"holds what landed in quarantine|is that of web"):
+        materialize(opened, binding)
+    monkeypatch.setattr("dagster_project.table_asset.declared_source", lambda _: binding)
+    (line,) = _fetch(lake, f"{space}.documents")
+    assert line.status == "failed"
+
+
 def test_commands_show_nothing_of_it(declare: WriteDefs, lake: Catalog, capfd: Said) -> None:
     """But for the flag, which leaves a row; decisions and status are told."""
     declare("web", dataset())
@@ -382,6 +409,8 @@ def test_a_mistake_is_found_when_definitions_load(
     declare: WriteDefs, lake_env: Path, capfd: Said, more: str, said: str
 ) -> None:
     """In one line that names the field."""
+    with pytest.raises(DefinitionError, match="31 characters; with `trust: quarantine` a name has 30 at most"):
+        quarantine.quarantine_of_yaml("w" * 31, "quarantine", {}, {}, lake_env)
     declare("web", dataset(more=more))
     assert run_command(["plan"]) == 2
     err = capfd.readouterr().err

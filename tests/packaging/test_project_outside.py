@@ -40,6 +40,6 @@ def test_a_project_outside_of_the_checkout_runs(python: Path, tmp_path: Path) ->
         return done.stdout
 
     headrace(tmp_path, "init", "pond")
-    assert f"31 tables in {tmp_path}/pond/pond/defs" in headrace(tmp_path / "pond", "doctor")
+    assert f"32 tables in {tmp_path}/pond/pond/defs" in headrace(tmp_path / "pond", "doctor")
     assert "notes.texts                                     9 rows" in headrace(tmp_path / "pond", "run", "notes")
     assert headrace(tmp_path / "pond", "run", "notes").count("unchanged") == 10

@@ -44,7 +44,7 @@ class Waiting:
         who: who decided; empty while it waits.
         why: the reason; empty while it waits.
         at: when it was decided; None while it waits.
-        carried: whether the dataset's own tables hold it.
+        carried: whether the dataset's own tables hold any of it.
     """
 
     increment: int
@@ -63,7 +63,8 @@ def increments_of(ledger: Ledger, dataset: str) -> list[Waiting]:
     quarantine = quarantine_of(dataset)
     complete = ledger.increments(f"{quarantine}.arrivals")
     landed = ledger.increments(f"{quarantine}.documents")
-    carried = ledger.increments(f"{dataset}.arrivals")
+    # A run that was killed may have published the documents, and the arrivals, which come last, not yet.
+    carried = {*ledger.increments(f"{dataset}.documents"), *ledger.increments(f"{dataset}.arrivals")}
     decided = _decisions(ledger, dataset)
     found = []
     for number in (one for one in complete if one in landed):

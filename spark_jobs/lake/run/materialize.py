@@ -46,6 +46,7 @@ from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.materialization import Materialization
 from spark_jobs.lake.ledger.step_key import config_json
 from spark_jobs.lake.run.binding import Binding
+from spark_jobs.lake.run.decisions import refuse_around_quarantine
 from spark_jobs.lake.run.excisions import excisions_in
 from spark_jobs.lake.run.plan import Task, first_surplus_increment, other_settings, tasks
 from spark_jobs.lake.run.reads import frames, sizes_of
@@ -126,9 +127,11 @@ def materialize(lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
 
 
 def _materialize(lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
-    if binding.step.fetch is not None and lake.fetches:
-        binding.fetch(lake.catalogue, lake.wait_seconds)
     lake.ledger.refresh()
+    if binding.step.fetch is not None and lake.fetches:
+        refuse_around_quarantine(lake.ledger, binding)
+        binding.fetch(lake.catalogue, lake.wait_seconds)
+        lake.ledger.refresh()
     if first_surplus_increment(lake.ledger, binding) is None and next(tasks(lake.ledger, binding), None) is None:
         _make_clock(lake, binding)
         return _outcomes(lake, binding, [], {}, 0.0)

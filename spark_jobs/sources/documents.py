@@ -163,7 +163,7 @@ _FACTS_TYPE = (
 
 
 @step(
-    version="6",
+    version="7",
     scope=Scope.HISTORY,
     tables=(DOCUMENTS, REPOSITORIES, PROVENANCE, ARRIVALS),
     discover=discover,

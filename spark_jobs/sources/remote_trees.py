@@ -20,6 +20,7 @@ from pyarrow import fs
 _CONNECTIONS = 8
 _BLOCK_BYTES = 5 << 20
 _ETAG = "#etag="
+_MAX_DEPTH = 32  # of folders; a link on a disk that leads to a folder above it has no end on a web server
 
 
 class WebFile(NamedTuple):
@@ -79,11 +80,34 @@ def open_web(location: str) -> pa.NativeFile:
     try:
         file = opened.open(url, "rb")
         if file.seekable():
-            return pa.PythonFile(file, mode="r")
+            return pa.PythonFile(_WebReads(file), mode="r")
         file.close()
         return pa.BufferReader(opened.cat_file(url))
     except (aiohttp.ClientError, TimeoutError, ValueError) as error:
         raise OSError(str(error) or type(error).__name__) from error
+
+
+class _WebReads:
+    """A file of a web server whose answers may break off, which is an error of the file as any other."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes.
+
+        Raises:
+            OSError: the server does not give them.
+        """
+        import aiohttp
+
+        try:
+            return bytes(self._file.read(size))
+        except (aiohttp.ClientError, ValueError) as error:
+            raise OSError(f"{type(error).__name__}: {error}"[:300]) from error
 
 
 def find_web_files(root: str) -> Iterator[WebFile]:
@@ -104,11 +128,18 @@ def find_web_files(root: str) -> Iterator[WebFile]:
 
 
 def _linked(opened: Any, base: str) -> set[str]:
-    """Addresses of files below an address, by its index pages, each of which is looked at once."""
+    """Addresses of files below an address, by its index pages, each of which is looked at once.
+
+    Raises:
+        OSError: folders are in each other without an end.
+    """
     files, pages, seen = set[str](), [base], {base}
     while pages:
         page = pages.pop()
-        for link in opened.ls(page, detail=False):
+        if page.count("/") > base.count("/") + _MAX_DEPTH:
+            raise OSError(f"{page[:200]} is below {_MAX_DEPTH} folders: an index page there leads to itself")
+        for found in opened.ls(page, detail=False):
+            link = found.replace("/./", "/")
             url = urlsplit(link)
             if not link.startswith(page) or url.query or url.fragment or link in seen or ".." in url.path.split("/"):
                 continue

@@ -12,10 +12,10 @@ import pytest
 
 from spark_jobs.sources.listing import discover
 from spark_jobs.sources.source_config import DocumentsConfig
+from tests.spark_jobs.sources.repositories.test_packages import config as packages_config
+from tests.spark_jobs.sources.repositories.test_packages import sdist
 from tests.spark_jobs.sources.test_archives import zipped
 from tests.spark_jobs.sources.test_documents import land
-from tests.spark_jobs.sources.test_packages import config as packages_config
-from tests.spark_jobs.sources.test_packages import sdist
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -131,6 +131,34 @@ def test_files_of_an_object_store_land_like_local_ones(
         assert [row["content"] for row in documents] == ["three"]
 
 
+def test_a_folder_that_leads_to_itself_ends_the_listing(web: str, data: Path) -> None:
+    """Servers follow links of a disk, each time by a longer address; a link to the page itself is that page."""
+    (data / "index.html").write_text('<a href="./">here</a> <a href="./a.txt">a</a> <a href="b/">b</a>')
+    (data / "a.txt").write_text("one")
+    (data / "b").mkdir()
+    assert [file.path for file in find_files(web)] == ["a.txt"]
+    (data / "b" / "again").symlink_to(data)
+    with pytest.raises(InputError, match="below 32 folders"):
+        list(find_files(web))
+
+
+def test_an_answer_that_breaks_off_is_a_refusal(
+    web: str, data: Path, files_config: Callable[..., DocumentsConfig], landing: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file beside it lands."""
+
+    def copyfile(handler: object, source: Any, outputfile: Any) -> None:
+        text = source.read()
+        outputfile.write(text[:-100] if b"broken" in text else text)
+
+    monkeypatch.setattr(_Handler, "copyfile", copyfile)
+    (data / "a.txt").write_text("whole")
+    (data / "b.txt").write_text("broken" * 100)
+    documents, arrivals = landing.land(files_config(path=web))
+    assert [row["content"] for row in documents] == ["whole"]
+    assert [(row["path"], row["reason"]) for row in arrivals] == [("a.txt", None), ("b.txt", "unreadable")]
+
+
 def test_an_address_that_is_not_there_is_one_line(web: str) -> None:
     """A folder, and a server."""
     for address in (f"{web}/none", "http://127.0.0.1:9/x"):

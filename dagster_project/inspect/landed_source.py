@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +35,7 @@ class LandedSource:
     """
 
     document: FoundDocument
-    arrival: dict[str, Any]
+    arrival: Mapping[str, Any]
     place: LandedPlace
     config: DocumentsConfig
     objects: ObjectFolder

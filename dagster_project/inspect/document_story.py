@@ -171,7 +171,8 @@ def _arrival(catalogue: Catalog, document: FoundDocument) -> Finding:
         return _missing(table)
     file = landing_of(catalogue, document)
     if file is None:
-        return Finding(table, "landed", f"from one of several files of increment {document.increment} at its path")
+        several = f"from one of several files of increment {document.increment} at its path"
+        return Finding(table, "landed", f"{several}; headrace doc source {document.doc_id} tells which")
     facts = {**file, "modified": file["modified"].isoformat() if file["modified"] else None}
     kept = f", kept as {file['object']}" if file["object"] else ""
     return Finding(table, "landed", f"from {file['location']}, {file['byte_count'] or 0:,} bytes{kept}", facts)

@@ -78,8 +78,8 @@ def measure(folder: Path, evals: Path | None) -> dict[str, tuple[float, float]]:
     with dg.DagsterInstance.ephemeral() as instance:
         job = build(dg.Definitions(assets=dataset_assets(dataset))).resolve_job_def("everything")
         landed = [dg.AssetKey(["web", table]) for table in ("documents", "arrivals", "repositories", "provenance")]
-        frozen = [["template_lines"]] if evals else []
-        for keys in (landed, *([dg.AssetKey(["web", *step])] for step in (*frozen, *([one] for one in steps(evals))))):
+        names = [name for step in steps(evals) for name in (["template_lines"] if step == "templates" else []) + [step]]
+        for keys in (landed, *([dg.AssetKey(["web", name])] for name in names)):
             before = cpu_seconds()
             assert run_here(job, instance, quiet, keys).success
             spent[keys[0].path[-1]] = cpu_seconds() - before

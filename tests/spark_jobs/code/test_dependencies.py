@@ -40,11 +40,11 @@ FILES = [
 def run(spark: SparkSession, partitions: int = 2, order: int = 1, **config: Any) -> dict[str, DataFrame]:
     """Both tables of the files above."""
     rows = [(*row[:6], len(row[6].encode()), dict[str, str]()) for row in FILES[::order]]
-    past = (*FILES[0][:1], "00", *FILES[0][2:6], 1, {PAST: "true"})  # shares a path, and is left out
+    past = (*FILES[0][:1], "0", *FILES[0][2:6], 1, {PAST: "true"})  # has the least id of its path, and is left out
     columns = "shard int, doc_id string, repository string, path string, kind string, language string, byte_count long"
     columns += ", metadata map<string, string>"
     documents = spark.createDataFrame([*rows, past], columns).repartition(partitions)
-    contents = [(row[0], row[1], row[6]) for row in FILES[::order]] + [(FILES[0][0], "00", "import nothing")]
+    contents = [(row[0], row[1], row[6]) for row in FILES[::order]] + [(FILES[0][0], past[1], "import nothing")]
     texts = spark.createDataFrame(contents, "shard int, doc_id string, content string").repartition(partitions)
     output = dependencies(documents, texts, DependenciesConfig(max_file_bytes=200, **config))
     return dict(output.frames)

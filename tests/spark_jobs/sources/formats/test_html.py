@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("resiliparse")
 
 from spark_jobs.exceptions import InputError
-from spark_jobs.sources.formats import extraction, parser_process
+from spark_jobs.sources.formats import extraction
 from spark_jobs.sources.formats.parser_process import run_apart
 from spark_jobs.sources.identity import sha256_hex
 from spark_jobs.sources.listing import discover
@@ -27,13 +27,6 @@ PAGE = f"""<!doctype html><html lang="en-GB"><head><title>  A
  title </title><meta property="article:published_time" content="2026-01-02"></head>
 <body><nav><a href="/">Home</a> <a href="/x">Elsewhere</a></nav><article><h1>A title</h1><p>{BODY}</p></article>
 </body></html>"""
-
-
-@pytest.fixture(autouse=True)
-def no_child_is_left() -> Iterator[None]:
-    """The child ends with the test."""
-    yield
-    parser_process.stop()
 
 
 def test_a_page_is_its_main_text_and_what_it_says_of_itself(files_config: Configs, data: Path, landing: Any) -> None:

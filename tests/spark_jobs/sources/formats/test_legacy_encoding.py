@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ pytest.importorskip("resiliparse")
 pytest.importorskip("charset_normalizer")
 
 from spark_jobs.sources.decoding import Recoded
-from spark_jobs.sources.formats import parser_process
 from spark_jobs.sources.formats.extraction import Extracted
 from spark_jobs.sources.formats.legacy_encoding import tell_encoding
 from spark_jobs.sources.refusals import Reason, Refusal
@@ -31,13 +29,6 @@ TEXTS = {
     "utf-16-le": "Plain text, grüßt: здравствуй, 你好\n",
     "utf-16-be": "Plain text, grüßt: здравствуй, 你好\n",
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_child_is_left() -> Iterator[None]:
-    """One child for these tests."""
-    yield
-    parser_process.stop()
 
 
 def test_files_are_decoded_without_loss_by_policy(landing: Any, files_config: Any, data: Path) -> None:

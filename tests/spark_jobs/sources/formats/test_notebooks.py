@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from spark_jobs.sources.formats import parser_process
 from spark_jobs.sources.formats.extraction import Extracted
 from spark_jobs.sources.formats.notebooks import extract_front_matter, extract_notebook
 from spark_jobs.sources.refusals import Refusal
@@ -21,13 +19,6 @@ CELLS = [
     {"cell_type": "code", "source": []},
 ]
 TEXT = "# Title\ntext\n\nx = 1"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_child_is_left() -> Iterator[None]:
-    """One child for these tests."""
-    yield
-    parser_process.stop()
 
 
 def notebook(**facts: Any) -> bytes:

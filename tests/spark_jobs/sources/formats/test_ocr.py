@@ -8,7 +8,7 @@ import random
 import struct
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from spark_jobs.sources.formats.layer_score import layer_score
 from spark_jobs.sources.formats.reading_order import Line, text_in_order
 from spark_jobs.sources.refusals import Refusal
 from spark_jobs.sources.source_config import DocumentsConfig, FilesSource
+from tests.spark_jobs.sources.formats.made_pdf import pdf
 
 Configs = Callable[..., DocumentsConfig]
 PROSE = "The quick brown fox jumps over the lazy dog, and then it rests for a while in the long grass near the river. "
@@ -45,13 +46,6 @@ def spin(picture):
 """
 
 
-@pytest.fixture(scope="module", autouse=True)
-def no_child_is_left() -> Iterator[None]:
-    """The children end with these tests."""
-    yield
-    parser_process.stop()
-
-
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A user's engine: reads two columns on a page that lies, and fails on one that stands."""
@@ -69,25 +63,6 @@ def scan(*sizes: tuple[int, int], kind: str = "TIFF", ink: bool = True) -> bytes
     file = io.BytesIO()
     pages[0].save(file, kind, **({"save_all": True, "append_images": pages[1:]} if len(pages) > 1 else {}))
     return file.getvalue()
-
-
-def pdf(box: str, *streams: str) -> bytes:
-    """A PDF file with a page for each stream of drawing."""
-    objects = [
-        "<</Type/Catalog/Pages 2 0 R>>",
-        f"<</Type/Pages/Count {len(streams)}/Kids[{' '.join(f'{4 + 2 * n} 0 R' for n in range(len(streams)))}]>>",
-        "<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
-    ]
-    for number, stream in enumerate(streams):
-        place = f"/Parent 2 0 R/MediaBox[0 0 {box}]/Contents {5 + 2 * number} 0 R/Resources<</Font<</F1 3 0 R>>>>"
-        objects += [f"<</Type/Page{place}>>", f"<</Length {len(stream)}>>stream\n{stream}\nendstream"]
-    body, places = b"%PDF-1.4\n", list[int]()
-    for number, content in enumerate(objects, 1):
-        places.append(len(body))
-        body += f"{number} 0 obj{content}endobj\n".encode()
-    table = "".join(f"{place:010d} 00000 n \n" for place in places)
-    trailer = f"trailer<</Size {len(objects) + 1}/Root 1 0 R>>\nstartxref\n{len(body)}\n%%EOF"
-    return body + f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{table}{trailer}".encode()
 
 
 def shown(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
@@ -16,48 +16,15 @@ pytest.importorskip("docx")
 pytest.importorskip("pypdfium2")
 pytest.importorskip("resiliparse")
 
-from spark_jobs.sources.formats import parser_process
 from spark_jobs.sources.source_config import DocumentsConfig
+from tests.spark_jobs.sources.formats.made_pdf import pdf
 
 Configs = Callable[..., DocumentsConfig]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def no_child_is_left() -> Iterator[None]:
-    """One child for these tests."""
-    yield
-    parser_process.stop()
-
-
-def pdf(*texts: str) -> bytes:
+def pages(*texts: str) -> bytes:
     """A PDF file with a page for each text."""
-    count = len(texts)
-    kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(count))
-    objects = [
-        "<</Type/Catalog/Pages 2 0 R>>",
-        f"<</Type/Pages/Count {count}/Kids[{kids}]>>",
-        "<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
-    ]
-    for number, text in enumerate(texts):
-        stream = f"BT /F1 12 Tf 72 700 Td ({text}) Tj ET"
-        page = f"<</Type/Page/Parent 2 0 R/MediaBox[0 0 600 800]/Contents {5 + 2 * number} 0 R"
-        objects += [
-            f"{page}/Resources<</Font<</F1 3 0 R>>>>>>",
-            f"<</Length {len(stream)}>>stream\n{stream}\nendstream",
-        ]
-    body, places = b"%PDF-1.4\n", list[int]()
-    for number, content in enumerate(objects, 1):
-        places.append(len(body))
-        body += f"{number} 0 obj{content}endobj\n".encode()
-    table = "".join(f"{place:010d} 00000 n \n" for place in places)
-    size = len(objects) + 1
-    return (
-        body
-        + (
-            f"xref\n0 {size}\n0000000000 65535 f \n{table}"
-            f"trailer<</Size {size}/Root 1 0 R>>\nstartxref\n{len(body)}\n%%EOF"
-        ).encode()
-    )
+    return pdf("600 800", *(f"BT /F1 12 Tf 72 700 Td ({text}) Tj ET" for text in texts))
 
 
 def word() -> bytes:
@@ -86,7 +53,7 @@ def mail() -> bytes:
 
 def test_each_becomes_its_text(files_config: Configs, data: Path, landing: Any) -> None:
     """With what it says of itself; pages without text are counted, senders left out."""
-    (data / "a.pdf").write_bytes(pdf("Hello", "", "World"))
+    (data / "a.pdf").write_bytes(pages("Hello", "", "World"))
     (data / "b.docx").write_bytes(word())
     (data / "c.eml").write_bytes(mail())
     documents, _ = landing.land(files_config())
@@ -111,8 +78,8 @@ def test_every_bad_one_is_told(files_config: Configs, data: Path, landing: Any) 
             packed.writestr(name, whole.read(name) if name != "word/document.xml" else b" " * 1_000_000_000)
     deep = b"".join(b"Content-Type: multipart/mixed; boundary=b%d\n\n--b%d\n" % (n, n) for n in range(5000))
     broken = {
-        "cut.pdf": (pdf("x")[:60], "corrupt_file"),
-        "scan.pdf": (pdf("", ""), "empty"),
+        "cut.pdf": (pages("x")[:60], "corrupt_file"),
+        "scan.pdf": (pages("", ""), "empty"),
         "text.pdf": (b"only text", "corrupt_file"),
         "empty.docx": (b"", "corrupt_file"),
         "zip.docx": (b"PK\3\4" + b"x" * 100, "corrupt_file"),

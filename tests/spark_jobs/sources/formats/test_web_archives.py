@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +15,12 @@ import zstandard
 pytest.importorskip("fastwarc")
 pytest.importorskip("resiliparse")
 
-from spark_jobs.sources.formats import parser_process
 from spark_jobs.sources.formats.http_bodies import Response, decoded_body, parse_response
 from spark_jobs.sources.refusals import Reason, Refusal
 from spark_jobs.sources.source_config import DocumentsConfig
 
 Configs = Callable[..., DocumentsConfig]
 HTML = "<html><title>T</title><body><article><p>{} " + "and a sentence that is long enough to be content. " * 4
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_child_is_left() -> Iterator[None]:
-    """One child for these tests."""
-    yield
-    parser_process.stop()
 
 
 def record(number: int, block: bytes, kind: str = "response", **more: str) -> bytes:

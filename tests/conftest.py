@@ -12,6 +12,8 @@ import pytest
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.class_archive import java_options
+from spark_jobs.lake.session.jars import CORE
 from spark_jobs.lake.session.settings import settings_at
 from tests.tiers import is_nightly, use_default_tier
 
@@ -40,10 +42,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.stop()
 
 
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # Tests are small: the first compiler is enough, and few partitions.
 _FAST = {
     "spark.sql.shuffle.partitions": "2",
-    "spark.driver.extraJavaOptions": "-Djava.net.preferIPv4Stack=true -XX:TieredStopAtLevel=1",
+    _JAVA_OPTIONS: "-Djava.net.preferIPv4Stack=true -XX:TieredStopAtLevel=1",
 }
 # A dozen rows are over before their plan is compiled or adapted. What production plans is for the long tier to try.
 _FASTER = {
@@ -52,16 +55,18 @@ _FASTER = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.ui.explainMode": "simple",
-    "spark.driver.extraJavaOptions": "-Djava.net.preferIPv4Stack=true -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    _JAVA_OPTIONS: "-Djava.net.preferIPv4Stack=true -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
 
 def spark_settings() -> dict[str, str]:
-    """Spark settings of the tier."""
-    return _FAST if is_nightly() else _FASTER
+    """Spark settings of the tier; the JVM maps the archive of classes that the set-up made, as in production."""
+    settings = _FAST if is_nightly() else _FASTER
+    options = f"{settings[_JAVA_OPTIONS]} {java_options(CORE)}"
+    return {**settings, _JAVA_OPTIONS: options.rstrip()}
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def lake_at(spark: SparkSession) -> LakeAt:
     """Opens a lake in a folder, with Spark settings on top."""
     from spark_jobs.lake.session.session import start_session

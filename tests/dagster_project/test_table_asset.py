@@ -201,20 +201,13 @@ def test_a_failed_audit_shows_in_red_and_changes_nothing(spark: object, tmp_path
     assert all(project.facts(t)["skipped"] for t in before)
 
 
-@pytest.mark.parametrize(
-    ("policy", "shown"),
-    [
-        (Samples.NONE, None),
-        (Samples.IDS, "| n |\n| --- |\n| 0 |"),
-        (Samples.TEXT, "| n | text |\n| --- | --- |\n| 0 | name of 0 |"),
-    ],
-)
-def test_samples_follow_the_policy(spark: object, tmp_path: Path, policy: Samples, shown: str | None) -> None:
+def test_samples_follow_the_policy(spark: object, tmp_path: Path) -> None:
     """Nothing, rows without the texts of documents, or rows with them."""
-    project = Project(tmp_path, numbers_asset(samples=policy))
-    result = project.run(config={"demo.numbers": {"count": 1}})
+    shown = {"none": None, "ids": "| n |\n| --- |\n| 0 |", "text": "| n | text |\n| --- | --- |\n| 0 | name of 0 |"}
+    project = Project(tmp_path, *(numbers_asset(f"{one}.numbers", samples=Samples(one)) for one in shown))
+    result = project.run(config={f"{one}.numbers": {"count": 1} for one in shown})
     assert result.success, failures(result)
-    assert project.facts("demo.numbers").get("sample") == shown
+    assert {one: project.facts(f"{one}.numbers").get("sample") for one in shown} == shown
 
 
 def test_inputs_come_from_anywhere_and_several_tables_are_one(spark: object, tmp_path: Path) -> None:
@@ -346,7 +339,7 @@ def test_dynamic_partitions_come_while_the_project_lives(spark: object, tmp_path
 @pytest.mark.parametrize(
     ("kind", "field", "zone", "first"),
     [
-        ("date", "part", "America/New_York", date(2024, 3, 10)),
+        pytest.param("date", "part", "America/New_York", date(2024, 3, 10), marks=pytest.mark.nightly),
         pytest.param("timestamptz", "days(part)", "UTC", datetime(2024, 3, 10, tzinfo=UTC), marks=pytest.mark.nightly),
         ("timestamptz", "days(part)", "America/New_York", datetime(2024, 3, 10, 5, tzinfo=UTC)),
         pytest.param("timestamp", "days(part)", "America/New_York", datetime(2024, 3, 10), marks=pytest.mark.nightly),
@@ -373,6 +366,7 @@ def test_a_day_is_replaced_and_the_next_stays(
     assert project.facts("demo.parted", "2024-03-10")["sample"].count("\n") == 2
 
 
+@pytest.mark.nightly
 def test_a_static_partition_may_be_a_number(spark: object, tmp_path: Path) -> None:
     """The key is read as the column's type."""
     project = Project(tmp_path, parted_asset("demo.parted", dg.StaticPartitionsDefinition(["1", "2"]), "int"))
@@ -409,6 +403,7 @@ def test_a_partition_reads_its_own_of_an_input_declared_alike(spark: object, tmp
     assert project.rows("demo.whole", "part", "n") == [("all", 6)]
 
 
+@pytest.mark.nightly
 def test_a_table_may_lose_its_partitions_in_code(spark: object, tmp_path: Path) -> None:
     """A table that was declared with partitions earlier in this process, and is not any more, is read whole."""
     partitions = dg.StaticPartitionsDefinition(["a"])
@@ -420,6 +415,7 @@ def test_a_table_may_lose_its_partitions_in_code(spark: object, tmp_path: Path) 
     assert project.rows("demo.each", "part", "n") == [("a", 4)]
 
 
+@pytest.mark.nightly
 def test_a_table_of_a_foreign_asset_is_read_whole(spark: object, tmp_path: Path) -> None:
     """Another asset with the same partitions may lay its table out in any way, here without any partition."""
     partitions = dg.StaticPartitionsDefinition(["a"])

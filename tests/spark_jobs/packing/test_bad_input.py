@@ -24,11 +24,18 @@ def pack(lake: Lake, folder: Path, made: Corpus, increment: int) -> None:
     materialize(lake, Binding(packed_step("code", L), "main", inputs, config, only=increment))
 
 
-def test_bad_input_is_refused_by_name_and_the_table_stays_as_it_was(lake_at: LakeAt, tmp_path: Path) -> None:
-    """A document without tokens, an id outside the vocabulary, a table of another length: the message names each."""
+def test_an_empty_table_grows_and_bad_input_is_refused_by_name_and_leaves_it(lake_at: LakeAt, tmp_path: Path) -> None:
+    """A document without tokens, an id outside the vocabulary, a table of another length: the message names each.
+
+    An increment without documents makes the table with its properties; the next one begins at ordinal 0.
+    """
     lake, good = lake_at(tmp_path / "lake"), corpus(1, documents=20)
-    pack(lake, tmp_path, good, 0)
+    pack(lake, tmp_path, Corpus([], []), 0)
+    assert rows(lake.catalogue) == {}
+    assert lake.catalogue.load_table(TABLE).properties["headrace.window-tokens"] == str(L)
+    pack(lake, tmp_path, good, 1)
     before = rows(lake.catalogue)
+    assert sorted(before) == list(range(len(before))) and before
     lost = good.tokens[3]
     without = dataclasses.replace(good, tokens=[row for row in good.tokens if row != lost])
     strange = (*lost[:3], [*lost[3], 100_000], lost[4] + 1)
@@ -41,21 +48,10 @@ def test_bad_input_is_refused_by_name_and_the_table_stays_as_it_was(lake_at: Lak
     ):
         (tmp_path / str(number)).mkdir()
         with pytest.raises(SparkJobsError, match=said):
-            pack(lake, tmp_path / str(number), made, 1)
+            pack(lake, tmp_path / str(number), made, 2)
         assert rows(lake.catalogue) == before
     table = lake.catalogue.load_table(TABLE)
     table.transaction().set_properties({"headrace.window-tokens": "32"}).commit_transaction()
     with pytest.raises(TableMismatchError, match=r"headrace.window-tokens of the table is 32, of the new rows 16"):
-        pack(lake, tmp_path, good, 2)
+        pack(lake, tmp_path, good, 3)
     assert rows(lake.catalogue) == before
-
-
-def test_an_empty_dataset_makes_a_table_without_rows_that_can_grow(lake_at: LakeAt, tmp_path: Path) -> None:
-    """The table has its properties; the next increment begins at ordinal 0."""
-    lake = lake_at(tmp_path / "lake")
-    pack(lake, tmp_path, Corpus([], []), 0)
-    assert rows(lake.catalogue) == {}
-    assert lake.catalogue.load_table(TABLE).properties["headrace.window-tokens"] == str(L)
-    pack(lake, tmp_path, corpus(1, documents=20), 1)
-    found = rows(lake.catalogue)
-    assert sorted(found) == list(range(len(found))) and found

@@ -171,9 +171,16 @@ def files(catalogue: Catalog) -> set[str]:
 
 
 def test_excised_documents_are_gone_and_all_else_is_as_it_was(lake_at: LakeAt, tmp_path: Path) -> None:
-    """Only files that hold their windows are rewritten; ordinals, other segments, ledger and tags stay right."""
+    """Only files that hold their windows are rewritten; ordinals, other segments, ledger and tags stay right.
+
+    A table that is not there, and one that is something else, are errors that name it.
+    """
     lake = lake_at(tmp_path / "lake")
+    with pytest.raises(InputError, match="nowhere is not in the lake"):
+        excise(lake, "main.nowhere", ["a" * 32])
     pack(lake, tmp_path, seed=1, increment=0)
+    with pytest.raises(ConfigError, match="is not packed"):
+        excise(lake, "system.materializations", ["a" * 32])
     table = lake.catalogue.load_table(TABLE)
     first = table.current_snapshot()
     assert first is not None
@@ -401,13 +408,3 @@ def _later() -> Any:
 
 def _all_files(root: Path) -> set[str]:
     return {f"file://{path}" for path in root.rglob("*.parquet")} | {str(path) for path in root.rglob("*.parquet")}
-
-
-def test_tables_that_are_not_packed_are_refused(lake_at: LakeAt, tmp_path: Path) -> None:
-    """A table that is not there, and one that is something else, are errors that name it."""
-    lake = lake_at(tmp_path / "lake")
-    with pytest.raises(InputError, match="nowhere is not in the lake"):
-        excise(lake, "main.nowhere", ["a" * 32])
-    pack(lake, tmp_path, seed=1, increment=0)
-    with pytest.raises(ConfigError, match="is not packed"):
-        excise(lake, "system.materializations", ["a" * 32])

@@ -172,6 +172,7 @@ def test_second_increment_lands_only_what_no_earlier_one_holds(
             assert row["content_sha256"] == before[row["location"]]
 
 
+@pytest.mark.nightly
 def test_real_distributions_land_with_their_facts(spark: SparkSession, empty_arrivals: pa.Table) -> None:
     """Two small ones as code: content is the files', one row of facts for each; docs hold their licence texts."""
     source = {"kind": "python_code", "distributions": ["attrs", "click"]}

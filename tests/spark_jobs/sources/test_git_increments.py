@@ -148,6 +148,7 @@ def test_increments_follow_the_repositories(spark: SparkSession, tmp_path: Path)
     assert lake.land() is None
 
 
+@pytest.mark.nightly
 def test_latest_lands_what_changed_between_two_heads(spark: SparkSession, tmp_path: Path) -> None:
     """Under `latest` an increment has the files that HEAD has changed, under the commit that it is then."""
     made = Repository(tmp_path / "repos" / "r")

@@ -51,18 +51,19 @@ def one_after_another(parts: Sequence[Graph], named: Named) -> set[tuple[int, st
     return removed
 
 
-@pytest.mark.parametrize("named", [ranked_id, hashed_id])
-def test_both_paths_remove_what_one_after_another_removes(spark: SparkSession, named: Named) -> None:
-    """Graphs of many shapes at once, each a group of its own; the ids have no say in the order."""
+def test_both_paths_remove_what_one_after_another_removes(spark: SparkSession) -> None:
+    """Graphs of many shapes at once, each a group of its own with either ids, which have no say in the order."""
     parts = graphs()
-    edges = grouped(parts, named)
-    expected = one_after_another(parts, named)
-    assert len(expected) > 100
+    expected = one_after_another(parts, ranked_id)
+    expected |= {(group + len(parts), name) for group, name in one_after_another(parts, hashed_id)}
+    edges = grouped(parts, ranked_id)
+    edges += [(group + len(parts), *ends) for group, *ends in grouped(parts, hashed_id)]
+    assert len(expected) > 200
     assert find(spark, edges, ALL_ON_DRIVER) == expected
     assert find(spark, edges, ALL_ON_SPARK) == expected
 
 
-@pytest.mark.parametrize("limit", [ALL_ON_SPARK, 60, ALL_ON_DRIVER])
+@pytest.mark.parametrize("limit", [pytest.param(ALL_ON_SPARK, marks=pytest.mark.nightly), 60])
 def test_edges_of_many_groups_are_removed_in_each_as_if_it_were_alone(spark: SparkSession, limit: int) -> None:
     """31 nested graphs, as thresholds make them: an edge is in all groups up to one, the last of which has few."""
     draw = random.Random(5)
@@ -80,8 +81,7 @@ def test_a_vertex_that_goes_in_different_rounds_has_one_row(spark: SparkSession)
     edges = grouped(parts, ranked_id)
     expected = one_after_another(parts, ranked_id)
     assert {group for group, vertex in expected if vertex == ranked_id(5)} == {0, 30}
-    for limit in (ALL_ON_SPARK, 1, ALL_ON_DRIVER):
-        assert find(spark, edges, limit) == expected
+    assert find(spark, edges, 1) == expected
 
 
 def test_the_driver_finishes_what_rounds_leave(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
@@ -97,22 +97,16 @@ def test_the_driver_finishes_what_rounds_leave(spark: SparkSession, caplog: pyte
 
 
 def test_a_rest_too_large_for_the_driver_goes_on_in_rounds_with_a_warning(
-    spark: SparkSession, caplog: pytest.LogCaptureFixture
+    spark: SparkSession, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After max_rounds the log says what to do; the answer is the same."""
+    """After max_rounds the log says what to do; what rounds removed is merged on the way, and nothing is lost."""
+    monkeypatch.setattr("spark_jobs.dedup.graph.kept_set._MERGED_ROUNDS", 2)
     parts = [chain(12)]
     with caplog.at_level(logging.WARNING):
         assert find(spark, grouped(parts, hashed_id), ALL_ON_SPARK, rounds=4) == one_after_another(parts, hashed_id)
     warnings = [record.message for record in caplog.records if "raise driver_edges" in record.message]
     assert len(warnings) == 2
     assert "3 edges left after 4 rounds, the driver takes 0" in warnings[0]
-
-
-def test_rounds_do_not_pile_up_frames(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What many rounds removed is merged on the way, nothing lost."""
-    monkeypatch.setattr("spark_jobs.dedup.graph.kept_set._MERGED_ROUNDS", 2)
-    parts = [chain(12)]
-    assert find(spark, grouped(parts, hashed_id), ALL_ON_SPARK) == one_after_another(parts, hashed_id)
 
 
 @pytest.mark.parametrize("limit", [ALL_ON_SPARK, ALL_ON_DRIVER])
@@ -129,6 +123,7 @@ def test_no_edge_removes_nobody(spark: SparkSession, limit: int) -> None:
     assert find(spark, [], limit) == set()
 
 
+@pytest.mark.nightly
 def test_a_chain_of_100_000_edges_loses_every_second_vertex(spark: SparkSession) -> None:
     """The driver path, with rows made by Spark: the worst order there is."""
     from pyspark.sql import functions as F
@@ -140,6 +135,7 @@ def test_a_chain_of_100_000_edges_loses_every_second_vertex(spark: SparkSession)
     assert found.agg(F.count("*"), F.count_if(F.col("vertex") % 2 == 1)).first() == (50_000, 50_000)
 
 
+@pytest.mark.nightly
 def test_few_rounds_for_a_chain_in_random_order(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
     """10,000 documents in a chain, ordered by hash: about one edge in twenty is left by each round."""
     parts = [chain(10_001, seed=3)]

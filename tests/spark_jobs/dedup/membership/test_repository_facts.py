@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
-
-import pytest
 
 from spark_jobs.dedup.membership.repository_facts import Preference, RepositoryCriterion, newest_facts, with_place
 from spark_jobs.dedup.repository.bags import RepositoryBagsConfig
@@ -30,41 +29,40 @@ FACTS = [
 ]
 
 
-def order(spark: SparkSession, names: Sequence[str], wanted: Preference, dataset: str = "code") -> list[set[str]]:
-    """Names by standing, the first kept first."""
-    files = [File(0, name, "a", name, dataset=dataset) for name in names]
-    bags = spark.createDataFrame(
-        [(f.repository_id, f.dataset, f.repository) for f in files],
-        "repository_id string, dataset string, repository string",
-    )
-    facts = newest_facts(Corpus([File(1, None, "a", "")], (), FACTS).inputs(spark, 1)["repositories"])
-    classes: dict[int, set[str]] = {}
-    for row in with_place(bags, facts, wanted).collect():
-        assert row.place & ((1 << 59) - 1) == int(row.repository_id[:15], 16) >> 1
-        classes.setdefault(row.place >> 59, set()).add(row.repository)
-    assert all(0 <= standing < 16 for standing in classes)
-    return [classes[standing] for standing in sorted(classes)]
+# Names of repositories, criteria, and the names by standing, the first kept first.
+CASES: list[tuple[list[str], tuple[RepositoryCriterion, ...], list[set[str]]]] = [
+    (["fork", "original", "unknown"], ("original", "licensed"), [{"original"}, {"unknown"}, {"fork"}]),
+    (["fork", "fork of fork", "self"], ("original",), [{"self"}, {"fork"}, {"fork of fork"}]),
+    # Known good, original, newest, starred make 24 classes: the stars do not fit, and neither does the licence.
+    (["fork", "original", "unknown"], DEFAULT, [{"original", "unknown"}, {"fork"}]),
+    (["fork", "original", "good"], ("known_good", "original"), [{"good"}, {"original"}, {"fork"}]),
+    (["fork", "original", "starred"], ("starred",), [{"fork", "starred"}, {"original"}]),
+    (["tool-1.9", "tool-1.10", "tool@2", "tool"], ("newest",), [{"tool@2"}, {"tool-1.9", "tool-1.10", "tool"}]),
+    (["tool-1.9", "tool-1.10", "odd"], ("newest",), [{"tool-1.10", "odd"}, {"tool-1.9"}]),
+    (["stale", "original"], ("original",), [{"stale", "original"}]),
+]
 
 
-@pytest.mark.parametrize(
-    ("names", "criteria", "expected"),
-    [
-        (["fork", "original", "unknown"], ("original", "licensed"), [{"original"}, {"unknown"}, {"fork"}]),
-        (["fork", "fork of fork", "self"], ("original",), [{"self"}, {"fork"}, {"fork of fork"}]),
-        # Known good, original, newest, starred make 24 classes: the stars do not fit, and neither does the licence.
-        (["fork", "original", "unknown"], DEFAULT, [{"original", "unknown"}, {"fork"}]),
-        (["fork", "original", "good"], ("known_good", "original"), [{"good"}, {"original"}, {"fork"}]),
-        (["fork", "original", "starred"], ("starred",), [{"fork", "starred"}, {"original"}]),
-        (["tool-1.9", "tool-1.10", "tool@2", "tool"], ("newest",), [{"tool@2"}, {"tool-1.9", "tool-1.10", "tool"}]),
-        (["tool-1.9", "tool-1.10", "odd"], ("newest",), [{"tool-1.10", "odd"}, {"tool-1.9"}]),
-        (["stale", "original"], ("original",), [{"stale", "original"}]),
-    ],
-)
-def test_criteria_make_classes(
-    spark: SparkSession, names: list[str], criteria: tuple[RepositoryCriterion, ...], expected: list[set[str]]
-) -> None:
+def test_criteria_make_classes(spark: SparkSession) -> None:
     """The strongest first; versions by their numbers, also where only the name tells; the newest facts count."""
-    assert order(spark, names, Preference(criteria, (), ("good",), 100)) == expected
+    from pyspark.sql import DataFrame
+
+    facts = newest_facts(Corpus([File(1, None, "a", "")], (), FACTS).inputs(spark, 1)["repositories"])
+    placed = []
+    for case, (names, criteria, _) in enumerate(CASES):
+        rows = [(File(0, name, "a", name).repository_id, "code", name) for name in names]
+        bags = spark.createDataFrame(rows, "repository_id string, dataset string, repository string")
+        wanted = Preference(criteria, (), ("good",), 100)
+        placed.append(
+            with_place(bags, facts, wanted).selectExpr(f"{case} AS case", "repository_id", "repository", "place")
+        )
+    classes: dict[int, dict[int, set[str]]] = {}
+    for row in functools.reduce(DataFrame.unionByName, placed).collect():
+        assert row.place & ((1 << 59) - 1) == int(row.repository_id[:15], 16) >> 1
+        classes.setdefault(row.case, {}).setdefault(row.place >> 59, set()).add(row.repository)
+    assert all(0 <= standing < 16 for found in classes.values() for standing in found)
+    by_standing = [[names for _, names in sorted(classes[case].items())] for case in range(len(CASES))]
+    assert by_standing == [expected for *_, expected in CASES]
 
 
 def test_datasets_come_in_the_order_of_the_config(spark: SparkSession) -> None:

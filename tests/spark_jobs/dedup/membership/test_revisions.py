@@ -122,6 +122,7 @@ def test_members_are_superseded_gone_and_latest_again(spark: SparkSession) -> No
     ]
 
 
+@pytest.mark.nightly
 def test_members_leave_as_the_policies_say(spark: SparkSession) -> None:
     """Excised ones stay out: what returns after it left changes nothing, and the member that stood goes on."""
     found = told(spark, RevisionsConfig(latest=("d", "e"), superseded="excise", on_delete="excise"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from spark_jobs.dedup.bags.bags import BAGS
 from spark_jobs.dedup.removal.thresholds import THRESHOLDS, ThresholdsConfig, thresholds
 from spark_jobs.lake.declare.spark_types import spark_schema
@@ -42,7 +44,7 @@ def run(
 def test_each_threshold_counts_every_member_once(spark: SparkSession) -> None:
     """Documents and bytes kept and removed, files that go with repositories apart.
 
-    Components are named by a document of the increment or of an earlier one.
+    Components are named by a document of the increment or of an earlier one. Rows fit the table and pass its checks.
     """
     members: Members = [(f"d{n}", 10**n) for n in range(6)]
     gone = [(0.7, "d1", None), (0.7, "d2", "r"), (0.8, "d2", "r")]
@@ -54,7 +56,13 @@ def test_each_threshold_counts_every_member_once(spark: SparkSession) -> None:
         (0.7, "a0", "a0", 3),
         (0.8, "d2", "d2", 2),
     ]
-    rows = sorted(tuple(row) for row in run(spark, members, ["d0"], gone, components).collect())
+    frame = run(spark, members, ["d0"], gone, components)
+    types = {"long": "bigint"}
+    assert frame.dtypes == [(c.name, types.get(c.type, c.type)) for c in THRESHOLDS.columns]
+    rows = sorted(tuple(row) for row in frame.collect())
+    landed = spark.createDataFrame(rows, frame.schema)
+    for check in THRESHOLDS.checks:
+        assert landed.where(f"not coalesce({check.predicate}, false)").count() == 0
     assert rows == [
         (0.7, 6, 1, 1, 1, 3, 111_000, 111, 2, 3, *_NO_SAMPLE),
         (0.8, 6, 1, 0, 1, 4, 111_010, 101, 1, 2, *_NO_SAMPLE),
@@ -62,16 +70,8 @@ def test_each_threshold_counts_every_member_once(spark: SparkSession) -> None:
     ]
 
 
+@pytest.mark.nightly
 def test_an_empty_increment_has_a_row_of_zeros_for_each_threshold(spark: SparkSession) -> None:
     """Nothing came, nothing is kept; the row says so."""
     rows = sorted(tuple(row) for row in run(spark, [], [], [], []).collect())
     assert rows == [(threshold, 0, 0, 0, 0, 0, 0, 0, 0, 0, *_NO_SAMPLE) for threshold in (0.7, 0.8, 0.9)]
-
-
-def test_rows_fit_the_table_and_pass_its_checks(spark: SparkSession) -> None:
-    """Columns are those declared; every check holds for every row."""
-    frame = run(spark, [("a", 5), ("b", 7)], ["b"], [(0.7, "a", None)], [])
-    types = {"long": "bigint"}
-    assert frame.dtypes == [(c.name, types.get(c.type, c.type)) for c in THRESHOLDS.columns]
-    for check in THRESHOLDS.checks:
-        assert frame.where(f"not coalesce({check.predicate}, false)").count() == 0

@@ -79,6 +79,7 @@ def test_a_corpus_reads_its_datasets_by_its_own_increments(lake: Lake, tmp_path:
     ]
 
 
+@pytest.mark.nightly
 def test_an_increment_that_took_nothing_from_a_dataset_reads_no_rows_of_it(lake: Lake, tmp_path: Path) -> None:
     """The input is there, empty, with its columns."""
     ones, twos = tmp_path / "ones", tmp_path / "twos"

@@ -97,6 +97,6 @@ def _histograms(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         counts = background_counts(bags_from_columns(*columns), BINS)
         bins = np.flatnonzero(counts)
         yield pa.RecordBatch.from_arrays(
-            [pa.array([kind] * len(bins)), pa.array(bins / BINS), pa.array(counts[bins])],
+            [pa.array([kind] * len(bins), pa.string()), pa.array(bins / BINS), pa.array(counts[bins])],
             names=["kind", "similarity", "pair_count"],
         )

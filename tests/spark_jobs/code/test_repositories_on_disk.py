@@ -122,7 +122,7 @@ def from_records(root: Path) -> tuple[dict[str, Any], VerdictsConfig]:
     return {"kind": "files", "path": str(root), **columns}, VerdictsConfig(manifests="leave_out")
 
 
-@pytest.mark.parametrize("source_of", [from_directories, from_records])
+@pytest.mark.parametrize("source_of", [from_directories, pytest.param(from_records, marks=pytest.mark.nightly)])
 def test_every_language_is_ordered_dependencies_first_and_manifests_are_only_evidence(
     spark: SparkSession, tmp_path: Path, source_of: Callable[[Path], tuple[dict[str, Any], VerdictsConfig]]
 ) -> None:

@@ -209,10 +209,7 @@ POLICIES: dict[str, dict[str, object]] = {
 
 @pytest.mark.parametrize(
     "policy",
-    [
-        pytest.param(name, marks=[] if name in ("repository", "concatenated") else pytest.mark.nightly)
-        for name in POLICIES
-    ],
+    [pytest.param(name, marks=[] if name == "concatenated" else pytest.mark.nightly) for name in POLICIES],
 )
 def test_every_policy_keeps_every_token_whatever_the_partitions(spark: SparkSession, rows: Corpus, policy: str) -> None:
     """Ordinals are dense, the proof finds no document that lost a token, and 1 and 7 partitions give one table."""

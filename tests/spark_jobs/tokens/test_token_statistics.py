@@ -41,7 +41,7 @@ def sized(spark: SparkSession, *sizes: int) -> DataFrame:
     return spark.createDataFrame(pa.table({"vocabulary_size": pa.array(sizes, pa.int32())}))
 
 
-@pytest.mark.parametrize("partitions", [1, 3])
+@pytest.mark.parametrize("partitions", [pytest.param(1, marks=pytest.mark.nightly), 3])
 def test_each_dataset_and_language_is_one_row(spark: SparkSession, partitions: int) -> None:
     """Of the documents that have tokens; columns and types are the table's, its checks hold."""
     tokens, texts = frames(spark, DOCUMENTS)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from dagster_project import resources
-from dagster_project.datasets import DatasetDeclaration, dataset_assets
+from dagster_project.assets.datasets import DatasetDeclaration, dataset_assets
 from dagster_project.definitions import build
 from dagster_project.exceptions import DefinitionError
 from dagster_project.metadata import Samples

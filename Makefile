@@ -4,6 +4,8 @@ PYTHON := .venv/bin/python
 # order of tests/conftest.py, the long ones first; xdist would begin with the fullest.
 PYTEST := $(PYTHON) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 ARGS ?=
+# Where a machine's image sets it, every process of a run would compile all modules and all tests again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-all lint format docs bench bench-blender bench-dedup bench-filters bench-ingest bench-pipeline lock protos ui serve clean

@@ -74,8 +74,9 @@ def _candidates(data: bytes, charset: str | None) -> Iterator[tuple[str, str]]:
         encoding = label and map_encoding_to_html5(label.strip(" \"'").lower(), fallback_utf8=False)
         if encoding and not encoding.startswith("utf-16"):  # a label that could be read is in no UTF-16
             yield SUPERSETS.get(encoding, encoding), named_by
-    yield "utf-8", "its bytes"
     detected = detect_encoding(data)
+    if detected != "iso2022_jp":
+        yield "utf-8", "its bytes"
     if detected is not None:
         yield SUPERSETS.get(detected, detected), "detected"
 

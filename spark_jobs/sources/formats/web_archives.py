@@ -174,6 +174,6 @@ def _text_of(body: bytes, content_type: str, cut: bool, extract: Extract) -> Ext
     if not body.strip():
         return Refusal(Reason.EMPTY, "the text is empty")
     decoded = decode(body)  # as nearly all texts of WET files can be, without the other process
-    if isinstance(decoded, Decoded):
+    if isinstance(decoded, Decoded) and b"\x1b" not in body:  # which is in ISO-2022-JP, and else ASCII
         return Extracted(decoded.text, {})
     return extract("web_text", body, charset, cut)

@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_jobs.sources.formats.compressed.gzip_members import GzipMembers
+from spark_jobs.sources.reading.csv_records import csv_records
 from spark_jobs.sources.reading.decoding import Decoded, decode
 from spark_jobs.sources.reading.records import (
     Line,
     Record,
     Refused,
-    csv_records,
     jsonl_records,
     numbered_lines,
     parquet_records,

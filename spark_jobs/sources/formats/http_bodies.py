@@ -18,7 +18,6 @@ _STATUS = re.compile(rb"HTTP/\d(?:\.\d)?[ \t]+(\d{3})")
 _END_OF_HEAD = re.compile(rb"\r?\n\r?\n")
 _CHUNK = re.compile(rb"[ \t]*([0-9a-fA-F]{1,12})[ \t]*(?:;[^\r\n]*)?\r?\n")
 _GZIP = b"\x1f\x8b"
-_ZLIB = re.compile(rb"[\x08\x18\x28\x38\x48\x58\x68\x78][\0-\xff]", re.DOTALL)
 _CONTROL = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]")
 _SNIFFED = 512
 
@@ -105,7 +104,8 @@ def _unpacked(body: bytes, encoding: str, most: int) -> bytes:
 
         return bytes((BrotliReader if encoding == "br" else ZstdReader)(BytesIO(body)).read(most))
     if encoding == "deflate" and not body.startswith(_GZIP):  # zlib's as HTTP has it, and the bare one of old servers
-        one = zlib.decompressobj(zlib.MAX_WBITS if _ZLIB.match(body) else -zlib.MAX_WBITS)
+        has_header = body[:1].endswith((b"\x48", b"\x58", b"\x68", b"\x78")) and int.from_bytes(body[:2]) % 31 == 0
+        one = zlib.decompressobj(zlib.MAX_WBITS if has_header else -zlib.MAX_WBITS)
         data = one.decompress(body, most)
         if not one.eof and len(data) < most:
             raise OSError(f"ends early, after {len(data)} bytes of text")

@@ -60,7 +60,7 @@ def _csv_rows(stream: Stream, delimiter: str, max_bytes: int) -> Iterator[tuple[
                 refused.append(line)
                 continue
             numbers.append(line.number)
-            held += len(line.data)
+            held += len(line.data) + 1
             if held > max_bytes:
                 detail = f"the row that begins in line {numbers[0]} is longer than {max_bytes} bytes"
                 raise RefusedError(Reason.TOO_LARGE, f"{detail}; the rows before it are read")

@@ -208,17 +208,18 @@ def parquet_records(file: pa.NativeFile, source: FilesSource, max_bytes: int) ->
 
 
 def _largest_page(file: pa.NativeFile, group: pq.RowGroupMetaData, source: FilesSource) -> int:
-    """Decompressed bytes of the first page of a mapped column, the largest: a page is read as a whole.
+    """Decompressed bytes of the largest of the first pages of the mapped columns: a page is read as a whole.
 
     They are the second field of the page's header, a zigzag number of Thrift's compact protocol.
     """
     sizes = [0]
     for column in map(group.column, range(group.num_columns)):
         if column.path_in_schema in source.mapped_columns and column.total_uncompressed_size > _PAGE_BYTES:
-            file.seek(column.data_page_offset)
-            varint = file.read(8)[3:]
-            end = next((at for at, byte in enumerate(varint) if byte < 0x80), 0)
-            sizes.append(sum((byte & 0x7F) << 7 * place for place, byte in enumerate(varint[: end + 1])) >> 1)
+            for start in filter(None, (column.dictionary_page_offset, column.data_page_offset)):
+                file.seek(start)
+                varint = file.read(8)[3:]
+                end = next((at for at, byte in enumerate(varint) if byte < 0x80), 0)
+                sizes.append(sum((byte & 0x7F) << 7 * place for place, byte in enumerate(varint[: end + 1])) >> 1)
     return max(sizes)
 
 

@@ -30,6 +30,8 @@ def members_by_headers(file: IO[bytes], limits: ArchiveLimits) -> tuple[list[zip
             return members, head[:4] in _ENDS
         _, flags, method, crc, packed_bytes, size, name_bytes, extra_bytes = _HEADER.unpack(head)
         name, extra = file.read(name_bytes), file.read(extra_bytes)
+        if len(extra) < extra_bytes:
+            return members, False
         at += _HEADER.size + name_bytes + extra_bytes
         info = zipfile.ZipInfo(name.decode("utf-8" if flags & _UTF8_NAME else "cp437", "surrogateescape"))
         if flags & _SIZES_FOLLOW and method != zipfile.ZIP_DEFLATED:
@@ -65,5 +67,5 @@ def _measured(file: IO[bytes], max_ratio: int) -> tuple[int, int, int]:
         size, crc = size + len(text), zlib.crc32(text, crc)
         if size > max(FREE_BYTES, max_ratio * (file.tell() - start)):
             break
-    packed_bytes = file.tell() - start - len(one.unused_data)
-    return packed_bytes + (not one.eof), size, crc  # so that one which breaks off is not taken for whole
+    beyond = int(not one.eof)  # so that a member which breaks off is not taken for a whole one
+    return file.tell() - start - len(one.unused_data) + beyond, size + beyond, crc

@@ -184,6 +184,17 @@ def test_encodings_are_undone_in_order_and_false_claims_ignored() -> None:
     assert decoded_body(Response(200, both, b"<p>hello"), 100) == b"<p>hello"
     assert decoded_body(Response(200, {"content-encoding": "deflate"}, zlib.compress(b"hello")), 100) == b"hello"
     assert decoded_body(Response(200, {"content-encoding": "zstd"}, zstandard.compress(b"hello")), 100) == b"hello"
+    bare = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    assert decoded_body(Response(200, {"content-encoding": "deflate"}, bare.compress(b"hello") + bare.flush()), 9) == (
+        b"hello"
+    )
+    for body, text in ((packed + gzip.compress(b" you"), b"hello you"), (packed + b"\r\n\0", b"hello")):
+        assert decoded_body(Response(200, {"content-encoding": "gzip"}, body), 100) == text
+    for packer, body in (("br", b"<p>hello"), ("zstd", b"<p>hello"), ("deflate", b"<p>hello")):
+        assert decoded_body(Response(200, {"content-encoding": packer}, body), 100) == body
+    assert decoded_body(Response(200, {"transfer-encoding": "gzip"}, packed), 100) == b"hello"
+    for damaged in (packed[:-1], packed + packed[:-1]):
+        assert isinstance(decoded_body(Response(200, {"content-encoding": "gzip"}, damaged), 100), Refusal)
     large = decoded_body(Response(200, {"content-encoding": "gzip"}, packed), 4)
     assert isinstance(large, Refusal) and large.reason == Reason.TOO_LARGE
 

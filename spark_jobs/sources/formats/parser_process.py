@@ -23,7 +23,7 @@ from typing import IO, Any
 from spark_jobs.exceptions import InputError
 from spark_jobs.sources.refusals import Reason, Refusal
 
-MEMORY_BYTES = 768 << 20
+MEMORY_BYTES = 704 << 20
 """Address space of the child; more is refused by the operating system, and the child ends."""
 _WORN_FRACTION = 1 / 3
 """A child that holds more of it after an answer is replaced: what it cannot give back must not refuse a later one."""

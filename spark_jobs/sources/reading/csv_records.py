@@ -37,7 +37,8 @@ def csv_records(stream: Stream, delimiter: str, source: FilesSource, max_bytes: 
             yield row
         elif not names:
             names = row[1]
-            if refusal := _header_refusal(names, source):
+            null = Refusal(Reason.BINARY, "null byte in the header; save the file as UTF-8")
+            if refusal := null if "\0" in "".join(names) else names_refusal(names, source, "header"):
                 yield Refused(None, refusal)
                 return
         elif len(row[1]) != len(names):
@@ -91,13 +92,6 @@ def _csv_rows(stream: Stream, delimiter: str, max_bytes: int) -> Iterator[tuple[
             yield numbers[0], row
         refused.clear()
         numbers.clear()
-
-
-def _header_refusal(names: list[str], source: FilesSource) -> Refusal | None:
-    """The refusal of a CSV file whose header does not fit the mapping."""
-    if any("\0" in name for name in names):
-        return Refusal(Reason.BINARY, "null byte in the header; save the file as UTF-8")
-    return names_refusal(names, source, "header")
 
 
 def csv_columns(stream: Stream, delimiter: str, max_bytes: int) -> list[str]:

@@ -95,7 +95,8 @@ def jsonl_records(stream: Stream, source: FilesSource, max_bytes: int) -> Iterat
             complete = True
             yield usable_record(number, fields[source.text_column], fields, source, max_bytes)
         if complete and lacking:
-            yield from _lacking(lacking, source)
+            none = Refusal(Reason.MISSING_COLUMN, f"no column {source.text_column!r} in this record")
+            yield from (Refused(number, none) for number in lacking)
             del lacking[:]
     if lacking:
         detail = f"no column {source.text_column!r} in any of {len(lacking)} records; the first has {columns}"
@@ -309,12 +310,6 @@ def value_text(value: object) -> str | None:
     if isinstance(value, bytes):
         return value.decode(errors="backslashreplace")
     return json.dumps(value, ensure_ascii=False, default=str)
-
-
-def _lacking(numbers: Iterable[int], source: FilesSource) -> Iterator[Refused]:
-    """Refusals of records without the text column, in a file that has it elsewhere."""
-    for number in numbers:
-        yield Refused(number, Refusal(Reason.MISSING_COLUMN, f"no column {source.text_column!r} in this record"))
 
 
 def _schema_refusal(schema: pa.Schema, source: FilesSource) -> Refusal | None:

@@ -163,7 +163,7 @@ _FACTS_TYPE = (
 
 
 @step(
-    version="7",
+    version="8",
     scope=Scope.HISTORY,
     tables=(DOCUMENTS, REPOSITORIES, PROVENANCE, ARRIVALS),
     discover=discover,

@@ -27,7 +27,7 @@ from spark_jobs.sources.provenance import landed_digest
 from spark_jobs.sources.reading.files import open_blobs, read_file
 from spark_jobs.sources.reading.record_files import decompressed_by_name
 from spark_jobs.sources.reading.records import Stream
-from spark_jobs.sources.reading.rows import ReadingRules, Row
+from spark_jobs.sources.reading.rows import ReadingRules, Row, opened
 from spark_jobs.sources.source_config import DocumentsConfig, Source
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def find_document(
             file = listed_again(config, arrival)
             for row in read_file(file, rules, blobs):
                 if row["doc_id"] == doc_id:
-                    return arrival, row, _place(file, row, objects)
+                    return arrival, row, _place(file, row, rules)
     others = f" and {len(tried) - 1} others" if len(tried) > 1 else ""
     changed = f"{tried[0]}{others}: document {doc_id} does not come out of it again; its reader has changed since"
     raise InputError(faults[0] if faults else changed)
@@ -147,11 +147,11 @@ def _fault(arrival: Mapping[str, Any], objects: ObjectFolder, blobs: BlobReaders
     )
 
 
-def _place(file: Row, row: Row, objects: ObjectFolder) -> LandedPlace:
+def _place(file: Row, row: Row, rules: ReadingRules) -> LandedPlace:
     """Where a document stands in its file, from what its reader says of it."""
     unit, number = row.get("unit"), row.get("number")
     if unit == "line" and file["reader"] == "jsonl" and number:
-        with objects.open(file["object"]) if file["object"] else open_file(file["location"]) as stream:
+        with opened(file, rules) as stream:
             return LandedPlace(unit, number, *_line_bytes(decompressed_by_name(stream, file["location"]), number))
     offset = row["metadata"].get("offset") if unit == "offset" else None
     return LandedPlace(unit, number, int(offset) if offset is not None else None, None, row.get("member"))

@@ -214,7 +214,10 @@ def _require_packages(dataset: str, source: FilesSource, files: Iterable[_Listed
     if "log" in examples:
         from spark_jobs.sources.formats.log_lines import compiled_pattern
 
-        compiled_pattern(source)
+        try:
+            compiled_pattern(source)
+        except InputError as error:
+            raise InputError(f"dataset {dataset}: {error}") from error
 
 
 def _list_facts(source: TreeSource) -> Iterator[_Listed]:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from spark_jobs.sources.formats.parser_process import run_apart
 from spark_jobs.sources.refusals import Reason, Refusal
-from spark_jobs.sources.source_config import PAGED_READERS, RECODED_READERS, FilesSource
+
+if TYPE_CHECKING:
+    from spark_jobs.sources.source_config import FilesSource
 
 _SHOWN_FACT = 1000  # characters; longer titles are not titles
 
@@ -47,10 +49,13 @@ _EXTRACTORS: Final = {
 }
 
 
-def call_extractor(module: str, function: str, *arguments: Any) -> Extracted | Refusal:
-    """Call an extractor of this folder; its module, and the packages of foreign formats with it, is imported here."""
-    found: Extracted | Refusal = getattr(importlib.import_module(f"{__package__}.{module}"), function)(*arguments)
-    return found
+def call_extractor(module: str, function: str, *arguments: Any) -> Any:
+    """Call an extractor of this folder; its module, and the packages of foreign formats with it, is imported here.
+
+    An extracted text goes to the other process as UTF-8: up to four bytes a character are not held in both at once.
+    """
+    found = getattr(importlib.import_module(f"{__package__}.{module}"), function)(*arguments)
+    return (found.text.encode("utf-8", "surrogatepass"), *found[1:]) if isinstance(found, Extracted) else found
 
 
 def extract(reader: str, data: bytes, source: FilesSource, *options: Any) -> Extracted | Refusal:
@@ -62,21 +67,21 @@ def extract(reader: str, data: bytes, source: FilesSource, *options: Any) -> Ext
         source: what the user chose.
         options: what else is known about it, by format.
     """
-    found: Extracted | Refusal
-    if reader in PAGED_READERS:
-        from spark_jobs.sources.formats.pages.ocr import read_pages
+    try:
+        if reader in ("pdf", "picture"):
+            from spark_jobs.sources.formats.pages.ocr import read_pages
 
-        found = read_pages(reader, data, source.ocr, source.extract_seconds)
-    else:
+            pages = read_pages(reader, data, source.ocr, source.extract_seconds)
+            if isinstance(pages, Extracted):
+                pages.text.encode()
+            return pages
         by = "trafilatura" if source.extractor == "trafilatura" else "resiliparse"
         chosen = {"html": (by, *options), "legacy": (source.encoding, *options)}.get(reader, options)
         of = _EXTRACTORS[reader]
         found = run_apart(call_extractor, source.extract_seconds, of.module, of.function, data, *chosen)
-    try:
-        found if isinstance(found, Refusal) else found.text.encode()
-    except UnicodeEncodeError as error:
-        return Refusal(Reason.UNDECODABLE, f"lone surrogate at character {error.start} of the extracted text")
-    return found
+        return found if isinstance(found, Refusal) else Extracted(found[0].decode(), *found[1:])
+    except (UnicodeDecodeError, UnicodeEncodeError) as error:
+        return Refusal(Reason.UNDECODABLE, f"lone surrogate at {error.start} of the extracted text")
 
 
 def cleaned_facts(said: Mapping[str, object]) -> dict[str, str]:
@@ -89,6 +94,8 @@ def cleaned_facts(said: Mapping[str, object]) -> dict[str, str]:
 
 def missing_package(reader: str, source: FilesSource) -> str | None:
     """A package that a reader needs and that is not installed, if there is one."""
+    from spark_jobs.sources.source_config import PAGED_READERS, RECODED_READERS
+
     needed = _EXTRACTORS[reader].packages if reader in _EXTRACTORS else ()
     if reader == "warc":
         needed = ("fastwarc", *_EXTRACTORS["html"].packages)

@@ -52,8 +52,12 @@ def extract_page(data: bytes, extractor: str, charset: str | None = None, cut: b
         tree = HTMLTree.parse(page.text)
     except HTMLParserException as error:  # every text is HTML; so the memory ended
         raise MemoryError from error
-    by_trafilatura = extractor == "trafilatura"
-    text = (_trafilatura(page.text) if by_trafilatura else _resiliparse(tree)).strip()
+    if extractor == "trafilatura":
+        import trafilatura
+
+        text = (trafilatura.extract(page.text, include_comments=False) or "").strip()
+    else:  # without descriptions of pictures and readers' comments
+        text = extract_plain_text(tree, main_content=True, alt_texts=False, comments=False).strip()
     if not text:
         return Refusal(Reason.EMPTY, "the page has no main text")
     facts = {
@@ -75,18 +79,6 @@ def extract_text(data: bytes, charset: str | None, cut: bool) -> Extracted | Ref
     return Extracted(decoded.text, {**codec, EXTRACTED_BY: f"resiliparse {_version('resiliparse')}"})
 
 
-def _resiliparse(tree: HTMLTree) -> str:
-    """The text that resiliparse takes for the main content, without descriptions of pictures and readers' comments."""
-    return extract_plain_text(tree, main_content=True, alt_texts=False, comments=False)
-
-
-def _trafilatura(page: str) -> str:
-    """The text that trafilatura extracts, without comments of readers."""
-    import trafilatura
-
-    return trafilatura.extract(page, include_comments=False) or ""
-
-
 def _facts(tree: HTMLTree) -> dict[str, str]:
     """Title, declared language and date of publication, as far as the page has them."""
     root = tree.document.query_selector("html") if tree.document else None
@@ -102,14 +94,9 @@ def _facts(tree: HTMLTree) -> dict[str, str]:
 
 def _link_density(tree: HTMLTree) -> float:
     """The fraction of the page's visible characters, white space aside, that stand in links."""
-    every = _ink(extract_plain_text(tree, preserve_formatting=False))
-    outside = _ink(extract_plain_text(tree, preserve_formatting=False, skip_elements=["a"]))
+    texts = (extract_plain_text(tree, preserve_formatting=False, skip_elements=skipped) for skipped in ([], ["a"]))
+    every, outside = (len("".join(text.split())) for text in texts)
     return max(0.0, 1 - outside / every) if every else 0.0
-
-
-def _ink(text: str) -> int:
-    """The number of characters that are no white space."""
-    return len("".join(text.split()))
 
 
 @cache

@@ -11,12 +11,15 @@ import zlib
 from io import BytesIO
 from typing import NamedTuple
 
+from spark_jobs.sources.formats.compressed.gzip_members import GzipMembers
 from spark_jobs.sources.refusals import Reason, Refusal
 
 _STATUS = re.compile(rb"HTTP/\d(?:\.\d)?[ \t]+(\d{3})")
 _END_OF_HEAD = re.compile(rb"\r?\n\r?\n")
 _CHUNK = re.compile(rb"[ \t]*([0-9a-fA-F]{1,12})[ \t]*(?:;[^\r\n]*)?\r?\n")
-_ANY_ZLIB = 47  # of zlib's wbits: a header of gzip or zlib
+_GZIP = b"\x1f\x8b"
+_CONTROL = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]")
+_SNIFFED = 512
 
 
 class Response(NamedTuple):
@@ -45,9 +48,10 @@ def parse_response(block: bytes) -> Response | None:
 def decoded_body(response: Response, max_bytes: int) -> bytes | Refusal:
     """The body without its transfer and content encodings, or why it cannot be had."""
     body: bytes | Refusal = response.body
-    if "chunked" in response.headers.get("transfer-encoding", "").lower():
+    content, transfer = (response.headers.get(f"{of}-encoding", "").lower() for of in ("content", "transfer"))
+    if "chunked" in transfer:
         body = _joined_chunks(response.body)
-    for encoding in reversed(response.headers.get("content-encoding", "").lower().split(",")):
+    for encoding in reversed(f"{content},{transfer}".split(",")):
         if isinstance(body, Refusal):
             return body
         body = _decompressed(body, encoding.strip(), max_bytes)
@@ -73,39 +77,45 @@ def _joined_chunks(body: bytes) -> bytes | Refusal:
 
 
 def _decompressed(body: bytes, encoding: str, max_bytes: int) -> bytes | Refusal:
-    """The body without one content encoding."""
-    if encoding in ("gzip", "x-gzip", "deflate"):
-        if body[:2] != b"\x1f\x8b" and not (encoding == "deflate" and body[:1] == b"\x78"):
-            return body
-        return _inflated(body, max_bytes)
-    if encoding in ("br", "zstd"):
-        from fastwarc.stream_io import BrotliReader, ZstdReader
-
-        reader = BrotliReader if encoding == "br" else ZstdReader
-        try:
-            data = reader(BytesIO(body)).read(max_bytes + 1)
-        except OSError as error:
-            return Refusal(Reason.BAD_RECORD, f"its body is not in the encoding {encoding}: {error}"[:200])
-        return _too_large(max_bytes) if len(data) > max_bytes else bytes(data)
-    if encoding in ("", "identity", "none", "utf-8"):
+    """The body without one encoding; as it is where it begins as a text, which no encoding does."""
+    if encoding in ("", "chunked", "identity", "none", "utf-8"):
         return body
-    return Refusal(Reason.BAD_RECORD, f"its body is in the encoding {encoding!r:.40}, which is not known")
-
-
-def _inflated(body: bytes, max_bytes: int) -> bytes | Refusal:
-    """The body decompressed, in bounded memory."""
-    decompressor = zlib.decompressobj(_ANY_ZLIB)
+    if encoding not in ("gzip", "x-gzip", "deflate", "br", "zstd"):
+        return Refusal(Reason.BAD_RECORD, f"its body is in the encoding {encoding!r:.40}, which is not known")
     try:
-        data = decompressor.decompress(body, max_bytes + 1)
-    except zlib.error as error:
-        return Refusal(Reason.BAD_RECORD, f"its compressed body is damaged: {error}")
+        data = _unpacked(body, encoding, max_bytes + 1)
+    except (OSError, zlib.error) as error:
+        if _CONTROL.search(body, 0, _SNIFFED) is None:
+            return body
+        return Refusal(Reason.BAD_RECORD, f"its body is damaged, or not in the encoding {encoding}: {error}"[:200])
     if len(data) > max_bytes:
-        return _too_large(max_bytes)
-    if not decompressor.eof:
-        return Refusal(Reason.BAD_RECORD, f"its compressed body ends early, after {len(data)} bytes of text")
+        return Refusal(Reason.TOO_LARGE, f"more than {max_bytes} bytes decompressed; max_document_bytes is {max_bytes}")
     return data
 
 
-def _too_large(max_bytes: int) -> Refusal:
-    """The refusal of a body that grows past the limit when it is decompressed."""
-    return Refusal(Reason.TOO_LARGE, f"more than {max_bytes} bytes decompressed; max_document_bytes is {max_bytes}")
+def _unpacked(body: bytes, encoding: str, most: int) -> bytes:
+    """At most so many bytes of a compressed body; bytes after its end are left out, as browsers do.
+
+    Raises:
+        OSError, zlib.error: it is not in this encoding, or ends early.
+    """
+    if encoding in ("br", "zstd"):
+        from fastwarc.stream_io import BrotliReader, ZstdReader
+
+        return bytes((BrotliReader if encoding == "br" else ZstdReader)(BytesIO(body)).read(most))
+    if encoding == "deflate" and not body.startswith(_GZIP):  # zlib's as HTTP has it, and the bare one of old servers
+        has_header = body[:1].endswith((b"\x48", b"\x58", b"\x68", b"\x78")) and int.from_bytes(body[:2]) % 31 == 0
+        one = zlib.decompressobj(zlib.MAX_WBITS if has_header else -zlib.MAX_WBITS)
+        data = one.decompress(body, most)
+        if not one.eof and len(data) < most:
+            raise OSError(f"ends early, after {len(data)} bytes of text")
+        return data
+    members, pieces, left = GzipMembers(BytesIO(body)), list[bytes](), most
+    try:
+        while left and (piece := members.read(left)):
+            pieces.append(piece)
+            left -= len(piece)
+    except OSError:
+        if not pieces or body.startswith(_GZIP, members.member_start(members.tell())):
+            raise
+    return b"".join(pieces)

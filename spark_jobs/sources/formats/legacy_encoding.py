@@ -23,17 +23,10 @@ from charset_normalizer import from_bytes
 from resiliparse.parse.encoding import detect_encoding, map_encoding_to_html5
 
 from spark_jobs.sources.formats.extraction import Extracted
-from spark_jobs.sources.formats.page_encoding import DECLARED, DECLARED_BYTES, SUPERSETS
+from spark_jobs.sources.formats.page_encoding import DECLARED, DECLARED_BYTES, OF_ONE_FAMILY, SUPERSETS
 from spark_jobs.sources.refusals import Reason, Refusal
 
 _MAX_STRANGE_FRACTION: Final = 0.001
-_OF_ONE_FAMILY: Final = {
-    **SUPERSETS,
-    "iso8859-1": "cp1252",
-    "iso8859-11": "cp874",
-    "iso8859-13": "cp1257",
-    "koi8-r": "koi8-u",  # differs in eight signs for drawing boxes, which are letters of Ukrainian there
-}
 _SIBLINGS: Final = {"iso8859-2": "cp1250", "iso8859-7": "cp1253", "iso8859-9": "cp1254", "iso8859-15": "cp1252"}
 """Windows has quotes and letters where the others have controls; these are tried where there are such controls."""
 _CONTROLS_OF_TEXT: Final = "\t\n\r\f\x1a\x1b"
@@ -80,7 +73,7 @@ def _candidates(sample: bytes) -> Iterator[tuple[str, str]]:
             yield SUPERSETS.get(declared, declared), "declared"
     detected = detect_encoding(sample)
     if detected not in (None, "utf-8"):  # utf-8 is what it says when it knows none
-        yield _OF_ONE_FAMILY.get(detected, detected), "detected"
+        yield OF_ONE_FAMILY.get(detected, detected), "detected"
         yield detected, "detected"
         if detected in _SIBLINGS:
             yield _SIBLINGS[detected], "detected"

@@ -95,4 +95,6 @@ def _whole(lines: list[bytes], held: int, max_bytes: int) -> bytes | Refusal:
     """The bytes of a mail, or its refusal as too large."""
     if held > max_bytes:
         return Refusal(Reason.TOO_LARGE, f"the mail has more than {max_bytes} bytes, the max_document_bytes")
-    return b"\n".join(lines).rstrip(b"\r\n") + b"\n"
+    data = b"\n".join(lines)
+    lines.clear()  # so that a large mail is not held twice
+    return data.rstrip(b"\r\n") + b"\n"

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from resiliparse.parse.encoding import detect_encoding, map_encoding_to_html5
 
@@ -27,6 +27,14 @@ DECLARED = re.compile(
     rb"""<meta\s[^>]*?charset\s*=\s*["']?\s*([\w.:-]+)|<\?xml[^>]*?encoding\s*=\s*["']([\w.:-]+)""", re.I
 )
 SUPERSETS = {"gbk": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949", "big5": "big5hkscs"}
+OF_ONE_FAMILY: Final = {
+    **SUPERSETS,
+    "iso8859-1": "cp1252",
+    "iso8859-11": "cp874",
+    "iso8859-13": "cp1257",
+    "koi8-r": "koi8-u",  # differs in eight signs for drawing boxes, which are letters of Ukrainian there
+}
+"""What is tried in place of a codec that was detected."""
 _ESCAPE = b"\x1b"  # ISO-2022-JP switches character sets by it, and is ASCII else
 _CUT_BYTES = 3  # at most so many bytes of a character are left where a page was cut
 
@@ -74,10 +82,12 @@ def _candidates(data: bytes, charset: str | None) -> Iterator[tuple[str, str]]:
         encoding = label and map_encoding_to_html5(label.strip(" \"'").lower(), fallback_utf8=False)
         if encoding and not encoding.startswith("utf-16"):  # a label that could be read is in no UTF-16
             yield SUPERSETS.get(encoding, encoding), named_by
-    yield "utf-8", "its bytes"
     detected = detect_encoding(data)
+    if detected != "iso2022_jp":
+        yield "utf-8", "its bytes"
     if detected is not None:
-        yield SUPERSETS.get(detected, detected), "detected"
+        yield OF_ONE_FAMILY.get(detected, detected), "detected"
+        yield detected, "detected"
 
 
 def _decoded(data: bytes, encoding: str, cut: bool) -> str | None:

@@ -15,7 +15,6 @@ import pickle
 import platform
 import resource
 import signal
-import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -24,11 +23,10 @@ from typing import IO, Any
 from spark_jobs.exceptions import InputError
 from spark_jobs.sources.refusals import Reason, Refusal
 
-MEMORY_BYTES = 768 << 20
+MEMORY_BYTES = 704 << 20
 """Address space of the child; more is refused by the operating system, and the child ends."""
 _WORN_FRACTION = 1 / 3
 """A child that holds more of it after an answer is replaced: what it cannot give back must not refuse a later one."""
-_LENGTH = struct.Struct("<Q")
 _START = "import sys; sys.path[:] = sys.argv[2:]; from spark_jobs.sources.formats.parser_process import serve; "
 _START += "serve(int(sys.argv[1]))"
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OMP_THREAD_LIMIT"), "1")
@@ -56,7 +54,7 @@ def run_apart(function: Callable[..., Any], seconds: int, *arguments: Any, memor
     try:
         _send(child.stdin, (function, seconds, arguments))
         answer, is_worn = _receive(child.stdout)
-    except (EOFError, BrokenPipeError):
+    except (EOFError, pickle.UnpicklingError, BrokenPipeError):
         return _why_ended(child, seconds, memory_bytes)
     if is_worn:
         _end(memory_bytes)
@@ -134,11 +132,9 @@ def _why_ended(child: subprocess.Popen[bytes], seconds: int, memory_bytes: int) 
 
 
 def _send(stream: IO[bytes] | None, value: object) -> None:
-    """Write one pickled value with its length before it."""
+    """Write one pickled value; large bytes in it are not copied."""
     assert stream is not None
-    data = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
-    stream.write(_LENGTH.pack(len(data)))
-    stream.write(data)
+    pickle.dump(value, stream, pickle.HIGHEST_PROTOCOL)
     stream.flush()
 
 
@@ -146,14 +142,7 @@ def _receive(stream: IO[bytes] | None) -> Any:
     """Read one value.
 
     Raises:
-        EOFError: the other side ended.
+        EOFError, UnpicklingError: the other side ended.
     """
     assert stream is not None
-    header = stream.read(_LENGTH.size)
-    if len(header) < _LENGTH.size:
-        raise EOFError
-    (length,) = _LENGTH.unpack(header)
-    data = stream.read(length)
-    if len(data) < length:
-        raise EOFError
-    return pickle.loads(data)
+    return pickle.load(stream)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from spark_jobs.sources.formats.extraction import Extracted
-from spark_jobs.sources.formats.http_bodies import Response, decoded_body, parse_response
+from spark_jobs.sources.formats.http_bodies import decoded_body, parse_response
 from spark_jobs.sources.reading.decoding import Decoded, decode
 from spark_jobs.sources.reading.records import Record, Refused, Stream
 from spark_jobs.sources.refusals import Reason, Refusal, reason_of
@@ -89,7 +89,8 @@ def archive_records(
                 detail = f"the record at {number} has no length, so the next one cannot be found"
                 yield Refused(None, Refusal(Reason.CORRUPT_ARCHIVE, f"{detail}; the records before it are read"))
                 return
-            if not _may_be_document(record):
+            kind = str(record.record_type)
+            if kind not in ("response", "conversion") and not (kind == "resource" and _url(record).startswith("http")):
                 continue
             if record.content_length > max_bytes:
                 detail = f"{record.content_length} bytes; max_document_bytes is {max_bytes}"
@@ -117,12 +118,6 @@ def archive_records(
         )
 
 
-def _may_be_document(record: WarcRecord) -> bool:
-    """Whether a record is of a type that holds a document."""
-    kind = str(record.record_type)
-    return kind in ("response", "conversion") or (kind == "resource" and _url(record).startswith("http"))
-
-
 def _url(record: WarcRecord) -> str:
     """The address that was fetched; wget writes it in angle brackets."""
     return (record.headers.get("WARC-Target-URI") or "").strip().strip("<>")
@@ -142,7 +137,9 @@ def _document(record: WarcRecord, block: bytes, extract: Extract, max_bytes: int
         response = parse_response(block)
         if response is None:
             return Refusal(Reason.BAD_RECORD, "the response does not begin with a status line of HTTP")
-        found = _answered(response, max_bytes)
+        if not 200 <= response.status < 300:
+            return Refusal(Reason.HTTP_ERROR, f"the server answered with status {response.status}")
+        found = decoded_body(response, max_bytes)
         if isinstance(found, Refusal):
             return found
         content_type, facts, body = response.headers.get("content-type", ""), {"status": str(response.status)}, found
@@ -152,13 +149,6 @@ def _document(record: WarcRecord, block: bytes, extract: Extract, max_bytes: int
         return extracted
     facts |= {"content_type": content_type} if content_type else {}
     return Extracted(extracted.text, {**extracted.metadata, **facts})
-
-
-def _answered(response: Response, max_bytes: int) -> bytes | Refusal:
-    """The body of a response of success."""
-    if not 200 <= response.status < 300:
-        return Refusal(Reason.HTTP_ERROR, f"the server answered with status {response.status}")
-    return decoded_body(response, max_bytes)
 
 
 def _text_of(body: bytes, content_type: str, cut: bool, extract: Extract) -> Extracted | Refusal:
@@ -174,6 +164,6 @@ def _text_of(body: bytes, content_type: str, cut: bool, extract: Extract) -> Ext
     if not body.strip():
         return Refusal(Reason.EMPTY, "the text is empty")
     decoded = decode(body)  # as nearly all texts of WET files can be, without the other process
-    if isinstance(decoded, Decoded):
+    if isinstance(decoded, Decoded) and b"\x1b" not in body:  # which is in ISO-2022-JP, and else ASCII
         return Extracted(decoded.text, {})
     return extract("web_text", body, charset, cut)

@@ -96,7 +96,7 @@ def commits(git: IsolatedGit, starts: list[str]) -> list[Commit]:
     for line in printed.decode(errors="replace").split("\n"):
         if line.count("\0") >= 4:
             oid, tree, parents, time, author = line.split("\0", 4)
-            found.append(Commit(oid, tree, tuple(parents.split()), int(time), author))
+            found.append(Commit(oid, tree, tuple(parents.split()), int(time or 0), author))  # no time: as git
     return found
 
 

@@ -16,6 +16,7 @@ from spark_jobs.sources.formats.log_lines import log_records
 from spark_jobs.sources.formats.mailboxes import mail_records
 from spark_jobs.sources.formats.web_archives import CountedStream, archive_records
 from spark_jobs.sources.formats.xml_elements import xml_records
+from spark_jobs.sources.reading.csv_records import csv_columns, csv_records
 from spark_jobs.sources.reading.decoding import Recoded
 from spark_jobs.sources.reading.identity import sha256_hex
 from spark_jobs.sources.reading.languages import language_of
@@ -23,8 +24,6 @@ from spark_jobs.sources.reading.records import (
     Record,
     Refused,
     Stream,
-    csv_columns,
-    csv_records,
     jsonl_columns,
     jsonl_records,
     parquet_columns,

@@ -1,4 +1,4 @@
-"""Read records from Parquet, JSONL and CSV files one by one, in bounded memory, each with its number in the file.
+"""Read records from Parquet and JSONL files one by one, in bounded memory, each with its number in the file.
 
 A record that cannot be used is refused with its number, and the others are read. A fault of the file itself (damage, a
 missing column) ends the reading and is a refusal with number None; the records before it are used.
@@ -6,8 +6,8 @@ missing column) ends the reading and is a refusal with number None; the records 
 
 from __future__ import annotations
 
-import csv
 import json
+import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
@@ -25,6 +25,11 @@ _CHUNK_BYTES = 1 << 16
 _BATCH_BYTES = 8 << 20
 LINE_SLACK_BYTES = 1 << 20  # for the other fields of a line beside its text
 _SHOWN_COLUMNS = 20
+LONG_BYTES = 16 << 20
+_MOST_BYTES = 850 << 20
+_VALUE_BYTES = {b"{": 120, b"[": 64, b",": 40, b":": 100}  # what Python needs for one more object, list, value or key
+_WIDE = re.compile(rb"[\xf0-\xf4]")  # begins a character for which Python holds a text in four bytes a character
+_PAGE_BYTES = 400 << 20
 
 
 class Record(NamedTuple):
@@ -70,14 +75,17 @@ def jsonl_records(stream: Stream, source: FilesSource, max_bytes: int) -> Iterat
     Args:
         stream: the file, decompressed.
         source: the column mapping.
-        max_bytes: longest text in UTF-8; a line may take twice that, longer ones are skipped without being held.
+        max_bytes: longest text in UTF-8; lines of a megabyte more are skipped without being held.
     """
     lacking, columns, complete = array("q"), "", False
-    for line in numbered_lines(stream, 2 * max_bytes + LINE_SLACK_BYTES):
+    for line in numbered_lines(stream, max_bytes + LINE_SLACK_BYTES):
         if isinstance(line, Refused):
             yield line
             continue
-        number, fields = line.number, json_object(line.data)
+        number, text = line.number, _json_text(line.data)
+        del line  # a hundred megabytes, which nothing else holds
+        fields = text if isinstance(text, Refusal) else _json_fields(text)
+        del text
         if isinstance(fields, Refusal):
             yield Refused(number, fields)
         elif source.text_column not in fields:
@@ -87,7 +95,8 @@ def jsonl_records(stream: Stream, source: FilesSource, max_bytes: int) -> Iterat
             complete = True
             yield usable_record(number, fields[source.text_column], fields, source, max_bytes)
         if complete and lacking:
-            yield from _lacking(lacking, source)
+            none = Refusal(Reason.MISSING_COLUMN, f"no column {source.text_column!r} in this record")
+            yield from (Refused(number, none) for number in lacking)
             del lacking[:]
     if lacking:
         detail = f"no column {source.text_column!r} in any of {len(lacking)} records; the first has {columns}"
@@ -96,11 +105,13 @@ def jsonl_records(stream: Stream, source: FilesSource, max_bytes: int) -> Iterat
 
 def numbered_lines(stream: Stream, max_bytes: int) -> Iterator[Line | Refused]:
     """Lines that are not blank, without white space around them; see `all_lines`."""
-    for line in all_lines(stream, max_bytes):
-        if isinstance(line, Refused):
-            yield line
-        elif data := line.data.strip():
-            yield Line(line.number, data)
+    stripped = map(_stripped, all_lines(stream, max_bytes))  # unlike a loop, holds no line while it is used
+    return filter(lambda line: isinstance(line, Refused) or line.data, stripped)
+
+
+def _stripped(line: Line | Refused) -> Line | Refused:
+    """A line without white space around it."""
+    return line if isinstance(line, Refused) else Line(line.number, line.data.strip())
 
 
 def all_lines(stream: Stream, max_bytes: int) -> Iterator[Line | Refused]:
@@ -113,7 +124,8 @@ def all_lines(stream: Stream, max_bytes: int) -> Iterator[Line | Refused]:
                 if skipped or held + len(piece) > max_bytes:
                     yield Refused(number, Refusal(Reason.TOO_LARGE, f"the line is longer than {max_bytes} bytes"))
                 else:
-                    yield Line(number, b"".join([*pieces, piece]))
+                    pieces = [b"".join([*pieces, piece])]
+                    yield Line(number, pieces.pop())
                 number, pieces, held, skipped = number + 1, [], 0, False
             held += len(rest)
             skipped = skipped or held > max_bytes
@@ -125,89 +137,39 @@ def all_lines(stream: Stream, max_bytes: int) -> Iterator[Line | Refused]:
     if skipped:
         yield Refused(number, Refusal(Reason.TOO_LARGE, f"the line is longer than {max_bytes} bytes"))
     elif pieces:
-        yield Line(number, b"".join(pieces))
+        pieces = [b"".join(pieces)]
+        yield Line(number, pieces.pop())
 
 
 def json_object(line: bytes) -> dict[str, Any] | Refusal:
     """The JSON object on a line, or why there is none."""
+    text = _json_text(line)
+    return text if isinstance(text, Refusal) else _json_fields(text)
+
+
+def _json_text(line: bytes) -> str | Refusal:
+    """A line decoded, or why it is not read: it is not UTF-8, or what is on it would not fit into memory."""
+    if len(line) > LONG_BYTES:
+        values = sum(cost * line.count(mark) for mark, cost in _VALUE_BYTES.items())
+        needed = values + len(line) * (8 if _WIDE.search(line) else 2)  # decoded, and once more as values
+        if needed > _MOST_BYTES:
+            detail = f"its values would take about {needed >> 20} MB of memory, of {_MOST_BYTES >> 20} MB for a line"
+            return Refusal(Reason.TOO_COMPLEX, detail)
     try:
-        fields = json.loads(line.removeprefix(b"\xef\xbb\xbf").decode())
+        return line.removeprefix(b"\xef\xbb\xbf").decode()
     except UnicodeDecodeError as error:
         return Refusal(Reason.UNDECODABLE, f"byte 0x{line[error.start]:02x} at {error.start} of the line is not UTF-8")
+
+
+def _json_fields(text: str) -> dict[str, Any] | Refusal:
+    """The JSON object in a text, or why there is none."""
+    try:
+        fields = json.loads(text)
     except (ValueError, RecursionError) as error:
         return Refusal(Reason.BAD_RECORD, f"not JSON: {_first_line(error)}")
     if not isinstance(fields, dict):
         return Refusal(Reason.BAD_RECORD, f"a JSON {type(fields).__name__}, not an object")
     return fields
-
-
-def csv_records(stream: Stream, delimiter: str, source: FilesSource, max_bytes: int) -> Iterator[Record | Refused]:
-    """Records of a file with a header and one record in each row, whose number is that of its first line.
-
-    Fields may stand in double quotes, and then hold delimiters, line ends and quotes that are written twice (RFC 4180).
-    An empty field says nothing, but for the text, which is empty then. Blank lines are no records.
-
-    Args:
-        stream: the file, decompressed.
-        delimiter: what stands between fields.
-        source: the column mapping; every column it names must be in the header.
-        max_bytes: as for `jsonl_records`.
-    """
-    names: list[str] = []
-    for row in _csv_rows(stream, delimiter, 2 * max_bytes + LINE_SLACK_BYTES):
-        if isinstance(row, Refused):
-            yield row
-        elif not names:
-            names = row[1]
-            if refusal := _header_refusal(names, source):
-                yield Refused(None, refusal)
-                return
-        elif len(row[1]) != len(names):
-            yield Refused(row[0], Refusal(Reason.BAD_RECORD, f"{len(row[1])} fields, the header has {len(names)}"))
-        else:
-            fields = dict(zip(names, row[1], strict=True))
-            said = {name: value or None for name, value in fields.items()}
-            yield usable_record(row[0], fields[source.text_column or ""], said, source, max_bytes)
-
-
-def _csv_rows(stream: Stream, delimiter: str, max_bytes: int) -> Iterator[tuple[int, list[str]] | Refused]:
-    """Rows that are not blank, each with the number of its first line; bytes that are not UTF-8 are lone surrogates."""
-    refused, numbers = list[Refused](), list[int]()
-
-    def lines() -> Iterator[str]:
-        for line in all_lines(stream, max_bytes):
-            if isinstance(line, Refused):
-                refused.append(line)
-            else:
-                numbers.append(line.number)
-                data = line.data.removeprefix(b"\xef\xbb\xbf") if line.number == 1 else line.data
-                yield data.decode(errors="surrogateescape") + "\n"
-
-    csv.field_size_limit(max_bytes)
-    rows = csv.reader(lines(), delimiter=delimiter, strict=True)
-    row: list[str] | None = []
-    while row is not None:
-        try:
-            row = next(rows, None)
-        except csv.Error as error:
-            row = []
-            fault = "a quote is not closed" if str(error) == "unexpected end of data" else error
-            detail = f"not CSV in lines {numbers[0]} to {numbers[-1]}: {fault}"
-            refused.append(Refused(numbers[0], Refusal(Reason.BAD_RECORD, detail)))
-        if row and any(line.number is not None and line.number > numbers[0] for line in refused):
-            row = []  # a line inside of a quoted field was refused, and the row with it
-        yield from refused
-        if row and (len(row) > 1 or row[0].strip()):
-            yield numbers[0], row
-        refused.clear()
-        numbers.clear()
-
-
-def _header_refusal(names: list[str], source: FilesSource) -> Refusal | None:
-    """The refusal of a CSV file whose header does not fit the mapping."""
-    if any("\0" in name for name in names):
-        return Refusal(Reason.BINARY, "null byte in the header; save the file as UTF-8")
-    return _names_refusal(names, source, "header")
 
 
 def parquet_records(file: pa.NativeFile, source: FilesSource, max_bytes: int) -> Iterator[Record | Refused]:
@@ -226,17 +188,40 @@ def parquet_records(file: pa.NativeFile, source: FilesSource, max_bytes: int) ->
             yield Refused(None, refusal)
             return
         rows = _batch_rows(parquet.metadata)
-        for batch in parquet.iter_batches(rows, columns=list(source.mapped_columns), use_threads=False):
-            values = {name: column_values(batch.column(name)) for name in source.mapped_columns}
-            texts = values[source.text_column or ""]
-            for row, text in enumerate(texts):
-                number += 1
-                yield usable_record(
-                    number, text, {name: column[row] for name, column in values.items()}, source, max_bytes
+        for group in range(parquet.metadata.num_row_groups):
+            if (size := _largest_page(file, parquet.metadata.row_group(group), source)) > _PAGE_BYTES:
+                first, number = number + 1, number + parquet.metadata.row_group(group).num_rows
+                detail = (
+                    f"rows {first} to {number} stand in pages of {size >> 20} MB, which are not read; write smaller"
                 )
+                yield Refused(first, Refusal(Reason.TOO_LARGE, f"{detail} row groups (at most {_PAGE_BYTES >> 20} MB)"))
+                continue
+            columns = list(source.mapped_columns)
+            for batch in parquet.iter_batches(rows, row_groups=[group], columns=columns, use_threads=False):
+                values = {name: column_values(batch.column(name)) for name in columns}
+                for row, text in enumerate(values[source.text_column or ""]):
+                    number += 1
+                    fields = {name: column[row] for name, column in values.items()}
+                    yield usable_record(number, text, fields, source, max_bytes)
     except (OSError, pa.ArrowException) as error:
         where = "no Parquet file" if number == 0 else f"damaged after row {number}"
         yield Refused(None, Refusal(Reason.CORRUPT_FILE, f"{where}: {_first_line(error)}"))
+
+
+def _largest_page(file: pa.NativeFile, group: pq.RowGroupMetaData, source: FilesSource) -> int:
+    """Decompressed bytes of the largest of the first pages of the mapped columns: a page is read as a whole.
+
+    They are the second field of the page's header, a zigzag number of Thrift's compact protocol.
+    """
+    sizes = [0]
+    for column in map(group.column, range(group.num_columns)):
+        if column.path_in_schema in source.mapped_columns and column.total_uncompressed_size > _PAGE_BYTES:
+            for start in filter(None, (column.dictionary_page_offset, column.data_page_offset)):
+                file.seek(start)
+                varint = file.read(8)[3:]
+                end = next((at for at, byte in enumerate(varint) if byte < 0x80), 0)
+                sizes.append(sum((byte & 0x7F) << 7 * place for place, byte in enumerate(varint[: end + 1])) >> 1)
+    return max(sizes)
 
 
 def parquet_columns(file: pa.NativeFile) -> list[str]:
@@ -253,11 +238,6 @@ def jsonl_columns(stream: Stream, record_count: int, max_bytes: int) -> list[str
     lines = (line for line in numbered_lines(stream, max_bytes) if isinstance(line, Line))
     objects = (json_object(line.data) for line in islice(lines, record_count))
     return list(dict.fromkeys(name for fields in objects if isinstance(fields, dict) for name in fields))
-
-
-def csv_columns(stream: Stream, delimiter: str, max_bytes: int) -> list[str]:
-    """Names in the header of a file; none where it has none."""
-    return next((row[1] for row in _csv_rows(stream, delimiter, max_bytes) if not isinstance(row, Refused)), [])
 
 
 def column_values(column: pa.Array) -> list[Any]:
@@ -332,15 +312,9 @@ def value_text(value: object) -> str | None:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _lacking(numbers: Iterable[int], source: FilesSource) -> Iterator[Refused]:
-    """Refusals of records without the text column, in a file that has it elsewhere."""
-    for number in numbers:
-        yield Refused(number, Refusal(Reason.MISSING_COLUMN, f"no column {source.text_column!r} in this record"))
-
-
 def _schema_refusal(schema: pa.Schema, source: FilesSource) -> Refusal | None:
     """The refusal of a Parquet file whose schema does not fit the mapping."""
-    if refusal := _names_refusal(schema.names, source, "file"):
+    if refusal := names_refusal(schema.names, source, "file"):
         return refusal
     kind = schema.field(source.text_column).type
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
@@ -350,7 +324,7 @@ def _schema_refusal(schema: pa.Schema, source: FilesSource) -> Refusal | None:
     return Refusal(Reason.WRONG_TYPE, f"column {source.text_column!r} is {kind}, not text; name the column of the text")
 
 
-def _names_refusal(names: list[str], source: FilesSource, where: str) -> Refusal | None:
+def names_refusal(names: list[str], source: FilesSource, where: str) -> Refusal | None:
     """The refusal of a file in which a mapped column is missing, or is there more than once."""
     for name in source.mapped_columns:
         count = names.count(name)

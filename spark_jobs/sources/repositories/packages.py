@@ -147,7 +147,8 @@ def read_package(location: str, byte_count: int | None, source: PackagesSource) 
         fault = unreadable(error)
     metadata = next((found[key] for key in found if key != "requires.txt"), None)
     if metadata is None:
-        return fault or Refusal(Reason.NO_PACKAGE, f"it has no file {pattern.pattern} that says what it is")
+        where = pattern.pattern.replace("[^/]+", "*").replace("\\", "")
+        return fault or Refusal(Reason.NO_PACKAGE, f"no {kind}: it has no file {where}, which would say what it is")
     try:
         facts = _facts(kind, metadata.decode(errors="replace"), found.get("requires.txt", b"").decode(errors="replace"))
         facts_json(facts or Facts("")).encode()

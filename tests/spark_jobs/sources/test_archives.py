@@ -20,7 +20,9 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from spark_jobs.sources.source_config import DocumentsConfig
+from spark_jobs.sources.formats.compressed.archives import Unpacking, archive_members
+from spark_jobs.sources.reading.rows import HashedFile, read_up_to
+from spark_jobs.sources.source_config import ArchiveLimits, DocumentsConfig
 
 Configs = Callable[..., DocumentsConfig]
 Row = dict[str, Any]
@@ -251,7 +253,58 @@ def test_what_is_before_a_damage_lands_and_the_rest_is_told(files_config: Config
                 assert names == list(files)[: len(names)]
                 assert row["location"] in told or len(names) == len(files)  # cut in the padding of a tar
                 partly += bool(names)
-    assert partly > 40
+    assert partly > 60
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("large", [False, True])
+def test_a_zip_without_its_directory_gives_the_members_whose_headers_say_where_they_end(
+    streamed: bool, large: bool
+) -> None:
+    """Whole ones and no others, wherever it is cut; one name that is called UTF-8 and is not refuses one member."""
+    files = {"a.txt": b"a" * 5000, "\u00fc.txt": random.Random(1).randbytes(9000).hex().encode(), "empty.txt": b""}
+    written = Unseekable() if streamed else io.BytesIO()
+    with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            with archive.open(name, "w", force_zip64=large) as file:
+                file.write(data)
+    packed = written.getvalue()
+    assert members(packed) == (files, [])
+    end = packed.index(b"PK\x01\x02")
+    for cut in (end, end + 40, len(packed) - 1, *range(40, end, 97)):
+        whole, refused = members(packed[:cut])
+        assert list(whole.items()) == list(files.items())[: len(whole)] and refused
+        assert cut < end or len(whole) == len(files)
+    renamed = packed.replace("\u00fc".encode(), b"\xff\xfe")
+    assert members(renamed) == ({name: files[name] for name in ("a.txt", "empty.txt")}, ["\udcff\udcfe.txt"])
+
+
+class Unseekable(io.BytesIO):
+    """A file as a pipe is one: zip writers put sizes behind the members then."""
+
+    def seekable(self) -> bool:
+        """Never."""
+        return False
+
+    def tell(self) -> int:
+        """Nowhere.
+
+        Raises:
+            OSError: always.
+        """
+        raise OSError("a pipe")
+
+
+def members(data: bytes) -> tuple[dict[str, bytes], list[str | None]]:
+    """The members of an archive that can be read to their end, and the names of the others."""
+    whole, refused = dict[str, bytes](), list[str | None]()
+    for member in archive_members(HashedFile(io.BytesIO(data)), len(data), Unpacking(ArchiveLimits())):
+        try:
+            assert member.stream is not None
+            whole[member.name or ""] = read_up_to(member.stream, 1 << 20)
+        except (AssertionError, OSError):
+            refused.append(member.name)
+    return whole, refused
 
 
 def test_zips_that_lie_are_found_out(files_config: Configs, data: Path, landing: Any) -> None:

@@ -325,6 +325,19 @@ def test_a_shallow_clone_and_sha256_ids_are_read(tmp_path: Path, git_config: Con
     assert hashed(made.checkout("HEAD", ".py")) <= pairs(documents, "shallow")
 
 
+def test_commits_without_a_date_are_read(tmp_path: Path, git_config: Configs, empty_arrivals: pa.Table) -> None:
+    """Git takes them for the first second of 1970; other repositories beside them are read too."""
+    made = Repository(tmp_path / "repos" / "made")
+    made.commit(a_py="a = 1\n")
+    tree, head = (made.git("rev-parse", name).decode().strip() for name in ("HEAD^{tree}", "HEAD"))
+    for person in ("A <a@x>", "A <a@x> then", "", "A <a@x> 99999999999999999999 +0000"):
+        commit = f"tree {tree}\nparent {head}\nauthor {person}\ncommitter {person}\n\nx\n".encode()
+        written = made.git("hash-object", "-t", "commit", "-w", "--stdin", "--literally", given=commit)
+        head = written.decode().strip()
+    made.git("update-ref", "HEAD", head)
+    assert _facts(discover(git_config(revisions="all"), empty_arrivals))["made"]["metadata"]["commits"] == "5"
+
+
 def test_facts_tell_licences_forks_and_quality(tmp_path: Path, git_config: Configs, empty_arrivals: pa.Table) -> None:
     """Counts of the history, the licence's text, and the original by who goes on in it."""
     repos = tmp_path / "repos"

@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_jobs.sources.formats.compressed.gzip_members import GzipMembers
+from spark_jobs.sources.reading.csv_records import csv_records
 from spark_jobs.sources.reading.decoding import Decoded, decode
 from spark_jobs.sources.reading.records import (
     Line,
     Record,
     Refused,
-    csv_records,
     jsonl_records,
     numbered_lines,
     parquet_records,
@@ -271,6 +271,25 @@ def test_a_null_character_near_the_start_is_refused_in_every_format() -> None:
         for name, (record,) in sources.items():
             found[name] = isinstance(record, Record) or record.refusal.reason != "binary"
         assert found == dict.fromkeys(found, lands)
+
+
+def test_what_would_not_fit_into_memory_is_refused_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line of very many values, a row of CSV over many lines, a page of Parquet; what stands beside them is read."""
+    for name in ("LONG_BYTES", "_MOST_BYTES", "_PAGE_BYTES"):
+        monkeypatch.setattr(f"spark_jobs.sources.reading.records.{name}", 1000)
+    lines = b'{"body": "a"}\n{"body": "b", "x": [' + b"[]," * 400 + b"1]}\n" + b'{"body": "c"}\n'
+    assert texts(found := read_jsonl(lines, max_bytes=3000)) == ["a", "c"]
+    assert reasons(found) == [(2, "too_complex")]
+    rows = b"body\na\n" + b'"' + b"b\n" * (1 << 20) + b'"\nc\n'
+    assert texts(found := read_csv(rows)) == ["a"] and reasons(found) == [(None, "too_large")]
+    written = io.BytesIO()
+    table = pa.table({"body": ["a", *(f"{number:0900d}" for number in range(9)), "c"]})
+    with pq.ParquetWriter(written, table.schema, compression="none") as writer:
+        for start, size in ((0, 1), (1, 9), (10, 1)):
+            writer.write_table(table.slice(start, size))
+    found = list(parquet_records(pa.BufferReader(written.getvalue()), TEXT_ONLY, 1000))
+    assert texts(found) == ["a", "c"] and reasons(found) == [(2, "too_large")]
+    assert [one.number for one in found] == [1, 2, 11]
 
 
 def test_row_groups_are_one_run_of_rows() -> None:

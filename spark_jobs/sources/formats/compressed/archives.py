@@ -22,12 +22,12 @@ from typing import IO, NamedTuple
 import pyarrow as pa
 
 from spark_jobs.sources.formats.compressed.compression import ZIP_MAGIC, codec_of, decompressed
+from spark_jobs.sources.formats.compressed.zip_headers import FREE_BYTES, members_by_headers
 from spark_jobs.sources.reading.records import Stream
 from spark_jobs.sources.reading.rows import HashedFile
 from spark_jobs.sources.refusals import Reason, Refusal, RefusedError
 from spark_jobs.sources.source_config import ArchiveLimits
 
-_FREE_BYTES = 16 << 20  # a ratio says nothing about a small file
 _CHUNK_BYTES = 1 << 18
 _BLOCK = 512
 _HEADER_BYTES = 1 << 20  # of a tar member's long name and attributes
@@ -115,7 +115,7 @@ class _Unpacked:
     def __init__(self, stream: Stream, packed_bytes: int | None, unpacking: Unpacking) -> None:
         self._stream, self._unpacking, self._given = stream, unpacking, 0
         ratio = unpacking.limits.max_ratio
-        self._most = None if packed_bytes is None else max(_FREE_BYTES, packed_bytes * ratio)
+        self._most = None if packed_bytes is None else max(FREE_BYTES, packed_bytes * ratio)
         self._why = f"more than {ratio} times its {packed_bytes} packed bytes, the max_ratio"
         self._fault: RefusedError | None = None
 
@@ -144,17 +144,20 @@ def _zip_members(file: IO[bytes], unpacking: Unpacking) -> Iterator[Member]:
     """The members of a zip file.
 
     Raises:
-        RefusedError: its directory cannot be used, or a limit is reached.
+        RefusedError: its directory cannot be used, after the members that were found without it; a limit is reached.
     """
+    guarded, fault = _GuardedFile(file, unpacking.limits.max_members * _ENTRY_BYTES), None
     try:
-        archive = zipfile.ZipFile(_GuardedFile(file, unpacking.limits.max_members * _ENTRY_BYTES))
-    except UnicodeDecodeError as error:
-        raise RefusedError(Reason.BAD_NAME, "a name in its directory is called UTF-8 and is not") from error
+        archive = zipfile.ZipFile(guarded)
+        members = sorted(archive.infolist(), key=lambda info: info.header_offset)
     except RefusedError:
         raise
     except (OSError, pa.ArrowException, *_DAMAGES) as error:
-        raise _damage(f"no directory of a zip file: {_message(error)}") from error
-    members = sorted(archive.infolist(), key=lambda info: info.header_offset)
+        members, is_whole = members_by_headers(file, unpacking.limits)
+        if not (is_whole and isinstance(error, UnicodeDecodeError)):  # of a name, whose member is refused below
+            fault = _damage(f"no directory of a zip file: {_message(error)}")
+        archive = zipfile.ZipFile(io.BytesIO(b"PK\x05\x06" + bytes(18)))
+        archive.fp = guarded
     overlapping = _overlapping(members)
     for info in members:
         unpacking.count_member()
@@ -171,6 +174,8 @@ def _zip_members(file: IO[bytes], unpacking: Unpacking) -> Iterator[Member]:
                 refusal = Refusal(Reason.CORRUPT_ARCHIVE, _message(error))
         yield Member(_zip_name(info), info.file_size, stream, refusal)
         unpacking.charge(0)
+    if fault is not None:
+        raise fault
 
 
 class _GuardedFile(io.RawIOBase):

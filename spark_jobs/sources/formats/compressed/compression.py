@@ -8,6 +8,7 @@ from __future__ import annotations
 import bz2
 import lzma
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
 
 import pyarrow as pa
@@ -63,16 +64,12 @@ def decompressed(file: Stream, codec: str) -> Stream:
     if codec == "gzip":
         return GzipMembers(file)
     if codec in ("bz2", "xz"):
-        new: Callable[[], _Decoder] = bz2.BZ2Decompressor if codec == "bz2" else _xz_decoder
-        return _Decoded(file, new)
+        return _Decoded(
+            file, bz2.BZ2Decompressor if codec == "bz2" else partial(lzma.LZMADecompressor, memlimit=_XZ_MEMORY)
+        )
     native = file if isinstance(file, pa.NativeFile) else pa.PythonFile(file, mode="r")
     stream: Stream = pa.CompressedInputStream(native, codec)
     return stream
-
-
-def _xz_decoder() -> lzma.LZMADecompressor:
-    """A decoder of xz whose memory is bounded."""
-    return lzma.LZMADecompressor(memlimit=_XZ_MEMORY)
 
 
 class _Decoded:

@@ -46,6 +46,13 @@ def test_a_page_names_its_own_encoding() -> None:
         assert isinstance(page, DecodedPage) and page.named_by == "meta" and page.text.endswith(RUSSIAN)
 
 
+def test_text_in_iso_2022_jp_is_told_by_its_bytes_and_other_escapes_are_not() -> None:
+    """It is ASCII to every check; colours of a terminal begin with the same byte."""
+    said = "この町は川の北岸にあり、古い市場と美しい庭園で知られています。"
+    assert decode_page(said.encode("iso-2022-jp")) == (said, "iso2022_jp", "detected")
+    assert decode_page(b"\x1b[31mred\x1b[0m") == ("\x1b[31mred\x1b[0m", "utf-8", "its bytes")
+
+
 def test_bytes_that_no_codec_takes_are_refused_and_none_is_dropped() -> None:
     """Nor are they replaced: a text with replacement characters is another text."""
     found = decode_page(meta("utf-8") + "größe".encode() + b"\xff\x81", None)

@@ -95,7 +95,7 @@ def test_a_bad_record_is_refused_and_the_next_is_read(files_config: Configs, dat
         ("bad_record", record(0, http(b"5\r\nhello\r\nzz\r\nworld", text, "Transfer-Encoding: chunked"))),
         ("bad_record", record(0, http(b"ff\r\nhello", text, "Transfer-Encoding: chunked"))),
         ("bad_record", record(0, http(zipped[:-9], text, "Content-Encoding: gzip"))),
-        ("bad_record", record(0, http(b"x" * 99, text, "Content-Encoding: br"))),
+        ("bad_record", record(0, http(b"\x01" * 99, text, "Content-Encoding: br"))),
         ("bad_record", record(0, http(b"x" * 99, text, "Content-Encoding: secret"))),
         ("too_large", record(0, http(gzip.compress(bytes(10_000_000)), text, "Content-Encoding: gzip"))),
         ("too_large", record(0, http(b"<p>" + b"x" * 1_000_000, text))),
@@ -176,6 +176,17 @@ def test_encodings_are_undone_in_order_and_false_claims_ignored() -> None:
     assert decoded_body(Response(200, both, b"<p>hello"), 100) == b"<p>hello"
     assert decoded_body(Response(200, {"content-encoding": "deflate"}, zlib.compress(b"hello")), 100) == b"hello"
     assert decoded_body(Response(200, {"content-encoding": "zstd"}, zstandard.compress(b"hello")), 100) == b"hello"
+    bare = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    assert decoded_body(Response(200, {"content-encoding": "deflate"}, bare.compress(b"hello") + bare.flush()), 9) == (
+        b"hello"
+    )
+    for body, text in ((packed + gzip.compress(b" you"), b"hello you"), (packed + b"\r\n\0", b"hello")):
+        assert decoded_body(Response(200, {"content-encoding": "gzip"}, body), 100) == text
+    for packer, body in (("br", b"<p>hello"), ("zstd", b"<p>hello"), ("deflate", b"<p>hello")):
+        assert decoded_body(Response(200, {"content-encoding": packer}, body), 100) == body
+    assert decoded_body(Response(200, {"transfer-encoding": "gzip"}, packed), 100) == b"hello"
+    for damaged in (packed[:-1], packed + packed[:-1]):
+        assert isinstance(decoded_body(Response(200, {"content-encoding": "gzip"}, damaged), 100), Refusal)
     large = decoded_body(Response(200, {"content-encoding": "gzip"}, packed), 4)
     assert isinstance(large, Refusal) and large.reason == Reason.TOO_LARGE
 

@@ -67,7 +67,8 @@ DOCUMENTS = Table(
             "metadata!",
             "map<string, string!>",
             "what else the source says about it; `headrace.evidence` for what landed for `dependencies` alone, "
-            "`headrace.past_version` for a version that its path did not have any more when it landed",
+            "`headrace.past_version` for a version that its path did not have any more when it landed, `headrace.page` "
+            "for the page of an API or a stream that it is on",
         ),
     ),
     key=("doc_id",),
@@ -163,7 +164,7 @@ _FACTS_TYPE = (
 
 
 @step(
-    version="7",
+    version="8",
     scope=Scope.HISTORY,
     tables=(DOCUMENTS, REPOSITORIES, PROVENANCE, ARRIVALS),
     discover=discover,

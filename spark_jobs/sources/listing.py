@@ -28,7 +28,16 @@ from spark_jobs.exceptions import InputError
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.sources.api.api_config import ApiSource, PagedSource
 from spark_jobs.sources.api.checkpoints import Checkpoints
-from spark_jobs.sources.file_trees import FoundFile, absolute, find_files, glob_pattern, is_uri, same_file, stat_file
+from spark_jobs.sources.file_trees import (
+    FoundFile,
+    absolute,
+    find_files,
+    glob_pattern,
+    is_uri,
+    same_file,
+    stat_file,
+    stat_web_file,
+)
 from spark_jobs.sources.languages import PLAIN_TEXT, Language, is_manifest, language_of
 from spark_jobs.sources.readers import is_picture, told_by_name
 from spark_jobs.sources.refusals import Reason, Refusal
@@ -228,7 +237,11 @@ def _list_facts(source: TreeSource) -> Iterator[_Listed]:
     elif isinstance(source, FilesSource):
         needed = not source.fact_columns and (source.repository_column is not None or source.text_column is None)
         root = absolute(source.path)
-        found = find_files(f"{root}/{FACTS_FILE}") if needed and _is_file(f"{root}/{FACTS_FILE}") else ()
+        there = needed and _is_file(f"{root}/{FACTS_FILE}")
+        if there and is_web(root):  # where a server that has everything would have it link to more
+            found = [stat_web_file(f"{root}/{FACTS_FILE}", FACTS_FILE, source.stall_seconds)]
+        else:
+            found = find_files(f"{root}/{FACTS_FILE}") if there else ()
     else:
         roots = sorted({os.path.dirname(absolute(pattern)) for pattern in source.directories})
         found = [stat_file(f"{root}/{FACTS_FILE}", FACTS_FILE) for root in roots if _is_file(f"{root}/{FACTS_FILE}")]
@@ -298,7 +311,7 @@ def _prose_reader(path: str) -> str | None:
 def _list_tree(source: FilesSource) -> Iterator[_Listed]:
     """Files below the path of a source, each with the reader for its format."""
     wanted = None if source.glob is None else glob_pattern(source.glob)
-    for file in find_files(absolute(source.path)):
+    for file in find_files(absolute(source.path), source.stall_seconds):
         if wanted is not None and not wanted.fullmatch(file.path) and not file.path.endswith("/"):
             continue
         yield _listed_file(file, source)

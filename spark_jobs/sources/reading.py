@@ -19,7 +19,7 @@ import pyarrow as pa
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.sources.archive_reading import read_archive
 from spark_jobs.sources.decoding import TOLD_BYTES, Decoded, decode, decode_as
-from spark_jobs.sources.file_trees import absolute, open_file, unreadable
+from spark_jobs.sources.file_trees import absolute, unreadable
 from spark_jobs.sources.formats.compression import CODECS, decompressed
 from spark_jobs.sources.formats.extraction import Extracted, extract
 from spark_jobs.sources.formats.notebooks import has_front_matter
@@ -43,6 +43,7 @@ from spark_jobs.sources.rows import (
     document_row,
     extracted_document,
     facts_row,
+    open_at_source,
     opened,
     read_up_to,
 )
@@ -147,7 +148,7 @@ def _detected(file: Row, rules: ReadingRules) -> Row | Refusal:
 def _keep_and_read(file: Row, rules: ReadingRules, objects: ObjectFolder) -> Iterator[Row]:
     """Keep a copy of a file's bytes, and read the copy: what lands is what is kept, whatever the file becomes."""
     try:
-        with open_file(file["location"]) as stream:
+        with open_at_source(file, rules) as stream:
             kept = objects.keep(stream)
     except OSError as error:
         yield arrival(file, unreadable(error))

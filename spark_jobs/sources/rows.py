@@ -17,7 +17,7 @@ from typing import IO, Any, NamedTuple, cast
 import pyarrow as pa
 
 from spark_jobs.lake.files.objects import ObjectFolder
-from spark_jobs.sources.file_trees import open_file
+from spark_jobs.sources.file_trees import STALL_SECONDS, open_file
 from spark_jobs.sources.formats.extraction import Extracted
 from spark_jobs.sources.identity import document_id, sha256_hex, shard_of
 from spark_jobs.sources.languages import DETECTED, EVIDENCE, PAST
@@ -67,6 +67,15 @@ class ReadingRules(NamedTuple):
     copies: bool = False
 
 
+def open_at_source(file: Row, rules: ReadingRules) -> pa.NativeFile:
+    """The bytes of a file at its location.
+
+    Raises:
+        OSError: they cannot be read.
+    """
+    return open_file(file["location"], getattr(rules.source, "stall_seconds", STALL_SECONDS))
+
+
 def opened(file: Row, rules: ReadingRules) -> AbstractContextManager[Any]:
     """The bytes of a file: of a member of an archive its stream, else those that are kept, else those at its location.
 
@@ -77,7 +86,7 @@ def opened(file: Row, rules: ReadingRules) -> AbstractContextManager[Any]:
         return contextlib.nullcontext(stream)
     kept = file.get("object")
     found: AbstractContextManager[Any] = (
-        open_file(file["location"]) if kept is None or rules.objects is None else rules.objects.open(kept)
+        open_at_source(file, rules) if kept is None or rules.objects is None else rules.objects.open(kept)
     )
     return found
 

@@ -237,6 +237,12 @@ class FilesSource(_Described):
     glob: str | None = Field(
         None, min_length=1, description="only files whose path below `path` matches, e.g. *.jsonl.gz or 2026/**/part-*"
     )
+    stall_seconds: float = Field(
+        60,
+        gt=0,
+        description="longest wait for the next bytes of a web server; a file that stalls is refused (no_answer)",
+        json_schema_extra={"affects_rows": False},
+    )
     format: Literal[
         "auto",
         "parquet",
@@ -444,6 +450,11 @@ class DocumentsConfig(BaseModel):
         description="take a source without any file for one whose files were all deleted; else it is an error",
         json_schema_extra={"affects_rows": False},
     )
+
+    @property
+    def is_fetched(self) -> bool:
+        """Whether a run asks the source for what is new before it can list it."""
+        return isinstance(self.source, ApiSource)
 
     @model_validator(mode="after")
     def _can_be_copied(self) -> DocumentsConfig:

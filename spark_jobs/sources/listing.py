@@ -16,8 +16,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import pyarrow as pa
@@ -100,6 +101,7 @@ _PROSE = re.compile(
     rf"(?i)(?:\.(?:mdx?|markdown|rst)$|(?:^|/)(?:{_LICENCE_TEXTS}|{_README_OR_CHANGES})$|\.dist-info/licenses/)"
 )
 _DESCRIPTION = re.compile(r"(?:\.dist-info/METADATA|\.egg-info/PKG-INFO)$")
+_MAKES_PAGES = re.compile(r"(?i)\.(?:php\d?|aspx?|jspx?|cgi|pl|do|cfm)$")
 _INFO_DIRECTORY = re.compile(r"^[^/]+\.(?:dist|egg)-info/")
 
 
@@ -113,6 +115,7 @@ class _Listed:
     language: Language | None
     facts: Facts | None = None
     refusal: Refusal | None = None
+    object: str | None = None
 
 
 def discover(
@@ -139,15 +142,21 @@ def discover(
     if isinstance(config.source, PagedSource):
         from spark_jobs.sources.api.pages import discover_pages
 
-        store = None if catalogue is None else Checkpoints(catalogue, config.dataset)
-        return discover_pages(config, config.source, arrivals, reread, store)
+        pages = None if catalogue is None else Checkpoints(catalogue, config.dataset)
+        objects = None if catalogue is None else ObjectFolder.of(catalogue, config.dataset)
+        return discover_pages(config, config.source, arrivals, reread, pages, objects)
     earlier = _latest_arrivals(arrivals)
-    files = list_files(config, {} if reread else earlier)
+    store = None
+    if config.is_fetched:
+        store = Checkpoints(catalogue, config.dataset) if catalogue is not None else None
+        if store is None or not store.all_pages():
+            return None
+    files = list_files(config, {} if reread else earlier, store)
     rows = []
     for listed in files:
         before = earlier.get(listed.file.location)
         known = before if before and _is_unchanged(listed, before, config) else None
-        rows.append(_row(listed, None if reread else known, known["object"] if known else None))
+        rows.append(_row(listed, None if reread else known, known["object"] if known else listed.object))
     gone = _gone_rows(files, earlier)
     if not gone and all(row["unchanged"] for row in rows):
         return None
@@ -158,18 +167,22 @@ def discover(
 
 def fetch(config: DocumentsConfig, catalogue: Catalog, objects: ObjectFolder, wait_seconds: float) -> None:
     """Fetch what an API has, so that `discover` can list it; see `api.fetch`. Other sources are read where they are."""
-    if isinstance(config.source, ApiSource):
+    if config.is_fetched:
+        assert isinstance(config.source, ApiSource | FilesSource)
         from spark_jobs.sources.api.fetch import fetch_source
 
         fetch_source(config.dataset, config.source, catalogue, objects, wait_seconds)
 
 
-def list_files(config: DocumentsConfig, earlier: Mapping[str, dict[str, Any]]) -> list[_Listed]:
+def list_files(
+    config: DocumentsConfig, earlier: Mapping[str, dict[str, Any]], store: Checkpoints | None = None
+) -> list[_Listed]:
     """Every file of the source, by location; a location that two repositories claim goes to the first by name.
 
     Args:
         config: the step's config.
         earlier: the latest arrival at each location, where files that are as they were need not be read again.
+        store: what was fetched of a list of addresses.
 
     Raises:
         InputError: the source holds no file, what it names does not exist, or records have no text column.
@@ -184,6 +197,10 @@ def list_files(config: DocumentsConfig, earlier: Mapping[str, dict[str, Any]]) -
     if isinstance(source, PackagesSource):
         found = list_packages(source, earlier)
         files = (_Listed(file, ".", "package", PLAIN_TEXT, facts, refusal) for file, facts, refusal in found)
+    elif store is not None and isinstance(source, FilesSource):
+        from spark_jobs.sources.api.addresses import found_addresses
+
+        files = (replace(_listed_file(file, source), object=kept) for file, kept in found_addresses(source, store))
     else:
         files = _list_tree(source) if isinstance(source, FilesSource) else _list_repositories(source)
     for listed in files:
@@ -235,7 +252,8 @@ def _list_facts(source: TreeSource) -> Iterator[_Listed]:
     if source.repositories is not None:
         found: Iterable[FoundFile] = find_files(absolute(source.repositories))
     elif isinstance(source, FilesSource):
-        needed = not source.fact_columns and (source.repository_column is not None or source.text_column is None)
+        has_repositories = source.repository_column is not None or source.text_column is None
+        needed = has_repositories and not source.urls and not source.fact_columns
         root = absolute(source.path)
         there = needed and _is_file(f"{root}/{FACTS_FILE}")
         if there and is_web(root):  # where a server that has everything would have it link to more
@@ -319,12 +337,20 @@ def _list_tree(source: FilesSource) -> Iterator[_Listed]:
 
 def _listed_file(file: FoundFile, source: FilesSource) -> _Listed:
     """A file below the path of a source, with the reader for its format and what its documents are."""
-    reader, language = told_by_name(file.path, source, source.format)
+    name = file.path if source.urls is None else _name_at(file.path)
+    reader, language = told_by_name(name, source, source.format)
+    reader = reader or ("detect" if source.urls is not None else None)
     refusal = None
     if reader is None:
         mend = "`ocr: rapidocr` reads text in pictures" if is_picture(file.path) else "state `format`"
         refusal = Refusal(Reason.UNKNOWN_FORMAT, f"no reader for this extension; {mend}, or narrow `glob`")
     return _Listed(file, file.path, reader, language, None, refusal)
+
+
+def _name_at(address: str) -> str:
+    """The name of the file at a web address; empty where none is named, or what is named makes pages."""
+    parts = urlsplit(address)
+    return "" if parts.query or _MAKES_PAGES.search(parts.path) else parts.path.rpartition("/")[2]
 
 
 def listed_again(config: DocumentsConfig, arrival: Mapping[str, Any]) -> dict[str, Any]:

@@ -211,6 +211,9 @@ class ApiSource(PagedSource):
     total: str | None = Field(None, description="where the answer says how many records there are in all")
     error: str | None = Field(None, description="where an answer with status 200 has an error, if it has one")
     since: Since | None = Field(None, description="how to ask for what is new only")
+    lists_all: bool = Field(
+        False, description="whether a record that a whole reading of its list does not have any more is gone"
+    )
     limits: Limits = Field(
         Limits(), description="how hard the server is asked", json_schema_extra={"affects_rows": False}
     )
@@ -222,6 +225,8 @@ class ApiSource(PagedSource):
         lacking = [name for name, one in self.endpoints.items() if one.url is None and self.url is None]
         if self.pages is not None and (self.url is not None or self.endpoints):
             raise ValueError("pages stands instead of url and endpoints; leave them out, or leave out pages")
+        if self.lists_all and self.since is not None:
+            raise ValueError("lists_all and since: what is asked for since a time is not all; take one of them out")
         if lacking:
             raise ValueError(f"endpoints.{lacking[0]}: url is missing; write its address, or url of the source")
         if not stated and not self.endpoints:

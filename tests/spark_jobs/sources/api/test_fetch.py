@@ -181,7 +181,8 @@ def test_records_that_cannot_be_used_are_rows_with_reasons(inbox: Inbox) -> None
         assert landed is not None
         documents, arrivals = landed
         assert sorted(row["path"] for row in documents) == ["items#0", "items#3"]
-        assert documents[1]["metadata"] == {"nested.deep": "[1]", "stars": "5", "updated": "2026-01-01T00:03:00Z"}
+        said = {"nested.deep": "[1]", "stars": "5", "updated": "2026-01-01T00:03:00Z"}
+        assert documents[1]["metadata"] == {**said, "headrace.page": "0#item:4"}
         refused = {row["location"].rpartition("#")[2]: row["reason"] for row in arrivals if row["status"] == "rejected"}
         assert refused == {"item:2": "missing_column", "item:3": "missing_column", "item:5": "bad_record"}
 

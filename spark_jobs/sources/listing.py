@@ -39,8 +39,8 @@ from spark_jobs.sources.file_trees import (
     stat_file,
     stat_web_file,
 )
-from spark_jobs.sources.languages import PLAIN_TEXT, Language, is_manifest, language_of
-from spark_jobs.sources.readers import is_picture, told_by_name
+from spark_jobs.sources.reading.languages import PLAIN_TEXT, Language, is_manifest, language_of
+from spark_jobs.sources.reading.readers import is_picture, told_by_name
 from spark_jobs.sources.refusals import Reason, Refusal
 from spark_jobs.sources.remote_trees import file_system_of, has_validator, is_web
 from spark_jobs.sources.repositories.packages import list_packages

@@ -18,7 +18,7 @@ from spark_jobs.sources.api.api_config import PAGE_MARK, ApiSource, PagedSource
 from spark_jobs.sources.api.checkpoints import Checkpoints, StoredPage
 from spark_jobs.sources.api.endpoint import WHOLE, request_digest
 from spark_jobs.sources.api.page_records import page_records
-from spark_jobs.sources.records import Record
+from spark_jobs.sources.reading.records import Record
 from spark_jobs.sources.source_config import DocumentsConfig
 
 

@@ -104,7 +104,7 @@ class ApiClient:
         """
         try:
             async with asyncio.timeout(self._limits.timeout_seconds):
-                return await self._follow(httpx2.URL(url).copy_merge_params(dict(params)), known)
+                return await self._follow(_with_params(httpx2.URL(url), params), known)
         except TimeoutError:
             detail = f"no whole answer within {self._limits.timeout_seconds:g} s, the limits.timeout_seconds"
             return Fault(Refusal(Reason.NO_ANSWER, detail), again=True, overload=True)
@@ -122,7 +122,7 @@ class ApiClient:
             if _origin(url) in self._origins:
                 own, params = await self._credentials()
                 headers |= dict(self._headers) | own
-                asked = url.copy_merge_params(params)
+                asked = _with_params(url, params)
             async with self._http.stream("GET", asked, headers=headers, follow_redirects=False) as response:
                 status = response.status_code
                 if status in _REDIRECTS and "location" in response.headers:
@@ -204,6 +204,11 @@ async def _bounded(response: httpx2.Response, max_bytes: int) -> Any:
 
 def _refused(detail: str, **facts: Any) -> Fault:
     return Fault(Refusal(Reason.HTTP_ERROR, detail), **facts)
+
+
+def _with_params(url: httpx2.URL, params: Mapping[str, str]) -> httpx2.URL:
+    """An address with more parameters; without any as it is, whose own would be written anew."""
+    return url.copy_merge_params(dict(params)) if params else url
 
 
 def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:

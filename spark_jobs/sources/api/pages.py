@@ -49,8 +49,10 @@ def discover_pages(
         superseded = list[tuple[str, StoredPage]]()
         for page in pages:
             location = f"{source.address(endpoint)}{PAGE_MARK}{page.sequence}"
+            if page.sequence not in there and last.get(location) == "gone":
+                continue
             if there and location in last and page.object is not None and page.sequence not in there:
-                superseded += [(location, page)] if last[location] != "gone" else []
+                superseded.append((location, page))
             elif reread or last.get(location, "gone") == "gone":
                 rows.append(_row(source, endpoint, location, page))
         if superseded and there:

@@ -26,7 +26,7 @@ from spark_jobs.sources.refusals import Reason, Refusal
 from spark_jobs.sources.source_config import FilesSource
 
 _OWN = ("addresses", "get")  # endpoint and request of their rows
-_SILENT = 3  # addresses in a row without an answer, after which a host is not asked any more in a run
+_SILENT = 3  # addresses in a row that got no answer or 5xx, after which a host is not asked any more in a run
 
 
 def listed_addresses(source: FilesSource) -> Iterator[tuple[str, Refusal | None]]:
@@ -122,18 +122,21 @@ class _AddressFetch:
 
     async def _ask_host(self, urls: list[str]) -> None:
         """Ask one address after the other, until all of them were asked or the time is over."""
-        pace, silent = Pace(self.source.limits, self.seed), 0
+        pace, silent, why = Pace(self.source.limits, self.seed), 0, ""
         for url in urls:
             if time.monotonic() > self.until:
                 self.done.paused = True
                 return
             if silent >= _SILENT:
-                detail = f"its host gave no answer to {_SILENT} addresses before it, and was asked no more in this run"
+                detail = f"its host is asked no more in this run: {why}"
                 got: Answer | Fault = Fault(Refusal(Reason.NO_ANSWER, detail), again=False)
             else:
                 got = await tried(lambda url=url: self._ask(url, pace), pace, self.source.limits)  # type: ignore[misc]
-            is_silent = isinstance(got, Fault) and got.refusal.reason == Reason.NO_ANSWER
-            silent = silent + 1 if is_silent else 0
+                if isinstance(got, Fault) and got.overload:
+                    waits = not got.again  # it names a time to wait that is too long
+                    silent, why = _SILENT if waits else silent + 1, got.refusal.detail
+                else:
+                    silent = 0
             async with self.saving:
                 await asyncio.to_thread(self._note, url, got)
 

@@ -120,6 +120,11 @@ def test_a_host_is_asked_at_its_rate_and_no_more_once_it_is_silent(handler: Any,
     done = _fetch(inbox, config)
     assert len(handler.asked) == 5 and handler.asked[-1][1] - started > 0.39
     assert len(done.refusals) == 20 and done.requests == 5 + 3 * 2
-    assert done.refusals[-1].endswith("asked no more in this run (no_answer)")
+    assert "is asked no more in this run: ConnectError" in done.refusals[-1]
+    handler.answers |= {path: (429, b"", {"Retry-After": "3600"}) for path in ("/", "/a.txt")}
+    waiting = _config(tmp_path, [f"{handler.url}{path}" for path in ("/", "/a.txt", "/none")])
+    count = len(handler.asked)
+    assert [("asks to wait 3600 s" in one) for one in _fetch(inbox, waiting).refusals] == [True] * 3
+    assert len(handler.asked) == count + 1
     late = _config(tmp_path, many, fetch_seconds=1e-9)
     assert [_fetch(inbox, late).paused, _fetch(inbox, config).requests] == [True, 5]

@@ -255,11 +255,11 @@ def _list_facts(source: TreeSource) -> Iterator[_Listed]:
         has_repositories = source.repository_column is not None or source.text_column is None
         needed = has_repositories and not source.urls and not source.fact_columns
         root = absolute(source.path)
-        there = needed and _is_file(f"{root}/{FACTS_FILE}")
-        if there and is_web(root):  # where a server that has everything would have it link to more
-            found = [stat_web_file(f"{root}/{FACTS_FILE}", FACTS_FILE, source.stall_seconds)]
+        if needed and is_web(root):  # a server that answers to everything would have it link to more
+            file = stat_web_file(f"{root}/{FACTS_FILE}", FACTS_FILE, source.stall_seconds)
+            found = () if file.refusal else (file,)
         else:
-            found = find_files(f"{root}/{FACTS_FILE}") if there else ()
+            found = find_files(f"{root}/{FACTS_FILE}") if needed and _is_file(f"{root}/{FACTS_FILE}") else ()
     else:
         roots = sorted({os.path.dirname(absolute(pattern)) for pattern in source.directories})
         found = [stat_file(f"{root}/{FACTS_FILE}", FACTS_FILE) for root in roots if _is_file(f"{root}/{FACTS_FILE}")]

@@ -32,7 +32,8 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # Dagster's components read "100" as a number, quoted or not.
+    model_config = ConfigDict(frozen=True, extra="forbid", coerce_numbers_to_str=True)
 
 
 class BearerAuth(_Model):

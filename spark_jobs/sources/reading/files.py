@@ -38,7 +38,6 @@ from spark_jobs.sources.reading.rows import (
     document_row,
     extracted_document,
     facts_row,
-    open_at_source,
     opened,
     read_up_to,
 )
@@ -148,7 +147,7 @@ def _detected(file: Row, rules: ReadingRules) -> Row | Refusal:
 def _keep_and_read(file: Row, rules: ReadingRules, objects: ObjectFolder) -> Iterator[Row]:
     """Keep a copy of a file's bytes, and read the copy: what lands is what is kept, whatever the file becomes."""
     try:
-        with open_at_source(file, rules) as stream:
+        with opened(file, rules) as stream:
             kept = objects.keep(stream)
     except OSError as error:
         yield arrival(file, unreadable(error))

@@ -67,15 +67,6 @@ class ReadingRules(NamedTuple):
     copies: bool = False
 
 
-def open_at_source(file: Row, rules: ReadingRules) -> pa.NativeFile:
-    """The bytes of a file at its location.
-
-    Raises:
-        OSError: they cannot be read.
-    """
-    return open_file(file["location"], getattr(rules.source, "stall_seconds", STALL_SECONDS))
-
-
 def opened(file: Row, rules: ReadingRules) -> AbstractContextManager[Any]:
     """The bytes of a file: of a member of an archive its stream, else those that are kept, else those at its location.
 
@@ -85,10 +76,9 @@ def opened(file: Row, rules: ReadingRules) -> AbstractContextManager[Any]:
     if (stream := file.get("stream")) is not None:
         return contextlib.nullcontext(stream)
     kept = file.get("object")
-    found: AbstractContextManager[Any] = (
-        open_at_source(file, rules) if kept is None or rules.objects is None else rules.objects.open(kept)
-    )
-    return found
+    if kept is None or rules.objects is None:
+        return open_file(file["location"], getattr(rules.source, "stall_seconds", STALL_SECONDS))  # type: ignore[no-any-return]
+    return rules.objects.open(kept)  # type: ignore[no-any-return]
 
 
 def extracted_document(file: Row, rules: ReadingRules, extracted: Extracted) -> Row | Refusal:

@@ -196,7 +196,11 @@ def packed_freshness(root: Path, config: DocumentsConfig, seconds: float) -> Non
     began = time.monotonic()
     for number in itertools.count():
         started = time.monotonic()
-        require_done(execute(("burst", "main"), None, lambda line: None))
+        require_done(
+            execute(
+                ("burst", "main"), None, lambda line: print(time.strftime("%X"), line.table, line.status, flush=True)
+            )
+        )
         now, took = time.time(), time.monotonic() - started
         rows = read_columns(catalogue, "burst.documents", ("metadata",), EqualTo("increment", number))
         new = [now - float(dict(row)["arrived"]) for row in (rows["metadata"].to_pylist() if rows else [])]

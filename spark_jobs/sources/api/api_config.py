@@ -142,7 +142,7 @@ class Limits(_Model):
     connections: int = Field(4, ge=1, le=64, description="requests at a time")
     tries: int = Field(6, ge=1, description="tries of a page before it is refused")
     backoff_seconds: float = Field(1, gt=0, description="longest wait after the first fault; twice that after the next")
-    max_wait_seconds: float = Field(300, gt=0, description="longest wait, that of Retry-After too")
+    max_wait_seconds: float = Field(300, gt=0, description="longest wait; a longer Retry-After ends the fetch")
     timeout_seconds: float = Field(60, gt=0, description="for a whole answer, to its last byte")
     max_page_bytes: int = Field(64_000_000, ge=1, description="larger answers are cut off")
     fetch_seconds: float = Field(3600, gt=0, description="of a run, after which what came lands; the next one goes on")

@@ -181,7 +181,7 @@ def documents(
     """Read the files that are new or changed; one row is one document that no earlier increment holds.
 
     Args:
-        files: a listing (`spark_jobs.sources.listing.LISTING`).
+        files: a listing (`spark_jobs.sources.listing_rows.LISTING`).
         documents: the dataset's documents so far, of which identities and paths are read, with `increment`.
         arrivals: its arrivals so far, of which those that returned or are gone are read, with `increment`.
         increment: the new one; before the first there is nothing that could return or be gone.

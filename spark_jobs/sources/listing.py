@@ -39,6 +39,7 @@ from spark_jobs.sources.file_trees import (
     stat_file,
     stat_web_file,
 )
+from spark_jobs.sources.listing_rows import LISTING, listing_row, why
 from spark_jobs.sources.reading.languages import PLAIN_TEXT, Language, is_manifest, language_of
 from spark_jobs.sources.reading.readers import is_picture, told_by_name
 from spark_jobs.sources.refusals import Reason, Refusal
@@ -66,34 +67,6 @@ from spark_jobs.sources.source_config import (
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
-
-LISTING = pa.schema(
-    [
-        pa.field("location", pa.string(), nullable=False),  # absolute path or URI; unique
-        pa.field("repository", pa.string()),
-        pa.field("path", pa.string()),  # of the document, below the root of its repository or source; see _gone_rows
-        pa.field("revision", pa.string()),
-        pa.field("licence", pa.string()),
-        pa.field("kind", pa.string()),
-        pa.field("language", pa.string()),
-        pa.field("media_type", pa.string()),
-        pa.field("reader", pa.string()),  # text, docstring, description, repositories, one of RECORD_READERS or
-        # EXTRACTING_READERS, or null
-        pa.field("byte_count", pa.int64()),
-        pa.field("modified", pa.timestamp("us", "UTC")),
-        pa.field("unchanged", pa.bool_(), nullable=False),
-        pa.field("gone", pa.bool_(), nullable=False),  # it arrived before, and is not at the source any more
-        pa.field("content_sha256", pa.string()),  # what an unchanged file had when it was read
-        pa.field("object", pa.string()),  # where its bytes are kept since they landed, which are read instead
-        pa.field("reason", pa.string()),  # why it will not be read, or was refused when it was
-        pa.field("detail", pa.string()),
-        pa.field("size_rank", pa.int32(), nullable=False),  # 0 = largest file to be read: tasks take turns by it
-        pa.field("repository_facts", pa.string()),  # JSON, on one file of each repository that may have a row
-        pa.field("blob", pa.string()),  # object id, for files of git repositories; see `git.listing`
-        pa.field("version", pa.int32()),  # its place among the versions of its path there
-        pa.field("past", pa.bool_()),  # whether the path has a later one, or none any more
-    ]
-)
 
 _LICENCE_TEXTS = r"(?:LICEN[CS]E|COPYING|COPYRIGHT|NOTICE|AUTHORS|CONTRIBUTORS)[^/]*"
 _README_OR_CHANGES = r"(?:README|CHANGE|HISTORY|NEWS|RELEASE)[^/.]*(?:\.txt)?"
@@ -384,30 +357,23 @@ def _row(listed: _Listed, before: dict[str, Any] | None, kept: str | None) -> di
     """
     file, facts, language = listed.file, listed.facts, listed.language
     refusal = file.refusal or listed.refusal
-    return {
-        "location": file.location,
-        "repository": facts and facts.repository,
-        "path": listed.path,
-        "revision": facts and facts.revision,
-        "licence": facts and facts.licence,
-        "kind": language and language.kind,
-        "language": language and language.name,
-        "media_type": (language and language.media_type) or None,
-        "reader": None if refusal else listed.reader,
-        "byte_count": file.byte_count,
-        "modified": file.modified,
-        "unchanged": before is not None,
-        "gone": False,
-        "content_sha256": before and before["content_sha256"],
-        "object": kept,
-        "reason": before["reason"] if before else (refusal and str(refusal.reason)),
-        "detail": before["detail"] if before else (refusal and refusal.detail),
-        "size_rank": 0,
-        "repository_facts": None,
-        "blob": None,
-        "version": None,
-        "past": None,
-    }
+    return listing_row(
+        location=file.location,
+        repository=facts and facts.repository,
+        path=listed.path,
+        revision=facts and facts.revision,
+        licence=facts and facts.licence,
+        kind=language and language.kind,
+        language=language and language.name,
+        media_type=(language and language.media_type) or None,
+        reader=None if refusal else listed.reader,
+        byte_count=file.byte_count,
+        modified=file.modified,
+        unchanged=before is not None,
+        content_sha256=before and before["content_sha256"],
+        object=kept,
+        **({name: before[name] for name in ("reason", "detail")} if before else why(refusal)),
+    )
 
 
 def _gone_rows(files: Iterable[_Listed], earlier: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
@@ -430,10 +396,7 @@ def _gone_rows(files: Iterable[_Listed], earlier: dict[str, dict[str, Any]]) -> 
             continue
         path = None if (before["repository"], before["path"]) in paths else before["path"]
         facts = {name: before[name] for name in ("repository", "content_sha256", "object", "byte_count", "modified")}
-        unset = dict.fromkeys(LISTING.names)
-        rows.append(
-            {**unset, **facts, "location": location, "path": path, "unchanged": False, "gone": True, "size_rank": 0}
-        )
+        rows.append(listing_row(location=location, path=path, gone=True, **facts))
     return rows
 
 

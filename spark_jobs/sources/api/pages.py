@@ -18,6 +18,7 @@ from spark_jobs.sources.api.api_config import PAGE_MARK, ApiSource, PagedSource
 from spark_jobs.sources.api.checkpoints import Checkpoints, StoredPage
 from spark_jobs.sources.api.endpoint import WHOLE, request_digest
 from spark_jobs.sources.api.page_records import page_records
+from spark_jobs.sources.listing_rows import LISTING, listing_row, why
 from spark_jobs.sources.reading.records import Record
 from spark_jobs.sources.source_config import DocumentsConfig
 
@@ -35,8 +36,6 @@ def discover_pages(
     Raises:
         InputError: no lake is given that could hold pages.
     """
-    from spark_jobs.sources.listing import LISTING
-
     if store is None or objects is None:
         raise InputError(
             f"dataset {config.dataset}: pages of an API are kept in a lake; write to a table, not to files"
@@ -94,35 +93,24 @@ def _gone(
 
     seen = {(one.repository, one.record_id) for page in there for one in records(page)}
     for location, page in superseded:
-        yield _gone_row(location, None, None)
+        yield listing_row(location=location, gone=True)
         for one in records(page):
             if (one.repository, one.record_id) not in seen:
                 seen.add((one.repository, one.record_id))
-                yield _gone_row(f"{location}#item:{one.number}", one.repository, f"{endpoint}#{one.record_id}")
-
-
-def _gone_row(location: str, repository: str | None, path: str | None) -> dict[str, Any]:
-    from spark_jobs.sources.listing import LISTING
-
-    facts = {"location": location, "repository": repository, "path": path}
-    return {**dict.fromkeys(LISTING.names), **facts, "unchanged": False, "gone": True, "size_rank": 0}
+                facts = {"repository": one.repository, "path": f"{endpoint}#{one.record_id}"}
+                yield listing_row(location=f"{location}#item:{one.number}", gone=True, **facts)
 
 
 def _row(source: PagedSource, endpoint: str, location: str, page: StoredPage) -> dict[str, Any]:
-    from spark_jobs.sources.listing import LISTING
-
-    refusal = page.refusal
-    facts = {
-        "location": location,
-        "path": endpoint,
-        "kind": source.record_kind,
-        "media_type": "text/plain",
-        "reader": None if refusal else "page",
-        "byte_count": page.byte_count,
-        "modified": page.fetched,
-        "object": page.object,
-        "reason": refusal and str(refusal.reason),
-        "detail": refusal and refusal.detail,
-    }
-    flags = {"unchanged": False, "gone": False, "size_rank": 0, "version": page.sequence}
-    return {**dict.fromkeys(LISTING.names), **facts, **flags}
+    return listing_row(
+        location=location,
+        path=endpoint,
+        kind=source.record_kind,
+        media_type="text/plain",
+        reader=None if page.refusal else "page",
+        byte_count=page.byte_count,
+        modified=page.fetched,
+        object=page.object,
+        version=page.sequence,
+        **why(page.refusal),
+    )

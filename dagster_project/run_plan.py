@@ -45,8 +45,9 @@ class PlannedStep:
     def asks(self) -> bool:
         """Whether the step asks a source far away before it can be known what there is to compute."""
         one = self.forecast
-        fetches = one is not None and one.is_idle and one.binding.step.fetch is not None
-        return fetches and bool(getattr(one.binding.config, "is_fetched", False))
+        if one is None or not one.is_idle or one.binding.step.fetch is None:
+            return False
+        return bool(getattr(one.binding.config, "is_fetched", False))
 
     @property
     def status(self) -> str:

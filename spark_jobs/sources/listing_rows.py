@@ -44,4 +44,4 @@ def listing_row(**known: object) -> dict[str, Any]:
 
 def why(refusal: Refusal | None) -> dict[str, str | None]:
     """The columns that say why something is refused."""
-    return {"reason": refusal and str(refusal.reason), "detail": refusal and refusal.detail}
+    return {"reason": str(refusal.reason) if refusal else None, "detail": refusal.detail if refusal else None}

@@ -110,7 +110,8 @@ class _AddressFetch:
 
     async def ask_hosts(self, hosts: Mapping[str, list[str]]) -> None:
         """Ask all hosts side by side."""
-        self.client = ApiClient(self.source.limits, accept="*/*")
+        # Uncompressed, because a stream of gzip that was cut off is not told from a whole one.
+        self.client = ApiClient(self.source.limits, accept={"Accept": "*/*", "Accept-Encoding": "identity"})
         self.slots, self.saving = asyncio.Semaphore(self.source.limits.connections), asyncio.Lock()
         self.until = time.monotonic() + self.source.limits.fetch_seconds
         try:

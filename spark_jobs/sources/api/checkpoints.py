@@ -72,19 +72,6 @@ _READINGS = sa.Table(
     sa.Column("since", sa.Text),
     sa.Column("mark", _Json),
 )
-_FACTS = (
-    "cursor",
-    "place",
-    "next_cursor",
-    "object",
-    "byte_count",
-    "record_count",
-    "digest",
-    "seen",
-    "etag",
-    "modified",
-)
-_FACTS += ("seen", "etag", "modified", "reading", "failures", "fetched")  # the columns that a page has as attributes
 _SUPERSEDED = -1  # reading of a page whose cursor gave something else later in its reading
 
 
@@ -121,6 +108,9 @@ class StoredPage:
     reading: int = 0
     failures: int = 0
     fetched: int = field(default_factory=lambda: time.time_ns() // 1000)
+
+
+_FACTS = [name for name in StoredPage.__dataclass_fields__ if name not in ("sequence", "refusal")]
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ class ApiClient:
         auth: Auth | None = None,
         headers: Mapping[str, str] = MappingProxyType({}),
         named: Iterable[str] = (),
-        accept: str = "application/json",
+        accept: Mapping[str, str] = MappingProxyType({"Accept": "application/json"}),
     ) -> None:
         """Open no connection yet; `named` are the addresses to whose hosts headers and credentials go."""
         logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs addresses, which may hold a key
@@ -82,7 +82,7 @@ class ApiClient:
         self._token: tuple[str, float] | None = None
         self._token_lock = asyncio.Lock()
         bounds = httpx2.Limits(max_connections=limits.connections + 1)
-        self._http = httpx2.AsyncClient(timeout=None, limits=bounds, headers={"Accept": accept})
+        self._http = httpx2.AsyncClient(timeout=None, limits=bounds, headers=dict(accept))
 
     async def close(self) -> None:
         """End all connections."""

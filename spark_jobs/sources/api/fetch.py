@@ -37,8 +37,10 @@ def fetch_source(
     """
     store = Checkpoints(catalogue, dataset)
     with table_leases(catalogue, [f"{dataset}.fetched"], wait_seconds):
-        fetched = fetch_pages if isinstance(source, ApiSource) else fetch_addresses
-        done = fetched(source, store, objects)  # type: ignore[operator]
+        if isinstance(source, ApiSource):
+            done = fetch_pages(source, store, objects)
+        else:
+            done = fetch_addresses(source, store, objects)
     _log.info("%s: %d requests, %d new pages, %d records", dataset, done.requests, done.pages, done.records)
     if done.paused:
         _log.warning("%s: stopped after limits.fetch_seconds, what came lands; the next run goes on", dataset)

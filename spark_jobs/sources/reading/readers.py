@@ -54,7 +54,8 @@ def told_by_content(head: bytes, source: FilesSource) -> dict[str, str | None] |
     project has no name for is a text; records without a `text_column` are the text of one document.
     """
     if _IS_PAGE.match(head):  # the model takes short ones for much else
-        return {"detected": "html"} | language_columns(*told_by_name("x.html", source, "auto"))
+        reader, language = told_by_name("x.html", source, "auto")
+        return {"detected": "html", **language_columns(reader or "html", language)}
     found = content_type(head)
     by = {"detected": f"{found.label} (magika {found.version})"}
     for extension in found.extensions:

@@ -17,7 +17,8 @@ import zstandard
 
 from spark_jobs.sources.file_trees import open_file
 from spark_jobs.sources.listing import discover
-from spark_jobs.sources.reading.files import read_files, rows
+from spark_jobs.sources.reading import rows
+from spark_jobs.sources.reading.files import read_files
 from spark_jobs.sources.reading.identity import document_id, sha256_hex
 from spark_jobs.sources.reading.rows import READ_ROWS, ReadingRules
 from spark_jobs.sources.source_config import DocumentsConfig
@@ -272,7 +273,7 @@ def test_a_file_that_may_not_be_read_is_told(
     (data / "open.txt").write_text("open")
     real_open, real_access = open_file, os.access
 
-    def refuse(location: str) -> pa.NativeFile:
+    def refuse(location: str, stall_seconds: float) -> pa.NativeFile:
         if location.endswith("secret.txt"):
             raise PermissionError(13, "Permission denied", location)
         return real_open(location)

@@ -62,7 +62,6 @@ class _Got(NamedTuple):
     records: list[Any]
     digest: str | None
     next: Any
-    total: Any = None
     etag: str | None = None
     modified: str | None = None
 
@@ -138,7 +137,8 @@ class EndpointFetch:
         if stopped is not None:
             return None
         moved = self._moved()
-        if moved is None and all(page.refusal is None for page in self.there.values()):
+        in_one = before is None or before.complete or bool(self.totals)  # else it was resumed, and may have moved
+        if moved is None and in_one and all(page.refusal is None for page in self.there.values()):
             self.store.begin(self.name, WHOLE, replace(self.reading, mark=self.request))
         self._complete(largest([self.reading.mark, *(page.seen for page in self.there.values())]))
         return moved if self.new_pages else None
@@ -316,7 +316,7 @@ class EndpointFetch:
             digest = _digest(records)
         except RecursionError:
             return Fault(Refusal(Reason.BAD_ANSWER, "a record is nested too deeply"), again=False)
-        return _Got(data, records, digest, following, total, answer.etag, answer.modified)
+        return _Got(data, records, digest, following, answer.etag, answer.modified)
 
     async def _called(self, cursor: Any) -> _Got | Fault:
         """Ask a connector of the user's for a page once."""

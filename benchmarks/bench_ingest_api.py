@@ -185,7 +185,11 @@ def packed_freshness(root: Path, config: DocumentsConfig, seconds: float) -> Non
     defs = root / "bursting" / "defs"
     shutil.rmtree(defs)
     corpus = {"name": "main", "datasets": ["burst"], "tokenizer": {"train": {"vocabulary_size": 4096}}}
-    dataset = {"name": "burst", "source": config.model_dump(mode="json", exclude_none=True)["source"]}
+    dataset = {
+        "name": "burst",
+        "policy": {"rules": []},
+        "source": config.model_dump(mode="json", exclude_none=True)["source"],
+    }
     for name, kind, attributes in (("burst", "Dataset", dataset), ("main", "Corpus", corpus)):
         (defs / name).mkdir(parents=True)
         said = {"type": f"dagster_project.components.{kind}", "attributes": attributes}

@@ -103,8 +103,7 @@ def _lines(step: PlannedStep) -> Iterator[tuple[str, str, str, str, str, str]]:
     elif one.problem:
         yield "fails", table, step.partition or "", one.problem, "", ""
     elif step.asks:
-        never = "nothing was fetched yet; " if not one.kept else ""
-        yield "unknown", table, "", f"{never}the run asks the source first, then plans with what came", "", ""
+        yield "unknown", table, "", "the run asks the source first, then plans with what came", "", ""
     elif one.frozen:
         yield "frozen", table, "", f"stays {one.frozen}", "", ""
     else:

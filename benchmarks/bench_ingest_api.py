@@ -1,7 +1,8 @@
-"""Measure how fast an API is fetched and landed, and how fresh documents are: from the server to the table `documents`.
+"""Measure how fast an API is fetched and landed, and how fresh documents are: from the server to a table of the lake.
 
     python benchmarks/bench_ingest_api.py                 # 20 documents a page; how many a second
     python benchmarks/bench_ingest_api.py --per-hour 1000000 --seconds 180    # freshness while that many come
+    python benchmarks/bench_ingest_api.py --per-hour 1000000 --seconds 600 --packed    # the same, to packed windows
 
 The server runs in a process of its own on the same cores, and answers as fast as it can unless --server-ms is given.
 """
@@ -12,6 +13,9 @@ import argparse
 import itertools
 import json
 import multiprocessing
+import os
+import random
+import shutil
 import sys
 import tempfile
 import time
@@ -22,6 +26,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
+from pyiceberg.expressions import EqualTo
 
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.ledger import Ledger
@@ -35,7 +40,13 @@ from spark_jobs.sources.documents import documents
 from spark_jobs.sources.source_config import DocumentsConfig
 
 PAGE = 20
-TEXT = "Water comes down the headrace to the wheel, and what it brings is ground. " * 27  # 2 kB
+SYLLABLES = [first + last for first in "bcdfghklmnprstvw" for last in ("a", "e", "in", "or", "um", "ai")]
+WORDS = [one + other for one in SYLLABLES for other in SYLLABLES]
+
+
+def text_of(row: int) -> str:
+    """About 2 kB that are like no other document's."""
+    return f"{row} {' '.join(random.Random(row).choices(WORDS, k=370))}."
 
 
 def serve(port: Any, count: int, per_second: float, server_seconds: float) -> None:
@@ -56,7 +67,7 @@ def serve(port: Any, count: int, per_second: float, server_seconds: float) -> No
             there = count + int((time.time() - began) * per_second)
             rows = range(after, min(after + PAGE, there))
             since = [began if row < count else began + (row - count + 1) / per_second for row in rows]
-            data = [{"id": row, "text": f"{row} {TEXT}", "arrived": at} for row, at in zip(rows, since, strict=True)]
+            data = [{"id": row, "text": text_of(row), "arrived": at} for row, at in zip(rows, since, strict=True)]
             body = json.dumps({"data": data, "next": str(rows.stop) if rows else None}).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
@@ -99,6 +110,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=20_000, help="documents that are there at first")
     parser.add_argument("--per-hour", type=float, default=0, help="documents an hour that come after that")
     parser.add_argument("--seconds", type=float, default=120, help="how long they come")
+    parser.add_argument("--packed", action="store_true", help="measure to packed windows, by runs of a whole project")
     parser.add_argument("--connections", type=int, default=4)
     parser.add_argument("--server-ms", type=float, default=0, help="how long the server takes for a page")
     given = parser.parse_args()
@@ -109,6 +121,10 @@ def main() -> int:
     while not port.value:
         time.sleep(0.01)
     with tempfile.TemporaryDirectory() as folder:
+        if given.packed:
+            packed_freshness(Path(folder) / "project", cursor_config(port.value, given.connections), given.seconds)
+            server.kill()
+            return 0
         settings = settings_at(Path(folder))
         catalogue = open_catalogue(settings)
         spark = start_session(settings)
@@ -156,6 +172,53 @@ def freshness(lake: Lake, config: DocumentsConfig, seconds: float) -> None:
             break
     p50, p99 = np.percentile(ages, [50, 99])
     print(f"{len(ages):,} documents in {seconds:.0f} s: freshness p50 {p50:.1f} s, p99 {p99:.1f} s")
+
+
+def packed_freshness(root: Path, config: DocumentsConfig, seconds: float) -> None:
+    """Run a dataset and its corpus again and again; an age is that of a document when the run that packs it ends."""
+    from dagster_project.cli import run_command
+    from dagster_project.cli.run import execute, require_done
+    from spark_jobs.lake.files.lookups import read_columns
+    from spark_jobs.lake.session.settings import load_settings
+
+    assert run_command(["init", "bursting", "--at", str(root)]) == 0
+    defs = root / "bursting" / "defs"
+    shutil.rmtree(defs)
+    corpus = {"name": "main", "datasets": ["burst"], "tokenizer": {"train": {"vocabulary_size": 4096}}}
+    dataset = {
+        "name": "burst",
+        "policy": {"rules": []},
+        "source": config.model_dump(mode="json", exclude_none=True)["source"],
+    }
+    for name, kind, attributes in (("burst", "Dataset", dataset), ("main", "Corpus", corpus)):
+        (defs / name).mkdir(parents=True)
+        said = {"type": f"dagster_project.components.{kind}", "attributes": attributes}
+        (defs / name / "defs.yaml").write_text(json.dumps(said))  # JSON is YAML
+    (defs / "__init__.py").touch()
+    os.chdir(root)
+    catalogue, ages = open_catalogue(load_settings()), list[float]()
+    began = time.monotonic()
+    for number in itertools.count():
+        started = time.monotonic()
+        require_done(
+            execute(
+                ("burst", "main"), None, lambda line: print(time.strftime("%X"), line.table, line.status, flush=True)
+            )
+        )
+        now, took = time.time(), time.monotonic() - started
+        rows = read_columns(catalogue, "burst.documents", ("metadata",), EqualTo("increment", number))
+        new = [now - float(dict(row)["arrived"]) for row in (rows["metadata"].to_pylist() if rows else [])]
+        ages += new
+        windows = catalogue.load_table("main.packed_burst_2048").scan().to_arrow_batch_reader()
+        count = sum(batch.num_rows for batch in windows)
+        print(
+            f"run {number}: {took:.0f} s, {len(new):,} documents, p50 {np.median(new):.0f} s, {count:,} windows",
+            flush=True,
+        )
+        if time.monotonic() - began > seconds and number >= 2:
+            break
+    p50, p99 = np.percentile(ages, [50, 99])
+    print(f"{len(ages):,} documents in {time.monotonic() - began:.0f} s: to packed p50 {p50:.0f} s, p99 {p99:.0f} s")
 
 
 if __name__ == "__main__":

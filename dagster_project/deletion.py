@@ -38,6 +38,7 @@ from spark_jobs.lake.run.reads import taken_increments
 from spark_jobs.lake.run.releases import releases
 from spark_jobs.lake.session.catalogue import tables_in
 from spark_jobs.sources.api.checkpoints import Checkpoints
+from spark_jobs.sources.streams import follower_state
 
 if TYPE_CHECKING:
     from spark_jobs.lake.run.materialize import Lake
@@ -140,6 +141,7 @@ def delete_dataset(lake: Lake, plan: Deletion, why: str) -> Iterator[str]:
     with table_leases(catalogue, list(plan.tables)):  # not beside a run that writes them
         if isinstance(catalogue, SqlCatalog):
             Checkpoints(catalogue, plan.dataset).forget()  # pages of an API, whose objects go below
+        shutil.rmtree(follower_state(plan.dataset), ignore_errors=True)
         for table in sorted(plan.tables, key=lambda table: table.endswith(f".{_MAIN}")):
             catalogue.drop_table(table)
             yield f"dropped {table}"

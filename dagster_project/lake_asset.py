@@ -244,7 +244,8 @@ class LakeAsset:
         try:
             lake: Lake = context.resources.lake.open(context.run.run_id)
             tags = context.run.tags
-            lake = dataclasses.replace(lake, rollout=Rollout.of_tags(tags), fetches=FETCHED not in tags)
+            fetches = FETCHED not in tags or context.run.get_parent_run_id() is not None  # executed again, tags and all
+            lake = dataclasses.replace(lake, rollout=Rollout.of_tags(tags), fetches=fetches)
         except SparkJobsError as error:
             raise dg.Failure(f"{self.tables[0]}: {error}", allow_retries=False) from error
         try:

@@ -42,6 +42,14 @@ class PlannedStep:
         return self.forecast.binding.tables if self.forecast else tuple(".".join(key.path) for key in self.keys)
 
     @property
+    def asks(self) -> bool:
+        """Whether the step asks a source far away before it can be known what there is to compute."""
+        one = self.forecast
+        if one is None or not one.is_idle or one.binding.step.fetch is None:
+            return False
+        return bool(getattr(one.binding.config, "is_fetched", False))
+
+    @property
     def status(self) -> str:
         """`compute`, `possible` (if rows of its inputs change), `unchanged`, `frozen`, `fails`, or `unknown`."""
         one = self.forecast
@@ -51,6 +59,8 @@ class PlannedStep:
             return "fails"
         if any(place.certain for place in one.places):
             return "compute"
+        if self.asks:
+            return "unknown"
         return "possible" if one.places else "frozen" if one.frozen else "unchanged"
 
 

@@ -102,6 +102,8 @@ def _lines(step: PlannedStep) -> Iterator[tuple[str, str, str, str, str, str]]:
         )
     elif one.problem:
         yield "fails", table, step.partition or "", one.problem, "", ""
+    elif step.asks:
+        yield "unknown", table, "", "the run asks the source first, then plans with what came", "", ""
     elif one.frozen:
         yield "frozen", table, "", f"stays {one.frozen}", "", ""
     else:

@@ -67,7 +67,8 @@ DOCUMENTS = Table(
             "metadata!",
             "map<string, string!>",
             "what else the source says about it; `headrace.evidence` for what landed for `dependencies` alone, "
-            "`headrace.past_version` for a version that its path did not have any more when it landed",
+            "`headrace.past_version` for a version that its path did not have any more when it landed, `headrace.page` "
+            "for the page of an API or a stream that it is on",
         ),
     ),
     key=("doc_id",),
@@ -180,7 +181,7 @@ def documents(
     """Read the files that are new or changed; one row is one document that no earlier increment holds.
 
     Args:
-        files: a listing (`spark_jobs.sources.listing.LISTING`).
+        files: a listing (`spark_jobs.sources.listing_rows.LISTING`).
         documents: the dataset's documents so far, of which identities and paths are read, with `increment`.
         arrivals: its arrivals so far, of which those that returned or are gone are read, with `increment`.
         increment: the new one; before the first there is nothing that could return or be gone.

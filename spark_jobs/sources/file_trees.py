@@ -20,9 +20,11 @@ from pyarrow import fs
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.sources.refusals import Reason, Refusal, RefusedError
-from spark_jobs.sources.remote_trees import file_system_of, find_web_files, is_web, open_web
+from spark_jobs.sources.remote_trees import WebFile, file_system_of, find_web_files, is_web, open_web, web_file
 
 LEFT_OUT = frozenset({"__pycache__", "node_modules"})
+STALL_SECONDS = 60.0
+"""How long a web server may give nothing, where no source says so."""
 
 
 class FoundFile(NamedTuple):
@@ -48,14 +50,14 @@ def absolute(path: str) -> str:
     return path.rstrip("/") if is_uri(path) else os.path.abspath(os.path.expanduser(path))
 
 
-def open_file(location: str) -> pa.NativeFile:
+def open_file(location: str, stall_seconds: float = STALL_SECONDS) -> pa.NativeFile:
     """Open a location for reading at any offset.
 
     Raises:
         OSError: it is gone, a directory, or may not be read.
     """
     if is_web(location):
-        return open_web(location)
+        return open_web(location, stall_seconds)
     if is_uri(location):
         try:
             file_system, path = file_system_of(location)
@@ -75,14 +77,14 @@ def is_readable(location: str) -> bool:
     return True
 
 
-def find_files(root: str) -> Iterator[FoundFile]:
+def find_files(root: str, stall_seconds: float = STALL_SECONDS) -> Iterator[FoundFile]:
     """Every file below `root` (an absolute path or URI), or `root` itself where it is a file; in any order.
 
     Raises:
         InputError: nothing is there, or the file system cannot be reached.
     """
     if is_uri(root):
-        yield from _find_by_uri(root)
+        yield from _find_by_uri(root, stall_seconds)
     elif os.path.isdir(root):
         yield from _walk(root)
     elif os.path.lexists(root):
@@ -178,10 +180,10 @@ def _badly_named(location: str, path: str) -> FoundFile:
     return FoundFile(shown, shown_path, None, None, Refusal(Reason.BAD_NAME, "the name is not UTF-8; rename the file"))
 
 
-def _find_by_uri(root: str) -> Iterator[FoundFile]:
+def _find_by_uri(root: str, stall_seconds: float) -> Iterator[FoundFile]:
     """Files of a PyArrow file system; locations stay URIs."""
     if is_web(root):
-        yield from _find_on_web(root)
+        yield from _find_on_web(root, stall_seconds)
         return
     try:
         file_system, base = file_system_of(root)
@@ -204,13 +206,20 @@ def _find_by_uri(root: str) -> Iterator[FoundFile]:
             yield FoundFile(location, path, file.size, modified)
 
 
-def _find_on_web(root: str) -> Iterator[FoundFile]:
+def stat_web_file(location: str, path: str, stall_seconds: float = STALL_SECONDS) -> FoundFile:
+    """What a web server says of one file, or why it cannot be read."""
+    return _found(web_file(location, path, stall_seconds))
+
+
+def _found(file: WebFile) -> FoundFile:
+    return FoundFile(*file[:4], None if file.fault is None else unreadable(file.fault))
+
+
+def _find_on_web(root: str, stall_seconds: float) -> Iterator[FoundFile]:
     """Files of a web server."""
     try:
-        for file in find_web_files(root):
-            hidden = any(part.startswith(".") or part in LEFT_OUT for part in file.path.split("/"))
-            refusal = None if file.fault is None else unreadable(file.fault)
-            if not hidden:
-                yield FoundFile(file.location, file.path, file.byte_count, file.modified, refusal)
+        for file in find_web_files(root, stall_seconds):
+            if not any(part.startswith(".") or part in LEFT_OUT for part in file.path.split("/")):
+                yield _found(file)
     except OSError as error:
         raise InputError(f"{root}: {str(error).splitlines()[0]}; check the address") from error

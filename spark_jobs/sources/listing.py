@@ -16,8 +16,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +29,17 @@ from spark_jobs.exceptions import InputError
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.sources.api.api_config import ApiSource, PagedSource
 from spark_jobs.sources.api.checkpoints import Checkpoints
-from spark_jobs.sources.file_trees import FoundFile, absolute, find_files, glob_pattern, is_uri, same_file, stat_file
+from spark_jobs.sources.file_trees import (
+    FoundFile,
+    absolute,
+    find_files,
+    glob_pattern,
+    is_uri,
+    same_file,
+    stat_file,
+    stat_web_file,
+)
+from spark_jobs.sources.listing_rows import LISTING, listing_row, why
 from spark_jobs.sources.reading.languages import PLAIN_TEXT, Language, is_manifest, language_of
 from spark_jobs.sources.reading.readers import is_picture, told_by_name
 from spark_jobs.sources.refusals import Reason, Refusal
@@ -57,40 +68,13 @@ from spark_jobs.sources.source_config import (
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-LISTING = pa.schema(
-    [
-        pa.field("location", pa.string(), nullable=False),  # absolute path or URI; unique
-        pa.field("repository", pa.string()),
-        pa.field("path", pa.string()),  # of the document, below the root of its repository or source; see _gone_rows
-        pa.field("revision", pa.string()),
-        pa.field("licence", pa.string()),
-        pa.field("kind", pa.string()),
-        pa.field("language", pa.string()),
-        pa.field("media_type", pa.string()),
-        pa.field("reader", pa.string()),  # text, docstring, description, repositories, one of RECORD_READERS or
-        # EXTRACTING_READERS, or null
-        pa.field("byte_count", pa.int64()),
-        pa.field("modified", pa.timestamp("us", "UTC")),
-        pa.field("unchanged", pa.bool_(), nullable=False),
-        pa.field("gone", pa.bool_(), nullable=False),  # it arrived before, and is not at the source any more
-        pa.field("content_sha256", pa.string()),  # what an unchanged file had when it was read
-        pa.field("object", pa.string()),  # where its bytes are kept since they landed, which are read instead
-        pa.field("reason", pa.string()),  # why it will not be read, or was refused when it was
-        pa.field("detail", pa.string()),
-        pa.field("size_rank", pa.int32(), nullable=False),  # 0 = largest file to be read: tasks take turns by it
-        pa.field("repository_facts", pa.string()),  # JSON, on one file of each repository that may have a row
-        pa.field("blob", pa.string()),  # object id, for files of git repositories; see `git.listing`
-        pa.field("version", pa.int32()),  # its place among the versions of its path there
-        pa.field("past", pa.bool_()),  # whether the path has a later one, or none any more
-    ]
-)
-
 _LICENCE_TEXTS = r"(?:LICEN[CS]E|COPYING|COPYRIGHT|NOTICE|AUTHORS|CONTRIBUTORS)[^/]*"
 _README_OR_CHANGES = r"(?:README|CHANGE|HISTORY|NEWS|RELEASE)[^/.]*(?:\.txt)?"
 _PROSE = re.compile(
     rf"(?i)(?:\.(?:mdx?|markdown|rst)$|(?:^|/)(?:{_LICENCE_TEXTS}|{_README_OR_CHANGES})$|\.dist-info/licenses/)"
 )
 _DESCRIPTION = re.compile(r"(?:\.dist-info/METADATA|\.egg-info/PKG-INFO)$")
+_MAKES_PAGES = re.compile(r"(?i)\.(?:php\d?|aspx?|jspx?|cgi|pl|do|cfm)$")
 _INFO_DIRECTORY = re.compile(r"^[^/]+\.(?:dist|egg)-info/")
 
 
@@ -104,6 +88,7 @@ class _Listed:
     language: Language | None
     facts: Facts | None = None
     refusal: Refusal | None = None
+    object: str | None = None
 
 
 def discover(
@@ -130,15 +115,21 @@ def discover(
     if isinstance(config.source, PagedSource):
         from spark_jobs.sources.api.pages import discover_pages
 
-        store = None if catalogue is None else Checkpoints(catalogue, config.dataset)
-        return discover_pages(config, config.source, arrivals, reread, store)
+        pages = None if catalogue is None else Checkpoints(catalogue, config.dataset)
+        objects = None if catalogue is None else ObjectFolder.of(catalogue, config.dataset)
+        return discover_pages(config, config.source, arrivals, reread, pages, objects)
     earlier = _latest_arrivals(arrivals)
-    files = list_files(config, {} if reread else earlier)
+    store = None
+    if config.is_fetched:
+        store = Checkpoints(catalogue, config.dataset) if catalogue is not None else None
+        if store is None or not store.all_pages():
+            return None
+    files = list_files(config, {} if reread else earlier, store)
     rows = []
     for listed in files:
         before = earlier.get(listed.file.location)
         known = before if before and _is_unchanged(listed, before, config) else None
-        rows.append(_row(listed, None if reread else known, known["object"] if known else None))
+        rows.append(_row(listed, None if reread else known, known["object"] if known else listed.object))
     gone = _gone_rows(files, earlier)
     if not gone and all(row["unchanged"] for row in rows):
         return None
@@ -149,18 +140,22 @@ def discover(
 
 def fetch(config: DocumentsConfig, catalogue: Catalog, objects: ObjectFolder, wait_seconds: float) -> None:
     """Fetch what an API has, so that `discover` can list it; see `api.fetch`. Other sources are read where they are."""
-    if isinstance(config.source, ApiSource):
+    if config.is_fetched:
+        assert isinstance(config.source, ApiSource | FilesSource)
         from spark_jobs.sources.api.fetch import fetch_source
 
         fetch_source(config.dataset, config.source, catalogue, objects, wait_seconds)
 
 
-def list_files(config: DocumentsConfig, earlier: Mapping[str, dict[str, Any]]) -> list[_Listed]:
+def list_files(
+    config: DocumentsConfig, earlier: Mapping[str, dict[str, Any]], store: Checkpoints | None = None
+) -> list[_Listed]:
     """Every file of the source, by location; a location that two repositories claim goes to the first by name.
 
     Args:
         config: the step's config.
         earlier: the latest arrival at each location, where files that are as they were need not be read again.
+        store: what was fetched of a list of addresses.
 
     Raises:
         InputError: the source holds no file, what it names does not exist, or records have no text column.
@@ -175,6 +170,10 @@ def list_files(config: DocumentsConfig, earlier: Mapping[str, dict[str, Any]]) -
     if isinstance(source, PackagesSource):
         found = list_packages(source, earlier)
         files = (_Listed(file, ".", "package", PLAIN_TEXT, facts, refusal) for file, facts, refusal in found)
+    elif store is not None and isinstance(source, FilesSource):
+        from spark_jobs.sources.api.addresses import found_addresses
+
+        files = (replace(_listed_file(file, source), object=kept) for file, kept in found_addresses(source, store))
     else:
         files = _list_tree(source) if isinstance(source, FilesSource) else _list_repositories(source)
     for listed in files:
@@ -229,9 +228,14 @@ def _list_facts(source: TreeSource) -> Iterator[_Listed]:
     if source.repositories is not None:
         found: Iterable[FoundFile] = find_files(absolute(source.repositories))
     elif isinstance(source, FilesSource):
-        needed = not source.fact_columns and (source.repository_column is not None or source.text_column is None)
+        has_repositories = source.repository_column is not None or source.text_column is None
+        needed = has_repositories and not source.urls and not source.fact_columns
         root = absolute(source.path)
-        found = find_files(f"{root}/{FACTS_FILE}") if needed and _is_file(f"{root}/{FACTS_FILE}") else ()
+        if needed and is_web(root):  # a server that answers to everything would have it link to more
+            file = stat_web_file(f"{root}/{FACTS_FILE}", FACTS_FILE, source.stall_seconds)
+            found = () if file.refusal else (file,)
+        else:
+            found = find_files(f"{root}/{FACTS_FILE}") if needed and _is_file(f"{root}/{FACTS_FILE}") else ()
     else:
         roots = sorted({os.path.dirname(absolute(pattern)) for pattern in source.directories})
         found = [stat_file(f"{root}/{FACTS_FILE}", FACTS_FILE) for root in roots if _is_file(f"{root}/{FACTS_FILE}")]
@@ -301,7 +305,7 @@ def _prose_reader(path: str) -> str | None:
 def _list_tree(source: FilesSource) -> Iterator[_Listed]:
     """Files below the path of a source, each with the reader for its format."""
     wanted = None if source.glob is None else glob_pattern(source.glob)
-    for file in find_files(absolute(source.path)):
+    for file in find_files(absolute(source.path), source.stall_seconds):
         if wanted is not None and not wanted.fullmatch(file.path) and not file.path.endswith("/"):
             continue
         yield _listed_file(file, source)
@@ -309,12 +313,20 @@ def _list_tree(source: FilesSource) -> Iterator[_Listed]:
 
 def _listed_file(file: FoundFile, source: FilesSource) -> _Listed:
     """A file below the path of a source, with the reader for its format and what its documents are."""
-    reader, language = told_by_name(file.path, source, source.format)
+    name = file.path if source.urls is None else _name_at(file.path)
+    reader, language = told_by_name(name, source, source.format)
+    reader = reader or ("detect" if source.urls is not None else None)
     refusal = None
     if reader is None:
         mend = "`ocr: rapidocr` reads text in pictures" if is_picture(file.path) else "state `format`"
         refusal = Refusal(Reason.UNKNOWN_FORMAT, f"no reader for this extension; {mend}, or narrow `glob`")
     return _Listed(file, file.path, reader, language, None, refusal)
+
+
+def _name_at(address: str) -> str:
+    """The name of the file at a web address; empty where none is named, or what is named makes pages."""
+    parts = urlsplit(address)
+    return "" if parts.query or _MAKES_PAGES.search(parts.path) else parts.path.rpartition("/")[2]
 
 
 def listed_again(config: DocumentsConfig, arrival: Mapping[str, Any]) -> dict[str, Any]:
@@ -348,30 +360,23 @@ def _row(listed: _Listed, before: dict[str, Any] | None, kept: str | None) -> di
     """
     file, facts, language = listed.file, listed.facts, listed.language
     refusal = file.refusal or listed.refusal
-    return {
-        "location": file.location,
-        "repository": facts and facts.repository,
-        "path": listed.path,
-        "revision": facts and facts.revision,
-        "licence": facts and facts.licence,
-        "kind": language and language.kind,
-        "language": language and language.name,
-        "media_type": (language and language.media_type) or None,
-        "reader": None if refusal else listed.reader,
-        "byte_count": file.byte_count,
-        "modified": file.modified,
-        "unchanged": before is not None,
-        "gone": False,
-        "content_sha256": before and before["content_sha256"],
-        "object": kept,
-        "reason": before["reason"] if before else (refusal and str(refusal.reason)),
-        "detail": before["detail"] if before else (refusal and refusal.detail),
-        "size_rank": 0,
-        "repository_facts": None,
-        "blob": None,
-        "version": None,
-        "past": None,
-    }
+    return listing_row(
+        location=file.location,
+        repository=facts and facts.repository,
+        path=listed.path,
+        revision=facts and facts.revision,
+        licence=facts and facts.licence,
+        kind=language and language.kind,
+        language=language and language.name,
+        media_type=(language and language.media_type) or None,
+        reader=None if refusal else listed.reader,
+        byte_count=file.byte_count,
+        modified=file.modified,
+        unchanged=before is not None,
+        content_sha256=before and before["content_sha256"],
+        object=kept,
+        **({name: before[name] for name in ("reason", "detail")} if before else why(refusal)),
+    )
 
 
 def _gone_rows(files: Iterable[_Listed], earlier: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
@@ -394,10 +399,7 @@ def _gone_rows(files: Iterable[_Listed], earlier: dict[str, dict[str, Any]]) -> 
             continue
         path = None if (before["repository"], before["path"]) in paths else before["path"]
         facts = {name: before[name] for name in ("repository", "content_sha256", "object", "byte_count", "modified")}
-        unset = dict.fromkeys(LISTING.names)
-        rows.append(
-            {**unset, **facts, "location": location, "path": path, "unchanged": False, "gone": True, "size_rank": 0}
-        )
+        rows.append(listing_row(location=location, path=path, gone=True, **facts))
     return rows
 
 

@@ -7,6 +7,7 @@ is `Last-Modified`. Where there is none, the `ETag` stands for it: as a part of 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,9 +18,12 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 from pyarrow import fs
 
+from spark_jobs.sources.refusals import Reason, RefusedError
+
 _CONNECTIONS = 8
 _BLOCK_BYTES = 5 << 20
 _ETAG = "#etag="
+_ANSWER_SECONDS = 300  # for a whole answer, that of a range or of a file where the server takes none
 _MAX_DEPTH = 32  # of folders; a link on a disk that leads to a folder above it has no end on a web server
 
 
@@ -59,7 +63,7 @@ def file_system_of(uri: str) -> tuple[fs.FileSystem, str]:
     import fsspec
 
     try:
-        opened, path = fsspec.core.url_to_fs(uri.partition(_ETAG)[0], **_options(uri))
+        opened, path = fsspec.core.url_to_fs(uri)
     except (ImportError, ValueError) as error:
         raise OSError(
             f"{error}; pip install 'headrace[ingest]' for http, the package of the scheme for others"
@@ -67,31 +71,41 @@ def file_system_of(uri: str) -> tuple[fs.FileSystem, str]:
     return fs.PyFileSystem(fs.FSSpecHandler(opened)), path
 
 
-def open_web(location: str) -> pa.NativeFile:
+def open_web(location: str, stall_seconds: float) -> pa.NativeFile:
     """Open a file of a web server, at any offset where the server takes ranges; else it is held in memory.
 
     Raises:
         OSError: it is not there, or the server does not give it.
     """
-    import aiohttp
-
-    opened = _web(location)
+    opened = _web(location, stall_seconds)
     url = location.partition(_ETAG)[0]
-    try:
+    with _as_os_errors(stall_seconds):
         file = opened.open(url, "rb")
         if file.seekable():
-            return pa.PythonFile(_WebReads(file), mode="r")
+            return pa.PythonFile(_WebReads(file, stall_seconds), mode="r")
         file.close()
         return pa.BufferReader(opened.cat_file(url))
-    except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-        raise OSError(str(error) or type(error).__name__) from error
+
+
+@contextlib.contextmanager
+def _as_os_errors(stall_seconds: float) -> Iterator[None]:
+    """What may go wrong with a server, as errors of its files."""
+    import aiohttp
+
+    try:
+        yield
+    except TimeoutError as error:
+        detail = f"the server gave nothing for {stall_seconds:g} s, the source.stall_seconds, or no end in 5 minutes"
+        raise RefusedError(Reason.NO_ANSWER, detail) from error
+    except (aiohttp.ClientError, ValueError) as error:
+        raise OSError(f"{type(error).__name__}: {error}"[:300]) from error
 
 
 class _WebReads:
     """A file of a web server whose answers may break off, which is an error of the file as any other."""
 
-    def __init__(self, file: Any) -> None:
-        self._file = file
+    def __init__(self, file: Any, stall_seconds: float) -> None:
+        self._file, self._stall_seconds = file, stall_seconds
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
@@ -102,29 +116,26 @@ class _WebReads:
         Raises:
             OSError: the server does not give them.
         """
-        import aiohttp
-
-        try:
+        with _as_os_errors(self._stall_seconds):
             return bytes(self._file.read(size))
-        except (aiohttp.ClientError, ValueError) as error:
-            raise OSError(f"{type(error).__name__}: {error}"[:300]) from error
 
 
-def find_web_files(root: str) -> Iterator[WebFile]:
+def find_web_files(root: str, stall_seconds: float) -> Iterator[WebFile]:
     """Every file that the index pages at and below an address link to; the address itself if it is no index page.
 
     Raises:
         OSError: the server does not answer, or nothing is there.
     """
-    import aiohttp
-
-    opened, base = _web(root), root.rstrip("/") + "/"
-    try:
+    opened, base = _web(root, stall_seconds), root.rstrip("/") + "/"
+    with _as_os_errors(stall_seconds):
         found = sorted(_linked(opened, base))
-    except (aiohttp.ClientError, TimeoutError) as error:
-        raise OSError(str(error) or type(error).__name__) from error
     with ThreadPoolExecutor(_CONNECTIONS) as threads:
-        yield from threads.map(lambda url: _described(opened, url, base), found or [root])
+        yield from threads.map(lambda url: _described(opened, url, base, stall_seconds), found or [root])
+
+
+def web_file(url: str, path: str, stall_seconds: float) -> WebFile:
+    """One file of a web server, whatever its content links to."""
+    return _described(_web(url, stall_seconds), url, url[: -len(path)], stall_seconds)
 
 
 def _linked(opened: Any, base: str) -> set[str]:
@@ -148,11 +159,12 @@ def _linked(opened: Any, base: str) -> set[str]:
     return files
 
 
-def _described(opened: Any, url: str, base: str) -> WebFile:
+def _described(opened: Any, url: str, base: str, stall_seconds: float) -> WebFile:
     """What a server says of a file before it is read."""
     path = unquote(url[len(base) :]) or unquote(url.rpartition("/")[2])
     try:
-        info = opened.info(url)
+        with _as_os_errors(stall_seconds):
+            info = opened.info(url)
     except OSError as error:
         return WebFile(url, path, None, None, error)
     time, etag = info.get("Last-Modified"), info.get("ETag")
@@ -165,20 +177,18 @@ def _described(opened: Any, url: str, base: str) -> WebFile:
     return WebFile(url, path, info.get("size"), modified)
 
 
-def _web(uri: str) -> Any:
+def _web(uri: str, stall_seconds: float) -> Any:
     """The file system of web servers.
 
     Raises:
         OSError: aiohttp is not installed.
     """
-    import fsspec
-
     try:
-        return fsspec.filesystem(urlsplit(uri).scheme, **_options(uri))
+        import aiohttp
+        import fsspec
+
+        waits = aiohttp.ClientTimeout(total=_ANSWER_SECONDS, sock_connect=stall_seconds, sock_read=stall_seconds)
+        options = {"use_listings_cache": False, "block_size": _BLOCK_BYTES, "client_kwargs": {"timeout": waits}}
+        return fsspec.filesystem(urlsplit(uri).scheme, **options)
     except ImportError as error:
         raise OSError("http needs aiohttp, which is not installed; pip install 'headrace[ingest]'") from error
-
-
-def _options(uri: str) -> dict[str, Any]:
-    """Options of fsspec: listings of web servers are never kept."""
-    return {"use_listings_cache": False, "block_size": _BLOCK_BYTES} if is_web(uri) else {}

@@ -21,7 +21,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from spark_jobs.exceptions import did_you_mean
-from spark_jobs.sources.api.api_config import ApiSource, PagedSource
+from spark_jobs.sources.api.api_config import ApiSource, Limits, PagedSource
 from spark_jobs.sources.repositories.licences import spdx_expression
 
 Kind = Literal["code", "prose", "markup", "data"]
@@ -233,9 +233,23 @@ class FilesSource(_Described):
     """Files of records, web archives, pages, PDF, scans, Word, mails, texts and archives of them under one path."""
 
     kind: Literal["files"] = "files"
-    path: str = Field(min_length=1, description="file or directory, or a URI that PyArrow opens (s3://bucket/folder)")
+    path: str = Field("", description="file or directory, or a URI that PyArrow opens (s3://bucket/folder)")
+    urls: str | None = Field(
+        None, min_length=1, description="instead of path: file of web addresses, one a line; docs/ingest.md"
+    )
+    limits: Limits = Field(
+        Limits(start_per_second=1, max_per_second=4),
+        description="how hard the hosts of `urls` are asked, each by itself",
+        json_schema_extra={"affects_rows": False},
+    )
     glob: str | None = Field(
         None, min_length=1, description="only files whose path below `path` matches, e.g. *.jsonl.gz or 2026/**/part-*"
+    )
+    stall_seconds: float = Field(
+        60,
+        gt=0,
+        description="longest wait for the next bytes of a web server; a file that stalls is refused (no_answer)",
+        json_schema_extra={"affects_rows": False},
     )
     format: Literal[
         "auto",
@@ -314,6 +328,13 @@ class FilesSource(_Described):
     record_kind: Kind = Field(
         "prose", description="kind of the documents in files of records, where no kind_column says another"
     )
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> FilesSource:
+        """Refuse a source without files, or with two kinds of them."""
+        if bool(self.path) == bool(self.urls):
+            raise ValueError("path is missing; write it, or urls" if not self.path else "name path or urls, not both")
+        return self
 
     @field_validator("ocr", mode="before")
     @classmethod
@@ -444,6 +465,11 @@ class DocumentsConfig(BaseModel):
         description="take a source without any file for one whose files were all deleted; else it is an error",
         json_schema_extra={"affects_rows": False},
     )
+
+    @property
+    def is_fetched(self) -> bool:
+        """Whether a run asks the source for what is new before it can list it."""
+        return isinstance(self.source, ApiSource) or bool(isinstance(self.source, FilesSource) and self.source.urls)
 
     @model_validator(mode="after")
     def _can_be_copied(self) -> DocumentsConfig:

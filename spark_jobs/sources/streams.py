@@ -23,7 +23,7 @@ from spark_jobs.exceptions import StepRunError
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.session.jars import jar_paths
-from spark_jobs.lake.session.settings import LakeSettings
+from spark_jobs.lake.session.settings import LakeSettings, load_settings
 from spark_jobs.lake.session.spark_errors import failure_line
 from spark_jobs.sources.api.checkpoints import Checkpoints, StoredPage
 from spark_jobs.sources.file_trees import absolute
@@ -100,6 +100,11 @@ def follow(
             raise StepRunError(f"{dataset}: the stream failed: {failure_line(error)}") from error
         finally:
             query.stop()
+
+
+def follower_state(dataset: str) -> Path:
+    """Folder of the checkpoint of a stream's follower, in the lake's home."""
+    return load_settings().home / "streams" / dataset
 
 
 def session_settings(source: StreamSource, settings: LakeSettings) -> dict[str, str]:

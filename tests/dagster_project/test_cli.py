@@ -163,6 +163,30 @@ def test_adding_a_dataset_writes_what_loads(defs: Path, lake_env: Path, notes: P
     assert groups == {"notes", "small", "maintenance"}
 
 
+def test_a_source_that_is_no_files_is_declared_by_options_too(defs: Path, lake_env: Path, capfd: Said) -> None:
+    """Any field by --set, checked as the project checks it; no server is asked, and plan says what it does not know."""
+    from dagster_project.cli.declared import declarations
+
+    api = ["dataset", "add", "items", "--kind", "api", "--from", "http://127.0.0.1:9/v1/items", "--text-column", "body"]
+    assert "source.id_column is missing" in (line := refused(api, capfd)) and "docs/ingest_api.md" in line
+    api += ["--id-column", "id", "--set", "source.paginator.kind=cursor", "--set", "source.paginator.path=meta.next"]
+    for given, said in (
+        ("paginator=1", "no field paginator"),
+        ("source.recods=x", "did you mean 'records'"),
+        ("x", "FIELD="),
+    ):
+        assert said in refused([*api, "--set", given], capfd)
+    printed([*api, "--set", "source.limits={tries: 2}", "--set", "trust=quarantine"], capfd)
+    (defs.parent / "urls.txt").write_text("http://127.0.0.1:9/x\n")
+    printed(["dataset", "add", "web", "--kind", "web", "--from", str(defs.parent / "urls.txt")], capfd)
+    (_, items), (file, web) = declarations("dagster_project.components.Dataset")
+    assert items["trust"] == "quarantine" and items["source"]["paginator"] == {"kind": "cursor", "path": "meta.next"}
+    assert items["source"]["limits"] == {"tries": 2} and items["source"]["url"] == "http://127.0.0.1:9/v1/items"
+    assert web["source"] == {"kind": "files", "urls": str(defs.parent / "urls.txt")}
+    assert file.read_text().startswith("# All that it may say of its source: docs/ingest.md")
+    assert printed(["plan", "web"], capfd).count("nothing was fetched yet; the run asks the source first") == 1
+
+
 def test_facts_about_repositories_are_options(defs: Path, lake_env: Path, notes: Path, capfd: Said) -> None:
     """Columns by fact, or a file, whose path is made absolute as that of the source is."""
     from dagster_project.cli.declared import declarations

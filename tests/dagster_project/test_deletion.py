@@ -18,6 +18,7 @@ from dagster_project.restrictions import record_visibility
 from spark_jobs.lake.run.decisions import RELEASE, decide
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.sources.api.checkpoints import Checkpoints, Reading
+from spark_jobs.sources.streams import follower_state
 from tests.dagster_project.conftest import WriteDefs
 from tests.dagster_project.test_quarantine import acts, dataset, lake, ledger_of, states
 from tests.dagster_project.waiting_lake import SEEN, carry, land, publish
@@ -34,6 +35,7 @@ def test_a_deletion_that_was_killed_is_finished_by_the_same_command(
     carry(lake, 0, ["one", "two"])
     record_visibility(lake, load_definitions().resolve_asset_graph())
     warehouse = Path(ledger_of(lake).warehouse)
+    follower_state("web").mkdir(parents=True)
     assert run_command(["dataset", "delete", "web", "--plan"]) == 0
     assert "web_quarantine.documents" in capfd.readouterr().out
     assert run_command(["dataset", "delete", "web", "--yes"]) == 2
@@ -51,6 +53,7 @@ def test_a_deletion_that_was_killed_is_finished_by_the_same_command(
     assert run_command(["dataset", "delete", "web", "--yes", "--reason", "asked to"]) == 0
     assert not [space for space in ("web", "web_quarantine") if lake.list_tables(space)]
     assert not (warehouse / "web").exists() and not (warehouse / "web_quarantine").exists()
+    assert not follower_state("web").exists()
     assert {act[0] for act in acts(lake)} == {"delete"} and recorded_visibility(lake) == {}
     assert run_command(["dataset", "delete", "web", "--plan"]) == 2
     assert "holds nothing of it" in capfd.readouterr().err

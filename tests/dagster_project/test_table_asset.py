@@ -11,14 +11,17 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 import pytest
+from dagster._core.storage.tags import PARENT_RUN_ID_TAG, ROOT_RUN_ID_TAG
 
-from dagster_project import resources
+from dagster_project import lake_asset, resources
 from dagster_project.assets.datasets import DatasetDeclaration, dataset_assets
 from dagster_project.definitions import build
 from dagster_project.exceptions import DefinitionError
 from dagster_project.metadata import Samples
 from dagster_project.table_asset import table_asset
 from spark_jobs.lake.declare.tables import Column, Table
+from spark_jobs.lake.run.binding import Binding
+from spark_jobs.lake.run.materialize import Lake, TableOutcome, materialize
 from tests.dagster_project.assets import (
     DOUBLES,
     NUMBERS,
@@ -30,7 +33,7 @@ from tests.dagster_project.assets import (
     png,
     total_asset,
 )
-from tests.dagster_project.project import Project, events, failures, key
+from tests.dagster_project.project import QUIET, Project, events, failures, key, lake_settings
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -137,6 +140,27 @@ def test_an_unchanged_run_repeats_what_was_shown_and_needs_no_spark(chain: Proje
         assert 0 < facts["seconds"] <= before[table]["seconds"]
         assert {k: facts.get(k) for k in kept} == {k: before[table].get(k) for k in kept}
         assert again.stale_status(table) == "FRESH"
+
+
+def test_a_run_that_is_executed_again_asks_its_sources_itself(
+    chain: Project, no_spark: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tag that `headrace run` asked them before is copied by who executes the run again."""
+    asked, fetched = list[bool](), {lake_asset.FETCHED: "true"}
+
+    def noted(lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
+        asked.append(lake.fetches)
+        return materialize(lake, binding)
+
+    monkeypatch.setattr(lake_asset, "materialize", noted)
+    again = {PARENT_RUN_ID_TAG: "earlier", ROOT_RUN_ID_TAG: "earlier"}
+    with lake_settings(chain.root):
+        for tags in ({}, fetched, {**fetched, **again}):
+            done = chain.definitions.resolve_job_def("everything").execute_in_process(
+                instance=chain.instance, asset_selection=[key("demo.numbers")], run_config=QUIET, tags=tags
+            )
+            assert done.success
+    assert asked == [True, False, True]
 
 
 def test_new_code_with_equal_rows_leaves_downstream_fresh(chain: Project) -> None:

@@ -129,7 +129,7 @@ def follow_dataset(name: str, once: bool) -> None:
     from spark_jobs.lake.run.decisions import refuse_around_quarantine
     from spark_jobs.lake.session.session import start_session
     from spark_jobs.sources.source_config import DocumentsConfig, StreamSource
-    from spark_jobs.sources.streams import follow, session_settings
+    from spark_jobs.sources.streams import follow, follower_state, session_settings
 
     dataset_file(name)
     load_definitions()
@@ -140,14 +140,13 @@ def follow_dataset(name: str, once: bool) -> None:
     settings = load_settings()
     refuse_around_quarantine(Ledger.fresh(open_catalogue(load_settings())), binding)
     spark = start_session(settings, extra=session_settings(config.source, settings))
-    state = settings.home / "streams" / name
 
     def seal() -> None:
         require_done(execute((name,), None, print_line))
 
     catalogue = open_catalogue(settings)
     objects = ObjectFolder.of(catalogue, binding.namespace)
-    count = follow(name, config.source, catalogue, objects, spark, seal, state, once)
+    count = follow(name, config.source, catalogue, objects, spark, seal, follower_state(name), once)
     click.echo(f"{count} records kept and sealed. Look: headrace dataset list")
 
 

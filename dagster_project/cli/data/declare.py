@@ -10,7 +10,7 @@ import click
 from dagster_project.cli.declared import CORPUS, DATASET, complete_names, dataset_file, declarations
 from dagster_project.cli.diagnosis import read_yaml, short_path
 from dagster_project.cli.project import project_folder
-from dagster_project.exceptions import CommandError
+from dagster_project.exceptions import CommandError, DefinitionError
 from spark_jobs.exceptions import did_you_mean
 from spark_jobs.lake.session.catalogue import open_catalogue, tables_in
 from spark_jobs.lake.session.settings import load_settings
@@ -21,9 +21,22 @@ if TYPE_CHECKING:
     from spark_jobs.sources.source_config import Source
 
 
+_ORIGINS = {  # the field of --from, and the page of the documentation, by kind of source
+    "files": ("path", "docs/ingest.md"),
+    "web": ("urls", "docs/ingest.md"),
+    "api": ("url", "docs/ingest_api.md"),
+    "stream": ("path", "docs/ingest_streams.md"),
+    "git": ("repositories", "docs/ingest_git.md"),
+    "packages": ("path", "docs/ingest_archives.md"),
+    "python_code": ("directories", "docs/reference/declarations.md"),
+    "python_docs": ("directories", "docs/reference/declarations.md"),
+}
+_KINDS = "what --from is; web: a file with an address a line, api: the address of a list"
+
+
 @click.command("add")
 @click.argument("name")
-@click.option("--from", "path", required=True, help="file or directory; s3://bucket/folder too")
+@click.option("--from", "path", help="where its data is: a file, folder, s3://bucket/folder, repository or address")
 @click.option("--text-column", help="column of the text, for Parquet, JSONL and CSV")
 @click.option("--id-column", help="column of the record's id; by default the hash of the text")
 @click.option("--repository-column", help="column of the repository that a record belongs to")
@@ -42,27 +55,51 @@ if TYPE_CHECKING:
 @click.option("--repositories", help="file of facts about repositories, one JSON object a line; see the documentation")
 @click.option("--metadata-column", "metadata_columns", multiple=True, help="column kept as metadata; may be repeated")
 @click.option("--glob", help="only files whose path below --from matches, e.g. *.jsonl.gz")
-@click.option("--kind", default="files", show_default=True, type=click.Choice(["files", "python_code", "python_docs"]))
+@click.option("--kind", default="files", show_default=True, type=click.Choice([*_ORIGINS]), help=_KINDS)
+@click.option(
+    "--set",
+    "given",
+    multiple=True,
+    metavar="FIELD=VALUE",
+    help="any other field of the declaration, e.g. source.paginator.kind=cursor or landing=copy; may be repeated",
+)
 @click.option("--samples", default="ids", show_default=True, type=click.Choice(["none", "ids", "text"]))
 @click.option("--corpus", "corpora", multiple=True, help="corpus to add it to, declared if it is new; may be repeated")
-def add_dataset(name: str, path: str, kind: str, samples: str, corpora: tuple[str, ...], **columns: Any) -> None:
-    """Declare a dataset of files; NAME becomes the namespace of its tables.
+def add_dataset(
+    name: str,
+    path: str | None,
+    kind: str,
+    samples: str,
+    corpora: tuple[str, ...],
+    given: tuple[str, ...],
+    **columns: Any,
+) -> None:
+    """Declare a dataset; NAME becomes the namespace of its tables.
 
     Writes NAME/defs.yaml below the project's folder `defs`, which you may edit. Nothing is computed yet.
     """
-    if not path:
-        raise CommandError("--from is empty; name a file, a directory or s3://bucket/folder")
-    source: dict[str, Any] = {"kind": kind}
-    source |= {"path": _located(path)} if kind == "files" else {"directories": [_located(path)]}
+    if path == "" or (path is None and not given):
+        raise CommandError("--from is empty; name a file, a directory, s3://bucket/folder, or the address of an API")
+    source: dict[str, Any] = {"kind": "files" if kind == "web" else kind}
+    if path is not None:
+        field, _ = _ORIGINS[kind]
+        source[field] = [_located(path)] if field in ("directories", "repositories") else _located(path)
     if columns["repositories"]:
         columns["repositories"] = _located(columns["repositories"])
     source |= {key: list(value) if isinstance(value, tuple) else value for key, value in columns.items() if value}
-    _require_usable(name, source, corpora)
+    attributes = {"name": name, "samples": samples, "source": source}
+    _set(attributes, given)
+    page = _ORIGINS.get("web" if source.get("urls") else str(source["kind"]), ("", ""))[1]
+    try:
+        _require_usable(name, attributes, corpora)
+    except DefinitionError as error:
+        said = str(error).removesuffix("; mend it in YAML or run config")
+        raise CommandError(f"{said}; give it by --set source.FIELD=VALUE, see {page}") from error
     target = project_folder().defs / name / "defs.yaml"
     if target.exists():
         raise CommandError(f"dataset {name}: {short_path(target)} is there already; edit it, or choose another name")
     plans = [(word, *_corpus_with(word, name)) for word in dict.fromkeys(corpora)]
-    _write(target, {"type": DATASET, "attributes": {"name": name, "samples": samples, "source": source}})
+    _write(target, {"type": DATASET, "attributes": attributes}, f"# All that it may say of its source: {page}\n")
     click.echo(f"wrote {short_path(target)}")
     for word, file, text in plans:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -104,6 +141,30 @@ def _located(path: str) -> str:
     return path if "://" in path else str(Path(path).expanduser().absolute())
 
 
+def _set(attributes: dict[str, Any], given: tuple[str, ...]) -> None:
+    """Put values, as YAML has them, into the fields of a declaration that `FIELD=VALUE` names, with dots for levels."""
+    from dagster_project.components import Dataset
+
+    for one in given:
+        path, is_one, value = one.partition("=")
+        *above, last = path.split(".")
+        first = (*above, last)[0]
+        if not is_one or not all((*above, last)) or first == "name":
+            raise CommandError(f"--set {one}: write FIELD=VALUE, e.g. --set source.records=data")
+        if first not in Dataset.model_fields:
+            near = did_you_mean(first, [*Dataset.model_fields])
+            raise CommandError(f"--set {one}: a dataset has no field {first}{near}; fields of its source: source.FIELD")
+        holder = attributes
+        for key in above:
+            holder = holder.setdefault(key, {})
+            if not isinstance(holder, dict):
+                raise CommandError(f"--set {one}: {key} is a value and has no fields")
+        try:
+            holder[last] = _yaml().load(value)
+        except Exception as error:  # ruamel has no common base of its errors
+            raise CommandError(f"--set {one}: the value is no YAML; quote it") from error
+
+
 def _facts(given: tuple[str, ...]) -> dict[str, str]:
     """Columns by fact, from `FACT=COLUMN`; names of facts are checked with the rest of the source."""
     for one in given:
@@ -112,10 +173,11 @@ def _facts(given: tuple[str, ...]) -> dict[str, str]:
     return {fact: column for fact, _, column in (one.partition("=") for one in given)}
 
 
-def _require_usable(name: str, source: dict[str, Any], corpora: tuple[str, ...]) -> None:
+def _require_usable(name: str, attributes: dict[str, Any], corpora: tuple[str, ...]) -> None:
     """Check a declaration like the project does when it loads, and that its source has files, before writing it."""
     from dagster_project.run_config import bind_config
     from spark_jobs.lake.declare.tables import check_identifier
+    from spark_jobs.sources.api.api_config import PagedSource
     from spark_jobs.sources.documents import ARRIVALS
     from spark_jobs.sources.listing import discover
     from spark_jobs.sources.source_config import KINDS, DocumentsConfig
@@ -130,10 +192,12 @@ def _require_usable(name: str, source: dict[str, Any], corpora: tuple[str, ...])
             raise CommandError(
                 f"--corpus {word}: this is the name of a dataset; datasets and corpora share one pool of names"
             )
-    if (kind := source.get("record_kind", KINDS[0])) not in KINDS:
+    if (kind := attributes["source"].get("record_kind", KINDS[0])) not in KINDS:
         raise CommandError(f"--record-kind {kind}: no kind{did_you_mean(kind, KINDS)}")
-    config = bind_config(DocumentsConfig, f"{name}/documents", {"dataset": name, "source": source})
-    _require_columns(config.source, discover(config, ARRIVALS.schema().as_arrow().empty_table(), False))
+    own = {field: value for field, value in attributes.items() if field in DocumentsConfig.model_fields}
+    config = bind_config(DocumentsConfig, f"{name}/documents", {**own, "dataset": name})
+    if not config.is_fetched and not isinstance(config.source, PagedSource):
+        _require_columns(config.source, discover(config, ARRIVALS.schema().as_arrow().empty_table(), False))
 
 
 def _require_columns(source: Source, listing: pa.Table | None) -> None:
@@ -183,9 +247,10 @@ def _corpus_with(word: str, name: str) -> tuple[Path, str]:
     return target, text.getvalue()
 
 
-def _write(file: Path, content: dict[str, Any]) -> None:
+def _write(file: Path, content: dict[str, Any], comment: str) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("w") as out:
+        out.write(comment)
         _yaml().dump(content, out)
 
 

@@ -16,7 +16,8 @@ from dagster_project.exceptions import CommandError
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, namespaces_with
 from spark_jobs.lake.declare.quarantined import SUFFIX, is_quarantine
 from spark_jobs.lake.files.lookups import read_columns, read_rows, read_wide_value
-from spark_jobs.sources.reading.languages import EXTRACTED_BY
+from spark_jobs.sources.api.api_config import PAGE_MARK
+from spark_jobs.sources.reading.languages import EXTRACTED_BY, PAGE
 
 _DIGITS = re.compile(r"[0-9a-f]{6,32}")
 _SHOWN = 5
@@ -131,7 +132,8 @@ def landings_of(catalogue: Catalog, document: FoundDocument) -> list[dict[str, A
 
     Of the files that landed in its increment these are the one at the document's path, those at the start of it before
     a `#` (the longest first), or the package (at `.`) of its repository. A path may have landed more than once: pages
-    of an endpoint, versions, locations. Those with the document's own bytes or repository are left then, if any.
+    of an endpoint, versions, locations. Those with the document's own bytes or repository, or of the page that its
+    metadata names, are left then, if any.
     """
     landed = And(EqualTo("increment", document.increment), EqualTo("status", "landed"))
     files = read_columns(catalogue, f"{document.dataset}.arrivals", LANDING_COLUMNS, landed)
@@ -146,6 +148,10 @@ def landings_of(catalogue: Catalog, document: FoundDocument) -> list[dict[str, A
     for name in ("content_sha256", "repository"):
         same = [row for row in rows if row[name] == getattr(document, name)]
         rows = same or rows
+    if len(rows) > 1 and PAGE_MARK in rows[0]["location"]:
+        for one in read_rows(catalogue, f"{document.dataset}.documents", ("metadata",), document.row):
+            mark = PAGE_MARK + dict(one["metadata"]).get(PAGE, "").partition("#")[0]
+            rows = [row for row in rows if row["location"].endswith(mark)] or rows
     return sorted(rows, key=lambda row: (-len(row["path"]), row["location"]))
 
 

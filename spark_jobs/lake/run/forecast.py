@@ -141,6 +141,9 @@ def _step(ledger: Ledger, binding: Binding, upcoming: _Upcoming) -> StepForecast
         known = {key: row for key, row in known.items() if key == binding.partition.key}
     if binding.step.discover is not None:
         places = [_discovered(ledger, binding, task) for task in tasks(ledger, binding)]
+        if not places and not known and getattr(binding.config, "is_fetched", False):
+            reason = "nothing was fetched yet; the run asks the source first"
+            places = [ForecastPlace("0", reason, certain=True, exists=False)]
     elif scope is Scope.INTAKE:
         places = list(_intake(ledger, binding, upcoming))
     elif binding.partition is not None or scope is Scope.WHOLE:

@@ -32,7 +32,8 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # Dagster's components read "100" as a number, quoted or not.
+    model_config = ConfigDict(frozen=True, extra="forbid", coerce_numbers_to_str=True)
 
 
 class BearerAuth(_Model):
@@ -141,7 +142,7 @@ class Limits(_Model):
     connections: int = Field(4, ge=1, le=64, description="requests at a time")
     tries: int = Field(6, ge=1, description="tries of a page before it is refused")
     backoff_seconds: float = Field(1, gt=0, description="longest wait after the first fault; twice that after the next")
-    max_wait_seconds: float = Field(300, gt=0, description="longest wait, that of Retry-After too")
+    max_wait_seconds: float = Field(300, gt=0, description="longest wait; a longer Retry-After ends the fetch")
     timeout_seconds: float = Field(60, gt=0, description="for a whole answer, to its last byte")
     max_page_bytes: int = Field(64_000_000, ge=1, description="larger answers are cut off")
     fetch_seconds: float = Field(3600, gt=0, description="of a run, after which what came lands; the next one goes on")
@@ -211,6 +212,9 @@ class ApiSource(PagedSource):
     total: str | None = Field(None, description="where the answer says how many records there are in all")
     error: str | None = Field(None, description="where an answer with status 200 has an error, if it has one")
     since: Since | None = Field(None, description="how to ask for what is new only")
+    lists_all: bool = Field(
+        False, description="whether a record that a whole reading of its list does not have any more is gone"
+    )
     limits: Limits = Field(
         Limits(), description="how hard the server is asked", json_schema_extra={"affects_rows": False}
     )
@@ -222,6 +226,8 @@ class ApiSource(PagedSource):
         lacking = [name for name, one in self.endpoints.items() if one.url is None and self.url is None]
         if self.pages is not None and (self.url is not None or self.endpoints):
             raise ValueError("pages stands instead of url and endpoints; leave them out, or leave out pages")
+        if self.lists_all and self.since is not None:
+            raise ValueError("lists_all and since: what is asked for since a time is not all; take one of them out")
         if lacking:
             raise ValueError(f"endpoints.{lacking[0]}: url is missing; write its address, or url of the source")
         if not stated and not self.endpoints:

@@ -10,69 +10,67 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import sqlalchemy as sa
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Column,
-    Engine,
-    Index,
-    Integer,
-    MetaData,
-    String,
-    Table,
-    Text,
-    delete,
-    func,
-    insert,
-    select,
-    update,
-)
 from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.sources.refusals import Reason, Refusal
 
-_METADATA = MetaData()
-_PAGES = Table(
+
+class _Json(sa.TypeDecorator[Any]):
+    """A value as JSON in a column of text."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: sa.Dialect) -> str | None:
+        return None if value is None else json.dumps(value)
+
+    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> Any:
+        return None if value is None else json.loads(value)
+
+
+_METADATA = sa.MetaData()
+_PAGES = sa.Table(
     "headrace_pages",
     _METADATA,
-    Column("dataset", String(64), primary_key=True),
-    Column("endpoint", String(255), primary_key=True),
-    Column("sequence", Integer, primary_key=True),
-    Column("request", String(64), nullable=False),
-    Column("cursor", Text, nullable=False),
-    Column("cursor_key", String(64), nullable=False),  # SHA-256 of the cursor, which may be too long for an index
-    Column("next_cursor", Text),
-    Column("reading", Integer, nullable=False),
-    Column("place", BigInteger, nullable=False),
-    Column("object", Text),
-    Column("byte_count", BigInteger, nullable=False),
-    Column("record_count", Integer, nullable=False),
-    Column("digest", String(64)),
-    Column("seen", Text),
-    Column("etag", Text),
-    Column("modified", Text),
-    Column("fetched", BigInteger, nullable=False),
-    Column("reason", String(64)),
-    Column("detail", Text),
-    Column("failures", Integer, nullable=False),
-    Index("headrace_pages_by_cursor", "dataset", "endpoint", "cursor_key"),
+    sa.Column("dataset", sa.String(64), primary_key=True),
+    sa.Column("endpoint", sa.String(255), primary_key=True),
+    sa.Column("sequence", sa.Integer, primary_key=True),
+    sa.Column("request", sa.String(64), nullable=False),
+    sa.Column("cursor", sa.Text, nullable=False),
+    sa.Column("cursor_key", sa.String(64), nullable=False),  # SHA-256 of the cursor, which may be too long for an index
+    sa.Column("next_cursor", _Json),
+    sa.Column("reading", sa.Integer, nullable=False),
+    sa.Column("place", sa.BigInteger, nullable=False),
+    sa.Column("object", sa.Text),
+    sa.Column("byte_count", sa.BigInteger, nullable=False),
+    sa.Column("record_count", sa.Integer, nullable=False),
+    sa.Column("digest", sa.String(64)),
+    sa.Column("seen", _Json),
+    sa.Column("etag", sa.Text),
+    sa.Column("modified", sa.Text),
+    sa.Column("fetched", sa.BigInteger, nullable=False),
+    sa.Column("reason", sa.String(64)),
+    sa.Column("detail", sa.Text),
+    sa.Column("failures", sa.Integer, nullable=False),
+    sa.Index("headrace_pages_by_cursor", "dataset", "endpoint", "cursor_key"),
 )
-_READINGS = Table(
+_READINGS = sa.Table(
     "headrace_readings",
     _METADATA,
-    Column("dataset", String(64), primary_key=True),
-    Column("endpoint", String(255), primary_key=True),
-    Column("request", String(64), primary_key=True),
-    Column("reading", Integer, nullable=False),
-    Column("complete", Boolean, nullable=False),
-    Column("since", Text),
-    Column("mark", Text),
+    sa.Column("dataset", sa.String(64), primary_key=True),
+    sa.Column("endpoint", sa.String(255), primary_key=True),
+    sa.Column("request", sa.String(64), primary_key=True),
+    sa.Column("reading", sa.Integer, nullable=False),
+    sa.Column("complete", sa.Boolean, nullable=False),
+    sa.Column("since", sa.Text),
+    sa.Column("mark", _Json),
 )
 _SUPERSEDED = -1  # reading of a page whose cursor gave something else later in its reading
 
@@ -112,6 +110,9 @@ class StoredPage:
     fetched: int = field(default_factory=lambda: time.time_ns() // 1000)
 
 
+_FACTS = [name for name in StoredPage.__dataclass_fields__ if name not in ("sequence", "refusal")]
+
+
 @dataclass(frozen=True)
 class Reading:
     """A reading: its number, whether it came to its end, its `since`, and what that of the next one is made from."""
@@ -135,7 +136,7 @@ class Checkpoints:
                 f"dataset {dataset}: pages of an API are kept in the catalogue's database, and a REST catalogue has "
                 "none; use one of type sql"
             )
-        self._engine: Engine = catalogue.engine
+        self._engine: sa.Engine = catalogue.engine
         self._dataset = dataset
         try:
             _METADATA.create_all(self._engine)
@@ -144,33 +145,25 @@ class Checkpoints:
 
     def reading(self, endpoint: str, request: str) -> Reading | None:
         """The latest reading of an endpoint by a request; None before the first."""
+        columns = (_READINGS.c[name] for name in ("reading", "complete", "since", "mark"))
         with self._engine.connect() as connection:
-            found = (
-                connection.execute(select(_READINGS).where(*self._of(_READINGS, endpoint, request))).mappings().first()
-            )
-        if found is None:
-            return None
-        return Reading(found["reading"], found["complete"], found["since"], _load(found["mark"]))
+            found = connection.execute(sa.select(*columns).where(*self._of(_READINGS, endpoint, request))).first()
+        return None if found is None else Reading(*found)
 
     def begin(self, endpoint: str, request: str, reading: Reading) -> None:
         """Set what the latest reading is."""
-        values = {
-            "reading": reading.number,
-            "complete": reading.complete,
-            "since": reading.since,
-            "mark": _dump(reading.mark),
-        }
+        told = {"reading": reading.number, "complete": reading.complete, "since": reading.since, "mark": reading.mark}
+        own = {"dataset": self._dataset, "endpoint": endpoint, "request": request}
         with self._engine.begin() as connection:
             where = self._of(_READINGS, endpoint, request)
-            if not connection.execute(update(_READINGS).where(*where).values(**values)).rowcount:
-                own = {"dataset": self._dataset, "endpoint": endpoint, "request": request}
-                connection.execute(insert(_READINGS).values(**own, **values))
+            if not connection.execute(sa.update(_READINGS).where(*where).values(**told)).rowcount:
+                connection.execute(sa.insert(_READINGS).values(**own, **told))
 
     def forget(self) -> None:
         """Forget whatever was fetched for the dataset, as when its objects are deleted."""
         with self._engine.begin() as connection:
             for table in (_PAGES, _READINGS):
-                connection.execute(delete(table).where(table.c.dataset == self._dataset))
+                connection.execute(sa.delete(table).where(table.c.dataset == self._dataset))
 
     def pages(self, endpoint: str, request: str, reading: int | None = None) -> list[StoredPage]:
         """Pages of an endpoint by a request, of one reading or all, the newest last."""
@@ -189,79 +182,58 @@ class Checkpoints:
 
     def save(self, endpoint: str, request: str, page: StoredPage) -> bool:
         """Note a page, in the last row of its cursor if that has the same records; returns whether it is a new row."""
-        values = {
-            **{name: getattr(page, name) for name in ("cursor", "place", "reading", "etag", "modified")},
-            "next_cursor": _dump(page.next_cursor),
-        }
         own = (*self._of(_PAGES, endpoint, request), _PAGES.c.cursor_key == _key(page.cursor))
-        newest = select(_PAGES).where(*own, _PAGES.c.reason.is_(None)).order_by(_PAGES.c.sequence.desc()).limit(1)
+        newest = sa.select(_PAGES).where(*own, _PAGES.c.reason.is_(None)).order_by(_PAGES.c.sequence.desc()).limit(1)
+        change = sa.update(_PAGES).where(*own)
         with self._engine.begin() as connection:
             before = connection.execute(newest).mappings().first()
-            connection.execute(update(_PAGES).where(*own, _PAGES.c.reading == page.reading).values(reading=_SUPERSEDED))
-            if before is not None and before["digest"] == page.digest:
-                connection.execute(update(_PAGES).where(*own, _PAGES.c.sequence == before["sequence"]).values(**values))
-                return False
-            values["cursor_key"] = _key(page.cursor)
-            facts = ("object", "byte_count", "record_count", "digest", "fetched", "failures")
-            values |= {name: getattr(page, name) for name in facts} | {"seen": _dump(page.seen)}
-            connection.execute(self._insertion(connection, endpoint, request, values))
-        return True
+            connection.execute(change.where(_PAGES.c.reading == page.reading).values(reading=_SUPERSEDED))
+            if before is None or before["digest"] != page.digest:
+                self._insert(connection, endpoint, request, page)
+                return True
+            names = ("place", "reading", "etag", "modified", "next_cursor")
+            told = {name: getattr(page, name) for name in names}
+            connection.execute(change.where(_PAGES.c.sequence == before["sequence"]).values(**told))
+        return False
 
     def refuse(self, endpoint: str, request: str, page: StoredPage) -> int:
         """Note that a page was refused, in the row that says so already if there is one; returns how often it was."""
         assert page.refusal is not None
-        reason, detail = str(page.refusal.reason), page.refusal.detail.replace("\0", " ")  # Postgres takes no null
-        key = _key(page.cursor)
-        own = (*self._of(_PAGES, endpoint, request), _PAGES.c.cursor_key == key, _PAGES.c.reason == reason)
+        own = (*self._of(_PAGES, endpoint, request), _PAGES.c.cursor_key == _key(page.cursor))
+        own = (*own, _PAGES.c.reason == str(page.refusal.reason))
         with self._engine.begin() as connection:
-            before = connection.execute(select(_PAGES).where(*own)).mappings().first()
+            before = connection.execute(sa.select(_PAGES).where(*own)).mappings().first()
             again = before["failures"] + 1 if before is not None and before["reading"] == page.reading else 1
-            values = {"reading": page.reading, "place": page.place, "failures": again}
-            if before is not None:
-                connection.execute(update(_PAGES).where(*own).values(**values))
+            if before is None:
+                self._insert(connection, endpoint, request, replace(page, failures=again))
             else:
-                facts = {
-                    "cursor": page.cursor,
-                    "cursor_key": key,
-                    "byte_count": 0,
-                    "record_count": 0,
-                    "fetched": page.fetched,
-                }
-                values |= {**facts, "reason": reason, "detail": detail}
-                connection.execute(self._insertion(connection, endpoint, request, values))
+                told = {"reading": page.reading, "place": page.place, "failures": again}
+                connection.execute(sa.update(_PAGES).where(*own).values(**told))
         return again
 
-    def _insertion(self, connection: Any, endpoint: str, request: str, values: dict[str, Any]) -> Any:
-        """The statement that adds a row, with the next number of its endpoint."""
+    def _insert(self, connection: sa.Connection, endpoint: str, request: str, page: StoredPage) -> None:
+        """Add the row of a page, with the next number of its endpoint."""
         own = (_PAGES.c.dataset == self._dataset, _PAGES.c.endpoint == endpoint)
-        last = connection.execute(select(func.max(_PAGES.c.sequence)).where(*own)).scalar()
-        number = 0 if last is None else last + 1
-        named = {"dataset": self._dataset, "endpoint": endpoint, "request": request, "sequence": number}
-        return insert(_PAGES).values(**named, **values)
+        last = connection.execute(sa.select(sa.func.max(_PAGES.c.sequence)).where(*own)).scalar()
+        row = {"dataset": self._dataset, "endpoint": endpoint, "request": request, "cursor_key": _key(page.cursor)}
+        row |= {name: getattr(page, name) for name in _FACTS} | {"sequence": 0 if last is None else last + 1}
+        if page.refusal is not None:  # Postgres takes no null character
+            row |= {"reason": str(page.refusal.reason), "detail": page.refusal.detail.replace("\0", " ")}
+        connection.execute(sa.insert(_PAGES).values(**row))
 
     def _rows(self, where: list[Any]) -> list[Any]:
         with self._engine.connect() as connection:
-            return list(connection.execute(select(_PAGES).where(*where).order_by(_PAGES.c.sequence)).mappings())
+            return list(connection.execute(sa.select(_PAGES).where(*where).order_by(_PAGES.c.sequence)).mappings())
 
-    def _of(self, table: Table, endpoint: str, request: str) -> tuple[Any, ...]:
+    def _of(self, table: sa.Table, endpoint: str, request: str) -> tuple[Any, ...]:
         return table.c.dataset == self._dataset, table.c.endpoint == endpoint, table.c.request == request
 
 
 def _page(row: Any) -> StoredPage:
     """The page in a row."""
-    names = ("cursor", "place", "object", "byte_count", "record_count", "digest", "etag", "modified", "sequence")
-    facts = {name: row[name] for name in (*names, "reading", "failures", "fetched")}
     refusal = Refusal(Reason(row["reason"]), row["detail"]) if row["reason"] else None
-    return StoredPage(**facts, next_cursor=_load(row["next_cursor"]), seen=_load(row["seen"]), refusal=refusal)
+    return StoredPage(**{name: row[name] for name in (*_FACTS, "sequence")}, refusal=refusal)
 
 
 def _key(cursor: str) -> str:
     return hashlib.sha256(cursor.encode()).hexdigest()
-
-
-def _dump(value: Any) -> str | None:
-    return None if value is None else json.dumps(value)
-
-
-def _load(text: str | None) -> Any:
-    return None if text is None else json.loads(text)

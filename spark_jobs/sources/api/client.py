@@ -12,16 +12,19 @@ import json
 import logging
 import os
 import time
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
 
 import httpx2
 
 from spark_jobs.exceptions import ConfigError
-from spark_jobs.sources.api.api_config import ApiSource, BasicAuth, BearerAuth, KeyAuth, Limits, OAuth2Auth
-from spark_jobs.sources.api.rate import retry_after
+from spark_jobs.sources.api.api_config import Auth, BasicAuth, BearerAuth, KeyAuth, Limits, OAuth2Auth
+from spark_jobs.sources.api.checkpoints import StoredPage
+from spark_jobs.sources.api.rate import Pace, retry_after
 from spark_jobs.sources.refusals import Reason, Refusal
 
+Got = TypeVar("Got")
 _REDIRECTS = (301, 302, 303, 307, 308)
 _MAX_REDIRECTS = 5
 _TRANSIENT = (408, 421, 425, 429)
@@ -64,16 +67,22 @@ class ApiClient:
         ConfigError: an environment variable of the authentication is not set.
     """
 
-    def __init__(self, source: ApiSource) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        auth: Auth | None = None,
+        headers: Mapping[str, str] = MappingProxyType({}),
+        named: Iterable[str] = (),
+        accept: Mapping[str, str] = MappingProxyType({"Accept": "application/json"}),
+    ) -> None:
+        """Open no connection yet; `named` are the addresses to whose hosts headers and credentials go."""
         logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs addresses, which may hold a key
-        self._source, self._auth = source, source.auth
-        self._secrets = _secrets(source)
-        named = [one.url for one in source.lists.values() if one.url]
+        self._limits, self._auth, self._headers, self._secrets = limits, auth, headers, _secrets(auth)
         self._origins = {_origin(httpx2.URL(url)) for url in named}
         self._token: tuple[str, float] | None = None
         self._token_lock = asyncio.Lock()
-        bounds = httpx2.Limits(max_connections=source.limits.connections + 1)
-        self._http = httpx2.AsyncClient(timeout=None, limits=bounds, headers={"Accept": "application/json"})
+        bounds = httpx2.Limits(max_connections=limits.connections + 1)
+        self._http = httpx2.AsyncClient(timeout=None, limits=bounds, headers=dict(accept))
 
     async def close(self) -> None:
         """End all connections."""
@@ -93,19 +102,13 @@ class ApiClient:
             params: added to those of the address.
             known: headers If-None-Match or If-Modified-Since, where the page is known.
         """
-        limits = self._source.limits
         try:
-            async with asyncio.timeout(limits.timeout_seconds):
-                return await self._follow(httpx2.URL(url).copy_merge_params(dict(params)), known)
+            async with asyncio.timeout(self._limits.timeout_seconds):
+                return await self._follow(_with_params(httpx2.URL(url), params), known)
         except TimeoutError:
-            detail = f"no whole answer within {limits.timeout_seconds:g} s, the limits.timeout_seconds"
+            detail = f"no whole answer within {self._limits.timeout_seconds:g} s, the limits.timeout_seconds"
             return Fault(Refusal(Reason.NO_ANSWER, detail), again=True, overload=True)
-        except (
-            httpx2.HTTPError,
-            httpx2.InvalidURL,
-            OSError,
-            ValueError,
-        ) as error:  # ValueError: no Unicode in a cursor
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:  # the last: no Unicode in a cursor
             detail = f"{type(error).__name__}: {(str(error) or 'no further message').splitlines()[0][:200]}"
             return Fault(Refusal(Reason.NO_ANSWER, detail), again=True, overload=True)
 
@@ -118,8 +121,8 @@ class ApiClient:
             headers, asked = dict(known), url
             if _origin(url) in self._origins:
                 own, params = await self._credentials()
-                headers |= dict(self._source.headers) | own
-                asked = url.copy_merge_params(params)
+                headers |= dict(self._headers) | own
+                asked = _with_params(url, params)
             async with self._http.stream("GET", asked, headers=headers, follow_redirects=False) as response:
                 status = response.status_code
                 if status in _REDIRECTS and "location" in response.headers:
@@ -128,19 +131,19 @@ class ApiClient:
                 if status == 401 and isinstance(self._auth, OAuth2Auth) and not renewed:
                     self._token, renewed = None, True
                     continue
-                return await _answer(response, url, self._source.limits)
+                return await _answer(response, url, self._limits)
         return _refused(f"more than {_MAX_REDIRECTS} redirects", again=False)
 
     async def _credentials(self) -> tuple[dict[str, str], dict[str, str]]:
         """Headers and parameters that authenticate a request."""
         auth, secrets = self._auth, self._secrets
         if isinstance(auth, BearerAuth):
-            return {"Authorization": f"Bearer {secrets[auth.token]}"}, {}
+            return {"Authorization": f"Bearer {secrets['token']}"}, {}
         if isinstance(auth, BasicAuth):
-            both = f"{secrets[auth.user]}:{secrets[auth.password]}"
+            both = f"{secrets['user']}:{secrets['password']}"
             return {"Authorization": f"Basic {base64.b64encode(both.encode()).decode()}"}, {}
         if isinstance(auth, KeyAuth):
-            key = {auth.name: secrets[auth.key]}
+            key = {auth.name: secrets["key"]}
             return (key, {}) if auth.place == "header" else ({}, key)
         if isinstance(auth, OAuth2Auth):
             async with self._token_lock:
@@ -156,7 +159,7 @@ class ApiClient:
             OSError: none was given.
         """
         form = {"grant_type": "client_credentials"} | ({"scope": auth.scope} if auth.scope else {})
-        client = (self._secrets[auth.client_id], self._secrets[auth.client_secret])
+        client = (self._secrets["client_id"], self._secrets["client_secret"])
         async with self._http.stream("POST", auth.token_url, data=form, auth=client) as response:
             data = b"".join([chunk async for chunk in _bounded(response, _TOKEN_BYTES)])
             try:
@@ -174,7 +177,12 @@ async def _answer(response: httpx2.Response, url: httpx2.URL, limits: Limits) ->
         return Answer(None, str(url))
     if status >= 500 or status in _TRANSIENT:
         wait = retry_after(headers.get("retry-after"))
-        return _refused(f"status {status}", again=True, status=status, overload=True, retry_after=wait)
+        too_long = wait is not None and wait > limits.max_wait_seconds
+        mend = (
+            f"; it asks to wait {wait:g} s, more than limits.max_wait_seconds: a later run goes on" if too_long else ""
+        )
+        said = f"status {status}{mend}"
+        return _refused(said, again=not too_long, status=status, overload=True, retry_after=wait)
     if status != 200:
         mend = "; check auth and its environment variables" if status in (401, 403) else ""
         return _refused(f"status {status}{mend}", again=False, status=status)
@@ -203,27 +211,48 @@ def _refused(detail: str, **facts: Any) -> Fault:
     return Fault(Refusal(Reason.HTTP_ERROR, detail), **facts)
 
 
+def _with_params(url: httpx2.URL, params: Mapping[str, str]) -> httpx2.URL:
+    """An address with more parameters; without any as it is, whose own would be written anew."""
+    return url.copy_merge_params(dict(params)) if params else url
+
+
 def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port
 
 
-def _secrets(source: ApiSource) -> dict[str, str]:
-    """Values of the environment variables that the authentication names.
+def _secrets(auth: Auth | None) -> dict[str, str]:
+    """Values of the environment variables that the authentication names, by its fields.
 
     Raises:
         ConfigError: names the first that is not set.
     """
-    auth = source.auth
-    names = {
-        BearerAuth: ("token",),
-        KeyAuth: ("key",),
-        BasicAuth: ("user", "password"),
-        OAuth2Auth: ("client_id", "client_secret"),
-    }.get(type(auth), ())  # type: ignore[arg-type]
-    variables = [getattr(auth, name) for name in names]
-    for field, variable in zip(names, variables, strict=True):
+    fields = ("token", "key", "user", "password", "client_id", "client_secret")
+    variables = {name: getattr(auth, name) for name in fields if hasattr(auth, name)}
+    for name, variable in variables.items():
         if not os.environ.get(variable):
             raise ConfigError(
-                f"source.auth.{field}: the environment variable {variable} is not set; set it, and run again"
+                f"source.auth.{name}: the environment variable {variable} is not set; set it, and run again"
             )
-    return {variable: os.environ[variable] for variable in variables}
+    return {name: os.environ[variable] for name, variable in variables.items()}
+
+
+def validators(page: StoredPage | None) -> dict[str, str]:
+    """Headers that ask a server for a page only if it is another one than was given before."""
+    told = {} if page is None else {"If-None-Match": page.etag, "If-Modified-Since": page.modified}
+    return {name: value for name, value in told.items() if value}
+
+
+async def tried(ask: Callable[[], Awaitable[Got | Fault]], pace: Pace, limits: Limits) -> Got | Fault:
+    """What is got by asking as often as the limits say, with a wait after each fault that another try may mend."""
+    for attempt in range(1, limits.tries + 1):
+        got = await ask()
+        if not isinstance(got, Fault):
+            pace.succeeded()
+            return got
+        if got.overload:
+            pace.overloaded(got.retry_after)
+        if not got.again:
+            break
+        if attempt < limits.tries:
+            await asyncio.sleep(pace.backoff_seconds(attempt))
+    return got

@@ -21,7 +21,7 @@ from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.step_key import canonical_json
 from spark_jobs.sources.api.api_config import ApiSource, NumberedPages, OffsetPages
 from spark_jobs.sources.api.checkpoints import Checkpoints, Reading, StoredPage
-from spark_jobs.sources.api.client import Answer, ApiClient, Fault
+from spark_jobs.sources.api.client import Answer, ApiClient, Fault, tried, validators
 from spark_jobs.sources.api.connectors import called
 from spark_jobs.sources.api.page_records import records_in
 from spark_jobs.sources.api.paging import (
@@ -37,6 +37,8 @@ from spark_jobs.sources.api.paging import (
 from spark_jobs.sources.api.rate import Pace
 from spark_jobs.sources.refusals import Reason, Refusal
 
+WHOLE = "whole"
+"""Stands for a request in the note of the last reading that saw the whole list; its mark is the request's digest."""
 _STOPPED = "stopped"  # by a refusal or for the time; the next fetch goes on with the reading
 _EXPIRED = (400, 404, 410, 422)
 _HOLE_FAILURES = 2  # fetches in which an addressable page fails before a reading goes on without it
@@ -60,7 +62,6 @@ class _Got(NamedTuple):
     records: list[Any]
     digest: str | None
     next: Any
-    total: Any = None
     etag: str | None = None
     modified: str | None = None
 
@@ -136,6 +137,9 @@ class EndpointFetch:
         if stopped is not None:
             return None
         moved = self._moved()
+        in_one = before is None or before.complete or bool(self.totals)  # else it was resumed, and may have moved
+        if moved is None and in_one and all(page.refusal is None for page in self.there.values()):
+            self.store.begin(self.name, WHOLE, replace(self.reading, mark=self.request))
         self._complete(largest([self.reading.mark, *(page.seen for page in self.there.values())]))
         return moved if self.new_pages else None
 
@@ -253,26 +257,18 @@ class EndpointFetch:
 
     async def _get(self, cursor: Any, place: int, asked: set[str]) -> _Got | Fault:
         """A page, tried as often as the limits say; one that repeats another of the reading counts as a fault."""
-        fault = Fault(Refusal(Reason.NO_ANSWER, "not asked"), again=True)
-        for attempt in range(1, self.source.limits.tries + 1):
+
+        async def ask() -> _Got | Fault:
             async with self.slots:
                 await self.pace.turn()
                 self.done.requests += 1
                 got = await (self._ask(cursor) if self.connector is None else self._called(cursor))
-            if isinstance(got, _Got):
-                self.pace.succeeded()
-                repeated = self._repeats(cursor, got, asked)
-                if repeated is None:
-                    return got
-                fault = Fault(Refusal(Reason.UNSTABLE_LIST, repeated), again=True)
-            else:
-                fault = got
-                if fault.overload:
-                    self.pace.overloaded(fault.retry_after)
-            if not fault.again:
-                break
-            if attempt < self.source.limits.tries:
-                await asyncio.sleep(self.pace.backoff_seconds(attempt))
+            repeated = None if isinstance(got, Fault) else self._repeats(cursor, got, asked)
+            return got if repeated is None else Fault(Refusal(Reason.UNSTABLE_LIST, repeated), again=True)
+
+        fault = await tried(ask, self.pace, self.source.limits)
+        if isinstance(fault, _Got):
+            return fault
         if fault.refusal.reason == Reason.UNSTABLE_LIST and self.parallel:
             return _Got(b"", [], None, None)  # servers that repeat the last page for ever, after the end
         number = place if self.parallel else place + 1
@@ -294,8 +290,7 @@ class EndpointFetch:
         if source.since is not None and self.reading.since is not None and url == asked.url:
             params.setdefault(source.since.param, self.reading.since)  # which may be that of the cursor
         before = self.known.get(self._key(cursor))
-        validators = {} if before is None else {"If-None-Match": before.etag, "If-Modified-Since": before.modified}
-        answer = await self.client.get(url, params, {name: value for name, value in validators.items() if value})
+        answer = await self.client.get(url, params, validators(before))
         if isinstance(answer, Fault):
             return answer
         if answer.data is None:
@@ -321,7 +316,7 @@ class EndpointFetch:
             digest = _digest(records)
         except RecursionError:
             return Fault(Refusal(Reason.BAD_ANSWER, "a record is nested too deeply"), again=False)
-        return _Got(data, records, digest, following, total, answer.etag, answer.modified)
+        return _Got(data, records, digest, following, answer.etag, answer.modified)
 
     async def _called(self, cursor: Any) -> _Got | Fault:
         """Ask a connector of the user's for a page once."""

@@ -1,4 +1,4 @@
-"""Fetch what an API has into objects of the dataset, its endpoints side by side.
+"""Fetch what an API has, or what a list of addresses names, into objects of the dataset, its endpoints side by side.
 
 A fault of the server is a row with a reason, not an exception: what could be fetched lands.
 """
@@ -13,18 +13,20 @@ from pyiceberg.catalog import Catalog
 from spark_jobs.exceptions import ConfigError
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.lease import table_leases
+from spark_jobs.sources.api.addresses import fetch_addresses
 from spark_jobs.sources.api.api_config import ApiSource
 from spark_jobs.sources.api.checkpoints import Checkpoints
 from spark_jobs.sources.api.client import ApiClient
 from spark_jobs.sources.api.connectors import imported
 from spark_jobs.sources.api.endpoint import EndpointFetch, Fetched
 from spark_jobs.sources.api.rate import Pace
+from spark_jobs.sources.source_config import FilesSource
 
 _log = logging.getLogger(__name__)
 
 
 def fetch_source(
-    dataset: str, source: ApiSource, catalogue: Catalog, objects: ObjectFolder, wait_seconds: float
+    dataset: str, source: ApiSource | FilesSource, catalogue: Catalog, objects: ObjectFolder, wait_seconds: float
 ) -> Fetched:
     """Fetch what the source of a dataset has; its pages are kept in `objects`.
 
@@ -35,7 +37,10 @@ def fetch_source(
     """
     store = Checkpoints(catalogue, dataset)
     with table_leases(catalogue, [f"{dataset}.fetched"], wait_seconds):
-        done = fetch_pages(source, store, objects)
+        if isinstance(source, ApiSource):
+            done = fetch_pages(source, store, objects)
+        else:
+            done = fetch_addresses(source, store, objects)
     _log.info("%s: %d requests, %d new pages, %d records", dataset, done.requests, done.pages, done.records)
     if done.paused:
         _log.warning("%s: stopped after limits.fetch_seconds, what came lands; the next run goes on", dataset)
@@ -50,7 +55,8 @@ def fetch_pages(source: ApiSource, store: Checkpoints, objects: ObjectFolder, se
 
 
 async def _fetch_all(source: ApiSource, store: Checkpoints, objects: ObjectFolder, seed: int) -> Fetched:
-    done, client = Fetched(), ApiClient(source)
+    named = [one.url for one in source.lists.values() if one.url]
+    done, client = Fetched(), ApiClient(source.limits, source.auth, source.headers, named)
     pace, slots = Pace(source.limits, seed), asyncio.Semaphore(source.limits.connections)
     connector = None if source.pages is None else imported(source.pages)
     try:

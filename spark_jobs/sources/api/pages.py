@@ -1,62 +1,116 @@
-"""List the pages that were fetched and have not arrived, as rows of the listing; no server is asked."""
+"""List the pages that were fetched and have not arrived, and what is gone with earlier ones; no server is asked.
+
+A page is superseded once the whole list was read (`lists_all`) and the page is not in that reading. A record is gone
+where a superseded page has it and no page of that reading does; a list without any record is taken for a fault.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_jobs.exceptions import InputError
-from spark_jobs.sources.api.api_config import PAGE_MARK, PagedSource
+from spark_jobs.lake.files.objects import ObjectFolder
+from spark_jobs.sources.api.api_config import PAGE_MARK, ApiSource, PagedSource
 from spark_jobs.sources.api.checkpoints import Checkpoints, StoredPage
+from spark_jobs.sources.api.endpoint import WHOLE, request_digest
+from spark_jobs.sources.api.page_records import page_records
+from spark_jobs.sources.listing_rows import LISTING, listing_row, why
+from spark_jobs.sources.reading.records import Record
 from spark_jobs.sources.source_config import DocumentsConfig
 
 
 def discover_pages(
-    config: DocumentsConfig, source: PagedSource, arrivals: pa.Table, reread: bool, store: Checkpoints | None
+    config: DocumentsConfig,
+    source: PagedSource,
+    arrivals: pa.Table,
+    reread: bool,
+    store: Checkpoints | None,
+    objects: ObjectFolder | None,
 ) -> pa.Table | None:
     """List the pages that were fetched and have not arrived; see `listing.discover`.
 
     Raises:
         InputError: no lake is given that could hold pages.
     """
-    from spark_jobs.sources.listing import LISTING
-
-    if store is None:
+    if store is None or objects is None:
         raise InputError(
             f"dataset {config.dataset}: pages of an API are kept in a lake; write to a table, not to files"
         )
-    arrived = set() if reread else set(pc.unique(arrivals["location"]).to_pylist())
-    rows = []
+    arrivals = arrivals.take(pc.sort_indices(arrivals["increment"]))
+    last = dict(zip(arrivals["location"].to_pylist(), arrivals["status"].to_pylist(), strict=True))
+    rows = list[dict[str, Any]]()
     for endpoint, pages in store.all_pages().items():
+        there = _whole_list(source, endpoint, store)
+        superseded = list[tuple[str, StoredPage]]()
         for page in pages:
             location = f"{source.address(endpoint)}{PAGE_MARK}{page.sequence}"
-            if location not in arrived:
+            if page.sequence not in there and last.get(location) == "gone":
+                continue
+            if there and location in last and page.object is not None and page.sequence not in there:
+                superseded.append((location, page))
+            elif reread or last.get(location, "gone") == "gone":
                 rows.append(_row(source, endpoint, location, page))
+        if superseded and there:
+            rows += _gone(config, source, endpoint, superseded, there.values(), objects)
     if not rows:
         return None
     rows.sort(key=lambda row: row["location"])
-    for rank, row in enumerate(sorted(rows, key=lambda row: -row["byte_count"])):
+    for rank, row in enumerate(sorted(rows, key=lambda row: -(row["byte_count"] or 0))):
         row["size_rank"] = rank
     return pa.Table.from_pylist(rows, LISTING)
 
 
-def _row(source: PagedSource, endpoint: str, location: str, page: StoredPage) -> dict[str, Any]:
-    from spark_jobs.sources.listing import LISTING
+def _whole_list(source: PagedSource, endpoint: str, store: Checkpoints) -> dict[int, StoredPage]:
+    """The pages of the last reading that saw all of a list, by sequence; none where it is not declared or known."""
+    if not isinstance(source, ApiSource) or not source.lists_all or endpoint not in source.lists:
+        return {}
+    reading, request = store.reading(endpoint, WHOLE), request_digest(source, endpoint)
+    if reading is None or reading.mark != request:
+        return {}
+    return {page.sequence: page for page in store.pages(endpoint, request, reading.number) if page.record_count}
 
-    refusal = page.refusal
-    facts = {
-        "location": location,
-        "path": endpoint,
-        "kind": source.record_kind,
-        "media_type": "text/plain",
-        "reader": None if refusal else "page",
-        "byte_count": page.byte_count,
-        "modified": page.fetched,
-        "object": page.object,
-        "reason": refusal and str(refusal.reason),
-        "detail": refusal and refusal.detail,
-    }
-    flags = {"unchanged": False, "gone": False, "size_rank": 0, "version": page.sequence}
-    return {**dict.fromkeys(LISTING.names), **facts, **flags}
+
+def _gone(
+    config: DocumentsConfig,
+    source: PagedSource,
+    endpoint: str,
+    superseded: Iterable[tuple[str, StoredPage]],
+    there: Iterable[StoredPage],
+    objects: ObjectFolder,
+) -> Iterator[dict[str, Any]]:
+    """Rows of superseded pages, and of their records that no page of the list has."""
+
+    def records(page: StoredPage) -> Iterator[Record]:
+        assert page.object is not None
+        with objects.open(page.object) as file:
+            data = bytes(file.read())
+        found = page_records(data, source.records_path(endpoint), source, endpoint, config.max_document_bytes)
+        yield from (one for one in found if isinstance(one, Record))
+
+    seen = {(one.repository, one.record_id) for page in there for one in records(page)}
+    for location, page in superseded:
+        yield listing_row(location=location, gone=True)
+        for one in records(page):
+            if (one.repository, one.record_id) not in seen:
+                seen.add((one.repository, one.record_id))
+                facts = {"repository": one.repository, "path": f"{endpoint}#{one.record_id}"}
+                yield listing_row(location=f"{location}#item:{one.number}", gone=True, **facts)
+
+
+def _row(source: PagedSource, endpoint: str, location: str, page: StoredPage) -> dict[str, Any]:
+    return listing_row(
+        location=location,
+        path=endpoint,
+        kind=source.record_kind,
+        media_type="text/plain",
+        reader=None if page.refusal else "page",
+        byte_count=page.byte_count,
+        modified=page.fetched,
+        object=page.object,
+        version=page.sequence,
+        **why(page.refusal),
+    )

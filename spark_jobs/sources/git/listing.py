@@ -40,7 +40,7 @@ from spark_jobs.sources.git.history import (
     tree_files,
 )
 from spark_jobs.sources.git.store import IsolatedGit, RefusedRepositoryError, Store, open_store
-from spark_jobs.sources.listing import LISTING
+from spark_jobs.sources.listing_rows import LISTING, listing_row, why
 from spark_jobs.sources.reading.identity import sha256_hex
 from spark_jobs.sources.reading.languages import Language, is_manifest, language_of
 from spark_jobs.sources.refusals import Reason, Refusal
@@ -123,7 +123,7 @@ def discover_git(config: DocumentsConfig, source: GitSource, arrivals: pa.Table,
     for root in vanished:
         before, name = arrived.get(states[root]["repository"], _Arrived()), states[root]["repository"]
         lost = Refusal(Reason.NO_REPOSITORY, f"no repository is there any more; its {len(before.live)} files are gone")
-        rows += [_row(location=root, repository=name, gone=True, **_why(lost))]
+        rows += [listing_row(location=root, repository=name, gone=True, **why(lost))]
         rows += _gone(root, name, before.live)
     rows = [row for row in rows if not _is_refused_as_before(row, states)]
     if not rows:
@@ -259,14 +259,14 @@ def _repository_rows(
 ) -> list[Row]:
     """The rows of one repository: its own, those of new versions, and those of paths that are gone."""
     root, name = _written(one.found.root), one.found.name
-    own = _row(location=root, repository=name, reader="git", content_sha256=one.digest)
+    own = listing_row(location=root, repository=name, reader="git", content_sha256=one.digest)
     if one.store is None or one.refusal is not None:
-        return [own | _why(one.refusal)]
+        return [own | why(one.refusal)]
     try:
         with IsolatedGit(one.store) as git:
             return _rows_of_store(git, one.store, own, config, source, arrived, forks.get(name), reread)
     except RefusedRepositoryError as error:
-        return [own | _why(error.refusal)]
+        return [own | why(error.refusal)]
 
 
 def _rows_of_store(
@@ -308,7 +308,7 @@ def _rows_of_store(
     failed = failed_rule(source.select, facts)
     if failed is not None:
         lost = _gone(root, name, arrived.live)
-        return [own | _why(Refusal(Reason.NOT_SELECTED, failed)), *lost]
+        return [own | why(Refusal(Reason.NOT_SELECTED, failed)), *lost]
     wanted = _wanted(histories, source, marked if source.marked == "leave_out" else {})
     rows: list[Row] = []
     gone: list[str] = []
@@ -357,7 +357,7 @@ def _version_row(root: str, path: _Path, version: Version) -> Row:
         refusal = Refusal(Reason.NOT_A_FILE, f"a submodule at commit {version.blob}; name its repository in the source")
     elif version.mode == LINK:
         refusal = Refusal(Reason.NOT_A_FILE, "a symbolic link; what it leads to lands by its own path")
-    return _row(
+    return listing_row(
         location=f"{root}@{version.blob}:{path.shown}",
         path=path.shown,
         revision=version.revision,
@@ -367,7 +367,7 @@ def _version_row(root: str, path: _Path, version: Version) -> Row:
         reader=None if refusal else "text",
         modified=_microseconds(version.time),
         blob=version.blob,
-        **_why(refusal),
+        **why(refusal),
     )
 
 
@@ -389,7 +389,7 @@ def _first_to_read(versions: list[Row], arrived: _Arrived, is_live: bool) -> int
 def _with_sizes(git: IsolatedGit, rows: list[Row]) -> list[Row]:
     """The rows with the sizes of their blobs; a blob that is missing is refused."""
     sizes = blob_sizes(git, [row["blob"] for row in rows if row["reader"] == "text"])
-    missing = _why(Refusal(Reason.MISSING_OBJECT, "git has no such blob; fetch it, or try git fsck"))
+    missing = why(Refusal(Reason.MISSING_OBJECT, "git has no such blob; fetch it, or try git fsck"))
     return [
         row | ({"byte_count": sizes[row["blob"]]} if row["blob"] in sizes else {"reader": None, **missing})
         if row["reader"] == "text"
@@ -402,18 +402,9 @@ def _gone(root: str, repository: str, paths: Iterable[str]) -> list[Row]:
     """Rows of paths that a repository does not have any more; git writes zeros for the blob of such a path, too."""
     none = "0" * 40
     return [
-        _row(location=f"{root}@{none}:{path}", repository=repository, path=path, gone=True, version=0) for path in paths
+        listing_row(location=f"{root}@{none}:{path}", repository=repository, path=path, gone=True, version=0)
+        for path in paths
     ]
-
-
-def _row(**known: object) -> Row:
-    """A row of the listing of which some columns are known."""
-    return dict.fromkeys(LISTING.names) | {"unchanged": False, "gone": False, "size_rank": 0} | known
-
-
-def _why(refusal: Refusal | None) -> Row:
-    """The columns that say why something is refused."""
-    return {"reason": refusal and str(refusal.reason), "detail": refusal and refusal.detail}
 
 
 def _microseconds(seconds: int) -> int:

@@ -17,7 +17,7 @@ from functools import partial
 import pyarrow as pa
 
 from spark_jobs.lake.files.objects import ObjectFolder
-from spark_jobs.sources.file_trees import absolute, open_file, unreadable
+from spark_jobs.sources.file_trees import absolute, unreadable
 from spark_jobs.sources.formats.compressed.compression import CODECS, decompressed
 from spark_jobs.sources.formats.extraction import Extracted, extract
 from spark_jobs.sources.formats.notebooks import has_front_matter
@@ -147,7 +147,7 @@ def _detected(file: Row, rules: ReadingRules) -> Row | Refusal:
 def _keep_and_read(file: Row, rules: ReadingRules, objects: ObjectFolder) -> Iterator[Row]:
     """Keep a copy of a file's bytes, and read the copy: what lands is what is kept, whatever the file becomes."""
     try:
-        with open_file(file["location"]) as stream:
+        with opened(file, rules) as stream:
             kept = objects.keep(stream)
     except OSError as error:
         yield arrival(file, unreadable(error))

@@ -99,6 +99,8 @@ EVIDENCE: Final = "headrace.evidence"
 """Key in the metadata of a document that landed only because others need it to be understood."""
 PAST: Final = "headrace.past_version"
 """Key in the metadata of a document that landed when its path had a later version already, or none any more."""
+PAGE: Final = "headrace.page"
+"""Metadata of a document of an API or a stream: number of its page and its place there, `12#item:3`."""
 EXTRACTED_BY: Final = "headrace.extracted_by"
 """Key in the metadata of a document whose text was extracted: what extracted it, with its version. Bytes of such a
 text are no bytes of a file."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 from spark_jobs.sources.formats.compressed.compression import CODECS, ZIP_MAGIC
 from spark_jobs.sources.reading.content_types import content_type
@@ -29,6 +30,7 @@ _READERS = {
 }
 _PICTURE_EXTENSIONS = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
 _PAGE_EXTENSIONS = (".html", ".htm", ".xhtml")
+_IS_PAGE = re.compile(rb"(?is)\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html)\b")
 _ARCHIVE_EXTENSIONS = (".zip", ".tar", ".tgz", ".tzst", ".txz", ".tbz2", ".tbz")
 
 
@@ -51,6 +53,9 @@ def told_by_content(head: bytes, source: FilesSource) -> dict[str, str | None] |
     What the content is makes the name of a file (`x.py`), which is told by its name. A text in a language that this
     project has no name for is a text; records without a `text_column` are the text of one document.
     """
+    if _IS_PAGE.match(head):  # the model takes short ones for much else
+        reader, language = told_by_name("x.html", source, "auto")
+        return {"detected": "html", **language_columns(reader or "html", language)}
     found = content_type(head)
     by = {"detected": f"{found.label} (magika {found.version})"}
     for extension in found.extensions:

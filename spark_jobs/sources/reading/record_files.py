@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from functools import partial
 
-from spark_jobs.sources.api.api_config import PagedSource
+from spark_jobs.sources.api.api_config import PAGE_MARK, PagedSource
 from spark_jobs.sources.api.page_records import page_records
 from spark_jobs.sources.file_trees import open_file, unreadable
 from spark_jobs.sources.formats.compressed.compression import CODECS, codec_of, decompressed
@@ -19,7 +19,7 @@ from spark_jobs.sources.formats.xml_elements import xml_records
 from spark_jobs.sources.reading.csv_records import csv_columns, csv_records
 from spark_jobs.sources.reading.decoding import Recoded
 from spark_jobs.sources.reading.identity import sha256_hex
-from spark_jobs.sources.reading.languages import language_of
+from spark_jobs.sources.reading.languages import PAGE, language_of
 from spark_jobs.sources.reading.records import (
     Record,
     Refused,
@@ -30,7 +30,7 @@ from spark_jobs.sources.reading.records import (
     parquet_records,
 )
 from spark_jobs.sources.reading.rows import HashedFile, ReadingRules, Row, arrival, document_row, facts_row, opened
-from spark_jobs.sources.refusals import Reason, Refusal
+from spark_jobs.sources.refusals import Reason, Refusal, RefusedError
 from spark_jobs.sources.repositories.licences import spdx_expression
 from spark_jobs.sources.repositories.repositories import Facts
 from spark_jobs.sources.repositories.stated_facts import facts_json, stated_facts, stated_lines
@@ -89,6 +89,8 @@ def read_facts(file: Row) -> Iterator[Row]:
     location = file["location"] if touches else None
     try:
         with open_file(file["location"]) as stream, HashedFile(stream) as source:
+            if source.head(1 << 12).lstrip()[:1] == b"<":  # servers that answer 200 to every address
+                raise RefusedError(Reason.BAD_RECORD, "a page of HTML, no facts about repositories: nothing is taken")
             for found in stated_lines(decompressed_by_name(source, file["location"])):
                 if isinstance(found, Facts):
                     said = True
@@ -208,7 +210,8 @@ def _record_row(file: Row, record: Record | Refused, seen: set[str], rules: Read
         "licence": licence,
     }
     row = document_row(facts, rules, record.text, "utf-8", content_sha256, len(data))
-    row["metadata"] = {**row["metadata"], **unrecognised, **record.metadata}
+    place = {PAGE: where["location"].rpartition(PAGE_MARK)[2]} if file["reader"] == "page" else {}
+    row["metadata"] = {**row["metadata"], **unrecognised, **record.metadata, **place}
     row |= {"unit": unit, "number": record.number}  # no columns of READ_ROWS; for those who ask where it stands
     if row["doc_id"] in seen:
         return arrival(

@@ -17,7 +17,7 @@ from typing import IO, Any, NamedTuple, cast
 import pyarrow as pa
 
 from spark_jobs.lake.files.objects import ObjectFolder
-from spark_jobs.sources.file_trees import open_file
+from spark_jobs.sources.file_trees import STALL_SECONDS, open_file
 from spark_jobs.sources.formats.extraction import Extracted
 from spark_jobs.sources.reading.identity import document_id, sha256_hex, shard_of
 from spark_jobs.sources.reading.languages import DETECTED, EVIDENCE, PAST
@@ -76,10 +76,9 @@ def opened(file: Row, rules: ReadingRules) -> AbstractContextManager[Any]:
     if (stream := file.get("stream")) is not None:
         return contextlib.nullcontext(stream)
     kept = file.get("object")
-    found: AbstractContextManager[Any] = (
-        open_file(file["location"]) if kept is None or rules.objects is None else rules.objects.open(kept)
-    )
-    return found
+    if kept is None or rules.objects is None:
+        return open_file(file["location"], getattr(rules.source, "stall_seconds", STALL_SECONDS))  # type: ignore[no-any-return]
+    return rules.objects.open(kept)  # type: ignore[no-any-return]
 
 
 def extracted_document(file: Row, rules: ReadingRules, extracted: Extracted) -> Row | Refusal:

@@ -16,7 +16,8 @@ from pydantic import ValidationError
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.sources.file_trees import FoundFile
-from spark_jobs.sources.listing import LISTING, _gone_rows, _Listed, discover
+from spark_jobs.sources.listing import _gone_rows, _Listed, discover
+from spark_jobs.sources.listing_rows import LISTING
 from spark_jobs.sources.refusals import Reason, Refusal
 from spark_jobs.sources.source_config import DocumentsConfig
 

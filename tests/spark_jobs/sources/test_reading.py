@@ -273,7 +273,7 @@ def test_a_file_that_may_not_be_read_is_told(
     (data / "open.txt").write_text("open")
     real_open, real_access = open_file, os.access
 
-    def refuse(location: str) -> pa.NativeFile:
+    def refuse(location: str, stall_seconds: float) -> pa.NativeFile:
         if location.endswith("secret.txt"):
             raise PermissionError(13, "Permission denied", location)
         return real_open(location)

@@ -177,3 +177,30 @@ def test_other_schemes_are_opened_by_fsspec() -> None:
         assert opened.read() == b"one"
     with pytest.raises(InputError, match="check the URI"):
         list(find_files("nonsense://folder"))
+
+
+def test_a_server_that_stalls_is_not_waited_for_and_one_that_has_everything_states_no_facts(
+    web: str, data: Path, files_config: Callable[..., DocumentsConfig], landing: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is one row with its reason, and the file beside it lands."""
+    ended = threading.Event()
+
+    def copyfile(handler: object, source: Any, outputfile: Any) -> None:
+        text = source.read()
+        outputfile.write(text[:100])
+        outputfile.flush()
+        if b"slow" in text:
+            ended.wait(20)
+        outputfile.write(text[100:])
+
+    monkeypatch.setattr(_Handler, "copyfile", copyfile)
+    (data / "a.txt").write_text("whole")
+    (data / "b.txt").write_text("slow " * 100)
+    (data / "repositories.jsonl").write_text('<html>\n<a href="more">more</a>\n</html>\n')
+    documents, arrivals = landing.land(files_config(path=web, stall_seconds=0.5))
+    ended.set()
+    assert [row["content"] for row in documents] == ["whole"]
+    told = {row["path"]: (row["reason"], row["detail"]) for row in arrivals if row["reason"]}
+    assert told["b.txt"][0] == "no_answer" and "0.5 s, the source.stall_seconds" in told["b.txt"][1]
+    assert told["repositories.jsonl"] == ("bad_record", "a page of HTML, no facts about repositories: nothing is taken")
+    assert len(arrivals) == 3

@@ -47,6 +47,7 @@ class Inbox:
 
     catalogue: Catalog
     arrived: list[dict[str, Any]] = field(default_factory=list)
+    increments: int = 0
 
     def fetch(self, config: DocumentsConfig, seed: int = 0) -> Fetched:
         """Ask the server once."""
@@ -62,9 +63,14 @@ class Inbox:
         if listing is None:
             return None
         rules = ReadingRules("items", 1, 10**8, config.source, ObjectFolder.of(self.catalogue, "items"))
-        rows = [row for file in listing.to_pylist() for row in read_file(file, rules) if not row.get("facts")]
+        files = listing.to_pylist()
+        left = [file for file in files if file["unchanged"] or file["gone"]]
+        rows = [row for file in files if file not in left for row in read_file(file, rules) if not row.get("facts")]
         arrivals = [row for row in rows if not row["doc_id"]]
-        self.arrived += [{name: row.get(name) for name in ARRIVAL_ROWS.names} for row in arrivals]
+        arrivals += [{**file, "doc_id": None, "status": "gone" if file["gone"] else "unchanged"} for file in left]
+        self.increments += 1
+        told = ({**row, "increment": self.increments} for row in arrivals)
+        self.arrived += [{name: row.get(name) for name in ARRIVAL_ROWS.names} for row in told]
         return [row for row in rows if row["doc_id"]], arrivals
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from dagster_project.inspect.documents.document_lookup import find_document, landings_of
+from dagster_project.inspect.documents.landed_source import landed_source
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.run.binding import Binding
 from spark_jobs.lake.run.materialize import Lake, materialize
@@ -76,3 +78,21 @@ def test_increments_follow_an_api(lake_at: Callable[..., Lake], tmp_path: Path) 
         provenance = table("provenance").sort("increment").collect()
         # Pages with a new document: the record of the last increment is on two of them.
         assert [row["object_count"] for row in provenance] == [5, 1, 0, 2, 2]
+        for one in table("documents").where("increment = 0").collect()[::7]:  # doc why and trace name the page
+            document = find_document(lake.catalogue, one["doc_id"])
+            (arrival,) = landings_of(lake.catalogue, document)
+            assert landed_source(lake.catalogue, document).arrival["location"] == arrival["location"]
+        config = api_config(api, lists_all=True)
+        gone = {7, 9, 40}
+        for key in gone:
+            del api.records[key]
+        assert land() == ("5",) and latest() == truth()
+        told = table("arrivals").where("increment = 5 AND status = 'gone' AND doc_id IS NOT NULL").collect()
+        assert {row["path"] for row in told} == {f"items#{key}" for key in gone} and len(told) == 3
+        assert land() == ()
+        api.put(7, "text 7 é")
+        api.records = dict(sorted(api.records.items()))  # cursors of the server are ids
+        assert land() == ("6",) and latest() == truth()
+        config = api_config(api, lists_all=True, unknown_fields="metadata")  # pages are read again, what is gone is not
+        land()
+        assert latest() == truth()

@@ -181,9 +181,39 @@ def test_records_that_cannot_be_used_are_rows_with_reasons(inbox: Inbox) -> None
         assert landed is not None
         documents, arrivals = landed
         assert sorted(row["path"] for row in documents) == ["items#0", "items#3"]
-        assert documents[1]["metadata"] == {"nested.deep": "[1]", "stars": "5", "updated": "2026-01-01T00:03:00Z"}
+        said = {"nested.deep": "[1]", "stars": "5", "updated": "2026-01-01T00:03:00Z"}
+        assert documents[1]["metadata"] == {**said, "headrace.page": "0#item:4"}
         refused = {row["location"].rpartition("#")[2]: row["reason"] for row in arrivals if row["status"] == "rejected"}
         assert refused == {"item:2": "missing_column", "item:3": "missing_column", "item:5": "bad_record"}
+
+
+@pytest.mark.parametrize("style", ["cursor", "offset"])
+def test_what_a_whole_list_does_not_have_any_more_is_gone(style: str, inbox: Inbox) -> None:
+    """Once, wherever its page is; nothing is while a page cannot be read, or where the list is empty."""
+
+    def gone() -> list[str]:
+        inbox.fetch(config)
+        landed = inbox.land(config) or ([], [])
+        return sorted(row["path"] for row in landed[1] if row["status"] == "gone" and row["path"])
+
+    with serving(Api(records(30), style=style)) as api:
+        config = api_config(api, lists_all=True, limits={"tries": 1})
+        assert gone() == []
+        del api.records[3], api.records[29]
+        well, api.draw = api.draw, lambda: "error_500" if len(api.asked) % 4 == 0 else ""  # type: ignore[method-assign]
+        assert gone() == []
+        api.draw = well  # type: ignore[method-assign]
+        assert gone() == ["items#29", "items#3"] and gone() == []
+        api.put(29, "text 29 é")
+        del api.records[8]
+        assert gone() == ["items#8"]
+        there = dict(api.records)
+        api.records.clear()
+        assert gone() == []
+        api.records |= there
+        assert gone() == []
+        del api.records[29]
+        assert gone() == ["items#29"]
 
 
 def test_pages_are_read_again_without_asking(inbox: Inbox) -> None:

@@ -27,6 +27,11 @@ ANSWERS: dict[str, tuple[str | bytes, list[str], str]] = {
     "latin_1": ((_ONE % ("1", '"ü"', "null")).encode("latin-1"), [], "not JSON"),
     "cursor_true": (_ONE % ("1", '"a"', "true"), ["a"], "its next cursor is that of a page before it"),
     "cursor_object": (_ONE % ("1", '"a"', '{"a": 1}'), ["a"], ""),
+    "not_a_number": (_ONE % ("NaN", '"a", "stars": -Infinity', "NaN"), ["a"], ""),
+    "text_not_a_number": (_ONE % ("1", "NaN", "null"), [], ""),
+    "keys_twice": (_ONE % ('2, "id": 1', '"a", "text": "b"', '"x", "next": null'), ["b"], ""),
+    "ten_megabytes": (_ONE % ("1", f'"{"é" * 4_500_000}"', "null"), ["é" * 4_500_000], ""),
+    "overlap": ('{"data": [{"id": 1, "text": "a"}, {"id": 1, "text": "a"}], "meta": {}}', ["a"], ""),
     "empty_id": (_ONE % ('""', '"a"', "null"), [], ""),
     "bomb": (gzip.compress(b'{"data": ["' + b"a" * 50_000_000), [], "limits.max_page_bytes"),
 }

@@ -43,6 +43,7 @@ def test_each_paginator_says_what_is_next() -> None:
     assert after("offset", 40, {}, count=13) == 53
     assert after("single", None, {"next": "abc"}) is None
     numbered = ApiSource.model_validate({**given, "paginator": {"kind": "offset", "limit": 20}})
+    assert ApiSource.model_validate({**given, "params": {"size": 100}}).params == {"size": "100"}
     assert page_request(numbered.paginator, url, {"q": "x"}, 40) == (url, {"q": "x", "limit": "20", "offset": "40"})
 
 

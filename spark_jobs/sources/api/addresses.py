@@ -1,0 +1,162 @@
+"""Fetch the web addresses that a file lists, one a line; what each gives is kept as a page of an API is.
+
+    the file -> addresses, host by host -> answers -> objects, then their rows (`checkpoints`) -> the listing
+
+Hosts are asked side by side, each by one request at a time and at a rate of its own. An address is asked for with the
+validators that its server gave. Who lists an address answers for asking it: robots.txt is not looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from urllib.parse import urlsplit
+
+from spark_jobs.exceptions import InputError
+from spark_jobs.lake.files.objects import ObjectFolder
+from spark_jobs.sources.api.checkpoints import Checkpoints, Reading, StoredPage
+from spark_jobs.sources.api.client import Answer, ApiClient, Fault, tried, validators
+from spark_jobs.sources.api.endpoint import Fetched
+from spark_jobs.sources.api.rate import Pace
+from spark_jobs.sources.file_trees import FoundFile, absolute, open_file
+from spark_jobs.sources.refusals import Reason, Refusal
+from spark_jobs.sources.source_config import FilesSource
+
+_OWN = ("addresses", "get")  # endpoint and request of their rows
+_SILENT = 3  # addresses in a row that got no answer or 5xx, after which a host is not asked any more in a run
+
+
+def listed_addresses(source: FilesSource) -> Iterator[tuple[str, Refusal | None]]:
+    """Each address of the list once, without its fragment; a line that is none as `FILE#line:N`, with the reason.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    place, seen = absolute(source.urls or ""), set[str]()
+    try:
+        with open_file(place, source.stall_seconds) as stream:
+            lines = bytes(stream.read()).decode("utf-8-sig").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"source.urls {place}: {error}; name a file of text with one address a line") from error
+    for number, line in enumerate(map(str.strip, lines), start=1):
+        if not line or line.startswith("#"):
+            continue
+        try:
+            parts = urlsplit(line)
+            fault = "" if parts.scheme in ("http", "https") and parts.hostname else f"no web address: {line[:200]}"
+        except ValueError as error:
+            parts, fault = urlsplit(""), f"no web address: {error}"
+        if "@" in parts.netloc:
+            fault = "the address holds a user or a password, which would stand in tables; take it out"
+        url = parts._replace(fragment="").geturl()
+        if fault:
+            yield f"{place}#line:{number}", Refusal(Reason.BAD_RECORD, fault)
+        elif url not in seen:
+            seen.add(url)
+            yield url, None
+
+
+def found_addresses(source: FilesSource, store: Checkpoints) -> Iterator[tuple[FoundFile, str | None]]:
+    """Addresses that were asked and lines that are none, as files, each with the object of its bytes."""
+    newest = dict[str, StoredPage]()
+    for page in store.all_pages().get(_OWN[0], ()):
+        if page.cursor not in newest or page.reading >= newest[page.cursor].reading:
+            newest[page.cursor] = page
+    for url, refusal in listed_addresses(source):
+        one, path = newest.get(url), url.rstrip("/")
+        if refusal is not None:
+            yield FoundFile(url, path, None, None, refusal), None
+        elif one is not None:
+            yield FoundFile(url, path, one.byte_count, one.fetched, one.refusal), one.object
+
+
+def fetch_addresses(source: FilesSource, store: Checkpoints, objects: ObjectFolder, seed: int = 0) -> Fetched:
+    """Ask for each address; a fetch that was cut off, or stopped after `limits.fetch_seconds`, goes on.
+
+    Raises:
+        InputError: the list cannot be read.
+    """
+    before = store.reading(*_OWN)
+    number = 0 if before is None else before.number + before.complete
+    store.begin(*_OWN, Reading(number, False, None, None))
+    pages = store.pages(*_OWN)
+    there = {page.cursor for page in pages if page.reading == number}
+    known = {page.cursor: page for page in pages if page.refusal is None}
+    hosts = dict[str, list[str]]()
+    for url, refusal in listed_addresses(source):
+        if refusal is None and url not in there:
+            hosts.setdefault(urlsplit(url).netloc, []).append(url)
+    fetch = _AddressFetch(source, store, objects, known, number, seed)
+    asyncio.run(fetch.ask_hosts(hosts))
+    if not fetch.done.paused:
+        store.begin(*_OWN, Reading(number, True, None, None))
+    return fetch.done
+
+
+@dataclass
+class _AddressFetch:
+    """One fetch; `known` is the newest page of each address that gave one."""
+
+    source: FilesSource
+    store: Checkpoints
+    objects: ObjectFolder
+    known: Mapping[str, StoredPage]
+    number: int
+    seed: int
+    done: Fetched = field(default_factory=Fetched)
+
+    async def ask_hosts(self, hosts: Mapping[str, list[str]]) -> None:
+        """Ask all hosts side by side."""
+        # Uncompressed, because a stream of gzip that was cut off is not told from a whole one.
+        self.client = ApiClient(self.source.limits, accept={"Accept": "*/*", "Accept-Encoding": "identity"})
+        self.slots, self.saving = asyncio.Semaphore(self.source.limits.connections), asyncio.Lock()
+        self.until = time.monotonic() + self.source.limits.fetch_seconds
+        try:
+            async with asyncio.TaskGroup() as group:
+                for urls in hosts.values():
+                    group.create_task(self._ask_host(urls))
+        finally:
+            await self.client.close()
+
+    async def _ask_host(self, urls: list[str]) -> None:
+        """Ask one address after the other, until all of them were asked or the time is over."""
+        pace, silent, why = Pace(self.source.limits, self.seed), 0, ""
+        for url in urls:
+            if time.monotonic() > self.until:
+                self.done.paused = True
+                return
+            if silent >= _SILENT:
+                detail = f"its host is asked no more in this run: {why}"
+                got: Answer | Fault = Fault(Refusal(Reason.NO_ANSWER, detail), again=False)
+            else:
+                got = await tried(lambda url=url: self._ask(url, pace), pace, self.source.limits)  # type: ignore[misc]
+                if isinstance(got, Fault) and got.overload:
+                    waits = not got.again  # it names a time to wait that is too long
+                    silent, why = _SILENT if waits else silent + 1, got.refusal.detail
+                else:
+                    silent = 0
+            async with self.saving:
+                await asyncio.to_thread(self._note, url, got)
+
+    async def _ask(self, url: str, pace: Pace) -> Answer | Fault:
+        await pace.turn()
+        async with self.slots:
+            self.done.requests += 1
+            return await self.client.get(url, {}, validators(self.known.get(url)))
+
+    def _note(self, url: str, got: Answer | Fault) -> None:
+        """Keep what an address gave, or note why it gave nothing."""
+        page = StoredPage(url, 0, reading=self.number)
+        if isinstance(got, Fault):
+            self.store.refuse(*_OWN, replace(page, refusal=got.refusal))
+            self.done.refusals.append(f"{url}: {got.refusal.detail} ({got.refusal.reason})")
+        elif got.data is None and url in self.known:
+            self.store.save(*_OWN, replace(self.known[url], reading=self.number))
+        else:
+            kept = self.objects.keep(io.BytesIO(got.data or b""))
+            page = replace(page, object=kept.location, byte_count=kept.byte_count, digest=kept.sha256)
+            page = replace(page, record_count=1, etag=got.etag, modified=got.modified)
+            self.done.pages += self.store.save(*_OWN, page)

@@ -1,0 +1,47 @@
+"""The columns of a listing, which every kind of source is listed with before it is read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from spark_jobs.sources.refusals import Refusal
+
+LISTING = pa.schema(
+    [
+        pa.field("location", pa.string(), nullable=False),  # absolute path or URI; unique
+        pa.field("repository", pa.string()),
+        pa.field("path", pa.string()),  # of the document, below the root of its repository or source; see _gone_rows
+        pa.field("revision", pa.string()),
+        pa.field("licence", pa.string()),
+        pa.field("kind", pa.string()),
+        pa.field("language", pa.string()),
+        pa.field("media_type", pa.string()),
+        pa.field("reader", pa.string()),  # text, docstring, description, repositories, one of RECORD_READERS or
+        # EXTRACTING_READERS, or null
+        pa.field("byte_count", pa.int64()),
+        pa.field("modified", pa.timestamp("us", "UTC")),
+        pa.field("unchanged", pa.bool_(), nullable=False),
+        pa.field("gone", pa.bool_(), nullable=False),  # it arrived before, and is not at the source any more
+        pa.field("content_sha256", pa.string()),  # what an unchanged file had when it was read
+        pa.field("object", pa.string()),  # where its bytes are kept since they landed, which are read instead
+        pa.field("reason", pa.string()),  # why it will not be read, or was refused when it was
+        pa.field("detail", pa.string()),
+        pa.field("size_rank", pa.int32(), nullable=False),  # 0 = largest file to be read: tasks take turns by it
+        pa.field("repository_facts", pa.string()),  # JSON, on one file of each repository that may have a row
+        pa.field("blob", pa.string()),  # object id, for files of git repositories; see `git.listing`
+        pa.field("version", pa.int32()),  # its place among the versions of its path there
+        pa.field("past", pa.bool_()),  # whether the path has a later one, or none any more
+    ]
+)
+
+
+def listing_row(**known: object) -> dict[str, Any]:
+    """A row of the listing of which some columns are known."""
+    return dict.fromkeys(LISTING.names) | {"unchanged": False, "gone": False, "size_rank": 0} | known
+
+
+def why(refusal: Refusal | None) -> dict[str, str | None]:
+    """The columns that say why something is refused."""
+    return {"reason": str(refusal.reason) if refusal else None, "detail": refusal.detail if refusal else None}

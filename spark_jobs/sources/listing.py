@@ -73,7 +73,7 @@ LISTING = pa.schema(
         pa.field("modified", pa.timestamp("us", "UTC")),
         pa.field("unchanged", pa.bool_(), nullable=False),
         pa.field("gone", pa.bool_(), nullable=False),  # it arrived before, and is not at the source any more
-        pa.field("content_sha256", pa.string()),  # what an unchanged file had when it was read
+        pa.field("content_sha256", pa.string()),  # what an unchanged file had when it was read, or a deleted one
         pa.field("object", pa.string()),  # where its bytes are kept since they landed, which are read instead
         pa.field("reason", pa.string()),  # why it will not be read, or was refused when it was
         pa.field("detail", pa.string()),
@@ -138,7 +138,9 @@ def discover(
     for listed in files:
         before = earlier.get(listed.file.location)
         known = before if before and _is_unchanged(listed, before, config) else None
-        rows.append(_row(listed, None if reread else known, known["object"] if known else None))
+        deleted = before is not None and before["reason"] == Reason.DELETED and listed.reader != "repositories"
+        row = _row(listed, None if reread and not deleted else known, known["object"] if known else None)
+        rows.append(row | {"content_sha256": before["content_sha256"]} if before and deleted else row)
     gone = _gone_rows(files, earlier)
     if not gone and all(row["unchanged"] for row in rows):
         return None

@@ -16,7 +16,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from spark_jobs.lake.files.objects import ObjectFolder
+from spark_jobs.lake.files.objects import ObjectFolder, sha256_of
 from spark_jobs.sources.archive_reading import read_archive
 from spark_jobs.sources.decoding import TOLD_BYTES, Decoded, decode, decode_as
 from spark_jobs.sources.file_trees import absolute, open_file, unreadable
@@ -28,6 +28,7 @@ from spark_jobs.sources.identity import sha256_hex
 from spark_jobs.sources.languages import DECLARES_ENCODING, EXTRACTED_BY
 from spark_jobs.sources.readers import told_by_content
 from spark_jobs.sources.record_reading import read_facts, read_records
+from spark_jobs.sources.deleted import DELETED
 from spark_jobs.sources.refusals import Reason, Refusal, RefusedError, reason_of
 from spark_jobs.sources.repositories.licences import header_licence
 from spark_jobs.sources.repositories.modules import long_description, module_docstring
@@ -96,6 +97,8 @@ def read_file(file: Row, rules: ReadingRules, blobs: BlobReaders | None = None) 
         yield from read_facts(file)
     elif file["reason"] is not None:
         yield arrival(file, Refusal(Reason(file["reason"]), file["detail"]))
+    elif file["content_sha256"] is not None and _holds_deleted(file, rules):
+        yield {**arrival(file, DELETED, file["content_sha256"]), "status": "unchanged"}
     elif file["reader"] != "detect" and (refusal := _size_refusal(file, rules)):
         yield arrival(file, refusal)
     elif rules.copies and rules.objects is not None and not file.get("object"):
@@ -105,6 +108,15 @@ def read_file(file: Row, rules: ReadingRules, blobs: BlobReaders | None = None) 
             yield from _read_bytes(file, rules, own)
     else:
         yield from _read_bytes(file, rules, blobs)
+
+
+def _holds_deleted(file: Row, rules: ReadingRules) -> bool:
+    """Whether a file whose documents were deleted for good has the bytes that it had then."""
+    try:
+        with opened(file, rules) as stream:
+            return sha256_of(stream) == file["content_sha256"]
+    except OSError:
+        return False  # its reader says why
 
 
 def _read_bytes(file: Row, rules: ReadingRules, blobs: BlobReaders) -> Iterator[Row]:

@@ -2,7 +2,7 @@
 
 A row is hashed column by column, each hash the seed of the next: a null flag, then the value if there is one; a list
 of numbers as its size and its elements, a list of structs as Spark's JSON of it. For an int and a long Spark gives the
-XXH64 (Collet) of their 4 and 8 bytes. Every step over a list needs the result of the one before, so the processor would
+XXH64 (Collet) of their 4 and 8 bytes, for a time that of its microseconds. Every step over a list needs the result of the one before, so the processor would
 wait for each multiplication: four lists are hashed side by side.
 
 Imported by workers only: numba takes half a second to load.
@@ -55,6 +55,8 @@ def _hash_column(state: UInt64Array, column: pa.Array, missing: npt.NDArray[np.b
         _hash_ints(state, pc.fill_null(column, 0).to_numpy(), missing)
     elif pa.types.is_int64(kind):
         _hash_longs(state, pc.fill_null(column, 0).to_numpy(), missing)
+    elif pa.types.is_timestamp(kind):
+        _hash_longs(state, pc.fill_null(column.cast(pa.int64()), 0).to_numpy(), missing)
     elif pa.types.is_string(kind):
         _hash_strings(state, column, missing)
     elif pa.types.is_list(kind) and pa.types.is_struct(kind.value_type):

@@ -243,14 +243,23 @@ def prove(spark: SparkSession, written: Written, target: Target, evidence: Evide
     return replace(written, checks=(*written.checks, *proof_results(target.declared, landed, evidence)))
 
 
+def branch_at_head(catalogue: Catalog, identifier: str, branch: str) -> tuple[IcebergTable, int]:
+    """Make a branch at the head of a table that holds rows; gives the table with it, and the head's snapshot."""
+    table = catalogue.load_table(identifier)
+    base = table.current_snapshot()
+    assert base is not None  # the caller knows of rows in it
+    _start_branch(None, catalogue, table, identifier, branch, base)
+    return catalogue.load_table(identifier), base.snapshot_id
+
+
 def _start_branch(
-    spark: SparkSession, catalogue: Catalog, table: IcebergTable, identifier: str, branch: str, base: Snapshot | None
+    spark: SparkSession | None, catalogue: Catalog, table: IcebergTable, identifier: str, branch: str, base: Snapshot | None
 ) -> None:
     """Make a branch at a snapshot, and remove the branches of writers that are gone."""
     stale = [name for name in table.refs() if is_abandoned(catalogue, name)]
     for name in stale:
         _log.info("%s: removing branch %s of a run that did not end", identifier, name)
-    if base is None:  # a branch of an empty table needs an empty snapshot, which only Spark can make
+    if base is None and spark is not None:  # a branch of an empty table needs an empty snapshot, which only Spark makes
         spark.sql(f"ALTER TABLE {spark_identifier(identifier)} CREATE BRANCH {branch}")
     own = () if base is None else (_ref(branch, base.snapshot_id),)
     if stale or own:

@@ -245,7 +245,9 @@ class EndpointFetch:
         """How many different records the pages of this reading hold, from their objects."""
         keys: set[str] = set()
         for page in pages:
-            if page.object is not None:
+            if page.object is None:  # nothing in it, or deleted for good
+                keys |= {f"{page.cursor} {number}" for number in range(page.record_count)}
+            else:
                 with self.objects.open(page.object) as file:
                     records = records_in(bytes(file.read()), self.source.records_path(self.name))
                 keys |= record_keys(records if isinstance(records, list) else [], self.source.id_column)

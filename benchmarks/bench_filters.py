@@ -37,7 +37,7 @@ def measure(folder: Path, evals: Path | None) -> dict[str, tuple[float, float]]:
     """Land and judge the files of a folder in this process; seconds and CPU seconds of each step from texts on."""
     import dagster as dg
 
-    from dagster_project.datasets import DatasetDeclaration, dataset_assets
+    from dagster_project.assets.datasets import DatasetDeclaration, dataset_assets
     from dagster_project.definitions import build
     from dagster_project.executor import run_here
     from spark_jobs.filters.contamination.eval_set import encode, read_eval_set

@@ -27,7 +27,7 @@ from cpu_time import megabytes, seconds
 from spark_jobs.filters.languages.languages import LanguagesConfig, installed_model_path, load_model, score
 from spark_jobs.filters.languages.programming import score_programming
 from spark_jobs.filters.models.classifier_training import train
-from spark_jobs.sources.languages import language_of
+from spark_jobs.sources.reading.languages import language_of
 
 PARTS = ("languages", "mixtures", "classifiers", "programming")
 

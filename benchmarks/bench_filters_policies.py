@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
-from dagster_project.inspect.policy_preview import compare, preview, read_documents
+from dagster_project.inspect.corpora.policy_preview import compare, preview, read_documents
 from spark_jobs.filters.judge import failed_of
 from spark_jobs.filters.policy import resolve
 from spark_jobs.lake.declare.tables import Table

@@ -32,9 +32,9 @@ from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.sources.formats.extraction import extract
 from spark_jobs.sources.formats.parser_process import stop
 from spark_jobs.sources.listing import discover
-from spark_jobs.sources.reading import read_files
+from spark_jobs.sources.reading.files import read_files
+from spark_jobs.sources.reading.rows import ReadingRules
 from spark_jobs.sources.refusals import Refusal
-from spark_jobs.sources.rows import ReadingRules
 from spark_jobs.sources.source_config import DocumentsConfig, FilesSource
 from tests.spark_jobs.sources.conftest import ARRIVAL_ROWS
 from tests.spark_jobs.sources.formats.gold_pages import GoldPage, gold_pages, mean_scores

@@ -31,8 +31,8 @@ import pyarrow.compute as pc
 from spark_jobs.sources.documents import ARRIVALS
 from spark_jobs.sources.git.store import BlobReaders
 from spark_jobs.sources.listing import discover
-from spark_jobs.sources.reading import read_files
-from spark_jobs.sources.rows import ReadingRules
+from spark_jobs.sources.reading.files import read_files
+from spark_jobs.sources.reading.rows import ReadingRules
 from spark_jobs.sources.source_config import DocumentsConfig
 
 _PEERS = {

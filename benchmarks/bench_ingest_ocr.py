@@ -28,7 +28,7 @@ from PIL import Image
 
 from spark_jobs.sources.formats import parser_process
 from spark_jobs.sources.formats.extraction import extract
-from spark_jobs.sources.formats.layer_score import layer_score
+from spark_jobs.sources.formats.pages.layer_score import layer_score
 from spark_jobs.sources.refusals import Refusal
 from spark_jobs.sources.source_config import FilesSource
 

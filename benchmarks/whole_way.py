@@ -30,9 +30,9 @@ def run_whole_way(
     """
     import dagster as dg
 
-    from dagster_project.corpora import CorpusDeclaration, corpus_assets
-    from dagster_project.datasets import DatasetDeclaration, dataset_assets
-    from dagster_project.deduplication import Deduplication
+    from dagster_project.assets.corpora import CorpusDeclaration, corpus_assets
+    from dagster_project.assets.datasets import DatasetDeclaration, dataset_assets
+    from dagster_project.assets.deduplication import Deduplication
     from dagster_project.definitions import build
     from dagster_project.executor import run_here
     from dagster_project.resources import LakeResource

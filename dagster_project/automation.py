@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import dagster as dg
 
-from dagster_project.inspect.lake_status import Thresholds
-from dagster_project.maintenance import MAINTENANCE, maintenance_assets
-from dagster_project.monitoring import status_checks
+from dagster_project.assets.maintenance import MAINTENANCE, maintenance_assets
+from dagster_project.assets.monitoring import status_checks
+from dagster_project.inspect.lake.lake_status import Thresholds
 from dagster_project.resources import LakeResource
 from dagster_project.table_asset import declared_source
 from spark_jobs.exceptions import SparkJobsError

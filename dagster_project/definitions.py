@@ -12,7 +12,7 @@ import dagster as dg
 from dagster_project.automation import automated
 from dagster_project.exceptions import DefinitionError
 from dagster_project.executor import side_by_side
-from dagster_project.inspect.lake_status import Thresholds, read_thresholds
+from dagster_project.inspect.lake.lake_status import Thresholds, read_thresholds
 from dagster_project.resources import LakeResource
 from dagster_project.restrictions import refuse_forbidden_reads
 from dagster_project.table_asset import require_inputs

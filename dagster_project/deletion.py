@@ -22,9 +22,9 @@ from pyiceberg.expressions import EqualTo, In
 from blender_service.auth.visibility import VISIBILITY_TABLE, recorded_visibility
 from dagster_project.exceptions import CommandError
 from dagster_project.excised_tables import excise_documents, excision_lines
-from dagster_project.inspect.corpus_facts import namespaces_with
-from dagster_project.inspect.dependent_blends import dependent_blends
-from dagster_project.inspect.document_windows import packed_tables
+from dagster_project.inspect.documents.document_windows import packed_tables
+from dagster_project.inspect.lake.corpus_facts import namespaces_with
+from dagster_project.inspect.lake.dependent_blends import dependent_blends
 from spark_jobs.lake.declare.quarantined import is_quarantine, quarantine_of
 from spark_jobs.lake.files.lookups import read_columns
 from spark_jobs.lake.files.objects import ObjectFolder
@@ -89,9 +89,14 @@ def plan_deletion(catalogue: Catalog, dataset: str) -> Deletion:
     Raises:
         CommandError: the lake has nothing of it, or what it has under the name is no dataset.
     """
+<<<<<<< HEAD
     require_dataset(catalogue, dataset)
     ledger = Ledger(catalogue)
     ledger.refresh()
+=======
+    _require_dataset(catalogue, dataset)
+    ledger = Ledger.fresh(catalogue)
+>>>>>>> main
     spaces = (dataset, quarantine_of(dataset))
     tables = {
         table: sum(row.row_count for row in ledger.places(table).values())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
 
-from dagster_project.inspect.dependent_blends import DependentBlend, dependent_blends, pinned_snapshots
+from dagster_project.inspect.lake.dependent_blends import DependentBlend, dependent_blends, pinned_snapshots
 
 if TYPE_CHECKING:
     from spark_jobs.lake.run.materialize import Lake
@@ -34,8 +34,8 @@ class TableExcision:
 
 def known_duplicates(catalogue: Catalog, doc_ids: Collection[str]) -> dict[str, dict[str, str | None]]:
     """Duplicates of some documents, by doc_id: for each corpus the level that removed it, None where it was kept."""
-    from dagster_project.inspect.corpus_facts import corpora
-    from dagster_project.inspect.neighbours import duplicates_of
+    from dagster_project.inspect.documents.neighbours import duplicates_of
+    from dagster_project.inspect.lake.corpus_facts import corpora
 
     found: dict[str, dict[str, str | None]] = {}
     for corpus in corpora(catalogue):
@@ -68,7 +68,7 @@ def excise_documents(lake: Lake, tables: Collection[str], doc_ids: Collection[st
         tables: the packed tables; none for all of the lake.
         doc_ids: the documents.
     """
-    from dagster_project.inspect.document_windows import packed_tables
+    from dagster_project.inspect.documents.document_windows import packed_tables
     from spark_jobs.exceptions import SparkJobsError
     from spark_jobs.packing.excise import Excised, excise
 

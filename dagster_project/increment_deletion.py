@@ -28,9 +28,9 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from dagster_project.deletion import require_dataset
 from dagster_project.exceptions import CommandError
 from dagster_project.excised_tables import excise_documents, excision_lines, known_duplicates
-from dagster_project.inspect.corpus_facts import namespaces_with
-from dagster_project.inspect.dependent_blends import dependent_blends
-from dagster_project.inspect.document_windows import packed_tables
+from dagster_project.inspect.lake.corpus_facts import namespaces_with
+from dagster_project.inspect.lake.dependent_blends import dependent_blends
+from dagster_project.inspect.documents.document_windows import packed_tables
 from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.declare.step import Scope
 from spark_jobs.lake.files.lookups import read_columns, read_rows

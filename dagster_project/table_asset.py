@@ -33,8 +33,7 @@ import dagster as dg
 from pydantic import BaseModel, ValidationError
 
 from blender_service.auth.visibility import PUBLIC, QUARANTINE, Visibility
-from dagster_project.exceptions import DagsterProjectError, DefinitionError
-from dagster_project.metadata import (
+from dagster_project.assets.metadata import (
     Samples,
     carried_columns,
     definition_metadata,
@@ -46,6 +45,7 @@ from dagster_project.metadata import (
     refused_rows,
     shown_rows,
 )
+from dagster_project.exceptions import DagsterProjectError, DefinitionError
 from dagster_project.partitions import place_of, predicate_of, rows_of
 from dagster_project.restrictions import GATE, record_visibility, refuse_forbidden_reads, visibility_metadata
 from dagster_project.run_config import bind_config, config_fields

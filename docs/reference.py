@@ -97,8 +97,8 @@ def _walk(command: click.Command, words: tuple[str, ...]) -> Iterator[tuple[str,
 
 def _declarations() -> str:
     """What `defs.yaml` may say."""
+    from dagster_project.assets.deduplication import Deduplication
     from dagster_project.components import Blend, Corpus, Dataset, Model
-    from dagster_project.deduplication import Deduplication
     from spark_jobs.sources.source_config import (
         ApiSource,
         FilesSource,

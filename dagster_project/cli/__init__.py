@@ -15,52 +15,41 @@ from collections.abc import Sequence
 import click
 from click.shell_completion import CompletionItem
 
-# Command to (module, attribute, help); the module is imported when the command is called or asked for help.
+# Command to (module, attribute, help), `.run` is `dagster_project.cli.run`; the module is imported when the
+# command is called or asked for help.
 _COMMANDS = {
-    "init": ("dagster_project.cli.init", "init", "Make a project of your own."),
-    "doctor": ("dagster_project.cli.doctor", "doctor", "Check this machine and the lake; each fault with its mend."),
-    "demo": ("dagster_project.cli.demo", "demo", "Build a lake from files on this machine, and train on it."),
-    "plan": ("dagster_project.cli.plan", "plan", "Say what a run would compute, and why; nothing is computed."),
-    "run": ("dagster_project.cli.run", "run", "Bring tables up to date; unchanged ones are skipped."),
-    "dataset": ("dagster_project.cli.declarations", "dataset", "Declare, list, follow, verify and remove datasets."),
+    "init": (".init", "init", "Make a project of your own."),
+    "doctor": (".doctor", "doctor", "Check this machine and the lake; each fault with its mend."),
+    "demo": (".demo", "demo", "Build a lake from files on this machine, and train on it."),
+    "plan": (".plan", "plan", "Say what a run would compute, and why; nothing is computed."),
+    "run": (".run", "run", "Bring tables up to date; unchanged ones are skipped."),
+    "dataset": (".data.datasets", "dataset", "Declare, list, follow, verify and remove datasets."),
     "corpus": (
-        "dagster_project.cli.declarations",
+        ".data.corpora",
         "corpus",
         "List corpora, show their funnel, refreeze them, excise superseded documents.",
     ),
-    "quarantine": (
-        "dagster_project.cli.quarantine",
-        "quarantine",
-        "List, release and refuse what of untrusted datasets waits.",
-    ),
-    "policy": (
-        "dagster_project.cli.policy",
-        "policy",
-        "Preview, compare and add the rules that documents are judged by.",
-    ),
-    "table": ("dagster_project.cli.tables", "table", "List, show and maintain tables."),
-    "card": ("dagster_project.cli.versions", "card", "Write a card of a dataset or corpus, as dataset hubs read it."),
-    "release": ("dagster_project.cli.versions", "release", "Name the state of a corpus, so that maintenance keeps it."),
-    "status": ("dagster_project.cli.status", "status", "How datasets and corpora are: runs, backlog, what has moved."),
-    "cost": ("dagster_project.cli.status", "cost", "What computing and keeping the tables cost."),
-    "maintain": (
-        "dagster_project.cli.maintain",
-        "maintain",
-        "Merge small files, expire snapshots, remove orphan files.",
-    ),
-    "doc": ("dagster_project.cli.doc", "doc", "Ask about one document: why it was removed, what is similar."),
-    "evals": ("dagster_project.cli.evals", "evals", "Add and list benchmarks that documents are searched for."),
-    "model": ("dagster_project.cli.model", "model", "Add, list and show the models that texts are scored by."),
-    "tagger": ("dagster_project.cli.tagger", "tagger", "Train and list models that find names and the like."),
-    "review": ("dagster_project.cli.review", "review", "Let people judge what rules removed."),
-    "trace": ("dagster_project.cli.windows", "trace", "Trace a token of a packed table back to its file."),
-    "excise": ("dagster_project.cli.windows", "excise", "Remove documents from packed tables for good."),
-    "export": ("dagster_project.cli.windows", "export", "Write a packed table as Parquet, WebDataset or torch files."),
-    "dedup": ("dagster_project.cli.dedup", "dedup", "Compare thresholds, evaluate against known pairs."),
-    "blend": ("dagster_project.cli.blend", "blend", "Create, update, plan, list and inspect blends."),
+    "quarantine": (".data.quarantine", "quarantine", "List, release and refuse what of untrusted datasets waits."),
+    "policy": (".quality.policy", "policy", "Preview, compare and add the rules that documents are judged by."),
+    "table": (".data.tables", "table", "List, show and maintain tables."),
+    "card": (".data.versions", "card", "Write a card of a dataset or corpus, as dataset hubs read it."),
+    "release": (".data.versions", "release", "Name the state of a corpus, so that maintenance keeps it."),
+    "status": (".status", "status", "How datasets and corpora are: runs, backlog, what has moved."),
+    "cost": (".status", "cost", "What computing and keeping the tables cost."),
+    "maintain": (".maintain", "maintain", "Merge small files, expire snapshots, remove orphan files."),
+    "doc": (".data.doc", "doc", "Ask about one document: why it was removed, what is similar."),
+    "evals": (".quality.evals", "evals", "Add and list benchmarks that documents are searched for."),
+    "model": (".quality.model", "model", "Add, list and show the models that texts are scored by."),
+    "tagger": (".quality.tagger", "tagger", "Train and list models that find names and the like."),
+    "review": (".quality.review", "review", "Let people judge what rules removed."),
+    "trace": (".data.windows", "trace", "Trace a token of a packed table back to its file."),
+    "excise": (".data.windows", "excise", "Remove documents from packed tables for good."),
+    "export": (".data.windows", "export", "Write a packed table as Parquet, WebDataset or torch files."),
+    "dedup": (".quality.dedup", "dedup", "Compare thresholds, evaluate against known pairs."),
+    "blend": (".blends.blend", "blend", "Create, update, plan, list and inspect blends."),
     "serve": ("blender_service.__main__", "serve", "Serve blends to training jobs over gRPC."),
-    "completion": ("dagster_project.cli.completion", "completion", "Print a script that completes commands by Tab."),
-    "ui": ("dagster_project.cli.ui", "ui", "Open Dagster's UI on this lake."),
+    "completion": (".completion", "completion", "Print a script that completes commands by Tab."),
+    "ui": (".ui", "ui", "Open Dagster's UI on this lake."),
 }
 
 
@@ -78,7 +67,7 @@ class _LazyGroup(click.Group):
 
             raise click.UsageError(f"No such command {cmd_name!r}{nearest(cmd_name, _COMMANDS)}", ctx)
         module, attribute, _ = _COMMANDS[cmd_name]
-        command: click.Command = getattr(importlib.import_module(module), attribute)
+        command: click.Command = getattr(importlib.import_module(module, __name__), attribute)
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:

@@ -11,7 +11,7 @@ import click
 from dagster_project.cli.output import print_styled
 from dagster_project.cli.project import load_definitions, project_folder, select
 from dagster_project.exceptions import CommandError, DagsterProjectError
-from dagster_project.inspect.health import Finding, examine
+from dagster_project.inspect.lake.health import Finding, examine
 from spark_jobs.lake.session.settings import load_settings
 
 _STYLES = {"ok": "green", "warning": "yellow", "fault": "red"}

@@ -62,8 +62,7 @@ def planned(selection: Sequence[str], partition: str | None) -> list[PlannedRun]
     definitions = load_definitions()
     keys = select(definitions, selection)
     refuse_forbidden_reads(definitions.resolve_asset_graph(), recorded_visibility(catalogue))
-    ledger = Ledger(catalogue)
-    ledger.refresh()
+    ledger = Ledger.fresh(catalogue)
     with contextlib.ExitStack() as opened:
         has_partitions = any(definitions.resolve_asset_graph().get(key).partitions_def for key in keys)
         instance: Any = opened.enter_context(dg.DagsterInstance.get()) if has_partitions else None

@@ -147,7 +147,7 @@ def select(definitions: dg.Definitions, words: Iterable[str]) -> list[dg.AssetKe
     """
     import dagster as dg
 
-    from dagster_project.maintenance import MAINTENANCE
+    from dagster_project.assets.maintenance import MAINTENANCE
     from spark_jobs.lake.declare.quarantined import quarantine_of
 
     graph = definitions.resolve_asset_graph()

@@ -114,8 +114,7 @@ def _tell_what_waits(namespaces: Collection[str]) -> None:
     quarantines = [name for name in sorted(namespaces) if is_quarantine(name)]
     if not quarantines:
         return
-    ledger = Ledger(open_catalogue(load_settings()))
-    ledger.refresh()
+    ledger = Ledger.fresh(open_catalogue(load_settings()))
     for name in (one.removesuffix(SUFFIX) for one in quarantines):
         for one in (one for one in increments_of(ledger, name) if one.state == "waits"):
             click.echo(
@@ -173,7 +172,7 @@ def execute(
     dagster_home()
     import dagster as dg
 
-    from dagster_project.quarantine import apply_rules
+    from dagster_project.assets.quarantine import apply_rules
     from dagster_project.restrictions import record_visibility, refuse_forbidden_reads
     from dagster_project.run_plan import idle_steps, plan_runs
     from dagster_project.table_asset import FETCHED
@@ -185,8 +184,7 @@ def execute(
     refuse_forbidden_reads(graph, record_visibility(catalogue, graph))
     for space in sorted({key.path[0] for key in keys if is_quarantine(key.path[0])}):
         apply_rules(catalogue, space.removesuffix(SUFFIX))
-    ledger = Ledger(catalogue)
-    ledger.refresh()
+    ledger = Ledger.fresh(catalogue)
     lines: list[StepLine] = []
     unanswered = [line for key in keys for line in _fetch(catalogue, ".".join(key.path))]
     tags = {**tags, FETCHED: "true"}
@@ -221,8 +219,7 @@ def _fetch(catalogue: Catalog, table: str) -> Iterator[StepLine]:
         return
     try:
         with catalogue_errors():
-            ledger = Ledger(catalogue)
-            ledger.refresh()
+            ledger = Ledger.fresh(catalogue)
             refuse_around_quarantine(ledger, binding)
             binding.fetch(catalogue, WAIT_SECONDS)
     except SparkJobsError as error:
@@ -240,7 +237,7 @@ def _idle_lines(ledger: Ledger, step: PlannedStep) -> Iterator[StepLine]:
 
 def _foretold_changes(catalogue: Catalog, runs: Sequence[PlannedRun]) -> Iterator[str]:
     """Sentences about changes that a run will make besides adding increments."""
-    from dagster_project.inspect.dependent_blends import dependent_blends, effect_of_repacking
+    from dagster_project.inspect.lake.dependent_blends import dependent_blends, effect_of_repacking
     from dagster_project.run_plan import surprising
 
     found = surprising(runs)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric
 
-    from dagster_project.inspect.lake_status import NamespaceStatus
+    from dagster_project.inspect.lake.lake_status import NamespaceStatus
 
 METRIC_PREFIX = "headrace_lake_"
 _CACHE_SECONDS = 30.0
@@ -54,7 +54,7 @@ def status(
 
         click.echo(generate_latest(_registry(lambda: found)).decode(), nl=False)
     elif as_json:
-        from dagster_project.inspect.lake_status import as_json as plain
+        from dagster_project.inspect.lake.lake_status import as_json as plain
 
         said = {"namespaces": [plain(one) for one in found], "failed_runs": _failed_runs()}
         click.echo(json.dumps(said, indent=2))
@@ -69,7 +69,7 @@ def status(
 
 
 def _read(namespaces: tuple[str, ...]) -> list[NamespaceStatus]:
-    from dagster_project.inspect.lake_status import lake_status, read_thresholds
+    from dagster_project.inspect.lake.lake_status import lake_status, read_thresholds
 
     catalogue = open_catalogue(load_settings())
     there = {space[0] for space in catalogue.list_namespaces()}
@@ -258,7 +258,7 @@ def cost(by: str, since: datetime | None, as_json: bool) -> None:
     paid by use; HEADRACE_PRICE_GB_MONTH, of storage.
     A team is the first owner that a declaration names.
     """
-    from dagster_project.inspect.costs import costs
+    from dagster_project.inspect.lake.costs import costs
 
     an_hour, a_core_hour, a_month = map(_price, ("HOUR", "CORE_HOUR", "GB_MONTH"))
     teams: dict[str, str] = {}

@@ -11,7 +11,7 @@ from spark_jobs.code.imports.dependency import KINDS
 from spark_jobs.code.syntax.syntax_child import SyntaxLimits
 from spark_jobs.lake.declare.step import Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
-from spark_jobs.sources.languages import MANIFEST, PAST
+from spark_jobs.sources.reading.languages import MANIFEST, PAST
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.filters.policy import LANGUAGES, PRESENT, Rule
-from spark_jobs.sources.languages import EVIDENCE, MANIFEST
+from spark_jobs.sources.reading.languages import EVIDENCE, MANIFEST
 from spark_jobs.sources.source_config import KINDS
 
 MANIFEST_COLUMN: Final = "manifest"

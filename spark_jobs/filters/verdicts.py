@@ -17,7 +17,7 @@ from spark_jobs.exceptions import ConfigError
 from spark_jobs.filters.policy import DEFAULT, LANGUAGES, Policy, resolve
 from spark_jobs.lake.declare.step import Plot, Scope, Step, step, with_inputs
 from spark_jobs.lake.declare.tables import Check, Column, Table
-from spark_jobs.sources.languages import EVIDENCE, MANIFEST
+from spark_jobs.sources.reading.languages import EVIDENCE, MANIFEST
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -2,18 +2,15 @@
 
 documents.py       the step: config, tables documents, repositories and arrivals; provenance.py its fourth table
 source_config.py   the kinds of sources a user declares
-listing.py         which files there are, and which arrived before; readers.py says how each is read
+listing.py         which files there are, and which arrived before
 file_trees.py      files below a path, here or elsewhere (remote_trees.py)
 git/               the same for git repositories, with the bytes of their objects
 api/               paged APIs: fetched page by page, then listed and read like files; streams.py for what never ends
 repositories/      what is known about repositories and packages
-reading.py         the bytes of listed files as rows (rows.py): of files that are one document; decoding.py
-record_reading.py  the same for files of records, records.py
-archive_reading.py the same for files of files
+reading/           the bytes of listed files become rows
 formats/           the formats whose text has to be extracted or taken apart
 revisions.py       which document is the latest at its path: what returned, what is gone
 landed.py          back from a document to the bytes that landed
 released.py        the step that carries over what was in quarantine
 schema_changes.py, ocr_report.py   steps that tell of fields of an API, and of pages of scans
-identity.py        doc_id and shard
 """

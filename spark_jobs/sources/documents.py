@@ -199,9 +199,9 @@ def documents(
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    from spark_jobs.sources.reading import read_files
+    from spark_jobs.sources.reading.files import read_files
+    from spark_jobs.sources.reading.rows import READ_ROWS, ReadingRules
     from spark_jobs.sources.revisions import history_events, reading_events
-    from spark_jobs.sources.rows import READ_ROWS, ReadingRules
 
     rules = ReadingRules(
         config.dataset, config.shards, config.max_document_bytes, config.source, objects, config.landing == "copy"

@@ -24,10 +24,10 @@ from spark_jobs.sources.file_trees import open_file, unreadable
 from spark_jobs.sources.git.store import BlobReaders
 from spark_jobs.sources.listing import listed_again
 from spark_jobs.sources.provenance import landed_digest
-from spark_jobs.sources.reading import open_blobs, read_file
-from spark_jobs.sources.record_reading import decompressed_by_name
-from spark_jobs.sources.records import Stream
-from spark_jobs.sources.rows import ReadingRules, Row
+from spark_jobs.sources.reading.files import open_blobs, read_file
+from spark_jobs.sources.reading.record_files import decompressed_by_name
+from spark_jobs.sources.reading.records import Stream
+from spark_jobs.sources.reading.rows import ReadingRules, Row
 from spark_jobs.sources.source_config import DocumentsConfig, Source
 
 if TYPE_CHECKING:

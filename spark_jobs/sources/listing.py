@@ -29,8 +29,8 @@ from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.sources.api.api_config import ApiSource, PagedSource
 from spark_jobs.sources.api.checkpoints import Checkpoints
 from spark_jobs.sources.file_trees import FoundFile, absolute, find_files, glob_pattern, is_uri, same_file, stat_file
-from spark_jobs.sources.languages import PLAIN_TEXT, Language, is_manifest, language_of
-from spark_jobs.sources.readers import is_picture, told_by_name
+from spark_jobs.sources.reading.languages import PLAIN_TEXT, Language, is_manifest, language_of
+from spark_jobs.sources.reading.readers import is_picture, told_by_name
 from spark_jobs.sources.refusals import Reason, Refusal
 from spark_jobs.sources.remote_trees import file_system_of, has_validator, is_web
 from spark_jobs.sources.repositories.packages import list_packages

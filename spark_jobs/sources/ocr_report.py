@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from spark_jobs.lake.declare.step import NoConfig, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
-from spark_jobs.sources.formats.ocr import PAGES
+from spark_jobs.sources.formats.pages.ocr import PAGES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

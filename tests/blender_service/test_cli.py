@@ -15,8 +15,8 @@ from click.testing import CliRunner
 from pyiceberg.catalog import Catalog
 
 from blender_service.exceptions import BlendNotFoundError, CatalogueError, InvalidBlendError
-from dagster_project.cli.blend import blend
-from dagster_project.cli.blend_syntax import parse_change
+from dagster_project.cli.blends.blend import blend
+from dagster_project.cli.blends.blend_syntax import parse_change
 from dagster_project.exceptions import CommandError
 from tests.blender_service.packed_tables import TOKENIZER, VOCABULARY_SIZE, PackedFixture, create_packed
 

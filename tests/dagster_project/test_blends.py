@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 from blender_service.server.blender import Blender
-from dagster_project.blends import blend_asset, declare_blend
+from dagster_project.assets.blends import blend_asset, declare_blend
 from dagster_project.cli import run_command
 from dagster_project.cli.project import load_definitions
 from dagster_project.exceptions import DefinitionError

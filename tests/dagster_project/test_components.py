@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from dagster_project import components
+from dagster_project.assets.datasets import DatasetDeclaration, dataset_assets
 from dagster_project.cli import run_command
 from dagster_project.cli.project import load_definitions
-from dagster_project.datasets import DatasetDeclaration, dataset_assets
 from dagster_project.exceptions import DefinitionError
 from dagster_project.table_asset import older_input
 from spark_jobs.exceptions import StepRunError

@@ -13,16 +13,16 @@ from click.testing import CliRunner
 from blender_service.blend.requests import BlendSpec, SourceSpec, Stage, UpdateSpec
 from blender_service.exceptions import InvalidBlendError
 from blender_service.server.blender import Blender
-from dagster_project.cli.evals import evals
-from dagster_project.corpora import CorpusDeclaration, corpus_assets
-from dagster_project.datasets import DatasetDeclaration, dataset_assets
-from dagster_project.decontamination import searched_evals
-from dagster_project.deduplication import Deduplication
+from dagster_project.assets.corpora import CorpusDeclaration, corpus_assets
+from dagster_project.assets.datasets import DatasetDeclaration, dataset_assets
+from dagster_project.assets.decontamination import searched_evals
+from dagster_project.assets.deduplication import Deduplication
+from dagster_project.cli.quality.evals import evals
 from dagster_project.exceptions import CommandError, DefinitionError
-from dagster_project.inspect.contamination import contamination_report
-from dagster_project.inspect.corpus_facts import find_corpus
-from dagster_project.inspect.document_lookup import find_document
-from dagster_project.inspect.document_story import corpus_findings
+from dagster_project.inspect.corpora.contamination import contamination_report
+from dagster_project.inspect.documents.document_lookup import find_document
+from dagster_project.inspect.documents.document_story import corpus_findings
+from dagster_project.inspect.lake.corpus_facts import find_corpus
 from spark_jobs.filters.contamination.decontaminated import EVALS_PROPERTY, present_evals
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import settings_at

@@ -17,11 +17,11 @@ from pyiceberg.catalog import Catalog
 
 from blender_service.auth.visibility import VISIBILITY_TABLE
 from dagster_project.cli import run_command
-from dagster_project.inspect.corpus_facts import CorpusFacts, find_corpus
-from dagster_project.inspect.document_lookup import find_document
-from dagster_project.inspect.document_story import corpus_findings
-from dagster_project.inspect.evaluation import evaluate
-from dagster_project.inspect.trace import Tracer
+from dagster_project.inspect.corpora.evaluation import evaluate
+from dagster_project.inspect.documents.document_lookup import find_document
+from dagster_project.inspect.documents.document_story import corpus_findings
+from dagster_project.inspect.documents.trace import Tracer
+from dagster_project.inspect.lake.corpus_facts import CorpusFacts, find_corpus
 from dagster_project.restrictions import RECORD
 from spark_jobs.lake.ledger.acts import AUDIT_TABLE
 from spark_jobs.lake.run.excisions import excised_documents

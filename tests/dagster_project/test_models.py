@@ -11,12 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from dagster_project.assets.datasets import DatasetDeclaration, dataset_assets
+from dagster_project.assets.models import ModelDeclaration, model_assets
 from dagster_project.cli import run_command
 from dagster_project.cli.project import load_definitions
-from dagster_project.datasets import DatasetDeclaration, dataset_assets
 from dagster_project.exceptions import DagsterProjectError, DefinitionError
-from dagster_project.inspect.fitted_weights import fit_weights
-from dagster_project.models import ModelDeclaration, model_assets
+from dagster_project.inspect.corpora.fitted_weights import fit_weights
 from spark_jobs.exceptions import InputError
 from spark_jobs.filters.models.classifier import Classifier, read_classifier
 from spark_jobs.filters.models.classifier_training import TrainingConfig, train

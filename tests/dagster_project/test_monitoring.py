@@ -7,9 +7,9 @@ from collections.abc import Collection
 import dagster as dg
 import pytest
 
-from dagster_project import monitoring
-from dagster_project.inspect.lake_status import Alert, NamespaceStatus, Thresholds
-from dagster_project.monitoring import status_checks
+from dagster_project.assets import monitoring
+from dagster_project.assets.monitoring import status_checks
+from dagster_project.inspect.lake.lake_status import Alert, NamespaceStatus, Thresholds
 from dagster_project.resources import LakeResource
 
 TABLES = ("arrivals", "documents", "signals", "verdicts")

@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 import pytest
 from pyiceberg.catalog import Catalog
 
+from dagster_project.assets.datasets import DatasetDeclaration, dataset_assets
 from dagster_project.cli import run_command
-from dagster_project.datasets import DatasetDeclaration, dataset_assets
 from dagster_project.exceptions import CommandError, DefinitionError
-from dagster_project.inspect import policy_preview, reviews
-from dagster_project.inspect.policy_preview import compare, preview, read_documents
+from dagster_project.inspect.corpora import policy_preview, reviews
+from dagster_project.inspect.corpora.policy_preview import compare, preview, read_documents
 from spark_jobs.filters.policy import resolve
 from spark_jobs.filters.registry import entries
 from spark_jobs.filters.scorer import scorer

@@ -16,13 +16,13 @@ from pyiceberg.catalog import Catalog
 from blender_service.auth.access import Access
 from blender_service.auth.visibility import QUARANTINE, Visibility, recorded_visibility
 from blender_service.tables.packed_table import load_table as load_packed
-from dagster_project import quarantine
+from dagster_project.assets import quarantine
+from dagster_project.assets.quarantine import apply_rules, passing
 from dagster_project.cli import run_command
 from dagster_project.cli.project import load_definitions, select
 from dagster_project.cli.run import _fetch
 from dagster_project.exceptions import CommandError, DefinitionError
-from dagster_project.inspect.lake_status import Thresholds, lake_status
-from dagster_project.quarantine import apply_rules, passing
+from dagster_project.inspect.lake.lake_status import Thresholds, lake_status
 from dagster_project.restrictions import note_read, record_visibility, refuse_forbidden_reads
 from dagster_project.table_asset import Presentation, table_asset
 from spark_jobs.exceptions import InputError, LeaseError

@@ -10,11 +10,11 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
-from dagster_project.inspect.corpus_facts import CorpusFacts
-from dagster_project.inspect.document_lookup import FoundDocument
-from dagster_project.inspect.document_story import corpus_findings
-from dagster_project.inspect.kept_at_thresholds import kept_at_thresholds
-from dagster_project.inspect.neighbours import removed_of
+from dagster_project.inspect.corpora.kept_at_thresholds import kept_at_thresholds
+from dagster_project.inspect.documents.document_lookup import FoundDocument
+from dagster_project.inspect.documents.document_story import corpus_findings
+from dagster_project.inspect.documents.neighbours import removed_of
+from dagster_project.inspect.lake.corpus_facts import CorpusFacts
 from spark_jobs.dedup.membership.exact_duplicates import EXACT_DUPLICATES
 from spark_jobs.dedup.membership.members import MEMBERS
 from spark_jobs.dedup.removal.removals import REMOVALS

@@ -13,9 +13,9 @@ from click.testing import CliRunner
 from pyiceberg.catalog import Catalog
 from scipy.stats import binomtest
 
-from dagster_project.cli.review import review
+from dagster_project.cli.quality.review import review
 from dagster_project.exceptions import CommandError
-from dagster_project.inspect import reviews
+from dagster_project.inspect.corpora import reviews
 from spark_jobs.filters.verdicts import VERDICTS
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
 from spark_jobs.lake.session.settings import settings_at

@@ -10,10 +10,10 @@ import dagster as dg
 import pytest
 from pyiceberg.catalog import Catalog
 
+from dagster_project.assets.corpora import CorpusDeclaration
+from dagster_project.assets.datasets import DatasetDeclaration
+from dagster_project.assets.deduplication import Deduplication
 from dagster_project.cli import run_command
-from dagster_project.corpora import CorpusDeclaration
-from dagster_project.datasets import DatasetDeclaration
-from dagster_project.deduplication import Deduplication
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import settings_at
 from tests.dagster_project.planted_lake import draw, edited, run_declared

@@ -15,15 +15,15 @@ import pytest
 from click.testing import CliRunner
 from pyiceberg.catalog import Catalog
 
+from dagster_project.assets.corpora import CorpusDeclaration, corpus_assets
+from dagster_project.assets.datasets import DatasetDeclaration
+from dagster_project.assets.deduplication import Deduplication
 from dagster_project.cli import headrace
-from dagster_project.corpora import CorpusDeclaration, corpus_assets
-from dagster_project.datasets import DatasetDeclaration
-from dagster_project.deduplication import Deduplication
 from dagster_project.exceptions import DefinitionError
-from dagster_project.inspect.corpus_facts import find_corpus
-from dagster_project.inspect.document_lookup import find_document
-from dagster_project.inspect.document_story import corpus_findings
-from dagster_project.inspect.funnel import funnel
+from dagster_project.inspect.corpora.funnel import funnel
+from dagster_project.inspect.documents.document_lookup import find_document
+from dagster_project.inspect.documents.document_story import corpus_findings
+from dagster_project.inspect.lake.corpus_facts import find_corpus
 from dagster_project.table_asset import table_asset
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files.lookups import read_columns

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dagster_project.datasets import DatasetDeclaration, dataset_assets
+from dagster_project.assets.datasets import DatasetDeclaration, dataset_assets
 from dagster_project.exceptions import DefinitionError
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import settings_at

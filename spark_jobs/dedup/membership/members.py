@@ -24,7 +24,7 @@ from spark_jobs.dedup.membership.repository_facts import FORK_DEPTHS, stars, wit
 from spark_jobs.dedup.membership.standings import PATH, Policy
 from spark_jobs.lake.declare.step import Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
-from spark_jobs.sources.languages import VENDORED
+from spark_jobs.sources.reading.languages import VENDORED
 from spark_jobs.sources.revisions import landings_and_events, newest
 
 if TYPE_CHECKING:

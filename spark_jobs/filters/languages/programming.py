@@ -1,13 +1,13 @@
 """Tell the kind and programming language of a text by its content, for files whose name does not say.
 
-See `spark_jobs.sources.content_types`; names are those of `spark_jobs.sources.languages`.
+See `spark_jobs.sources.reading.content_types`; names are those of `spark_jobs.sources.reading.languages`.
 """
 
 from __future__ import annotations
 
 import pyarrow as pa
 
-from spark_jobs.sources.content_types import content_type
+from spark_jobs.sources.reading.content_types import content_type
 
 
 def score_programming(content: pa.Array) -> dict[str, pa.Array]:

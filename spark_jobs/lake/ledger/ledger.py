@@ -81,6 +81,13 @@ class Ledger:
         self._places: dict[str, dict[str, Materialization]] = {}
         self._lock = threading.RLock()  # over all that changes the four above
 
+    @classmethod
+    def fresh(cls, catalogue: Catalog) -> Ledger:
+        """The ledger of a lake as it is now."""
+        ledger = cls(catalogue)
+        ledger.refresh()
+        return ledger
+
     def refresh(self) -> None:
         """Read the ledger if it changed, and drop the cached tables, so that their heads are looked up anew."""
         with self._lock:

@@ -131,8 +131,7 @@ def decide(catalogue: Catalog, dataset: str, increments: Collection[int], act: s
     if not why.strip():
         raise InputError(f"quarantine {act} {dataset}: the reason is empty; say why, somebody will ask")
     with table_leases(catalogue, [f"{dataset}.documents"]):
-        ledger = Ledger(catalogue)
-        ledger.refresh()
+        ledger = Ledger.fresh(catalogue)
         there = {one.increment: one for one in increments_of(ledger, dataset)}
         if not there:
             known = quarantined_datasets(ledger)

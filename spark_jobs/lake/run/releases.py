@@ -116,8 +116,7 @@ def create_release(
         raise InputError(f"release {name}: NAME@{name} would mean that time, not the release; choose another name")
     if any(one.name == name for one in releases(catalogue)):
         raise InputError(f"release {name}: is there already; choose another name, or delete it first")
-    ledger = Ledger(catalogue)
-    ledger.refresh()
+    ledger = Ledger.fresh(catalogue)
     snapshots: dict[str, int] = {}
     versions: dict[str, str] = {}
     for namespace in namespaces:

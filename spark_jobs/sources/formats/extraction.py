@@ -64,7 +64,7 @@ def extract(reader: str, data: bytes, source: FilesSource, *options: Any) -> Ext
     """
     found: Extracted | Refusal
     if reader in PAGED_READERS:
-        from spark_jobs.sources.formats.ocr import read_pages
+        from spark_jobs.sources.formats.pages.ocr import read_pages
 
         found = read_pages(reader, data, source.ocr, source.extract_seconds)
     else:

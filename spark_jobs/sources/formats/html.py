@@ -18,7 +18,7 @@ from resiliparse.parse.html.exception import HTMLParserException
 
 from spark_jobs.sources.formats.extraction import Extracted, cleaned_facts
 from spark_jobs.sources.formats.page_encoding import decode_page
-from spark_jobs.sources.languages import EXTRACTED_BY
+from spark_jobs.sources.reading.languages import EXTRACTED_BY
 from spark_jobs.sources.refusals import Reason, Refusal
 
 _TAG = re.compile(r"<[a-zA-Z!?/]")

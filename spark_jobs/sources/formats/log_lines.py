@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from spark_jobs.exceptions import InputError
-from spark_jobs.sources.records import LINE_SLACK_BYTES, Record, Refused, Stream, all_lines, usable_record
+from spark_jobs.sources.reading.records import LINE_SLACK_BYTES, Record, Refused, Stream, all_lines, usable_record
 from spark_jobs.sources.refusals import Reason, Refusal
 from spark_jobs.sources.source_config import FilesSource
 

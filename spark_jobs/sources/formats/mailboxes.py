@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from spark_jobs.sources.formats.extraction import Extracted
-from spark_jobs.sources.records import Record, Refused, Stream, all_lines
+from spark_jobs.sources.reading.records import Record, Refused, Stream, all_lines
 from spark_jobs.sources.refusals import Reason, Refusal
 
 _OPENING = re.compile(rb"From .*\d:\d\d.*\d{4}")

@@ -18,7 +18,7 @@ from importlib.metadata import version
 from typing import Any
 
 from spark_jobs.sources.formats.extraction import Extracted, cleaned_facts
-from spark_jobs.sources.languages import EXTRACTED_BY
+from spark_jobs.sources.reading.languages import EXTRACTED_BY
 from spark_jobs.sources.refusals import Reason, Refusal
 
 

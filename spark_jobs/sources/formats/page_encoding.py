@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from resiliparse.parse.encoding import detect_encoding, map_encoding_to_html5
 
-from spark_jobs.sources.decoding import decode, marked_encoding, null_byte_refusal
+from spark_jobs.sources.reading.decoding import decode, marked_encoding, null_byte_refusal
 from spark_jobs.sources.refusals import Reason, Refusal
 
 DECLARED_BYTES = 4096  # the standard looks at 1,024; many pages have comments and scripts first

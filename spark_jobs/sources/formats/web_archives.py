@@ -15,10 +15,10 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from spark_jobs.sources.decoding import Decoded, decode
 from spark_jobs.sources.formats.extraction import Extracted
 from spark_jobs.sources.formats.http_bodies import Response, decoded_body, parse_response
-from spark_jobs.sources.records import Record, Refused, Stream
+from spark_jobs.sources.reading.decoding import Decoded, decode
+from spark_jobs.sources.reading.records import Record, Refused, Stream
 from spark_jobs.sources.refusals import Reason, Refusal, reason_of
 
 if TYPE_CHECKING:

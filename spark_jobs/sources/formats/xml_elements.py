@@ -19,7 +19,7 @@ from xml.parsers import expat
 
 import pyarrow as pa
 
-from spark_jobs.sources.records import Record, Refused, Stream, usable_record
+from spark_jobs.sources.reading.records import Record, Refused, Stream, usable_record
 from spark_jobs.sources.refusals import Reason, Refusal
 from spark_jobs.sources.source_config import FilesSource
 

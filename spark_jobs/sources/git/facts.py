@@ -8,7 +8,7 @@ import re
 
 from spark_jobs.sources.git.history import Commit
 from spark_jobs.sources.git.store import IsolatedGit
-from spark_jobs.sources.languages import VENDORED
+from spark_jobs.sources.reading.languages import VENDORED
 from spark_jobs.sources.repositories.licences import (
     LICENCE_FILE,
     MAX_LICENCE_BYTES,

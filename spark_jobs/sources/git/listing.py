@@ -40,9 +40,9 @@ from spark_jobs.sources.git.history import (
     tree_files,
 )
 from spark_jobs.sources.git.store import IsolatedGit, RefusedRepositoryError, Store, open_store
-from spark_jobs.sources.identity import sha256_hex
-from spark_jobs.sources.languages import Language, is_manifest, language_of
 from spark_jobs.sources.listing import LISTING
+from spark_jobs.sources.reading.identity import sha256_hex
+from spark_jobs.sources.reading.languages import Language, is_manifest, language_of
 from spark_jobs.sources.refusals import Reason, Refusal
 from spark_jobs.sources.repositories.repositories import Facts
 from spark_jobs.sources.repositories.stated_facts import facts_json

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_jobs.sources.records import Refused, json_object, numbered_lines, value_text
+from spark_jobs.sources.reading.records import Refused, json_object, numbered_lines, value_text
 from spark_jobs.sources.refusals import Reason, Refusal
 from spark_jobs.sources.repositories.licences import spdx_expression
 from spark_jobs.sources.repositories.repositories import Facts

@@ -26,7 +26,7 @@ from blender_service.server.interceptor import MOST_OPEN_CALLS
 from blender_service.server.run_register import RunRegister
 from blender_service.server.server import RunningServer
 from blender_service.server.settings import OperationConfig
-from dagster_project.cli.blend import blend as blend_command
+from dagster_project.cli.blends.blend import blend as blend_command
 from tests.blender_service.packed_tables import WINDOW_TOKENS, PackedFixture
 from tests.waiting import until
 

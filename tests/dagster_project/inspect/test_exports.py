@@ -16,7 +16,7 @@ import pytest
 
 from dagster_project.cli import run_command
 from dagster_project.exceptions import CommandError
-from dagster_project.inspect.exports import export_table
+from dagster_project.inspect.lake.exports import export_table
 from spark_jobs.exceptions import ConfigError
 from tests.dagster_project.traced_lake import PACKED, SIZE, TracedLake, make
 

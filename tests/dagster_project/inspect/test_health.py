@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dagster_project.cli import run_command
-from dagster_project.inspect import health
+from dagster_project.inspect.lake import health
 from spark_jobs.lake.session.settings import LakeSettings, settings_at
 
 

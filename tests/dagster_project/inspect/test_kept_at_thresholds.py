@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagster_project.exceptions import CommandError
-from dagster_project.inspect.corpus_facts import CorpusFacts
-from dagster_project.inspect.kept_at_thresholds import component_sizes, kept_at_thresholds
+from dagster_project.inspect.corpora.kept_at_thresholds import component_sizes, kept_at_thresholds
+from dagster_project.inspect.lake.corpus_facts import CorpusFacts
 from spark_jobs.dedup.removal.thresholds import THRESHOLDS
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
 from spark_jobs.lake.session.settings import settings_at

@@ -17,8 +17,8 @@ from pyiceberg.catalog import Catalog
 
 from dagster_project.cli import run_command
 from dagster_project.cli.status import GAUGES, METRIC_PREFIX
-from dagster_project.inspect.costs import costs
-from dagster_project.inspect.lake_status import NamespaceStatus, Thresholds, lake_status
+from dagster_project.inspect.lake.costs import costs
+from dagster_project.inspect.lake.lake_status import NamespaceStatus, Thresholds, lake_status
 from spark_jobs.dedup.membership.members import MEMBERS
 from spark_jobs.dedup.removal.survivors import SURVIVORS
 from spark_jobs.filters.verdicts import VERDICTS

@@ -14,8 +14,8 @@ import pytest
 from blender_service.blend.requests import BlendSpec, SourceSpec
 from blender_service.server.blender import Blender
 from dagster_project.cli import run_command
-from dagster_project.inspect.dependent_blends import dependent_blends, effect_of_repacking
-from dagster_project.inspect.trace import Tracer, file_bytes
+from dagster_project.inspect.documents.trace import Tracer, file_bytes
+from dagster_project.inspect.lake.dependent_blends import dependent_blends, effect_of_repacking
 from spark_jobs.lake.run.excisions import EXCISIONS, excised_documents, record_excisions
 from tests.dagster_project.traced_lake import PACKED, SIZE, SOURCES, TracedLake, make, pack
 

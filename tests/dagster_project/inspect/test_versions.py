@@ -14,8 +14,8 @@ from ruamel.yaml import YAML
 
 from dagster_project.cli import run_command
 from dagster_project.exceptions import CommandError
-from dagster_project.inspect.dataset_card import Privacy, card
-from dagster_project.inspect.snapshot_diff import corpus_diff, dataset_diff, find_state
+from dagster_project.inspect.corpora.dataset_card import Privacy, card
+from dagster_project.inspect.corpora.snapshot_diff import corpus_diff, dataset_diff, find_state
 from spark_jobs.dedup.membership.members import MEMBERS
 from spark_jobs.dedup.removal.survivors import SURVIVORS
 from spark_jobs.exceptions import InputError

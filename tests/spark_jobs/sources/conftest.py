@@ -11,8 +11,8 @@ import pytest
 
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.sources.listing import discover
-from spark_jobs.sources.reading import read_file
-from spark_jobs.sources.rows import ReadingRules
+from spark_jobs.sources.reading.files import read_file
+from spark_jobs.sources.reading.rows import ReadingRules
 from spark_jobs.sources.source_config import DocumentsConfig
 
 Row = dict[str, Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_jobs.sources.languages import Language, is_manifest, language_of
+from spark_jobs.sources.reading.languages import Language, is_manifest, language_of
 
 
 @pytest.mark.parametrize(

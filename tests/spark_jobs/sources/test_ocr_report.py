@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from spark_jobs.lake.declare.step import NoConfig
-from spark_jobs.sources.formats.ocr import PAGES
+from spark_jobs.sources.formats.pages.ocr import PAGES
 from spark_jobs.sources.ocr_report import OCR_REPORT, ocr_report
 
 if TYPE_CHECKING:

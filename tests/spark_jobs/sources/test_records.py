@@ -15,9 +15,9 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.sources.decoding import Decoded, decode
-from spark_jobs.sources.formats.gzip_members import GzipMembers
-from spark_jobs.sources.records import (
+from spark_jobs.sources.formats.compressed.gzip_members import GzipMembers
+from spark_jobs.sources.reading.decoding import Decoded, decode
+from spark_jobs.sources.reading.records import (
     Line,
     Record,
     Refused,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from dagster_project.cli.evals import evals
+from dagster_project.cli.quality.evals import evals
 from spark_jobs.exceptions import InputError
 from spark_jobs.filters.contamination.contamination import SearchedEvals, contamination
 from spark_jobs.filters.scorer import check_scorer

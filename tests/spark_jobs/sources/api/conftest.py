@@ -17,7 +17,7 @@ from spark_jobs.sources.api.api_config import ApiSource
 from spark_jobs.sources.api.checkpoints import Checkpoints
 from spark_jobs.sources.api.fetch import Fetched, fetch_pages
 from spark_jobs.sources.listing import discover
-from spark_jobs.sources.reading import ReadingRules, read_file
+from spark_jobs.sources.reading.files import ReadingRules, read_file
 from spark_jobs.sources.source_config import DocumentsConfig
 from tests.spark_jobs.sources.api.api_server import Api
 from tests.spark_jobs.sources.conftest import ARRIVAL_ROWS

@@ -15,8 +15,8 @@ pytest.importorskip("resiliparse")
 from spark_jobs.exceptions import InputError
 from spark_jobs.sources.formats import extraction, parser_process
 from spark_jobs.sources.formats.parser_process import run_apart
-from spark_jobs.sources.identity import sha256_hex
 from spark_jobs.sources.listing import discover
+from spark_jobs.sources.reading.identity import sha256_hex
 from spark_jobs.sources.refusals import Reason, Refusal
 from spark_jobs.sources.source_config import DocumentsConfig, FilesSource
 from tests.spark_jobs.sources.formats.gold_pages import gold_pages, mean_token_f1

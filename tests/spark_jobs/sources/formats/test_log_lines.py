@@ -12,7 +12,7 @@ pytest.importorskip("re2")
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.sources.formats.log_lines import log_records
-from spark_jobs.sources.records import Record, Refused
+from spark_jobs.sources.reading.records import Record, Refused
 from spark_jobs.sources.refusals import Reason
 from spark_jobs.sources.source_config import FilesSource
 

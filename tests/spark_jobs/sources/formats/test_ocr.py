@@ -22,8 +22,8 @@ from pydantic import ValidationError
 
 from spark_jobs.sources.formats import parser_process
 from spark_jobs.sources.formats.extraction import Extracted, extract
-from spark_jobs.sources.formats.layer_score import layer_score
-from spark_jobs.sources.formats.reading_order import Line, text_in_order
+from spark_jobs.sources.formats.pages.layer_score import layer_score
+from spark_jobs.sources.formats.pages.reading_order import Line, text_in_order
 from spark_jobs.sources.refusals import Refusal
 from spark_jobs.sources.source_config import DocumentsConfig, FilesSource
 

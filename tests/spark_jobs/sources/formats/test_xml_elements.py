@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_jobs.sources.formats.xml_elements import xml_records
-from spark_jobs.sources.records import Record, Refused
+from spark_jobs.sources.reading.records import Record, Refused
 from spark_jobs.sources.refusals import Reason
 from spark_jobs.sources.source_config import DocumentsConfig, FilesSource
 

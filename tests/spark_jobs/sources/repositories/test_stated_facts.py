@@ -13,11 +13,11 @@ import pytest
 from pydantic import ValidationError
 
 from spark_jobs.sources.listing import discover
-from spark_jobs.sources.reading import read_file
-from spark_jobs.sources.records import Refused
+from spark_jobs.sources.reading.files import read_file
+from spark_jobs.sources.reading.records import Refused
+from spark_jobs.sources.reading.rows import ReadingRules
 from spark_jobs.sources.repositories.repositories import Facts
 from spark_jobs.sources.repositories.stated_facts import stated_facts, stated_lines
-from spark_jobs.sources.rows import ReadingRules
 from spark_jobs.sources.source_config import DocumentsConfig
 
 Configs = Callable[..., DocumentsConfig]

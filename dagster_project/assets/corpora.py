@@ -1,0 +1,280 @@
+"""Make the assets of a corpus: from the texts of its datasets to packed windows, as tables in its namespace."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import dagster as dg
+
+from blender_service.auth.visibility import PUBLIC, Visibility
+from dagster_project.assets.decontamination import OFF, REQUIRED, searched_evals, upkeep_of_packed
+from dagster_project.assets.deduplication import Deduplication, deduplication_chain
+from dagster_project.assets.metadata import Samples
+from dagster_project.exceptions import DefinitionError
+from dagster_project.run_config import bind_config
+from dagster_project.table_asset import Link, Presentation, Upkeep, step_asset
+from spark_jobs.clusters.centroids import centroids
+from spark_jobs.clusters.cluster_losses import cluster_losses
+from spark_jobs.clusters.clusters import clusters
+from spark_jobs.clusters.proxy_model import proxy_model
+from spark_jobs.code.ordered import ordered
+from spark_jobs.dedup.membership.members import members
+from spark_jobs.dedup.membership.revisions import revisions
+from spark_jobs.exceptions import did_you_mean
+from spark_jobs.filters.contamination.decontaminated import PresentEvals, decontaminated
+from spark_jobs.lake.declare.quarantined import is_quarantine
+from spark_jobs.lake.run.binding import Source
+from spark_jobs.lake.run.increments import increments
+from spark_jobs.lake.run.materialize import Lake
+from spark_jobs.packing.packed import packed_step
+from spark_jobs.packing.supersede import excise_superseded, reinstate
+from spark_jobs.shape.rates import ShapeConfig
+from spark_jobs.shape.shape import shape
+from spark_jobs.shape.shape_histogram import shape_histogram
+from spark_jobs.tokens.token_statistics import token_statistics
+from spark_jobs.tokens.tokenizer import tokenizer
+from spark_jobs.tokens.tokens import tokens
+
+CLOCK = "increments"  # table whose increments every step of the corpus follows
+
+
+@dataclass(frozen=True)
+class CorpusDeclaration:
+    """A corpus as a user declares it.
+
+    Attributes:
+        name: its namespace.
+        datasets: its datasets; of duplicates in two of them, the one in the dataset listed first is kept.
+        revisions: by dataset, `latest` (the default) or `all`, which keeps older revisions of a document.
+        variants: by dataset, the variant (`assets/datasets.py`) whose verdicts count; else those of its policy.
+        superseded: `keep` (the default) or `excise` packed documents after a newer revision of them arrived.
+        on_delete: the same for documents whose file is gone.
+        deduplication: levels and thresholds; by default exact and near-duplicates are removed.
+        decontaminate: `required` (the default): items of the registry's benchmarks are searched for, and nothing that
+            holds one is packed; settings of the search (`DecontaminatedConfig`) in its place; or `off`.
+        clusters: `{coarse: .., fine: ..}` (`CentroidsConfig`), by which each survivor is in a cluster; None for none.
+        cluster_losses: `{model: NAME@VERSION, ..}` (`ClusterLossesConfig`), or `{proxy: {..}, ..}` with the settings of
+            a small model of the corpus's own (`ProxyModelConfig`), by which clusters are measured; None for none.
+        shape: rules (`ShapeConfig`) by which survivors go on, `{losses: {table: ..}}` among them; None for all.
+        tokenizer: `{file: path}`, or `{train: {vocabulary_size: .., sample_bytes: ..}}`.
+        window_tokens: lengths of windows; every dataset gets a packed table for each.
+        steps: config of other steps, by step.
+        samples: which sample rows the UI shows.
+        owners: in Dagster's form, e.g. `team:data`.
+        visibility: who may see its rows; nobody who may not see those of its datasets.
+    """
+
+    name: str
+    datasets: tuple[str, ...]
+    revisions: Mapping[str, str] = field(default_factory=dict)
+    variants: Mapping[str, str] = field(default_factory=dict)
+    superseded: str = "keep"
+    on_delete: str = "keep"
+    deduplication: Deduplication = field(default_factory=Deduplication)
+    decontaminate: str | Mapping[str, Any] = REQUIRED
+    clusters: Mapping[str, Any] | None = None
+    cluster_losses: Mapping[str, Any] | None = None
+    shape: Mapping[str, Any] | None = None
+    tokenizer: Mapping[str, Any] = field(default_factory=dict)
+    window_tokens: tuple[int, ...] = (2048,)
+    steps: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    samples: Samples = Samples.IDS
+    owners: tuple[str, ...] = ()
+    visibility: Visibility = PUBLIC
+
+
+def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
+    """The assets of a corpus, from increments and members to tokens and packed tables.
+
+    Raises:
+        DefinitionError: a value cannot be used; the message names it.
+    """
+    if not declared.datasets:
+        raise DefinitionError(f"corpus {declared.name}: datasets is empty; name at least one")
+    name = declared.name
+    if is_quarantine(name):
+        raise DefinitionError(f"corpus {name}: names that end in _quarantine are those of what waits; choose another")
+    for dataset in declared.variants:
+        if dataset not in declared.datasets:
+            near = did_you_mean(dataset, declared.datasets)
+            raise DefinitionError(f"corpus {name}: variants: there is no dataset {dataset!r}{near}")
+
+    def own(table: str) -> str:
+        return f"{name}.{table}"
+
+    def each(table: str) -> tuple[str, ...]:
+        return tuple(f"{dataset}.{table}" for dataset in declared.datasets)
+
+    order = {"datasets": list(declared.datasets)}
+    going_on = own("survivors" if declared.shape is None else "shaped")
+    latest = [name for name in declared.datasets if declared.revisions.get(name, "latest") == "latest"]
+    evals, search = searched_evals(name, declared.decontaminate)
+    kept = own("decontaminated") if evals.labels else going_on
+    searched: dict[str, Source] = {"survivors": going_on, "documents": each("documents")}
+    searching: list[Link] = [(decontaminated, searched, search, "filters")] if evals.labels else []
+    chain: list[Link] = [
+        (increments, {"arrivals": each("arrivals")}, {}, "lake"),
+        (
+            members,
+            {
+                **{name: each(name) for name in ("documents", "texts", "repositories", "arrivals")},
+                "verdicts": tuple(_verdicts(declared, dataset) for dataset in declared.datasets),
+            },
+            {
+                **order,
+                "revisions": dict(declared.revisions),
+                "on_delete": declared.on_delete,
+                **declared.deduplication.members,
+            },
+            "dedup",
+        ),
+        (
+            revisions,
+            {"documents": each("documents"), "arrivals": each("arrivals"), "members": own("members")},
+            {"latest": latest, "superseded": declared.superseded, "on_delete": declared.on_delete},
+            "dedup",
+        ),
+        *deduplication_chain(declared.deduplication, own, each, latest, declared.steps.get("pairs", {})),
+        *_clustered(declared, own, each("texts")),
+        *_shaped(declared, own),
+        *searching,
+        (
+            ordered,
+            {"survivors": kept, "members": own("members"), "dependencies": each("dependencies")},
+            {},
+            "code",
+        ),
+        (tokenizer, {"survivors": going_on, "texts": each("texts")}, _tokenizer_config(declared), "packing"),
+        (
+            tokens,
+            {
+                "survivors": kept,
+                "texts": each("texts"),
+                **{name: own(name) for name in ("tokenizer", "tokenizer_certificate")},
+            },
+            {},
+            "packing",
+        ),
+        (
+            token_statistics,
+            {"tokens": own("tokens"), "texts": each("texts"), "tokenizer": own("tokenizer")},
+            {},
+            "packing",
+        ),
+    ]
+    packing = {name: own(name) for name in ("tokens", "ordered", "tokenizer", "members")}
+    for dataset in declared.datasets:
+        for length in declared.window_tokens:
+            config = {"dataset": dataset, "window_tokens": length, **declared.steps.get("packed", {})}
+            chain.append((packed_step(dataset, length), packing, config, "packing"))
+    _refuse_unknown(declared, {made.name for made, *_ in chain} | {"packed"})
+    return [
+        step_asset(
+            made,
+            name,
+            inputs,
+            bind_config(made.config, f"{name}/{made.name}", {**config, **declared.steps.get(made.name, {})}),
+            clock=own(CLOCK),
+            presentation=Presentation(
+                owners=declared.owners, domain=domain, samples=declared.samples, visibility=declared.visibility
+            ),
+            upkeep=_upkeep(declared, own(made.name), evals) if made.numbered else None,
+        )
+        for made, inputs, config, domain in chain
+    ]
+
+
+def _clustered(declared: CorpusDeclaration, own: Callable[[str], str], texts: tuple[str, ...]) -> Iterator[Link]:
+    """The steps that assign survivors to clusters and measure those, where the corpus has any."""
+    if declared.clusters is None:
+        if declared.cluster_losses is not None:
+            raise DefinitionError(
+                f"corpus {declared.name}: cluster_losses without clusters; declare clusters: {{}} too"
+            )
+        return
+    read: dict[str, Source] = {"survivors": own("survivors"), "texts": texts}
+    yield centroids, read, declared.clusters, "clusters"
+    yield clusters, {**read, **{name: own(name) for name in ("centroids", "centroid_weights")}}, {}, "clusters"
+    if declared.cluster_losses is None:
+        return
+    config = dict(declared.cluster_losses)
+    trained = config.pop("proxy", None) or {}
+    if not isinstance(trained, Mapping):
+        raise DefinitionError(f"corpus {declared.name}: cluster_losses: proxy is {trained!r}; write {{width: 64, ..}}")
+    measured: dict[str, Source] = {"clusters": own("clusters"), "texts": texts}
+    if config.get("model") is None:
+        measured["proxy_model"] = own("proxy_model")
+        yield proxy_model, read, trained, "clusters"
+    elif trained:
+        raise DefinitionError(f"corpus {declared.name}: cluster_losses has both model and proxy; give one of them")
+    yield cluster_losses, measured, config, "clusters"
+
+
+def _shaped(declared: CorpusDeclaration, own: Callable[[str], str]) -> Iterator[Link]:
+    """The steps that decide which survivors go on, where the corpus has a shape."""
+    if declared.shape is None:
+        return
+    rules = dict(declared.shape)
+    read: dict[str, Source] = {name: own(name) for name in ("survivors", "members")}
+    if declared.clusters is not None:
+        read["clusters"] = own("clusters")
+    measured: dict[str, Source] = {}
+    if isinstance(rules.get("losses"), Mapping):
+        rules["losses"] = losses = dict(rules["losses"])
+        table = losses.pop("table", None if declared.cluster_losses is None else cluster_losses.name)
+        if table == cluster_losses.name and declared.cluster_losses is None:
+            raise DefinitionError(
+                f"corpus {declared.name}: shape reads cluster_losses; declare cluster_losses: {{}} too"
+            )
+        measured = {} if table is None else {"losses": own(table) if table == cluster_losses.name else table}
+    config = bind_config(ShapeConfig, f"corpus {declared.name}: shape", rules)
+    if config.needs_clusters and declared.clusters is None:
+        raise DefinitionError(f"corpus {declared.name}: shape has rules on clusters; declare clusters: {{}} beside it")
+    if config.losses is not None and not measured:
+        raise DefinitionError(
+            f"corpus {declared.name}: shape: losses names no table; declare cluster_losses: {{}}, "
+            "or add table: NAMESPACE.TABLE"
+        )
+    yield shape_histogram, read, {}, "clusters"
+    yield shape, {**read, **measured, "shape_histogram": own("shape_histogram")}, rules, "clusters"
+
+
+def _verdicts(declared: CorpusDeclaration, dataset: str) -> str:
+    """The table of the verdicts that count for a dataset."""
+    variant = declared.variants.get(dataset)
+    return f"{dataset}.verdicts_{variant}" if variant else f"{dataset}.verdicts"
+
+
+def _upkeep(declared: CorpusDeclaration, identifier: str, evals: PresentEvals) -> Upkeep:
+    """The work around packing: excised documents stay out, superseded and deleted ones go, benchmarks are stated."""
+    before = functools.partial(reinstate, identifier=identifier)
+    threshold = declared.deduplication.apply if "near" in declared.deduplication.levels else None
+
+    def excise(lake: Lake) -> bool:
+        return excise_superseded(lake, identifier, threshold).excised.new_snapshot_id is not None
+
+    around = Upkeep(before, excise if "excise" in (declared.superseded, declared.on_delete) else None)
+    off = declared.decontaminate == OFF
+    return upkeep_of_packed(declared.name, identifier, evals, off=off, around=around)
+
+
+def _tokenizer_config(declared: CorpusDeclaration) -> dict[str, Any]:
+    """`{file: ..}` or `{train: {..}}` as the step's config."""
+    given = dict(declared.tokenizer)
+    trained = given.pop("train", None) or {}
+    if not isinstance(trained, Mapping):
+        raise DefinitionError(f"corpus {declared.name}: tokenizer: train is {trained!r}; write {{vocabulary_size: ..}}")
+    if "file" in given and trained:
+        raise DefinitionError(f"corpus {declared.name}: tokenizer has both file and train; give one of them")
+    return {**given, **trained}
+
+
+def _refuse_unknown(declared: CorpusDeclaration, known: set[str]) -> None:
+    unknown = set(declared.steps) - known
+    if unknown:
+        first = min(unknown)
+        near = did_you_mean(first, sorted(known))
+        raise DefinitionError(f"corpus {declared.name}: steps: there is no step {first!r}{near}")

@@ -1,0 +1,308 @@
+"""Make the assets of a dataset: from its source to verdicts and dependencies, as tables in its namespace."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import dagster as dg
+
+from blender_service.auth.visibility import PUBLIC, Visibility
+from dagster_project.assets.metadata import Samples
+from dagster_project.assets.quarantine import Quarantine, quarantine_assets
+from dagster_project.exceptions import DefinitionError
+from dagster_project.run_config import bind_config
+from dagster_project.table_asset import Link, Presentation, Upkeep, step_asset
+from spark_jobs.code.dependencies import dependencies
+from spark_jobs.exceptions import SparkJobsError, did_you_mean
+from spark_jobs.filters.personal_data.audit import checked_actions, personal_data_audit
+from spark_jobs.filters.personal_data.redacted_texts import redacted_texts
+from spark_jobs.filters.policy import DEFAULT, LANGUAGES, Columns, Policy, check_signals, resolve, signal_columns
+from spark_jobs.filters.quality import QualityConfig, check_components, quality_step
+from spark_jobs.filters.registry import policy_finder, record_policy
+from spark_jobs.filters.scorer import Scorer
+from spark_jobs.filters.verdicts import verdicts_step
+from spark_jobs.lake.declare.quarantined import is_quarantine
+from spark_jobs.lake.declare.step import Step, renamed
+from spark_jobs.lake.run.binding import Source
+from spark_jobs.lake.run.materialize import Lake
+from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.settings import load_settings
+from spark_jobs.registry import find_scorer
+from spark_jobs.sources.documents import documents
+from spark_jobs.sources.ocr_report import ocr_report
+from spark_jobs.sources.schema_changes import schema_changes
+from spark_jobs.text.signals import signals
+from spark_jobs.text.texts import texts
+
+CLOCK = "arrivals"  # table whose increments every step of the dataset follows
+POLICY_SOURCES = ("documents", "metadata", "config")  # names that rules and steps have for something else
+_OWN_TABLES = (
+    CLOCK,
+    "provenance",
+    "repositories",
+    "ocr_report",
+    "schema_changes",
+    "texts",
+    "raw_texts",
+    "signals",
+    "dependencies",
+    "reviews",
+)
+RAW_TEXTS = "raw_texts"
+PERSONAL_DATA = "personal_data"
+
+
+@dataclass(frozen=True)
+class DatasetDeclaration:
+    """A dataset as a user declares it.
+
+    Attributes:
+        name: its namespace.
+        source: where its documents come from (`spark_jobs.sources.source_config`), as plain values.
+        shards: parts that joins and packing plans work on, a power of two; 1 for small data.
+        max_document_bytes: larger documents are refused, with a row in `arrivals`.
+        allow_empty: whether a source without files means that all were deleted; else it is an error.
+        landing: `copy` keeps the bytes of every file that is read; `reference` leaves them where they are.
+        provenance: licence, licence_evidence and collected_by, for the table of that name.
+        scorers: what is measured of texts beside `signals`: config by name, or by `package.module:function`.
+        quality: `{weights: .., ranges: ..}` of the weighted sum `quality.score`; none where empty.
+        policy: what documents are judged by: a name, `name@version`, a hash, a path, or the policy itself.
+        variants: further policies by name, each with verdicts of its own, `verdicts_NAME`.
+        redact: keep, replace or drop (the document), by kind of personal data; what is not named is kept.
+        steps: config of `texts`, `signals`, `verdicts` and `dependencies`, by step.
+        samples: which sample rows the UI shows.
+        owners: in Dagster's form, e.g. `team:data`.
+        visibility: who may see its rows, and whether they are test data.
+        quarantine: how it is scanned and released, where it is not trusted.
+    """
+
+    name: str
+    source: Mapping[str, Any]
+    shards: int = 1
+    max_document_bytes: int = 100_000_000
+    allow_empty: bool = False
+    landing: str = "reference"
+    provenance: Mapping[str, str] = field(default_factory=dict)
+    scorers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    quality: Mapping[str, Any] = field(default_factory=dict)
+    policy: str | Mapping[str, Any] = DEFAULT
+    variants: Mapping[str, str | Mapping[str, Any]] = field(default_factory=dict)
+    redact: Mapping[str, str] = field(default_factory=dict)
+    steps: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    samples: Samples = Samples.IDS
+    owners: tuple[str, ...] = ()
+    visibility: Visibility = PUBLIC
+    quarantine: Quarantine | None = None
+
+
+def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
+    """The assets of a dataset: arrivals, documents, repositories, texts, signals and scores, verdicts, dependencies.
+
+    Where the source says something of `ocr` there is `ocr_report` too. With `redact` there are `raw_texts` and
+    `personal_data` before `texts`, which everything else reads.
+
+    Raises:
+        DefinitionError: a value cannot be used; the message names it.
+    """
+    name = declared.name
+    intake = {
+        "dataset": name,
+        "shards": declared.shards,
+        "max_document_bytes": declared.max_document_bytes,
+        "allow_empty": declared.allow_empty,
+        "landing": declared.landing,
+        "provenance": dict(declared.provenance),
+        "source": dict(declared.source),
+    }
+    try:
+        actions = checked_actions(declared.redact, declared.scorers.get(PERSONAL_DATA, {}).get("tagger"))
+        scored = [
+            _scorer(declared, reference, config)
+            for reference, config in declared.scorers.items()
+            if not actions or reference != PERSONAL_DATA
+        ]
+        audit = [renamed(personal_data_audit, PERSONAL_DATA)] if actions else []
+        measured = [*audit, *(scorer for scorer, _ in scored)]
+        weighed = list(_weighing(declared, measured))
+        scorers: list[Step] = [*measured, *(made for made, *_ in weighed)]
+        _check_names(declared, scorers)
+        policies = {variant: _policy(declared, variant, given, scorers) for variant, given in _policies(declared)}
+    except SparkJobsError as error:
+        raise DefinitionError(f"dataset {name}: {error}") from error
+    if is_quarantine(name):
+        raise DefinitionError(f"dataset {name}: names that end in _quarantine are those of what waits; choose another")
+    landing: list[dg.AssetsDefinition] = []
+    if declared.quarantine is not None:
+        landing = quarantine_assets(name, declared.quarantine, intake, declared.owners, declared.visibility)
+    chain: list[Link] = [
+        *([] if landing else [(documents, {}, intake, "sources")]),
+        *([(ocr_report, {"documents": f"{name}.documents"}, {}, "sources")] if "ocr" in declared.source else []),
+        *(
+            (schema_changes, {"arrivals": f"{name}.{CLOCK}"}, intake, "sources")
+            for _ in range(declared.source.get("kind") in ("api", "stream"))
+        ),
+        *_texts(declared, audit, actions),
+        (signals, {"texts": f"{name}.texts"}, {}, "text"),
+        *(link for scorer, config in scored for link in _scoring(name, scorer, config)),
+        *weighed,
+        *(_judging(declared, variant, policy, scorers, actions) for variant, policy in policies.items()),
+        (dependencies, {"documents": f"{name}.documents", "texts": f"{name}.texts"}, {}, "code"),
+    ]
+    unknown = set(declared.steps) - {made.table.name for made, *_ in chain if made.table.name != RAW_TEXTS}
+    if unknown:
+        known = [made.table.name for made, *_ in chain if made is not documents and made.table.name != RAW_TEXTS]
+        first = min(unknown)
+        raise DefinitionError(f"dataset {name}: steps: there is no step {first!r}{did_you_mean(first, known)}")
+    for step, config in declared.steps.items():
+        if "policy" in config and step.partition("_")[0] == "verdicts":
+            place = f"variants: {{{step.partition('_')[2]}: ..}}" if "_" in step else "policy:"
+            raise DefinitionError(f"dataset {name}: steps: {step}: a policy stands beside steps; write {place} there")
+    entered = {f"verdicts_{variant}" if variant else "verdicts": policy for variant, policy in policies.items()}
+    return landing + [
+        step_asset(
+            made,
+            name,
+            inputs,
+            bind_config(
+                made.config, f"{name}/{made.table.name}", {**config, **declared.steps.get(made.table.name, {})}
+            ),
+            clock=f"{name}.{CLOCK}",
+            presentation=Presentation(
+                owners=declared.owners,
+                domain=domain,
+                samples=_shown(declared, made, bool(actions)),
+                visibility=declared.visibility,
+            ),
+            upkeep=Upkeep(functools.partial(_enter, policy=entered[made.name])) if made.name in entered else None,
+        )
+        for made, inputs, config, domain in chain
+    ]
+
+
+def _check_names(declared: DatasetDeclaration, scorers: Iterable[Step]) -> None:
+    """Refuse two tables of one name, and variants that no table can be named for.
+
+    Raises:
+        DefinitionError: names the first.
+    """
+    taken = dict.fromkeys((*_OWN_TABLES, *POLICY_SOURCES), "headrace's own")
+    for table in (one.table.name for one in scorers):
+        if table in taken or table.partition("_")[0] == "verdicts":
+            other = taken.get(table, "headrace's own")
+            raise DefinitionError(
+                f"dataset {declared.name}: scorers: the table {table} of a scorer is {other}; rename the scorer"
+            )
+        taken[table] = "that of another one too"
+    for variant in declared.variants:
+        if not re.fullmatch(r"[a-z][a-z0-9_]{0,30}", variant):
+            raise DefinitionError(
+                f"dataset {declared.name}: variants: {variant!r} cannot be part of a table's name; write up to 31 of "
+                "a-z, 0-9 and _, a letter first"
+            )
+
+
+def _texts(declared: DatasetDeclaration, audit: Iterable[Step], actions: Mapping[str, str]) -> list[Link]:
+    """The step that makes `texts`, with those before it where personal data is replaced."""
+    name = declared.name
+    if not actions:
+        return [(texts, {"documents": f"{name}.documents"}, {}, "text")]
+    raw = f"{name}.{RAW_TEXTS}"
+    found = {**declared.scorers.get(PERSONAL_DATA, {}), "actions": actions}
+    return [
+        (renamed(texts, RAW_TEXTS), {"documents": f"{name}.documents"}, declared.steps.get("texts", {}), "text"),
+        *((one, {"texts": raw}, found, "filters") for one in audit),
+        (
+            renamed(redacted_texts, texts.name),
+            {"raw_texts": raw, "personal_data": f"{name}.{PERSONAL_DATA}"},
+            {},
+            "filters",
+        ),
+    ]
+
+
+def _shown(declared: DatasetDeclaration, made: Step, redacts: bool) -> Samples:
+    """Which sample rows of a table the UI shows: never the texts from which personal data was taken out."""
+    raw = redacts and made.table.name in (documents.table.name, RAW_TEXTS)
+    return Samples.IDS if raw and declared.samples is Samples.TEXT else declared.samples
+
+
+def _scorer(declared: DatasetDeclaration, reference: str, given: Mapping[str, Any]) -> tuple[Scorer, Mapping[str, Any]]:
+    """A scorer as its config makes it, and the config."""
+    found = find_scorer(reference)
+    if found.of_config is None:
+        return found, given
+    config = {**given, **declared.steps.get(found.name, {})}
+    return found.configured(bind_config(found.config, f"{declared.name}/{found.name}", config)), given
+
+
+def _weighing(declared: DatasetDeclaration, scorers: Iterable[Step]) -> Iterable[Link]:
+    """The step of the weighted sum, where one is declared.
+
+    Raises:
+        ConfigError: a component is not measured, or is no number.
+    """
+    given = {**declared.quality, **declared.steps.get("quality", {})}
+    if given:
+        config = bind_config(QualityConfig, f"{declared.name}/quality", given)
+        check_components(config, _measured(scorers))
+        inputs: dict[str, Source] = {table: f"{declared.name}.{table}" for table in ("signals", *config.tables)}
+        yield quality_step(config.tables), inputs, given, "filters"
+
+
+def _measured(scorers: Iterable[Step]) -> Columns:
+    """Types of the columns that the dataset has, by table."""
+    return signal_columns(
+        {one.table.name: {column.name: column.type for column in one.table.columns} for one in scorers}
+    )
+
+
+def _policies(declared: DatasetDeclaration) -> Iterable[tuple[str, str | Mapping[str, Any]]]:
+    """The policies by variant, that of the table `verdicts` under the empty name."""
+    return [("", declared.policy), *declared.variants.items()]
+
+
+def _policy(
+    declared: DatasetDeclaration, variant: str, given: str | Mapping[str, Any], scorers: Iterable[Step]
+) -> Policy:
+    """A policy, resolved and checked against what the dataset measures.
+
+    Raises:
+        ConfigError: it cannot be used; the message says why.
+    """
+    find = policy_finder(lambda: open_catalogue(load_settings()))
+    found = resolve(given, find, default_name=f"{declared.name}_{variant}" if variant else declared.name)
+    check_signals(found, _measured(scorers))
+    return found
+
+
+def _scoring(dataset: str, scorer: Scorer, config: Mapping[str, Any]) -> Iterable[Link]:
+    """The step of a scorer, after that of the frozen table that it reads, if there is one."""
+    texts: dict[str, Source] = {"texts": f"{dataset}.texts"}
+    if scorer.frozen is None:
+        return [(scorer, texts, config, "filters")]
+    table = scorer.frozen.table.name
+    return [(scorer.frozen, texts, config, "filters"), (scorer, {**texts, table: f"{dataset}.{table}"}, {}, "filters")]
+
+
+def _judging(
+    declared: DatasetDeclaration,
+    variant: str,
+    policy: Policy,
+    scorers: Iterable[Step],
+    actions: Mapping[str, str],
+) -> Link:
+    """The step of a policy, with its inputs and config."""
+    asked = {*policy.tables, *([LANGUAGES] if policy.asks_language else [])}
+    asked |= {PERSONAL_DATA} if "drop" in actions.values() else set()
+    read = [one.table.name for one in scorers if one.table.name in asked]
+    inputs: dict[str, Source] = {one: f"{declared.name}.{one}" for one in ("signals", "documents", *read)}
+    common = declared.steps.get("verdicts", {}) if variant else {}
+    return verdicts_step(read, variant), inputs, {**common, "policy": policy}, "filters"
+
+
+def _enter(lake: Lake, policy: Policy) -> None:
+    record_policy(lake.catalogue, policy)

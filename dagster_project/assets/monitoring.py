@@ -1,0 +1,66 @@
+"""The thresholds of `headrace status` as asset checks of Dagster: they warn, and refuse nothing.
+
+Each stands at the table that it is about; those of a namespace are one step, which reads the lake once. They run with
+the jobs (`everything`, and that of the namespace) and by themselves in the UI, not with `headrace run`, whose user has
+`headrace status --check`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+import dagster as dg
+
+from dagster_project.inspect.lake.lake_status import Thresholds, lake_status
+from dagster_project.resources import LakeResource
+
+# By table: the alerts (`lake_status.Alert.name`) that its check is about, and what the check promises.
+_CHECKS = {
+    "arrivals": (
+        "few_rejected",
+        ("error_share", "backlog", "waiting"),
+        "few arrivals are rejected, and none waits for long",
+    ),
+    "verdicts": ("rejects_as_before", ("rejections",), "each rule rejects about as large a share as before"),
+    "signals": ("means_as_before", ("signals",), "the mean of each signal is about as before"),
+    "survivors": ("duplicates_as_before", ("duplicates",), "about as large a share is duplicates as before"),
+}
+
+
+def status_checks(keys: Collection[dg.AssetKey], thresholds: Thresholds) -> Iterator[dg.AssetChecksDefinition]:
+    """The checks of each dataset and corpus, at its tables that a threshold is about."""
+    namespaces = sorted({key.path[0] for key in keys if key.path[-1] in ("arrivals", "increments")})
+    for namespace in namespaces:
+        tables = {key.path[1] for key in keys if key.path[0] == namespace and len(key.path) == 2}
+        yield _checks(namespace, sorted(tables & _CHECKS.keys()), thresholds)
+
+
+def _checks(namespace: str, tables: Sequence[str], thresholds: Thresholds) -> dg.AssetChecksDefinition:
+    specs = {
+        table: dg.AssetCheckSpec(_CHECKS[table][0], asset=[namespace, table], description=_CHECKS[table][2])
+        for table in tables
+    }
+
+    def look(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        lake: LakeResource = context.resources.lake
+        (status,) = lake_status(lake.open("").catalogue, thresholds, (namespace,)) or (None,)
+        for table, spec in specs.items():
+            if spec.key not in context.selected_asset_check_keys:
+                continue
+            found = [one for one in status.alerts if one.name in _CHECKS[table][1]] if status is not None else []
+            yield dg.AssetCheckResult(
+                asset_key=spec.asset_key,
+                check_name=spec.name,
+                passed=not found,
+                severity=dg.AssetCheckSeverity.WARN,
+                metadata={f"{alert.name}_{at}": alert.text for at, alert in enumerate(found)},
+            )
+
+    look.__annotations__["context"] = dg.AssetCheckExecutionContext
+    decorate = dg.multi_asset_check(
+        name=f"{namespace}_thresholds",
+        specs=list(specs.values()),
+        can_subset=True,
+        required_resource_keys={"lake"},
+    )
+    return decorate(look)

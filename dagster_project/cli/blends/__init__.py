@@ -1,0 +1,1 @@
+"""`headrace blend` and the syntax of its arguments."""

@@ -1,0 +1,65 @@
+"""`headrace blend inspect`: the rows that a training step saw."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from dagster_project.cli.output import print_table
+
+
+@click.command()
+@click.argument("reference", metavar="BLEND")
+@click.argument("offset", type=click.IntRange(0))
+@click.option("--rows", type=click.IntRange(1), default=1, show_default=True, help="number of rows")
+@click.option(
+    "--characters",
+    type=click.IntRange(0),
+    default=60,
+    show_default=True,
+    help="characters of each text; 0 for all",
+)
+@click.option("--json", "as_json", is_flag=True, help="print JSON, with whole texts")
+def inspect(reference: str, offset: int, rows: int, characters: int, as_json: bool) -> None:
+    """Show documents, sources, licences and texts of rows of BLEND from OFFSET on, e.g. to explain a loss spike.
+
+    For a training step of B rows that began at OFFSET, give --rows B. No server is needed.
+    """
+    from blender_service.catalogue import open_catalogue
+    from blender_service.server.blender import Blender
+    from dagster_project.inspect.documents.blend_rows import inspect_rows
+    from dagster_project.restrictions import note_read
+
+    catalogue = open_catalogue()
+    blender = Blender(catalogue)
+    found = inspect_rows(catalogue, blender, blender.resolve(reference), offset, rows)
+    note_read(catalogue, [row.table for row in found])
+    if as_json:
+        click.echo(json.dumps([row.facts() for row in found]))
+        return
+    for row in found:
+        origin = f"{row.table} ordinal {row.ordinal}, epoch {row.epoch}"
+        click.echo(f"row {row.offset}: {row.source}, {origin}, {row.token_count} tokens before padding")
+        lines = [
+            {
+                "at": segment.window_start,
+                "tokens": segment.token_count,
+                "document": segment.doc_id[:12],
+                "from token": segment.document_start,
+                "licence": segment.licence or "not known",
+                "file": " ".join(part for part in (segment.repository, segment.path) if part) or "not known",
+                "text": _line(segment.text, characters),
+            }
+            for segment in row.segments
+        ]
+        if lines:
+            print_table(lines)
+
+
+def _line(text: str | None, characters: int) -> str:
+    """Give the beginning of a text in one line."""
+    if text is None:
+        return "not known"
+    line = text.replace("\n", "\\n")
+    return line if not characters or len(line) <= characters else line[:characters] + ".."

@@ -1,0 +1,178 @@
+"""`headrace dataset`: declare, list, follow, verify and delete datasets."""
+
+from __future__ import annotations
+
+import json
+import uuid
+
+import click
+
+from dagster_project.cli.data.declare import add_dataset, remove_dataset
+from dagster_project.cli.data.landing import freeze
+from dagster_project.cli.data.versions import diff_command
+from dagster_project.cli.declared import CORPUS, DATASET, complete_names, dataset_file, declarations
+from dagster_project.cli.diagnosis import short_path
+from dagster_project.cli.output import print_rows
+from dagster_project.exceptions import CheckFailedError, CommandError
+from spark_jobs.lake.declare.quarantined import quarantine_of
+from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.session.catalogue import open_catalogue, tables_in
+from spark_jobs.lake.session.settings import load_settings, user_name
+
+
+@click.group()
+def dataset() -> None:
+    """Declare, list, follow, verify and remove datasets."""
+
+
+@dataset.command("delete")
+@click.argument("name", shell_complete=complete_names)
+@click.option("--plan", "only_plan", is_flag=True, help="say what would go and what depends on it; nothing is done")
+@click.option("--reason", help="why; it is kept in system.audit")
+@click.option("--yes", is_flag=True, help="do it; without it only the plan is shown")
+def delete_command(name: str, only_plan: bool, reason: str | None, yes: bool) -> None:
+    """Delete all that the lake holds of a dataset, for good: rows, files, kept bytes, and its part of packed tables.
+
+    What was killed in the middle is finished by the same command. The declaration stays: headrace dataset remove NAME.
+    """
+    from dagster_project.deletion import delete_dataset, plan_deletion
+    from spark_jobs.lake.run.materialize import Lake
+    from spark_jobs.lake.session.session import start_session
+
+    settings = load_settings()
+    catalogue = open_catalogue(settings)
+    plan = plan_deletion(catalogue, name)
+    for line in plan.lines():
+        click.echo(line)
+    if only_plan:
+        return
+    users = [(where, one["name"]) for where, one in declarations(CORPUS) if name in one["datasets"]]
+    if users:
+        where, corpus_name = users[0]
+        raise CommandError(f"dataset {name}: corpus {corpus_name} names it; take it out of {short_path(where)} first")
+    if not yes or not (reason or "").strip():
+        raise CommandError(f'dataset delete {name}: it cannot be undone; to do it, give --yes --reason "WHY"')
+    run_id = f"headrace dataset delete by {user_name()}, {uuid.uuid4().hex}"
+    lake = Lake(catalogue, Ledger(catalogue), lambda: start_session(settings), run_id)
+    for line in delete_dataset(lake, plan, str(reason)):
+        click.echo(line)
+    packed = [table for of_corpus in plan.corpora.values() for table in of_corpus]
+    again = f", headrace table expire {' '.join(packed)} --days 0 for their old files" if packed else ""
+    again += f", then headrace run {' '.join(plan.corpora)}" if plan.corpora else ""
+    click.echo(f"{name} is deleted. Next: headrace dataset remove {name}{again}")
+
+
+@dataset.command("verify")
+@click.argument("name", shell_complete=complete_names)
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def verify_dataset(name: str, as_json: bool) -> None:
+    """Read what landed and all rows again; compare hashes with `arrivals`, and data versions with the ledger."""
+    from dagster_project.inspect.documents.landed_source import landed_faults
+    from spark_jobs.exceptions import StepRunError
+    from spark_jobs.lake.files.verification import changed_places
+    from spark_jobs.lake.session.session import start_session
+
+    dataset_file(name)
+    settings = load_settings()
+    catalogue = open_catalogue(settings)
+    ledger = Ledger.fresh(catalogue)
+    spaces = (name, quarantine_of(name))
+    tables = {one: ledger.places(one) for space in spaces for one in tables_in(catalogue, space)}
+    if not tables:
+        raise CommandError(f"dataset {name} has no tables yet; fill it: headrace run {name}")
+    spark = start_session(settings)
+    lines = []
+    for identifier, places in tables.items():
+        table, fault = ledger.table(identifier), ""
+        try:
+            expected = {place: row.data_version for place, row in places.items()}
+            changed = changed_places(spark, identifier, table, expected) if table is not None else {}
+            fault = "; ".join(
+                f"increment {place or 'all'}: {found.count:,} rows of another version"
+                for place, found in changed.items()
+            )
+        except StepRunError as error:
+            fault = " ".join(str(error).split())
+        rows = sum(row.row_count for row in places.values())
+        lines.append({"table": identifier, "rows": rows, "verdict": fault or "as recorded"})
+        if not as_json:
+            click.echo(f"{identifier:<36} {rows:>12,} rows  {fault or 'as recorded'}")
+    faults = landed_faults(spark, catalogue, ledger, name)
+    if as_json:
+        click.echo(json.dumps([*lines, *({"location": where, "verdict": fault} for where, fault in faults)], indent=2))
+    else:
+        click.echo("\n".join(f"{where}: {fault}" for where, fault in faults) or "what landed is as it landed")
+    bad = [line["table"] for line in lines if line["verdict"] != "as recorded"]
+    if bad:
+        raise CheckFailedError(
+            f"{len(bad)} of {len(lines)} tables are not as recorded, first {bad[0]}; compute them anew: "
+            f"headrace table drop {' '.join(map(str, bad))}, then headrace run {name}"
+        )
+    if faults:
+        raise CheckFailedError(f"{len(faults)} of what landed are not as they landed, first {': '.join(faults[0])}")
+
+
+@dataset.command("follow")
+@click.argument("name", shell_complete=complete_names)
+@click.option("--once", is_flag=True, help="end when all that is there has been read")
+def follow_dataset(name: str, once: bool) -> None:
+    """Follow a dataset whose source is a stream: keep what comes, and seal it by size or age; Ctrl-C ends it.
+
+    Each sealed increment runs the dataset's steps, as `headrace run NAME` does. What was kept and not sealed is sealed
+    by the next run or the next follow.
+    """
+    from dagster_project.cli.project import load_definitions
+    from dagster_project.cli.run import execute, print_line, require_done
+    from dagster_project.table_asset import declared_source
+    from spark_jobs.lake.declare.quarantined import quarantine_of
+    from spark_jobs.lake.files.objects import ObjectFolder
+    from spark_jobs.lake.run.decisions import refuse_around_quarantine
+    from spark_jobs.lake.session.session import start_session
+    from spark_jobs.sources.source_config import DocumentsConfig, StreamSource
+    from spark_jobs.sources.streams import follow, session_settings
+
+    dataset_file(name)
+    load_definitions()
+    binding = declared_source(f"{quarantine_of(name)}.documents") or declared_source(f"{name}.documents")
+    config = binding.config if binding is not None else None
+    if binding is None or not isinstance(config, DocumentsConfig) or not isinstance(config.source, StreamSource):
+        raise CommandError(f"dataset {name}: its source is no stream; bring it up to date by `headrace run {name}`")
+    settings = load_settings()
+    refuse_around_quarantine(Ledger.fresh(open_catalogue(load_settings())), binding)
+    spark = start_session(settings, extra=session_settings(config.source, settings))
+    state = settings.home / "streams" / name
+
+    def seal() -> None:
+        require_done(execute((name,), None, print_line))
+
+    catalogue = open_catalogue(settings)
+    objects = ObjectFolder.of(catalogue, binding.namespace)
+    count = follow(name, config.source, catalogue, objects, spark, seal, state, once)
+    click.echo(f"{count} records kept and sealed. Look: headrace dataset list")
+
+
+dataset.add_command(add_dataset)
+dataset.add_command(remove_dataset)
+dataset.add_command(diff_command("dataset"))
+dataset.add_command(freeze)
+
+
+@dataset.command("list")
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def list_datasets(as_json: bool) -> None:
+    """List the declared datasets, with counts of increments, documents and bytes."""
+    ledger = Ledger.fresh(open_catalogue(load_settings()))
+    rows = []
+    for _, declared in declarations(DATASET):
+        name = declared["name"]
+        increments = ledger.increments(f"{name}.documents")
+        rows.append(
+            {
+                "dataset": name,
+                "source": declared["source"].get("kind", ""),
+                "increments": len(increments),
+                "documents": sum(row.row_count for row in increments.values()),
+                "bytes": sum(row.byte_count for row in increments.values()),
+            }
+        )
+    print_rows(rows, as_json, "No dataset is declared. Declare one: headrace dataset add NAME --from PATH")

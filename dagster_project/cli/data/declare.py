@@ -1,0 +1,199 @@
+"""`headrace dataset add` and `remove`: declarations in YAML below `defs` of the project."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dagster_project.cli.declared import CORPUS, DATASET, complete_names, dataset_file, declarations
+from dagster_project.cli.diagnosis import read_yaml, short_path
+from dagster_project.cli.project import project_folder
+from dagster_project.exceptions import CommandError
+from spark_jobs.exceptions import did_you_mean
+from spark_jobs.lake.session.catalogue import open_catalogue, tables_in
+from spark_jobs.lake.session.settings import load_settings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from spark_jobs.sources.source_config import Source
+
+
+@click.command("add")
+@click.argument("name")
+@click.option("--from", "path", required=True, help="file or directory; s3://bucket/folder too")
+@click.option("--text-column", help="column of the text, for Parquet, JSONL and CSV")
+@click.option("--id-column", help="column of the record's id; by default the hash of the text")
+@click.option("--repository-column", help="column of the repository that a record belongs to")
+@click.option("--language-column", help="column of the language")
+@click.option("--licence-column", help="column of the licence")
+@click.option("--kind-column", help="column of the kind of each record: code, prose, markup or data")
+@click.option("--record-kind", help="kind of all records, or of those whose kind column is empty; by default prose")
+@click.option(
+    "--fact-column",
+    "fact_columns",
+    multiple=True,
+    metavar="FACT=COLUMN",
+    callback=lambda _context, _option, given: _facts(given),
+    help="column of a fact about the repository, e.g. fork_of=parent or stars=stars; may be repeated",
+)
+@click.option("--repositories", help="file of facts about repositories, one JSON object a line; see the documentation")
+@click.option("--metadata-column", "metadata_columns", multiple=True, help="column kept as metadata; may be repeated")
+@click.option("--glob", help="only files whose path below --from matches, e.g. *.jsonl.gz")
+@click.option("--kind", default="files", show_default=True, type=click.Choice(["files", "python_code", "python_docs"]))
+@click.option("--samples", default="ids", show_default=True, type=click.Choice(["none", "ids", "text"]))
+@click.option("--corpus", "corpora", multiple=True, help="corpus to add it to, declared if it is new; may be repeated")
+def add_dataset(name: str, path: str, kind: str, samples: str, corpora: tuple[str, ...], **columns: Any) -> None:
+    """Declare a dataset of files; NAME becomes the namespace of its tables.
+
+    Writes NAME/defs.yaml below the project's folder `defs`, which you may edit. Nothing is computed yet.
+    """
+    if not path:
+        raise CommandError("--from is empty; name a file, a directory or s3://bucket/folder")
+    source: dict[str, Any] = {"kind": kind}
+    source |= {"path": _located(path)} if kind == "files" else {"directories": [_located(path)]}
+    if columns["repositories"]:
+        columns["repositories"] = _located(columns["repositories"])
+    source |= {key: list(value) if isinstance(value, tuple) else value for key, value in columns.items() if value}
+    _require_usable(name, source, corpora)
+    target = project_folder().defs / name / "defs.yaml"
+    if target.exists():
+        raise CommandError(f"dataset {name}: {short_path(target)} is there already; edit it, or choose another name")
+    plans = [(word, *_corpus_with(word, name)) for word in dict.fromkeys(corpora)]
+    _write(target, {"type": DATASET, "attributes": {"name": name, "samples": samples, "source": source}})
+    click.echo(f"wrote {short_path(target)}")
+    for word, file, text in plans:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        click.echo(f"corpus {word}: {short_path(file)} names {name}")
+    click.echo(f"Next: headrace run {' '.join((name, *corpora))}")
+
+
+@click.command("remove")
+@click.argument("name", shell_complete=complete_names)
+@click.option("--tables", is_flag=True, help="also drop its tables from the catalogue; their files stay")
+@click.option("--yes", is_flag=True, help="do not ask")
+def remove_dataset(name: str, tables: bool, yes: bool) -> None:
+    """Remove the declaration of a dataset; refused while a corpus names it."""
+    file = dataset_file(name)
+    users = [(where, declared["name"]) for where, declared in declarations(CORPUS) if name in declared["datasets"]]
+    if users:
+        where, corpus_name = users[0]
+        raise CommandError(f"dataset {name}: corpus {corpus_name} names it; take it out of {short_path(where)} first")
+    catalogue = open_catalogue(load_settings())
+    there = tables_in(catalogue, name)
+    if not yes:
+        dropped = f" and drops {len(there)} tables" if tables and there else ""
+        click.confirm(f"This deletes {short_path(file)}{dropped}. Go on?", abort=True)
+    file.unlink()
+    if not any(file.parent.iterdir()):
+        file.parent.rmdir()
+    click.echo(f"removed {short_path(file)}")
+    if tables:
+        for identifier in there:
+            catalogue.drop_table(identifier)
+        click.echo(f"dropped {len(there)} tables; their files stay in the warehouse")
+    elif there:
+        click.echo(f"Its {len(there)} tables stay; to drop them: headrace table drop {' '.join(there)}")
+
+
+def _located(path: str) -> str:
+    """The path as an absolute one; a URI stays as it is."""
+    return path if "://" in path else str(Path(path).expanduser().absolute())
+
+
+def _facts(given: tuple[str, ...]) -> dict[str, str]:
+    """Columns by fact, from `FACT=COLUMN`; names of facts are checked with the rest of the source."""
+    for one in given:
+        if not all(one.partition("=")[::2]):
+            raise CommandError(f"--fact-column {one}: write FACT=COLUMN, e.g. --fact-column fork_of=parent")
+    return {fact: column for fact, _, column in (one.partition("=") for one in given)}
+
+
+def _require_usable(name: str, source: dict[str, Any], corpora: tuple[str, ...]) -> None:
+    """Check a declaration like the project does when it loads, and that its source has files, before writing it."""
+    from dagster_project.run_config import bind_config
+    from spark_jobs.lake.declare.tables import check_identifier
+    from spark_jobs.sources.documents import ARRIVALS
+    from spark_jobs.sources.listing import discover
+    from spark_jobs.sources.source_config import KINDS, DocumentsConfig
+
+    datasets = {str(declared["name"]) for _, declared in declarations(DATASET)}
+    check_identifier(f"{name}.documents")
+    if name in datasets | {str(declared["name"]) for _, declared in declarations(CORPUS)}:
+        raise CommandError(f"{name}: a dataset or corpus of this name is declared already; choose another")
+    for word in corpora:
+        check_identifier(f"{word}.increments")
+        if word in datasets | {name}:
+            raise CommandError(
+                f"--corpus {word}: this is the name of a dataset; datasets and corpora share one pool of names"
+            )
+    if (kind := source.get("record_kind", KINDS[0])) not in KINDS:
+        raise CommandError(f"--record-kind {kind}: no kind{did_you_mean(kind, KINDS)}")
+    config = bind_config(DocumentsConfig, f"{name}/documents", {"dataset": name, "source": source})
+    _require_columns(config.source, discover(config, ARRIVALS.schema().as_arrow().empty_table(), False))
+
+
+def _require_columns(source: Source, listing: pa.Table | None) -> None:
+    """Check that the first file of records has the columns that options name; metadata columns may be missing."""
+    import pyarrow.compute as pc
+
+    from spark_jobs.sources.reading.record_files import record_columns
+    from spark_jobs.sources.source_config import COLUMN_READERS, FilesSource
+
+    if listing is None or not isinstance(source, FilesSource):
+        return
+    records = listing.filter(pc.field("reader").isin(COLUMN_READERS)).slice(0, 1).to_pylist()
+    if not records:
+        return
+    first = records[0]
+    try:
+        columns = record_columns(first["location"], first["reader"])
+    except OSError:
+        return  # the run records in `arrivals` why the file was rejected
+    for field, column in source.role_columns.items():
+        if columns and column not in columns:
+            option = f"--{field.replace('_', '-')}"
+            raise CommandError(f"{option} {column}: {first['path']} has no such column{did_you_mean(column, columns)}")
+
+
+def _corpus_with(word: str, name: str) -> tuple[Path, str]:
+    """The file of a corpus and its text with one more dataset; a new corpus where there is none.
+
+    Raises:
+        CommandError: the file of a new corpus exists already and declares something else.
+    """
+    import io
+
+    text = io.StringIO()
+    for file, declared in declarations(CORPUS):
+        if declared["name"] == word:
+            content = read_yaml(file, _yaml())
+            content["attributes"]["datasets"].append(name)
+            _yaml().dump(content, text)
+            return file, text.getvalue()
+    target = project_folder().defs / word / "defs.yaml"
+    if target.exists():
+        raise CommandError(
+            f"--corpus {word}: {short_path(target)} is there already and declares something else; choose another"
+        )
+    _yaml().dump({"type": CORPUS, "attributes": {"name": word, "datasets": [name], "window_tokens": [2048]}}, text)
+    return target, text.getvalue()
+
+
+def _write(file: Path, content: dict[str, Any]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("w") as out:
+        _yaml().dump(content, out)
+
+
+def _yaml() -> Any:
+    """A YAML reader and writer that keeps comments."""
+    from ruamel.yaml import YAML
+
+    yaml = YAML()
+    yaml.width = 120
+    yaml.preserve_quotes = True
+    return yaml

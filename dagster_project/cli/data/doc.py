@@ -1,0 +1,268 @@
+"""`headrace doc`: why a document is in a corpus or not, its duplicates, and the windows that hold it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dagster_project.cli.output import print_table
+from dagster_project.exceptions import CommandError
+from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.settings import load_settings
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from dagster_project.inspect.documents.document_lookup import FoundDocument
+    from dagster_project.inspect.documents.document_story import Finding, Witness
+    from dagster_project.inspect.documents.neighbours import Neighbour
+    from dagster_project.inspect.lake.corpus_facts import CorpusFacts
+
+_MARK_STYLES = {"|": "yellow", "<": "red", ">": "green", "~": "dim"}
+
+
+@click.group()
+def doc() -> None:
+    """Ask about one document: DOC is its doc_id, the first 6 or more digits of it, or its path."""
+
+
+@doc.command()
+@click.argument("given", metavar="DOC")
+@click.option("--corpus", "name", help="only this corpus; by default every corpus of its dataset")
+@click.option("--full", is_flag=True, help="show all differences to the witness")
+@click.option("--json", "as_json", is_flag=True, help="print JSON, without texts")
+def why(given: str, name: str | None, full: bool, as_json: bool) -> None:
+    """Show what every step found about DOC, and for a removed one its text and its witness's side by side."""
+    from dagster_project.inspect.documents.document_story import corpus_findings, dataset_findings, excision_findings
+
+    catalogue = open_catalogue(load_settings())
+    document = _find(catalogue, given)
+    findings = list(dataset_findings(catalogue, document))
+    witnesses: list[Witness] = []
+    for corpus in _corpora_of(catalogue, document, name):
+        said, witness = corpus_findings(catalogue, corpus, document)
+        findings += said
+        witnesses += [witness] if witness is not None else []
+    findings += excision_findings(catalogue, document, [witness.doc_id for witness in witnesses])
+    if as_json:
+        click.echo(json.dumps(_as_json(document, findings, witnesses), indent=2))
+        return
+    click.echo(f"{document.doc_id}  {document.dataset} {document.path}\n")
+    print_table([{"table": one.table, "": one.outcome, "what it says": one.sentence} for one in findings])
+    for group in _by_document(witnesses):
+        _print_witness(catalogue, document, group, full)
+
+
+@doc.command()
+@click.argument("given", metavar="DOC")
+@click.option("--corpus", "name", help="the corpus; required where several have the document")
+@click.option(
+    "--threshold", type=click.FloatRange(0, 1, min_open=True), help="least J of a pair; default: all stored pairs"
+)
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(min=1), help="most neighbours shown")
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def duplicates(given: str, name: str | None, threshold: float | None, limit: int, as_json: bool) -> None:
+    """List the duplicates of DOC: exact ones first, then pairs by weighted Jaccard similarity J."""
+    from dagster_project.inspect.documents.document_lookup import members_named
+    from dagster_project.inspect.documents.neighbours import find_neighbours, removed_of, representative_of
+
+    catalogue = open_catalogue(load_settings())
+    document = _find(catalogue, given)
+    having = [
+        corpus
+        for corpus in _corpora_of(catalogue, document, name)
+        if members_named(catalogue, corpus, [document.doc_id])
+    ]
+    if not having:
+        raise CommandError(
+            f"document {document.doc_id} ({document.dataset} {document.path}) is no member of "
+            f"{f'corpus {name}' if name else 'any corpus'}; headrace doc why {document.doc_id} tells the reason"
+        )
+    if len(having) > 1:
+        names = ", ".join(corpus.name for corpus in having)
+        raise CommandError(f"document {document.doc_id} is in the corpora {names}; choose one with --corpus")
+    corpus = having[0]
+    require_compared(corpus, threshold)
+    found = find_neighbours(catalogue, corpus, document.doc_id, threshold)
+    removed = removed_of(catalogue, corpus, [document.doc_id]).get(document.doc_id)
+    rows = [_neighbour_row(one) for one in found[:limit]]
+    if as_json:
+        own = {"doc_id": document.doc_id, "dataset": document.dataset, "path": document.path, "removed": removed}
+        said = {**own, "corpus": corpus.name, "applied": corpus.applied, "found": len(found), "neighbours": rows}
+        click.echo(json.dumps(said, indent=2))
+        return
+    applied = f", near-duplicates go from J = {corpus.applied:g} on" if corpus.applied is not None else ""
+    click.echo(f"{document.doc_id}  {document.dataset} {document.path}")
+    click.echo(f"corpus {corpus.name}: {_state(removed)}{applied}")
+    representative = representative_of(catalogue, corpus, document.doc_id)
+    if representative != document.doc_id:
+        click.echo(f"its near-duplicates are those of {representative}, which stands for it")
+    if not rows:
+        click.echo("\nno neighbour" + (f" of J >= {threshold:g}" if threshold is not None else ""))
+        return
+    click.echo("")
+    print_table([_shown(one) for one in found[:limit]])
+    if len(found) > limit:
+        click.echo(f"{len(found) - limit:,} more; --limit {len(found)} shows all")
+
+
+@doc.command()
+@click.argument("given", metavar="DOC")
+@click.option(
+    "--output", type=click.Path(dir_okay=False, path_type=Path), help="write the bytes of its file or line here"
+)
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def source(given: str, output: Path | None, as_json: bool) -> None:
+    """Read the file that DOC landed from once more: whether its bytes are the same, and where DOC stands in them."""
+    from dagster_project.inspect.documents.landed_source import landed_source, write_bytes
+
+    catalogue = open_catalogue(load_settings())
+    found = landed_source(catalogue, _find(catalogue, given))
+    if output is not None:
+        write_bytes(found, output)
+    if as_json:
+        click.echo(json.dumps(found.facts(), indent=2))
+        return
+    print_table([{"": name, "landed": value} for name, value in found.lines()])
+    if output is not None:
+        click.echo(f"wrote {output}")
+
+
+@doc.command()
+@click.argument("given", metavar="DOC")
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def windows(given: str, as_json: bool) -> None:
+    """List the windows of packed tables that hold parts of DOC."""
+    from dagster_project.inspect.documents.document_windows import windows_of
+
+    catalogue = open_catalogue(load_settings())
+    document = _find(catalogue, given)
+    found = windows_of(catalogue, document)
+    if as_json:
+        click.echo(json.dumps({"document": document.facts(), "windows": [vars(part) for part in found]}, indent=2))
+        return
+    click.echo(f"{document.doc_id}  {document.dataset} {document.path}")
+    if not found:
+        click.echo(f"it is in no packed table; headrace doc why {document.doc_id} tells the reason")
+        return
+    click.echo("")
+    print_table([vars(part) for part in found])
+
+
+def _find(catalogue: Catalog, given: str) -> FoundDocument:
+    """The document that was named; that it is looked at is recorded where not everybody may see it."""
+    from dagster_project.inspect.documents.document_lookup import find_document
+    from dagster_project.restrictions import note_read
+
+    document = find_document(catalogue, given)
+    note_read(catalogue, [document.dataset])
+    return document
+
+
+def require_compared(corpus: CorpusFacts, threshold: float | None) -> None:
+    """Refuse a threshold below those that were compared: no pair is stored there, which would look like none exists.
+
+    Raises:
+        CommandError: the threshold is below the lowest one of the corpus.
+    """
+    if threshold is not None and corpus.thresholds and threshold < corpus.thresholds[0]:
+        raise CommandError(
+            f"--threshold {threshold:g}: corpus {corpus.name} stores pairs from J = {corpus.thresholds[0]:g} on; "
+            "give that or more, or lower the first of its thresholds"
+        )
+
+
+def _corpora_of(catalogue: Catalog, document: FoundDocument, name: str | None) -> list[CorpusFacts]:
+    """The corpus that was named, or all corpora with the document's dataset."""
+    from dagster_project.inspect.lake.corpus_facts import corpora, find_corpus
+
+    if name is None:
+        return [corpus for corpus in corpora(catalogue) if document.dataset in corpus.datasets]
+    corpus = find_corpus(catalogue, name)
+    if document.dataset not in corpus.datasets:
+        raise CommandError(
+            f"document {document.doc_id} is of dataset {document.dataset}, corpus {name} is made of "
+            f"{', '.join(corpus.datasets)}; name another corpus"
+        )
+    return [corpus]
+
+
+def _as_json(document: FoundDocument, findings: Sequence[Finding], witnesses: Sequence[Witness]) -> dict[str, Any]:
+    return {
+        "document": document.facts(),
+        "findings": [
+            {"table": one.table, "outcome": one.outcome, "sentence": one.sentence, **one.facts} for one in findings
+        ],
+        "witnesses": [vars(witness) for witness in witnesses],
+    }
+
+
+def _by_document(witnesses: Sequence[Witness]) -> list[list[Witness]]:
+    """Group the witnesses of several corpora by document, so that each text is shown once."""
+    groups: dict[str, list[Witness]] = {}
+    for witness in witnesses:
+        groups.setdefault(witness.doc_id, []).append(witness)
+    return list(groups.values())
+
+
+def _print_witness(catalogue: Catalog, document: FoundDocument, group: Sequence[Witness], full: bool) -> None:
+    """Print the differences of a document and its witness side by side."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from dagster_project.inspect.documents.document_lookup import read_text
+    from dagster_project.inspect.documents.side_by_side import compare, printable
+
+    witness = _find(catalogue, group[0].doc_id)
+    first = group[0]
+    how = f"J = {first.shared_weight / first.united_weight:.4f}" if first.why == "near" else f"the same {first.why}"
+    names = ", ".join(one.corpus for one in group)
+    click.echo(f"\nwitness in {names}: {witness.doc_id}  {witness.dataset} {witness.path}, {how}")
+    mine, theirs = read_text(catalogue, document), read_text(catalogue, witness)
+    if mine is None or theirs is None:
+        click.echo("one of the two texts is not in the lake any more, so they cannot be compared")
+        return
+    console = Console(highlight=False)
+    shown = compare(mine, theirs, max(16, (console.width - 4) // 2), most_rows=None if full else 40)
+    if not shown.rows and not shown.pieces_not_compared:
+        click.echo("the two texts are equal")
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
+    for title in ("this document, removed", "", "the witness"):
+        table.add_column(title, ratio=1 if title else None, overflow="fold")
+    for row in shown.rows:
+        style = _MARK_STYLES.get(row.mark, "")
+        table.add_row(*(Text(printable(part), style=style) for part in (row.left, row.mark, row.right)))
+    console.print(table)
+    click.echo(f"{shown.changed_count:,} lines or sentences differ{_left_out(shown.rows_left_out)}")
+    if shown.pieces_not_compared:
+        click.echo(f"{shown.pieces_not_compared:,} further lines or sentences were not compared; --full compares all")
+
+
+def _left_out(count: int) -> str:
+    return f"; {count:,} rows are left out, --full shows all" if count else ""
+
+
+def _state(removed: str | None) -> str:
+    words = {"exact": "exact duplicate", "near": "near-duplicate", "repository": "part of a repository like another"}
+    return "kept" if removed is None else f"removed as {words[removed]}"
+
+
+def _neighbour_row(one: Neighbour) -> dict[str, Any]:
+    return {**vars(one), "kept": one.removed is None}
+
+
+def _shown(one: Neighbour) -> dict[str, Any]:
+    shelf = f"{one.repository}: " if one.repository else ""
+    return {
+        "J": f"{one.similarity:.4f}",
+        "weights": f"{one.shared_weight:,} / {one.united_weight:,}" if one.match == "near" else f"same {one.match}",
+        "doc_id": one.doc_id[:12],
+        "document": f"{one.dataset} {shelf}{one.path}",
+        "": "kept" if one.removed is None else f"removed ({one.removed})",
+    }

@@ -1,0 +1,143 @@
+"""`headrace quarantine`: what of datasets that are not trusted waits, and what people decide about it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dagster_project.cli.output import print_rows, print_table
+from dagster_project.exceptions import CommandError
+from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.run.decisions import REFUSE, RELEASE, decide, increments_of, quarantined_datasets
+from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.settings import load_settings
+
+if TYPE_CHECKING:
+    from spark_jobs.lake.run.decisions import Waiting
+
+_SHOWN_DOCUMENTS = 10
+
+
+@click.group()
+def quarantine() -> None:
+    """List what waits, show what scans found in it, release or refuse it."""
+
+
+@quarantine.command("list")
+@click.argument("names", nargs=-1)
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def list_increments(names: tuple[str, ...], as_json: bool) -> None:
+    """List the increments of quarantined datasets (or of NAMES alone), with what was decided about each."""
+    ledger = Ledger.fresh(open_catalogue(load_settings()))
+    known = quarantined_datasets(ledger)
+    rows = [
+        {
+            "dataset": name,
+            "increment": one.increment,
+            "documents": one.documents,
+            "bytes": one.byte_count,
+            "state": _state(one),
+            "by": one.who,
+            "when": f"{one.at:%Y-%m-%d %H:%M}" if one.at is not None else "",
+            "why": one.why,
+        }
+        for name in names or known
+        for one in increments_of(ledger, name)
+    ]
+    print_rows(rows, as_json, "Nothing is in quarantine. A dataset waits there with `trust: quarantine`")
+
+
+@quarantine.command("show")
+@click.argument("name")
+@click.option("--increment", required=True, type=click.IntRange(min=0), help="the increment")
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def show(name: str, increment: int, as_json: bool) -> None:
+    """Say what scans found in an increment: how often, in how many documents, and in which most.
+
+    No text is shown. To read some: headrace table show NAME_quarantine.documents --rows 5 --quarantined
+    """
+    from pyiceberg.expressions import EqualTo
+
+    from spark_jobs.lake.declare.quarantined import quarantine_of
+    from spark_jobs.lake.files.lookups import read_rows
+
+    catalogue = open_catalogue(load_settings())
+    found = next(
+        (
+            one
+            for one in increments_of(Ledger.fresh(open_catalogue(load_settings())), name)
+            if one.increment == increment
+        ),
+        None,
+    )
+    if found is None:
+        raise CommandError(f"quarantine show: {name} has no increment {increment}; see headrace quarantine list {name}")
+    columns = ("doc_id", "findings", "licence", "licence_allowed")
+    rows = read_rows(catalogue, f"{quarantine_of(name)}.scans", columns, EqualTo("increment", increment))
+    for row in rows:
+        row["findings"] = dict(row["findings"])
+    documents = Counter(rule for row in rows for rule in row["findings"])
+    times: Counter[str] = Counter()
+    for row in rows:
+        times.update(row["findings"])
+    worst = sorted(rows, key=lambda row: (-_gravity(row["findings"]), row["doc_id"]))[:_SHOWN_DOCUMENTS]
+    facts: dict[str, Any] = {
+        "dataset": name,
+        "increment": increment,
+        "state": _state(found),
+        "documents": found.documents,
+        "scanned": len(rows),
+        "findings": {rule: {"documents": count, "times": times[rule]} for rule, count in sorted(documents.items())},
+        "licences": dict(Counter(str(row["licence"] or "none") for row in rows).most_common(_SHOWN_DOCUMENTS)),
+        "worst": [{"doc_id": row["doc_id"], "findings": row["findings"]} for row in worst if row["findings"]],
+    }
+    if as_json:
+        click.echo(json.dumps(facts, indent=2))
+        return
+    click.echo(f"{name}, increment {increment}: {found.documents:,} documents, {len(rows):,} scanned; {_state(found)}")
+    if documents:
+        print_table([{"finding": rule, **counts} for rule, counts in facts["findings"].items()])
+    click.echo(f"licences: {', '.join(f'{licence} {count:,}' for licence, count in facts['licences'].items())}")
+    for one in facts["worst"]:
+        click.echo(f"{one['doc_id']}  {', '.join(f'{rule} {count}' for rule, count in one['findings'].items())}")
+
+
+def _gravity(findings: dict[str, int]) -> int:
+    """Malware before secrets, these before the rest."""
+    weights = {"malware": 1_000_000, "secret": 1_000}
+    return sum(weights.get(rule.partition(".")[0], 1) * min(count, 100) for rule, count in findings.items())
+
+
+def _decision(act: str, text: str) -> click.Command:
+    @click.command(act, help=text)
+    @click.argument("name")
+    @click.option(
+        "--increment", "increments", multiple=True, required=True, type=click.IntRange(min=0), help="may be repeated"
+    )
+    @click.option("--reason", required=True, help="why; it is kept in system.audit")
+    def command(name: str, increments: tuple[int, ...], reason: str) -> None:
+        before = decide(open_catalogue(load_settings()), name, increments, act, reason)
+        for one in before:
+            same = ", as before" if one.state == act else ""
+            click.echo(f"{name}, increment {one.increment}: {'released' if act == RELEASE else 'refused'}{same}")
+        if act == RELEASE:
+            click.echo(f"Next: headrace run {name}, which carries it over")
+
+    return command
+
+
+quarantine.add_command(
+    _decision(RELEASE, "Release increments of NAME: the next run carries them over into NAME.documents.")
+)
+quarantine.add_command(
+    _decision(REFUSE, "Refuse increments of NAME: they stay where they are, also where rules would release them.")
+)
+
+
+def _state(one: Waiting) -> str:
+    if one.carried:
+        return "released"
+    return {RELEASE: "released, not carried over yet", REFUSE: "refused"}.get(one.state, "waits")

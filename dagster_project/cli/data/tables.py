@@ -1,0 +1,254 @@
+"""`headrace table`: list, show and maintain the tables of the lake."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dagster_project.cli.output import print_rows, print_table
+from dagster_project.cli.project import load_definitions
+from dagster_project.exceptions import CommandError
+from spark_jobs.exceptions import did_you_mean, nearest
+from spark_jobs.lake.declare.quarantined import quarantine_that_holds
+from spark_jobs.lake.files.lookups import first_rows
+from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.session.catalogue import load_table, open_catalogue, tables_in
+from spark_jobs.lake.session.settings import load_settings
+
+if TYPE_CHECKING:
+    from pyiceberg.expressions import BooleanExpression
+    from pyiceberg.table import Table
+
+_SYSTEM = "system"
+_SHOWN_ROWS = 20
+
+
+@click.group()
+def table() -> None:
+    """List, show and maintain tables."""
+
+
+@table.command("list")
+@click.argument("namespace", required=False)
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def list_tables(namespace: str | None, as_json: bool) -> None:
+    """List the tables of the lake, or of one NAMESPACE."""
+    catalogue = open_catalogue(load_settings())
+    ledger = Ledger.fresh(catalogue)
+    rows = []
+    spaces = sorted(catalogue.list_namespaces())
+    if namespace is not None and (namespace,) not in spaces:
+        there = ", ".join(space[0] for space in spaces) or "none yet"
+        near = nearest(namespace, (space[0] for space in spaces))
+        raise CommandError(f"namespace {namespace} is not in the lake{near}; there are {there}")
+    for space in spaces:
+        if namespace is not None and space[0] != namespace:
+            continue
+        for identifier in tables_in(catalogue, space[0]):
+            places = ledger.places(identifier) if space[0] != _SYSTEM else {}
+            row_count = sum(row.row_count for row in places.values())
+            byte_count = sum(row.byte_count for row in places.values())
+            if space[0] == _SYSTEM:
+                row_count, byte_count = _size(catalogue.load_table(identifier))
+            rows.append({"table": identifier, "increments": len(places), "rows": row_count, "bytes": byte_count})
+    print_rows(rows, as_json, "The lake has no table yet. Fill it: headrace run")
+
+
+@table.command("show")
+@click.argument("identifier")
+@click.option("--rows", "row_count", type=click.IntRange(min=1), help="show some rows instead, at most this many")
+@click.option("--where", help="show rows (20) that meet a condition, e.g. \"status = 'rejected' and byte_count > 100\"")
+@click.option("--quarantined", is_flag=True, help="show rows that wait in quarantine; it leaves a row of system.audit")
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def show_table(identifier: str, row_count: int | None, where: str | None, quarantined: bool, as_json: bool) -> None:
+    """Show one table: columns, properties, and the facts of each increment; or some of its rows.
+
+    Columns that hold texts of documents are shown where the declaration says `samples: text`, and of what is in
+    quarantine with --quarantined.
+    """
+    catalogue = open_catalogue(load_settings())
+    iceberg = _require(catalogue, identifier)
+    if row_count is not None or where is not None:
+        from dagster_project.restrictions import note_read
+
+        held = quarantine_that_holds(identifier, iceberg.properties)
+        hidden = [] if held else _hidden_columns(identifier)
+        note_read(catalogue, [identifier], quarantined)
+        _show_rows(identifier, iceberg, hidden, row_count or _SHOWN_ROWS, where, as_json)
+        return
+    ledger = Ledger.fresh(catalogue)
+    columns = [
+        {"column": field.name, "type": str(field.field_type), "required": field.required, "meaning": field.doc or ""}
+        for field in iceberg.schema().fields
+    ]
+    places = [
+        {
+            "increment": row.place,
+            "rows": row.row_count,
+            "bytes": row.byte_count,
+            "seconds": row.seconds,
+            "data_version": str(row.data_version),
+            "step_key": row.step_key[:12],
+            "snapshot": str(row.snapshot_id),
+        }
+        for row in (ledger.places(identifier) if not identifier.startswith(f"{_SYSTEM}.") else {}).values()
+    ]
+    properties = {
+        key: value
+        for key, value in iceberg.properties.items()
+        if key.startswith("headrace.") and key != "headrace.last-materialization"
+    }
+    if as_json:
+        said = {"table": identifier, "columns": columns, "properties": properties, "increments": places}
+        click.echo(json.dumps(said, indent=2))
+        return
+    click.echo(f"{identifier}: {iceberg.properties.get('comment', '')}\nat {iceberg.location()}\n")
+    print_table(columns)
+    if properties:
+        click.echo("")
+        print_table([{"property": key, "value": value} for key, value in sorted(properties.items())])
+    if places:
+        click.echo("")
+        print_table(places)
+
+
+@table.command("compact")
+@click.argument("identifiers", nargs=-1, required=True)
+def compact_tables(identifiers: tuple[str, ...]) -> None:
+    """Merge small data files; rows, digests and ordinals stay as they are."""
+    from spark_jobs.lake.files.maintenance import compact
+    from spark_jobs.lake.session.session import start_session
+
+    settings = load_settings()
+    catalogue = open_catalogue(settings)
+    for identifier in identifiers:
+        _require(catalogue, identifier)
+    spark = start_session(settings)
+    for identifier in identifiers:
+        before, after = compact(spark, catalogue, identifier)
+        click.echo(f"{identifier}: {before} files are now {after}")
+
+
+@table.command("expire")
+@click.argument("identifiers", nargs=-1, required=True)
+@click.option("--days", default=7.0, show_default=True, type=click.FloatRange(min=0), help="keep younger snapshots")
+def expire_tables(identifiers: tuple[str, ...], days: float) -> None:
+    """Remove old snapshots and the files that only they use; snapshots that blends have pinned stay."""
+    from spark_jobs.lake.files.maintenance import expire
+    from spark_jobs.lake.session.session import start_session
+
+    settings = load_settings()
+    catalogue = open_catalogue(settings)
+    for identifier in identifiers:
+        _require(catalogue, identifier)
+    spark = start_session(settings)
+    for identifier in identifiers:
+        gone = expire(spark, catalogue, identifier, datetime.now(UTC) - timedelta(days=days))
+        click.echo(f"{identifier}: {gone} snapshots removed")
+
+
+@table.command("drop")
+@click.argument("identifiers", nargs=-1, required=True)
+@click.confirmation_option(prompt="They go from the catalogue; the next run computes them anew. Go on?")
+def drop_table(identifiers: tuple[str, ...]) -> None:
+    """Remove tables from the catalogue; their files stay."""
+    catalogue = open_catalogue(load_settings())
+    for identifier in identifiers:
+        _require(catalogue, identifier)
+    for identifier in identifiers:
+        catalogue.drop_table(identifier)
+        click.echo(f"dropped {identifier}. Next: headrace run {identifier}")
+
+
+def _require(catalogue: Any, identifier: str) -> Any:
+    """The table.
+
+    Raises:
+        CommandError: there is none of this name.
+    """
+    found = load_table(catalogue, identifier) if identifier.count(".") == 1 else None
+    if found is None:
+        near = nearest(
+            identifier, (name for space in catalogue.list_namespaces() for name in tables_in(catalogue, space[0]))
+        )
+        raise CommandError(f"table {identifier} is not in the lake{near}; `headrace table list` shows those that are")
+    return found
+
+
+def _size(iceberg: Table) -> tuple[int, int]:
+    """Rows and bytes of a table that no step computes."""
+    snapshot = iceberg.current_snapshot()
+    facts = snapshot.summary.additional_properties if snapshot is not None and snapshot.summary is not None else {}
+    return int(facts.get("total-records", 0)), int(facts.get("total-files-size", 0))
+
+
+def _show_rows(
+    identifier: str, iceberg: Table, hidden: list[str], row_count: int, where: str | None, as_json: bool
+) -> None:
+    """Print some rows, without the hidden columns."""
+    names = [field.name for field in iceberg.schema().fields if field.name not in hidden]
+    rows = first_rows(iceberg, names, row_count, _condition(iceberg, where, hidden)).to_pylist()
+    if as_json:
+        click.echo(json.dumps(rows, indent=2, default=str))
+        return
+    width = max(map(len, names))
+    for row in rows:
+        lines = (f"{name:<{width}}  {' '.join(str(row[name]).split())}" for name in names if row[name] is not None)
+        click.echo("\n".join(lines) + "\n")
+    if not rows:
+        click.echo(f"{identifier} has no {'such ' if where else ''}row")
+    if hidden:
+        click.echo(f"{', '.join(hidden)}: texts, shown where the declaration of {identifier} says `samples: text`")
+
+
+def _hidden_columns(identifier: str) -> list[str]:
+    """Columns with texts of documents that the declaration of a table does not allow to show.
+
+    Raises:
+        CommandError: no row may be shown, or the table is not declared any more.
+    """
+    import dagster as dg
+
+    if identifier.startswith(f"{_SYSTEM}."):
+        return []
+    graph, key = load_definitions().resolve_asset_graph(), dg.AssetKey(identifier.split("."))
+    if not graph.has(key):
+        raise CommandError(f"{identifier}: nothing declares it any more, so which columns hold texts is not known")
+    metadata = graph.get(key).metadata
+    if metadata["samples"] == "none":
+        raise CommandError(f"{identifier}: its declaration says `samples: none`, so no row is shown; change it to ids")
+    return list(metadata["texts"]) if metadata["samples"] == "ids" else []
+
+
+def _condition(iceberg: Table, where: str | None, hidden: list[str]) -> BooleanExpression:
+    """The filter that a user wrote.
+
+    Raises:
+        CommandError: it cannot be parsed, or names a column that does not exist or may not be shown.
+    """
+    from pyiceberg.expressions import AlwaysTrue
+    from pyiceberg.expressions.parser import parse
+    from pyiceberg.expressions.visitors import bind, extract_field_ids
+    from pyparsing import ParseBaseException
+
+    if where is None:
+        return AlwaysTrue()
+    schema = iceberg.schema()
+    try:
+        condition = parse(where)
+        asked = {schema.find_column_name(number) or "" for number in extract_field_ids(bind(schema, condition, True))}
+    except ParseBaseException as error:
+        example = "status = 'rejected' and byte_count > 100"
+        raise CommandError(f'--where {where}: not a condition; write e.g. --where "{example}"') from error
+    except (ValueError, TypeError) as error:
+        unknown = re.search(r"with name (\w+)", str(error))
+        names = [field.name for field in schema.fields]
+        what = f"no column {unknown[1]}{did_you_mean(unknown[1], names)}" if unknown else error
+        raise CommandError(f"--where {where}: {what}") from error
+    if refused := sorted(asked & set(hidden)):
+        raise CommandError(f"--where {where}: {refused[0]} holds texts, which the declaration of the table hides")
+    return condition

@@ -1,0 +1,175 @@
+"""Versions of data that can be told apart: `dataset diff`, `corpus diff`, `card` and `release`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dagster_project.cli.output import print_rows, print_table
+from dagster_project.exceptions import CommandError
+from spark_jobs.lake.session.catalogue import catalogue_errors, open_catalogue
+from spark_jobs.lake.session.settings import load_settings
+
+if TYPE_CHECKING:
+    from dagster_project.inspect.corpora.snapshot_diff import Diff
+
+_STATE_HELP = "NAME, NAME@SNAPSHOT, NAME@2026-11-20T12:00 or NAME@RELEASE"
+
+
+def diff_command(kind: str) -> click.Command:
+    """The command `diff` of the group `dataset` or `corpus`."""
+
+    @click.command("diff")
+    @click.argument("first")
+    @click.argument("second")
+    @click.option("--json", "as_json", is_flag=True, help="print JSON")
+    def diff(first: str, second: str, as_json: bool) -> None:
+        """The help is set below."""
+        from dagster_project.inspect.corpora import snapshot_diff
+        from dagster_project.restrictions import note_read
+
+        catalogue = open_catalogue(load_settings())
+        states = [snapshot_diff.find_state(catalogue, text) for text in (first, second)]
+        main = "documents" if kind == "dataset" else "members"
+        for state in states:
+            if main not in state.snapshots:
+                raise CommandError(f"{state.text}: has no table {main}, so it is no {kind} (at that time)")
+        note_read(catalogue, [state.name for state in states])
+        compare: Callable[..., Diff] = getattr(snapshot_diff, f"{kind}_diff")
+        found = compare(catalogue, *states)
+        if as_json:
+            click.echo(json.dumps(asdict(found), indent=2))
+        else:
+            _print(found, kind)
+
+    what = "documents, changed texts, verdicts by rule" if kind == "dataset" else "members, duplicates, tokens, windows"
+    diff.help = f"Compare two states of a {kind}: {what}.\n\nA state is {_STATE_HELP}."
+    return diff
+
+
+def _print(found: Diff, kind: str) -> None:
+    def line(text: str, name: str = "") -> None:
+        some = found.examples.get(name) or []
+        click.echo(f"{text}{'  e.g. ' + ', '.join(one[:12] for one in some) if some else ''}")
+
+    line(f"documents: {found.before:,} -> {found.after:,}")
+    line(f"  added    {found.added:>12,}", "added")
+    line(f"  removed  {found.removed:>12,}", "removed")
+    if kind == "dataset":
+        line(f"  changed  {found.changed:>12,}  (of the added: their path had another document)", "changed")
+        for what, moved in (("newly rejected by", found.newly_failed), ("no longer rejected by", found.newly_passed)):
+            for rule, count in moved.items():
+                line(f"{what} {rule}: {count:,}")
+        return
+    line(f"duplicates since {found.newly_removed:>12,}", "newly_removed")
+    line(f"kept since       {found.newly_kept:>12,}", "newly_kept")
+    for name, (before, after) in found.totals.items():
+        line(f"{name}: {before:,} -> {after:,}")
+
+
+@click.command()
+@click.argument("namespace")
+@click.option(
+    "--output", type=click.Path(path_type=Path, dir_okay=False), help="file to write; standard output otherwise"
+)
+@click.option("--epsilon", type=float, help="add noise to counts: epsilon of the whole card, such as 1")
+@click.option("--min-group", type=int, help="with noise: smaller groups are merged into `other`; 20 by default")
+def card(namespace: str, output: Path | None, epsilon: float | None, min_group: int | None) -> None:
+    """Write a card of a dataset or corpus: Markdown with the metadata header that dataset hubs read."""
+    from dagster_project.inspect.corpora.dataset_card import Privacy
+    from dagster_project.inspect.corpora.dataset_card import card as make
+
+    if epsilon is None and min_group is not None:
+        raise CommandError(f"card: --min-group {min_group} is for counts with noise; say --epsilon too, such as 1")
+    privacy = None if epsilon is None else Privacy(epsilon, 20 if min_group is None else min_group)
+    text = make(open_catalogue(load_settings()), namespace, privacy)
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        output.write_text(text)
+        click.echo(f"wrote {output}")
+
+
+@click.group()
+def release() -> None:
+    """Name the present state of a corpus, so that maintenance keeps it."""
+
+
+@release.command("create")
+@click.argument("name")
+@click.option(
+    "--corpus", "corpora", multiple=True, help="corpus, with the datasets that it was made of; may be repeated"
+)
+@click.option("--dataset", "datasets", multiple=True, help="a dataset; may be repeated")
+@click.option("--note", default="", help="what to remember of it")
+def create(name: str, corpora: tuple[str, ...], datasets: tuple[str, ...], note: str) -> None:
+    """Tag the present snapshots of all tables of a corpus and of its datasets."""
+    from dagster_project.inspect.lake.corpus_facts import find_corpus
+    from spark_jobs.lake.run.releases import create_release
+
+    if not corpora and not datasets:
+        raise CommandError(f"release {name}: of what? Give --corpus or --dataset")
+    catalogue = open_catalogue(load_settings())
+    spaces = [*corpora, *(one for corpus in corpora for one in find_corpus(catalogue, corpus).datasets), *datasets]
+    with catalogue_errors():
+        made = create_release(catalogue, name, list(dict.fromkeys(spaces)), note)
+    click.echo(f"{name}: {len(made.snapshots)} tables, digest {made.digest[:16]}; a table's tag is release_{name}")
+
+
+@release.command("list")
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def list_releases(as_json: bool) -> None:
+    """List the releases, the oldest first."""
+    from spark_jobs.lake.run.releases import releases
+
+    rows = [
+        {
+            "release": one.name,
+            "tables": len(one.snapshots),
+            "made": f"{one.made_at:%Y-%m-%d %H:%M}",
+            "by": one.made_by,
+            "digest": one.digest[:16],
+            "note": one.note,
+        }
+        for one in releases(open_catalogue(load_settings()))
+    ]
+    print_rows(rows, as_json, "There is no release yet. Make one: headrace release create NAME --corpus CORPUS")
+
+
+@release.command("show")
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def show(name: str, as_json: bool) -> None:
+    """Show the tables of a release, with their snapshots and data versions."""
+    from spark_jobs.lake.run.releases import find_release
+
+    found = find_release(open_catalogue(load_settings()), name)
+    if as_json:
+        click.echo(json.dumps({**asdict(found), "made_at": found.made_at.isoformat()}, indent=2))
+        return
+    click.echo(f"{name}, made {found.made_at:%Y-%m-%d %H:%M} by {found.made_by}, digest {found.digest}")
+    if found.note:
+        click.echo(found.note)
+    print_table(
+        [
+            {"table": table, "snapshot": str(snapshot), "data version": found.versions[table]}
+            for table, snapshot in found.snapshots.items()
+        ]
+    )
+
+
+@release.command("delete")
+@click.argument("name")
+@click.confirmation_option(prompt="Maintenance may then remove its snapshots. Go on?")
+def delete(name: str) -> None:
+    """Forget a release and its tags; the tables stay as they are."""
+    from spark_jobs.lake.run.releases import delete_release
+
+    with catalogue_errors():
+        gone = delete_release(open_catalogue(load_settings()), name)
+    click.echo(f"{name}: forgotten, {len(gone.snapshots)} tags removed")

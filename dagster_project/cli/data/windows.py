@@ -1,0 +1,176 @@
+"""`headrace trace`, `excise` and `export`: trace tokens to files, remove documents from windows, export windows."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dagster_project.cli.output import print_table
+from dagster_project.exceptions import CommandError
+from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.settings import load_settings, user_name
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from dagster_project.inspect.documents.trace import Traced
+
+
+@click.command()
+@click.argument("table")
+@click.argument("ordinal", type=click.IntRange(min=0))
+@click.argument("position", type=click.IntRange(min=0))
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def trace(table: str, ordinal: int, position: int, as_json: bool) -> None:
+    """Trace the token at POSITION of row ORDINAL of a packed TABLE back to the file it came from."""
+    from dagster_project.inspect.documents.trace import Tracer
+    from dagster_project.restrictions import note_read
+
+    catalogue = open_catalogue(load_settings())
+    found = Tracer(catalogue, table).trace(ordinal, position)
+    note_read(catalogue, [table, found.dataset or ""])
+    if as_json:
+        click.echo(json.dumps(found.facts(), indent=2))
+        return
+    if found.doc_id is None:
+        click.echo(f"{table} {ordinal}:{position} is padding")
+        return
+    shelf = f"{found.repository}: " if found.repository else ""
+    at = f"token {found.document_token:,}" if found.what == "token" else found.what.replace("_", " ")
+    rows = [
+        ("document", f"{found.doc_id}  {found.dataset} {shelf}{found.path}"),
+        ("revision", found.revision or "not known"),
+        ("licence", found.licence or "not known"),
+        ("place", at + (f", id {found.token_id}" if found.token_id is not None else "")),
+    ]
+    if found.source_start is not None:
+        rows.append(_source_place(found))
+        rows.append(("text", f"bytes {found.text_start:,} to {found.text_end:,} of {found.dataset}.texts"))
+    if found.location is not None:
+        kept = f", kept as {found.object}" if found.object else ""
+        rows.append(("landed", f"{found.location}{kept}; headrace doc source {found.doc_id[:12]}"))
+    print_table([{"": name, table: value} for name, value in rows])
+
+
+def _source_place(found: Traced) -> tuple[str, str]:
+    """The line that says where a token stands in its source, which need not be a place in a file."""
+    span = f"bytes {found.source_start:,} to {found.source_end:,}"
+    if found.extracted is not None:
+        return "source", f"{span} of {found.extracted}"
+    if "#" in (found.path or ""):
+        return "record", f"{span} of its text"
+    return "file", f"{span} ({found.encoding})"
+
+
+@click.command()
+@click.argument("doc_ids", nargs=-1, metavar="DOC_ID...")
+@click.option("--from-file", "listed", type=click.Path(exists=True, dir_okay=False), help="file of doc_ids, one a line")
+@click.option("--increment", "increments", multiple=True, metavar="DATASET:N", help="all documents of an increment")
+@click.option("--table", "tables", multiple=True, help="packed table; by default all; may be repeated")
+@click.option("--with-duplicates", is_flag=True, help="also remove their duplicates, as corpora found them")
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+@click.option("--yes", is_flag=True, help="do not ask")
+def excise(
+    doc_ids: tuple[str, ...],
+    listed: str | None,
+    increments: tuple[str, ...],
+    tables: tuple[str, ...],
+    with_duplicates: bool,
+    as_json: bool,
+    yes: bool,
+) -> None:
+    """Remove documents from packed tables for good; every row keeps its ordinal, padding replaces their tokens.
+
+    Every snapshot that blends or tags pin is rewritten, in every generation. Without --table the documents are left out
+    of all later packing as well. Their duplicates are listed; --with-duplicates removes them too.
+    """
+    from dagster_project.excised_tables import duplicate_lines, excise_documents, excision_lines, known_duplicates
+    from spark_jobs.lake.ledger.ledger import Ledger
+    from spark_jobs.lake.run.excisions import record_excisions
+    from spark_jobs.lake.run.materialize import Lake
+    from spark_jobs.lake.session.session import start_session
+
+    settings = load_settings()
+    catalogue = open_catalogue(settings)
+    wanted = {doc_id for one in increments for doc_id in _documents_of(catalogue, one)}
+    wanted |= {*doc_ids, *(Path(listed).read_text().split() if listed else ())}
+    wrong = sorted(one for one in wanted if len(one) != 32 or not set(one) <= set("0123456789abcdef"))
+    if wrong or not wanted:
+        raise CommandError(f"excise: {wrong[0] if wrong else 'nothing'} is given; give whole doc_ids of 32 hex digits")
+    duplicates = known_duplicates(catalogue, wanted)
+    for line in duplicate_lines(duplicates, with_duplicates):
+        click.echo(line, err=as_json)
+    if with_duplicates:
+        wanted |= duplicates.keys()
+    if not yes:
+        click.confirm(f"{len(wanted)} documents go from packed tables for good. Go on?", abort=True, err=as_json)
+    run_id = f"headrace excise by {user_name()}, {uuid.uuid4().hex}"
+    lake = Lake(catalogue, Ledger(catalogue), lambda: start_session(settings), run_id)
+    if not tables:
+        record_excisions(catalogue, None, wanted, run_id)
+    done = excise_documents(lake, tables, wanted)
+    missing = wanted - {doc_id for one in done for doc_id in one.excised.doc_ids}
+    if as_json:
+        facts = {
+            "run_id": run_id,
+            "documents": sorted(wanted),
+            "in_no_table": sorted(missing),
+            "duplicates": duplicates,
+        }
+        click.echo(json.dumps({**facts, "tables": [asdict(one) for one in done]}, indent=2))
+    else:
+        for one in done:
+            for line in excision_lines(one):
+                click.echo(line)
+        changed = [one.excised.identifier for one in done if one.excised.doc_ids]
+        if changed:
+            click.echo(f"Next: headrace table expire {' '.join(changed)} --days 0, which deletes the old files")
+        if missing:
+            click.echo(f"{len(missing)} of the documents are in no packed table, first {min(missing)}")
+    failed = [one for one in done if one.failure]
+    if failed:
+        raise CommandError(
+            f"excise: {len(failed)} of {len(done)} tables could not be changed, so they may hold the documents still; "
+            f"first {failed[0].failure}"
+        )
+
+
+def _documents_of(catalogue: Catalog, increment: str) -> set[str]:
+    """The documents of an increment of a dataset, given as `DATASET:N`.
+
+    Raises:
+        CommandError: there is none, or the text has another form.
+    """
+    from pyiceberg.expressions import EqualTo
+
+    from spark_jobs.lake.files.lookups import read_rows
+
+    dataset, _, number = increment.partition(":")
+    condition = EqualTo("increment", int(number) if number.isdecimal() else -1)
+    found = {row["doc_id"] for row in read_rows(catalogue, f"{dataset}.documents", ("doc_id",), condition)}
+    if not found:
+        raise CommandError(f"excise --increment {increment}: no document is in it; give DATASET:N, such as web:3")
+    return found
+
+
+@click.command()
+@click.argument("table")
+@click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
+@click.option(
+    "--format", "kind", type=click.Choice(["parquet", "webdataset", "pt"]), default="parquet", show_default=True
+)
+@click.option("--shard-rows", type=click.IntRange(min=1), help="windows in a shard; default: 2^26 tokens of them")
+def export(table: str, folder: Path, kind: str, shard_rows: int | None) -> None:
+    """Write a packed TABLE as shards of plain files into DIR, with a manifest of their checksums."""
+    from dagster_project.inspect.lake.exports import export_table
+    from dagster_project.restrictions import note_read
+
+    catalogue = open_catalogue(load_settings())
+    note_read(catalogue, [table])
+    manifest = export_table(catalogue, table, folder, kind, shard_rows)
+    click.echo(f"{table}: {manifest['rows']:,} windows in {len(manifest['shards'])} shards and {folder}/manifest.json")

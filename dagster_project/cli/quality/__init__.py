@@ -1,0 +1,1 @@
+"""Commands about quality: policies, reviews, models, taggers, benchmarks, deduplication."""

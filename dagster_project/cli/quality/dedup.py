@@ -1,0 +1,157 @@
+"""`headrace dedup`: evaluate a corpus against known duplicates, and show what each threshold keeps."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dagster_project.cli.output import print_table
+from dagster_project.exceptions import CommandError
+from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.settings import load_settings
+
+if TYPE_CHECKING:
+    from dagster_project.inspect.corpora.evaluation import Evaluation
+    from spark_jobs.dedup.evaluate.scores import Score
+
+_EXAMPLES = 5
+
+
+@click.group()
+def dedup() -> None:
+    """Compare thresholds, evaluate against known pairs."""
+
+
+@dedup.command()
+@click.argument("name", metavar="CORPUS")
+@click.argument("truth", metavar="TRUTH_FILE", type=click.Path(path_type=Path))
+@click.option(
+    "--threshold",
+    type=click.FloatRange(0, 1, min_open=True),
+    help="least J of a pair; default: each threshold",
+)
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def evaluate(name: str, truth: Path, threshold: float | None, as_json: bool) -> None:
+    """Print precision, recall and F1 of the pairs of CORPUS against the pairs of TRUTH_FILE.
+
+    TRUTH_FILE has one pair in each line, two identifiers separated by white space, a comma or a tab, or is Parquet with
+    two columns. An identifier is a doc_id, a path, or the id of a record. Exact duplicates are pairs of J = 1. The last
+    column counts known pairs that were missed although both documents have the same witness.
+    """
+    from dagster_project.cli.data.doc import require_compared
+    from dagster_project.inspect.corpora.evaluation import evaluate as evaluate_corpus
+    from dagster_project.inspect.lake.corpus_facts import find_corpus
+    from dagster_project.restrictions import note_read
+
+    catalogue = open_catalogue(load_settings())
+    corpus = find_corpus(catalogue, name)
+    require_compared(corpus, threshold)
+    note_read(catalogue, [corpus.name, *corpus.datasets])
+    found = evaluate_corpus(catalogue, corpus, truth, threshold)
+    if as_json:
+        click.echo(json.dumps(_as_json(name, found), indent=2))
+        return
+    click.echo(f"{truth}: {found.pairs:,} pairs{_set_aside(found)}")
+    for text, unresolved in (("no member", found.names.unknown), ("several members", found.names.ambiguous)):
+        if unresolved:
+            more = ", ..." if len(unresolved) > _EXAMPLES else ""
+            listed = ", ".join(unresolved[:_EXAMPLES])
+            click.echo(f"identifiers that name {text}: {len(unresolved):,} ({listed}{more})")
+    click.echo("")
+    print_table([_row(one) for one in found.scores])
+    if not corpus.thresholds:
+        click.echo(f"corpus {name} removes exact duplicates alone: only these count as found")
+
+
+@dedup.command()
+@click.argument("name", metavar="CORPUS")
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def thresholds(name: str, as_json: bool) -> None:
+    """Show what each threshold of CORPUS keeps: documents, bytes, components, over all increments."""
+    from dagster_project.inspect.corpora.kept_at_thresholds import kept_at_thresholds
+    from dagster_project.inspect.lake.corpus_facts import find_corpus
+
+    catalogue = open_catalogue(load_settings())
+    corpus = find_corpus(catalogue, name)
+    rows = kept_at_thresholds(catalogue, corpus)
+    if not rows:
+        raise CommandError(
+            f"{name}.thresholds is not in the lake; give corpus {name} the level near and run: headrace run {name}"
+        )
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    applied = f"; near-duplicates go from J = {corpus.applied:g} on" if corpus.applied is not None else ""
+    click.echo(f"corpus {name}: {rows[0]['member_count']:,} members{applied}\n")
+    shown = [_readable(row) for row in rows]
+    if not any(row["repository"] for row in shown):  # most corpora do not compare repositories
+        shown = [{name: value for name, value in row.items() if name != "repository"} for row in shown]
+    print_table(shown)
+
+
+def _set_aside(found: Evaluation) -> str:
+    """Which pairs of the file are in no score, in words."""
+    parts = [
+        f"{count:,} {text}"
+        for count, text in (
+            (found.unresolved, "with an identifier that cannot be resolved, in no score"),
+            (found.with_itself, "of a document with itself, in no score"),
+            (found.repeated, "written more than once"),
+        )
+        if count
+    ]
+    return f" ({'; '.join(parts)})" if parts else ""
+
+
+def _row(one: Score) -> dict[str, Any]:
+    return {
+        "J": f"{one.threshold:g}",
+        "found": one.found,
+        "known": one.known,
+        "both": one.both,
+        "precision": _share(one.precision),
+        "recall": _share(one.recall),
+        "F1": _share(one.f1),
+        "one witness": one.same_witness,
+    }
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
+
+def _readable(row: dict[str, Any]) -> dict[str, Any]:
+    """A row with short column names and the share of documents kept."""
+    share = row["kept_count"] / row["member_count"] if row["member_count"] else 1.0
+    return {
+        "J": f"{row['threshold']:g}",
+        "exact": row["exact_removed_count"],
+        "near": row["near_removed_count"],
+        "repository": row["repository_removed_count"],
+        "kept": row["kept_count"],
+        "share": f"{share:.2%}",
+        "bytes kept": row["kept_byte_count"],
+        "bytes gone": row["removed_byte_count"],
+        "components": row["component_count"],
+        "largest": row["largest_component"],
+    }
+
+
+def _as_json(name: str, found: Evaluation) -> dict[str, Any]:
+    scores = [{**vars(one), "precision": one.precision, "recall": one.recall, "f1": one.f1} for one in found.scores]
+    return {
+        "corpus": name,
+        "pairs": found.pairs,
+        "repeated": found.repeated,
+        "with_itself": found.with_itself,
+        "unresolved": {
+            "pairs": found.unresolved,
+            "unknown": len(found.names.unknown),
+            "ambiguous": len(found.names.ambiguous),
+            "examples": [*found.names.unknown[:_EXAMPLES], *found.names.ambiguous[:_EXAMPLES]],
+        },
+        "thresholds": scores,
+    }

@@ -1,0 +1,113 @@
+"""`headrace evals`: the benchmarks that documents are searched for."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from dagster_project.cli.output import print_rows
+from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.settings import load_settings
+
+_SHOWN = 20
+
+
+@click.group()
+def evals() -> None:
+    """Add and list benchmarks that documents are searched for."""
+
+
+@evals.command("add")
+@click.argument("name")
+@click.option(
+    "--from", "file", required=True, type=click.Path(path_type=Path, dir_okay=False), help="JSONL, CSV, Parquet"
+)
+@click.option("--columns", required=True, help="those that hold items, e.g. question,answer")
+@click.option("--version", default="1", show_default=True, help="a name and version never mean another content")
+def add(name: str, file: Path, columns: str, version: str) -> None:
+    """Enter the items of a benchmark's FILE into the registry as NAME."""
+    from spark_jobs.filters.contamination.eval_set import encode, read_eval_set
+    from spark_jobs.filters.registry import record
+
+    found = read_eval_set(name, file, [one.strip() for one in columns.split(",") if one.strip()])
+    entry = record(open_catalogue(load_settings()), "eval_set", name, version, encode(found.items))
+    click.echo(f"{found}; hash {entry.content_hash[:16]}")
+    click.echo(
+        f"From its next run on every corpus searches for {entry.label} and packs nothing that holds it. What is packed "
+        "already: headrace run CORPUS.decontaminated, then headrace evals report CORPUS"
+    )
+
+
+@evals.command("list")
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def list_evals(as_json: bool) -> None:
+    """List the benchmarks of the registry."""
+    from spark_jobs.filters.contamination.decontaminated import present_evals
+    from spark_jobs.filters.contamination.eval_set import decode
+    from spark_jobs.filters.registry import entries
+
+    catalogue = open_catalogue(load_settings())
+    present = present_evals(catalogue)
+    rows = [
+        {
+            "eval set": one.label,
+            "items": len(decode(one.content)),
+            "hash": one.content_hash[:16],
+            "by": f"{one.recorded_by}, {one.recorded_at:%Y-%m-%d}",
+        }
+        for one in entries(catalogue, "eval_set")
+    ]
+    print_rows(rows, as_json, "the registry has no benchmark; headrace evals add NAME --from FILE --columns a,b")
+    if rows and not as_json:
+        click.echo(f"Packed tables that were searched for the newest of each say headrace.evals {present.digest}")
+
+
+@evals.command("retire")
+@click.argument("name")
+def retire(name: str) -> None:
+    """Search for the benchmark NAME no more; what is entered stays, and a new version brings it back."""
+    from spark_jobs.filters.contamination.decontaminated import retire as enter
+
+    entry = enter(open_catalogue(load_settings()), name)
+    click.echo(f"{entry.label}: from its next run on no corpus searches for {name}")
+
+
+@evals.command("report")
+@click.argument("corpus")
+@click.option("--to", type=click.Path(path_type=Path, dir_okay=False), help="write the ids of packed documents here")
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def report(corpus: str, to: Path | None, as_json: bool) -> None:
+    """Say which documents of CORPUS hold items of benchmarks, and which windows and blends hold them."""
+    from dagster_project.inspect.corpora.contamination import contamination_report
+
+    found = contamination_report(open_catalogue(load_settings()), corpus)
+    if to is not None:
+        to.write_text("".join(f"{one.doc_id}\n" for one in found.packed))
+    if as_json:
+        click.echo(json.dumps(asdict(found), indent=2))
+        return
+    rows = [
+        {
+            "document": one.doc_id,
+            "dataset": one.dataset,
+            "share": f"{one.share:.2f}",
+            "items": "; ".join(one.items),
+            "windows": "; ".join(f"{count} of {table}" for table, count in one.windows.items()) or "none",
+        }
+        for one in found.documents
+    ]
+    print_rows(rows[:_SHOWN], False, f"{corpus} holds no item of {', '.join(found.evals)}")
+    if len(rows) > _SHOWN:
+        click.echo(f"and {len(rows) - _SHOWN:,} more documents; --json names all")
+    for table, blends in found.blends.items():
+        click.echo(f"{table}: served by {', '.join(blends) if blends else 'no blend'}")
+    if found.packed:
+        at_head = any("@" not in table for one in found.packed for table in one.windows)
+        anew = f"`headrace run {corpus}` packs without them; to" if at_head else "To"
+        click.echo(
+            f"{len(found.packed):,} documents lie in windows. {anew} take them out of what blends pinned: headrace "
+            f"evals report {corpus} --to FILE; headrace excise --from-file FILE"
+        )

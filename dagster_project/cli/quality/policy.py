@@ -1,0 +1,224 @@
+"""`headrace policy`: what documents are judged by, and what another policy would keep, before anything runs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dagster_project.cli.declared import complete_names, dataset_file
+from dagster_project.cli.diagnosis import read_yaml
+from dagster_project.cli.output import print_rows, print_table
+from dagster_project.exceptions import CommandError
+from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.settings import load_settings
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from dagster_project.inspect.corpora.policy_preview import Preview, RuleCount, Size
+    from spark_jobs.filters.policy import Policy
+
+_DECLARED = "."
+_SET = click.option(
+    "--set", "changed", multiple=True, metavar="RULE=VALUE", help="another threshold, or off; KIND.RULE for one kind"
+)
+_JSON = click.option("--json", "as_json", is_flag=True, help="print JSON")
+
+
+@click.group()
+def policy() -> None:
+    """Add, list, show, preview and compare policies: the rules that documents are judged by."""
+
+
+@policy.command("add")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+def add(file: Path) -> None:
+    """Enter the policy of a YAML file into the registry, so that datasets can name it."""
+    from spark_jobs.filters.policy import check_signals, resolve, shipped, signal_columns
+    from spark_jobs.filters.registry import record_policy
+    from spark_jobs.registry import find_scorer, scorer_names
+
+    catalogue = open_catalogue(load_settings())
+    found = _resolved(catalogue, str(file if file.suffix in (".yaml", ".yml", ".json") else f"{file}.yaml"))
+    if found.name in shipped() and resolve(found.name).content != found.content:
+        raise CommandError(f"policy {found.label}: headrace brings a policy of this name; choose another")
+    # The columns of a scorer like `model_scores` are known in a dataset alone, which checks rules on them.
+    scorers = [one for name in scorer_names() if (one := find_scorer(name)).of_config is None]
+    known = signal_columns({one.name: {column.name: column.type for column in one.table.columns} for one in scorers})
+    own = tuple(rule for rule in found.rules if rule.source[0] in (*known, "metadata"))
+    check_signals(found.model_copy(update={"rules": own}), known)
+    entry = record_policy(catalogue, found)
+    click.echo(f"{found.label}: {len(found.rules)} rules, hash {entry.content_hash[:16]}")
+    foreign = sorted({rule.source[0] for rule in found.rules} - {*known, "metadata"})
+    if foreign:
+        click.echo(f"It reads {', '.join(foreign)}, whose columns a dataset decides; checked where one names it.")
+    click.echo(f"Next: headrace policy preview DATASET {found.label}, then `policy: {found.label}` in its declaration")
+
+
+@policy.command("list")
+@_JSON
+def list_policies(as_json: bool) -> None:
+    """List the policies that headrace brings, and those of the registry."""
+    from spark_jobs.filters.policy import resolve, shipped
+    from spark_jobs.filters.registry import entries
+
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for name in shipped():
+        found = resolve(name)
+        rows[found.label, found.content_hash] = _row(found.label, len(found.rules), found.content_hash, "headrace")
+    for one in entries(open_catalogue(load_settings()), "policy"):
+        count = len(json.loads(one.content)["rules"])
+        by = f"{one.recorded_by}, {one.recorded_at:%Y-%m-%d}"
+        rows.setdefault((one.label, one.content_hash), _row(one.label, count, one.content_hash, by))
+    print_rows(list(rows.values()), as_json, "")
+
+
+def _row(label: str, rules: int, content_hash: str, by: str) -> dict[str, Any]:
+    return {"policy": label, "rules": rules, "hash": content_hash[:16], "by": by}
+
+
+@policy.command("show")
+@click.argument("reference")
+@_JSON
+def show(reference: str, as_json: bool) -> None:
+    """Show the rules of a policy, with what it extends, and where each threshold comes from."""
+    found = _resolved(open_catalogue(load_settings()), reference)
+    if as_json:
+        click.echo(found.content.decode())
+        return
+    click.echo(f"{found.label}, hash {found.content_hash}")
+    for rule in found.rules:
+        (condition,) = rule.conditions
+        held = ", ".join((*rule.kinds, *rule.languages)) or "all"
+        click.echo(f"  {rule.rule:<36} {rule.signal} {condition} {_text(rule.value)} ({held}) {rule.why}".rstrip())
+
+
+@policy.command("preview")
+@click.argument("dataset", shell_complete=complete_names)
+@click.argument("reference")
+@_SET
+@click.option("--rule", "shown", metavar="RULE", help="also show ten documents on each side of its threshold")
+@_JSON
+def preview(dataset: str, reference: str, changed: tuple[str, ...], shown: str | None, as_json: bool) -> None:
+    """Say what a policy would keep of a dataset: documents, bytes, tokens, and what each rule drops; nothing runs.
+
+    REFERENCE is a name, NAME@VERSION, a hash, a YAML file, or `.` for what the dataset declares.
+    """
+    from dagster_project.inspect.corpora import policy_preview
+    from dagster_project.restrictions import note_read
+    from spark_jobs.exceptions import did_you_mean
+
+    catalogue = open_catalogue(load_settings())
+    chosen = _resolved(catalogue, reference, dataset, changed)
+    note_read(catalogue, [dataset])
+    found = policy_preview.preview(policy_preview.read_documents(catalogue, dataset, [chosen]), chosen)
+    if as_json:
+        click.echo(json.dumps(asdict(found), indent=2))
+        return
+    named = [rule for rule in found.rules if rule.rule == shown]
+    if shown and not named:
+        known = dict.fromkeys(rule.rule for rule in found.rules)
+        raise CommandError(f"policy {found.policy}: there is no rule {shown!r}{did_you_mean(shown, known)}")
+    _print(found)
+    for rule in named:
+        _print_sides(rule)
+
+
+@policy.command("compare")
+@click.argument("dataset", shell_complete=complete_names)
+@click.argument("first")
+@click.argument("second")
+@_JSON
+def compare(dataset: str, first: str, second: str, as_json: bool) -> None:
+    """Compare what two policies would keep of a dataset; nothing runs.
+
+    Each is a name, NAME@VERSION, a hash, a YAML file, or `.` for what the dataset declares.
+    """
+    from dagster_project.inspect.corpora import policy_preview
+    from dagster_project.restrictions import note_read
+
+    catalogue = open_catalogue(load_settings())
+    policies = [_resolved(catalogue, reference, dataset) for reference in (first, second)]
+    note_read(catalogue, [dataset])
+    found = policy_preview.compare(policy_preview.read_documents(catalogue, dataset, policies), *policies)
+    if as_json:
+        click.echo(json.dumps(asdict(found), indent=2))
+        return
+    names = {"first": f"{found.first.policy} alone", "second": f"{found.second.policy} alone"}
+    print_table([_sized(names.get(part, part), size) for part, size in found.kept_by.items()], "kept by")
+    for kept, dropped, rules in (("first", "second", found.lost), ("second", "first", found.gained)):
+        for rule, count in sorted(rules.items(), key=lambda one: -one[1]):
+            other = getattr(found, dropped).policy
+            click.echo(f"{names[kept]}: {count:,} fail {rule} of {other}")
+        if some := found.examples[kept]:
+            click.echo(f"{names[kept]}, e.g. {', '.join(one[:12] for one in some)}")
+
+
+def _resolved(catalogue: Catalog, reference: str, dataset: str = "", changed: tuple[str, ...] = ()) -> Policy:
+    """The policy behind a reference of the command line.
+
+    Raises:
+        CommandError: a setting is no RULE=VALUE.
+        ConfigError: the policy cannot be used.
+    """
+    from spark_jobs.filters.policy import DEFAULT, located, resolve
+    from spark_jobs.filters.registry import policy_finder
+
+    values: dict[str, Any] = {}
+    for setting in changed:
+        rule, equals, value = setting.partition("=")
+        if not equals:
+            raise CommandError(f"--set {setting}: write RULE=VALUE, or RULE=off")
+        try:
+            values[rule] = float(value)
+        except ValueError:
+            values[rule] = {"true": True, "false": False}.get(value, value)
+    given: Any = reference
+    if reference == _DECLARED and dataset:
+        file = dataset_file(dataset)
+        given = located(read_yaml(file)["attributes"].get("policy", DEFAULT), file.parent)
+    return resolve(given, policy_finder(lambda: catalogue), values, default_name=dataset or "inline")
+
+
+def _print(found: Preview) -> None:
+    share = 100 * found.kept.documents / max(found.before.documents, 1)
+    print_table([_sized("before", found.before), _sized("kept", found.kept)], f"{found.dataset} under {found.policy}")
+    how = "as its corpora counted" if found.measured else "a guess: no corpus has counted its tokens"
+    click.echo(f"{share:.2f}% of the documents are kept; tokens at {found.bytes_per_token:.2f} bytes each, {how}\n")
+    reviewed = any(rule.precision.right or rule.precision.wrong for rule in found.rules)
+    rows = [
+        {
+            "rule": rule.rule,
+            "kinds": ", ".join(rule.kinds) or "all",
+            "fails where": f"{rule.signal} {rule.condition} {_text(rule.threshold)}",
+            "drops": rule.drops,
+            "alone": rule.alone,
+            **({"found right": str(rule.precision)} if reviewed else {}),
+        }
+        for rule in found.rules
+    ]
+    print_table(rows)
+    if reviewed:
+        click.echo("found right: by people, of the documents that it drops and that they reviewed, with 95% interval")
+    click.echo("alone: documents that no other rule drops. --rule RULE shows documents on both sides of its threshold")
+
+
+def _print_sides(rule: RuleCount) -> None:
+    for side, documents in (("fail", rule.failing), ("pass", rule.passing)):
+        click.echo(f"\n{side} {rule.rule} ({', '.join(rule.kinds) or 'all'}) by the least:")
+        for doc_id, value in documents:
+            click.echo(f"  {doc_id}  {'' if value is None else f'{value:g}'}".rstrip())
+
+
+def _sized(name: str, size: Size) -> dict[str, Any]:
+    return {"": name, "documents": size.documents, "bytes": size.bytes, "tokens, estimated": size.tokens}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(value)
+    return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)

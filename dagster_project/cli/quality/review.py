@@ -1,0 +1,108 @@
+"""`headrace review`: people judge what rules removed, and how often a rule is right is measured by it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dagster_project.cli.output import print_table
+from dagster_project.cli.project import dagster_home
+from dagster_project.exceptions import CommandError
+from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.lake.session.settings import load_settings, user_name
+
+if TYPE_CHECKING:
+    from dagster_project.inspect.corpora.reviews import Precision
+
+
+@click.group()
+def review() -> None:
+    """Judge a sample of what a rule removed; see how often each rule was right."""
+
+
+@review.command()
+@click.argument("dataset")
+@click.option("--rule", help="only documents that failed this rule; by default any")
+@click.option("--count", default=50, show_default=True, type=click.IntRange(min=1), help="most documents")
+@click.option("--near-threshold", is_flag=True, help="those nearest to the threshold, in place of a random choice")
+@click.option("--variant", help="of the dataset's verdicts; by default its own policy's")
+@click.option("--seed", default=0, show_default=True, help="another seed draws other documents")
+@click.option("--to", "path", default="review.html", show_default=True, type=click.Path(dir_okay=False, path_type=Path))
+def sample(
+    dataset: str, rule: str | None, count: int, near_threshold: bool, variant: str | None, seed: int, path: Path
+) -> None:
+    """Write a page with texts that DATASET's rules removed; open it in a browser, decide, save."""
+    from dagster_project.inspect.corpora import reviews
+    from dagster_project.restrictions import note_read
+
+    catalogue = open_catalogue(load_settings())
+    verdicts = f"{dataset}.verdicts_{variant}" if variant else f"{dataset}.verdicts"
+    chosen = reviews.sample(catalogue, verdicts, rule, count, near_threshold, seed)
+    note_read(catalogue, [verdicts])
+    path.write_text(reviews.page(catalogue, dataset, verdicts, chosen), encoding="utf-8")
+    click.echo(f"{len(chosen)} documents in {path}; open it, decide, save, then: headrace review record {dataset} FILE")
+
+
+@review.command()
+@click.argument("dataset")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--by", "person", help="who decided; by default you")
+def record(dataset: str, file: Path, person: str | None) -> None:
+    """Keep the decisions that a page saved in FILE."""
+    from dagster_project.inspect.corpora import reviews
+
+    try:
+        given = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise CommandError(f"{file}: no JSON: {error}") from error
+    if not isinstance(given, dict):
+        raise CommandError(f"{file}: no object; give the JSON that the page of a review saved")
+    catalogue = open_catalogue(load_settings())
+    count = reviews.record(catalogue, dataset, given, person or user_name())
+    _show_in_ui(given["verdicts"], reviews.precisions(catalogue, dataset, given["verdicts"]))
+    click.echo(
+        f"{count} decisions recorded in {dataset}.reviews; headrace policy preview {dataset} . shows them by rule"
+    )
+
+
+def _show_in_ui(verdicts: str, found: Sequence[Precision]) -> None:
+    """Report how often rules were found right as an observation of the verdicts, which Dagster shows on their page."""
+    import dagster as dg
+
+    lines = ["| rule | found right |", "|---|---|", *(f"| {one.rule} | {one} |" for one in found)]
+    seen = dg.AssetObservation(verdicts.split("."), metadata={"reviewed_rules": dg.MetadataValue.md("\n".join(lines))})
+    dagster_home()
+    with dg.DagsterInstance.get() as instance:
+        instance.report_runless_asset_event(seen)
+
+
+@review.command()
+@click.argument("dataset")
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def show(dataset: str, as_json: bool) -> None:
+    """Show how often people found each rule of DATASET right, with the 95% interval."""
+    from dagster_project.inspect.corpora import reviews
+
+    found = reviews.precisions(open_catalogue(load_settings()), dataset)
+    if not found:
+        raise CommandError(f"{dataset}: nothing was reviewed; begin with: headrace review sample {dataset}")
+    rows = [
+        {
+            "rule": one.rule,
+            "right": one.right,
+            "wrong": one.wrong,
+            "unsure": one.unsure,
+            "precision": round(one.right / (one.right + one.wrong), 3) if one.right + one.wrong else None,
+            "low": round(one.low, 3),
+            "high": round(one.high, 3),
+        }
+        for one in found
+    ]
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+    else:
+        print_table(rows)

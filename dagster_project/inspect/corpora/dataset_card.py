@@ -1,0 +1,265 @@
+"""A card of a dataset or corpus: Markdown with the metadata header that dataset hubs read; no text of a document.
+
+Counts are of the tables as they are now, settings those that they were computed with (the ledger). A card with noise
+has no exact count of documents: those that a document changes by at most one are disturbed, and all others left out
+(bytes, tokens, windows, rows of tables, and what deduplication removes, which one document may change by many).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.catalog import Catalog
+from ruamel.yaml import YAML
+
+from dagster_project.exceptions import CommandError
+from dagster_project.inspect.corpora.funnel import funnel
+from dagster_project.inspect.corpora.snapshot_diff import LakeState, find_state
+from dagster_project.inspect.lake.corpus_facts import CorpusFacts, find_corpus, namespaces_with
+from spark_jobs.exceptions import nearest
+from spark_jobs.filters.personal_data.noisy_counts import Draw, Noise, laplace
+from spark_jobs.lake.files.lookups import read_columns
+from spark_jobs.lake.ledger.ledger import Ledger
+
+_SHOWN = 30
+_COLUMNS = ("kind", "language", "licence")
+_STEPS = ("1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T")  # of hubs' size categories
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """How much a card may tell of single documents.
+
+    Attributes:
+        epsilon: of the whole card.
+        min_group: lowest noisy count of a group that is named.
+        draw: makes the noise.
+    """
+
+    epsilon: float
+    min_group: int
+    draw: Draw = laplace
+
+
+def card(catalogue: Catalog, name: str, privacy: Privacy | None = None) -> str:
+    """The card of a dataset or corpus; with `privacy` without exact counts.
+
+    Raises:
+        CommandError: neither is there under this name, or epsilon or the least group are not above 0.
+    """
+    if privacy and not (0 < privacy.epsilon < math.inf and privacy.min_group > 0):
+        given = f"epsilon {privacy.epsilon:g}, least group {privacy.min_group}"
+        raise CommandError(f"card: {given}; both must be above 0, such as 1 and 20")
+    datasets, corpora = namespaces_with(catalogue, "documents"), namespaces_with(catalogue, "members")
+    if name not in datasets + corpora:
+        raise CommandError(
+            f"{name}: no dataset or corpus of this name was run{nearest(name, datasets + corpora)}; headrace run {name}"
+        )
+    ledger = Ledger.fresh(catalogue)
+    state = find_state(catalogue, name)
+    is_corpus = name not in datasets
+    sources = list(find_corpus(catalogue, name).datasets) if is_corpus else [name]
+    noise, stated = None, []
+    if privacy:
+        # A document is in one group of each of three columns, here and in its dataset, passes, and fails any rule.
+        touched = 3 * (1 + is_corpus) + 1 + max(len(_rule_names(ledger, one)) for one in sources)
+        noise = Noise(touched / privacy.epsilon, privacy.min_group, privacy.draw)
+        stated = [_privacy(privacy, noise, touched)]
+    rows = pa.concat_tables([_documents(catalogue, one) for one in sources])
+    groups = {column: _groups(rows, column, noise) for column in _COLUMNS}
+    if is_corpus:
+        parts = [part for one in sources for part in _of_corpus(_dataset(catalogue, ledger, one, noise), one)]
+        parts += _corpus(catalogue, ledger, name, noise)
+    else:
+        parts = list(_dataset(catalogue, ledger, name, noise, groups))
+    title = f"# {name}\n\n{'Datasets: ' + ', '.join(sources) + '. ' if is_corpus else ''}Made by headrace."
+    header = _header(name, groups, rows.num_rows)
+    return "\n\n".join([header, title, *stated, *parts, _provenance(ledger, state, noise)]) + "\n"
+
+
+def _privacy(privacy: Privacy, noise: Noise, touched: int) -> str:
+    """What the noise of a card promises."""
+    return (
+        f"## Privacy\n\nCounts have discrete Laplace noise of scale {noise.scale:g}: epsilon is {privacy.epsilon:g} "
+        f"for this card, of which a document changes at most {touched} counts, each by one. Groups below "
+        f"{privacy.min_group} are one, `other`; a group of one document is named with probability "
+        f"{noise.named_by_chance:.1e}. Left out is what a document may change by more than one: bytes, tokens, "
+        "windows, rows of tables, duplicates. Another card of the same documents spends another epsilon."
+    )
+
+
+def _documents(catalogue: Catalog, dataset: str) -> pa.Table:
+    columns = (*_COLUMNS, "byte_count")
+    rows = read_columns(catalogue, f"{dataset}.documents", columns)
+    if rows is None:
+        raise CommandError(f"{dataset}: its documents have not been computed; run `headrace run {dataset}` first")
+    return rows.select(columns).cast(
+        pa.schema([(name, pa.large_string()) for name in _COLUMNS] + [("byte_count", pa.int64())])
+    )
+
+
+Rows = list[tuple[Any, ...]]
+"""Value of a column, documents, and without noise bytes; the most frequent first."""
+
+
+def _header(name: str, groups: dict[str, Rows], count: int) -> str:
+    """The YAML that dataset hubs read."""
+    licences, languages = ([str(row[0]) for row in groups[one] if row[0]] for one in ("licence", "language"))
+    exact = all(len(row) > 2 for row in groups["kind"])
+    header = {
+        "pretty_name": name,
+        "license": list(dict.fromkeys(value.lower() for value in licences if len(value.split()) == 1)) or ["unknown"],
+        "language": [value for value in languages if len(value) in (2, 3) and value.islower()],
+        "size_categories": [_size_category(count if exact else sum(row[1] for row in groups["kind"]))],
+        "task_categories": ["text-generation"],
+        "tags": ["headrace"],
+    }
+    out = io.StringIO()
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = False
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    yaml.default_style = '"'  # type: ignore[assignment]  # hubs read YAML 1.1, where a bare `no` is a boolean
+    yaml.dump({key: value for key, value in header.items() if value}, out)
+    return f"---\n{out.getvalue()}---"
+
+
+def _size_category(count: int) -> str:
+    """The size as hubs write it: `n<1K`, `1K<n<10K` and so on to `n>1T`."""
+    at = next((at for at in range(len(_STEPS)) if count < 1_000 * 10**at), len(_STEPS))
+    return "n<1K" if at == 0 else "n>1T" if at == len(_STEPS) else f"{_STEPS[at - 1]}<n<{_STEPS[at]}"
+
+
+def _groups(rows: pa.Table, column: str, noise: Noise | None) -> Rows:
+    """Documents by value of a column; null is `None`, and `other` has what is too small to be named."""
+    groups = rows.group_by(column).aggregate([([], "count_all"), ("byte_count", "sum")])
+    ordered = groups.sort_by([("count_all", "descending"), (column, "ascending")]).to_pylist()
+    if noise is None:
+        return [(row[column], row["count_all"], row["byte_count_sum"]) for row in ordered]
+    found = noise.groups({row[column] or "": row["count_all"] for row in ordered})
+    other = [] if found.other is None else [("other", found.other)]
+    return [*((value or None, count) for value, count in found.counts.items()), *other]
+
+
+def _of_corpus(parts: Iterator[str], dataset: str) -> Iterator[str]:
+    """The parts of a dataset on the card of a corpus."""
+    return (part.replace("## ", f"## {dataset}: ", 1) for part in parts)
+
+
+def _dataset(
+    catalogue: Catalog, ledger: Ledger, name: str, noise: Noise | None, groups: dict[str, Rows] | None = None
+) -> Iterator[str]:
+    """The parts of a dataset: source, counts, rules."""
+    rows = _documents(catalogue, name)
+    groups = groups or {column: _groups(rows, column, noise) for column in _COLUMNS}
+    increments = ledger.increments(f"{name}.documents")
+    source = json.loads(increments[max(increments)].config).get("source", {}) if increments else {}
+    known = {key: value for key, value in source.items() if value not in (None, [], {}, "")}
+    yield f"## Source\n\n`{json.dumps(known, ensure_ascii=False)}`; increments: {len(increments)}."
+    total = rows.num_rows if noise is None else sum(row[1] for row in groups["kind"])
+    exact = f", {pc.sum(rows['byte_count']).as_py() or 0:,} bytes" if noise is None else ", about"
+    yield f"## Documents\n\n{total:,} documents{exact}."
+    for column, own in groups.items():
+        head = (column, "documents", "bytes")[: 3 if noise is None else 2]
+        yield _table(head, [(row[0] or "none", *row[1:]) for row in own if noise is None or row[1]])
+    yield from _rules(catalogue, ledger, name, noise, total)
+
+
+def _rule_names(ledger: Ledger, dataset: str) -> list[str]:
+    """Rules that the documents of a dataset may fail, by the config of its verdicts."""
+    configs = [json.loads(one.config) for one in ledger.increments(f"{dataset}.verdicts").values()]
+    rules = [rule["rule"] for config in configs for rule in config.get("policy", {}).get("rules", [])]
+    return list(dict.fromkeys([*rules, "personal_data", "manifest"])) if configs else []
+
+
+def _rules(catalogue: Catalog, ledger: Ledger, name: str, noise: Noise | None, total: int) -> Iterator[str]:
+    """Thresholds of the verdicts, and how many documents each rule rejects."""
+    judged = ledger.increments(f"{name}.verdicts")
+    rows = read_columns(catalogue, f"{name}.verdicts", ("kept", "failed.element.rule"))
+    if rows is None or not judged:
+        return
+    kept = pc.sum(rows["kept"]).as_py() or 0
+    found = pc.value_counts(pc.struct_field(pc.list_flatten(rows["failed"].combine_chunks()), "rule")).to_pylist()
+    rules = {one["values"]: one["counts"] for one in found}
+    if noise is not None:
+        kept = noise.count(kept)
+        noisy = noise.groups({rule: rules.get(rule, 0) for rule in _rule_names(ledger, name)})
+        rules = noisy.counts | ({} if noisy.other is None else {"other": noisy.other})
+    passing = f"{kept:,} of {rows.num_rows:,} documents pass" if noise is None else f"About {kept:,} of {total:,} pass"
+    yield f"## Rules\n\n{passing} all of them."
+    yield _table(("rule", "documents rejected"), sorted(rules.items(), key=lambda one: (-one[1], one[0])))
+    yield f"Thresholds: `{judged[max(judged)].config}`"
+
+
+def _corpus(catalogue: Catalog, ledger: Ledger, name: str, noise: Noise | None) -> Iterator[str]:
+    """The parts of a corpus beside its datasets: duplicates, tokenizer, windows."""
+    facts = find_corpus(catalogue, name)
+
+    def rows(table: str) -> int:
+        return sum(row.row_count for row in ledger.places(f"{name}.{table}").values())
+
+    def config(table: str) -> dict[str, Any]:
+        places = list(ledger.places(f"{name}.{table}").values())
+        found: dict[str, Any] = json.loads(places[-1].config) if places else {}
+        return found
+
+    if noise is None:
+        yield from _deduplication(catalogue, facts, rows)
+    made = read_columns(catalogue, f"{name}.tokenizer", ("sha256", "vocabulary_size"))
+    if made is not None and made.num_rows:
+        tokenizer = made.to_pylist()[0]
+        yield (
+            f"## Tokenizer\n\nVocabulary of {tokenizer['vocabulary_size']:,}, SHA-256 `{tokenizer['sha256']}`, "
+            f"`{json.dumps(config('tokenizer'))}`."
+        )
+    if noise is None:
+        counts = read_columns(catalogue, f"{name}.tokens", ("token_count",))
+        tokens = pc.sum(counts["token_count"]).as_py() if counts is not None else 0
+        packed = [(table, rows(table)) for table in sorted(facts.tables) if table.startswith("packed_")]
+        yield f"## Windows\n\n{tokens or 0:,} tokens.\n\n" + _table(("table", "windows"), packed)
+
+
+def _deduplication(catalogue: Catalog, facts: CorpusFacts, rows: Callable[[str], int]) -> Iterator[str]:
+    """What deduplication removed, and what is left after each step."""
+    lines = [("members", rows("members")), ("exact duplicates removed", rows("exact_duplicates"))]
+    if facts.applied is not None:
+        near = rows("members") - rows("exact_duplicates") - rows("survivors")
+        lines.append((f"near-duplicates removed (weighted Jaccard similarity from {facts.applied} on)", near))
+    yield "## Deduplication\n\n" + _table(("what", "documents"), [*lines, ("survivors", rows("survivors"))])
+    stages = [(one.step, one.documents, one.byte_count, one.tokens) for one in funnel(catalogue, facts)]
+    yield "## Funnel\n\nWhat is left after each step; tokens are estimated before they are counted.\n\n" + _table(
+        ("step", "documents", "bytes", "tokens"), stages
+    )
+
+
+def _provenance(ledger: Ledger, state: LakeState, noise: Noise | None) -> str:
+    """Snapshot, data version and code of every table."""
+    lines = []
+    commits = set()
+    for table, snapshot_id in sorted(state.snapshots.items()):
+        places = ledger.places(f"{state.name}.{table}")
+        codes = sorted({row.code_version for row in places.values()})
+        commits |= {row.git_commit for row in places.values() if row.git_commit}
+        count = sum(row.row_count for row in places.values()) if noise is None else "left out"
+        lines.append((table, count, str(snapshot_id), ", ".join(codes)))
+    shown = ", ".join(f"`{commit[:12]}`" for commit in sorted(commits)) or "unknown"
+    return f"## Provenance\n\nCode: commits {shown}.\n\n" + _table(
+        ("table", "rows", "snapshot", "code version"), lines, len(lines)
+    )
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[Any, ...]], most: int = _SHOWN) -> str:
+    """A Markdown table; of many rows the first."""
+    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
+    for row in rows[:most]:
+        texts = (f"{value:,}" if isinstance(value, int) else " ".join(str(value).split()) for value in row)
+        cells = (text.replace("|", "\\|") for text in texts)
+        lines.append("| " + " | ".join(cells) + " |")
+    more = [f"\n.. and {len(rows) - most} more"] if len(rows) > most else []
+    return "\n".join([*lines, *more])

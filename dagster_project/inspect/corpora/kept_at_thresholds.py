@@ -1,0 +1,81 @@
+"""Sum the table `thresholds` of a corpus over all its increments.
+
+Counts and bytes are summed. Components cannot be: an increment has every component that its pairs reach, including
+those of earlier increments. They are counted from `components` by the newest row of each document: a component exists
+if the document that it is named by still belongs to it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.catalog import Catalog
+
+from dagster_project.exceptions import CommandError
+from dagster_project.inspect.lake.corpus_facts import CorpusFacts
+from spark_jobs.lake.files.lookups import read_columns
+
+_ADDED = (
+    "member_count",
+    "exact_removed_count",
+    "near_removed_count",
+    "repository_removed_count",
+    "kept_count",
+    "kept_byte_count",
+    "removed_byte_count",
+)
+
+
+def kept_at_thresholds(catalogue: Catalog, corpus: CorpusFacts) -> list[dict[str, Any]]:
+    """One row per threshold, ascending; none where the corpus has no such table.
+
+    Args:
+        catalogue: of the lake.
+        corpus: the corpus.
+
+    Returns:
+        The sums, `component_count` and `largest_component` as of now, and `applied`.
+
+    Raises:
+        CommandError: an earlier version of headrace made the table, with other columns.
+    """
+    table = corpus.own("thresholds")
+    rows = read_columns(catalogue, table, ("threshold", *_ADDED))
+    if rows is None:
+        return []
+    lacking = [name for name in _ADDED if name not in rows.column_names]
+    if lacking:
+        raise CommandError(
+            f"{table} has no column {lacking[0]}, an earlier version of headrace made it; drop it (headrace table drop "
+            f"{table}) and run: headrace run {corpus.name}"
+        )
+    columns = ("increment", "threshold", "doc_id", "component", "document_count")
+    linked = read_columns(catalogue, corpus.own("components"), columns)
+    sizes = {} if linked is None else component_sizes(linked)
+    summed = rows.group_by("threshold").aggregate([(name, "sum") for name in _ADDED]).sort_by("threshold")
+    return [
+        {
+            "threshold": row["threshold"],
+            **{name: int(row[f"{name}_sum"]) for name in _ADDED},
+            "component_count": len(sizes.get(row["threshold"], [])),
+            "largest_component": max(sizes.get(row["threshold"], []), default=0),
+            "applied": row["threshold"] == corpus.applied,
+        }
+        for row in summed.to_pylist()
+    ]
+
+
+def component_sizes(components: pa.Table) -> dict[float, list[int]]:
+    """Documents of every component by threshold, from all rows of `components`."""
+    names = components.filter(pc.equal(components["doc_id"], components["component"]))["doc_id"]
+    named = components.filter(pc.is_in(components["doc_id"], pc.unique(names)))
+    newest = named.group_by(["threshold", "doc_id"]).aggregate([("increment", "max")])
+    newest = newest.rename_columns({"increment_max": "increment"})
+    rows = named.join(newest, ["threshold", "doc_id", "increment"], join_type="left semi")
+    rows = rows.filter(pc.equal(rows["doc_id"], rows["component"]))
+    found: dict[float, list[int]] = {}
+    for threshold, count in zip(rows["threshold"].to_pylist(), rows["document_count"].to_pylist(), strict=True):
+        found.setdefault(threshold, []).append(count)
+    return found

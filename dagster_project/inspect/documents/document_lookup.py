@@ -1,0 +1,178 @@
+"""Find a document by its doc_id, the first digits of it, or its path."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import And, BooleanExpression, EqualTo, In, StartsWith
+
+from dagster_project.exceptions import CommandError
+from dagster_project.inspect.lake.corpus_facts import CorpusFacts, namespaces_with
+from spark_jobs.lake.declare.quarantined import SUFFIX, is_quarantine
+from spark_jobs.lake.files.lookups import read_columns, read_rows, read_wide_value
+from spark_jobs.sources.reading.languages import EXTRACTED_BY
+
+_DIGITS = re.compile(r"[0-9a-f]{6,32}")
+_SHOWN = 5
+LANDING_COLUMNS = ("location", "object", "repository", "path", "content_sha256", "byte_count", "modified", "increment")
+
+
+@dataclass(frozen=True)
+class FoundDocument:
+    """A row of `documents` without its content, and the dataset that has it."""
+
+    doc_id: str
+    dataset: str
+    increment: int
+    shard: int
+    repository: str | None
+    path: str
+    kind: str
+    language: str | None
+    licence: str | None
+    byte_count: int
+    content_sha256: str
+
+    @property
+    def partition(self) -> BooleanExpression:
+        """Partition of its rows in the other tables of its dataset."""
+        return And(EqualTo("increment", self.increment), EqualTo("shard", self.shard))
+
+    @property
+    def row(self) -> BooleanExpression:
+        """Its rows in the other tables of its dataset."""
+        return And(self.partition, EqualTo("doc_id", self.doc_id))
+
+    def facts(self) -> dict[str, Any]:
+        """All facts, ready for JSON."""
+        return asdict(self)
+
+
+FOUND_COLUMNS = tuple(name for name in FoundDocument.__dataclass_fields__ if name != "dataset")
+"""The columns of `documents` that a `FoundDocument` is made of."""
+
+
+def extraction_place(metadata: Mapping[str, str]) -> str | None:
+    """What extracted a document's text, and from where, by the document's metadata; None where nothing did."""
+    extracted_by = metadata.get(EXTRACTED_BY)
+    if extracted_by is None:
+        return None
+    place = "the file"
+    for name, where in (("offset", "the file"), ("member_offset", "the member of the archive")):
+        if name in metadata:
+            place = f"the record at byte {metadata[name]} of {where}"
+    return f"the text that {extracted_by} extracted from {place}"
+
+
+def find_document(catalogue: Catalog, given: str) -> FoundDocument:
+    """The one document that a user names.
+
+    Args:
+        catalogue: of the lake.
+        given: its doc_id, the first 6 or more digits of that, or its path.
+
+    Raises:
+        CommandError: no document is named so, or several are; the message lists them.
+    """
+    datasets = namespaces_with(catalogue, "documents")
+    found: list[FoundDocument] = []
+    if _DIGITS.fullmatch(given.lower()):
+        found = _matching(catalogue, datasets, _starts_with(given.lower()))
+    if not found:
+        found = _matching(catalogue, datasets, EqualTo("path", given))
+    if not found:
+        _say_where_it_waits(catalogue, given)
+        raise CommandError(
+            f"document {given} is in no table of documents ({', '.join(datasets) or 'no dataset was run'}); give a "
+            "doc_id, its first 6 or more hex digits, or a path as in NAME.documents"
+        )
+    if len(found) > 1:
+        listed = ", ".join(f"{one.doc_id} ({one.dataset}, increment {one.increment})" for one in found[:_SHOWN])
+        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        raise CommandError(f"document {given} may be any of {len(found)}: {listed}{more}; give one doc_id")
+    return found[0]
+
+
+def _say_where_it_waits(catalogue: Catalog, given: str) -> None:
+    """Say of a document that is only in quarantine that it waits there.
+
+    Raises:
+        CommandError: it does.
+    """
+    for space in sorted(space[0] for space in catalogue.list_namespaces() if is_quarantine(space[0])):
+        for row in read_rows(catalogue, f"{space}.documents", ("increment",), EqualTo("doc_id", given.lower())):
+            raise CommandError(
+                f"document {given} is in quarantine ({space}, increment {row['increment']}); see headrace quarantine "
+                f"show {space.removesuffix(SUFFIX)} --increment {row['increment']}"
+            )
+
+
+def _starts_with(digits: str) -> BooleanExpression:
+    return EqualTo("doc_id", digits) if len(digits) == 32 else StartsWith("doc_id", digits)
+
+
+def _matching(catalogue: Catalog, datasets: Iterable[str], condition: BooleanExpression) -> list[FoundDocument]:
+    """Documents of all datasets that meet a condition."""
+    return [
+        FoundDocument(**row, dataset=dataset)
+        for dataset in datasets
+        for row in read_rows(catalogue, f"{dataset}.documents", FOUND_COLUMNS, condition)
+    ]
+
+
+def landings_of(catalogue: Catalog, document: FoundDocument) -> list[dict[str, Any]]:
+    """The arrivals of the files that a document may be from; only reading them tells which, where there are several.
+
+    Of the files that landed in its increment these are the one at the document's path, those at the start of it before
+    a `#` (the longest first), or the package (at `.`) of its repository. A path may have landed more than once: pages
+    of an endpoint, versions, locations. Those with the document's own bytes or repository are left then, if any.
+    """
+    landed = And(EqualTo("increment", document.increment), EqualTo("status", "landed"))
+    files = read_columns(catalogue, f"{document.dataset}.arrivals", LANDING_COLUMNS, landed)
+    if files is None:
+        return []
+    parts = document.path.split("#")
+    paths = ["#".join(parts[:count]) for count in range(len(parts), 0, -1)]
+    rows = files.filter(pc.is_in(files["path"], pa.array(paths, pa.string()))).to_pylist()
+    if not rows and document.repository is not None:
+        is_package = pc.and_(pc.equal(files["path"], "."), pc.equal(files["repository"], document.repository))
+        rows = files.filter(is_package).to_pylist()
+    for name in ("content_sha256", "repository"):
+        same = [row for row in rows if row[name] == getattr(document, name)]
+        rows = same or rows
+    return sorted(rows, key=lambda row: (-len(row["path"]), row["location"]))
+
+
+def landing_of(catalogue: Catalog, document: FoundDocument) -> dict[str, Any] | None:
+    """The arrival of the file that a document is from, or None where there may be several."""
+    rows = landings_of(catalogue, document)
+    return rows[0] if len(rows) == 1 else None
+
+
+def other_revisions(catalogue: Catalog, document: FoundDocument) -> list[FoundDocument]:
+    """Documents of the same dataset, repository and path, the newest first as `members` orders them."""
+    found = _matching(catalogue, [document.dataset], EqualTo("path", document.path))
+    same = [one for one in found if one.repository == document.repository and one.doc_id != document.doc_id]
+    return sorted(same, key=lambda one: (-one.increment, one.doc_id))
+
+
+def members_named(catalogue: Catalog, corpus: CorpusFacts, doc_ids: Iterable[str]) -> Mapping[str, dict[str, Any]]:
+    """Dataset, repository, path and increment of members, by doc_id."""
+    wanted = sorted(set(doc_ids))
+    if not wanted:
+        return {}
+    columns = ("increment", "dataset", "doc_id", "repository", "path")
+    rows = read_rows(catalogue, corpus.own("members"), columns, In("doc_id", wanted))
+    return {row["doc_id"]: row for row in rows}
+
+
+def read_text(catalogue: Catalog, document: FoundDocument) -> str | None:
+    """The text of a document after normalization; None where it has none yet."""
+    text = read_wide_value(catalogue, f"{document.dataset}.texts", "content", document.doc_id, document.partition)
+    return None if text is None else str(text)

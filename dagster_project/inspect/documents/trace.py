@@ -1,0 +1,290 @@
+"""Trace a token of a packed table back to the bytes of the file it came from.
+
+    ordinal, position  ->  window: segment      the file by its bounds in the metadata, the row by its index in the file
+                       ->  document, token      documents of the corpus increment, by doc_id
+                       ->  bytes of the text    lengths of the tokens before it, known for byte-level tokenizers
+                       ->  bytes of the file    the edits that made the text from the source
+
+A `Tracer` keeps what does not change between two questions about one table: metadata of the tables it reads, the
+tokenizer, and which increments of the dataset each increment of the corpus took in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import And, BooleanExpression, EqualTo, In
+
+from dagster_project.exceptions import CommandError
+from dagster_project.inspect.documents.document_lookup import FOUND_COLUMNS, FoundDocument, extraction_place, landing_of
+from spark_jobs.arrays import Int64Array
+from spark_jobs.lake.files.lookups import read_columns, read_rows, read_wide_value
+from spark_jobs.lake.session.catalogue import load_table
+from spark_jobs.packing.ordinals import OrdinalRun, ordinal_runs, packed_facts, read_window
+from spark_jobs.text.normalization import Edits, source_spans
+from spark_jobs.text.text_columns import edits_of
+from spark_jobs.tokens.token_bytes import encoded_bounds, token_byte_lengths
+
+_DOCUMENT_COLUMNS = (
+    *FOUND_COLUMNS,
+    "revision",
+    "encoding",
+    "metadata",
+)
+
+
+@dataclass(frozen=True)
+class Traced:
+    """Where one token of a packed table came from.
+
+    Attributes:
+        table: the packed table.
+        ordinal: row.
+        position: index in its window.
+        what: token, end_of_document, beginning_of_document or padding; all below is None for padding.
+        dataset: of the document.
+        doc_id: the document.
+        repository: its repository.
+        path: its path there; `file#id` for a record of a file.
+        revision: of the repository or the document.
+        licence: SPDX.
+        document_token: number of the token among the document's own, from 0; for an end of document how many there are.
+        token_id: the id.
+        text_start: first byte of the token in the UTF-8 of the text that was encoded (`texts.content`).
+        text_end: byte after it.
+        source_start: first byte of the token in the file; in the record's text, for a record, and in the extracted
+            text, where one was extracted. A span that one edit replaced counts as a whole.
+        source_end: byte after it.
+        encoding: of the file.
+        extracted: for a text that was extracted, what extracted it and from where: no bytes of the file are its own.
+            None for a text that its source holds.
+        location: of the file that landed.
+        object: where its bytes are kept, for a dataset that copies them.
+    """
+
+    table: str
+    ordinal: int
+    position: int
+    what: str
+    dataset: str | None = None
+    doc_id: str | None = None
+    repository: str | None = None
+    path: str | None = None
+    revision: str | None = None
+    licence: str | None = None
+    document_token: int | None = None
+    token_id: int | None = None
+    text_start: int | None = None
+    text_end: int | None = None
+    source_start: int | None = None
+    source_end: int | None = None
+    encoding: str | None = None
+    extracted: str | None = None
+    location: str | None = None
+    object: str | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """All facts, ready for JSON."""
+        return asdict(self)
+
+
+class Tracer:
+    """Answers for the tokens of one packed table, as it was when the tracer was made."""
+
+    def __init__(self, catalogue: Catalog, identifier: str) -> None:
+        """Read the table's metadata.
+
+        Raises:
+            CommandError: there is no such table.
+            ConfigError: the table is not packed.
+        """
+        table = load_table(catalogue, identifier) if identifier.count(".") == 1 else None
+        if table is None:
+            raise CommandError(f"table {identifier} is not in the lake; `headrace table list` shows those that are")
+        self._catalogue, self._identifier, self._table = catalogue, identifier, table
+        self._facts = packed_facts(identifier, table)
+        self._runs = ordinal_runs(identifier, table)
+        beginning = table.properties.get("headrace.beginning-of-document-id")
+        self._beginning_id = int(beginning) if beginning is not None else None
+
+    def trace(self, ordinal: int, position: int) -> Traced:
+        """Trace one token.
+
+        Args:
+            ordinal: row of the table.
+            position: index in its window, from 0.
+
+        Raises:
+            CommandError: the table has no such row or position, or the document is not in the lake any more.
+            TableMismatchError: tokens and texts disagree.
+        """
+        at = Traced(self._identifier, ordinal, position, "padding")
+        size = self._facts.window_tokens
+        run = self._run(ordinal)
+        if not 0 <= position < size:
+            raise CommandError(
+                f"{self._identifier}: position {position} is outside of a window; give one in 0..{size - 1}"
+            )
+        columns = ["increment", "segments", *(["input_ids"] if self._beginning_id is not None else [])]
+        window = read_window(self._table, run, ordinal, columns)
+        for segment in window["segments"]:
+            within = position - segment["window_start"]
+            if 0 <= within < segment["token_count"]:
+                break
+        else:
+            return at
+        start = segment["document_start"]
+        if self._beginning_id is not None and start == 0:
+            begins = window["input_ids"][segment["window_start"]] == self._beginning_id
+            if begins and within == 0:
+                return self._with_document(at, "beginning_of_document", segment["doc_id"], window["increment"], -1)
+            within -= begins
+        return self._with_document(at, "token", segment["doc_id"], window["increment"], start + within)
+
+    def _with_document(self, at: Traced, what: str, doc_id: str, increment: int, token: int) -> Traced:
+        """Add the facts of a token of a document, by its number among the document's own tokens."""
+        document = self._document(doc_id, increment)
+        partition = And(EqualTo("increment", document["increment"]), EqualTo("shard", document["shard"]))
+        own = And(EqualTo("increment", increment), EqualTo("shard", document["shard"]))
+        ids = read_wide_value(self._catalogue, f"{self._facts.corpus}.tokens", "input_ids", doc_id, own)
+        if ids is None:
+            raise CommandError(
+                f"document {doc_id} is not in {self._facts.corpus}.tokens, increment {increment}; it was dropped after "
+                "it was packed: run the corpus again"
+            )
+        input_ids = np.array(ids, dtype=np.int32)
+        about = {name: document[name] for name in ("repository", "path", "revision", "licence", "encoding")}
+        known: dict[str, Any] = {**at.facts(), "dataset": self._facts.dataset, "doc_id": doc_id, **about}
+        known["extracted"] = extraction_place(dict(document["metadata"]))
+        found = FoundDocument(dataset=self._facts.dataset, **{name: document[name] for name in FOUND_COLUMNS})
+        if file := landing_of(self._catalogue, found):
+            known |= {"location": file["location"], "object": file["object"]}
+        if token < 0 or token == len(input_ids):
+            end = "end_of_document" if token >= 0 else what
+            return Traced(**{**known, "what": end, "document_token": max(token, 0)})
+        edits = self._edits(doc_id, partition)
+        start, end_byte = self._text_bytes(doc_id, partition, input_ids, token, _text_bytes(document, edits))
+        source_start, source_end = self._source_bytes(doc_id, partition, document, edits, start, end_byte)
+        return Traced(
+            **{
+                **known,
+                "what": what,
+                "document_token": token,
+                "token_id": int(input_ids[token]),
+                "text_start": start,
+                "text_end": end_byte,
+                "source_start": source_start,
+                "source_end": source_end,
+            }
+        )
+
+    def _run(self, ordinal: int) -> OrdinalRun:
+        """The file of a row."""
+        count = self._runs[-1].end if self._runs else 0
+        if not 0 <= ordinal < count:
+            raise CommandError(f"{self._identifier}: ordinal {ordinal} is not in the table; it has 0..{count - 1}")
+        starts = [run.start for run in self._runs]
+        return self._runs[int(np.searchsorted(starts, ordinal, side="right")) - 1]
+
+    def _document(self, doc_id: str, increment: int) -> dict[str, Any]:
+        """The document's row, of the dataset increments that the corpus increment took in."""
+        taken = self._taken.get(increment, [])
+        where = And(In("increment", taken), EqualTo("doc_id", doc_id)) if taken else EqualTo("doc_id", doc_id)
+        rows = read_rows(self._catalogue, f"{self._facts.dataset}.documents", _DOCUMENT_COLUMNS, where)
+        if not rows:
+            raise CommandError(
+                f"document {doc_id} is not in {self._facts.dataset}.documents any more, so it cannot be traced; "
+                "headrace excise takes it out of packed tables too"
+            )
+        return rows[0]
+
+    @cached_property
+    def _taken(self) -> dict[int, list[int]]:
+        """Increments of the dataset by increment of the corpus."""
+        where = EqualTo("dataset", self._facts.dataset)
+        found: dict[int, list[int]] = {}
+        columns = ("increment", "dataset_increment")
+        for row in read_rows(self._catalogue, f"{self._facts.corpus}.increments", columns, where):
+            found.setdefault(row["increment"], []).append(row["dataset_increment"])
+        return found
+
+    @cached_property
+    def _tokenizer(self) -> tuple[str, Int64Array | None]:
+        """The tokenizer's file, and the bytes of its tokens where they are known."""
+        rows = read_columns(self._catalogue, f"{self._facts.corpus}.tokenizer", ("file", "sha256"))
+        sha256 = self._table.properties.get("headrace.tokenizer-sha256")
+        if rows is None or not rows.num_rows or rows.column("sha256")[0].as_py() != sha256:
+            raise CommandError(
+                f"{self._facts.corpus}.tokenizer is not the tokenizer {sha256} that {self._identifier} was packed "
+                "with; run the corpus again"
+            )
+        text = str(rows.column("file")[0].as_py())
+        return text, token_byte_lengths(text)
+
+    def _edits(self, doc_id: str, partition: BooleanExpression) -> Edits:
+        """The edits that made the text from the source."""
+        edits = read_wide_value(self._catalogue, f"{self._facts.dataset}.texts", "edits", doc_id, partition)
+        return edits_of(edits or [])
+
+    def _text_bytes(
+        self,
+        doc_id: str,
+        partition: BooleanExpression,
+        input_ids: npt.NDArray[np.int32],
+        token: int,
+        text_bytes: int | None,
+    ) -> tuple[int, int]:
+        """Bytes of a token in the text: by the lengths of tokens if they add up to the text, else by encoding again."""
+        file, lengths = self._tokenizer
+        if lengths is not None and input_ids.max() < len(lengths):
+            ends = np.cumsum(lengths[input_ids])
+            if text_bytes is None or ends[-1] == text_bytes:
+                return int(ends[token] - lengths[input_ids[token]]), int(ends[token])
+        text = read_wide_value(self._catalogue, f"{self._facts.dataset}.texts", "content", doc_id, partition)
+        starts, stops = encoded_bounds(file, str(text), input_ids)
+        return int(starts[token]), int(stops[token])
+
+    def _source_bytes(
+        self, doc_id: str, partition: BooleanExpression, document: dict[str, Any], edits: Edits, start: int, end: int
+    ) -> tuple[int, int]:
+        """Bytes of the file from bytes of the text."""
+        if start == end:
+            starts, ends = source_spans(edits, np.array([start]), np.array([start + 1]))
+            return int(starts[0]), int(starts[0])
+        starts, ends = source_spans(edits, np.array([start]), np.array([end]))
+        found = int(starts[0]), int(ends[0])
+        if document["encoding"] == "utf-8":
+            return found
+        content = read_wide_value(self._catalogue, f"{self._facts.dataset}.documents", "content", doc_id, partition)
+        return file_bytes(str(content), document["encoding"], *found)
+
+
+def file_bytes(content: str, encoding: str, start: int, end: int) -> tuple[int, int]:
+    """Bytes of a file in another encoding than UTF-8, for bytes of its content's UTF-8.
+
+    Exact for codecs without state; characters that the span cuts count as a whole.
+
+    Args:
+        content: the decoded file.
+        encoding: a codec that gives the file's bytes back.
+        start: first byte in the UTF-8 of the content.
+        end: byte after the last one.
+    """
+    utf8 = content.encode()
+    while start > 0 and utf8[start] & 0xC0 == 0x80:
+        start -= 1
+    while end < len(utf8) and utf8[end] & 0xC0 == 0x80:
+        end += 1
+    return tuple(len(utf8[:at].decode().encode(encoding)) for at in (start, end))  # type: ignore[return-value]
+
+
+def _text_bytes(document: dict[str, Any], edits: Edits) -> int | None:
+    """Bytes of the text's UTF-8, from those of the file and what the edits changed; None for other encodings."""
+    if document["encoding"] != "utf-8":
+        return None
+    return int(document["byte_count"]) + int((edits.replacement_length - (edits.end - edits.start)).sum())

@@ -1,0 +1,102 @@
+"""Read from the lake which datasets and corpora it has, and with which config they were last computed.
+
+Declarations may have changed since. Questions about rows need the config that the rows were computed with, so it is
+read from the ledger.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyiceberg.catalog import Catalog
+
+from dagster_project.exceptions import CommandError
+from spark_jobs.exceptions import nearest
+from spark_jobs.lake.declare.quarantined import is_quarantine
+from spark_jobs.lake.ledger.ledger import Ledger
+
+
+@dataclass(frozen=True)
+class CorpusFacts:
+    """A corpus as its tables were computed.
+
+    Attributes:
+        name: its namespace.
+        tables: names of the tables that it has.
+        datasets: its datasets, those first whose documents are kept first.
+        thresholds: similarities at which near-duplicates were compared, ascending; none without the level near.
+        applied: the threshold at which documents are removed; None without the level near.
+        verdicts: by dataset, the table of the verdicts that its members were chosen by.
+        shaped: whether what goes on of its survivors is in the table `shaped`, by the rules of `shape`.
+        decontaminated: whether what goes on of these is in the table `decontaminated`.
+    """
+
+    name: str
+    tables: frozenset[str]
+    datasets: tuple[str, ...]
+    thresholds: tuple[float, ...]
+    applied: float | None
+    verdicts: Mapping[str, str] = field(default_factory=dict)
+    shaped: bool = False
+    decontaminated: bool = False
+
+    def own(self, table: str) -> str:
+        """Identifier of one of its tables."""
+        return f"{self.name}.{table}"
+
+
+def namespaces_with(catalogue: Catalog, table: str) -> list[str]:
+    """Namespaces that have a table of this name, sorted: datasets have `documents`, corpora have `members`.
+
+    Quarantines are left out: what waits there is looked at by `headrace quarantine` alone.
+    """
+    spaces = sorted(space[0] for space in catalogue.list_namespaces() if not is_quarantine(space[0]))
+    return [space for space in spaces if (space, table) in catalogue.list_tables(space)]
+
+
+def corpora(catalogue: Catalog) -> list[CorpusFacts]:
+    """Every corpus of the lake that was run, by name."""
+    ledger = Ledger.fresh(catalogue)
+    return [_facts(catalogue, ledger, name) for name in namespaces_with(catalogue, "members")]
+
+
+def find_corpus(catalogue: Catalog, name: str) -> CorpusFacts:
+    """One corpus.
+
+    Raises:
+        CommandError: it was never run; the message names those that were.
+    """
+    known = namespaces_with(catalogue, "members")
+    if name not in known:
+        there = f"there are {', '.join(known)}" if known else "there is none yet"
+        near = nearest(name, known)
+        raise CommandError(f"corpus {name} is not in the lake{near}, {there}; fill it: headrace run {name}")
+    ledger = Ledger.fresh(catalogue)
+    return _facts(catalogue, ledger, name)
+
+
+def _facts(catalogue: Catalog, ledger: Ledger, name: str) -> CorpusFacts:
+    """Facts of the newest increment, from the ledger."""
+    tables = frozenset(table for _, table in catalogue.list_tables(name))
+
+    def newest(table: str) -> tuple[dict[str, Any], set[str]]:
+        rows = list(ledger.increments_there(f"{name}.{table}").values()) if table in tables else []
+        return (json.loads(rows[-1].config), set(rows[-1].inputs)) if rows else ({}, set())
+
+    after = newest("tokens" if "tokens" in tables else "ordered")[1]
+    searched = f"{name}.decontaminated" in after
+    survivors, read = newest("survivors")
+    chosen, members_read = newest("members")
+    return CorpusFacts(
+        name=name,
+        tables=tables,
+        datasets=tuple(chosen.get("datasets", ())),
+        thresholds=tuple(newest("removals")[0].get("thresholds", ())),
+        applied=survivors.get("threshold") if f"{name}.removals" in read else None,
+        verdicts={t.split(".")[0]: t for t in members_read if t.split(".")[1].startswith("verdicts")},
+        shaped=f"{name}.shaped" in {*after, *(newest("decontaminated")[1] if searched else ())},
+        decontaminated=searched,
+    )

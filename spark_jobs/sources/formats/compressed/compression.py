@@ -1,0 +1,111 @@
+"""Decompress a stream by its codec, in bounded memory, all bytes before a damage first.
+
+A codec is known by the extension or by the first bytes. Streams that follow each other in one file are one stream.
+"""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import pyarrow as pa
+
+from spark_jobs.sources.formats.compressed.gzip_members import GzipMembers
+from spark_jobs.sources.reading.records import Stream
+
+CODECS: Final = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bz2", ".xz": "xz"}
+"""Codec by the last extension of a name."""
+ZIP_MAGIC: Final = (b"PK\x03\x04", b"PK\x05\x06")
+"""How a zip archive begins; the second is that of an empty one."""
+_MAGIC: Final = {
+    b"\x1f\x8b": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\x04\x22\x4d\x18": "lz4",
+    b"BZh": "bz2",
+    b"\xfd7zXZ": "xz",
+}
+_CHUNK_BYTES = 1 << 16
+_XZ_MEMORY = 128 << 20  # xz -9 needs 65 MB; a header may ask for 4 GB
+
+
+class _Decoder(Protocol):
+    """A decompressor of the standard library for one stream."""
+
+    @property
+    def eof(self) -> bool:
+        """Whether the stream has ended."""
+
+    @property
+    def needs_input(self) -> bool:
+        """Whether there is nothing more to give without more bytes."""
+
+    @property
+    def unused_data(self) -> bytes:
+        """What follows the end of the stream."""
+
+    def decompress(self, data: bytes, max_length: int = -1, /) -> bytes:
+        """At most so many of the next bytes."""
+
+
+def codec_of(head: bytes) -> str | None:
+    """The codec of a file by its first bytes, or None where it is not compressed."""
+    return next((codec for magic, codec in _MAGIC.items() if head.startswith(magic)), None)
+
+
+def decompressed(file: Stream, codec: str) -> Stream:
+    """The decompressed bytes of an open file.
+
+    Its `read` may give less than it is asked for, and raises OSError (or pa.ArrowException) where the file is damaged
+    or ends early.
+    """
+    if codec == "gzip":
+        return GzipMembers(file)
+    if codec in ("bz2", "xz"):
+        new: Callable[[], _Decoder] = bz2.BZ2Decompressor if codec == "bz2" else _xz_decoder
+        return _Decoded(file, new)
+    native = file if isinstance(file, pa.NativeFile) else pa.PythonFile(file, mode="r")
+    stream: Stream = pa.CompressedInputStream(native, codec)
+    return stream
+
+
+def _xz_decoder() -> lzma.LZMADecompressor:
+    """A decoder of xz whose memory is bounded."""
+    return lzma.LZMADecompressor(memlimit=_XZ_MEMORY)
+
+
+class _Decoded:
+    """Streams of bzip2 or xz, one after the other."""
+
+    def __init__(self, file: Stream, decoder: Callable[[], _Decoder]) -> None:
+        self._file, self._new = file, decoder
+        self._decoder: _Decoder | None = None
+        self._held = b""
+
+    def read(self, size: int, /) -> bytes:
+        """At most `size` of the next bytes; none at the end.
+
+        Raises:
+            OSError: here the file is damaged, or ends inside of a stream.
+        """
+        while True:
+            if self._decoder is None:
+                self._held = self._held.lstrip(b"\0") or self._file.read(_CHUNK_BYTES).lstrip(b"\0")
+                if not self._held:
+                    return b""
+                self._decoder = self._new()
+            given = b""
+            if self._decoder.needs_input:
+                given = self._held or self._file.read(_CHUNK_BYTES)
+                self._held = b""
+                if not given:
+                    raise OSError("ends inside of a compressed stream")
+            try:
+                data = self._decoder.decompress(given, size)
+            except (OSError, EOFError, lzma.LZMAError) as error:
+                raise OSError(f"damaged: {error}") from error
+            if self._decoder.eof:
+                self._held, self._decoder = self._decoder.unused_data, None
+            if data:
+                return data

@@ -1,0 +1,97 @@
+"""Read PDF files by page: the text layer with its score, whether it wants recognition, and the page as a picture.
+
+A page wants it whose layer scores below the rules' least score, and one that is a picture with a line of text on it,
+such as a scan with a stamp: pictures cover half of it, and its layer has fewer than 200 characters. A layer over such a
+picture that is not painted (text rendering mode 3) was made by a recogniser; the rules say whether it is believed.
+
+This module is imported in the child of parser_process.py, and needs the extra `ingest`.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import version
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import pypdfium2
+import pypdfium2.raw as pdfium
+
+from spark_jobs.sources.formats.extraction import cleaned_facts
+from spark_jobs.sources.formats.pages.layer_score import layer_score
+from spark_jobs.sources.formats.pages.ocr import Layer
+from spark_jobs.sources.reading.languages import EXTRACTED_BY
+from spark_jobs.sources.refusals import Reason, Refusal
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from spark_jobs.sources.source_config import OcrRules
+
+_BROKEN_WORD = re.compile("[\ufffe\x02](\r?\n)?")  # PDFium's mark of a hyphen that a line end made
+_STAMP_CHARACTERS = 200
+_LOOKED_AT = 1000  # objects of a page, to tell whether it is a picture
+_HIDDEN = pdfium.FPDF_TEXTRENDERMODE_INVISIBLE
+_LARGEST_SCALE = 4  # 288 dots an inch: more does not make small pages more legible
+
+
+def layers(data: bytes, rules: OcrRules) -> tuple[list[Layer], dict[str, str]] | Refusal:
+    """The text layer of every page, and what the file says about itself."""
+    document = _opened(data)
+    if isinstance(document, Refusal):
+        return document
+    found, unreadable_count = list[Layer](), 0
+    for number in range(len(document)):
+        try:
+            found.append(_layer(document[number], rules))
+        except pypdfium2.PdfiumError:
+            found.append(Layer("", 0.0, wants_ocr=False, fault=Reason.CORRUPT_FILE))
+            unreadable_count += 1
+    said = document.get_metadata_dict(skip_empty=True)
+    facts = cleaned_facts({"title": said.get("Title"), "published": said.get("CreationDate")})
+    by = {EXTRACTED_BY: f"pypdfium2 {version('pypdfium2')}"}
+    return found, {**facts, "pages_unreadable": str(unreadable_count), **by}
+
+
+def picture(data: bytes, number: int, side: int) -> NDArray[Any]:
+    """A page, drawn so that its longer side has at most so many pixels; (H, W, 3) in blue, green, red."""
+    document = _opened(data)
+    assert not isinstance(document, Refusal)  # its layers were read
+    page = document[number]
+    scale = min(_LARGEST_SCALE, side / max(*page.get_size(), 1))
+    drawn: NDArray[Any] = page.render(scale=scale).to_numpy()
+    return drawn
+
+
+def _opened(data: bytes) -> Any:
+    """The open document, or why it cannot be opened."""
+    try:
+        return pypdfium2.PdfDocument(data)
+    except pypdfium2.PdfiumError as error:
+        return Refusal(Reason.CORRUPT_FILE, f"PDFium cannot open it: {error}")
+
+
+def _layer(page: Any, rules: OcrRules) -> Layer:
+    """The layer of an open page; the page is closed."""
+    text = _BROKEN_WORD.sub("", page.get_textpage().get_text_bounded()).replace("\r\n", "\n").replace("\0", "").strip()
+    score = layer_score(text)
+    wants = score < rules.min_layer_score and pdfium.FPDFPage_CountObjects(page) > 0
+    asks = not wants and rules.engine != "none" and bool(text)
+    if asks and (len(text) < _STAMP_CHARACTERS or rules.hidden_layers == "replace"):
+        is_picture, is_hidden = _looks(page)
+        wants = is_picture and (len(text) < _STAMP_CHARACTERS or is_hidden)
+    page.close()
+    return Layer(text, score, wants)
+
+
+def _looks(page: Any) -> tuple[bool, bool]:
+    """Whether pictures cover half of a page, and whether none of its text is painted, by its first objects."""
+    area, painted = 0.0, False
+    for one in islice(page.get_objects(max_depth=3), _LOOKED_AT):
+        if one.type == pdfium.FPDF_PAGEOBJ_IMAGE:
+            left, bottom, right, top = one.get_bounds()
+            area += (right - left) * (top - bottom)
+        elif one.type == pdfium.FPDF_PAGEOBJ_TEXT:
+            painted = painted or pdfium.FPDFTextObj_GetTextRenderMode(one) != _HIDDEN
+    width, height = page.get_size()
+    return area >= width * height / 2, not painted

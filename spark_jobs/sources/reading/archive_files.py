@@ -1,0 +1,185 @@
+"""Read archives: each member becomes what it would be as a file of that name, and a refused one is an arrival.
+
+The path of a member is `archive.zip#folder/page.html`, in an archive inside of the archive `a.zip#b.tar.gz#page.html`;
+a refused one has the same after the archive's location. In packages the archive is the repository: the path of a
+member is the one below the folder that holds all of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from spark_jobs.exceptions import InputError
+from spark_jobs.sources.file_trees import LEFT_OUT, unreadable
+from spark_jobs.sources.formats.compressed.archives import Member, Unpacking, archive_members
+from spark_jobs.sources.formats.extraction import missing_package
+from spark_jobs.sources.reading.languages import EXTRACTED_BY, language_columns
+from spark_jobs.sources.reading.readers import told_by_name
+from spark_jobs.sources.reading.rows import HashedFile, ReadingRules, Row, arrival, opened
+from spark_jobs.sources.refusals import Reason, Refusal
+from spark_jobs.sources.repositories.packages import package_file
+from spark_jobs.sources.source_config import COLUMN_READERS, FilesSource, PackagesSource
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_DRIVE = re.compile(r"[A-Za-z]:")
+_DAMAGES = (str(Reason.CORRUPT_ARCHIVE), str(Reason.DECOMPRESSION_BOMB))
+
+
+class _Outer(NamedTuple):
+    """What the archives inside of one archive share: what may be unpacked, and the documents so far."""
+
+    unpacking: Unpacking
+    seen: set[str]
+    depth: int
+
+
+def read_archive(file: Row, rules: ReadingRules, read: Callable[[Row], Iterator[Row]]) -> Iterator[Row]:
+    """Documents, facts and refusals of the members of an archive, then its arrival.
+
+    Ids of all documents are held to find repeated ones, about 100 bytes for each.
+
+    Args:
+        file: a row of the listing, or one that this function made for a member.
+        rules: of the dataset.
+        read: gives the rows of one member.
+    """
+    assert isinstance(rules.source, FilesSource | PackagesSource)  # no other source lists archives
+    outer = file.get("outer") or _Outer(Unpacking(rules.source.archives), set(), 1)
+    if outer.depth > rules.source.archives.max_depth:
+        detail = f"an archive at depth {outer.depth}; max_depth is {rules.source.archives.max_depth}"
+        yield arrival(file, Refusal(Reason.DECOMPRESSION_BOMB, detail))
+        return
+    names, fault, damaged, content_sha256 = set[str](), None, None, None
+    document_count = refused_count = 0
+    try:
+        with opened(file, rules) as stream, HashedFile(stream) as source:
+            for member in archive_members(source, file["byte_count"], outer.unpacking):
+                if member.name is None:
+                    fault = member.refusal
+                    continue
+                for row in _member_rows(member, file, outer, names, rules, read):
+                    if row["doc_id"] is not None:
+                        document_count += 1
+                    elif row.get("status") == "rejected":
+                        refused_count += 1
+                        damaged = row["location"] if row["reason"] in _DAMAGES else damaged
+                    yield row
+            content_sha256 = source.sha256_to_end()
+    except OSError as error:
+        fault = unreadable(error)
+    if document_count and fault is None and damaged is not None and outer.depth == 1:
+        fault = Refusal(Reason.CORRUPT_ARCHIVE, f"what is damaged at {damaged} is not read")
+    if document_count and fault is not None:
+        yield arrival({"location": f"{file['location']}#rest"}, fault)
+    elif fault is None and not document_count:
+        every = Refusal(Reason.NO_USABLE_RECORD, f"all {refused_count} of its members and records were refused")
+        fault = every if refused_count else Refusal(Reason.EMPTY, "it holds no file that is taken")
+    yield arrival(file, None if document_count else fault, content_sha256)
+
+
+def _member_rows(
+    member: Member,
+    file: Row,
+    outer: _Outer,
+    names: set[str],
+    rules: ReadingRules,
+    read: Callable[[Row], Iterator[Row]],
+) -> Iterator[Row]:
+    """Documents at the location of the archive, facts, and refusals at the location of the member or record."""
+    found = _member_file(member, file, outer, names, rules)
+    if isinstance(found, Refusal):
+        yield arrival({"location": f"{file['location']}#{_shown(member.name or '')}"}, found)
+    elif found is not None:
+        for row in read(found):
+            if row["doc_id"] is None and row.get("status") == "rejected":
+                yield arrival({"location": row["location"]}, Refusal(Reason(row["reason"]), row["detail"]))
+            elif row["doc_id"] is None and row.get("facts"):
+                yield row
+            elif outer.depth == 1 and row["doc_id"] in outer.seen:
+                repeated = Refusal(Reason.REPEATED_RECORD, "same path and text as an earlier document of the archive")
+                yield arrival({"location": found["location"]}, repeated)
+            elif row["doc_id"] is not None:
+                if outer.depth == 1:
+                    outer.seen.add(row["doc_id"])
+                yield _of_member(row, found["location"].removeprefix(f"{file['location']}#")) | {
+                    "location": file["location"]
+                }
+
+
+def _of_member(row: Row, name: str) -> Row:
+    """A document of a member: where a reader says at which byte it stands, that is one of the member's."""
+    metadata = dict(row["metadata"])
+    if EXTRACTED_BY in metadata and "offset" in metadata:
+        metadata["member_offset"] = metadata.pop("offset")
+    inner = row.get("member")  # no column of READ_ROWS; for those who ask where it stands
+    return row | {"metadata": metadata, "member": name if inner is None else f"{name}#{inner}"}
+
+
+def _member_file(
+    member: Member, file: Row, outer: _Outer, names: set[str], rules: ReadingRules
+) -> Row | Refusal | None:
+    """A member as a file to be read, why it is not read, or None where files of that name are left out."""
+    name = "/".join(part for part in (member.name or "").split("/") if part not in ("", "."))
+    fault = _bad_name(member.name or "")
+    if fault is None and any(part.startswith(".") or part in LEFT_OUT for part in name.split("/")):
+        return None
+    told = _told(name, file, rules) if fault is None else None
+    if fault is None and told is None:
+        return None
+    if fault is not None or member.refusal is not None:
+        return fault or member.refusal
+    if name in names:
+        return Refusal(Reason.LISTED_TWICE, "an earlier member has this name")
+    names.add(name)
+    if isinstance(told, Refusal):
+        return told
+    assert told is not None
+    return {
+        **file,
+        "path": f"{file['path']}#{name}",
+        **told,
+        "location": f"{file['location']}#{name}",
+        "object": None,
+        "byte_count": member.byte_count,
+        "stream": member.stream,
+        "outer": outer._replace(depth=outer.depth + 1),
+    }
+
+
+def _told(name: str, file: Row, rules: ReadingRules) -> Row | Refusal | None:
+    """What the name of a member tells: columns of the listing, why it is not read, or None where it is not wanted."""
+    source = rules.source
+    if isinstance(source, PackagesSource):
+        return package_file(name, file["location"], source)
+    assert isinstance(source, FilesSource)
+    reader, language = told_by_name(name, source, "auto")
+    if reader is None:
+        return Refusal(Reason.UNKNOWN_FORMAT, "no reader for this extension")
+    if reader in COLUMN_READERS and source.text_column is None:
+        return Refusal(Reason.MISSING_COLUMN, "a file of records, and no text_column; name the column of the text")
+    if package := missing_package(reader, source):
+        raise InputError(f"{file['location']}#{name} needs {package}; pip install 'headrace[ingest]'")
+    return language_columns(reader, language)
+
+
+def _bad_name(name: str) -> Refusal | None:
+    """The refusal of a name that leads out of the archive, or that cannot be written on one line."""
+    if name.startswith(("/", "\\")) or _DRIVE.match(name):
+        return Refusal(Reason.BAD_NAME, "its name is an absolute path")
+    if ".." in re.split(r"[/\\]", name):
+        return Refusal(Reason.BAD_NAME, "its name leads out of the archive")
+    if _CONTROL.search(name) or not name.strip("/."):
+        return Refusal(Reason.BAD_NAME, "its name is empty, or has control characters")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return Refusal(Reason.BAD_NAME, "its name is not UTF-8")
+    return None
+
+
+def _shown(name: str) -> str:
+    """A name on one line; what is no character of a text is shown as an escape."""
+    text = name.encode("utf-8", "surrogateescape").decode(errors="backslashreplace")
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)

@@ -1,0 +1,65 @@
+"""Tell what a file is by its bytes, where its name does not say.
+
+The model is that of magika (Fratantonio et al. 2024, "Magika: AI-Powered Content-Type Detection"), which its package
+ships and which looks at the first and last kilobyte.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+from spark_jobs.exceptions import SetupError
+from spark_jobs.sources.reading.languages import Language, language_of
+
+
+class ContentType(NamedTuple):
+    """What some bytes are.
+
+    Attributes:
+        label: magika's name for it.
+        confidence: how sure the model is, 0 to 1.
+        extensions: of such files.
+        version: of magika.
+        text_kind: for texts of any language, code or prose; None for what is no text.
+    """
+
+    label: str
+    confidence: float
+    extensions: tuple[str, ...]
+    version: str
+    text_kind: str | None
+
+    @property
+    def language(self) -> Language | None:
+        """Kind and language as `documents` has them; None where this project has no name for the type."""
+        known = (language_of(f"file.{extension}") for extension in self.extensions)
+        return next((each for each in known if each), None)
+
+
+def content_type(data: bytes) -> ContentType:
+    """What some bytes are; a call of the model, some hundred of them a second.
+
+    Raises:
+        SetupError: magika is not installed.
+    """
+    found = _magika().identify_bytes(data)
+    said = found.output
+    kind = ("code" if said.group == "code" else "prose") if said.is_text else None
+    return ContentType(str(said.label), found.score, tuple(said.extensions), str(_package().__version__), kind)
+
+
+@cache
+def _magika() -> Any:
+    """Magika with its model, loaded once per process."""
+    return _package().Magika()
+
+
+def _package() -> Any:
+    """The package."""
+    try:
+        import magika
+    except ImportError as error:
+        message = "types of files by content: magika is not installed; pip install 'headrace[ingest]'"
+        raise SetupError(message) from error
+    return magika

@@ -1,0 +1,101 @@
+"""Tell by a file's name, or by its content where the name says nothing, its reader and what its documents are."""
+
+from __future__ import annotations
+
+import os
+
+from spark_jobs.sources.formats.compressed.compression import CODECS, ZIP_MAGIC
+from spark_jobs.sources.reading.content_types import content_type
+from spark_jobs.sources.reading.languages import PLAIN_TEXT, Language, language_columns, language_of
+from spark_jobs.sources.refusals import Reason, Refusal
+from spark_jobs.sources.source_config import COLUMN_READERS, EXTRACTING_READERS, RECORD_READERS, FilesSource
+
+_READERS = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".warc": "warc",
+    ".wet": "warc",
+    ".mbox": "mbox",
+    ".xml": "xml",  # with an xml_element
+    ".log": "log",  # with a line_pattern
+    ".pdf": "pdf",
+    ".docx": "docx",
+    ".eml": "mail",
+    ".ipynb": "notebook",
+}
+_PICTURE_EXTENSIONS = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
+_PAGE_EXTENSIONS = (".html", ".htm", ".xhtml")
+_ARCHIVE_EXTENSIONS = (".zip", ".tar", ".tgz", ".tzst", ".txz", ".tbz2", ".tbz")
+
+
+def told_by_name(path: str, source: FilesSource, stated: str) -> tuple[str | None, Language]:
+    """The reader of a file, by its stated format or its extension, and what its documents are; see `FilesSource`."""
+    reader = _reader_of(path, source, stated)
+    if reader is None and source.unknown == "detect":
+        reader = "detect"
+    language = Language(source.record_kind, None, "") if reader in COLUMN_READERS else language_of(_unpacked(path))
+    if reader in EXTRACTING_READERS or (reader in RECORD_READERS and reader not in COLUMN_READERS):
+        language = PLAIN_TEXT
+    if stated == "markdown":
+        language = Language("prose", None, "text/markdown")
+    return reader, language or PLAIN_TEXT
+
+
+def told_by_content(head: bytes, source: FilesSource) -> dict[str, str | None] | Refusal:
+    """Columns of the listing of a file whose name says nothing, by its beginning, and what it was taken for.
+
+    What the content is makes the name of a file (`x.py`), which is told by its name. A text in a language that this
+    project has no name for is a text; records without a `text_column` are the text of one document.
+    """
+    found = content_type(head)
+    by = {"detected": f"{found.label} (magika {found.version})"}
+    for extension in found.extensions:
+        reader, language = told_by_name(f"x.{extension}", source, "auto")
+        if reader == "archive" and found.label not in ("tar", "zip"):
+            continue  # what is compressed says nothing about what is in it
+        if reader in COLUMN_READERS and source.text_column is None:
+            reader, language = "text", language_of(f"x.{extension}") or language
+        if reader not in (None, "detect") and (reader != "text" or found.text_kind):
+            return by | language_columns(reader, language)
+    if head.startswith(ZIP_MAGIC):  # the model takes small ones for much else
+        return by | language_columns("archive", PLAIN_TEXT)
+    if found.text_kind is not None:
+        return by | language_columns("text", Language(found.text_kind, None, "text/plain"))
+    return Refusal(Reason.UNKNOWN_CONTENT, f"no reader for what its content is: {found.label}")
+
+
+def _unpacked(path: str) -> str:
+    """The name of a compressed file without the extension that says so."""
+    stem, extension = os.path.splitext(path)
+    return stem if extension.lower() in (*CODECS, ".lz4") else path
+
+
+def _reader_of(path: str, source: FilesSource, stated: str) -> str | None:
+    """The reader for a file: the stated format, else told by the extension."""
+    stem, extension = os.path.splitext(path.lower())
+    if stated == "html" or (stated == "auto" and extension in _PAGE_EXTENSIONS):
+        return "text" if source.extractor == "none" else "html"
+    if stated != "auto":
+        return "text" if stated in ("text", "markdown") else stated
+    if extension in _ARCHIVE_EXTENSIONS:
+        return "archive"
+    if extension in (*CODECS, ".lz4"):
+        if os.path.splitext(stem)[1] == ".tar":
+            return "archive"
+        reader = _reader_of(stem, source, "auto")
+        return None if reader in ("parquet", "archive") or (extension == ".lz4" and reader != "warc") else reader
+    if is_picture(path) and source.ocr.engine != "none":
+        return "picture"
+    lacking = {".xml": source.xml_element is None, ".log": source.line_pattern is None}
+    if not lacking.get(extension, False) and (reader := _READERS.get(extension)):
+        return reader
+    return "text" if language_of(path) else None
+
+
+def is_picture(path: str) -> bool:
+    """Whether a file is a picture that may show a page."""
+    return path.lower().endswith(_PICTURE_EXTENSIONS)

@@ -89,14 +89,8 @@ def plan_deletion(catalogue: Catalog, dataset: str) -> Deletion:
     Raises:
         CommandError: the lake has nothing of it, or what it has under the name is no dataset.
     """
-<<<<<<< HEAD
     require_dataset(catalogue, dataset)
-    ledger = Ledger(catalogue)
-    ledger.refresh()
-=======
-    _require_dataset(catalogue, dataset)
     ledger = Ledger.fresh(catalogue)
->>>>>>> main
     spaces = (dataset, quarantine_of(dataset))
     tables = {
         table: sum(row.row_count for row in ledger.places(table).values())

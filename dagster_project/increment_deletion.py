@@ -14,23 +14,23 @@ is computed anew by their next run, as of any increment that got other rows.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.expressions import AlwaysTrue, EqualTo
+from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 
 from dagster_project.deletion import require_dataset
 from dagster_project.exceptions import CommandError
 from dagster_project.excised_tables import excise_documents, excision_lines, known_duplicates
+from dagster_project.inspect.documents.document_windows import packed_tables
 from dagster_project.inspect.lake.corpus_facts import namespaces_with
 from dagster_project.inspect.lake.dependent_blends import dependent_blends
-from dagster_project.inspect.documents.document_windows import packed_tables
 from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.declare.step import Scope
 from spark_jobs.lake.files.lookups import read_columns, read_rows
@@ -101,6 +101,12 @@ class IncrementDeletion:
         for corpus in self.corpora:
             yield f"corpus {corpus} took it in: its next run computes anew what depends on it, earlier snapshots stay"
 
+    def follow_up(self) -> str:
+        """What to do for what corpora still hold, and for the old files of packed tables."""
+        runs = f"headrace run {' '.join((self.dataset, *self.corpora))}"
+        expired = f", then headrace table expire {' '.join(self.packed)} --days 0" if self.packed else ""
+        return f"next: {runs}{expired}; other snapshots of the corpora: headrace maintain, as they get old"
+
 
 def plan_increment(catalogue: Catalog, dataset: str, number: int) -> IncrementDeletion:
     """Look up what the deletion of an increment takes along.
@@ -109,8 +115,7 @@ def plan_increment(catalogue: Catalog, dataset: str, number: int) -> IncrementDe
         CommandError: there is no such dataset or increment.
     """
     require_dataset(catalogue, dataset)
-    ledger = Ledger(catalogue)
-    ledger.refresh()
+    ledger = Ledger.fresh(catalogue)
     landed = {space: ledger.increments(f"{space}.arrivals") for space in (quarantine_of(dataset), dataset)}
     spaces = tuple(space for space, rows in landed.items() if number in rows)
     if not spaces:
@@ -130,9 +135,15 @@ def plan_increment(catalogue: Catalog, dataset: str, number: int) -> IncrementDe
         [
             corpus
             for corpus in namespaces_with(catalogue, "members")
-            if any(number in part.get(dataset, ()) for part in taken_increments(ledger, f"{corpus}.increments").values())
+            if any(
+                number in part.get(dataset, ()) for part in taken_increments(ledger, f"{corpus}.increments").values()
+            )
         ],
-        {table: sorted({one.blend for one in all_}) for table, all_ in dependent_blends(catalogue, packed).items() if all_},
+        {
+            table: sorted({one.blend for one in all_})
+            for table, all_ in dependent_blends(catalogue, packed).items()
+            if all_
+        },
         {table: names for table, names in held.items() if names},
         all(is_deleted(landed[space][number]) for space in spaces),
     )
@@ -152,8 +163,9 @@ def delete_increment(lake: Lake, plan: IncrementDeletion, why: str, with_duplica
         LeaseError: a run holds a table of the dataset for too long.
     """
     catalogue = lake.catalogue
+    of_it = EqualTo("subject", plan.dataset)
     noted = {"act": DELETE, "subject": plan.dataset, "increment": plan.number, "why": why}
-    if not plan.done and noted not in read_rows(catalogue, AUDIT_TABLE, tuple(noted), AlwaysTrue()):
+    if not plan.done and noted not in read_rows(catalogue, AUDIT_TABLE, tuple(noted), of_it):
         note_act(catalogue, DELETE, plan.dataset, increment=plan.number, why=why)
     if plan.documents:
         more = known_duplicates(catalogue, plan.documents) if with_duplicates else {}

@@ -126,16 +126,16 @@ ARRIVALS = Table(
         Column(
             "status!",
             "string",
-            "landed, unchanged (nothing new in it), returned (an earlier document of it is the latest again), rejected, "
-            "gone or deleted (landed once, see `sources.deleted`)",
+            "landed, unchanged (nothing new in it), returned (an earlier document of it is the latest again), "
+            "rejected, gone, or deleted (for good, after it had landed)",
         ),
         Column("reason", "string", "code of why it was rejected; an unchanged file keeps its own"),
         Column("detail", "string", "the reason in a sentence"),
         Column(
             "doc_id",
             "string",
-            "the document that returned, is gone or was deleted, or that is the latest of several versions which landed "
-            "together; null for others, and for files of records",
+            "the document that returned, is gone or was deleted, or that is the latest of several versions which "
+            "landed together; null for others, and for files of records",
         ),
     ),
     sort=("location",),

@@ -73,7 +73,8 @@ LISTING = pa.schema(
         pa.field("modified", pa.timestamp("us", "UTC")),
         pa.field("unchanged", pa.bool_(), nullable=False),
         pa.field("gone", pa.bool_(), nullable=False),  # it arrived before, and is not at the source any more
-        pa.field("content_sha256", pa.string()),  # what an unchanged file had when it was read, or a deleted one
+        pa.field("content_sha256", pa.string()),  # what an unchanged file had when it was read; of one to be
+        # read those, joined by spaces, with which it was deleted, because of which it does not land again
         pa.field("object", pa.string()),  # where its bytes are kept since they landed, which are read instead
         pa.field("reason", pa.string()),  # why it will not be read, or was refused when it was
         pa.field("detail", pa.string()),
@@ -132,15 +133,16 @@ def discover(
 
         store = None if catalogue is None else Checkpoints(catalogue, config.dataset)
         return discover_pages(config, config.source, arrivals, reread, store)
-    earlier = _latest_arrivals(arrivals)
+    earlier, deleted = _latest_arrivals(arrivals), _deleted_hashes(arrivals)
     files = list_files(config, {} if reread else earlier)
     rows = []
     for listed in files:
         before = earlier.get(listed.file.location)
         known = before if before and _is_unchanged(listed, before, config) else None
-        deleted = before is not None and before["reason"] == Reason.DELETED and listed.reader != "repositories"
-        row = _row(listed, None if reread and not deleted else known, known["object"] if known else None)
-        rows.append(row | {"content_sha256": before["content_sha256"]} if before and deleted else row)
+        stays = known is not None and known["reason"] == Reason.DELETED and listed.reader != "repositories"
+        again = reread and not stays
+        row = _row(listed, None if again else known, known["object"] if known else None)
+        rows.append(row if row["unchanged"] else row | {"content_sha256": deleted.get(listed.file.location)})
     gone = _gone_rows(files, earlier)
     if not gone and all(row["unchanged"] for row in rows):
         return None
@@ -412,6 +414,18 @@ def _latest_arrivals(arrivals: pa.Table) -> dict[str, dict[str, Any]]:
     last = dict(zip(ordered["location"].to_pylist(), range(ordered.num_rows), strict=True))
     kept = ordered.take(pa.array(list(last.values()), pa.int64()))
     return dict(zip(last, kept.to_pylist(), strict=True))
+
+
+def _deleted_hashes(arrivals: pa.Table) -> dict[str, str]:
+    """The hashes with which each location was deleted, joined by spaces."""
+    if arrivals.num_rows == 0:
+        return {}
+    gone = arrivals.filter((pc.field("reason") == str(Reason.DELETED)) & pc.field("content_sha256").is_valid())
+    pairs = gone.group_by(["location", "content_sha256"]).aggregate([]).sort_by("content_sha256")
+    found: dict[str, str] = {}
+    for location, sha256 in zip(pairs["location"].to_pylist(), pairs["content_sha256"].to_pylist(), strict=True):
+        found[location] = f"{found[location]} {sha256}" if location in found else sha256
+    return found
 
 
 def _is_unchanged(listed: _Listed, before: dict[str, Any], config: DocumentsConfig) -> bool:

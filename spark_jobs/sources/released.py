@@ -65,7 +65,7 @@ def _moved(batches: Iterable[pa.RecordBatch], objects: ObjectFolder | None) -> I
         yield batch.set_column(at, batch.schema.field(at), pa.array(kept, batch.schema.field(at).type))
 
 
-def _copy(location: str, sha256: str | None, objects: ObjectFolder) -> str | None:
+def _copy(location: str, sha256: str | None, objects: ObjectFolder) -> str:
     """Keep the bytes of an object in another folder.
 
     Raises:

@@ -11,8 +11,7 @@ killed goes on where it was:
     <warehouse>/<namespace>/results/<first two digits>/<SHA-256>
 
 Objects of a local folder can be frozen: moved to a cold folder, here or on a store, whose name is in the file `frozen`
-of the folder. They are read from there as before, and can be thawed: moved back. An object that is deleted for good
-leaves an empty file `<SHA-256>.deleted`, because of which the same bytes are not kept again.
+of the folder. They are read from there as before, and can be thawed: moved back.
 """
 
 from __future__ import annotations
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 _CHUNK_BYTES = 4 << 20
 _FOLDER = "landed"
 _COLD = "frozen"  # file of a folder with the cold ones, one a line
-_DELETED = ".deleted"
 
 
 class _Readable(Protocol):
@@ -43,12 +41,9 @@ class _Readable(Protocol):
 
 
 class KeptObject(NamedTuple):
-    """An object: where it is kept, the SHA-256 of its bytes in lower-case hex, and how many they are.
+    """An object that is kept: where, the SHA-256 of its bytes in lower-case hex, and how many they are."""
 
-    It has no location where the same bytes were deleted for good, so that they are not kept again.
-    """
-
-    location: str | None
+    location: str
     sha256: str
     byte_count: int
 
@@ -89,12 +84,10 @@ class ObjectFolder:
                 byte_count += len(chunk)
             part.flush()
             name = digest.hexdigest()
-            location = self._of(name)
-            if exists(location + _DELETED, dict(self.properties)):
-                return KeptObject(None, name, byte_count)
-            if not exists(location, dict(self.properties)):
-                self._publish(part.name, location)
-        return KeptObject(location, name, byte_count)
+            kept = KeptObject(self._of(name), name, byte_count)
+            if not exists(kept.location, dict(self.properties)):
+                self._publish(part.name, kept.location)
+        return kept
 
     def _of(self, name: str) -> str:
         return f"{self.root}/{name[:2]}/{name}"
@@ -202,7 +195,7 @@ class ObjectFolder:
             for folder in (os.scandir(root) if os.path.isdir(root) else ())
             if folder.is_dir()
             for entry in os.scandir(folder.path)
-            if not entry.name.endswith(_DELETED) and entry.stat().st_mtime < before
+            if entry.stat().st_mtime < before
         )
 
     def thaw(self) -> int:
@@ -216,17 +209,13 @@ class ObjectFolder:
             for frozen in files_below(cold, properties):
                 name = frozen.rpartition("/")[2]
                 with open_input(frozen, properties) as stream:
-                    self.keep(stream)
-                if exists(self._of(name), properties):
-                    with self.open(self._of(name)) as here:
-                        equal = sha256_of(here) == name
-                else:
-                    equal = exists(self._of(name) + _DELETED, properties)
-                if equal:
-                    remove(frozen, properties)
-                    count += 1
-                else:
-                    unequal.append(frozen)
+                    kept = self.keep(stream)
+                with self.open(kept.location) as here:
+                    if kept.sha256 != name or sha256_of(here) != name:
+                        unequal.append(frozen)
+                        continue
+                remove(frozen, properties)
+                count += 1
         if unequal:
             raise OSError(f"{len(unequal)} objects are damaged and stay cold, first {unequal[0]}")
         if self.cold_folders():
@@ -235,11 +224,9 @@ class ObjectFolder:
 
     def delete(self, name: str) -> bool:
         """Delete the object of a SHA-256 for good, here and in cold folders; returns whether there was one."""
-        properties, location = dict(self.properties), self._of(name)
-        found = [one for one in (location, *(f"{cold}/{name[:2]}/{name}" for cold in self.cold_folders()))]
-        found = [one for one in found if exists(one, properties)]
-        if found:
-            create(location + _DELETED, properties).close()  # first, so that no writer keeps the bytes in between
+        properties = dict(self.properties)
+        places = (self._of(name), *(f"{cold}/{name[:2]}/{name}" for cold in self.cold_folders()))
+        found = [place for place in places if exists(place, properties)]
         for one in found:
             remove(one, properties)
         return bool(found)

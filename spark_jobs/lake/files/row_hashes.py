@@ -2,8 +2,8 @@
 
 A row is hashed column by column, each hash the seed of the next: a null flag, then the value if there is one; a list
 of numbers as its size and its elements, a list of structs as Spark's JSON of it. For an int and a long Spark gives the
-XXH64 (Collet) of their 4 and 8 bytes, for a time that of its microseconds. Every step over a list needs the result of the one before, so the processor would
-wait for each multiplication: four lists are hashed side by side.
+XXH64 (Collet) of their 4 and 8 bytes, for a time that of its microseconds. Every step over a list needs the result of
+the one before, so the processor would wait for each multiplication: four lists are hashed side by side.
 
 Imported by workers only: numba takes half a second to load.
 """

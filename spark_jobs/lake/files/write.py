@@ -253,7 +253,12 @@ def branch_at_head(catalogue: Catalog, identifier: str, branch: str) -> tuple[Ic
 
 
 def _start_branch(
-    spark: SparkSession | None, catalogue: Catalog, table: IcebergTable, identifier: str, branch: str, base: Snapshot | None
+    spark: SparkSession | None,
+    catalogue: Catalog,
+    table: IcebergTable,
+    identifier: str,
+    branch: str,
+    base: Snapshot | None,
 ) -> None:
     """Make a branch at a snapshot, and remove the branches of writers that are gone."""
     stale = [name for name in table.refs() if is_abandoned(catalogue, name)]

@@ -104,11 +104,11 @@ def _decisions(ledger: Ledger, dataset: str) -> dict[tuple[int, str], dict[str, 
 
 
 def deletion_of(row: Materialization) -> dict[str, Any]:
-    """What the ledger says of an increment that was deleted for good: the decision is its only input, and in its key."""
-    decided = {AUDIT_TABLE: {"snapshot_id": "0", "versions": {row.place: DELETE}}}
-    versions = {AUDIT_TABLE: {row.place: DELETE}}
+    """What the ledger says of an increment that is deleted for good: its only input, and its key, are the decision."""
+    decided = {row.place: DELETE}
+    versions = {AUDIT_TABLE: decided}
     key = step_key(step=row.step, version=row.code_version, config=row.config, inputs=versions, place=row.place)
-    return {"inputs": decided, "step_key": key}
+    return {"inputs": {AUDIT_TABLE: {"snapshot_id": "0", "versions": decided}}, "step_key": key}
 
 
 def is_deleted(row: Materialization | None) -> bool:

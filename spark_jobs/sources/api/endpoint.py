@@ -356,7 +356,9 @@ class EndpointFetch:
 
     async def _keep(self, page: StoredPage, data: bytes | None) -> StoredPage:
         """Keep a page's bytes, then note it: from here on it is not asked for again in this reading."""
-        if data is not None and page.record_count:
+        before = self.known.get(page.cursor)
+        deleted = before is not None and before.object is None and before.digest == page.digest
+        if data is not None and page.record_count and not deleted:
             kept = await asyncio.to_thread(self.objects.keep, io.BytesIO(data))
             page = replace(page, object=kept.location, byte_count=kept.byte_count)
         async with self.saving:

@@ -93,12 +93,12 @@ def read_file(file: Row, rules: ReadingRules, blobs: BlobReaders | None = None) 
     """
     if file["reader"] == "git":
         yield from _read_repository(file)
-    elif file["reader"] == "repositories" and file["reason"] is None:
+    elif file["reader"] == "repositories" and file["reason"] in (None, Reason.DELETED):
         yield from read_facts(file)
     elif file["reason"] is not None:
         yield arrival(file, Refusal(Reason(file["reason"]), file["detail"]))
-    elif file["content_sha256"] is not None and _holds_deleted(file, rules):
-        yield {**arrival(file, DELETED, file["content_sha256"]), "status": "unchanged"}
+    elif file.get("content_sha256") and (found := _deleted_hash(file, rules)):
+        yield {**arrival(file, DELETED, found), "status": "unchanged"}
     elif file["reader"] != "detect" and (refusal := _size_refusal(file, rules)):
         yield arrival(file, refusal)
     elif rules.copies and rules.objects is not None and not file.get("object"):
@@ -110,13 +110,14 @@ def read_file(file: Row, rules: ReadingRules, blobs: BlobReaders | None = None) 
         yield from _read_bytes(file, rules, blobs)
 
 
-def _holds_deleted(file: Row, rules: ReadingRules) -> bool:
-    """Whether a file whose documents were deleted for good has the bytes that it had then."""
+def _deleted_hash(file: Row, rules: ReadingRules) -> str | None:
+    """The SHA-256 of a file that was deleted for good, where it has the bytes again that it had then."""
     try:
         with opened(file, rules) as stream:
-            return sha256_of(stream) == file["content_sha256"]
+            found = sha256_of(stream)
     except OSError:
-        return False  # its reader says why
+        return None  # its reader says why
+    return found if found in file["content_sha256"].split() else None
 
 
 def _read_bytes(file: Row, rules: ReadingRules, blobs: BlobReaders) -> Iterator[Row]:

@@ -63,7 +63,7 @@ class Gone:
 
     def told(self, rows: pa.Table) -> pa.Table:
         """The arrivals of another increment without the bytes that go, and with the reason at the same files."""
-        same = pc.is_in(pa.array(_files(rows)), pa.array(sorted(self.files), pa.string()))
+        same = pc.is_in(pa.array(_files(rows), pa.string()), pa.array(sorted(self.files), pa.string()))
         again = pc.is_in(rows["status"], pa.array(_READ_AGAIN, rows.schema.field("status").type))
         gone = pc.and_(again, _named(rows, self.files, self.objects))
         for name, mask in (("object", gone), ("reason", pc.and_(again, same)), ("detail", pc.and_(again, same))):

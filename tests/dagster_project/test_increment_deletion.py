@@ -54,10 +54,12 @@ def rows(catalogue: Catalog, table: str, increments: Collection[int] = ()) -> li
 
 
 def small_lake(root: Path) -> Catalog:
-    """Two files of `web` in each of two increments, one of which has the bytes of another; kept, and with signals."""
+    """Two files of `web` in each of two increments, one of which has the bytes of another; kept, and with lengths."""
     catalogue = open_catalogue(settings_at(root))
-    signals = Table("signals", "a measure of each", (Column("doc_id!", "string", "identity"),), partition=("increment",))
-    for declared in (TEXTS, ARRIVALS, signals):
+    signals = Table(
+        "signals", "a measure of each", (Column("doc_id!", "string", "identity"),), partition=("increment",)
+    )
+    for declared in (TEXTS, ARRIVALS, lengths):
         ensure_table(catalogue, f"web.{declared.name}", declared, {SCOPE_PROPERTY: "increment"})
     folder = ObjectFolder.of(catalogue, "web")
     landed: list[dict[str, Any]] = []
@@ -76,7 +78,7 @@ def small_lake(root: Path) -> Catalog:
             )
             made.append({"doc_id": path * 32, "repository": None, "path": path, "content": text})
         publish(catalogue, "web", TEXTS, number, made)
-        publish(catalogue, "web", signals, number, [{"doc_id": row["doc_id"]} for row in made])
+        publish(catalogue, "web", lengths, number, [{"doc_id": row["doc_id"]} for row in made])
         publish(catalogue, "web", ARRIVALS, number, landed)
     return catalogue
 
@@ -101,7 +103,7 @@ def in_child(work: Callable[[], None]) -> int:
         try:
             work()
             os._exit(0)
-        except BaseException:  # whatever it is, the child must not go on as the test
+        except BaseException:  # noqa: BLE001 - whatever it is, the child must not go on as the test
             os._exit(1)
     return pid
 
@@ -136,7 +138,7 @@ def test_a_deletion_that_is_killed_between_two_changes_is_finished(
     """By the same command, again and again; two of them at once are one. Other increments are as they were."""
     monkeypatch.setattr(increment_deletion, "expire", expired)
     catalogue = small_lake(tmp_path)
-    before = {table: rows(catalogue, table, [1]) for table in ("documents", "signals")}
+    before = {table: rows(catalogue, table, [1]) for table in ("documents", "lengths")}
     folder = ObjectFolder.of(catalogue, "web")
     kills = 0
     if at_once:
@@ -148,7 +150,7 @@ def test_a_deletion_that_is_killed_between_two_changes_is_finished(
         assert kills > 2
     assert status_of(in_child(lambda: delete_first(tmp_path))) == 0
 
-    assert rows(catalogue, "documents", [0]) == rows(catalogue, "signals", [0]) == []
+    assert rows(catalogue, "documents", [0]) == rows(catalogue, "lengths", [0]) == []
     assert {table: rows(catalogue, table, [1]) for table in before} == before
     told = {row["location"]: row for row in rows(catalogue, "arrivals", [0])}
     assert {name: (row["status"], row["doc_id"], row["object"]) for name, row in told.items()} == {
@@ -162,7 +164,7 @@ def test_a_deletion_that_is_killed_between_two_changes_is_finished(
     assert kept.keys() == {"/c", "/d"} and all(Path(one).is_file() for one in kept.values())
     assert {Path(one).read_text() for one in folder.older(float("inf"))} == {"text c", "shared"}
     ledger = Ledger.fresh(catalogue)
-    for table in ("documents", "signals", "arrivals"):
+    for table in ("documents", "lengths", "arrivals"):
         there = ledger.increments(f"web.{table}")
         assert {number: is_deleted(row) for number, row in there.items()} == {0: True, 1: False}, table
         assert len(catalogue.load_table(f"web.{table}").metadata.snapshots) == 1, "no earlier one can be read"

@@ -209,11 +209,15 @@ class ObjectFolder:
             for frozen in files_below(cold, properties):
                 name = frozen.rpartition("/")[2]
                 with open_input(frozen, properties) as stream:
-                    kept = self.keep(stream)
-                with self.open(kept.location) as here:
-                    if kept.sha256 != name or sha256_of(here) != name:
-                        unequal.append(frozen)
-                        continue
+                    equal = sha256_of(stream) == name
+                if equal:
+                    with open_input(frozen, properties) as stream:
+                        self.keep(stream)
+                    with self.open(self._of(name)) as here:  # which may have been here before, and damaged
+                        equal = sha256_of(here) == name
+                if not equal:
+                    unequal.append(frozen)
+                    continue
                 remove(frozen, properties)
                 count += 1
         if unequal:

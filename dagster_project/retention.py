@@ -22,7 +22,7 @@ from pyiceberg.expressions import EqualTo
 
 from dagster_project.exceptions import CommandError, DefinitionError
 from dagster_project.run_config import bind_config
-from spark_jobs.exceptions import InputError
+from spark_jobs.exceptions import InputError, LeaseError
 from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.files.lookups import read_rows
 from spark_jobs.lake.files.objects import ObjectFolder
@@ -133,6 +133,7 @@ def keep_retention(lake: Lake, days: float, dry_run: bool) -> Iterator[Done]:
     """Deletes increments for good that datasets with `retention: {then: delete}` do not keep any longer."""
     from dagster_project.increment_deletion import delete_increment, plan_increment
 
+    failed = []
     for name, retention in sorted(declared_retention().items()):
         lake.ledger.refresh()
         for number, at in overdue(lake.catalogue, lake.ledger, name, retention.days, datetime.now(UTC)).items():
@@ -145,9 +146,12 @@ def keep_retention(lake: Lake, days: float, dry_run: bool) -> Iterator[Done]:
                 plan, why = plan_increment(lake.catalogue, name, number), f"retention: {retention.days:g} days"
                 try:
                     lines = list(delete_increment(lake, plan, why))
-                except CommandError as error:
-                    raise InputError(str(error)) from error
-                yield Done(name, len(lines), f"{told}, deleted; {plan.follow_up()}")
+                except (CommandError, LeaseError) as error:
+                    failed.append(str(error))
+                else:
+                    yield Done(name, len(lines), f"{told}, deleted; {plan.follow_up()}")
+    if failed:
+        raise InputError(f"{len(failed)} increments could not be deleted, run it again; first {failed[0]}")
 
 
 TASKS: dict[str, Task] = {**maintenance.TASKS, "freezing": freeze_old, "retention": keep_retention}

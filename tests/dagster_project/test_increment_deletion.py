@@ -23,7 +23,7 @@ from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.files.verification import changed_places
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.binding import Binding
-from spark_jobs.lake.run.decisions import is_deleted
+from spark_jobs.lake.run.decisions import RELEASE, decide, increments_of, is_deleted
 from spark_jobs.lake.run.materialize import Lake, materialize
 from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table, open_catalogue, tables_in
 from spark_jobs.lake.session.settings import settings_at
@@ -32,6 +32,7 @@ from spark_jobs.sources.source_config import DocumentsConfig
 from spark_jobs.text.texts import texts
 from tests.conftest import LakeAt
 from tests.dagster_project.waiting_lake import publish
+from tests.spark_jobs.sources.test_released import carrying, landing, scanning
 from tests.tiers import is_nightly
 
 TEXTS = Table(
@@ -56,8 +57,8 @@ def rows(catalogue: Catalog, table: str, increments: Collection[int] = ()) -> li
 def small_lake(root: Path) -> Catalog:
     """Two files of `web` in each of two increments, one of which has the bytes of another; kept, and with lengths."""
     catalogue = open_catalogue(settings_at(root))
-    signals = Table(
-        "signals", "a measure of each", (Column("doc_id!", "string", "identity"),), partition=("increment",)
+    lengths = Table(
+        "lengths", "a measure of each", (Column("doc_id!", "string", "identity"),), partition=("increment",)
     )
     for declared in (TEXTS, ARRIVALS, lengths):
         ensure_table(catalogue, f"web.{declared.name}", declared, {SCOPE_PROPERTY: "increment"})
@@ -249,3 +250,27 @@ def test_nothing_of_an_increment_is_left_or_lands_again(tmp_path: Path, lake_at:
     (source / "a.txt").write_text("other bytes")
     run(one, source)
     assert [row["content"] for row in rows(one.catalogue, "documents", [4])] == ["other bytes"]
+
+
+@pytest.mark.nightly
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+def test_what_was_released_goes_with_what_waited(tmp_path: Path, lake_at: LakeAt) -> None:
+    """Of both namespaces, as of a trusted dataset; what carries increments over brings nothing of it back."""
+    source = tmp_path / "source"
+    source.mkdir()
+    trusted, waiting = lake_at(tmp_path / "trusted"), lake_at(tmp_path / "waiting")
+    for number, text in enumerate(("first", "second")):
+        (source / f"{number}.txt").write_text(text)
+        materialize(trusted, landing("web", source))
+        materialize(waiting, landing("web_quarantine", source))
+    materialize(waiting, scanning())
+    decide(waiting.catalogue, "web", [0, 1], RELEASE, "looked at")
+    materialize(waiting, carrying())
+    for lake in (trusted, waiting):
+        delete(lake, 0)
+    materialize(waiting, scanning())
+    materialize(waiting, carrying())
+    assert state(waiting) == state(trusted)
+    assert [row["content"] for row in rows(waiting.catalogue, "documents")] == ["second"]
+    assert {file.read_bytes() for file in (tmp_path / "waiting").rglob("landed/*/*")} == {b"second"}
+    assert [one.increment for one in increments_of(waiting.ledger, "web")] == [1]

@@ -206,7 +206,7 @@ def _emptied(lake: Lake, space: str, number: int, gone: Gone) -> Iterator[str]:
         yield f"{seen}: {len(told):,} rows say that increment {number} was deleted"
     for table, count in _tables(ledger, (space,), number):
         if table != seen and count:
-            row = ledger.increments(table)[number]
+            row = ledger.increments_there(table)[number]
             replace_increment(ledger, row, None, **deletion_of(row), **run)
             yield f"{table}: {count:,} rows deleted"
     for other, row in ledger.increments(seen).items():

@@ -18,8 +18,8 @@ import dagster as dg
 from dagster_project.assets.maintenance import MAINTENANCE, maintenance_assets
 from dagster_project.assets.monitoring import status_checks
 from dagster_project.inspect.lake.lake_status import Thresholds
+from dagster_project.lake_asset import declared_source
 from dagster_project.resources import LakeResource
-from dagster_project.table_asset import declared_source
 from spark_jobs.exceptions import SparkJobsError
 from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.run.plan import tasks

@@ -40,9 +40,9 @@ from dagster_project.assets.blends import blend_asset, declare_blend
 from dagster_project.assets.corpora import CorpusDeclaration, corpus_assets
 from dagster_project.assets.datasets import DatasetDeclaration, dataset_assets
 from dagster_project.assets.deduplication import Deduplication
-from dagster_project.assets.metadata import Samples
 from dagster_project.assets.models import ModelDeclaration, model_assets
 from dagster_project.assets.quarantine import quarantine_of_yaml
+from dagster_project.metadata import Samples
 from dagster_project.restrictions import parse_visibility
 from dagster_project.retention import declare_keeping, keeping_of
 from dagster_project.run_config import bind_config

@@ -15,7 +15,10 @@ from dagster_project.executor import side_by_side
 from dagster_project.inspect.lake.lake_status import Thresholds, read_thresholds
 from dagster_project.resources import LakeResource
 from dagster_project.restrictions import refuse_forbidden_reads
-from dagster_project.table_asset import require_inputs
+from spark_jobs.exceptions import nearest
+
+_SHOWN_INPUTS = 3
+_STUB = "dagster/auto_created_stub_asset"  # how Dagster marks an asset that only a dependency names
 
 
 def build(
@@ -28,7 +31,7 @@ def build(
     """
     around = dg.Definitions(resources={"lake": lake or LakeResource()}, executor=side_by_side)
     whole = dg.Definitions.merge(assets, automated(assets, thresholds or Thresholds()), around)
-    require_inputs(whole)
+    _require_inputs(whole)
     refuse_forbidden_reads(whole.resolve_asset_graph())
     return whole
 
@@ -65,3 +68,26 @@ def load_project(package: Path) -> dg.Definitions:
 def definitions() -> dg.Definitions:
     """The assets of headrace's own project, which the demo runs."""
     return load_project(Path(__file__).parent)
+
+
+def _require_inputs(definitions: dg.Definitions) -> None:
+    """Refuse inputs that no asset defines, which Dagster would turn into silent external assets.
+
+    Raises:
+        DefinitionError: names every such input and the asset that reads it.
+    """
+    specs = list(definitions.resolve_all_asset_specs())
+    defined = {spec.key for spec in specs if _STUB not in spec.metadata}
+    tables = {".".join(key.path) for key in defined}
+    wanted = sorted(
+        f"{'.'.join(spec.key.path)} reads {name}"
+        for spec in specs
+        for dep in spec.deps
+        if (name := ".".join(dep.asset_key.path)) not in tables
+    )
+    if wanted:
+        more = f" and {len(wanted) - _SHOWN_INPUTS} more" if len(wanted) > _SHOWN_INPUTS else ""
+        near = nearest(wanted[0].rpartition(" ")[2], tables)
+        raise DefinitionError(
+            f"{'; '.join(wanted[:_SHOWN_INPUTS])}{more}: no asset defines it{near}; declare it, or correct the name"
+        )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from dagster_project.exceptions import CommandError
-from dagster_project.table_asset import declared_binding
+from dagster_project.lake_asset import declared_binding
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.forecast import Foreseen, StepForecast, forecast, surprises
 

@@ -12,8 +12,8 @@ import dagster as dg
 from blender_service.auth.visibility import PUBLIC, Visibility
 from dagster_project.assets.decontamination import OFF, REQUIRED, searched_evals, upkeep_of_packed
 from dagster_project.assets.deduplication import Deduplication, deduplication_chain
-from dagster_project.assets.metadata import Samples
 from dagster_project.exceptions import DefinitionError
+from dagster_project.metadata import Samples
 from dagster_project.run_config import bind_config
 from dagster_project.table_asset import Link, Presentation, Upkeep, step_asset
 from spark_jobs.clusters.centroids import centroids

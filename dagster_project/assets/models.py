@@ -14,8 +14,8 @@ from typing import Any
 import dagster as dg
 
 from blender_service.auth.visibility import PUBLIC, Visibility
-from dagster_project.assets.metadata import Samples
 from dagster_project.exceptions import DefinitionError
+from dagster_project.metadata import Samples
 from dagster_project.run_config import bind_config
 from dagster_project.table_asset import Presentation, Upkeep, step_asset
 from spark_jobs.filters.models.classifier_step import classifier

@@ -173,9 +173,9 @@ def execute(
     import dagster as dg
 
     from dagster_project.assets.quarantine import apply_rules
+    from dagster_project.lake_asset import FETCHED
     from dagster_project.restrictions import record_visibility, refuse_forbidden_reads
     from dagster_project.run_plan import idle_steps, plan_runs
-    from dagster_project.table_asset import FETCHED
     from spark_jobs.lake.ledger.ledger import Ledger
 
     definitions = load_definitions()
@@ -210,7 +210,7 @@ def execute(
 
 def _fetch(catalogue: Catalog, table: str) -> Iterator[StepLine]:
     """Ask the source of a table, if it is far away, so that the plan knows what is new; a failed line if that fails."""
-    from dagster_project.table_asset import declared_source
+    from dagster_project.lake_asset import declared_source
     from spark_jobs.lake.ledger.ledger import Ledger
     from spark_jobs.lake.run.decisions import refuse_around_quarantine
 
@@ -346,7 +346,7 @@ def _lines(events: Iterator[dg.DagsterEvent]) -> Iterator[StepLine]:
 
 def _failed_check(event: dg.DagsterEvent) -> str:
     """Name of the check that refused the rows of a failed step; empty where none did."""
-    from dagster_project.table_asset import FAILED_CHECK
+    from dagster_project.lake_asset import FAILED_CHECK
 
     data = event.step_failure_data.user_failure_data
     found = data.metadata.get(FAILED_CHECK) if data is not None else None

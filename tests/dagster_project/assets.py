@@ -11,7 +11,7 @@ import dagster as dg
 import pyarrow as pa
 from pydantic import BaseModel, Field
 
-from dagster_project.assets.metadata import Samples
+from dagster_project.metadata import Samples
 from dagster_project.table_asset import Presentation, table_asset
 from spark_jobs.lake.declare.step import Plot, Scope
 from spark_jobs.lake.declare.tables import Check, Column, Table

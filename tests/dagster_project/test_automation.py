@@ -15,8 +15,8 @@ import pytest
 
 from dagster_project.cli import run_command
 from dagster_project.cli.project import dagster_home, load_definitions, select
+from dagster_project.lake_asset import AUTOMATION
 from dagster_project.resources import LakeResource
-from dagster_project.table_asset import AUTOMATION
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import load_settings

@@ -13,7 +13,7 @@ from dagster_project.assets.datasets import DatasetDeclaration, dataset_assets
 from dagster_project.cli import run_command
 from dagster_project.cli.project import load_definitions
 from dagster_project.exceptions import DefinitionError
-from dagster_project.table_asset import older_input
+from dagster_project.lake_asset import older_input
 from spark_jobs.exceptions import StepRunError
 from spark_jobs.lake.declare.tables import Table
 from spark_jobs.lake.ledger.ledger import Ledger

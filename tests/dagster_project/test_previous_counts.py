@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import dagster as dg
 
-from dagster_project.assets.metadata import previous_counts
+from dagster_project.metadata import previous_counts
 from spark_jobs.lake.declare.tables import Notice
 from spark_jobs.lake.ledger.materialization import Materialization
 from spark_jobs.sources.documents import ARRIVALS

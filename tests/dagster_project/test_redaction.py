@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from dagster_project.assets.datasets import DatasetDeclaration, dataset_assets
-from dagster_project.assets.metadata import Samples
 from dagster_project.cli import run_command
 from dagster_project.exceptions import DefinitionError
 from dagster_project.inspect.corpora.policy_preview import preview, read_documents
 from dagster_project.inspect.documents.trace import Tracer
+from dagster_project.metadata import Samples
 from spark_jobs.filters.personal_data.audit import AuditConfig, personal_data_audit
 from spark_jobs.filters.policy import resolve
 from spark_jobs.filters.scorer import check_scorer

@@ -14,9 +14,9 @@ import pytest
 
 from dagster_project import resources
 from dagster_project.assets.datasets import DatasetDeclaration, dataset_assets
-from dagster_project.assets.metadata import Samples
 from dagster_project.definitions import build
 from dagster_project.exceptions import DefinitionError
+from dagster_project.metadata import Samples
 from dagster_project.table_asset import table_asset
 from spark_jobs.lake.declare.tables import Column, Table
 from tests.dagster_project.assets import (

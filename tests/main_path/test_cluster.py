@@ -76,7 +76,7 @@ import functools, json, sys
 from pathlib import Path
 
 import own_tables
-from dagster_project.table_asset import declared_binding
+from dagster_project.lake_asset import declared_binding
 from spark_jobs.exceptions import SparkJobsError
 from spark_jobs.lake.run.binding import Binding
 from spark_jobs.lake.session.catalogue import open_catalogue

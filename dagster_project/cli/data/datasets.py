@@ -145,7 +145,7 @@ def follow_dataset(name: str, once: bool) -> None:
     """
     from dagster_project.cli.project import load_definitions
     from dagster_project.cli.run import execute, print_line, require_done
-    from dagster_project.table_asset import declared_source
+    from dagster_project.lake_asset import declared_source
     from spark_jobs.lake.declare.quarantined import quarantine_of
     from spark_jobs.lake.files.objects import ObjectFolder
     from spark_jobs.lake.run.decisions import refuse_around_quarantine

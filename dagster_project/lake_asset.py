@@ -1,0 +1,393 @@
+"""An asset of the lake: the tables of a step, how Dagster runs it, and what it reports.
+
+`table_asset.py` makes such assets; `headrace plan` and `headrace run` look up here what a run of a table would execute.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+from pydantic import BaseModel, ValidationError
+
+from blender_service.auth.visibility import PUBLIC, Visibility
+from dagster_project.exceptions import DagsterProjectError, DefinitionError
+from dagster_project.metadata import (
+    Samples,
+    carried_columns,
+    definition_metadata,
+    kept_metadata,
+    materialization_metadata,
+    notice_counts,
+    notice_metadata,
+    previous_counts,
+    refused_rows,
+    shown_rows,
+)
+from dagster_project.partitions import place_of, predicate_of, rows_of
+from dagster_project.restrictions import GATE, record_visibility, refuse_forbidden_reads, visibility_metadata
+from dagster_project.run_config import bind_config, config_fields
+from dagster_project.tracing import step_span
+from spark_jobs.exceptions import AuditError, DeclarationError, RolloutError, SparkJobsError, StepRunError
+from spark_jobs.lake.declare.step import Step
+from spark_jobs.lake.declare.tables import Table, check_identifier
+from spark_jobs.lake.files.audit import check_names
+from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.run.binding import Binding, Source
+from spark_jobs.lake.run.materialize import Lake, TableOutcome, materialize
+from spark_jobs.lake.run.rollout import Rollout
+from spark_jobs.lake.session.catalogue import catalogue_errors, load_table
+
+if TYPE_CHECKING:
+    from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
+    from pyiceberg.catalog import Catalog
+
+
+POOL_PREFIX = "lake_"
+FAILED_CHECK = "failed_check"  # metadata of a failed step: the check that its rows did not pass
+FETCHED = "headrace/fetched"  # tag of a run that has asked its sources before it began
+
+Condition: Any = dg.AutomationCondition  # its operators lose the type of what they join
+_CHANGED = Condition.any_deps_match(Condition.data_version_changed() | Condition.will_be_requested())
+# As `eager()`, but for early cut-off: what depends on an asset whose rows came out the same is not run. It also sees
+# new code. An asset waits while an input is missing or being computed, and follows in the run that computes its input.
+AUTOMATION: dg.AutomationCondition[dg.AssetKey] = (
+    (Condition.newly_missing() | Condition.code_version_changed() | _CHANGED).since_last_handled()
+    & ~Condition.any_deps_missing()
+    & ~Condition.any_deps_in_progress()
+    & ~Condition.in_progress()
+)
+
+
+@dataclass(frozen=True)
+class Presentation:
+    """How an asset is shown and run; nothing here affects its rows.
+
+    Attributes:
+        group: asset group; the namespace by default.
+        owners: team or e-mail addresses, in Dagster's form.
+        domain: folder of `spark_jobs` that the step belongs to; the asset gets it as a tag.
+        samples: which sample rows the UI shows.
+        automation: when Dagster's daemon computes the asset by itself.
+        visibility: who may see the rows; the same for all tables of a namespace.
+    """
+
+    group: str | None = None
+    owners: tuple[str, ...] = ()
+    domain: str | None = None
+    samples: Samples = Samples.IDS
+    automation: dg.AutomationCondition[dg.AssetKey] | None = AUTOMATION
+    visibility: Visibility = PUBLIC
+
+
+@dataclass(frozen=True)
+class Upkeep:
+    """Work on a table before and after its computation, done also where nothing is computed.
+
+    Attributes:
+        before: called first.
+        after: called last, and says whether it changed the table, so that a run cannot be forecast;
+            None for no such work.
+        pending: whether there is such work to do even where nothing is to be computed.
+        published: called once the rows are there, and changes none of them.
+    """
+
+    before: Callable[[Lake], None] | None = None
+    after: Callable[[Lake], bool] | None = None
+    pending: Callable[[Catalog], bool] | None = None
+    published: Callable[[Lake], None] | None = None
+
+
+# Assets by table, as they were declared last: `headrace plan` and `headrace run` forecast a run from them.
+_ASSETS: dict[str, LakeAsset] = {}
+
+
+def declared_binding(
+    table: str, graph: BaseAssetGraph[Any], catalogue: Catalog, partition: str | None = None
+) -> Binding | None:
+    """The step behind a table as a run without run config executes it; None where it cannot be known beforehand.
+
+    It cannot for an asset that headrace does not make, that has fields without a default, or whose upkeep has work.
+
+    Args:
+        table: identifier.
+        graph: all assets.
+        catalogue: the lake's.
+        partition: key of the partition to compute, where the asset has partitions.
+    """
+    asset = _ASSETS.get(table)
+    if asset is None or (asset.upkeep is not None and asset.upkeep.after is not None):
+        return None
+    if asset.upkeep is not None and asset.upkeep.pending is not None and asset.upkeep.pending(catalogue):
+        return None
+    with contextlib.suppress(ValidationError, DeclarationError):
+        return asset.bound(asset.config or asset.step.config(), graph, catalogue, partition)
+    return None
+
+
+def declared_source(table: str) -> Binding | None:
+    """The step at the source of data whose main table this is; None for other tables."""
+    asset = _ASSETS.get(table)
+    if asset is None or asset.step.discover is None or asset.config is None or asset.tables[0] != table:
+        return None
+    return Binding(asset.step, asset.namespace, asset.inputs, asset.config, clock=asset.clock)
+
+
+@dataclass(frozen=True)
+class LakeAsset:
+    """The values that one `AssetsDefinition` is built from; `step_asset` says what they are."""
+
+    step: Step
+    namespace: str
+    inputs: Mapping[str, Source]
+    config: BaseModel | None
+    clock: str | None
+    shown: Presentation
+    partitions_def: dg.PartitionsDefinition[str] | None
+    upkeep: Upkeep | None
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Identifiers of its tables, the main one first."""
+        return tuple(f"{self.namespace}.{table.name}" for table in self.step.tables)
+
+    def declared(self, identifier: str) -> Table:
+        """The declaration of one of its tables."""
+        return self.step.tables[self.tables.index(identifier)]
+
+    def check(self) -> None:
+        """Refuse names and partitions that cannot work, and register the partitions."""
+        for identifier in self.tables:
+            try:
+                check_identifier(identifier)
+            except DeclarationError as error:
+                raise DefinitionError(str(error)) from error
+        if self.partitions_def is None:
+            return
+        if isinstance(self.partitions_def, dg.MultiPartitionsDefinition):
+            raise DefinitionError(f"{self.tables[0]}: partitions of several dimensions are not supported; use one")
+        if not self.step.table.partition or self.step.table.has_increments:
+            raise DefinitionError(f"{self.tables[0]}: name the partitions' column in the table's partition=(...)")
+
+    def build(self) -> dg.AssetsDefinition:
+        """The definition."""
+        fields = config_fields(self.config, self.step.config)
+        _ASSETS.update(dict.fromkeys(self.tables, self))
+
+        def compute(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
+            yield from self._run(context)
+
+        # Dagster compares the annotation with the class, but `from __future__ import annotations` made it a string.
+        compute.__annotations__["context"] = dg.AssetExecutionContext
+        decorate = dg.multi_asset(
+            name=self.tables[0].replace(".", "__"),
+            specs=[
+                self._spec(table, identifier) for table, identifier in zip(self.step.tables, self.tables, strict=True)
+            ],
+            check_specs=list(self._check_specs()),
+            config_schema=fields or None,
+            required_resource_keys={"lake"},
+            partitions_def=self.partitions_def,
+            pool=f"{POOL_PREFIX}{self.tables[0].replace('.', '_')}",
+        )
+        return decorate(compute)
+
+    def _spec(self, table: Table, identifier: str) -> dg.AssetSpec:
+        tags = {"headrace/domain": self.shown.domain} if self.shown.domain else {}
+        what = inspect.cleandoc(self.step.function.__doc__ or "").partition("\n\nArgs:")[0]
+        shell = f"In a terminal: `headrace run {identifier}`, then `headrace table show {identifier} --rows 5`."
+        text = "\n\n".join(part for part in (table.comment, what, shell) if part)
+        return dg.AssetSpec(
+            identifier.split("."),
+            deps=[dg.AssetDep(dg.AssetKey(name.split("."))) for name in self._upstream()],
+            description=text,
+            metadata={
+                **definition_metadata(identifier, table, self.step, self.shown.samples),
+                **visibility_metadata(identifier, self.shown.visibility),
+                **({GATE: self.step.gate} if self.step.gate else {}),
+            },
+            group_name=self.shown.group or self.namespace,
+            code_version=self.step.version,
+            owners=list(self.shown.owners),
+            kinds={"spark", "iceberg"},
+            tags=tags,
+            automation_condition=self.shown.automation,
+        )
+
+    def _upstream(self) -> list[str]:
+        found: dict[str, None] = {}
+        for source in self.inputs.values():
+            found.update(dict.fromkeys((source,) if isinstance(source, str) else source))
+        # An input of the same namespace depends on the clock itself; the first steps of a corpus have no such input.
+        if self.clock is not None and all(name.split(".")[0] != self.namespace for name in found):
+            found.setdefault(self.clock)
+        return [name for name in found if name not in self.tables]
+
+    def _check_specs(self) -> Iterator[dg.AssetCheckSpec]:
+        for table, identifier in zip(self.step.tables, self.tables, strict=True):
+            placed = table.has_increments or self.partitions_def is not None
+            for name, text in check_names(table, placed).items():
+                yield dg.AssetCheckSpec(name, asset=identifier.split("."), description=text, blocking=True)
+            if table.notice is not None:
+                yield dg.AssetCheckSpec(
+                    table.notice.name, asset=identifier.split("."), description=table.notice.description
+                )
+
+    def _run(self, context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
+        """Materialize, and report to Dagster; a failed audit reports its checks and no materialization."""
+        try:
+            lake: Lake = context.resources.lake.open(context.run.run_id)
+            tags = context.run.tags
+            lake = dataclasses.replace(lake, rollout=Rollout.of_tags(tags), fetches=FETCHED not in tags)
+        except SparkJobsError as error:
+            raise dg.Failure(f"{self.tables[0]}: {error}", allow_retries=False) from error
+        try:
+            graph = context.job_def.asset_layer.asset_graph
+            refuse_forbidden_reads(graph, record_visibility(lake.catalogue, graph))
+            with step_span(self.tables[0], context.run.run_id) as note:
+                outcomes = self._materialize(lake, self._binding(context, lake))
+                note({"rows": outcomes[0].version.count, "computed": ",".join(outcomes[0].computed)})
+        except AuditError as error:
+            for check in error.checks:
+                yield dg.AssetCheckResult(
+                    passed=check.passed,
+                    asset_key=dg.AssetKey(error.table.split(".")),
+                    check_name=check.name,
+                    metadata={"bad_rows": check.bad_row_count, **refused_rows(check, self.shown.samples)},
+                )
+            failed = next((check.name for check in error.checks if not check.passed), "")
+            raise dg.Failure(str(error), metadata={FAILED_CHECK: failed}, allow_retries=False) from error
+        except RolloutError as error:
+            raise dg.Failure(str(error), metadata={FAILED_CHECK: "rollout"}, allow_retries=False) from error
+        except (DagsterProjectError, SparkJobsError) as error:
+            older = older_input(lake.ledger, self._upstream(), error) if isinstance(error, StepRunError) else ""
+            raise dg.Failure(f"{self.tables[0]}: {older}" if older else str(error), allow_retries=False) from error
+        for table, outcome in zip(self.step.tables, outcomes, strict=True):
+            yield self._result(context, lake, table, outcome, outcomes[0])
+
+    def _materialize(self, lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
+        """Bring the tables up to date, with the upkeep around it."""
+        if self.upkeep is None:
+            return materialize(lake, binding)
+        if self.upkeep.before is not None:
+            with catalogue_errors():
+                self.upkeep.before(lake)
+        outcomes = materialize(lake, binding)
+        with catalogue_errors():
+            if self.upkeep.published is not None:
+                self.upkeep.published(lake)
+            changed = self.upkeep.after is not None and self.upkeep.after(lake)
+        if not changed:
+            return outcomes
+        kept = ("computed", "unchanged", "checks", "seconds")
+        return tuple(
+            dataclasses.replace(now, **{name: getattr(then, name) for name in kept})
+            for then, now in zip(outcomes, materialize(lake, binding), strict=True)
+        )
+
+    def _binding(self, context: dg.AssetExecutionContext, lake: Lake) -> Binding:
+        config = bind_config(self.step.config, self.tables[0], context.op_execution_context.op_config or {})
+        partition = context.partition_key if self.partitions_def is not None else None
+        bound = self.bound(config, context.job_def.asset_layer.asset_graph, lake.catalogue, partition)
+        return dataclasses.replace(bound, arguments={"context": context})
+
+    def bound(
+        self, config: BaseModel, graph: BaseAssetGraph[Any], catalogue: Catalog, partition: str | None
+    ) -> Binding:
+        """The step with its tables and one config, for one partition where the asset has partitions."""
+        places: dict[str, dict[str, str]] = {}
+        place = None
+        if self.partitions_def is not None and partition is not None:
+            place = place_of(self.step.table, self.partitions_def, partition)
+            # A partition reads the same partition of inputs with equal partitions, and all of other inputs.
+            for name in self._upstream():
+                asset = dg.AssetKey(name.split("."))
+                if not graph.has(asset) or graph.get(asset).partitions_def != self.partitions_def:
+                    continue
+                # Only of headrace's own assets, which have a scope, is it known which column their partitions are.
+                table = load_table(catalogue, name) if "scope" in graph.get(asset).metadata else None
+                if table is not None:
+                    places[name] = {partition: predicate_of(table, self.partitions_def, partition)}
+        return Binding(
+            step=self.step,
+            namespace=self.namespace,
+            inputs=self.inputs,
+            config=config,
+            clock=self.clock,
+            partition=place,
+            input_places=places,
+        )
+
+    def _result(
+        self, context: dg.AssetExecutionContext, lake: Lake, table: Table, outcome: TableOutcome, main: TableOutcome
+    ) -> dg.MaterializeResult[Any]:
+        key = dg.AssetKey(outcome.identifier.split("."))
+        drawn = self.step.plot
+        plot = drawn if drawn is not None and (drawn.table or self.step.table.name) == table.name else None
+        iceberg = load_table(lake.catalogue, outcome.identifier) if outcome.computed else None
+        partition = context.partition_key if self.partitions_def is not None else None
+        shown = shown_rows(table, outcome.computed)
+        if self.partitions_def is not None and partition is not None:
+            shown = rows_of(table, self.partitions_def, partition)
+        values = materialization_metadata(outcome, table, iceberg, shown, self.shown.samples, plot)
+        previous: Mapping[str, Any] = {}
+        read = {name: _ASSETS[name].declared(name) for name in self._upstream() if name in _ASSETS}
+        values |= carried_columns(table, read)
+        if not outcome.computed:
+            record = context.instance.get_latest_data_version_record(key, partition_key=partition)
+            if record is not None and record.asset_materialization is not None:
+                previous = record.asset_materialization.metadata
+            values |= kept_metadata(previous)
+        if lake.rollout is not None and outcome.identifier in lake.rollout.said:
+            values["rollout"] = lake.rollout.said[outcome.identifier]
+        bad = {check.name: check for check in outcome.checks}
+        placed = table.has_increments or self.partitions_def is not None
+        checks = [
+            dg.AssetCheckResult(
+                passed=bad[name].passed if name in bad else True,
+                asset_key=key,
+                check_name=name,
+                metadata={"bad_rows": bad[name].bad_row_count if name in bad else 0},
+            )
+            for name in check_names(table, placed)
+        ]
+        if table.notice is not None:
+            counts = previous_counts(table.notice, previous, outcome.latest)
+            if counts is None:
+                iceberg = iceberg or load_table(lake.catalogue, outcome.identifier)
+                counts = notice_counts(table, iceberg, outcome.latest)
+            values |= notice_metadata(table.notice, outcome.identifier, counts, main.version.count)
+            severity = dg.AssetCheckSeverity.WARN
+            warning = dg.AssetCheckResult(
+                passed=not counts, asset_key=key, check_name=table.notice.name, severity=severity, metadata=dict(counts)
+            )
+            checks.append(warning)
+        version = dg.DataVersion(str(outcome.version))
+        return dg.MaterializeResult(asset_key=key, metadata=values, data_version=version, check_results=checks)
+
+
+def older_input(ledger: Ledger, inputs: Iterable[str], error: Exception) -> str:
+    """Which input lacks a column that its declaration has, and the command that mends it; empty where none does.
+
+    A step that reads such a column fails inside Spark, whose error names neither the table nor the mend.
+    """
+    for name in inputs:
+        asset, table = _ASSETS.get(name), ledger.table(name)
+        if asset is None or table is None:
+            continue
+        declared = asset.declared(name)
+        there = table.schema().column_names
+        lacking = [column.name for column in declared.all_columns if column.name not in there]
+        lacking = [name for name in lacking if re.search(rf"\b{name}\b", str(error))]
+        if lacking:
+            mend = f"headrace run {asset.namespace}"
+            if asset.step.discover is None:  # steps of a source add new columns by themselves, others do not
+                mend = f"headrace table drop {name}, then {mend}"
+            return f"{name}, of an earlier version of headrace, has no column {lacking[0]}; run first: {mend}"
+    return ""

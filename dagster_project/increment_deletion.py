@@ -43,7 +43,7 @@ from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.decisions import DELETE, deletion_of, is_deleted
 from spark_jobs.lake.run.excisions import record_excisions
 from spark_jobs.lake.run.reads import taken_increments
-from spark_jobs.lake.session.catalogue import GENERATION_PROPERTY, SCOPE_PROPERTY, tables_in
+from spark_jobs.lake.session.catalogue import GENERATION_PROPERTY, SCOPE_PROPERTY, remove_ref, tables_in
 from spark_jobs.sources.api.checkpoints import Checkpoints
 from spark_jobs.sources.deleted import SEEN, Gone, tombstones
 
@@ -222,7 +222,7 @@ def _expired(lake: Lake, table: str, number: int) -> Iterator[str]:
     iceberg = lake.catalogue.load_table(table)
     for name in _refs_with(iceberg, number):
         if iceberg.refs()[name].snapshot_ref_type == SnapshotRefType.TAG:
-            iceberg.manage_snapshots().remove_tag(name).commit()
+            remove_ref(lake.catalogue, table, name)
             yield f"{table}: tag {name} removed"
         else:
             yield f"{table}: branch {name} still holds it; drop it: ALTER TABLE lake.{table} DROP BRANCH {name}"

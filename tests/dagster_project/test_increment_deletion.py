@@ -21,6 +21,7 @@ from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files import objects
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.files.verification import changed_places
+from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.binding import Binding
 from spark_jobs.lake.run.decisions import RELEASE, decide, increments_of, is_deleted
@@ -86,7 +87,7 @@ def small_lake(root: Path) -> Catalog:
 
 def expired(spark: object, catalogue: Catalog, table: str, older_than: datetime, wait_seconds: float = 0) -> int:
     """Expiry without Spark, which leaves the files."""
-    with catalogue.load_table(table).maintenance.expire_snapshots() as expiry:
+    with table_leases(catalogue, [table]), catalogue.load_table(table).maintenance.expire_snapshots() as expiry:
         expiry.older_than(older_than.replace(tzinfo=None))
     return 1
 
@@ -140,6 +141,9 @@ def test_a_deletion_that_is_killed_between_two_changes_is_finished(
     monkeypatch.setattr(increment_deletion, "expire", expired)
     catalogue = small_lake(tmp_path)
     before = {table: rows(catalogue, table, [1]) for table in ("documents", "lengths")}
+    tagged = catalogue.load_table("web.documents")
+    tagged.manage_snapshots().create_tag(tagged.metadata.snapshots[0].snapshot_id, "release_first").commit()
+    assert any("web.documents: release_first hold it" in line for line in plan_increment(catalogue, "web", 0).lines())
     folder = ObjectFolder.of(catalogue, "web")
     kills = 0
     if at_once:

@@ -49,7 +49,7 @@ from spark_jobs.lake.ledger.lease import is_abandoned, writer_branch
 from spark_jobs.lake.ledger.ledger import LAST_PROPERTY
 from spark_jobs.lake.ledger.materialization import Materialization
 from spark_jobs.lake.ledger.place import Place
-from spark_jobs.lake.session.catalogue import commit, spark_identifier
+from spark_jobs.lake.session.catalogue import commit, remove_ref, spark_identifier
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -332,12 +332,7 @@ def publish(catalogue: Catalog, written: Written, stored: Materialization, prope
 
 def discard(catalogue: Catalog, written: Written) -> None:
     """Drop the branch of rows that are not published; their files are deleted by the next expiry of snapshots."""
-    commit(
-        catalogue,
-        written.identifier,
-        lambda now: (AssertTableUUID(uuid=now.metadata.table_uuid),),
-        lambda now: (RemoveSnapshotRefUpdate(ref_name=written.branch),) if written.branch in now.refs() else (),
-    )
+    remove_ref(catalogue, written.identifier, written.branch)
 
 
 def require_passed(written: Written) -> None:

@@ -29,7 +29,8 @@ def freeze(name: str, cold: str | None, days: float | None, thaw: bool) -> None:
     """
     dataset_file(name)
     declared = declared_keeping()[name].freezing
-    cold, days = cold or (declared and declared.to), (declared and declared.days) if days is None else days
+    if declared is not None:
+        cold, days = cold or declared.to, declared.days if days is None else days
     catalogue = open_catalogue(load_settings())
     folders = [ObjectFolder.of(catalogue, space) for space in (name, quarantine_of(name))]
     try:

@@ -50,10 +50,16 @@ def replace_increment(ledger: Ledger, former: Materialization, rows: pa.Table | 
     made = table.snapshot_by_name(branch)
     assert made is not None and made.summary is not None  # it was made above
     files_bytes = int(made.summary.additional_properties.get("added-files-size", 0))
-    where = {"snapshot_id": made.snapshot_id, "sequence_number": made.sequence_number or 0}
-    row = replace(former, data_version=version, row_count=version.count, byte_count=files_bytes, **where, **facts)
-    uuid = str(table.metadata.table_uuid)
-    place = (made.snapshot_id, made.sequence_number or 0, uuid)
+    row = replace(
+        former,
+        data_version=version,
+        snapshot_id=made.snapshot_id,
+        sequence_number=made.sequence_number or 0,
+        row_count=version.count,
+        byte_count=files_bytes,
+        **facts,
+    )
+    place = (row.snapshot_id, row.sequence_number, row.table_uuid)
     written = Written(former.table, branch, base, *place, version, version.count, files_bytes, ())
     publish(catalogue, written, replace(row, inputs=facts.get("inputs", {})), {})
     ledger.record([row])

@@ -35,7 +35,7 @@ def row_hashes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
     """(N,) signed 64-bit hash of every row, as `data_version.row_hash` over the same columns.
 
     Args:
-        rows: columns of the types that `data_files.can_hash` takes, in the table's order.
+        rows: columns of the types that `data_files.can_hash` takes, and times, in the table's order.
     """
     state = np.full(rows.num_rows, _SEED, dtype=np.uint64)
     nowhere = np.zeros(rows.num_rows, dtype=np.bool_)

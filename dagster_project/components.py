@@ -44,9 +44,11 @@ from dagster_project.assets.models import ModelDeclaration, model_assets
 from dagster_project.assets.quarantine import quarantine_of_yaml
 from dagster_project.metadata import Samples
 from dagster_project.restrictions import parse_visibility
+from dagster_project.retention import declare_keeping, keeping_of
 from dagster_project.run_config import bind_config
 from spark_jobs.filters.policy import located
 
+_KEEPING = {"landing", "freeze_after", "retention"}
 _NAME = r"^[a-z][a-z0-9_]{0,40}$"
 
 
@@ -93,8 +95,12 @@ class Dataset(dg.Component, dg.Model, dg.Resolvable):
     release: dict[str, Any] = Field(default_factory=dict, description="{policy: {malware: 0, ..}}: rules that release")
     scans: dict[str, Any] = Field(default_factory=dict, description="{yara_rules: .., licences_allowed: [..], ..}")
 
+    freeze_after: dict[str, Any] = Field(default_factory=dict, description="{days: 90, to: s3://..}: bytes turn cold")
+    retention: dict[str, Any] = Field(default_factory=dict, description="{days: 365, then: report | delete}")
+
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The dataset's assets."""
+        declare_keeping(self.name, keeping_of(self.name, self.model_dump(include=_KEEPING)))
         declared = DatasetDeclaration(
             name=self.name,
             source=self.source,

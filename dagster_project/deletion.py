@@ -90,7 +90,7 @@ def plan_deletion(catalogue: Catalog, dataset: str) -> Deletion:
     Raises:
         CommandError: the lake has nothing of it, or what it has under the name is no dataset.
     """
-    _require_dataset(catalogue, dataset)
+    require_dataset(catalogue, dataset)
     ledger = Ledger.fresh(catalogue)
     spaces = (dataset, quarantine_of(dataset))
     tables = {
@@ -152,7 +152,7 @@ def delete_dataset(lake: Lake, plan: Deletion, why: str) -> Iterator[str]:
         catalogue.load_table(VISIBILITY_TABLE).delete(In("namespace", {quarantine_of(plan.dataset)}))
 
 
-def _require_dataset(catalogue: Catalog, name: str) -> None:
+def require_dataset(catalogue: Catalog, name: str) -> None:
     """Refuse a name under which the lake keeps something else: a path, a corpus, `system`, a folder beside the tables.
 
     Where a deletion was killed the namespace is there still, without tables or with `documents` among them.

@@ -1,4 +1,6 @@
-"""Assets that maintain the lake: what each did is its metadata; none changes a row, a digest or an ordinal.
+"""Assets that maintain the lake: what each did is its metadata.
+
+None changes a row, a digest or an ordinal, but for `retention`, which deletes what a dataset declares to be too old.
 
 They belong to no bare `headrace run` and not to the job `everything`; the job `maintenance`, its weekly schedule and
 `headrace maintain` run them.
@@ -10,8 +12,9 @@ from collections.abc import Iterator
 
 import dagster as dg
 
+from dagster_project.retention import TASKS
 from spark_jobs.exceptions import SparkJobsError
-from spark_jobs.lake.run.maintenance import TASKS, Done
+from spark_jobs.lake.run.maintenance import Done
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.session.catalogue import catalogue_errors
 
@@ -47,7 +50,8 @@ def _asset(name: str, before: list[str]) -> dg.AssetsDefinition:
                 "tables_changed": len(changed),
                 "tables_looked_at": len(done),
                 "count": sum(one.count for one in done),
-                "done": dg.MetadataValue.md(_markdown(changed)),
+                # What people are to delete is told by a task that did nothing.
+                "done": dg.MetadataValue.md(_markdown(done if name == "retention" else changed)),
             }
         )
 

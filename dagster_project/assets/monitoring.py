@@ -13,12 +13,13 @@ import dagster as dg
 
 from dagster_project.inspect.lake.lake_status import Thresholds, lake_status
 from dagster_project.resources import LakeResource
+from dagster_project.retention import declared_retention
 
 # By table: the alerts (`lake_status.Alert.name`) that its check is about, and what the check promises.
 _CHECKS = {
     "arrivals": (
         "few_rejected",
-        ("error_share", "backlog", "waiting"),
+        ("error_share", "backlog", "waiting", "retention"),
         "few arrivals are rejected, and none waits for long",
     ),
     "verdicts": ("rejects_as_before", ("rejections",), "each rule rejects about as large a share as before"),
@@ -43,7 +44,8 @@ def _checks(namespace: str, tables: Sequence[str], thresholds: Thresholds) -> dg
 
     def look(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         lake: LakeResource = context.resources.lake
-        (status,) = lake_status(lake.open("").catalogue, thresholds, (namespace,)) or (None,)
+        kept = declared_retention()
+        (status,) = lake_status(lake.open("").catalogue, thresholds, (namespace,), retention=kept) or (None,)
         for table, spec in specs.items():
             if spec.key not in context.selected_asset_check_keys:
                 continue

@@ -10,6 +10,7 @@ import click
 from dagster_project.cli.diagnosis import COMPONENTS, read_yaml, short_path
 from dagster_project.cli.project import project_folder
 from dagster_project.exceptions import CommandError
+from dagster_project.retention import Keeping, keeping_of
 from spark_jobs.exceptions import nearest
 
 DATASET, CORPUS = COMPONENTS[:2]
@@ -49,6 +50,15 @@ def dataset_file(name: str) -> Path:
         near = nearest(name, files)
         raise CommandError(f"dataset {name} is not declared{near}; `headrace dataset list` shows those that are")
     return files[name]
+
+
+def declared_keeping() -> dict[str, Keeping]:
+    """How long each declared dataset keeps what landed.
+
+    Raises:
+        DefinitionError: a declaration says something that cannot be used.
+    """
+    return {one["name"]: keeping_of(one["name"], one) for _, one in declarations(DATASET)}
 
 
 def complete_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:

@@ -7,9 +7,13 @@ import functools
 import click
 
 from dagster_project.cli.output import print_styled
-from spark_jobs.lake.run.maintenance import TASKS
+from dagster_project.cli.project import load_definitions, project_folder
+from dagster_project.exceptions import CommandError
+from dagster_project.retention import TASKS
 from spark_jobs.lake.session.catalogue import catalogue_errors, open_catalogue
 from spark_jobs.lake.session.settings import load_settings
+
+DECLARED = ("freezing", "retention")  # tasks that do what a project declares
 
 
 @click.command()
@@ -19,9 +23,10 @@ from spark_jobs.lake.session.settings import load_settings
 @click.option("--days", default=7.0, show_default=True, type=click.FloatRange(min=0), help="age of what is removed")
 @click.option("--dry-run", is_flag=True, help="only say what would be done")
 def maintain(tasks: tuple[str, ...], days: float, dry_run: bool) -> None:
-    """Merge small files, expire old snapshots, remove orphan files; no row, digest or ordinal changes.
+    """Merge small files, expire old snapshots, remove orphan files; see to freeze_after and retention of datasets.
 
     Snapshots that blends, tags and releases pin stay. A table that another run is writing is left to the next time.
+    No row, digest or ordinal changes, but where a dataset declares `retention: {then: delete}`.
     """
     from spark_jobs.lake.ledger.ledger import Ledger
     from spark_jobs.lake.run.materialize import Lake
@@ -32,6 +37,8 @@ def maintain(tasks: tuple[str, ...], days: float, dry_run: bool) -> None:
     session = functools.cache(lambda: start_session(settings))
     lake = Lake(catalogue, Ledger(catalogue), session)
     for name in tasks or TASKS:
+        if name in DECLARED and not _load_declarations():
+            continue
         looked = changed = 0
         with catalogue_errors():
             for done in TASKS[name](lake, days, dry_run):
@@ -39,3 +46,13 @@ def maintain(tasks: tuple[str, ...], days: float, dry_run: bool) -> None:
                 if done.count:
                     print_styled(f"{name:<11} {done.table:<36} {done.text}", "green")
         click.echo(f"{name:<11} {looked} tables looked at, {changed} {'to change' if dry_run else 'changed'}")
+
+
+def _load_declarations() -> bool:
+    """Load the project for what its datasets declare; False where there is none, so that nothing is declared."""
+    try:
+        project_folder()
+    except CommandError:
+        return False
+    load_definitions()
+    return True

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dagster_project.cli.declared import declared_keeping
 from dagster_project.cli.output import print_rows, print_styled
 from dagster_project.cli.project import dagster_home, load_definitions, project_folder
 from dagster_project.exceptions import CheckFailedError, CommandError
@@ -76,7 +77,8 @@ def _read(namespaces: tuple[str, ...]) -> list[NamespaceStatus]:
     for name in namespaces:
         if name not in there:
             raise CommandError(f"namespace {name} is not in the lake{nearest(name, there)}")
-    return lake_status(catalogue, read_thresholds(project_folder().package), namespaces)
+    retention = {name: one.retention for name, one in declared_keeping().items() if one.retention is not None}
+    return lake_status(catalogue, read_thresholds(project_folder().package), namespaces, retention=retention)
 
 
 def _failed_runs() -> int:
@@ -184,6 +186,12 @@ GAUGES = (
         "age of the oldest of them",
         _BY_NAMESPACE,
         _single(lambda s, now: _age(s.waiting_since, now)),
+    ),
+    _Gauge(
+        "overdue_increments",
+        "increments older than the retention that is declared",
+        _BY_NAMESPACE,
+        _single(lambda s, _: None if s.retention_days is None else len(s.overdue)),
     ),
     _Gauge(
         "step_seconds_p99",

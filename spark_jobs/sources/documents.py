@@ -127,16 +127,16 @@ ARRIVALS = Table(
         Column(
             "status!",
             "string",
-            "landed, unchanged (nothing new in it), returned (an earlier document of it is the latest again), rejected "
-            "or gone",
+            "landed, unchanged (nothing new in it), returned (an earlier document of it is the latest again), "
+            "rejected, gone, or deleted (for good, after it had landed)",
         ),
         Column("reason", "string", "code of why it was rejected; an unchanged file keeps its own"),
         Column("detail", "string", "the reason in a sentence"),
         Column(
             "doc_id",
             "string",
-            "the document that returned or is gone, or that is the latest of several versions which landed together; "
-            "null for others, and for files of records",
+            "the document that returned, is gone or was deleted, or that is the latest of several versions which "
+            "landed together; null for others, and for files of records",
         ),
     ),
     sort=("location",),
@@ -144,11 +144,12 @@ ARRIVALS = Table(
     checks=(
         Check(
             "status_is_known",
-            "status IN ('landed', 'unchanged', 'returned', 'rejected', 'gone')",
-            "a status is one of five",
+            "status IN ('landed', 'unchanged', 'returned', 'rejected', 'gone', 'deleted')",
+            "a status is one of six",
         ),
         Check("rejected_has_reason", "status != 'rejected' OR reason IS NOT NULL", "a rejection names its reason"),
     ),
+    listed="status <> 'deleted' OR content_sha256 IS NOT NULL",  # no rows of single documents, which may be many
     notice=Notice(
         "nothing_rejected", "status = 'rejected'", "rejected", "reason", "every file and record could be used"
     ),
@@ -183,7 +184,8 @@ def documents(
     Args:
         files: a listing (`spark_jobs.sources.listing_rows.LISTING`).
         documents: the dataset's documents so far, of which identities and paths are read, with `increment`.
-        arrivals: its arrivals so far, of which those that returned or are gone are read, with `increment`.
+        arrivals: its arrivals so far, of which those that returned, are gone or were deleted are read, with
+            `increment`.
         increment: the new one; before the first there is nothing that could return or be gone.
         config: the dataset's config.
         objects: where copies of the files' bytes are kept; without it there are none.
@@ -214,7 +216,8 @@ def documents(
         .repartitionById(task_count, F.pmod("size_rank", F.lit(task_count)))
         .mapInArrow(partial(read_files, rules=rules), from_arrow_schema(READ_ROWS))
     )
-    known = documents.select("doc_id", F.lit(True).alias("known"))
+    deleted = arrivals.where("status = 'deleted' AND doc_id IS NOT NULL").select("doc_id").distinct()
+    known = documents.select("doc_id").unionByName(deleted).withColumn("known", F.lit(True))
     read = read.join(known, "doc_id", "left").persist(StorageLevel.MEMORY_AND_DISK)
     if not is_local(conf.get("spark.master") or ""):
         _require_seen(read, config.dataset)

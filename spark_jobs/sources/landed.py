@@ -188,9 +188,11 @@ def unlike_landed(arrivals: DataFrame, objects: ObjectFolder, source: Source) ->
 
     columns = ("location", "object", "content_sha256")
     kept = arrivals.where("object IS NOT NULL AND content_sha256 IS NOT NULL").select(*columns).distinct()
-    latest = arrivals.groupBy("location").agg(F.max_by(F.struct("status", *columns[1:]), "increment").alias("last"))
+    said = F.struct("status", "reason", *columns[1:])
+    latest = arrivals.groupBy("location").agg(F.max_by(said, "increment").alias("last"))
     there = latest.select("location", "last.*").where(
-        "status IN ('landed', 'unchanged', 'returned') AND object IS NULL AND content_sha256 IS NOT NULL"
+        "status IN ('landed', 'unchanged', 'returned') AND object IS NULL AND content_sha256 IS NOT NULL "
+        "AND NOT reason <=> 'deleted'"
     )
     return kept.unionByName(there.select(*columns)).mapInArrow(
         partial(_check_files, objects=objects, source=source), from_arrow_schema(_UNLIKE)

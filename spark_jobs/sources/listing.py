@@ -118,7 +118,7 @@ def discover(
         pages = None if catalogue is None else Checkpoints(catalogue, config.dataset)
         objects = None if catalogue is None else ObjectFolder.of(catalogue, config.dataset)
         return discover_pages(config, config.source, arrivals, reread, pages, objects)
-    earlier = _latest_arrivals(arrivals)
+    earlier, deleted = _latest_arrivals(arrivals), _deleted_hashes(arrivals)
     store = None
     if config.is_fetched:
         store = Checkpoints(catalogue, config.dataset) if catalogue is not None else None
@@ -129,7 +129,10 @@ def discover(
     for listed in files:
         before = earlier.get(listed.file.location)
         known = before if before and _is_unchanged(listed, before, config) else None
-        rows.append(_row(listed, None if reread else known, known["object"] if known else listed.object))
+        stays = known is not None and known["reason"] == Reason.DELETED and listed.reader != "repositories"
+        again = reread and not stays
+        row = _row(listed, None if again else known, known["object"] if known else listed.object)
+        rows.append(row if row["unchanged"] else row | {"content_sha256": deleted.get(listed.file.location)})
     gone = _gone_rows(files, earlier)
     if not gone and all(row["unchanged"] for row in rows):
         return None
@@ -415,6 +418,18 @@ def _latest_arrivals(arrivals: pa.Table) -> dict[str, dict[str, Any]]:
     last = dict(zip(ordered["location"].to_pylist(), range(ordered.num_rows), strict=True))
     kept = ordered.take(pa.array(list(last.values()), pa.int64()))
     return dict(zip(last, kept.to_pylist(), strict=True))
+
+
+def _deleted_hashes(arrivals: pa.Table) -> dict[str, str]:
+    """The hashes with which each location was deleted, joined by spaces."""
+    if arrivals.num_rows == 0:
+        return {}
+    gone = arrivals.filter((pc.field("reason") == str(Reason.DELETED)) & pc.field("content_sha256").is_valid())
+    pairs = gone.group_by(["location", "content_sha256"]).aggregate([]).sort_by("content_sha256")
+    found: dict[str, str] = {}
+    for location, sha256 in zip(pairs["location"].to_pylist(), pairs["content_sha256"].to_pylist(), strict=True):
+        found[location] = f"{found[location]} {sha256}" if location in found else sha256
+    return found
 
 
 def _is_unchanged(listed: _Listed, before: dict[str, Any], config: DocumentsConfig) -> bool:

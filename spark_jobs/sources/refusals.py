@@ -85,6 +85,8 @@ class Reason(enum.StrEnum):
     """A file that git LFS keeps elsewhere: the repository has a pointer to it."""
     MARKED = "marked"
     """A file that .gitattributes calls generated, vendored or without a diff."""
+    DELETED = "deleted"
+    """A file that landed, and whose increment was deleted for good: the same bytes do not land there again."""
     SYNTAX_ERROR = "syntax_error"
     """A Python module whose first statement cannot be parsed."""
 

@@ -12,6 +12,9 @@ packages, which stand for their repositories, all paths of those.
 A source with histories lands several versions of a path at once; then a third event says which of them is the latest:
 
     landed      the last version of a path, where it landed with older ones
+
+A document that was deleted for good is still the latest at its path until another one lands there: a deletion takes
+away, and never brings an older version back.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ def landings_and_events(documents: DataFrame, arrivals: DataFrame | None) -> Dat
 
     Returns:
         The documents (landed, not gone, no event), and the events, which lack columns that arrivals have not; landed
-        where the event names the latest of several documents that landed with it.
+        where the event names the latest of several documents that landed with it, or one that landed and was deleted.
     """
     from pyspark.sql import functions as F
 
@@ -49,7 +52,7 @@ def landings_and_events(documents: DataFrame, arrivals: DataFrame | None) -> Dat
     events = arrivals.where("doc_id IS NOT NULL").select(
         *there,
         (F.col("status") == "gone").alias("gone"),
-        (F.col("status") == "landed").alias("landed"),
+        F.col("status").isin("landed", "deleted").alias("landed"),
         F.lit(True).alias("is_event"),
     )
     return landed.unionByName(events, allowMissingColumns=True)

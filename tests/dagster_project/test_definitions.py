@@ -50,7 +50,8 @@ def test_the_demo_declares_exactly_these_tables(loaded: dg.Definitions) -> None:
     """Two datasets and a corpus, each in the group of its name, and what maintains the lake."""
     graph = loaded.resolve_asset_graph()
     groups = {".".join(asset.path): graph.get(asset).group_name for asset in graph.get_all_asset_keys()}
-    upkeep = {f"maintenance.{task}": "maintenance" for task in ("ledger", "compaction", "expiry", "orphans")}
+    tasks = ("ledger", "compaction", "expiry", "orphans", "freezing", "retention")
+    upkeep = {f"maintenance.{task}": "maintenance" for task in tasks}
     assert groups == {**TABLES, **upkeep}
 
 

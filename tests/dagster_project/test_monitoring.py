@@ -22,7 +22,9 @@ def test_a_namespace_is_read_once_for_all_of_its_checks(
     """Also where one is chosen; what is beyond its threshold warns, at the table that it is about."""
     read: list[Collection[str]] = []
 
-    def status(catalogue: object, thresholds: Thresholds, wanted: Collection[str]) -> list[NamespaceStatus]:
+    def status(
+        catalogue: object, thresholds: Thresholds, wanted: Collection[str], retention: object
+    ) -> list[NamespaceStatus]:
         read.append(wanted)
         alerts = (Alert("notes", "signals", "mean of words is 3, before 2", 0.5, 0.05),)
         return [NamespaceStatus("notes", "dataset", 9, 1, None, None, None, 0, 4, alerts=alerts)]

@@ -27,20 +27,39 @@ def dataset() -> None:
 
 @dataset.command("delete")
 @click.argument("name", shell_complete=complete_names)
+@click.option("--increment", type=click.IntRange(min=0), help="this increment alone; the dataset stays")
+@click.option("--with-duplicates", is_flag=True, help="of an increment: excise duplicates of its documents, too")
 @click.option("--plan", "only_plan", is_flag=True, help="say what would go and what depends on it; nothing is done")
 @click.option("--reason", help="why; it is kept in system.audit")
 @click.option("--yes", is_flag=True, help="do it; without it only the plan is shown")
-def delete_command(name: str, only_plan: bool, reason: str | None, yes: bool) -> None:
+def delete_command(
+    name: str, increment: int | None, with_duplicates: bool, only_plan: bool, reason: str | None, yes: bool
+) -> None:
     """Delete all that the lake holds of a dataset, for good: rows, files, kept bytes, and its part of packed tables.
 
     What was killed in the middle is finished by the same command. The declaration stays: headrace dataset remove NAME.
+    With --increment that increment alone goes, and its files do not land again unless their bytes change.
     """
     from dagster_project.deletion import delete_dataset, plan_deletion
+    from dagster_project.excised_tables import duplicate_lines, known_duplicates
+    from dagster_project.increment_deletion import delete_increment, plan_increment
     from spark_jobs.lake.run.materialize import Lake
     from spark_jobs.lake.session.session import start_session
 
     settings = load_settings()
     catalogue = open_catalogue(settings)
+    run_id = f"headrace dataset delete by {user_name()}, {uuid.uuid4().hex}"
+    lake = Lake(catalogue, Ledger(catalogue), lambda: start_session(settings), run_id)
+    if increment is not None:
+        part = plan_increment(catalogue, name, increment)
+        for line in (*part.lines(), *duplicate_lines(known_duplicates(catalogue, part.documents), with_duplicates)):
+            click.echo(line)
+        if not only_plan:
+            _require_reason(name, yes, reason)
+            for line in delete_increment(lake, part, str(reason), with_duplicates):
+                click.echo(line)
+            click.echo(f"{name}, increment {increment}, is deleted; {part.follow_up()}")
+        return
     plan = plan_deletion(catalogue, name)
     for line in plan.lines():
         click.echo(line)
@@ -50,16 +69,19 @@ def delete_command(name: str, only_plan: bool, reason: str | None, yes: bool) ->
     if users:
         where, corpus_name = users[0]
         raise CommandError(f"dataset {name}: corpus {corpus_name} names it; take it out of {short_path(where)} first")
-    if not yes or not (reason or "").strip():
-        raise CommandError(f'dataset delete {name}: it cannot be undone; to do it, give --yes --reason "WHY"')
-    run_id = f"headrace dataset delete by {user_name()}, {uuid.uuid4().hex}"
-    lake = Lake(catalogue, Ledger(catalogue), lambda: start_session(settings), run_id)
+    _require_reason(name, yes, reason)
     for line in delete_dataset(lake, plan, str(reason)):
         click.echo(line)
     packed = [table for of_corpus in plan.corpora.values() for table in of_corpus]
     again = f", headrace table expire {' '.join(packed)} --days 0 for their old files" if packed else ""
     again += f", then headrace run {' '.join(plan.corpora)}" if plan.corpora else ""
     click.echo(f"{name} is deleted. Next: headrace dataset remove {name}{again}")
+
+
+def _require_reason(name: str, yes: bool, reason: str | None) -> None:
+    """Refuse to delete what nobody confirmed, or without a reason."""
+    if not yes or not (reason or "").strip():
+        raise CommandError(f'dataset delete {name}: it cannot be undone; to do it, give --yes --reason "WHY"')
 
 
 @dataset.command("verify")

@@ -11,9 +11,10 @@ import math
 import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from pyiceberg.expressions import EqualTo
 
 from dagster_project.exceptions import DefinitionError
 from dagster_project.inspect.lake.corpus_facts import namespaces_with
+from dagster_project.retention import Retention, overdue
 from spark_jobs.exceptions import nearest
 from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.files.lookups import read_columns
@@ -80,7 +82,7 @@ class Alert:
 
     Attributes:
         namespace: dataset or corpus.
-        name: which check: error_share, rejections, signals, duplicates, backlog, waiting, step_seconds.
+        name: which check: error_share, rejections, signals, duplicates, backlog, waiting, retention, step_seconds.
         text: what was found, in one line.
         value: the value found.
         limit: its threshold.
@@ -119,6 +121,9 @@ class NamespaceStatus:
         waiting_bytes: size of the data files of those without a decision.
         waiting_since: when the oldest increment without a decision landed.
         slow_steps: 99th percentile of seconds, by step.
+        overdue: increments that the dataset declares to keep no longer.
+        overdue_since: when the oldest of them landed.
+        retention_days: how long it keeps them; None where it does not say.
         alerts: what is beyond its threshold.
     """
 
@@ -143,11 +148,18 @@ class NamespaceStatus:
     waiting_bytes: int = 0
     waiting_since: datetime | None = None
     slow_steps: Mapping[str, float] = field(default_factory=dict)
+    overdue: tuple[int, ...] = ()
+    overdue_since: datetime | None = None
+    retention_days: float | None = None
     alerts: tuple[Alert, ...] = ()
 
 
 def lake_status(
-    catalogue: Catalog, thresholds: Thresholds, wanted: Collection[str] = (), now: datetime | None = None
+    catalogue: Catalog,
+    thresholds: Thresholds,
+    wanted: Collection[str] = (),
+    now: datetime | None = None,
+    retention: Mapping[str, Retention] = MappingProxyType({}),
 ) -> list[NamespaceStatus]:
     """The status of each dataset, then of each corpus.
 
@@ -156,8 +168,9 @@ def lake_status(
         thresholds: for alerts.
         wanted: namespaces; none for all.
         now: the clock's time by default.
+        retention: how long datasets keep their increments, by name.
     """
-    ledger = Ledger.fresh(catalogue)
+    ledger, now = Ledger.fresh(catalogue), now or datetime.now(UTC)
     history = _History(catalogue)
     corpora = namespaces_with(catalogue, "members")
     backlogs = _backlogs(ledger, history, corpora)
@@ -167,7 +180,11 @@ def lake_status(
             if wanted and name not in wanted:
                 continue
             one = _namespace(catalogue, ledger, history, name, kind, backlogs, thresholds)
-            alerts = tuple(_alerts(one, thresholds, now or datetime.now(UTC)))
+            if kind == "dataset" and name in retention:
+                late, days = overdue(catalogue, ledger, name, retention[name].days, now), retention[name].days
+                since = min(late.values(), default=None)
+                one = replace(one, overdue=tuple(late), overdue_since=since, retention_days=days)
+            alerts = tuple(_alerts(one, thresholds, now))
             found.append(NamespaceStatus(**{**vars(one), "alerts": alerts}))
     return found
 
@@ -407,6 +424,11 @@ def _alerts(one: NamespaceStatus, thresholds: Thresholds, now: datetime) -> Iter
         if hours > thresholds.waiting_hours:
             text = f"documents wait for {hours:,.0f} h in quarantine: headrace quarantine list {one.name}"
             yield Alert(one.name, "waiting", text, hours, thresholds.waiting_hours)
+    if one.overdue_since is not None and one.retention_days is not None:
+        days, first = (now - one.overdue_since).total_seconds() / 86_400, one.overdue[0]
+        told = f"{len(one.overdue)} increments are older than their retention, the oldest {days:,.0f} days"
+        mend = f"headrace dataset delete {one.name} --increment {first} --plan, or headrace maintain (then: delete)"
+        yield Alert(one.name, "retention", f"{told}: {mend}", days, one.retention_days)
     for step, seconds in one.slow_steps.items():
         if seconds > thresholds.step_seconds:
             text = f"{step} takes {seconds:,.0f} s at its 99th percentile"

@@ -187,6 +187,8 @@ class Table:
         checks: blocking row checks, audited before publishing. Required columns and the key are checked besides.
         proofs: blocking checks over all rows written together, each a Spark job of its own.
         notice: which rows of the newest increment people are told of; None for none.
+        listed: which rows `Step.discover` is given, where it is the last table of such a step, as a filter of
+            PyIceberg's; empty for all.
         properties: table properties set at creation.
         sampled: columns whose values are text of documents, hidden where the policy for samples is `ids`.
     """
@@ -200,6 +202,7 @@ class Table:
     checks: tuple[Check, ...] = ()
     proofs: tuple[Proof, ...] = ()
     notice: Notice | None = None
+    listed: str = ""
     properties: Mapping[str, str] = field(default_factory=dict)
     sampled: tuple[str, ...] = ()
 

@@ -11,7 +11,7 @@ killed goes on where it was:
     <warehouse>/<namespace>/results/<first two digits>/<SHA-256>
 
 Objects of a local folder can be frozen: moved to a cold folder, here or on a store, whose name is in the file `frozen`
-of the folder. They are read from there as before.
+of the folder. They are read from there as before, and can be thawed: moved back.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import pyarrow as pa
 
 from spark_jobs.exceptions import InputError
-from spark_jobs.lake.files.storage import create, exists, local_path, open_input
+from spark_jobs.lake.files.storage import create, exists, files_below, local_path, open_input, remove
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -84,10 +84,13 @@ class ObjectFolder:
                 byte_count += len(chunk)
             part.flush()
             name = digest.hexdigest()
-            kept = KeptObject(f"{self.root}/{name[:2]}/{name}", name, byte_count)
+            kept = KeptObject(self._of(name), name, byte_count)
             if not exists(kept.location, dict(self.properties)):
                 self._publish(part.name, kept.location)
         return kept
+
+    def _of(self, name: str) -> str:
+        return f"{self.root}/{name[:2]}/{name}"
 
     def _publish(self, part: str, location: str) -> None:
         """Give a complete file its name."""
@@ -158,22 +161,13 @@ class ObjectFolder:
             InputError: the objects are in a store, whose own rules of life cycle move them.
             OSError: an object cannot be read or written, or has other bytes than its name says; the others move.
         """
-        root = local_path(self.root)
-        if root is None:
-            raise InputError(f"{self.root} is in an object store; move its objects by the store's rules of life cycle")
-        old = [
-            entry.path
-            for folder in (os.scandir(root) if os.path.isdir(root) else ())
-            if folder.is_dir()
-            for entry in os.scandir(folder.path)
-            if entry.stat().st_mtime < before
-        ]
-        cold = f"{cold.rstrip('/')}/{root.split('/')[-2]}"
+        old = self.older(before)
+        cold = f"{cold.rstrip('/')}/{self.root.split('/')[-2]}"
         if old and cold not in self.cold_folders():
-            with open(f"{root}/{_COLD}", "a", encoding="utf-8") as names:
+            with open(f"{local_path(self.root)}/{_COLD}", "a", encoding="utf-8") as names:
                 names.write(f"{cold}\n")
         unequal = list[str]()
-        for path in sorted(old):
+        for path in old:
             target = f"{cold}/{'/'.join(path.split('/')[-2:])}"
             with open(path, "rb") as source, create(target, dict(self.properties)) as copy:
                 while chunk := source.read(_CHUNK_BYTES):
@@ -186,6 +180,60 @@ class ObjectFolder:
         if unequal:
             raise OSError(f"{len(unequal)} of {len(old)} objects are damaged here and stay, first {unequal[0]}")
         return len(old)
+
+    def older(self, before: float) -> list[str]:
+        """Paths of the objects here that were kept before a moment, in seconds since 1970; sorted.
+
+        Raises:
+            InputError: as `freeze`.
+        """
+        root = local_path(self.root)
+        if root is None:
+            raise InputError(f"{self.root} is in an object store; move its objects by the store's rules of life cycle")
+        return sorted(
+            entry.path
+            for folder in (os.scandir(root) if os.path.isdir(root) else ())
+            if folder.is_dir()
+            for entry in os.scandir(folder.path)
+            if entry.stat().st_mtime < before
+        )
+
+    def thaw(self) -> int:
+        """Move frozen objects back; returns how many. Each is compared with its hash before the cold copy goes.
+
+        Raises:
+            OSError: an object cannot be read or written, or has other bytes than its name says; the others move.
+        """
+        count, unequal, properties = 0, list[str](), dict(self.properties)
+        for cold in self.cold_folders():
+            for frozen in files_below(cold, properties):
+                name = frozen.rpartition("/")[2]
+                with open_input(frozen, properties) as stream:
+                    equal = sha256_of(stream) == name
+                if equal:
+                    with open_input(frozen, properties) as stream:
+                        self.keep(stream)
+                    with self.open(self._of(name)) as here:  # which may have been here before, and damaged
+                        equal = sha256_of(here) == name
+                if not equal:
+                    unequal.append(frozen)
+                    continue
+                remove(frozen, properties)
+                count += 1
+        if unequal:
+            raise OSError(f"{len(unequal)} objects are damaged and stay cold, first {unequal[0]}")
+        if self.cold_folders():
+            os.remove(f"{local_path(self.root)}/{_COLD}")
+        return count
+
+    def delete(self, name: str) -> bool:
+        """Delete the object of a SHA-256 for good, here and in cold folders; returns whether there was one."""
+        properties = dict(self.properties)
+        places = (self._of(name), *(f"{cold}/{name[:2]}/{name}" for cold in self.cold_folders()))
+        found = [place for place in places if exists(place, properties)]
+        for one in found:
+            remove(one, properties)
+        return bool(found)
 
     def cold_folders(self) -> list[str]:
         """Where objects of this folder are frozen, a folder of the namespace's own each."""

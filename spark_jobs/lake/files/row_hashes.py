@@ -2,8 +2,8 @@
 
 A row is hashed column by column, each hash the seed of the next: a null flag, then the value if there is one; a list
 of numbers as its size and its elements, a list of structs as Spark's JSON of it. For an int and a long Spark gives the
-XXH64 (Collet) of their 4 and 8 bytes. Every step over a list needs the result of the one before, so the processor would
-wait for each multiplication: four lists are hashed side by side.
+XXH64 (Collet) of their 4 and 8 bytes, for a time that of its microseconds. Every step over a list needs the result of
+the one before, so the processor would wait for each multiplication: four lists are hashed side by side.
 
 Imported by workers only: numba takes half a second to load.
 """
@@ -35,7 +35,7 @@ def row_hashes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
     """(N,) signed 64-bit hash of every row, as `data_version.row_hash` over the same columns.
 
     Args:
-        rows: columns of the types that `data_files.can_hash` takes, in the table's order.
+        rows: columns of the types that `data_files.can_hash` takes, and times, in the table's order.
     """
     state = np.full(rows.num_rows, _SEED, dtype=np.uint64)
     nowhere = np.zeros(rows.num_rows, dtype=np.bool_)
@@ -55,6 +55,8 @@ def _hash_column(state: UInt64Array, column: pa.Array, missing: npt.NDArray[np.b
         _hash_ints(state, pc.fill_null(column, 0).to_numpy(), missing)
     elif pa.types.is_int64(kind):
         _hash_longs(state, pc.fill_null(column, 0).to_numpy(), missing)
+    elif pa.types.is_timestamp(kind):
+        _hash_longs(state, pc.fill_null(column.cast(pa.int64()), 0).to_numpy(), missing)
     elif pa.types.is_string(kind):
         _hash_strings(state, column, missing)
     elif pa.types.is_list(kind) and pa.types.is_struct(kind.value_type):

@@ -59,6 +59,22 @@ def remove(path: str, properties: Mapping[str, str]) -> None:
         _file_io(path, properties).delete(path)
 
 
+def files_below(folder: str, properties: Mapping[str, str]) -> list[str]:
+    """All files in a folder and its folders, sorted; none where it does not exist; arguments as of `open_input`."""
+    from pyarrow import fs
+
+    local = local_path(folder)
+    if local is not None:
+        system, path, prefix = fs.LocalFileSystem(), local, ""
+    else:
+        from pyiceberg.io.pyarrow import PyArrowFileIO
+
+        scheme, _, path = folder.partition("://")
+        system, prefix = PyArrowFileIO(dict(properties)).fs_by_scheme(scheme, path.partition("/")[0]), f"{scheme}://"
+    found = system.get_file_info(fs.FileSelector(path, allow_not_found=True, recursive=True))
+    return sorted(f"{prefix}{one.path}" for one in found if one.type == fs.FileType.File)
+
+
 def _file_io(path: str, properties: Mapping[str, str]) -> FileIO:
     from pyiceberg.io import load_file_io
 

@@ -49,7 +49,7 @@ from spark_jobs.lake.ledger.lease import is_abandoned, writer_branch
 from spark_jobs.lake.ledger.ledger import LAST_PROPERTY
 from spark_jobs.lake.ledger.materialization import Materialization
 from spark_jobs.lake.ledger.place import Place
-from spark_jobs.lake.session.catalogue import commit, spark_identifier
+from spark_jobs.lake.session.catalogue import commit, remove_ref, spark_identifier
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -243,14 +243,28 @@ def prove(spark: SparkSession, written: Written, target: Target, evidence: Evide
     return replace(written, checks=(*written.checks, *proof_results(target.declared, landed, evidence)))
 
 
+def branch_at_head(catalogue: Catalog, identifier: str, branch: str) -> tuple[IcebergTable, int]:
+    """Make a branch at the head of a table that holds rows; gives the table with it, and the head's snapshot."""
+    table = catalogue.load_table(identifier)
+    base = table.current_snapshot()
+    assert base is not None  # the caller knows of rows in it
+    _start_branch(None, catalogue, table, identifier, branch, base)
+    return catalogue.load_table(identifier), base.snapshot_id
+
+
 def _start_branch(
-    spark: SparkSession, catalogue: Catalog, table: IcebergTable, identifier: str, branch: str, base: Snapshot | None
+    spark: SparkSession | None,
+    catalogue: Catalog,
+    table: IcebergTable,
+    identifier: str,
+    branch: str,
+    base: Snapshot | None,
 ) -> None:
     """Make a branch at a snapshot, and remove the branches of writers that are gone."""
     stale = [name for name in table.refs() if is_abandoned(catalogue, name)]
     for name in stale:
         _log.info("%s: removing branch %s of a run that did not end", identifier, name)
-    if base is None:  # a branch of an empty table needs an empty snapshot, which only Spark can make
+    if base is None and spark is not None:  # a branch of an empty table needs an empty snapshot, which only Spark makes
         spark.sql(f"ALTER TABLE {spark_identifier(identifier)} CREATE BRANCH {branch}")
     own = () if base is None else (_ref(branch, base.snapshot_id),)
     if stale or own:
@@ -318,12 +332,7 @@ def publish(catalogue: Catalog, written: Written, stored: Materialization, prope
 
 def discard(catalogue: Catalog, written: Written) -> None:
     """Drop the branch of rows that are not published; their files are deleted by the next expiry of snapshots."""
-    commit(
-        catalogue,
-        written.identifier,
-        lambda now: (AssertTableUUID(uuid=now.metadata.table_uuid),),
-        lambda now: (RemoveSnapshotRefUpdate(ref_name=written.branch),) if written.branch in now.refs() else (),
-    )
+    remove_ref(catalogue, written.identifier, written.branch)
 
 
 def require_passed(written: Written) -> None:

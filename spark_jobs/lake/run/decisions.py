@@ -23,7 +23,8 @@ from spark_jobs.lake.declare.quarantined import SUFFIX, absolute, is_quarantine,
 from spark_jobs.lake.ledger.acts import AUDIT_TABLE, note_act
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.ledger.step_key import config_json
+from spark_jobs.lake.ledger.materialization import Materialization
+from spark_jobs.lake.ledger.step_key import config_json, step_key
 from spark_jobs.lake.run.binding import Binding
 
 RELEASE, REFUSE, DELETE = "release", "refuse", "delete"
@@ -67,7 +68,7 @@ def increments_of(ledger: Ledger, dataset: str) -> list[Waiting]:
     carried = {*ledger.increments(f"{dataset}.documents"), *ledger.increments(f"{dataset}.arrivals")}
     decided = _decisions(ledger, dataset)
     found = []
-    for number in (one for one in complete if one in landed):
+    for number in (one for one in complete if one in landed and not is_deleted(complete[one])):
         row = landed[number]
         version = str(row.data_version)
         facts: Mapping[str, Any] = decided.get((number, version), {})
@@ -95,11 +96,24 @@ def _decisions(ledger: Ledger, dataset: str) -> dict[tuple[int, str], dict[str, 
     asked = And(EqualTo("subject", dataset), In("act", {RELEASE, REFUSE, DELETE}))
     found: dict[tuple[int, str], dict[str, Any]] = {}
     for row in table.scan(asked).to_arrow().sort_by("at").to_pylist():
-        if row["act"] == DELETE:
+        if row["act"] == DELETE and row["increment"] is None:
             found.clear()
-        else:
+        elif row["act"] != DELETE:
             found[row["increment"], row["version"]] = row
     return found
+
+
+def deletion_of(row: Materialization) -> dict[str, Any]:
+    """What the ledger says of an increment that is deleted for good: its only input, and its key, are the decision."""
+    decided = {row.place: DELETE}
+    versions = {AUDIT_TABLE: decided}
+    key = step_key(step=row.step, version=row.code_version, config=row.config, inputs=versions, place=row.place)
+    return {"inputs": {AUDIT_TABLE: {"snapshot_id": "0", "versions": decided}}, "step_key": key}
+
+
+def is_deleted(row: Materialization | None) -> bool:
+    """Whether a row of the ledger is that of an increment which was deleted for good."""
+    return row is not None and bool(row.inputs.get(AUDIT_TABLE, {}).get("versions", {}).get(row.place) == DELETE)
 
 
 def decide(catalogue: Catalog, dataset: str, increments: Collection[int], act: str, why: str) -> list[Waiting]:

@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
+from pyiceberg.expressions import AlwaysTrue
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import Scope
@@ -302,8 +303,8 @@ def _discovery_task(ledger: Ledger, binding: Binding) -> Iterator[Task]:
             table.schema().column_names
         )
         as_before = as_before and not lacks
-    nothing = binding.step.tables[-1].schema().as_arrow().empty_table()
-    known = nothing if iceberg is None else _with_columns_of(nothing, iceberg.scan().to_arrow())
+    nothing, listed = binding.step.tables[-1].schema().as_arrow().empty_table(), binding.step.tables[-1].listed
+    known = nothing if iceberg is None else _with_columns_of(nothing, iceberg.scan(listed or AlwaysTrue()).to_arrow())
     listing = discover(binding.config, known, not as_before, ledger.catalogue)
     if listing is None:
         return

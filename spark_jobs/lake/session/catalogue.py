@@ -23,7 +23,7 @@ from pyiceberg.exceptions import (
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table as IcebergTable
-from pyiceberg.table.update import TableRequirement, TableUpdate
+from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotRefUpdate, TableRequirement, TableUpdate
 from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
@@ -298,6 +298,16 @@ def commit(
             if attempt == _COMMIT_TRIES - 1:
                 raise
             _log.debug("%s: another commit came between, trying again", identifier)
+
+
+def remove_ref(catalogue: Catalog, identifier: str, name: str) -> None:
+    """Remove a tag or branch of a table, if it is there still."""
+    commit(
+        catalogue,
+        identifier,
+        lambda now: (AssertTableUUID(uuid=now.metadata.table_uuid),),
+        lambda now: (RemoveSnapshotRefUpdate(ref_name=name),) if name in now.refs() else (),
+    )
 
 
 @functools.cache

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -164,6 +165,17 @@ class Checkpoints:
         with self._engine.begin() as connection:
             for table in (_PAGES, _READINGS):
                 connection.execute(sa.delete(table).where(table.c.dataset == self._dataset))
+
+    def forget_objects(self, names: Collection[str]) -> None:
+        """Forget where pages are kept whose objects, named by SHA-256, were deleted: they do not land any more."""
+        with self._engine.begin() as connection:
+            own = sa.select(_PAGES.c.object).where(_PAGES.c.dataset == self._dataset, _PAGES.c.object.is_not(None))
+            for location in [one for (one,) in connection.execute(own) if one.rpartition("/")[2] in names]:
+                connection.execute(
+                    sa.update(_PAGES)
+                    .where(_PAGES.c.dataset == self._dataset, _PAGES.c.object == location)
+                    .values(object=None)
+                )
 
     def pages(self, endpoint: str, request: str, reading: int | None = None) -> list[StoredPage]:
         """Pages of an endpoint by a request, of one reading or all, the newest last."""

@@ -249,7 +249,9 @@ class EndpointFetch:
         """How many different records the pages of this reading hold, from their objects."""
         keys: set[str] = set()
         for page in pages:
-            if page.object is not None:
+            if page.object is None:  # nothing in it, or deleted for good
+                keys |= {f"{page.cursor} {number}" for number in range(page.record_count)}
+            else:
                 with self.objects.open(page.object) as file:
                     records = records_in(bytes(file.read()), self.source.records_path(self.name))
                 keys |= record_keys(records if isinstance(records, list) else [], self.source.id_column)
@@ -349,7 +351,9 @@ class EndpointFetch:
 
     async def _keep(self, page: StoredPage, data: bytes | None) -> StoredPage:
         """Keep a page's bytes, then note it: from here on it is not asked for again in this reading."""
-        if data is not None and page.record_count:
+        before = self.known.get(page.cursor)
+        deleted = before is not None and before.object is None and before.digest == page.digest
+        if data is not None and page.record_count and not deleted:
             kept = await asyncio.to_thread(self.objects.keep, io.BytesIO(data))
             page = replace(page, object=kept.location, byte_count=kept.byte_count)
         async with self.saving:

@@ -16,7 +16,8 @@ from functools import partial
 
 import pyarrow as pa
 
-from spark_jobs.lake.files.objects import ObjectFolder
+from spark_jobs.lake.files.objects import ObjectFolder, sha256_of
+from spark_jobs.sources.deleted import DELETED
 from spark_jobs.sources.file_trees import absolute, unreadable
 from spark_jobs.sources.formats.compressed.compression import CODECS, decompressed
 from spark_jobs.sources.formats.extraction import Extracted, extract
@@ -92,10 +93,12 @@ def read_file(file: Row, rules: ReadingRules, blobs: BlobReaders | None = None) 
     """
     if file["reader"] == "git":
         yield from _read_repository(file)
-    elif file["reader"] == "repositories" and file["reason"] is None:
+    elif file["reader"] == "repositories" and file["reason"] in (None, Reason.DELETED):
         yield from read_facts(file)
     elif file["reason"] is not None:
         yield arrival(file, Refusal(Reason(file["reason"]), file["detail"]))
+    elif file.get("content_sha256") and (found := _deleted_hash(file, rules)):
+        yield {**arrival(file, DELETED, found), "status": "unchanged"}
     elif file["reader"] != "detect" and (refusal := _size_refusal(file, rules)):
         yield arrival(file, refusal)
     elif rules.copies and rules.objects is not None and not file.get("object"):
@@ -105,6 +108,16 @@ def read_file(file: Row, rules: ReadingRules, blobs: BlobReaders | None = None) 
             yield from _read_bytes(file, rules, own)
     else:
         yield from _read_bytes(file, rules, blobs)
+
+
+def _deleted_hash(file: Row, rules: ReadingRules) -> str | None:
+    """The SHA-256 of a file that was deleted for good, where it has the bytes again that it had then."""
+    try:
+        with opened(file, rules) as stream:
+            found = sha256_of(stream)
+    except OSError:
+        return None  # its reader says why
+    return found if found in file["content_sha256"].split() else None
 
 
 def _read_bytes(file: Row, rules: ReadingRules, blobs: BlobReaders) -> Iterator[Row]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from spark_jobs.lake.files.objects import ObjectFolder
+from spark_jobs.sources.deleted import Gone, tombstones
 from spark_jobs.sources.listing import discover
 from spark_jobs.sources.reading.files import read_file
 from spark_jobs.sources.reading.rows import ReadingRules
@@ -52,7 +53,7 @@ class Landing:
             return None
         copies = config.landing == "copy"
         rules = ReadingRules(config.dataset, config.shards, config.max_document_bytes, config.source, objects, copies)
-        known = {row["doc_id"] for row in self.documents}
+        known = {row["doc_id"] for row in (*self.documents, *self.arrivals)}
         documents: list[Row] = []
         arrivals: list[Row] = []
         for file in listing.to_pylist():
@@ -65,12 +66,22 @@ class Landing:
                 arrival = {**arrival, "status": "unchanged"}
             documents += new
             arrivals += [*(row for row in records if not row["doc_id"]), arrival]
-        self.documents += documents
+        self.documents += [{**row, "increment": self.increments} for row in documents]
         names = ARRIVAL_ROWS.names
         arrivals = [{name: row.get(name) for name in names} | {"increment": self.increments} for row in arrivals]
         self.arrivals += arrivals
         self.increments += 1
         return documents, arrivals
+
+    def delete(self, increment: int) -> Gone:
+        """Delete an increment for good, as `headrace dataset delete` does; gives what goes beside its rows."""
+        gone = Gone.of(pa.Table.from_pylist(self.arrivals, ARRIVAL_ROWS), increment)
+        own = [row for row in self.arrivals if row["increment"] == increment]
+        read = [row for row in self.documents if row["increment"] == increment]
+        others = pa.Table.from_pylist([row for row in self.arrivals if row["increment"] != increment], ARRIVAL_ROWS)
+        self.arrivals = [*gone.told(others).to_pylist(), *tombstones(own, read)]
+        self.documents = [row for row in self.documents if row["increment"] != increment]
+        return gone
 
 
 @pytest.fixture

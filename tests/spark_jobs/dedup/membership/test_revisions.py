@@ -20,7 +20,8 @@ PATH_DDL = "increment int, dataset string, repository string, path string, doc_i
 OWN_DDL = (
     "increment int, dataset string, doc_id string, path_id string, standing string, other_doc_id string, leaves boolean"
 )
-# By path, what each dataset increment brings: a document that lands, `+X` one that returns, `-X` one that is gone.
+# By path, what each dataset increment brings: a document that lands, `+X` one that returns, `-X` one that is gone,
+# `xX` one that landed and was deleted for good.
 # Upper-case documents are members, lower-case ones land and are rejected by their verdict.
 STORIES = {
     "alone": "A . . .",
@@ -34,8 +35,10 @@ STORIES = {
     "edited and deleted": "A B -B .",
     "rejected": "A b . .",
     "rejected, then deleted": "A b -b .",
+    "for good": "A xb . .",
     "new": ". . A -A",
 }
+_STATUS = {"+": "returned", "-": "gone", "x": "deleted"}
 Told = dict[str, dict[str, str]]
 
 
@@ -48,8 +51,8 @@ def told(spark: SparkSession, config: RevisionsConfig) -> dict[str, list[Told]]:
     for dataset, (path, story) in itertools.product("de", STORIES.items()):
         for number, event in enumerate(story.split()):
             row = (number, dataset, None, path, f"{dataset}:{path}:{event[-1]}", number)
-            if event[0] in "+-":
-                arrivals.append((*row, "returned" if event[0] == "+" else "gone"))
+            if event[0] in _STATUS:
+                arrivals.append((*row, _STATUS[event[0]]))
             elif event != ".":
                 documents.append(row)
                 if event.isupper():
@@ -95,6 +98,7 @@ def test_members_are_superseded_gone_and_latest_again(spark: SparkSession) -> No
             "deleted and new": {"A": "gone"},
             "edited and deleted": {"A": "superseded B", "B": "latest A"},
             "rejected": {"A": "superseded b"},
+            "for good": {"A": "superseded b"},
             "rejected, then deleted": {"A": "superseded b"},
         },
         {
@@ -137,6 +141,7 @@ def test_members_leave_as_the_policies_say(spark: SparkSession) -> None:
             "deleted and new": {"A": "gone!"},
             "edited and deleted": {"A": "superseded B!", "B": "latest A"},
             "rejected": {"A": "superseded b!"},
+            "for good": {"A": "superseded b!"},
             "rejected, then deleted": {"A": "superseded b!"},
         },
         {

@@ -64,6 +64,24 @@ def test_frozen_objects_are_read_from_where_they_are(tmp_path: Path) -> None:
         folder.open(f"{folder.root}/ab/{'ab' * 32}")
 
 
+def test_frozen_objects_come_back(tmp_path: Path) -> None:
+    """All but a damaged one, which stays cold; also where it was in both places; a deleted one is in neither."""
+    folder, cold = ObjectFolder(str(tmp_path / "lake" / "web" / "landed")), tmp_path / "cold"
+    kept = [folder.keep(io.BytesIO(data)) for data in (b"one", b"two", b"three", b"gone")]
+    assert folder.freeze(str(cold), float("inf")) == 4 and folder.older(float("inf")) == []
+    assert folder.delete(kept[3].sha256) and not folder.delete(kept[3].sha256)
+    folder.keep(io.BytesIO(b"two"))
+    frozen = next(file for file in cold.rglob(kept[0].sha256))
+    frozen.write_bytes(b"ONE")
+    with pytest.raises(OSError, match="1 objects are damaged and stay cold, first"):
+        folder.thaw()
+    assert [file for file in cold.rglob("*") if file.is_file()] == [frozen]
+    assert {Path(path).read_bytes() for path in folder.older(float("inf"))} == {b"two", b"three"}
+    frozen.write_bytes(b"one")
+    assert (folder.thaw(), folder.thaw(), folder.cold_folders()) == (1, 0, [])
+    assert Path(kept[0].location).read_bytes() == b"one"
+
+
 @pytest.mark.nightly
 def test_a_writer_that_is_killed_leaves_no_object_that_lies(tmp_path: Path) -> None:
     """Whatever the moment: each object that is there has the hash of its name."""

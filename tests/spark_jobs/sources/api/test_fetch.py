@@ -11,6 +11,7 @@ import pytest
 from spark_jobs.exceptions import ConfigError, InputError
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.sources.api import Page
+from spark_jobs.sources.api.checkpoints import Checkpoints
 from spark_jobs.sources.landed import find_document
 from tests.spark_jobs.sources.api.api_server import MOVES, TRANSIENT, Api, records, serving
 from tests.spark_jobs.sources.api.conftest import PAGINATORS, Inbox, api_config, texts_of
@@ -105,6 +106,25 @@ def test_a_changed_record_is_a_new_document_and_so_is_one_that_changes_back(inbo
             assert landed is not None
             seen += texts_of(landed[0])[3]
         assert seen == ["one", "two", "one"]
+
+
+@pytest.mark.parametrize("style", ["cursor", "page_number"])
+def test_deleted_pages_neither_land_nor_are_kept_again(style: str, inbox: Inbox) -> None:
+    """Though the server still gives them, in other bytes of the same records; a page that changed is new."""
+    with serving(Api(records(20), style=style)) as api:
+        config, objects = api_config(api), ObjectFolder.of(inbox.catalogue, "items")
+        inbox.fetch(config)
+        assert inbox.land(config) is not None
+        names = {Path(path).name for path in objects.older(float("inf"))}
+        Checkpoints(inbox.catalogue, "items").forget_objects(names)
+        assert len(names) >= 3 and all(map(objects.delete, names))
+        for reread in (False, True):
+            assert inbox.fetch(config).refusals == [] and inbox.land(config, reread) is None
+            assert objects.older(float("inf")) == []
+        api.put(3, "other")
+        assert inbox.fetch(config).pages == len(objects.older(float("inf"))) == 1
+        landed = inbox.land(config)
+        assert landed is not None and texts_of(landed[0])[3] == ["other"]
 
 
 def test_a_broken_reading_goes_on_where_it_stopped(inbox: Inbox) -> None:

@@ -1,0 +1,157 @@
+"""How long a dataset keeps what landed, as it declares it, and the tasks of maintenance that see to it.
+
+    freeze_after: {days: 90, to: s3://archive/headrace}    kept bytes that are older move to a cold folder
+    retention: {days: 365, then: report}                   increments that landed so long ago are named by the status
+    retention: {days: 365, then: delete}                   or deleted for good, as by `headrace dataset delete`
+
+The declarations are those of the project that is loaded, and nowhere in the lake: what is deleted must not depend on
+what somebody declared before.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import EqualTo
+
+from dagster_project.exceptions import CommandError, DefinitionError
+from dagster_project.run_config import bind_config
+from spark_jobs.exceptions import InputError, LeaseError
+from spark_jobs.lake.declare.quarantined import quarantine_of
+from spark_jobs.lake.files.lookups import read_rows
+from spark_jobs.lake.files.objects import ObjectFolder
+from spark_jobs.lake.ledger.ledger import LEDGER, Ledger
+from spark_jobs.lake.run import maintenance
+from spark_jobs.lake.run.maintenance import Done, Task
+
+if TYPE_CHECKING:
+    from spark_jobs.lake.run.materialize import Lake
+
+_DAY_SECONDS = 86_400
+
+
+class Freezing(BaseModel):
+    """When kept bytes move to a cold folder, and to which."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    days: float = Field(ge=0, description="age from which kept bytes move")
+    to: str = Field(min_length=1, description="folder, or a URI such as s3://bucket/cold; best on a cheap store")
+
+
+class Retention(BaseModel):
+    """How long increments are kept, and what happens then."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    days: float = Field(gt=0, description="age from which an increment is not to be kept any more")
+    then: Literal["report", "delete"] = Field("report", description="whether maintenance deletes it, or people do")
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """What a dataset declares of it; None for what it does not.
+
+    Attributes:
+        freezing: when kept bytes move.
+        retention: how long increments are kept.
+    """
+
+    freezing: Freezing | None = None
+    retention: Retention | None = None
+
+
+_DECLARED: dict[str, Keeping] = {}  # by dataset, as they were declared last
+
+
+def keeping_of(name: str, attributes: Mapping[str, Any]) -> Keeping:
+    """What the attributes of a dataset's declaration say of it.
+
+    Raises:
+        DefinitionError: a value cannot be used; the message names it.
+    """
+    freezing, retention = attributes.get("freeze_after"), attributes.get("retention")
+    if freezing and attributes.get("landing", "reference") != "copy":
+        raise DefinitionError(f"dataset {name}: freeze_after moves kept bytes; declare `landing: copy` to have some")
+    return Keeping(
+        bind_config(Freezing, f"dataset {name}: freeze_after", freezing) if freezing else None,
+        bind_config(Retention, f"dataset {name}: retention", retention) if retention else None,
+    )
+
+
+def declare_keeping(name: str, keeping: Keeping) -> None:
+    """Know what a dataset declares, for the tasks and checks of the project that is loaded."""
+    _DECLARED[name] = keeping
+
+
+def declared_retention() -> dict[str, Retention]:
+    """How long each dataset of the loaded project keeps its increments, where it says so."""
+    return {name: one.retention for name, one in _DECLARED.items() if one.retention is not None}
+
+
+def overdue(catalogue: Catalog, ledger: Ledger, dataset: str, days: float, now: datetime) -> dict[int, datetime]:
+    """Increments with documents that landed longer ago than some days, in order, and when they landed."""
+    held = quarantine_of(dataset)
+    space = held if ledger.table(f"{held}.arrivals") is not None else dataset
+    arrivals = ledger.table(f"{space}.arrivals")
+    if arrivals is None:
+        return {}
+    landed: dict[str, datetime] = {}
+    columns = ("place", "table_uuid", "recorded_at")
+    for row in read_rows(catalogue, LEDGER, columns, EqualTo("table", f"{space}.arrivals")):
+        if row["table_uuid"] == str(arrivals.metadata.table_uuid):  # not that of a table of this name that was dropped
+            landed[row["place"]] = min(row["recorded_at"], landed.get(row["place"], row["recorded_at"]))
+    before = now - timedelta(days=days)
+    there = {number for number, row in ledger.increments(f"{space}.documents").items() if row.row_count}
+    found = {int(place): at for place, at in landed.items() if at < before and place.isdigit() and int(place) in there}
+    return dict(sorted(found.items()))
+
+
+def freeze_old(lake: Lake, days: float, dry_run: bool) -> Iterator[Done]:
+    """Moves the kept bytes of datasets that declare `freeze_after` to their cold folder, once they are that old."""
+    for name, keeping in sorted(_DECLARED.items()):
+        if keeping.freezing is not None:
+            before = time.time() - keeping.freezing.days * _DAY_SECONDS
+            folders = [ObjectFolder.of(lake.catalogue, space) for space in (name, quarantine_of(name))]
+            try:
+                if dry_run:
+                    count = sum(len(folder.older(before)) for folder in folders)
+                else:
+                    count = sum(folder.freeze(keeping.freezing.to, before) for folder in folders)
+            except OSError as error:
+                raise InputError(f"dataset {name}: freeze_after: {error}") from error
+            yield Done(name, count, f"{count:,} objects {'to move' if dry_run else 'moved'} to {keeping.freezing.to}")
+
+
+def keep_retention(lake: Lake, days: float, dry_run: bool) -> Iterator[Done]:
+    """Deletes increments for good that datasets with `retention: {then: delete}` do not keep any longer."""
+    from dagster_project.increment_deletion import delete_increment, plan_increment
+
+    failed = []
+    for name, retention in sorted(declared_retention().items()):
+        lake.ledger.refresh()
+        for number, at in overdue(lake.catalogue, lake.ledger, name, retention.days, datetime.now(UTC)).items():
+            told = f"increment {number}, landed {at:%Y-%m-%d}"
+            if retention.then == "report":
+                yield Done(name, 0, f"{told}: headrace dataset delete {name} --increment {number} --plan")
+            elif dry_run:
+                yield Done(name, 1, f"{told}, to delete")
+            else:
+                plan, why = plan_increment(lake.catalogue, name, number), f"retention: {retention.days:g} days"
+                try:
+                    lines = list(delete_increment(lake, plan, why))
+                except (CommandError, LeaseError) as error:
+                    failed.append(str(error))
+                else:
+                    yield Done(name, len(lines), f"{told}, deleted; {plan.follow_up()}")
+    if failed:
+        raise InputError(f"{len(failed)} increments could not be deleted, run it again; first {failed[0]}")
+
+
+TASKS: dict[str, Task] = {**maintenance.TASKS, "freezing": freeze_old, "retention": keep_retention}

@@ -1,0 +1,76 @@
+"""Replace one increment of a table that is published by rows that the driver has, or by none, without Spark.
+
+The rows go the way of any others: to a branch, from which one commit publishes them with the row of the ledger. What is
+replaced here is what a deletion leaves; nothing is computed, so nothing is audited.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.expressions import EqualTo
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+from spark_jobs.lake.files.data_files import file_schema
+from spark_jobs.lake.files.write import Written, branch_at_head, publish
+from spark_jobs.lake.ledger.data_version import DataVersion
+from spark_jobs.lake.ledger.lease import writer_branch
+from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.ledger.materialization import Materialization
+
+_BATCH_ROWS = 1 << 16
+
+
+def replace_increment(ledger: Ledger, former: Materialization, rows: pa.Table | None, **facts: Any) -> None:
+    """Replace the rows of an increment; called under the lease of its table.
+
+    Args:
+        ledger: of the lake.
+        former: the valid row of the ledger, which names table and increment; it has rows.
+        rows: what is there instead, with all columns; None for nothing.
+        facts: fields of the new row of the ledger that differ from the former ones, beside those that follow from rows.
+
+    Raises:
+        LeaseError: somebody else wrote the table meanwhile; nothing was published.
+    """
+    catalogue = ledger.catalogue
+    ledger.settle([former.table])
+    branch = writer_branch()
+    table, base = branch_at_head(catalogue, former.table, branch)
+    summary = {"headrace.step": "delete", "headrace.place": former.place}
+    table.delete(EqualTo("increment", former.increment), snapshot_properties=summary, branch=branch)
+    version = DataVersion()
+    if rows is not None and rows.num_rows:
+        version = version_of_rows(rows, schema_to_pyarrow(table.schema()))
+        table.append(rows, snapshot_properties=summary, branch=branch)
+    table = catalogue.load_table(former.table)
+    made = table.snapshot_by_name(branch)
+    assert made is not None and made.summary is not None  # it was made above
+    files_bytes = int(made.summary.additional_properties.get("added-files-size", 0))
+    row = replace(
+        former,
+        data_version=version,
+        snapshot_id=made.snapshot_id,
+        sequence_number=made.sequence_number or 0,
+        row_count=version.count,
+        byte_count=files_bytes,
+        **facts,
+    )
+    place = (row.snapshot_id, row.sequence_number, row.table_uuid)
+    written = Written(former.table, branch, base, *place, version, version.count, files_bytes, ())
+    publish(catalogue, written, replace(row, inputs=facts.get("inputs", {})), {})
+    ledger.record([row])
+
+
+def version_of_rows(rows: pa.Table, schema: pa.Schema) -> DataVersion:
+    """The data version of rows, with the columns of a table in its order."""
+    from spark_jobs.lake.files.row_hashes import row_hashes
+
+    version = DataVersion()
+    for batch in rows.select(schema.names).cast(file_schema(schema)).to_batches(_BATCH_ROWS):
+        hashes = row_hashes(batch)
+        version += DataVersion(batch.num_rows, sum(hashes.tolist()), int(np.bitwise_xor.reduce(hashes)))
+    return version

@@ -1,0 +1,280 @@
+"""An increment is deleted for good: nothing of it is left or lands again, whatever is killed on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Collection
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog
+
+from dagster_project import increment_deletion
+from dagster_project.exceptions import CommandError
+from dagster_project.increment_deletion import delete_increment, plan_increment
+from spark_jobs.lake.declare.tables import Column, Table
+from spark_jobs.lake.files import objects
+from spark_jobs.lake.files.objects import ObjectFolder
+from spark_jobs.lake.files.verification import changed_places
+from spark_jobs.lake.ledger.lease import table_leases
+from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.run.binding import Binding
+from spark_jobs.lake.run.decisions import RELEASE, decide, increments_of, is_deleted
+from spark_jobs.lake.run.materialize import Lake, materialize
+from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table, open_catalogue, tables_in
+from spark_jobs.lake.session.settings import settings_at
+from spark_jobs.sources.documents import ARRIVALS, documents
+from spark_jobs.sources.source_config import DocumentsConfig
+from spark_jobs.text.texts import texts
+from tests.conftest import LakeAt
+from tests.dagster_project.waiting_lake import publish
+from tests.spark_jobs.sources.test_released import carrying, landing, scanning
+from tests.tiers import is_nightly
+
+TEXTS = Table(
+    name="documents",
+    comment="one row per document",
+    columns=(
+        Column("doc_id!", "string", "identity"),
+        Column("repository", "string", "none"),
+        Column("path!", "string", "its file"),
+        Column("content!", "string", "its text"),
+    ),
+    partition=("increment",),
+)
+
+
+def rows(catalogue: Catalog, table: str, increments: Collection[int] = ()) -> list[dict[str, Any]]:
+    """Rows of a table of `web`, of some increments or all."""
+    found = catalogue.load_table(f"web.{table}").scan().to_arrow().to_pylist()
+    return [row for row in found if not increments or row["increment"] in increments]
+
+
+def small_lake(root: Path) -> Catalog:
+    """Two files of `web` in each of two increments, one of which has the bytes of another; kept, and with lengths."""
+    catalogue = open_catalogue(settings_at(root))
+    lengths = Table(
+        "lengths", "a measure of each", (Column("doc_id!", "string", "identity"),), partition=("increment",)
+    )
+    for declared in (TEXTS, ARRIVALS, lengths):
+        ensure_table(catalogue, f"web.{declared.name}", declared, {SCOPE_PROPERTY: "increment"})
+    folder = ObjectFolder.of(catalogue, "web")
+    landed: list[dict[str, Any]] = []
+    for number, files in enumerate(({"a": "text a", "b": "shared"}, {"c": "text c", "d": "shared"})):
+        landed = [{**row, "status": "unchanged"} for row in landed]
+        made = []
+        for path, text in files.items():
+            (root / "source").mkdir(exist_ok=True)
+            (root / "source" / path).write_text(text)
+            with (root / "source" / path).open("rb") as stream:
+                kept = folder.keep(stream)
+            landed.append(
+                dict.fromkeys(column.name for column in ARRIVALS.columns)
+                | {"location": f"/{path}", "path": path, "status": "landed", "content_sha256": kept.sha256}
+                | {"object": kept.location, "byte_count": kept.byte_count}
+            )
+            made.append({"doc_id": path * 32, "repository": None, "path": path, "content": text})
+        publish(catalogue, "web", TEXTS, number, made)
+        publish(catalogue, "web", lengths, number, [{"doc_id": row["doc_id"]} for row in made])
+        publish(catalogue, "web", ARRIVALS, number, landed)
+    return catalogue
+
+
+def expired(spark: object, catalogue: Catalog, table: str, older_than: datetime, wait_seconds: float = 0) -> int:
+    """Expiry without Spark, which leaves the files."""
+    with table_leases(catalogue, [table]), catalogue.load_table(table).maintenance.expire_snapshots() as expiry:
+        expiry.older_than(older_than.replace(tzinfo=None))
+    return 1
+
+
+def opened(root: Path) -> Lake:
+    """A lake that nothing of Spark is asked of."""
+    catalogue = open_catalogue(settings_at(root))
+    return Lake(catalogue, Ledger(catalogue), lambda: None, "test", 20)  # type: ignore[arg-type, return-value]
+
+
+def in_child(work: Callable[[], None]) -> int:
+    """Do something in a process of its own, which may be killed; gives its pid."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            work()
+            os._exit(0)
+        except BaseException:  # noqa: BLE001 - whatever it is, the child must not go on as the test
+            os._exit(1)
+    return pid
+
+
+def status_of(pid: int) -> int:
+    """How a child ended: its exit status, or the signal negated."""
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def delete_first(root: Path, most: int | None = None) -> None:
+    """Delete increment 0; killed before the change of the lake after so many."""
+    left = iter(range(most)) if most is not None else None
+
+    def counted(change: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **named: Any) -> Any:
+            if left is not None and next(left, None) is None:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return change(*args, **named)
+
+        return call
+
+    SqlCatalog.commit_table = counted(SqlCatalog.commit_table)  # type: ignore[method-assign]
+    objects.remove = counted(objects.remove)
+    lake = opened(root)
+    list(delete_increment(lake, plan_increment(lake.catalogue, "web", 0), "asked to"))
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_deletion_that_is_killed_between_two_changes_is_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    """By the same command, again and again; two of them at once are one. Other increments are as they were."""
+    monkeypatch.setattr(increment_deletion, "expire", expired)
+    catalogue = small_lake(tmp_path)
+    before = {table: rows(catalogue, table, [1]) for table in ("documents", "lengths")}
+    tagged = catalogue.load_table("web.documents")
+    tagged.manage_snapshots().create_tag(tagged.metadata.snapshots[0].snapshot_id, "release_first").commit()
+    assert any("web.documents: release_first hold it" in line for line in plan_increment(catalogue, "web", 0).lines())
+    folder = ObjectFolder.of(catalogue, "web")
+    kills = 0
+    if at_once:
+        assert [status_of(pid) for pid in [in_child(lambda: delete_first(tmp_path)) for _ in range(2)]] == [0, 0]
+    else:
+        most = 1
+        while status_of(in_child(lambda: delete_first(tmp_path, most))) == -signal.SIGKILL:  # noqa: B023 - called here
+            kills, most = kills + 1, most + (1 if is_nightly() else 3)
+        assert kills > 2
+    assert status_of(in_child(lambda: delete_first(tmp_path))) == 0
+
+    assert rows(catalogue, "documents", [0]) == rows(catalogue, "lengths", [0]) == []
+    assert {table: rows(catalogue, table, [1]) for table in before} == before
+    told = {row["location"]: row for row in rows(catalogue, "arrivals", [0])}
+    assert {name: (row["status"], row["doc_id"], row["object"]) for name, row in told.items()} == {
+        "/a": ("deleted", "a" * 32, None),
+        "/b": ("deleted", "b" * 32, None),
+    }
+    later = {row["location"]: (row["status"], row["reason"]) for row in rows(catalogue, "arrivals", [1])}
+    gone, landed = ("unchanged", "deleted"), ("landed", None)
+    assert later == {"/a": gone, "/b": gone, "/c": landed, "/d": landed}
+    kept = {row["location"]: row["object"] for row in rows(catalogue, "arrivals", [1]) if row["object"]}
+    assert kept.keys() == {"/c", "/d"} and all(Path(one).is_file() for one in kept.values())
+    assert {Path(one).read_text() for one in folder.older(float("inf"))} == {"text c", "shared"}
+    ledger = Ledger.fresh(catalogue)
+    for table in ("documents", "lengths", "arrivals"):
+        there = ledger.increments(f"web.{table}")
+        assert {number: is_deleted(row) for number, row in there.items()} == {0: True, 1: False}, table
+        assert len(catalogue.load_table(f"web.{table}").metadata.snapshots) == 1, "no earlier one can be read"
+    acts = catalogue.load_table("system.audit").scan().to_arrow().to_pylist()
+    assert [(row["act"], row["subject"], row["increment"]) for row in acts] == [("delete", "web", 0)]
+    with pytest.raises(CommandError, match="no increment 7; there are 0, 1"):
+        plan_increment(catalogue, "web", 7)
+
+
+def run(lake: Lake, source: Path, **more: Any) -> None:
+    """Land what is new, and make texts."""
+    given = {"dataset": "web", "source": {"kind": "files", "path": str(source), "text_column": "t"}, "landing": "copy"}
+    config = DocumentsConfig.model_validate({**given, **more})
+    materialize(lake, Binding(documents, "web", {}, config, clock="web.arrivals"))
+    materialize(lake, Binding(texts, "web", {"documents": "web.documents"}, texts.config(), clock="web.arrivals"))
+
+
+def delete(lake: Lake, number: int) -> None:
+    """Delete an increment of `web`."""
+    list(delete_increment(lake, plan_increment(lake.catalogue, "web", number), "asked to"))
+
+
+def holding(root: Path, text: bytes) -> list[Path]:
+    """Files that hold a text as it is; small pages of Parquet do."""
+    return [file for file in root.rglob("*") if file.is_file() and text in file.read_bytes()]
+
+
+def state(lake: Lake) -> dict[str, Any]:
+    """Data versions of all tables, which the ledger has and the rows have; arrivals but for the folder of the lake."""
+    lake.ledger.refresh()
+    found: dict[str, Any] = {}
+    for table in tables_in(lake.catalogue, "web"):
+        places = lake.ledger.places(table)
+        expected = {place: row.data_version for place, row in places.items()}
+        assert not changed_places(lake.session(), table, lake.catalogue.load_table(table), expected)
+        found[table] = {place: str(version) for place, version in expected.items()}
+    found["web.arrivals"] = sorted(
+        json.dumps({**row, "object": str(row["object"]).removeprefix(lake.ledger.warehouse)}, default=str)
+        for row in rows(lake.catalogue, "arrivals")
+    )
+    return found
+
+
+@pytest.mark.nightly
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+def test_nothing_of_an_increment_is_left_or_lands_again(tmp_path: Path, lake_at: LakeAt) -> None:
+    """Files, records, a copy under another name; touched, grown and read anew; as if deleted before the rest landed."""
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "a.txt").write_text("secret of a")
+    (source / "same.txt").write_text("shared by two")
+    (source / "r.jsonl").write_text('{"t": "secret record"}\n')
+    one, other = lake_at(tmp_path / "one"), lake_at(tmp_path / "other")
+    for lake in (one, other):
+        run(lake, source)
+    assert len(holding(tmp_path / "one", b"secret of a")) > 2
+    delete(other, 0)
+    (source / "b.txt").write_text("stays")
+    (source / "twin.txt").write_text("shared by two")
+    with (source / "r.jsonl").open("a") as grown:
+        grown.write('{"t": "new record"}\n')
+    for lake in (one, other):
+        run(lake, source)
+    delete(one, 0)
+    run(one, source)
+    assert state(one) == state(other)
+    left = ["new record", "shared by two", "stays"]
+    assert sorted(row["content"] for row in rows(one.catalogue, "texts")) == left
+
+    for root in (tmp_path / "one", tmp_path / "other"):
+        assert not holding(root, b"secret of a"), "neither snapshots nor objects hold it"
+        kept = {file.read_bytes() for file in root.rglob("landed/*/*")}
+        assert kept == {b"shared by two", b"stays", (source / "r.jsonl").read_bytes()}, "the grown file holds both"
+    assert [row["status"] for row in rows(one.catalogue, "arrivals", [0])] == ["deleted"] * 4, "three files, a record"
+
+    os.utime(source / "a.txt", (1, 1))
+    run(one, source)
+    os.utime(source / "same.txt", (1, 1))
+    run(one, source, max_document_bytes=1000)
+    assert sorted(row["content"] for row in rows(one.catalogue, "documents")) == left
+    assert not holding(tmp_path / "one", b"secret of a")
+    (source / "a.txt").write_text("other bytes")
+    run(one, source)
+    assert [row["content"] for row in rows(one.catalogue, "documents", [4])] == ["other bytes"]
+
+
+@pytest.mark.nightly
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+def test_what_was_released_goes_with_what_waited(tmp_path: Path, lake_at: LakeAt) -> None:
+    """Of both namespaces, as of a trusted dataset; what carries increments over brings nothing of it back."""
+    source = tmp_path / "source"
+    source.mkdir()
+    trusted, waiting = lake_at(tmp_path / "trusted"), lake_at(tmp_path / "waiting")
+    for number, text in enumerate(("first", "second")):
+        (source / f"{number}.txt").write_text(text)
+        materialize(trusted, landing("web", source))
+        materialize(waiting, landing("web_quarantine", source))
+    materialize(waiting, scanning())
+    decide(waiting.catalogue, "web", [0, 1], RELEASE, "looked at")
+    materialize(waiting, carrying())
+    for lake in (trusted, waiting):
+        delete(lake, 0)
+    materialize(waiting, scanning())
+    materialize(waiting, carrying())
+    assert state(waiting) == state(trusted)
+    assert [row["content"] for row in rows(waiting.catalogue, "documents")] == ["second"]
+    assert {file.read_bytes() for file in (tmp_path / "waiting").rglob("landed/*/*")} == {b"second"}
+    assert [one.increment for one in increments_of(waiting.ledger, "web")] == [1]

@@ -1,0 +1,127 @@
+"""What a dataset declares about age: checked when it loads, told by the status, done by maintenance."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog import Catalog
+
+from dagster_project import increment_deletion
+from dagster_project.cli import run_command
+from dagster_project.inspect.lake.lake_status import Thresholds, lake_status
+from dagster_project.retention import Retention, overdue
+from spark_jobs.lake.files.objects import ObjectFolder
+from spark_jobs.lake.ledger.ledger import Ledger
+from tests.dagster_project.conftest import WriteDefs
+from tests.dagster_project.test_increment_deletion import expired, rows, small_lake
+from tests.dagster_project.test_quarantine import acts, dataset, states
+from tests.dagster_project.test_quarantine import lake as lake_that_waits
+from tests.dagster_project.waiting_lake import SEEN, publish
+
+__all__ = ["lake_that_waits"]
+Said = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def lake(lake_env: Path) -> Catalog:
+    """A lake with two increments of `web`, which keeps bytes."""
+    return small_lake(lake_env)
+
+
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        ("freeze_after: {days: 90, to: /cold}", "dataset web: freeze_after moves kept bytes; declare `landing: copy`"),
+        ("landing: copy\n  freeze_after: {days: 90}", "dataset web: freeze_after: config to"),
+        ("landing: copy\n  freeze_after: {day: 90, to: /cold}", "did you mean 'days'?"),
+        ("retention: {days: 0}", "dataset web: retention: config days"),
+        ("retention: {days: 9, then: forget}", "dataset web: retention: config then"),
+    ],
+)
+def test_a_declaration_that_cannot_be_used_is_refused(
+    declare: WriteDefs, lake_env: Path, capfd: Said, declared: str, message: str
+) -> None:
+    """By the status, which reads the file, and when definitions load."""
+    declare("web", dataset(more=declared))
+    for command in (["status"], ["maintain", "--only", "retention"]):
+        assert run_command(command) == 2
+        assert message in capfd.readouterr().err
+
+
+def test_old_increments_are_named_until_they_are_deleted(
+    declare: WriteDefs, lake: Catalog, capfd: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the status, its check and its metrics; with `delete`, maintenance deletes them, each once."""
+    monkeypatch.setattr(increment_deletion, "expire", expired)
+    monkeypatch.setattr("spark_jobs.lake.session.session.start_session", lambda *_: None)
+    declare("web", dataset(more="landing: copy\n  retention: {days: 1.0e-9}"))
+    (status,) = lake_status(lake, Thresholds(), retention={"web": Retention(days=1e-9)})
+    assert status.overdue == (0, 1)
+    assert run_command(["status", "--check"]) == 3
+    assert "2 increments are older than their retention" in capfd.readouterr().out
+    assert run_command(["status", "--prometheus"]) == 0
+    assert 'headrace_lake_overdue_increments{namespace="web"} 2.0' in capfd.readouterr().out
+    assert run_command(["maintain", "--only", "retention"]) == 0 and acts(lake) == []
+    declare("web", dataset(more="landing: copy\n  retention: {days: 1.0e-9, then: delete}"))
+    assert run_command(["maintain", "--only", "retention", "--dry-run"]) == 0 and acts(lake) == []
+    assert "to delete" in capfd.readouterr().out
+    for _ in range(2):
+        assert run_command(["maintain", "--only", "retention"]) == 0
+    why = "retention: 1e-09 days"
+    assert acts(lake) == [("delete", "web", 0, why), ("delete", "web", 1, why)] and rows(lake, "documents") == []
+    assert run_command(["status", "--check"]) == 0
+
+
+def test_the_age_is_that_of_the_first_landing_of_the_table_there_is(lake: Catalog) -> None:
+    """A row that is recorded again changes nothing; a dropped table of the same name does not make the new one old."""
+    ledger, now = Ledger.fresh(lake), datetime.now(UTC)
+    assert list(overdue(lake, ledger, "web", 1, now + timedelta(days=2))) == [0, 1]
+    assert overdue(lake, ledger, "web", 1, now) == overdue(lake, ledger, "none", 1, now) == {}
+    ledger.record([ledger.increments("web.arrivals")[0]], now=now - timedelta(days=400))
+    ledger.record([ledger.increments("web.arrivals")[0]], now=now)
+    assert list(overdue(lake, Ledger.fresh(lake), "web", 365, now)) == [0]
+    lake.drop_table("web.arrivals")
+    publish(lake, "web", SEEN, 0, [{"location": "/a", "status": "landed"}])
+    assert overdue(lake, Ledger.fresh(lake), "web", 365, now) == {}
+
+
+def test_bytes_freeze_as_declared_and_come_back(declare: WriteDefs, lake: Catalog, tmp_path: Path, capfd: Said) -> None:
+    """By maintenance, and by the command, which takes what is declared where nothing else is said."""
+    folder = ObjectFolder.of(lake, "web")
+    declare("web", dataset(more="landing: copy"))
+    assert run_command(["dataset", "freeze", "web"]) == 2
+    assert "give --to and --days, or declare `freeze_after" in capfd.readouterr().err
+    declare("web", dataset(more=f"landing: copy\n  freeze_after: {{days: 30, to: {tmp_path}/cold}}"))
+    os.utime(folder.older(float("inf"))[0], (1000, 1000))
+    assert run_command(["maintain", "--only", "freezing", "--dry-run"]) == 0
+    assert "1 objects to move" in capfd.readouterr().out and len(folder.older(float("inf"))) == 3
+    assert run_command(["maintain", "--only", "freezing"]) == 0 and len(folder.older(float("inf"))) == 2
+    assert run_command(["dataset", "freeze", "web", "--thaw"]) == 0 and len(folder.older(float("inf"))) == 3
+    assert run_command(["dataset", "freeze", "web", "--days", "0"]) == 0 and folder.older(float("inf")) == []
+    assert folder.cold_folders() == [f"{tmp_path}/cold/web"]
+
+
+def test_a_deleted_increment_is_not_in_quarantine_and_other_decisions_stay(
+    declare: WriteDefs, lake_that_waits: Catalog, capfd: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor can it be released; the command names what to do next, and refuses what has no reason."""
+    from spark_jobs.lake.run.decisions import REFUSE, decide
+    from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY
+
+    monkeypatch.setattr(increment_deletion, "expire", expired)
+    monkeypatch.setattr("spark_jobs.lake.session.session.start_session", lambda *_: None)
+    declare("web", dataset())
+    decide(lake_that_waits, "web", [0], REFUSE, "from whom?")
+    with lake_that_waits.load_table("web_quarantine.documents").transaction() as change:
+        change.set_properties({SCOPE_PROPERTY: "history"})
+    monkeypatch.setattr(increment_deletion, "tombstones", lambda rows, _: list(rows))
+    monkeypatch.setattr(increment_deletion.Gone, "of", lambda *_: increment_deletion.Gone(frozenset(), frozenset(), ()))
+    asked = ["dataset", "delete", "web", "--increment", "1"]
+    assert run_command([*asked, "--plan"]) == 0 and run_command([*asked, "--yes"]) == 2
+    assert "give --yes --reason" in capfd.readouterr().err and states(lake_that_waits)[1] == "waits"
+    assert run_command([*asked, "--yes", "--reason", "malware"]) == 0
+    assert "next: headrace run web" in capfd.readouterr().out
+    assert states(lake_that_waits) == {0: "refuse"}

@@ -28,6 +28,7 @@ from blender_service.order.interleave import build_cycle
 from blender_service.order.resolve import BlendOrder
 from blender_service.order.segments import Pin, SourceOrder, resolve_segments
 from blender_service.tables.packed_table import WindowFacts
+from tests.blender_service.order.plain_permutation import resolve_with_numpy
 
 WINDOW_TOKENS = 2048
 SHORT_WINDOW_TOKENS = 128
@@ -67,7 +68,7 @@ def bench_order() -> None:
             for i, weight in enumerate(weights)
         ]
         order = BlendOrder(17, resolve_segments(sources), block_rows, 16)
-        plain = slope(lambda n, o=order: o.resolve_with_numpy(np.arange(n)), 1 << 12, 1 << 14)  # type: ignore[misc]
+        plain = slope(lambda n, o=order: resolve_with_numpy(o, np.arange(n)), 1 << 12, 1 << 14)  # type: ignore[misc]
         compiled = slope(lambda n, o=order: o.resolve(np.arange(n)), 1 << 17, 1 << 20)  # type: ignore[misc]
         far = slope(lambda n, o=order: o.resolve(np.arange(10**12, 10**12 + n)), 1 << 17, 1 << 20)  # type: ignore[misc]
         print(f"{label:40} {plain / 1e6:8.2f} {compiled / 1e6:9.1f} {far / 1e6:9.1f}")

@@ -24,8 +24,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from cpu_time import megabytes, seconds
 
-from spark_jobs.filters.languages.languages import LanguagesConfig, installed_model_path, load_model, score
-from spark_jobs.filters.languages.programming import score_programming
+from spark_jobs.filters.languages.languages import (
+    LanguagesConfig,
+    installed_model_path,
+    load_model,
+    score,
+    score_programming,
+)
 from spark_jobs.filters.models.classifier_training import train
 from spark_jobs.sources.reading.languages import language_of
 

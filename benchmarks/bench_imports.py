@@ -19,11 +19,10 @@ from pathlib import Path
 import numpy as np
 from tree_sitter import Language, Parser, Query, QueryCursor
 
-from spark_jobs.code.imports.c_directives import include_lines
+from spark_jobs.code.imports.c_includes import include_lines
 from spark_jobs.code.imports.go_imports import read_go
-from spark_jobs.code.imports.java_names import read_java
+from spark_jobs.code.imports.java_names import read_java, read_kotlin
 from spark_jobs.code.imports.javascript_statements import module_references
-from spark_jobs.code.imports.kotlin_names import read_kotlin
 from spark_jobs.code.imports.python_statements import import_statements
 from spark_jobs.code.imports.rust_source import read_rust
 from spark_jobs.code.syntax.definitions import GRAMMARS
@@ -38,10 +37,10 @@ _SCANNERS: dict[str, tuple[Scan, str]] = {
         lambda text: import_statements(_bytes(text)),
         "[(import_statement) (import_from_statement) (future_import_statement)] @i",
     ),
-    "JavaScript": (lambda text: module_references(_bytes(text)), _MODULES),
-    "TypeScript": (lambda text: module_references(_bytes(text)), _MODULES),
-    "C": (lambda text: include_lines(_bytes(text)), "(preproc_include) @i"),
-    "C++": (lambda text: include_lines(_bytes(text)), "(preproc_include) @i"),
+    "JavaScript": (lambda text: list(module_references(text.encode(), "JavaScript")), _MODULES),
+    "TypeScript": (lambda text: list(module_references(text.encode(), "TypeScript")), _MODULES),
+    "C": (lambda text: list(include_lines(text.encode())), "(preproc_include) @i"),
+    "C++": (lambda text: list(include_lines(text.encode())), "(preproc_include) @i"),
     "Go": (read_go, "(import_spec) @i"),
     "Java": (lambda text: read_java("", text), "(import_declaration) @i"),
     "Kotlin": (read_kotlin, "(import) @i"),

@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 
 from blender_service.client import LIVE_WAIT_SECONDS, Blend, BlenderClient
 from blender_service.client.channel import DEFAULT_IDENTITY, Identity
-from blender_service.client.prefetch import Prefetcher
 from blender_service.client.retry import InputClock
+from blender_service.client.row_stream import Prefetcher
 from blender_service.client.window_layout import WindowLayout
 from blender_service.exceptions import InvalidReadError, StateError
 from blender_service.wire.expected_window import ExpectedWindow
@@ -335,12 +335,7 @@ class _Ring:
 
 
 def to_tensors(batch: RowBatch, tensors: Sequence[str] = TENSORS) -> Batch:
-    """Make a model's inputs of rows.
-
-    Args:
-        batch: R rows of L tokens.
-        tensors: names of what to make, see `Batch`; `max_seqlen` comes with `cu_seqlens`.
-    """
+    """Make a model's inputs of rows."""
     layout = WindowLayout(batch)
     made = Batch(offset=batch.offset)
     for name in tensors:
@@ -368,12 +363,6 @@ def block_mask(document_ids: torch.Tensor, block_tokens: int = 128) -> BlockMask
 
 
 def save_tensors(file: Path, arrays: Mapping[str, NDArray[Any]], others: Mapping[str, list[str]]) -> None:
-    """Write arrays as a dictionary of tensors, which `torch.load(file, weights_only=True)` reads.
-
-    Args:
-        file: where to.
-        arrays: by name, of any number type that torch has.
-        others: what goes into the dictionary as it is.
-    """
+    """Write arrays as a dictionary of tensors, which `torch.load(file, weights_only=True)` reads."""
     tensors = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
     torch.save({**tensors, **others}, file)

@@ -7,20 +7,18 @@ import shutil
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
 from spark_jobs.exceptions import AuditError, ConfigError, InputError, StepRunError
 from spark_jobs.lake.declare.quarantined import quarantine_that_holds
-from spark_jobs.lake.declare.spark_types import spark_schema
 from spark_jobs.lake.declare.step import Step
-from spark_jobs.lake.declare.tables import Table, check_identifier
+from spark_jobs.lake.declare.tables import Table, check_identifier, spark_schema
 from spark_jobs.lake.files.audit import Evidence, audit_frame, proof_results
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.files.write import conform
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.ledger.place import Place
+from spark_jobs.lake.ledger.materialization import Place
 from spark_jobs.lake.run.binding import Binding, Source
 from spark_jobs.lake.run.materialize import Lake, materialize
 from spark_jobs.lake.run.reads import files_size, is_path, refuse_quarantined_path
@@ -29,9 +27,7 @@ from spark_jobs.lake.session.session import start_session
 from spark_jobs.lake.session.settings import LakeSettings, load_settings
 from spark_jobs.lake.session.shuffle_partitions import follow_input
 from spark_jobs.lake.session.spark_errors import failure_line
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from spark_jobs.spark_sql import DataFrame, F, SparkSession
 
 
 def run_step(
@@ -176,8 +172,6 @@ def _require_there(settings: LakeSettings, sources: Mapping[str, Source]) -> Non
 
 def _read(spark: SparkSession, source: Source) -> DataFrame:
     """A path or a table as it is now; several tables as their union with a column `dataset`."""
-    from pyspark.sql import functions as F
-
     if isinstance(source, str):
         return spark.read.parquet(source) if is_path(source) else spark.table(spark_identifier(source))
     parts = [_read(spark, one).withColumn("dataset", F.lit(one.split(".")[0])) for one in source]
@@ -189,8 +183,6 @@ def _read(spark: SparkSession, source: Source) -> DataFrame:
 
 def _write(spark: SparkSession, table: Table, frame: DataFrame, target: Path, evidence: Evidence) -> int:
     """Write rows beside the target, audit them and rename; gives their number, from the footers of the files."""
-    from pyspark.sql import functions as F
-
     increment = evidence.increment or 0
     if table.has_increments:
         frame = frame.withColumn("increment", F.lit(increment))

@@ -20,9 +20,16 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchIdentifierError, NoSuchTableError, RESTError
 from sqlalchemy.exc import SQLAlchemyError
 
-from blender_service.auth.bearer_tokens import TOKENS_VARIABLE, Principals, bearer_of, digest_of, parse_tokens
-from blender_service.auth.namespace_rules import NamespaceRules, parse_rules
-from blender_service.auth.reloading_file import ReloadingFile
+from blender_service.auth.access_files import (
+    TOKENS_VARIABLE,
+    NamespaceRules,
+    Principals,
+    ReloadingFile,
+    bearer_of,
+    digest_of,
+    parse_rules,
+    parse_tokens,
+)
 from blender_service.auth.visibility import KEPT_SECONDS, PUBLIC, KnownVisibility
 from blender_service.auth.visible_lake import MayRead
 from blender_service.exceptions import UnauthenticatedError
@@ -44,12 +51,6 @@ class Access:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         """Read tokens and rules.
-
-        Args:
-            catalogue: of the lake, which knows the datasets of a corpus.
-            tokens: file of tokens.
-            rules: file of namespace rules.
-            environment: where `HEADRACE_TOKENS` is looked up; the process's own if None.
 
         Raises:
             AccessConfigError: a file or the variable is wrong.

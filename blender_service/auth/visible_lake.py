@@ -48,13 +48,7 @@ class VisibleBlends(BlendStore):
     """The blends whose tables may all be read, those of the parts that ancestors decided included."""
 
     def __init__(self, whole: BlendStore, may_read: MayRead, tables_of: MutableMapping[str, frozenset[str]]) -> None:
-        """Show the part of a store that a caller may read.
-
-        Args:
-            whole: all blends.
-            may_read: whether a table may be read.
-            tables_of: blend id to its tables; filled here, shared by all callers, since blends never change.
-        """
+        """Show the part of a store that a caller may read."""
         super().__init__(whole.objects)
         self._whole = whole
         self._may_read = may_read

@@ -14,7 +14,14 @@ from typing import NamedTuple
 from pyiceberg.catalog import Catalog
 
 from blender_service.blend.config import MAX_SOURCES, BlendConfig, Source
-from blender_service.blend.lake_sources import LakeSource, LakeSources, pin_snapshot
+from blender_service.blend.lake_sources import (
+    LakeSource,
+    LakeSources,
+    WantedSource,
+    apply_changes,
+    pin_snapshot,
+    wanted_of,
+)
 from blender_service.blend.requests import BlendSpec, Stage, UpdateSpec
 from blender_service.blend.store import BlendStore
 from blender_service.blend.validation import (
@@ -25,7 +32,6 @@ from blender_service.blend.validation import (
     schedule_fields,
     settle_weights,
 )
-from blender_service.blend.wanted_sources import WantedSource, apply_changes, wanted_of
 from blender_service.exceptions import ExhaustedSourceError
 from blender_service.order.epochs import covered_rows
 from blender_service.order.resolved_blend import Head
@@ -50,11 +56,6 @@ class Draft(NamedTuple):
 def create_blend(catalogue: Catalog, store: BlendStore, spec: BlendSpec) -> BlendConfig:
     """Create a blend, or find the one that is already the same.
 
-    Args:
-        catalogue: of the lake.
-        store: where the config goes.
-        spec: the request; with a schedule, a chain of blends is made and the last one is given.
-
     Raises:
         InvalidBlendError: with every mistake of the request.
         UpdateRefusedError: a stage of the schedule would repeat or skip rows.
@@ -65,11 +66,6 @@ def create_blend(catalogue: Catalog, store: BlendStore, spec: BlendSpec) -> Blen
 
 def update_blend(catalogue: Catalog, store: BlendStore, spec: UpdateSpec) -> BlendConfig:
     """Create a blend that holds its parent's rows up to an offset, and changes its sources from there.
-
-    Args:
-        catalogue: of the lake.
-        store: where parent and child are.
-        spec: what changes.
 
     Raises:
         BlendNotFoundError: there is no such parent.

@@ -58,12 +58,6 @@ def open_channel(
 ) -> grpc.Channel:
     """Give a channel whose calls say who the client is.
 
-    Args:
-        address: host:port.
-        identity: who it is.
-        options: of gRPC.
-        environment: where `HEADRACE_TOKEN` is looked up; the process's own if None.
-
     Raises:
         UnauthenticatedError: a file of TLS cannot be read.
     """

@@ -73,23 +73,13 @@ def epoch_of(stretches: Stretches, row: int) -> int:
 
 
 def epoch_span(stretches: Stretches, epoch: int) -> tuple[int, int]:
-    """Give the first row of an epoch and the row after its last one.
-
-    Args:
-        stretches: of a pinned source.
-        epoch: one that they hold.
-    """
+    """Give the first row of an epoch and the row after its last one."""
     held = _stretches_of_epoch(stretches, epoch)
     return held[0].first, held[-1].first + (held[-1].rows or 0)
 
 
 def covered_rows(stretches: Stretches, consumed: int) -> int:
-    """Count the ordinals that a source has read by the end of its epoch: an update needs a table of at least so many.
-
-    Args:
-        stretches: of the source.
-        consumed: rows read so far, >= 1.
-    """
+    """Count the ordinals that a source has read by the end of its epoch; an update needs a table of that many."""
     return max(stretch.reach for stretch in _to_end_of_epoch(stretches, consumed))
 
 

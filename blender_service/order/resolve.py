@@ -1,13 +1,14 @@
 """Resolve offsets of a blend: a pure function from (config, offset) to (source, epoch, ordinal).
 
 The cycle of an offset's segment gives the source (`interleave`); the stretches of the source give the epoch of its k-th
-read (`epochs`), and the epoch's grouped permutation gives the ordinal (`permutation`). Any offset costs the same,
+read (`epochs`), and the epoch's grouped permutation gives the ordinal (`resolve_kernel`). Any offset costs the same,
 however far it is.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -15,12 +16,24 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from blender_service.arrays import Int64Array, UInt64Array
-from blender_service.order.epochs import stretch_of
-from blender_service.order.permutation import shuffle, source_key, tweak
 from blender_service.order.resolve_kernel import resolve_rows
 from blender_service.order.segments import Segment
 
 SEGMENTS_AT_HAND: Final = 64
+
+
+def source_key(seed: int, name: str) -> int:
+    """Give the 64-bit key of a source: the same for the same seed and name, in every blend.
+
+    Args:
+        seed: of the blend, 0 <= seed < 2**64.
+        name: of the source inside the blend, its identity; renaming the table changes nothing.
+
+    Returns:
+        First 8 bytes, little-endian, of SHA-256("headrace.blend.order.1", NUL, seed in decimal, NUL, name).
+    """
+    text = f"headrace.blend.order.1\0{seed}\0{name}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
 
 
 class ResolvedRows(NamedTuple):
@@ -102,41 +115,6 @@ class BlendOrder:
             self._group_blocks,
         )
         return ResolvedRows(arrays.source[source], epoch, ordinal)
-
-    def resolve_with_numpy(self, offsets: Int64Array) -> ResolvedRows:
-        """Resolve in NumPy alone: the readable form, which tests compare with the compiled one."""
-        resolved = ResolvedRows(*(np.empty(offsets.size, dtype=np.int64) for _ in range(3)))
-        for index, members in self._by_segment(offsets):
-            segment, arrays = self.segments[index], self._arrays_of(index)
-            cycle = segment.cycle
-            turn, position = np.divmod(offsets[members] - segment.origin, cycle.rows)
-            local = cycle.source[position].astype(np.int64)
-            k = arrays.parts[local, 1] + turn * arrays.parts[local, 0] + cycle.rank[position]
-            resolved.source[members] = arrays.source[local]
-            for part in np.unique(local):
-                own = members[local == part]
-                resolved.epoch[own], resolved.ordinal[own] = self._rows_of(segment, int(part), k[local == part])
-        return resolved
-
-    def _rows_of(self, segment: Segment, part: int, k: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """Give epoch and ordinal of the k-th rows of one source."""
-        stretches = segment.parts[part].stretches
-        key = int(self._keys[self._index[segment.parts[part].name]])
-        stretch_index = np.array([stretches.index(stretch_of(stretches, int(row))) for row in k])
-        epochs, ordinals = np.empty_like(k), np.empty_like(k)
-        for index in np.unique(stretch_index):
-            stretch, members = stretches[index], np.flatnonzero(stretch_index == index)
-            turn, position = np.divmod(k[members] - stretch.first, stretch.size or 1 << 62)
-            epochs[members] = stretch.epoch + turn
-            for epoch in np.unique(epochs[members]) if stretch.size else ():
-                same = epochs[members] == epoch
-                word = tweak(key, 0, int(epoch), stretch.base)
-                positions = position[same].astype(np.uint64)
-                position[same] = shuffle(positions, word, stretch.size, self._block_rows, self._group_blocks).astype(
-                    np.int64
-                )
-            ordinals[members] = stretch.base + position
-        return epochs, ordinals
 
     def _build_arrays(self, index: int) -> _SegmentArrays:
         """Lay a segment out for the kernel."""

@@ -62,12 +62,7 @@ class Chunk:
     """
 
     def __init__(self, resolved: ResolvedRows, readers: Mapping[int, BlockReader]) -> None:
-        """Find the blocks of rows.
-
-        Args:
-            resolved: the rows, in the order that messages give them.
-            readers: of the sources that the rows come from, by their index.
-        """
+        """Find the blocks of rows."""
         self._readers = readers
         block, row_in_block = np.empty((2, resolved.source.size), dtype=np.int64)
         for index in np.flatnonzero(np.bincount(resolved.source)).tolist():

@@ -35,10 +35,6 @@ class AuditLog:
     def __init__(self, path: Path, now: Callable[[], datetime.datetime] = utc_now) -> None:
         """Append to a file.
 
-        Args:
-            path: created if it does not exist, readable by its owner alone.
-            now: time of day, for tests.
-
         Raises:
             ServerStartError: the file cannot be written.
         """

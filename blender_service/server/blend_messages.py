@@ -24,13 +24,7 @@ SEGMENTS_SHOWN: Final = 1000  # as blends.proto says
 
 
 def blend_message(config: BlendConfig, end: int | None, names: Sequence[str]) -> blends_pb2.Blend:
-    """Describe a blend to a client.
-
-    Args:
-        config: of the blend.
-        end: number of its rows, None without end.
-        names: bound to its id.
-    """
+    """Describe a blend to a client."""
     return blends_pb2.Blend(
         id=config.blend_id,
         names=sorted(names),
@@ -47,14 +41,7 @@ def blend_message(config: BlendConfig, end: int | None, names: Sequence[str]) ->
 def description_message(
     blend: blends_pb2.Blend, description: BlendDescription, excised: Mapping[str, int], evals: Mapping[str, str]
 ) -> blends_pb2.BlendDescription:
-    """Describe a blend at an offset to a client.
-
-    Args:
-        blend: the blend itself.
-        description: at the offset.
-        excised: number of documents taken out of each source's table, where it is known.
-        evals: digest of the benchmarks that each source's table was searched for.
-    """
+    """Describe a blend at an offset to a client."""
     return blends_pb2.BlendDescription(
         blend=blend,
         offset=description.offset,

@@ -48,12 +48,7 @@ logger = logging.getLogger(__name__)
 
 
 class Page(NamedTuple):
-    """Some of the blends.
-
-    Attributes:
-        blend_ids: ascending.
-        next_token: gives the page after this one, empty if there is none.
-    """
+    """Some of the blends, ascending by id; `next_token` gives the page after this one, empty if there is none."""
 
     blend_ids: tuple[str, ...]
     next_token: str
@@ -71,13 +66,8 @@ class _Opened(NamedTuple):
 class _Shared:
     """Caches of one lake. What they hold is the same for every caller who may see it, so all views share them.
 
-    Attributes:
-        cache: block files.
-        fetcher: builds blocks ahead.
-        opened: blends by id, those used last.
-        indices: files of a table's snapshot, by the table's UUID and the pinned snapshot or `live`.
-        tables_of: tables of a blend by its id, for namespace rules.
-        lock: of `opened`.
+    The lock is that of `opened`, the blends used last. `indices` are keyed by a table's UUID and the pinned snapshot or
+    `live`; `tables_of` serves namespace rules.
     """
 
     cache: BlockCache
@@ -179,11 +169,6 @@ class Blender:
     def prove_continuation(self, from_id: str, to_id: str, offset: int) -> int | None:
         """Prove that a run which has read rows [0, offset) of one blend may continue with another.
 
-        Args:
-            from_id: full id of the blend that was read.
-            to_id: full id of the blend to continue with.
-            offset: first row that was not read.
-
         Returns:
             The first offset where the two may differ, None if nowhere.
 
@@ -229,10 +214,6 @@ class Blender:
 
     def list_page(self, page_size: int = 0, token: str = "") -> Page:
         """List a page of blends, ascending by id; one that is created between two pages is listed if its id is ahead.
-
-        Args:
-            page_size: most blends, 0 for 100.
-            token: `next_token` of the page before, empty for the first one.
 
         Raises:
             InvalidReadError: there can be no page of that size or token.

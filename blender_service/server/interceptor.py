@@ -70,15 +70,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         draining: threading.Event,
         observers: Sequence[Observer] = (),
     ) -> None:
-        """Guard a server.
-
-        Args:
-            access: decides who calls, and what they may read.
-            limits: of streams.
-            blender: the lake that is served.
-            draining: once set, no stream begins.
-            observers: are notified of calls.
-        """
+        """Guard a server."""
         self._access = access
         self._limits = limits
         self._blender = blender

@@ -27,13 +27,7 @@ class Metrics:
     """Observer of calls that counts rows, bytes, times and statuses."""
 
     def __init__(self, limits: StreamLimits, cache: CacheEvents, audit_failures: Callable[[], int]) -> None:
-        """Count in a registry of its own, so that several servers of one process do not mix.
-
-        Args:
-            limits: know how many streams run.
-            cache: counts of the cache.
-            audit_failures: gives how many audit lines were lost.
-        """
+        """Count in a registry of its own, so that several servers of one process do not mix."""
         self.registry = CollectorRegistry()
         source = ("blend", "source")
         self._rows = self._counter("rows", "Rows handed to readers.", source)
@@ -89,10 +83,6 @@ class Metrics:
 
     def serve(self, host: str, port: int) -> tuple[int, Callable[[], None]]:
         """Answer Prometheus over HTTP.
-
-        Args:
-            host: address to listen on.
-            port: 0 for any that is free.
 
         Returns:
             The port, and what stops it.

@@ -35,20 +35,10 @@ logger = logging.getLogger(__name__)
 
 
 class RunRead(NamedTuple):
-    """One read of a run.
+    """One read of a run: rows [first, end) of a blend, as far as it is known that they were handed over.
 
-    Attributes:
-        run: its name.
-        blend_id: what it read.
-        first: first row.
-        end: row after the last one that was handed over, as far as it is known.
-        status: how the read ended; empty while it runs, or where the server was killed.
-        began: when, in UTC.
-        principal: who read.
-        world_size: ranks that shared the rows, 1 where one read them all.
-        step_rows: rows of a step, 0 where one read them all.
-        code_version: of the training code, as the client said.
-        notes: as the client said.
+    `status` says how it ended, empty while it runs or where the server was killed. Where one reader reads all rows,
+    `world_size` is 1 and `step_rows` 0. Code version and notes are as the client said; `began` is in UTC.
     """
 
     run: str

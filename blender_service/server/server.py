@@ -220,16 +220,7 @@ def serve(
     reuse_port: bool = False,
     started: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT, then stop gracefully; for the main thread of a process.
-
-    Args:
-        host: address to listen on.
-        port: to listen on, 0 for any that is free.
-        cache_bytes: bound of the block files.
-        operation: who may call, how much at once, what is logged.
-        reuse_port: share the port with other processes of this machine.
-        started: called once the server answers.
-    """
+    """Serve until SIGTERM or SIGINT, then stop gracefully; for the main thread of a process."""
     use_one_heap()
     running = start(None, host, port, cache_bytes, operation, reuse_port)
     started()

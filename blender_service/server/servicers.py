@@ -1,44 +1,28 @@
-"""The two gRPC services: BlendService defines blends, RowService streams their rows."""
+"""The two gRPC services: BlendService defines blends, RowService streams their rows.
+
+Their errors become statuses in the interceptor, which guards every call.
+"""
 
 from __future__ import annotations
 
-import functools
 import logging
 import operator
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
 
 import grpc
 from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2
 
-from blender_service.exceptions import BlenderError, ServerUnavailableError
+from blender_service.exceptions import ServerUnavailableError
 from blender_service.rows.batch_assembly import BatchMessage
 from blender_service.server.blend_messages import blend_message, description_message, spec_of, update_of
 from blender_service.server.blender import Blender
-from blender_service.server.call_context import call_of, refuse, seen_by
+from blender_service.server.call_context import call_of, seen_by
 from blender_service.server.limits import StallWatch, StreamLimits
 from blender_service.wire.expected_window import ExpectedWindow
 from blender_service.wire.rank_slice import Slice
 
-Response = TypeVar("Response")
-
 logger = logging.getLogger(__name__)
-
-
-def _unary(
-    method: Callable[[Any, Any, grpc.ServicerContext], Response],
-) -> Callable[[Any, Any, grpc.ServicerContext], Response]:
-    """Turn the errors of a unary call into statuses."""
-
-    @functools.wraps(method)
-    def translated(self: Any, request: Any, context: grpc.ServicerContext) -> Response:
-        try:
-            return method(self, request, context)
-        except BlenderError as error:
-            refuse(error, context)
-
-    return translated
 
 
 class BlendServicer(blends_pb2_grpc.BlendServiceServicer):
@@ -48,7 +32,6 @@ class BlendServicer(blends_pb2_grpc.BlendServiceServicer):
         """Serve the blends of `blender`."""
         self._blender = blender
 
-    @_unary
     def CreateBlend(  # noqa: N802 (the proto's name)
         self, request: blends_pb2.CreateBlendRequest, context: grpc.ServicerContext
     ) -> blends_pb2.Blend:
@@ -56,7 +39,6 @@ class BlendServicer(blends_pb2_grpc.BlendServiceServicer):
         blender = seen_by(context, self._blender)
         return _message(blender, blender.create(spec_of(request)).blend_id)
 
-    @_unary
     def UpdateBlend(  # noqa: N802
         self, request: blends_pb2.UpdateBlendRequest, context: grpc.ServicerContext
     ) -> blends_pb2.Blend:
@@ -64,7 +46,6 @@ class BlendServicer(blends_pb2_grpc.BlendServiceServicer):
         blender = seen_by(context, self._blender)
         return _message(blender, blender.update(update_of(request)).blend_id)
 
-    @_unary
     def GetBlend(  # noqa: N802
         self, request: blends_pb2.GetBlendRequest, context: grpc.ServicerContext
     ) -> blends_pb2.Blend:
@@ -72,7 +53,6 @@ class BlendServicer(blends_pb2_grpc.BlendServiceServicer):
         blender = seen_by(context, self._blender)
         return _message(blender, blender.resolve(request.blend))
 
-    @_unary
     def ListBlends(  # noqa: N802
         self, request: blends_pb2.ListBlendsRequest, context: grpc.ServicerContext
     ) -> blends_pb2.ListBlendsResponse:
@@ -84,7 +64,6 @@ class BlendServicer(blends_pb2_grpc.BlendServiceServicer):
             blends=[_message(blender, blend_id, names) for blend_id in page.blend_ids], next_page_token=page.next_token
         )
 
-    @_unary
     def DescribeBlend(  # noqa: N802
         self, request: blends_pb2.DescribeBlendRequest, context: grpc.ServicerContext
     ) -> blends_pb2.BlendDescription:
@@ -95,7 +74,6 @@ class BlendServicer(blends_pb2_grpc.BlendServiceServicer):
         excised, evals = blender.excised_documents(blend_id), blender.searched_evals(blend_id)
         return description_message(_message(blender, blend_id), description, excised, evals)
 
-    @_unary
     def ProveContinuation(  # noqa: N802
         self, request: blends_pb2.ProveContinuationRequest, context: grpc.ServicerContext
     ) -> blends_pb2.Continuation:
@@ -115,14 +93,7 @@ class RowServicer:
     """
 
     def __init__(self, blender: Blender, stopping: threading.Event, limits: StreamLimits, stalls: StallWatch) -> None:
-        """Serve rows.
-
-        Args:
-            blender: opens the blends.
-            stopping: once set, streams end at their next message.
-            limits: bound the bytes of a message.
-            stalls: ends streams whose client takes nothing.
-        """
+        """Serve rows."""
         self._blender = blender
         self._stopping = stopping
         self._limits = limits
@@ -141,8 +112,6 @@ class RowServicer:
         self._open.add(context)
         try:
             yield from self._read(request, context)
-        except BlenderError as error:
-            refuse(error, context)
         finally:
             self._open.discard(context)
 

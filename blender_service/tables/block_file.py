@@ -136,12 +136,7 @@ class Block:
 
 
 def encode_block(block: Block, key: BlockKey) -> list[memoryview]:
-    """Give the bytes of a block's file, in pieces to be written one after the other.
-
-    Args:
-        block: the rows of `key`.
-        key: which rows they are.
-    """
+    """Give the bytes of a block's file, in pieces to be written one after the other."""
     segments, doc_id_bytes = len(block.document_starts), len(block.doc_id_bytes)
     layout = _Layout.of(block.rows, key.window_tokens, key.token_bytes, segments, doc_id_bytes)
     facts = (key.start, block.rows, key.window_tokens, key.token_bytes, segments, doc_id_bytes)
@@ -165,10 +160,6 @@ def encode_block(block: Block, key: BlockKey) -> list[memoryview]:
 
 def decode_block_file(content: memoryview, key: BlockKey) -> Block:
     """Check the bytes of a block's file and give its arrays as read-only views of them.
-
-    Args:
-        content: the whole file.
-        key: what the file must hold.
 
     Raises:
         DamagedBlockError: the checksum, the key or the length is wrong; the message says which.

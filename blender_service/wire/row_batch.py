@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -28,6 +28,8 @@ SOURCES, EPOCHS, ORDINALS, SEGMENTS, END_OF_BLEND, WAITING_FOR = range(8, 14)
 COUNTS, DOC_IDS, DOC_ID_LENGTHS, DOCUMENT_STARTS, SEGMENT_TOKEN_COUNTS, WINDOW_STARTS = range(1, 7)
 
 MAX_WINDOW_TOKENS: Final = 1 << 31
+_OF_ROWS: Final = ("input_ids", "token_counts", "sources", "epochs", "ordinals", "segment_counts")
+_OF_SEGMENTS: Final = ("doc_id_lengths", "document_starts", "segment_token_counts", "window_starts")
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,23 +92,9 @@ class RowBatch:
             return self
         segments = int(self.segment_counts[:first].sum())
         doc_id_bytes = int(self.doc_id_lengths[:segments].sum())
-        return RowBatch(
-            offset=self.offset + first,
-            input_ids=self.input_ids[first:],
-            token_counts=self.token_counts[first:],
-            source_names=self.source_names,
-            sources=self.sources[first:],
-            epochs=self.epochs[first:],
-            ordinals=self.ordinals[first:],
-            segment_counts=self.segment_counts[first:],
-            doc_id_bytes=self.doc_id_bytes[doc_id_bytes:],
-            doc_id_lengths=self.doc_id_lengths[segments:],
-            document_starts=self.document_starts[segments:],
-            segment_token_counts=self.segment_token_counts[segments:],
-            window_starts=self.window_starts[segments:],
-            end_of_blend=self.end_of_blend,
-            waiting_for=self.waiting_for,
-        )
+        rest: dict[str, Any] = {name: getattr(self, name)[first:] for name in _OF_ROWS}
+        rest |= {name: getattr(self, name)[segments:] for name in _OF_SEGMENTS}
+        return replace(self, offset=self.offset + first, doc_id_bytes=self.doc_id_bytes[doc_id_bytes:], **rest)
 
 
 def begin(batch: RowBatch) -> bytes:
@@ -220,30 +208,13 @@ def _array(content: dict[int, memoryview], field: int, dtype: str, count: int) -
 
 
 def concatenate(batches: list[RowBatch]) -> RowBatch:
-    """Join batches that follow each other.
-
-    Args:
-        batches: at least one, each starting where the one before ends.
-    """
+    """Join batches, at least one, each starting where the one before ends."""
     if len(batches) == 1:
         return batches[0]
-    return RowBatch(
-        offset=batches[0].offset,
-        input_ids=np.concatenate([batch.input_ids for batch in batches]),
-        token_counts=np.concatenate([batch.token_counts for batch in batches]),
-        source_names=batches[0].source_names,
-        sources=np.concatenate([batch.sources for batch in batches]),
-        epochs=np.concatenate([batch.epochs for batch in batches]),
-        ordinals=np.concatenate([batch.ordinals for batch in batches]),
-        segment_counts=np.concatenate([batch.segment_counts for batch in batches]),
-        doc_id_bytes=b"".join(batch.doc_id_bytes for batch in batches),
-        doc_id_lengths=np.concatenate([batch.doc_id_lengths for batch in batches]),
-        document_starts=np.concatenate([batch.document_starts for batch in batches]),
-        segment_token_counts=np.concatenate([batch.segment_token_counts for batch in batches]),
-        window_starts=np.concatenate([batch.window_starts for batch in batches]),
-        end_of_blend=batches[-1].end_of_blend,
-        waiting_for=batches[-1].waiting_for,
-    )
+    names = (*_OF_ROWS, *_OF_SEGMENTS)
+    arrays: dict[str, Any] = {name: np.concatenate([getattr(batch, name) for batch in batches]) for name in names}
+    doc_id_bytes = b"".join(batch.doc_id_bytes for batch in batches)
+    return replace(batches[-1], offset=batches[0].offset, doc_id_bytes=doc_id_bytes, **arrays)
 
 
 def empty_batch(offset: int, window_tokens: int, token_bytes: int, source_names: tuple[str, ...]) -> RowBatch:

@@ -18,22 +18,20 @@ import functools
 import json
 import logging
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from spark_jobs.arrays import Int16Array, Int64Array, UInt8Array
 from spark_jobs.clusters import k_means
 from spark_jobs.clusters.embedding import BITS, EmbeddingConfig, bucket_weights, document_counts, embed
 from spark_jobs.clusters.labels import label_words
 from spark_jobs.code.grouped_rows import grouped_rows
-from spark_jobs.lake.declare.step import Output, Scope, step
+from spark_jobs.lake.declare.step import ConfigModel, Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from spark_jobs.spark_sql import DataFrame, F
 
 _log = logging.getLogger(__name__)
 _KEYS: Final = ["dataset", "shard", "doc_id"]
@@ -44,10 +42,8 @@ _CELLS_DDL = "coarse int, cluster int, document_count bigint, vector binary, typ
 _ROWS_DDL = f"{_CELLS_DDL}, label array<string>, embedding string"
 
 
-class CentroidsConfig(BaseModel):
+class CentroidsConfig(ConfigModel):
     """How many clusters there are, and the sample that they are fitted on."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     coarse: int = Field(16, ge=1, le=20_000, description="coarse clusters")
     fine: int = Field(256, ge=1, le=5_000_000, description="clusters, inside the coarse ones; no fewer than those")
@@ -91,18 +87,7 @@ CENTROID_WEIGHTS = Table(
 
 @step(version="1", scope=Scope.FROZEN, tables=(CENTROIDS, CENTROID_WEIGHTS))
 def centroids(survivors: DataFrame, texts: DataFrame, config: CentroidsConfig) -> Output:
-    """Fit clusters in two levels on a sample of documents, and name them; one row per cluster.
-
-    Args:
-        survivors: rows of `survivors` of the first increment.
-        texts: rows of `texts` of all datasets, with the column `dataset`.
-        config: how many clusters.
-
-    Returns:
-        Rows of the tables `centroids` and `centroid_weights`.
-    """
-    from pyspark.sql import functions as F
-
+    """Fit clusters in two levels on a sample of documents, and name them; one row per cluster."""
     spark = survivors.sparkSession
     sample = _sample(survivors, texts, config.sample_documents)
     counted = sample.select("content").mapInArrow(
@@ -139,8 +124,6 @@ def centroids(survivors: DataFrame, texts: DataFrame, config: CentroidsConfig) -
 
 def _sample(survivors: DataFrame, texts: DataFrame, sample_documents: int) -> DataFrame:
     """Keys and contents of about so many survivors, chosen by the hash of their id."""
-    from pyspark.sql import functions as F
-
     share = sample_documents / max(survivors.count(), 1)
     chosen = survivors.select(_KEYS)
     if share < 1:

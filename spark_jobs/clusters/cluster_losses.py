@@ -28,10 +28,9 @@ from spark_jobs.filters.models.model_file import DIGEST_BYTES
 from spark_jobs.lake.declare.step import Output, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.lake.ledger.step_key import canonical_json
+from spark_jobs.spark_sql import DataFrame, F
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from spark_jobs.filters.models.causal_model import CausalModel
     from spark_jobs.filters.models.registered import ModelFile
     from spark_jobs.lake.files.objects import ObjectFolder
@@ -110,23 +109,12 @@ def cluster_losses(
 ) -> Output:
     """Train a copy of a model on each cluster, and take its loss before and after; one row per cluster.
 
-    Args:
-        clusters: rows of `clusters` of the first increment.
-        texts: rows of `texts` of all datasets, with the column `dataset`.
-        config: model and training.
-        objects: where results are kept.
-        proxy_model: its row; None where the config names a model of the registry.
-
-    Returns:
-        Rows of the table `cluster_losses`.
-
     Raises:
         InputError: the registry has no such causal model.
         SetupError: torch is not installed.
     """
     require_torch("cluster_losses")
     from pyspark.sql import Window
-    from pyspark.sql import functions as F
 
     there = clusters.where("cluster is not null").select(*_KEYS, "cluster")
     sizes = there.groupBy("cluster").agg(F.count("*").alias("document_count")).persist()

@@ -10,7 +10,7 @@ import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -21,9 +21,7 @@ from spark_jobs.clusters.centroids import vector_array
 from spark_jobs.clusters.embedding import BITS, SCALE, EmbeddingConfig, embed
 from spark_jobs.lake.declare.step import ArrowRows, NoConfig, Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Proof, Table
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from spark_jobs.spark_sql import DataFrame
 
 _KEYS: Final = ["dataset", "shard", "doc_id"]
 _DDL = "dataset string, shard int, doc_id string, coarse int, cluster int, distance double"
@@ -127,17 +125,7 @@ class Centroids:
 
 @step(version="1", scope=Scope.INCREMENT, tables=(CLUSTERS,))
 def clusters(survivors: DataFrame, texts: DataFrame, centroids: DataFrame, centroid_weights: DataFrame) -> Output:
-    """Assign every document that survived to the nearest of the frozen centroids; one row per document.
-
-    Args:
-        survivors: rows of `survivors` of the increment.
-        texts: rows of `texts` of all datasets, with the column `dataset`.
-        centroids: all rows of `centroids`.
-        centroid_weights: all rows of `centroid_weights`.
-
-    Returns:
-        Rows of the table `clusters`.
-    """
+    """Assign every document that survived to the nearest of the frozen centroids; one row per document."""
     found = Centroids.of(
         centroids.select("coarse", "cluster", "vector", "embedding").toArrow(),
         centroid_weights.select("bucket", "weight").toArrow(),

@@ -17,10 +17,11 @@ import functools
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from spark_jobs.arrays import Int8Array, Int16Array, Int32Array, Int64Array, UInt8Array
 from spark_jobs.filters.models.classifier import FeaturesConfig, kernel_arguments
+from spark_jobs.lake.declare.step import ConfigModel
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,10 +33,8 @@ _COUNT_SCALE: Final = 16.0
 _MOST_COUNT: Final = 4096
 
 
-class EmbeddingConfig(BaseModel):
+class EmbeddingConfig(ConfigModel):
     """What a vector is; all of it is frozen with the centroids."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     dimensions: int = Field(
         512,

@@ -2,65 +2,52 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
-
 import numpy as np
 from numba import njit
 
 from spark_jobs.arrays import Int8Array, Int16Array, Int32Array, Int64Array, UInt8Array
-from spark_jobs.lexing.compiled_sources import sources_number
-
-_SOURCES: Final = ("spark_jobs.clusters.embedding_kernel",)
 
 
-def _entry(sources: int) -> Any:
-    """The compiled entry. What a function encloses is part of the key that Numba caches it under."""
+@njit(cache=True)
+def project(
+    starts: Int64Array,
+    buckets: Int32Array,
+    counts: Int32Array,
+    count_weights: Int32Array,
+    weights: UInt8Array,
+    signs: Int8Array,
+    scale: int,
+    vectors: Int16Array,
+) -> None:
+    """Fill (D, V) vectors of length `scale`, 0 where a text has no weight.
 
-    @njit(cache=True)
-    def project(
-        starts: Int64Array,
-        buckets: Int32Array,
-        counts: Int32Array,
-        count_weights: Int32Array,
-        weights: UInt8Array,
-        signs: Int8Array,
-        scale: int,
-        vectors: Int16Array,
-    ) -> None:
-        """Fill (D, V) vectors of length `scale`, 0 where a text has no weight.
-
-        Args:
-            starts: (D + 1,) where the features of each text begin.
-            buckets: (T,) the features.
-            counts: (T,) how often each came.
-            count_weights: (C,) weight of a count, the last one that of all larger ones.
-            weights: (B,) weight of each bucket.
-            signs: (B, V) of the projection, 1 or -1.
-            scale: length of the vectors.
-            vectors: (D, V), written.
-        """
-        width = vectors.shape[1]
-        most = count_weights.size - 1
-        sums = np.empty(width if sources >= 0 else 0, np.int32)
-        for text in range(starts.size - 1):
-            sums[:] = 0
-            for k in range(starts[text], starts[text + 1]):
-                bucket = buckets[k]
-                weight = count_weights[min(counts[k], most)] * np.int32(weights[bucket])
-                row = signs[bucket]
-                for v in range(width):
-                    sums[v] += weight * np.int32(row[v])
-            squares = np.int64(0)
+    Args:
+        starts: (D + 1,) where the features of each text begin.
+        buckets: (T,) the features.
+        counts: (T,) how often each came.
+        count_weights: (C,) weight of a count, the last one that of all larger ones.
+        weights: (B,) weight of each bucket.
+        signs: (B, V) of the projection, 1 or -1.
+        scale: length of the vectors.
+        vectors: (D, V), written.
+    """
+    width = vectors.shape[1]
+    most = count_weights.size - 1
+    sums = np.empty(width, np.int32)
+    for text in range(starts.size - 1):
+        sums[:] = 0
+        for k in range(starts[text], starts[text + 1]):
+            bucket = buckets[k]
+            weight = count_weights[min(counts[k], most)] * np.int32(weights[bucket])
+            row = signs[bucket]
             for v in range(width):
-                squares += np.int64(sums[v]) * np.int64(sums[v])
-            if squares == 0:
-                vectors[text] = 0
-                continue
-            factor = scale / np.sqrt(np.float64(squares))
-            for v in range(width):
-                vectors[text, v] = np.int16(np.rint(sums[v] * factor))
-
-    return project
-
-
-project = _entry(sources_number(_SOURCES))
+                sums[v] += weight * np.int32(row[v])
+        squares = np.int64(0)
+        for v in range(width):
+            squares += np.int64(sums[v]) * np.int64(sums[v])
+        if squares == 0:
+            vectors[text] = 0
+            continue
+        factor = scale / np.sqrt(np.float64(squares))
+        for v in range(width):
+            vectors[text, v] = np.int16(np.rint(sums[v] * factor))

@@ -10,29 +10,25 @@ from __future__ import annotations
 import functools
 import importlib.util
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from spark_jobs.exceptions import SetupError
 from spark_jobs.filters.models.model_file import SHA256_CHECK, SHA256_COLUMN
-from spark_jobs.lake.declare.step import Scope, step
+from spark_jobs.lake.declare.step import ConfigModel, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.spark_sql import DataFrame, F
 from spark_jobs.text.hash_sample import smallest_hashes
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 _KEYS: Final = ["dataset", "shard", "doc_id"]
 _DDL: Final = "sha256 string, parameter_count bigint, byte_count bigint, loss double, file binary"
 _HELD_OUT: Final = 32  # one of so many documents
 
 
-class TrainingConfig(BaseModel):
+class TrainingConfig(ConfigModel):
     """How a model is trained on documents."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     steps: int = Field(16, ge=1, description="of training")
     batch_pieces: int = Field(8, ge=1, description="pieces of documents a step")
@@ -84,17 +80,10 @@ PROXY_MODEL = Table(
 def proxy_model(survivors: DataFrame, texts: DataFrame, config: ProxyModelConfig) -> DataFrame:
     """Train the model on the documents with the smallest hashes of their ids; the one row is the model.
 
-    Args:
-        survivors: rows of `survivors` of the first increment.
-        texts: rows of `texts` of all datasets, with the column `dataset`.
-        config: of the model.
-
     Raises:
         SetupError: torch is not installed.
     """
     require_torch("proxy_model")
-    from pyspark.sql import functions as F
-
     chosen = texts.select(*_KEYS, "content").join(survivors.select(_KEYS), _KEYS, "left_semi")
     rows = chosen.select(
         F.xxhash64("doc_id", F.lit("proxy_model")).alias("hash"),

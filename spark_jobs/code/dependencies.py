@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from spark_jobs.code.imports.dependency import KINDS
 from spark_jobs.code.syntax.syntax_child import SyntaxLimits
-from spark_jobs.lake.declare.step import Output, Scope, step
+from spark_jobs.lake.declare.step import ConfigModel, Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.sources.reading.languages import MANIFEST, PAST
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column as SparkColumn
-    from pyspark.sql import DataFrame
+from spark_jobs.spark_sql import Column as SparkColumn
+from spark_jobs.spark_sql import DataFrame, F
 
 
-class DependenciesConfig(BaseModel):
+class DependenciesConfig(ConfigModel):
     """Bounds of what is read and parsed to find dependencies."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     max_file_bytes: int = Field(
         1_000_000,
@@ -98,7 +93,7 @@ DEPENDENCY_METHODS = Table(
 )
 
 
-@step(version="4", scope=Scope.INCREMENT, tables=(DEPENDENCIES, DEPENDENCY_METHODS))
+@step(version="5", scope=Scope.INCREMENT, tables=(DEPENDENCIES, DEPENDENCY_METHODS))
 def dependencies(documents: DataFrame, texts: DataFrame, config: DependenciesConfig) -> Output:
     """Find what the files of each repository need of each other; all files of a repository are in one task.
 
@@ -112,7 +107,6 @@ def dependencies(documents: DataFrame, texts: DataFrame, config: DependenciesCon
         Both tables over one persisted DataFrame, which the caller unpersists once they are written.
     """
     from pyspark import StorageLevel
-    from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema
 
     from spark_jobs.code.repository_edges import FOUND, found_batches
@@ -146,12 +140,8 @@ def dependencies(documents: DataFrame, texts: DataFrame, config: DependenciesCon
 
 def _is_read() -> SparkColumn:
     """Whether a file is read: code, and manifests, which name the packages of a repository."""
-    from pyspark.sql import functions as F
-
     return (F.col("kind") == "code") | F.col("path").rlike(MANIFEST)
 
 
 def _is_large(config: DependenciesConfig) -> SparkColumn:
-    from pyspark.sql import functions as F
-
     return F.col("byte_count") > config.max_file_bytes

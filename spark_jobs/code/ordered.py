@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from spark_jobs.code.order.policy import Policy
-from spark_jobs.lake.declare.step import Scope, step
+from spark_jobs.lake.declare.step import ConfigModel, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from spark_jobs.spark_sql import DataFrame, F
 
 _OF_SURVIVORS = frozenset({"shard", "language"})
 _OF_EDGES = frozenset({"needed_doc_id", "needed_path", "kind"})
 
 
-class OrderedConfig(BaseModel):
+class OrderedConfig(ConfigModel):
     """How the files of a repository are ordered."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     policy: Policy = Field(
         "dependencies_first",
@@ -70,12 +65,7 @@ def ordered(
         config: the policy.
         dependencies: rows of `dependencies` of all datasets, with the column `dataset`; without it the order is that of
             the paths, by the bytes of their UTF-8.
-
-    Returns:
-        Rows of the table `ordered`.
     """
-    from pyspark.sql import functions as F
-
     code = F.when(F.col("kind") == "code", F.col("language")).alias("language")
     about = members.select("dataset", "doc_id", "repository", "path", code)
     found = survivors.select("dataset", "shard", "doc_id").join(about, ["dataset", "doc_id"])
@@ -92,7 +82,6 @@ def ordered(
 def _ranked_by_path(found: DataFrame) -> DataFrame:
     """Documents with their rank among the paths of their repository."""
     from pyspark.sql import Window
-    from pyspark.sql import functions as F
 
     # A document without repository is a group of its own, so that these do not all end up in one task.
     has_none = F.col("repository").isNull()
@@ -102,7 +91,6 @@ def _ranked_by_path(found: DataFrame) -> DataFrame:
 
 def _ranked_by_dependencies(found: DataFrame, dependencies: DataFrame, config: OrderedConfig) -> DataFrame:
     """Documents of repositories with their rank; a repository with all its edges is in one task."""
-    from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema
 
     from spark_jobs.code.order.repository_order import RANKED, OrderRules, ranked_batches

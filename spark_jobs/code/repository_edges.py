@@ -18,10 +18,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_jobs.code.grouped_rows import grouped_rows
+from spark_jobs.code.imports.c_includes import c_includes
 from spark_jobs.code.imports.dependency import Dependency, Repository, Resolver
-from spark_jobs.code.imports.resolvers import RESOLVERS
+from spark_jobs.code.imports.go_imports import go_imports
+from spark_jobs.code.imports.java_names import java_names, kotlin_names
+from spark_jobs.code.imports.javascript_imports import javascript_imports
+from spark_jobs.code.imports.python_imports import python_imports
+from spark_jobs.code.imports.rust_uses import rust_uses
 from spark_jobs.code.syntax.symbols import symbol_edges
 from spark_jobs.code.syntax.syntax_child import SyntaxLimits, shared_child
+
+RESOLVERS: tuple[Resolver, ...] = (
+    python_imports,
+    javascript_imports,
+    c_includes,
+    go_imports,
+    java_names,
+    kotlin_names,
+    rust_uses,
+)
+"""In no particular order: the edges of a repository are the union of what they yield."""
+
 
 REPOSITORY_FULL = "repository_full"
 _RECORDS = r"^.*?\.(?:jsonl|ndjson|parquet|pq)(?:\.gz|\.zstd?)?#"

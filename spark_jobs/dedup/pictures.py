@@ -2,46 +2,30 @@
 
 from __future__ import annotations
 
-import io
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-_COLOURS = ("#2f6f9f", "#c2622d", "#4f8f4f", "#8f5fa8", "#7f7f7f")
+from spark_jobs.lake.declare.pictures import COLOURS, describe, new_axes, png
 
 
 def draw_component_sizes(rows: pa.Table) -> bytes:
-    """Draw how many components have how many documents, one line per threshold, both axes logarithmic.
-
-    Args:
-        rows: increment, threshold, doc_id, component and document_count of `components`; of a document the row of the
-            highest increment counts.
-    """
-    figure, axes = _new_axes()
+    """Draw how many components have how many documents, one line per threshold, both axes logarithmic."""
+    axes = new_axes()
     for index, (threshold, sizes) in enumerate(component_sizes(rows).items()):
         size, count = np.unique(sizes, return_counts=True)
         label = f"J >= {threshold:g}: {len(sizes):,} components, the largest of {sizes.max():,}"
-        axes.plot(size, count, "o-", markersize=3, linewidth=0.8, color=_COLOURS[index % len(_COLOURS)], label=label)
+        axes.plot(size, count, "o-", markersize=3, linewidth=0.8, color=COLOURS[index % len(COLOURS)], label=label)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter("{x:,.0f}")
-    _describe(axes, "documents in a component", "components")
-    return _png(figure)
+    describe(axes, "documents in a component", "components")
+    return png(axes)
 
 
 def component_sizes(rows: pa.Table) -> dict[float, np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """Sizes of the components as they are after the last increment, by threshold ascending.
-
-    Args:
-        rows: increment, threshold, doc_id, component and document_count of `components`.
-    """
+    """Sizes of the components as they are after the last increment, by threshold ascending."""
     # The document that a component is named by has one row of every increment that touched it.
     keys = ["threshold", "doc_id"]
     newest = rows.group_by(keys).aggregate([("increment", "max")]).rename_columns([*keys, "increment"])
@@ -55,46 +39,33 @@ def component_sizes(rows: pa.Table) -> dict[float, np.ndarray[tuple[int], np.dty
 
 
 def draw_witness_similarities(rows: pa.Table) -> bytes:
-    """Draw how similar removed documents are to their witness: a histogram per threshold.
-
-    Args:
-        rows: threshold and similarity of `removals`.
-    """
-    figure, axes = _new_axes()
+    """Draw how similar removed documents are to their witness: a histogram per threshold."""
+    axes = new_axes()
     thresholds = sorted(pc.unique(rows["threshold"]).to_pylist())
     bins = np.linspace(min(thresholds, default=0.0), 1, 51).tolist()
     for index, threshold in enumerate(thresholds):
         similarity = rows.filter(pc.equal(rows["threshold"], threshold))["similarity"].to_numpy()
-        colour = _COLOURS[index % len(_COLOURS)]
+        colour = COLOURS[index % len(COLOURS)]
         label = f"J >= {threshold:g}: {len(similarity):,} removed"
         axes.hist(similarity, bins=bins, histtype="step", color=colour, label=label)
-    _describe(axes, "weighted Jaccard similarity J to the witness", "removed documents")
-    return _png(figure)
+    describe(axes, "weighted Jaccard similarity J to the witness", "removed documents")
+    return png(axes)
 
 
 def draw_pair_similarities(rows: pa.Table) -> bytes:
-    """Draw how similar the verified pairs are, as a histogram.
-
-    Args:
-        rows: similarity of `pairs`.
-    """
-    figure, axes = _new_axes()
+    """Draw how similar the verified pairs are, as a histogram."""
+    axes = new_axes()
     similarity = rows["similarity"].to_numpy()
     bins = np.linspace(similarity.min(initial=1.0), 1, 51).tolist()
-    axes.hist(similarity, bins=bins, color=_COLOURS[0])
+    axes.hist(similarity, bins=bins, color=COLOURS[0])
     axes.set_title(f"{len(similarity):,} pairs", size=10)
-    _describe(axes, "weighted Jaccard similarity J", "pairs")
-    return _png(figure)
+    describe(axes, "weighted Jaccard similarity J", "pairs")
+    return png(axes)
 
 
 def draw_kept(rows: pa.Table) -> bytes:
-    """Draw the share of documents and bytes that each threshold keeps, and of duplicates that it found.
-
-    Args:
-        rows: threshold, member_count, kept_count, kept_byte_count, removed_byte_count, similar_count and found_count
-            of `thresholds`, summed over all increments.
-    """
-    figure, axes = _new_axes()
+    """Draw the share of documents and bytes that each threshold keeps, and of duplicates that it found."""
+    axes = new_axes()
     names = [name for name in rows.column_names if name != "threshold"]
     sums = rows.group_by("threshold").aggregate([(name, "sum") for name in names]).sort_by("threshold")
     of = {name: sums[f"{name}_sum"].to_numpy().astype(np.float64) for name in names}
@@ -107,42 +78,14 @@ def draw_kept(rows: pa.Table) -> bytes:
     )
     for index, (label, part, whole) in enumerate(lines):
         some = whole > 0
-        axes.plot(threshold[some], 100 * part[some] / whole[some], "o-", color=_COLOURS[index], label=label)
-    _describe(axes, "threshold of J", "%")
-    return _png(figure)
-
-
-def _new_axes() -> tuple[Figure, Axes]:
-    """An empty figure of the size that the UI shows."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(5, 3), dpi=80, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure, figure.add_subplot()
-
-
-def _describe(axes: Axes, horizontal: str, vertical: str) -> None:
-    axes.set_xlabel(horizontal)
-    axes.set_ylabel(vertical)
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(fontsize=7)
-
-
-def _png(figure: Figure) -> bytes:
-    """A figure as a PNG of a few kilobytes."""
-    stream = io.BytesIO()
-    figure.savefig(stream, format="png")
-    return stream.getvalue()
+        axes.plot(threshold[some], 100 * part[some] / whole[some], "o-", color=COLOURS[index], label=label)
+    describe(axes, "threshold of J", "%")
+    return png(axes)
 
 
 def draw_background(rows: pa.Table) -> bytes:
-    """Draw the share of random pairs at or above each similarity, one line per kind.
-
-    Args:
-        rows: kind, similarity and pair_count of `background`.
-    """
-    figure, axes = _new_axes()
+    """Draw the share of random pairs at or above each similarity, one line per kind."""
+    axes = new_axes()
     for kind in sorted(set(rows.column("kind").to_pylist())):
         part = rows.filter(pc.equal(rows.column("kind"), kind)).sort_by("similarity")
         counts = part.column("pair_count").to_numpy()
@@ -150,17 +93,13 @@ def draw_background(rows: pa.Table) -> bytes:
         axes.plot(similarity, counts[::-1].cumsum()[::-1] / max(1, counts.sum()), label=kind)
     axes.set_yscale("log")
     axes.set_xlim(0, 1)
-    _describe(axes, "similarity of two random documents, at least", "share of pairs")
-    return _png(figure)
+    describe(axes, "similarity of two random documents, at least", "share of pairs")
+    return png(axes)
 
 
 def draw_bands(rows: pa.Table) -> bytes:
-    """Draw the candidate probability by similarity under the newest bands, over the background.
-
-    Args:
-        rows: increment, similarity, candidate_probability, background_fraction, band_count and row_count of `bands`.
-    """
-    figure, axes = _new_axes()
+    """Draw the candidate probability by similarity under the newest bands, over the background."""
+    axes = new_axes()
     increments = rows.column("increment").to_numpy()
     newest = rows.filter(pa.array(increments == increments.max())) if rows.num_rows else rows
     newest = newest.sort_by("similarity")
@@ -177,4 +116,4 @@ def draw_bands(rows: pa.Table) -> bytes:
     if newest.num_rows:
         bands, values = newest.column("band_count")[0].as_py(), newest.column("row_count")[0].as_py()
         axes.set_title(f"{bands} bands of {values} rows", size=10)
-    return _png(figure)
+    return png(axes)

@@ -95,13 +95,7 @@ def failed_of(rows: pa.RecordBatch, rules: Sequence[Rule]) -> pa.ListArray:
 def verdict_batches(
     batches: Iterable[pa.RecordBatch], names: Sequence[str], rules: Sequence[Rule]
 ) -> Iterator[pa.RecordBatch]:
-    """Turn batches of signals into batches of the table `verdicts`.
-
-    Args:
-        batches: shard, doc_id, kind and signals.
-        names: what the columns are called in rules.
-        rules: in the order in which failures are listed.
-    """
+    """Turn batches of signals into batches of the table `verdicts`."""
     for batch in batches:
         failed = failed_of(batch.rename_columns(list(names)), rules)
         kept = pc.equal(pc.list_value_length(failed), 0)

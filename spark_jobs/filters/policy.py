@@ -30,6 +30,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_serializer, model_validator
 
 from spark_jobs.exceptions import ConfigError, did_you_mean, nearest
+from spark_jobs.lake.declare.step import ConfigModel
 from spark_jobs.lake.ledger.step_key import canonical_json
 from spark_jobs.sources.documents import DOCUMENTS
 from spark_jobs.sources.source_config import KINDS, Kind
@@ -127,10 +128,8 @@ class Rule(BaseModel):
         return Rule.model_validate({**self.model_dump(), "why": self.why, name: value})
 
 
-class Policy(BaseModel):
+class Policy(ConfigModel):
     """A policy whose rules are all there is: nothing is extended any more."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str = Field(pattern=_NAME, description="its name")
     version: str = Field(min_length=1, description="changed whenever a rule changes")
@@ -166,10 +165,8 @@ class Policy(BaseModel):
         return any(rule.languages for rule in self.rules)
 
 
-class _Written(BaseModel):
+class _Written(ConfigModel):
     """A policy as people write it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str | None = Field(None, pattern=_NAME)
     version: str | None = None
@@ -399,10 +396,6 @@ def signal_columns(tables: Mapping[str, Mapping[str, str]]) -> Columns:
 
 def check_signals(policy: Policy, columns: Columns) -> None:
     """Refuse rules on signals that are not there, and thresholds that cannot be compared with them.
-
-    Args:
-        policy: resolved.
-        columns: types of the columns that there are, by table.
 
     Raises:
         ConfigError: names the first such rule, and the nearest signal.

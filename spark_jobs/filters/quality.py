@@ -13,27 +13,23 @@ proposes some.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from spark_jobs.exceptions import ConfigError, did_you_mean, nearest
 from spark_jobs.filters.policy import signal_names, source_of
-from spark_jobs.lake.declare.step import Scope, Step, step, with_inputs
+from spark_jobs.lake.declare.step import ConfigModel, Scope, Step, step, with_inputs
 from spark_jobs.lake.declare.tables import Column, Table
+from spark_jobs.spark_sql import Column as SparkColumn
+from spark_jobs.spark_sql import DataFrame, F
 from spark_jobs.text.signals import SIGNALS
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column as SparkColumn
-    from pyspark.sql import DataFrame
 
 _COUNTED: Final = ("int", "long", "float", "double", "boolean")
 
 
-class QualityConfig(BaseModel):
+class QualityConfig(ConfigModel):
     """What the score is made of."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     weights: dict[str, float] = Field(
         default_factory=dict, validate_default=True, min_length=1, description="weight of each signal in the sum"
@@ -95,10 +91,6 @@ QUALITY: Final = Table(
 def check_components(config: QualityConfig, columns: Mapping[str, Mapping[str, str]]) -> None:
     """Refuse components that are not there or are no numbers.
 
-    Args:
-        config: of the step.
-        columns: types of the columns that there are, by table.
-
     Raises:
         ConfigError: names the first, and the nearest signal.
     """
@@ -113,15 +105,7 @@ def check_components(config: QualityConfig, columns: Mapping[str, Mapping[str, s
 
 
 def _quality(signals: DataFrame, config: QualityConfig, **scores: DataFrame) -> DataFrame:
-    """Sum what scorers measured, by the weights that are declared.
-
-    Args:
-        signals: rows of the table `signals`.
-        config: weights and ranges.
-        scores: rows of the scorers' tables that are weighed, by name of the scorer.
-    """
-    from pyspark.sql import functions as F
-
+    """Sum what scorers measured, by the weights that are declared."""
     keys = ["shard", "doc_id"]
     wanted: dict[str, list[SparkColumn]] = {}
     for at, (table, column) in enumerate(config.sources.values()):
@@ -139,8 +123,6 @@ def _quality(signals: DataFrame, config: QualityConfig, **scores: DataFrame) -> 
 
 def _ranged(value: SparkColumn, bounds: tuple[float, float] | None) -> SparkColumn:
     """A value within its range, from 0 to 1; null stays null."""
-    from pyspark.sql import functions as F
-
     if bounds is None:
         return value
     low, high = bounds

@@ -11,24 +11,22 @@ import functools
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from spark_jobs.exceptions import ConfigError
 from spark_jobs.filters.policy import DEFAULT, LANGUAGES, Policy, resolve
-from spark_jobs.lake.declare.step import Plot, Scope, Step, step, with_inputs
+from spark_jobs.lake.declare.step import ConfigModel, Plot, Scope, Step, step, with_inputs
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.sources.reading.languages import EVIDENCE, MANIFEST
+from spark_jobs.spark_sql import Column as SparkColumn
+from spark_jobs.spark_sql import DataFrame, F
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column as SparkColumn
-    from pyspark.sql import DataFrame
 
 
-class VerdictsConfig(BaseModel):
+class VerdictsConfig(ConfigModel):
     """The policy, and whether manifests are training text."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     manifests: Literal["keep", "leave_out"] = Field(
         "keep",
@@ -60,7 +58,7 @@ def _draw_failed_rules(table: pa.Table) -> bytes:
     """Documents by failed rule."""
     import pyarrow.compute as pc
 
-    from spark_jobs.filters.pictures import draw_bars
+    from spark_jobs.lake.declare.pictures import draw_bars
 
     rules = pc.list_flatten(table.column("failed").combine_chunks())
     counts = pc.value_counts(pc.struct_field(rules, "rule")).to_pylist() if len(rules) else []
@@ -108,12 +106,7 @@ def _judge(
         documents: shard, doc_id, path and metadata of the same documents, and what else the policy reads of them;
             without it no document is a manifest.
         scores: rows of the scorers' tables that the policy reads, by name of the scorer.
-
-    Returns:
-        Rows of the table `verdicts`.
     """
-    from pyspark.sql import functions as F
-
     from spark_jobs.filters.judge import (
         DOCUMENT_LANGUAGE,
         MANIFEST_COLUMN,
@@ -156,8 +149,6 @@ def _judge(
 
 def _manifests(documents: DataFrame, config: VerdictsConfig) -> DataFrame:
     """Shard and doc_id of manifests that are no training text, with `manifest`, which is true."""
-    from pyspark.sql import functions as F
-
     left_out = F.col("metadata").getItem(EVIDENCE).isNotNull()
     if config.manifests == "leave_out":
         left_out |= F.col("path").rlike(MANIFEST)

@@ -13,7 +13,7 @@ languages that those lack are described here. Numba caches the entry alone, see 
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numba import njit
@@ -28,7 +28,7 @@ from spark_jobs.lexing.comments_and_strings import (
     step_in_region,
     string_prefix,
 )
-from spark_jobs.lexing.compiled_sources import sources_number
+from spark_jobs.lexing.compiled_sources import compiled
 from spark_jobs.lexing.language_syntax import (
     REGION_START,
     SPACE,
@@ -83,19 +83,8 @@ _SYNTAX_OF: Final = {language: syntax for syntax in (*SYNTAXES, *_MORE) for lang
 BLANKED_LANGUAGES: Final = frozenset(_SYNTAX_OF)
 """Languages whose comments and strings are known."""
 
-_SOURCES: Final = tuple(
-    f"spark_jobs.lexing.{name}"
-    for name in (
-        "blank",
-        "comments_and_strings",
-        "language_syntax",
-        "lex",
-        "lexers",
-        "machine",
-        "word_characters",
-        "words",
-    )
-)
+_COMPILED: Final = "blank comments_and_strings language_syntax lex lexers machine word_characters words"
+_SOURCES: Final = tuple(f"spark_jobs.lexing.{name}" for name in _COMPILED.split())
 _REGEX: Final = int(Prefix.REGEX)
 _C_NUMBERS: Final = int(Prefix.C_NUMBERS)
 _BLANK, _NEWLINE = np.uint8(ord(" ")), ord("\n")
@@ -217,22 +206,14 @@ def _region(m: Machine, i: int, out: int) -> int:
     return i
 
 
-def _entry(sources: int) -> Any:
-    """The compiled entry. What a function encloses is part of the key that Numba caches it under."""
-
-    @njit(cache=True)
-    def blank_into(source: UInt8Array, out: UInt8Array, syntax: SyntaxTables, word_bytes: WordTables) -> None:
-        """Blank `out`, a copy of `source`."""
-        state = np.zeros(STATE_WORDS if sources >= 0 else 0, np.int64)
-        no_tokens = new_block(0)
-        begin_text(0, FIRST_LANGUAGE, False, syntax, state)
-        m = make_machine(source, source.size, FIRST_LANGUAGE, syntax, word_bytes, state, no_tokens)
-        address = np.int64(out.ctypes.data)
-        i = 0
-        while i < m.end:
-            i = _code(m, i, address) if get_state(m.state, FLAGS) == 0 else _region(m, i, address)
-
-    return blank_into
-
-
-_blank_into = _entry(sources_number(_SOURCES))
+@compiled(*_SOURCES)
+def _blank_into(source: UInt8Array, out: UInt8Array, syntax: SyntaxTables, word_bytes: WordTables) -> None:
+    """Blank `out`, a copy of `source`."""
+    state = np.zeros(STATE_WORDS, np.int64)
+    no_tokens = new_block(0)
+    begin_text(0, FIRST_LANGUAGE, False, syntax, state)
+    m = make_machine(source, source.size, FIRST_LANGUAGE, syntax, word_bytes, state, no_tokens)
+    address = np.int64(out.ctypes.data)
+    i = 0
+    while i < m.end:
+        i = _code(m, i, address) if get_state(m.state, FLAGS) == 0 else _region(m, i, address)

@@ -16,11 +16,7 @@ from numba import njit
 
 
 def compiled(*modules: str) -> Callable[[Callable[..., Any]], Any]:
-    """`njit` with a cache that serves no other version of some modules.
-
-    Args:
-        modules: dotted names of all that are compiled together, the function's own among them.
-    """
+    """`njit` with a cache that serves no other version of some modules."""
 
     def compile_lazily(function: Callable[..., Any]) -> Any:
         # What a function encloses is part of the key that Numba caches it under, whether or not it reads it.
@@ -34,9 +30,6 @@ def compiled(*modules: str) -> Callable[[Callable[..., Any]], Any]:
 
 def sources_number(modules: Iterable[str]) -> int:
     """63 bits over the sources of modules that are compiled together; the cached function encloses it as its key.
-
-    Args:
-        modules: their dotted names.
 
     Raises:
         ModuleNotFoundError: one of them has no source file.

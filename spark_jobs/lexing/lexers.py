@@ -52,9 +52,6 @@ def lexer_of(kind: str, language: str | None) -> int:
     Args:
         kind: `documents.kind`: code, prose, markup, data.
         language: `documents.language`, None where it is not known.
-
-    Returns:
-        Index into LEXERS.
     """
     if kind == "prose":
         return PROSE

@@ -21,7 +21,6 @@ import json
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
@@ -38,13 +37,11 @@ from pyiceberg.table.update import (
 )
 
 from spark_jobs.exceptions import InputError, StepRunError
-from spark_jobs.lake.declare.spark_types import spark_schema
-from spark_jobs.lake.declare.tables import Check, Table
+from spark_jobs.lake.declare.tables import Check, Table, spark_schema
 from spark_jobs.lake.files.write import Target, Written, discard, publish, require_passed, write_to_branch
 from spark_jobs.lake.ledger.data_version import DataVersion, digest_columns, row_hash, version_of
 from spark_jobs.lake.ledger.lease import table_leases
-from spark_jobs.lake.ledger.materialization import Materialization
-from spark_jobs.lake.ledger.place import Place
+from spark_jobs.lake.ledger.materialization import Materialization, Place
 from spark_jobs.lake.run.excisions import excisions_in, record_excisions
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.session.catalogue import (
@@ -68,26 +65,14 @@ from spark_jobs.packing.generations import (
 from spark_jobs.packing.ordinals import OrdinalRun, find_windows, ordinal_runs, packed_facts
 from spark_jobs.packing.packed_table import packed_table
 from spark_jobs.packing.windows.close_up import excise_windows
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from spark_jobs.spark_sql import DataFrame, F, SparkSession
 
 EXCISED_PROPERTY = "headrace.excised"
 
 
 @dataclass(frozen=True)
 class Succeeded:
-    """What an excision did to one snapshot.
-
-    Attributes:
-        generation: of the snapshot.
-        ordinals: windows that were changed, ascending.
-        tokens_removed: tokens that were removed, specials included.
-        files_rewritten: data files.
-        rows_rewritten: rows in them.
-        old_snapshot_id: the snapshot.
-        new_snapshot_id: its successor.
-    """
+    """What the excision did to one snapshot: its generation, the windows that changed (ascending), what was written."""
 
     generation: str
     ordinals: tuple[int, ...]
@@ -211,14 +196,7 @@ def _left(identifier: str, table: IcebergTable, wanted: frozenset[str]) -> Itera
 
 
 def _succeed(lake: Lake, identifier: str, holding: _Holding, count: int) -> Succeeded:
-    """Give a served snapshot a successor without some documents.
-
-    Args:
-        lake: where the table is.
-        identifier: the table.
-        holding: the snapshot, with what it holds of the documents.
-        count: documents that no snapshot holds any more after this one.
-    """
+    """Give a served snapshot a successor without some documents."""
     started = time.monotonic()
     head = holding.head
     table = lake.catalogue.load_table(identifier)
@@ -335,8 +313,6 @@ def _rewritten(
     rows: DataFrame, runs: Sequence[OrdinalRun], change: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 ) -> DataFrame:
     """The rows of some files after a change, those of each file in a partition of its own and in order."""
-    from pyspark.sql import functions as F
-
     ends = ", ".join(f"{run.end}L" for run in runs)
     file = F.expr(f"cast(size(filter(array({ends}), e -> e <= ordinal)) as int)")
     ddl = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in rows.schema.fields)

@@ -35,13 +35,7 @@ class OrdinalRun(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """What a packed table holds.
-
-    Attributes:
-        corpus: its namespace.
-        dataset: whose documents it holds.
-        window_tokens: length of a window.
-    """
+    """A packed table by its name: corpus, dataset, and the length of a window."""
 
     corpus: str
     dataset: str

@@ -23,7 +23,6 @@ import functools
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -31,8 +30,7 @@ import pyarrow as pa
 from spark_jobs.exceptions import ConfigError, InputError
 from spark_jobs.lake.declare.step import ArrowRows, Output, Plot, Scope, Step, step
 from spark_jobs.lake.files.late_columns import FILE, ROW, LateColumns, file_properties, located, map_rows
-from spark_jobs.packing.packed_config import PackedConfig
-from spark_jobs.packing.packed_table import packed_table, window_facts
+from spark_jobs.packing.packed_table import PackedConfig, packed_table, window_facts
 from spark_jobs.packing.plan.affinity import Chosen, choose_plan, plan_shards
 from spark_jobs.packing.plan.baselines import SEQUENCE_PIECES, SEQUENCE_TOKENS, SequencePlacer, count_windows
 from spark_jobs.packing.plan.line_cuts import cut_batches, line_end_tokens
@@ -43,10 +41,8 @@ from spark_jobs.packing.plan.units import UnitCounts
 from spark_jobs.packing.utilisation import draw_fill
 from spark_jobs.packing.windows.assemble import WindowFacts, assemble_windows
 from spark_jobs.packing.windows.cut import cut_pieces
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column as SparkColumn
-    from pyspark.sql import DataFrame
+from spark_jobs.spark_sql import Column as SparkColumn
+from spark_jobs.spark_sql import DataFrame, F
 
 logger = logging.getLogger(__name__)
 Batches = Iterable[pa.RecordBatch]
@@ -122,13 +118,6 @@ def pack(
 ) -> Output:
     """Pack the documents of one increment of one dataset.
 
-    Args:
-        tokens: rows (dataset, shard, doc_id, input_ids, token_count) of the increment.
-        ordered: rows (dataset, shard, doc_id, repository, package, rank) of the increment.
-        tokenizer: its one row.
-        increment: which one, and from which ordinal on.
-        config: dataset, window length and policies.
-
     Returns:
         The rows under the table's name, with the table properties that readers rely on.
 
@@ -136,8 +125,6 @@ def pack(
         ConfigError: the tokenizer is missing, or lacks the token that the config names.
         InputError: the rows of tokens do not come from files.
     """
-    from pyspark.sql import functions as F
-
     name = packed_table(config.dataset, config.window_tokens).name
     facts, properties = window_facts(tokenizer, config)
     own = located(tokens.where(F.col("dataset") == config.dataset))
@@ -179,8 +166,6 @@ def pack(
 
 def _keeps_repositories(members: DataFrame | None, config: PackedConfig) -> bool:
     """Whether neighbours in a repository are packed together: as the config says, else if most documents are code."""
-    from pyspark.sql import functions as F
-
     if config.affinity is not None or members is None:
         return config.affinity == "repository"
     own = members.where(F.col("dataset") == config.dataset)
@@ -192,8 +177,6 @@ def _line_cuts(
     own: DataFrame, tokenizer: DataFrame, facts: WindowFacts, rules: UnitRules, config: PackedConfig
 ) -> DataFrame | None:
     """Where documents longer than a window are cut; None where that is every L tokens."""
-    from pyspark.sql import functions as F
-
     row = tokenizer.select("file").first() if config.cut == "line" and config.plan != "concat_and_slice" else None
     if row is None:
         return None
@@ -213,8 +196,6 @@ def _arranged(own: DataFrame, ordered: DataFrame, cuts: DataFrame | None, config
     A document that `ordered` lacks is ordered by its id alone. One that `tokens` lacks has a null token count, and is
     refused when it is cut.
     """
-    from pyspark.sql import functions as F
-
     order = ordered.where(F.col("dataset") == config.dataset).select("shard", "doc_id", "repository", "rank")
     documents = own.select(*_KEYS, "token_count", FILE, ROW).join(order, ["shard", "doc_id"], "full")
     if cuts is None:
@@ -231,8 +212,6 @@ def _arranged(own: DataFrame, ordered: DataFrame, cuts: DataFrame | None, config
 
 def _bucket(bucket_count: int) -> SparkColumn:
     """Order bucket of a document: a repository is never split."""
-    from pyspark.sql import functions as F
-
     hashed = F.xxhash64(F.coalesce("repository", "doc_id"))
     return F.pmod(hashed, F.lit(bucket_count)).cast("int")
 
@@ -284,8 +263,6 @@ def _histograms(
     counts: DataFrame, config: PackedConfig
 ) -> tuple[dict[tuple[int, int], dict[int, int]], dict[int, int]]:
     """Units per length by (theta, shard of the plan), and totals of the rows of length 0, which count other things."""
-    from pyspark.sql import functions as F
-
     shard = F.expr(f"bucket * {config.shards}L div {config.bucket_count}").cast("int").alias("plan_shard")
     rows = counts.groupBy("theta", shard, "length").agg(F.sum("units").alias("units")).toArrow().to_pydict()
     found: dict[tuple[int, int], dict[int, int]] = {}
@@ -302,8 +279,6 @@ def _histograms(
 
 def _counts_of(counts: DataFrame, theta: int) -> UnitCounts:
     """Units by (bucket, length) under one theta."""
-    from pyspark.sql import functions as F
-
     rows = counts.where(F.col("theta") == theta).select("bucket", "length", "units").toArrow()
     bucket, length, units = (rows.column(name).to_numpy().astype(np.int64) for name in ("bucket", "length", "units"))
     return UnitCounts(bucket, length, units)

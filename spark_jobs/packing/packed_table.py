@@ -1,20 +1,94 @@
-"""The declaration of a packed table: its columns, its checks, and the proof that no token was lost."""
+"""The config and declaration of a packed table: its columns, its checks, and the proof that no token was lost."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Literal
+
+from pydantic import Field, model_validator
 
 from spark_jobs.exceptions import ConfigError
+from spark_jobs.lake.declare.step import ConfigModel
 from spark_jobs.lake.declare.tables import Check, Column, Proof, Table
 from spark_jobs.lake.files.late_columns import map_rows
-from spark_jobs.packing.packed_config import PackedConfig
 from spark_jobs.packing.windows.assemble import WindowFacts, has_exact_length, is_filled, segments_fill
 from spark_jobs.packing.windows.token_digest import digest_documents, digest_windows
+from spark_jobs.spark_sql import DataFrame, F
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+_FILE_TOKENS = 1 << 26
+
+
+class PackedConfig(ConfigModel):
+    """Which documents become windows of which length, what is kept together, and in which order they are taken."""
+
+    dataset: str = Field(description="dataset whose documents are packed")
+    window_tokens: int = Field(ge=2, le=1 << 20, description="tokens in a window, specials included")
+    affinity: Literal["document", "repository"] | None = Field(
+        None,
+        description="what is kept together: a document, or neighbouring documents of a repository too; default: "
+        "repository where most documents of the increment are code, else document. With plan best_fit alone",
+    )
+    target_utilisation: float = Field(
+        0.998,
+        ge=0,
+        le=1,
+        description="least share of the windows' positions that hold a token; affinity repository keeps as many "
+        "neighbours together as this allows",
+    )
+    cut: Literal["exact", "line"] = Field(
+        "exact",
+        description="where documents longer than a window are cut: exactly at its end, or where a line ends while "
+        "that makes no more pieces",
+    )
+    beginning_of_document: str | None = Field(
+        None, description="text of the token put before every document; default: none is"
+    )
+    plan: Literal["best_fit", "next_fit", "concat_and_slice"] = Field(
+        "best_fit",
+        description="best_fit is best-fit decreasing; for comparison, next_fit fills windows in order and "
+        "concat_and_slice cuts the string of all documents every L tokens (cut and affinity have no effect then)",
+    )
+    shards: int = Field(
+        1,
+        ge=1,
+        le=4096,
+        description="number of independent plans, each of a share of the repositories; each wastes about one window",
+    )
+    order_buckets: int = Field(
+        64,
+        ge=1,
+        le=4096,
+        description="hash buckets of repositories, which tasks work on; bounds parallelism, not size",
+    )
+    seed: int = Field(0, ge=0, description="chooses the order of the windows at rest, with table name and increment")
+    rows_per_file: int | None = Field(
+        None,
+        ge=1,
+        description="windows in a data file; default 2^26 tokens' worth, 128-256 MB. Decides no row",
+        json_schema_extra={"affects_rows": False},
+    )
+
+    @model_validator(mode="after")
+    def _shards_are_of_whole_buckets(self) -> PackedConfig:
+        """Refuse more shards than buckets, since some shards would have none."""
+        if self.shards > self.order_buckets:
+            raise ValueError(
+                f"shards is {self.shards}, order_buckets {self.order_buckets}; a shard needs a bucket: give no more "
+                "shards than order_buckets"
+            )
+        return self
+
+    @property
+    def file_rows(self) -> int:
+        """Windows in a data file."""
+        return self.rows_per_file or max(1, _FILE_TOKENS // self.window_tokens)
+
+    @property
+    def bucket_count(self) -> int:
+        """Parts of the metadata order that tasks work on; the comparison plans are made shard by shard."""
+        return self.order_buckets if self.plan == "best_fit" else self.shards
+
 
 _DIGESTS_DDL = "doc_id string, token_count bigint, digest bigint"
 
@@ -24,17 +98,9 @@ def lost_tokens(
 ) -> DataFrame:
     """Documents whose tokens in the windows are not each of their tokens once, with the declared specials.
 
-    Args:
-        landed: rows of the packed table of the increment.
-        frames: `tokens` and `tokenizer`.
-        increment: not needed here.
-        config: dataset, window length and specials.
-
     Returns:
         Rows (doc_id, token_count, packed_token_count).
     """
-    from pyspark.sql import functions as F
-
     facts, _ = window_facts(frames["tokenizer"], config)
     own = frames["tokens"].where(F.col("dataset") == config.dataset)
     wanted = map_rows(

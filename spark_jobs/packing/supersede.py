@@ -14,13 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import And, EqualTo, In, Or
 
-from spark_jobs.dedup.membership.standings import paths_of, standings
+from spark_jobs.dedup.membership.revisions import paths_of, standings
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.files.lookups import read_columns
 from spark_jobs.lake.run.excisions import excised_by, excised_documents, withdraw_excisions
@@ -28,9 +27,7 @@ from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.session.catalogue import load_table, spark_identifier
 from spark_jobs.packing.excise import Excised, excise
 from spark_jobs.packing.ordinals import packed_facts
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from spark_jobs.spark_sql import DataFrame, F
 
 RUN_PREFIX = "supersede-"
 """Prefix of the run_id of such excisions, which tells them from those that a person asked for."""
@@ -118,8 +115,6 @@ def _decided(
     standing: Collection[str],
 ) -> tuple[list[str], tuple[str, ...]]:
     """Which candidates leave and which stay; candidates whose standing has changed meanwhile are in neither."""
-    from pyspark.sql import functions as F
-
     spark = lake.session()
 
     def own(table: str) -> DataFrame:

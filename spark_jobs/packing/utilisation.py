@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import io
-
 import numpy as np
 import pyarrow as pa
 
+from spark_jobs.lake.declare.pictures import describe, new_axes, png
+
 
 def utilisation(token_counts: pa.ChunkedArray | pa.Array, window_tokens: int) -> float:
-    """Share of all positions that hold a token: (tokens + specials) / (windows * L); 1.0 for no windows.
-
-    Args:
-        token_counts: column `token_count` of a packed table.
-        window_tokens: L.
-    """
+    """Share of all positions that hold a token: (tokens + specials) / (windows * L); 1.0 for no windows."""
     if not len(token_counts):
         return 1.0
     total = int(np.sum(token_counts.to_numpy(), dtype=np.int64))
@@ -22,28 +17,15 @@ def utilisation(token_counts: pa.ChunkedArray | pa.Array, window_tokens: int) ->
 
 
 def draw_fill(rows: pa.Table, window_tokens: int) -> bytes:
-    """Draw a histogram of the windows' token counts; a PNG of a few kilobytes.
-
-    Args:
-        rows: a table with the column `token_count`.
-        window_tokens: L.
-    """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
+    """Draw a histogram of the windows' token counts, the column `token_count`; a PNG of a few kilobytes."""
     counts = rows.column("token_count").to_numpy()
     bins = np.linspace(0, window_tokens, 51)
-    figure = Figure(figsize=(5, 2.4), dpi=80, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
+    axes = new_axes(5, 2.4)
     axes.hist(counts, bins=bins.tolist(), color="#2f6f9f")
     axes.set_yscale("symlog", linthresh=1)
     axes.set_xlim(0, window_tokens)
-    axes.set_xlabel(f"tokens in a window of {window_tokens:,}")
-    axes.set_ylabel("windows")
+    describe(axes, f"tokens in a window of {window_tokens:,}", "windows")
     axes.set_title(
         f"{len(counts):,} windows, {utilisation(rows.column('token_count'), window_tokens):.3%} full", size=10
     )
-    png = io.BytesIO()
-    figure.savefig(png, format="png")
-    return png.getvalue()
+    return png(axes)

@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from spark_jobs.exceptions import ConfigError, InputError
-from spark_jobs.shape.shape_histogram import NO_CLUSTER
+from spark_jobs.lake.declare.step import ConfigModel
+
+NO_CLUSTER: Final = -1
 
 
-class LossRule(BaseModel):
+class LossRule(ConfigModel):
     """What happens to clusters by the loss that a model has on them."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     drop_above: float | None = Field(None, description="clusters with a larger loss go: they cannot be learnt")
     downsample_below: float | None = Field(None, description="clusters with a smaller loss are known already")
@@ -40,10 +40,8 @@ class LossRule(BaseModel):
         return self
 
 
-class Flattened(BaseModel):
+class Flattened(ConfigModel):
     """How firmly the classes of documents are brought to a target histogram."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     keep: float = Field(gt=0, le=1, description="share of all documents that stays; the smaller, the nearer the target")
     target: dict[int, float] = Field(
@@ -80,10 +78,8 @@ class FlattenedLengths(Flattened):
         return {key.bit_length() - 1: weight for key, weight in self.target.items()}
 
 
-class ShapeConfig(BaseModel):
+class ShapeConfig(ConfigModel):
     """What of the survivors goes on. Every rule is left out where it is not given."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     drop: tuple[int, ...] = Field((), description="clusters that go as a whole")
     downsample: dict[int, float] = Field(default_factory=dict, description="share that stays, by cluster")
@@ -141,11 +137,6 @@ class Rule:
 
 def rules(config: ShapeConfig, histogram: pa.Table, losses: pa.Table | None) -> list[Rule]:
     """The rules of a config, in the order in which reasons are listed.
-
-    Args:
-        config: of the shape.
-        histogram: rows of `shape_histogram`.
-        losses: rows (cluster, loss), where there are rules on losses.
 
     Raises:
         ConfigError: a rule names a cluster that there is not, or asks for losses that are not bound.

@@ -1,7 +1,10 @@
-"""The step `shape`: which survivors go on, and for every other one why it does not.
+"""The step `shape`: which survivors go on, and for every other one why it does not; its frozen table `shape_histogram`.
 
 Its side table `shaped` has the columns of `survivors` and is read in its place by the steps that follow. Who stays is
 decided by hashes of the document's id (`rates`), not by the documents beside it.
+
+`shape_histogram` counts the documents of each topic and each length in the first increment. It is frozen, so that a
+document that stays does not leave because others came after it.
 """
 
 from __future__ import annotations
@@ -13,13 +16,58 @@ from spark_jobs.dedup.removal.survivors import SURVIVORS
 from spark_jobs.exceptions import InputError, did_you_mean
 from spark_jobs.lake.declare.step import Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
-from spark_jobs.shape.rates import Rule, ShapeConfig, rules
-from spark_jobs.shape.shape_histogram import classified
+from spark_jobs.shape.rates import NO_CLUSTER, Rule, ShapeConfig, rules
+from spark_jobs.spark_sql import Column as SparkColumn
+from spark_jobs.spark_sql import DataFrame, F
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column as SparkColumn
-    from pyspark.sql import DataFrame
+
+
+SHAPE_HISTOGRAM = Table(
+    name="shape_histogram",
+    comment="One row per class of documents: how many the corpus had when it was frozen.",
+    columns=(
+        Column("classified_by!", "string", "coarse or cluster (then class is its number, -1 for none), or length"),
+        Column("class!", "long", "the class; of lengths, L stands for 2^L bytes up to 2^(L + 1)"),
+        Column("document_count!", "long", "survivors of the first increment that are in it"),
+        Column("byte_count!", "long", "bytes of these documents as they came"),
+    ),
+    key=("classified_by", "class"),
+    partition=("increment",),
+    sort=("classified_by", "class"),
+    checks=(Check("not_empty", "document_count >= 1", "a class without documents is no row"),),
+)
+
+
+@step(version="1", scope=Scope.FROZEN, tables=(SHAPE_HISTOGRAM,))
+def shape_histogram(survivors: DataFrame, members: DataFrame, clusters: DataFrame | None = None) -> DataFrame:
+    """Count documents by coarse cluster, cluster and length; one row per class."""
+    found = classified(survivors, members, clusters)
+    names = ["length"] if clusters is None else ["length", "coarse", "cluster"]
+    classes = [F.struct(F.lit(name).alias("classified_by"), F.col(name).alias("class")) for name in names]
+    return (
+        found.select("byte_count", F.explode(F.array(*classes)).alias("one"))
+        .groupBy("one.classified_by", "one.class")
+        .agg(F.count("*").alias("document_count"), F.sum("byte_count").alias("byte_count"))
+    )
+
+
+def classified(survivors: DataFrame, members: DataFrame, clusters: DataFrame | None) -> DataFrame:
+    """Survivors (dataset, shard, doc_id) with byte_count and their classes: length, and coarse and cluster if any."""
+    keys = ["dataset", "shard", "doc_id"]
+    found = survivors.select(keys).join(members.select(*keys, "byte_count"), keys)
+    found = found.withColumn("length", _bit_length(F.col("byte_count")))
+    if clusters is None:
+        return found
+    numbers = (F.coalesce(F.col(name), F.lit(NO_CLUSTER)).cast("long").alias(name) for name in ("coarse", "cluster"))
+    return found.join(clusters.select(*keys, *numbers), keys)
+
+
+def _bit_length(byte_count: SparkColumn) -> SparkColumn:
+    """The whole part of the logarithm to base 2, 0 for 0, in integers."""
+    return (F.length(F.bin(byte_count)) - 1).cast("long")
+
 
 _KEYS: Final = ["dataset", "shard", "doc_id"]
 _DRAW_BITS: Final = 53
@@ -60,21 +108,7 @@ def shape(
     clusters: DataFrame | None = None,
     losses: DataFrame | None = None,
 ) -> Output:
-    """Leave out survivors by the rates of their classes; one row per document that is left out.
-
-    Args:
-        survivors: rows of `survivors` of the increment.
-        members: rows of `members` of the same increment.
-        shape_histogram: all its rows.
-        config: rules.
-        clusters: rows of `clusters` of the same increment; None for a corpus without clusters.
-        losses: rows (cluster, loss).
-
-    Returns:
-        Rows of the tables `shape` and `shaped`.
-    """
-    from pyspark.sql import functions as F
-
+    """Leave out survivors by the rates of their classes; one row per document that is left out."""
     counted = {"classified_by": "string", "class": "long", "document_count": "long"}
     measured = None if losses is None else _rows(losses, {"cluster": "long", "loss": "double"})
     documents = classified(survivors, members, clusters)
@@ -94,8 +128,6 @@ def shape(
 
 def _rows(frame: DataFrame, types: Mapping[str, str]) -> pa.Table:
     """Some columns of a small table, on the driver."""
-    from pyspark.sql import functions as F
-
     for name in types:
         if name not in frame.columns:
             raise InputError(f"shape: losses have no column {name!r}{did_you_mean(name, frame.columns)}; rename one")
@@ -104,8 +136,6 @@ def _rows(frame: DataFrame, types: Mapping[str, str]) -> pa.Table:
 
 def _failed(rule: Rule, seed: int) -> SparkColumn:
     """The reason by one rule, null for a document that it lets stay; its rates are in the column of its name."""
-    from pyspark.sql import functions as F
-
     bits = F.xxhash64("doc_id", F.lit(rule.name), F.lit(seed)).bitwiseAND(F.lit((1 << _DRAW_BITS) - 1))
     drawn = bits.cast("double") / F.lit(float(1 << _DRAW_BITS))
     rates = F.col(rule.name)

@@ -6,14 +6,12 @@ for the driver) and finds the bucket where the sample ends; whoever takes the sa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from spark_jobs.exceptions import InputError
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+from spark_jobs.spark_sql import Column, DataFrame, F
 
 _BUCKETS: Final = 1 << 16
 
@@ -29,8 +27,6 @@ def smallest_hashes(documents: DataFrame, sample_bytes: int, refusal: str | None
     Raises:
         InputError: no document has any text, and that is refused.
     """
-    from pyspark.sql import functions as F
-
     size = F.sum(F.octet_length("content"))
     rows = documents.groupBy(_bucket().alias("bucket")).agg(size.alias("bytes")).toArrow()
     buckets = rows.column("bucket").to_numpy()
@@ -47,6 +43,4 @@ def smallest_hashes(documents: DataFrame, sample_bytes: int, refusal: str | None
 
 def _bucket() -> Column:
     """The bucket of a hash: its upper 16 bits, ascending with the hash."""
-    from pyspark.sql import functions as F
-
     return F.shiftright("hash", 48)

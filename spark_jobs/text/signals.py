@@ -6,22 +6,17 @@ The rules that judge signals are a step of their own (`verdicts`), so that a cha
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from spark_jobs.lake.declare.step import Scope, step
+from spark_jobs.lake.declare.step import ConfigModel, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.lake.files.late_columns import map_rows
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from spark_jobs.spark_sql import DataFrame
 
 
-class SignalsConfig(BaseModel):
+class SignalsConfig(ConfigModel):
     """Options of the measures."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     generated_marker_lines: int = Field(
         10, ge=1, le=1000, description="first lines of a text in which a marker of generated files is looked for"
@@ -106,15 +101,7 @@ _DDL = ", ".join(f"{column.name} {_SPARK_TYPES[column.type]}" for column in SIGN
 
 @step(version="3", scope=Scope.INCREMENT, tables=(SIGNALS,))
 def signals(texts: DataFrame, config: SignalsConfig) -> DataFrame:
-    """Measure every text; one row per text, all signals for all kinds.
-
-    Args:
-        texts: shard, doc_id, kind, content.
-        config: options of the measures.
-
-    Returns:
-        Rows of the table `signals`, partitioned and ordered as the texts are.
-    """
+    """Measure every text; one row per text, all signals for all kinds."""
     from spark_jobs.text.measures import signal_batches
 
     measure = partial(signal_batches, marker_lines=config.generated_marker_lines)

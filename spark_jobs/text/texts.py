@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import importlib.util
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from spark_jobs.arrays import BoolArray
 from spark_jobs.exceptions import InputError
-from spark_jobs.lake.declare.step import Output, Scope, step
+from spark_jobs.lake.declare.step import ConfigModel, Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.lake.files.late_columns import map_rows
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from spark_jobs.spark_sql import DataFrame
 
 
-class TextsConfig(BaseModel):
+class TextsConfig(ConfigModel):
     """What is mended, and which texts are compared by their letters."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     mojibake: Literal["keep", "mend"] = Field(
         "keep",
@@ -100,13 +96,6 @@ TEXTS_DDL = (
 @step(version="1", scope=Scope.INCREMENT, tables=(TEXTS,))
 def texts(documents: DataFrame, config: TextsConfig) -> Output:
     """Normalize the content of every document; one row per document.
-
-    Args:
-        documents: shard, doc_id, kind, language, content.
-        config: what is mended, and which texts are compared by their letters.
-
-    Returns:
-        Rows of the table `texts`, partitioned and ordered as the documents are.
 
     Raises:
         InputError: texts are to be mended, and the package for it is not installed.

@@ -223,11 +223,7 @@ class _Comparison:
                 raise _RefusedError(f"cuts: ids of {pair[0]!r} and {pair[1]!r} are not those of both together")
 
     def differing_code_points(self, file_text: str) -> list[int]:
-        """Code points beyond ASCII to which the reference and a fast encoder give different classes, ascending.
-
-        Args:
-            file_text: text of the tokenizer.json that `boundaries` makes.
-        """
+        """Code points beyond ASCII to which the reference and a fast encoder give different classes, ascending."""
         blocks = list(code_point_blocks())
         doubtful = [
             number

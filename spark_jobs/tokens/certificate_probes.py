@@ -52,13 +52,7 @@ _ASCII: Final = 128
 
 @dataclass(frozen=True)
 class CodePointBlock:
-    """Neighbouring code points that should be of one class, between characters of that class.
-
-    Attributes:
-        first: lowest code point.
-        last: highest code point.
-        text: all of them, in order, with their neighbours.
-    """
+    """Neighbouring code points that should be of one class; the text has them between characters of that class."""
 
     first: int
     last: int
@@ -137,9 +131,6 @@ def boundaries(pre_tokenizer: Mapping[str, Any]) -> str:
 
     The two characters are beyond ASCII or of `ANCHORS`. An anchor between two characters merges with one of them only:
     with one beyond ASCII before it merges with another anchor.
-
-    Args:
-        pre_tokenizer: of the tokenizer that is probed.
     """
     pairs = [
         *itertools.product(_CONTINUING, _LEADING),

@@ -83,9 +83,6 @@ class LibraryEncoder:
     def __init__(self, file_text: str) -> None:
         """Read a tokenizer.
 
-        Args:
-            file_text: text of a tokenizer.json.
-
         Raises:
             RuntimeError: the library does not support the tokenizer.
         """

@@ -61,9 +61,6 @@ def train_byte_pairs(texts: Iterable[str], vocabulary_size: int, min_frequency: 
         vocabulary_size: most tokens of the vocabulary, 256 bytes and 2 special tokens included; it has fewer where the
             texts have no more frequent pairs.
         min_frequency: least occurrences of a pair that is merged.
-
-    Returns:
-        The text of the tokenizer.json.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 

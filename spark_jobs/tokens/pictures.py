@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
-
 import numpy as np
 import pyarrow as pa
 
+from spark_jobs.lake.declare.pictures import COLOURS, describe, new_figure, png
+
 _MOST_BARS = 10
-_COLOURS = ("#2f6f9f", "#c2622d", "#4f8f4f", "#8f5fa8", "#7f7f7f")
 
 
 def draw_token_statistics(rows: pa.Table) -> bytes:
@@ -17,28 +16,18 @@ def draw_token_statistics(rows: pa.Table) -> bytes:
     Args:
         rows: dataset, language, token_count, character_count and length_histogram of `token_statistics`.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 3), dpi=80, layout="constrained")
-    FigureCanvasAgg(figure)
-    lengths, sizes = figure.subplots(1, 2)
+    lengths, sizes = new_figure(9, 3).subplots(1, 2)
     for number, (dataset, histogram) in enumerate(length_histograms(rows).items()):
         seen = np.trim_zeros(histogram, "b")
         label = f"{dataset}: {histogram.sum():,} documents"
-        lengths.step(range(len(seen)), seen, where="mid", label=label, color=_COLOURS[number % len(_COLOURS)])
-    lengths.set_xlabel("bits of the token count (11: 1,024 to 2,047 tokens)")
-    lengths.set_ylabel("documents")
-    if rows.num_rows:
-        lengths.legend(fontsize=7)
+        lengths.step(range(len(seen)), seen, where="mid", label=label, color=COLOURS[number % len(COLOURS)])
+    describe(lengths, "bits of the token count (11: 1,024 to 2,047 tokens)", "documents")
     named = characters_per_token(rows)
-    sizes.barh(list(named), list(named.values()), color=_COLOURS[0])
+    sizes.barh(list(named), list(named.values()), color=COLOURS[0])
     sizes.invert_yaxis()
     sizes.tick_params(labelsize=7)
     sizes.set_xlabel("characters per token")
-    stream = io.BytesIO()
-    figure.savefig(stream, format="png")
-    return stream.getvalue()
+    return png(sizes)
 
 
 def length_histograms(rows: pa.Table) -> dict[str, np.ndarray[tuple[int], np.dtype[np.int64]]]:

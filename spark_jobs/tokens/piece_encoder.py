@@ -92,9 +92,6 @@ class PieceEncoder:
     def __init__(self, file_text: str) -> None:
         """Read a tokenizer.
 
-        Args:
-            file_text: text of a tokenizer.json: byte-level BPE of a known splitting.
-
         Raises:
             ValueError: it has added tokens that are not special, or more ids than `MOST_IDS`.
         """

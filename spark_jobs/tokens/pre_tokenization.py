@@ -34,11 +34,7 @@ _BYTES: Final = {name: byte for byte, name in enumerate(BYTE_NAMES)}
 
 
 def splitting_name(declared: Mapping[str, Any]) -> str | None:
-    """Name of the splitting that a tokenizer uses; None for any other, or where a normalizer changes texts first.
-
-    Args:
-        declared: a parsed tokenizer.json.
-    """
+    """Name of the splitting that a tokenizer uses; None for any other, or where a normalizer changes texts first."""
     pre_tokenizer = declared.get("pre_tokenizer") or {}
     if declared.get("normalizer") is not None:
         return None

@@ -17,11 +17,7 @@ from spark_jobs.tokens.hf_tokenizer import load_reference
 
 
 def token_byte_lengths(file_text: str) -> Int64Array | None:
-    """(V,) bytes of each token of a byte-level tokenizer without normalizer; None for any other.
-
-    Args:
-        file_text: text of a tokenizer.json.
-    """
+    """(V,) bytes of each token of a byte-level tokenizer without normalizer; None for any other."""
     declared = json.loads(file_text)
     parts = _parts(declared.get("pre_tokenizer"), "pretokenizers")
     levels = [part for part in parts if part.get("type") == "ByteLevel"]

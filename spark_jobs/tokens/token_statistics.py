@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -13,11 +13,9 @@ from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.lake.files.late_columns import map_joined, map_rows
+from spark_jobs.spark_sql import DataFrame, F
 from spark_jobs.tokens.pictures import draw_token_statistics
 from spark_jobs.tokens.token_use import COUNTED_SCHEMA, MEASURES, TokenUses, count_partition, measured
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 UNKNOWN_LANGUAGE: Final = "unknown"
 _MEASURED_DDL = (
@@ -91,8 +89,6 @@ TOKEN_STATISTICS = Table(
 )
 def token_statistics(tokens: DataFrame, texts: DataFrame, tokenizer: DataFrame) -> DataFrame:
     """Count documents, tokens, characters, bytes, words and used ids; one row is a dataset and language."""
-    from pyspark.sql import functions as F
-
     row = tokenizer.select("vocabulary_size").first()
     if row is None:
         raise InputError("token_statistics: the tokenizer table has no row; materialize tokenizer first")
@@ -118,12 +114,7 @@ def _merge(batches: Iterable[pa.RecordBatch], vocabulary_size: int) -> Iterator[
 
 
 def described_row(counts: dict[str, Any], vocabulary_size: int) -> dict[str, Any]:
-    """A row of the table: counts of some documents, and the ratios that follow from them.
-
-    Args:
-        counts: as `TokenUses.rows` gives them.
-        vocabulary_size: every token id is below it.
-    """
+    """A row of the table: counts of some documents, and the ratios that follow from them."""
     used = int(np.unpackbits(np.frombuffer(counts["used_ids"], np.uint8)).sum())
     return {
         **counts,

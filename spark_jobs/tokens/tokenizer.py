@@ -13,20 +13,18 @@ import functools
 import hashlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from spark_jobs.exceptions import ConfigError
-from spark_jobs.lake.declare.step import Output, Scope, step
+from spark_jobs.lake.declare.step import ConfigModel, Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.spark_sql import DataFrame, F
 from spark_jobs.text.hash_sample import smallest_hashes
 from spark_jobs.tokens.certificate import certify
 from spark_jobs.tokens.hf_tokenizer import cut_before_spaces, read_facts, train_byte_pairs
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 _PIECE_CHARACTERS = 1 << 16
 _NO_TEXT = "tokenizer: no document has any text to train on; check survivors, or give a tokenizer file"
@@ -50,14 +48,12 @@ _CERTIFICATE_SCHEMA = pa.schema(
 )
 
 
-class TokenizerConfig(BaseModel):
+class TokenizerConfig(ConfigModel):
     """A tokenizer file, or how to train one.
 
     The content of `file` decides the rows, not its path: `file_sha256` is filled in by reading the file when the config
     is made, and goes into the step key in place of the path. A file with another content than named is refused.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     file: str | None = Field(
         None,
@@ -163,8 +159,6 @@ def tokenizer(survivors: DataFrame, texts: DataFrame, config: TokenizerConfig) -
 
 def _trained(survivors: DataFrame, texts: DataFrame, config: TokenizerConfig) -> DataFrame:
     """The row of a tokenizer trained on a sample of the survivors."""
-    from pyspark.sql import functions as F
-
     documents = (
         texts.select("dataset", "shard", "doc_id", "content")
         .join(survivors.select("dataset", "shard", "doc_id"), ["dataset", "shard", "doc_id"], "left_semi")

@@ -19,22 +19,20 @@ import functools
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from spark_jobs.exceptions import InputError
-from spark_jobs.lake.declare.step import ArrowRows, Output, Scope, step
+from spark_jobs.lake.declare.step import ArrowRows, ConfigModel, Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Proof, Table
+from spark_jobs.spark_sql import DataFrame
 from spark_jobs.tokens.certificate import Certificate, certify
 from spark_jobs.tokens.document_encoder import DocumentColumn, DocumentEncoder
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 _log = logging.getLogger(__name__)
 _TOKENS_DDL = "dataset string, shard int, doc_id string, input_ids array<int>, token_count int"
@@ -49,10 +47,8 @@ _TOKENS_SCHEMA = pa.schema(
 )
 
 
-class TokensConfig(BaseModel):
+class TokensConfig(ConfigModel):
     """How documents are encoded; decides no row."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     batch_characters: int = Field(
         1 << 18,

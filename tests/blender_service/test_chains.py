@@ -18,6 +18,7 @@ from blender_service.order.interleave import Cycle
 from blender_service.order.resolve import BlendOrder
 from blender_service.order.segments import Pin, Segment, SourceOrder, cut_segments, resolve_segments
 from tests.blender_service.histories import HistoryError, rows_of, run_histories
+from tests.blender_service.order.plain_permutation import resolve_with_numpy
 from tests.tiers import tries
 
 GOLDEN = Path(__file__).with_name("chain_golden.json")
@@ -175,7 +176,7 @@ def test_compiled_rows_of_a_chain_equal_numpy() -> None:
     resolved = update(resolved, 90, source("a", 1, 70), source("b", 2, None), source("d", 5, 1000))
     order = order_of(resolved)
     offsets = np.random.default_rng(3).permutation(np.concatenate([np.arange(300), BIG + np.arange(300)]))
-    for compiled, plain in zip(order.resolve(offsets), order.resolve_with_numpy(offsets), strict=True):
+    for compiled, plain in zip(order.resolve(offsets), resolve_with_numpy(order, offsets), strict=True):
         assert np.array_equal(compiled, plain)
 
 

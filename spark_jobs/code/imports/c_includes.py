@@ -4,6 +4,11 @@
                 has it; else the nearest of all files whose path ends in x/y.h
     <x/y.h>     the same without the first rule; names of the standard library mean the compiler's files
 
+In compile_commands.json, `{"directory": "/src/x/build", "file": "../app/main.c", "command": "cc -I../posix .."}`, paths
+are those of some machine. The top of the repository there (`/src/x`) is what remains of a compiled file's path without
+its path in the repository; directories outside of it are ignored. For a file without a command, such as a header, the
+directories that all commands have in common are taken.
+
 Matching the end of a path makes up for include directories that only a build knows, where there is no manifest. No edge
 leads from the user of a header to the file that implements it; these are found by symbols. Out of scope: names that are
 macros, generated headers.
@@ -11,15 +16,16 @@ macros, generated headers.
 
 from __future__ import annotations
 
+import json
 import posixpath
+import re
+from collections import Counter
 from collections.abc import Iterator
+from typing import Any, Final
 
-import numpy as np
-
-from spark_jobs.code.imports.c_commands import HeaderSearch
-from spark_jobs.code.imports.c_directives import ANGLED, include_lines
 from spark_jobs.code.imports.dependency import Dependency, Repository, evidence_of, utf8_of
-from spark_jobs.code.imports.nearest import SuffixIndex
+from spark_jobs.code.imports.source_names import SuffixIndex
+from spark_jobs.lexing.blank import blank
 
 _LANGUAGES = frozenset({"C", "C++", "Cuda"})
 _STANDARD_C = """assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal stdalign stdarg
@@ -37,20 +43,39 @@ _STANDARD_CPP = """algorithm any array atomic barrier bit bitset cassert ccomple
     unordered_map unordered_set utility valarray variant vector version"""
 _STANDARD = frozenset([*(f"{name}.h" for name in _STANDARD_C.split()), *_STANDARD_CPP.split()])
 
+_SPACE: Final = bytes(byte for byte in range(33) if byte != ord("\n"))
+_GAP: Final = rb"(?:[\x00-\x20]|\\\n)*+"
+_JOINED: Final = re.compile(rb"/\*.*?\*/|\\\n", re.DOTALL)  # line ends in these end no line
+_INCLUDE: Final = re.compile(rb"#%s(?:include(?:_next)?|import)%s(?:\"( ++)\"|<([^>\n]++)>)" % (_GAP, _GAP))
+_NAMED: Final = re.compile(rb"(?:[^\"</]++|/\*.*?\*/|/)*+.[^\n]*+", re.DOTALL)  # to the end of its line
+
+
+def include_lines(source: bytes) -> Iterator[tuple[int, int, int, bool]]:
+    """Find what a file includes, in the order of the text, outside of comments and strings.
+
+    Conditions are not evaluated, since a branch of `#if` that one machine skips is compiled on another.
+
+    Yields:
+        The byte of the hash, first byte of the name, byte after it, and whether it stands in angles.
+    """
+    last = _NAMED.match(source, max(source.rfind(b"include"), source.rfind(b"import"), 0))
+    code = blank(source[: last.end()] if last else source, "C++")  # C with raw strings and digit separators
+    for found in _INCLUDE.finditer(code):
+        start, form = found.start(), 1 if found[1] is not None else 2
+        begins_line = not code[code.rfind(b"\n", 0, start) + 1 : start].strip(_SPACE)
+        if begins_line and b"\n" not in _JOINED.sub(b"", source[start : found.start(form)]):
+            yield start, found.start(form), found.end(form), form == 2
+
 
 def c_includes(repository: Repository) -> Iterator[Dependency]:
-    """Yield what the C, C++ and Cuda files of a repository include of its files.
-
-    Args:
-        repository: all its files; any of them can be included.
-    """
+    """Yield what the C, C++ and Cuda files of a repository include of its files."""
     readers = [number for number, language in enumerate(repository.languages) if language in _LANGUAGES]
     if not readers:
         return
     files = {path: number for number, path in enumerate(repository.paths)}
     by_end = SuffixIndex(files.items())
     search = HeaderSearch(repository)
-    known: dict[tuple[str, tuple[str, ...], str, int], int | None] = {}
+    known: dict[tuple[str, tuple[str, ...], str, bool], int | None] = {}
     for needs in readers:
         text = repository.texts[needs]
         if "include" not in text and "import" not in text:
@@ -58,9 +83,9 @@ def c_includes(repository: Repository) -> Iterator[Dependency]:
         data = utf8_of(text)
         directory = posixpath.dirname(repository.paths[needs])
         searched = search.of(repository.paths[needs])
-        for start, begin, end, form in include_lines(np.frombuffer(data, dtype=np.uint8)).tolist():
+        for start, begin, end, angled in include_lines(data):
             name = data[begin:end].decode(errors="replace")
-            key = (directory, searched, name, form)
+            key = (directory, searched, name, angled)
             if key not in known:
                 known[key] = _included(files, by_end, *key)
             needed = known[key]
@@ -69,16 +94,96 @@ def c_includes(repository: Repository) -> Iterator[Dependency]:
 
 
 def _included(
-    files: dict[str, int], by_end: SuffixIndex, directory: str, searched: tuple[str, ...], name: str, form: int
+    files: dict[str, int], by_end: SuffixIndex, directory: str, searched: tuple[str, ...], name: str, angled: bool
 ) -> int | None:
     """The file that a name means in a directory; None for one that is not of the repository."""
-    if form == ANGLED and name in _STANDARD:
+    if angled and name in _STANDARD:
         return None
     normal = posixpath.normpath(name.replace("\\", "/").strip())
-    for place in searched if form == ANGLED else (directory, *searched):
+    for place in searched if angled else (directory, *searched):
         found = files.get(posixpath.normpath(posixpath.join(place, normal)))
         if found is not None:
             return found
     while normal.startswith("../"):
         normal = normal[3:]
     return by_end.nearest(normal, directory) if normal not in ("", ".", "..") else None
+
+
+_WORD: Final = re.compile(r"""(?:"[^"]*"|'[^']*'|[^\s"'])++""")
+_FLAGS: Final = ("-iquote", "-isystem", "-idirafter", "-I")
+
+
+class HeaderSearch:
+    """The directories in which each file looks for headers, as paths of the repository, in order."""
+
+    def __init__(self, repository: Repository) -> None:
+        """Read every compile_commands.json."""
+        files = set(repository.paths)
+        self._own: dict[str, tuple[str, ...]] = {}
+        for path, text in zip(repository.paths, repository.texts, strict=True):
+            if posixpath.basename(path) == "compile_commands.json":
+                commands = list(_commands(text))
+                top = _top([file for file, _ in commands], files)
+                for file, searched in commands:
+                    if file.removeprefix(top) in files:
+                        self._own.setdefault(file.removeprefix(top), _below(top, searched))
+        every = set.intersection(*map(set, self._own.values())) if self._own else set()
+        first = next(iter(self._own.values()), ())
+        self._common = tuple(directory for directory in first if directory in every)
+
+    def of(self, path: str) -> tuple[str, ...]:
+        """The directories in which one file looks."""
+        return self._own.get(path, self._common)
+
+
+def _commands(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Compiled files, each with the directories that it looks in, all absolute; malformed entries are left out."""
+    try:
+        entries = json.loads(text)
+    except (ValueError, RecursionError):
+        return
+    for entry in entries if isinstance(entries, list) else ():
+        if not isinstance(entry, dict) or not isinstance(entry.get("file"), str):
+            continue
+        base = entry.get("directory")
+        directory = base if isinstance(base, str) else "/"
+        searched = [posixpath.normpath(posixpath.join(directory, found)) for found in _searched(_arguments(entry))]
+        yield posixpath.normpath(posixpath.join(directory, entry["file"])), searched
+
+
+def _arguments(entry: dict[str, Any]) -> list[str]:
+    """The words of a command."""
+    arguments, command = entry.get("arguments"), entry.get("command")
+    if isinstance(arguments, list):
+        return [word for word in arguments if isinstance(word, str)]
+    words = _WORD.findall(command) if isinstance(command, str) else []
+    return [word.replace('"', "").replace("'", "") for word in words]
+
+
+def _searched(arguments: list[str]) -> Iterator[str]:
+    """The values of the flags that name directories of headers."""
+    for place, word in enumerate(arguments):
+        flag = next((flag for flag in _FLAGS if word.startswith(flag)), None)
+        if flag is not None and word != flag:
+            yield word[len(flag) :]
+        elif flag is not None and place + 1 < len(arguments):
+            yield arguments[place + 1]
+
+
+def _top(compiled: list[str], files: set[str]) -> str:
+    """The repository's top on that machine, with a slash at the end; empty where no compiled file is one of `files`."""
+    tops: Counter[str] = Counter()
+    most_parts = max((file.count("/") for file in files), default=0) + 1
+    for file in compiled:
+        parts = file.split("/")
+        ends = ("/".join(parts[begin:]) for begin in range(max(0, len(parts) - most_parts), len(parts)))
+        end = next((end for end in ends if end in files), None)
+        if end is not None:
+            tops[file[: len(file) - len(end)]] += 1
+    return min(tops, key=lambda top: (-tops[top], top), default="")
+
+
+def _below(top: str, directories: list[str]) -> tuple[str, ...]:
+    """Directories at or below the top, each once, as paths of the repository."""
+    found = (f"{directory}/"[len(top) : -1] for directory in directories if f"{directory}/".startswith(top))
+    return tuple(dict.fromkeys(found))

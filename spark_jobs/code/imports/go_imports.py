@@ -65,13 +65,7 @@ class GoSource(NamedTuple):
 
 
 class GoPackage(NamedTuple):
-    """The files of one package, without its tests.
-
-    Attributes:
-        name: of the package clauses.
-        files: indices.
-        defined: name -> the files that declare it (several under build constraints).
-    """
+    """The files of one package, without its tests; `defined` says which declare a name, several under constraints."""
 
     name: str
     files: list[int]
@@ -112,14 +106,7 @@ def _listed(names: bytes) -> list[str]:
 
 
 def go_imports(repository: Repository) -> Iterator[Dependency]:
-    """Dependencies between the Go files of a repository; every pair of files at most once.
-
-    Args:
-        repository: its files; of other languages only `go.mod` and `go.work` are read.
-
-    Yields:
-        Kinds `import` and `symbol`.
-    """
+    """Dependencies between the Go files of a repository; every pair of files at most once."""
     chosen = [index for index, language in enumerate(repository.languages) if language == "Go"]
     if not chosen:
         return

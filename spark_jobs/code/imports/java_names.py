@@ -1,4 +1,4 @@
-"""Dependencies between Java files: the files that define the types a file names, looked up as the compiler does.
+"""Dependencies between Java files, and between Kotlin files: the files that define the names a file uses.
 
     import a.b.Outer.Inner;     the longest part that is a type here                         import
     import static a.b.C.f;      likewise                                                     import
@@ -6,15 +6,17 @@
     a.b.E in the code           a name with its package                                      import
     F in the code               a type of the own package that is not imported               symbol
 
-In code a type is recognized by its capital letter; imports may name any type. An import that the code never uses is for
-comments (`import_type`). Not found: types that are inherited, or that a chain of calls gives without naming them.
+In Java's code a type is recognized by its capital letter; imports may name any type. Of Kotlin functions and properties
+at the top of a file count as types do, extension functions also after a dot. An import that the code never uses is for
+comments (`import_type`). Not found: types that are inherited, or that a chain of calls gives without naming them, and
+names of the other language.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from spark_jobs.code.imports.dependency import MAX_EVIDENCE_CHARACTERS, Dependency, Repository, evidence_of
@@ -33,13 +35,9 @@ Index = dict[str, dict[str, list[int]]]
 
 
 class JavaSource(NamedTuple):
-    """What names say in one file.
+    """What names say in one Java file: package ("" for none), the types at its top, imports, and other names.
 
-    Attributes:
-        package: "" where there is none.
-        types: those that it defines at the top.
-        imports: (full name, whether it ends in `.*`, the statement), in order.
-        names: words and chains of words outside imports.
+    Imports are (full name, whether it ends in `.*`, the statement); names are words and chains of words outside them.
     """
 
     package: str
@@ -49,15 +47,7 @@ class JavaSource(NamedTuple):
 
 
 def read_java(path: str, text: str) -> JavaSource:
-    """Read the names of one file.
-
-    Args:
-        path: of the file; its stem is a type that it defines.
-        text: the source.
-
-    Returns:
-        Its package, types, imports and names.
-    """
+    """Read the names of one file."""
     code = blank(text.encode(), "Java")
     package = _PACKAGE.search(code)
     stem = path.rpartition("/")[2].partition(".")[0]
@@ -70,14 +60,7 @@ def read_java(path: str, text: str) -> JavaSource:
 
 
 def java_names(repository: Repository) -> Iterator[Dependency]:
-    """Dependencies between the Java files of a repository; every pair of files at most once.
-
-    Args:
-        repository: its files; those of other languages are left alone.
-
-    Yields:
-        Kinds `import`, `import_type` and `symbol`.
-    """
+    """Dependencies between the Java files of a repository; every pair of files at most once."""
     sources = {
         index: read_java(repository.paths[index], repository.texts[index])
         for index, language in enumerate(repository.languages)
@@ -88,11 +71,16 @@ def java_names(repository: Repository) -> Iterator[Dependency]:
         for name in source.types:
             packages[source.package][name].append(index)
     for index, source in sources.items():
-        seen = {index}
-        for needed, kind, evidence in _needed(source, packages, repository.paths, index):
-            if needed not in seen:
-                seen.add(needed)
-                yield Dependency(index, needed, kind, evidence)
+        yield from _first_of_each(index, _needed(source, packages, repository.paths, index))
+
+
+def _first_of_each(index: int, needed: Iterable[tuple[int, str, str]]) -> Iterator[Dependency]:
+    """The first dependency of a file on each other one."""
+    seen = {index}
+    for other, kind, evidence in needed:
+        if other not in seen:
+            seen.add(other)
+            yield Dependency(index, other, kind, evidence)
 
 
 def _needed(source: JavaSource, packages: Index, paths: tuple[str, ...], index: int) -> Iterator[tuple[int, str, str]]:
@@ -161,3 +149,104 @@ def find_type(packages: Index, name: str) -> list[int] | None:
 def _joined(name: bytes) -> str:
     """A dotted name without the spaces that may stand in it."""
     return b"".join(name.split()).decode()
+
+
+_KOTLIN_PACKAGE: Final = re.compile(rb"^[ \t]*package[ \t]+([\w.`]+)", re.MULTILINE)
+_KOTLIN_IMPORT: Final = re.compile(
+    rb"^[ \t]*import[ \t]+([\w.`]+?)(\.\*)?(?:[ \t]+as[ \t]+(\w+))?[ \t]*+;?[ \t]*+$", re.MULTILINE
+)
+_KOTLIN_TYPE: Final = re.compile(
+    rb"^(?:[^\s{}][^\n=(]*?[ \t])?(?:class|interface|object|typealias)[ \t]+(\w+)", re.MULTILINE
+)
+_MEMBER: Final = re.compile(
+    rb"^(?:[@a-z][^\n=(]{0,256}?[ \t])?(?:fun|val|var)[ \t]+(?:<[^\n(]{0,256}>[ \t]*)?([\w.<>?*, ]{1,256}\.)?(\w+)",
+    re.MULTILINE,
+)
+
+
+class KotlinSource(NamedTuple):
+    """What names say in one Kotlin file, as of a Java file.
+
+    `defined` are names at its top, `extensions` those of them that are used after a dot. Imports are (full name,
+    whether it ends in `.*`, the name here, the statement).
+    """
+
+    package: str
+    defined: frozenset[str]
+    extensions: frozenset[str]
+    imports: tuple[tuple[str, bool, str, str], ...]
+    names: frozenset[str]
+
+
+def read_kotlin(text: str) -> KotlinSource:
+    """Read the names of one file."""
+    code = blank(text.encode(), "Kotlin")
+    package = _KOTLIN_PACKAGE.search(code)
+    types = {found.decode() for found in _KOTLIN_TYPE.findall(code)}
+    members = [(receiver, name.decode()) for receiver, name in _MEMBER.findall(code)]
+    imports, begin = [], package.end() if package else 0
+    for found in _KOTLIN_IMPORT.finditer(code):
+        full = found[1].decode().replace("`", "")
+        name = (found[3] or b"").decode() or full.rpartition(".")[2]
+        imports.append((full, found[2] is not None, name, evidence_of(found[0].decode())))
+        begin = found.end()
+    return KotlinSource(
+        package[1].decode().replace("`", "") if package else "",
+        frozenset(types | {name for _, name in members}),
+        frozenset(name for receiver, name in members if receiver),
+        tuple(imports),
+        frozenset(dotted_names(code[begin:])),
+    )
+
+
+def kotlin_names(repository: Repository) -> Iterator[Dependency]:
+    """Dependencies between the Kotlin files of a repository; every pair of files at most once."""
+    sources = {
+        index: read_kotlin(repository.texts[index])
+        for index, language in enumerate(repository.languages)
+        if language == "Kotlin"
+    }
+    packages: Index = defaultdict(lambda: defaultdict(list))
+    extensions: set[str] = set()
+    for index, source in sources.items():
+        extensions |= source.extensions
+        for name in source.defined:
+            packages[source.package][name].append(index)
+    for index, source in sources.items():
+        yield from _first_of_each(index, _kotlin_needed(source, packages, extensions, repository.paths, index))
+
+
+def _kotlin_needed(
+    source: KotlinSource, packages: Index, extensions: set[str], paths: tuple[str, ...], index: int
+) -> Iterator[tuple[int, str, str]]:
+    """Files that a file needs, with kind and evidence; what is used comes before what is only imported."""
+    used = {name.partition(".")[0] for name in source.names}
+    used |= extensions.intersection(part for name in source.names for part in name.split(".")[1:])
+    bound, unused, wildcards = set(source.defined), [], []
+    for full, is_wildcard, name, statement in source.imports:
+        if is_wildcard and full in packages:
+            wildcards.append((full, statement))
+            continue
+        bound.add(name)
+        found = find_type(packages, full)
+        if found is None:
+            continue
+        step = (nearest(paths, index, found), "import" if is_wildcard or name in used else "import_type", statement)
+        if step[1] == "import":
+            yield step
+        else:
+            unused.append(step)
+    own = packages[source.package]
+    for name in sorted(used - bound):
+        if name in own:
+            yield nearest(paths, index, own[name]), "symbol", name
+            continue
+        for package, statement in wildcards:
+            if name in packages[package]:
+                yield nearest(paths, index, packages[package][name]), "import", statement
+                break
+    for name in sorted(name for name in source.names if "." in name):
+        found = find_type(packages, name)
+        if found is not None and name.partition(".")[0] not in bound:
+            yield nearest(paths, index, found), "import", name[:MAX_EVIDENCE_CHARACTERS]
+    yield from unused

@@ -17,8 +17,6 @@ import posixpath
 from collections import defaultdict
 from collections.abc import Iterator
 
-import numpy as np
-
 from spark_jobs.code.imports.dependency import Dependency, Repository, evidence_of, utf8_of
 from spark_jobs.code.imports.javascript_packages import (
     Package,
@@ -29,7 +27,7 @@ from spark_jobs.code.imports.javascript_packages import (
     read_project,
 )
 from spark_jobs.code.imports.javascript_statements import INNER, LOADED, TYPE_ONLY, module_references
-from spark_jobs.code.imports.nearest import Nearest
+from spark_jobs.code.imports.source_names import Nearest
 
 _KIND_NAMES = {LOADED: "import", INNER: "import_inner", TYPE_ONLY: "import_type"}
 _LANGUAGES = frozenset({"JavaScript", "TypeScript"})
@@ -46,11 +44,7 @@ _EVIDENCE_BYTES = 80
 
 
 def javascript_imports(repository: Repository) -> Iterator[Dependency]:
-    """Yield what the JavaScript and TypeScript files of a repository import of each other.
-
-    Args:
-        repository: all its files; of JSON files the texts of package.json and tsconfig.json are read.
-    """
+    """Yield what the JavaScript and TypeScript files of a repository import of each other."""
     readers = [number for number, language in enumerate(repository.languages) if language in _LANGUAGES]
     if not readers:
         return
@@ -62,7 +56,7 @@ def javascript_imports(repository: Repository) -> Iterator[Dependency]:
         data = utf8_of(text)
         path = repository.paths[needs]
         directory, typescript = posixpath.dirname(path), repository.languages[needs] == "TypeScript"
-        for start, begin, end, kind in module_references(np.frombuffer(data, dtype=np.uint8)).tolist():
+        for start, begin, end, kind in module_references(data, repository.languages[needs] or ""):
             needed = modules.find(directory, data[begin:end].decode(errors="replace"), typescript)
             if needed is not None and needed != needs:
                 yield Dependency(needs, needed, _KIND_NAMES[kind], _evidence(data, start, end))

@@ -118,12 +118,7 @@ class PathsOfProject:
 
 
 def read_project(path: str, texts: Mapping[str, str]) -> PathsOfProject:
-    """What a tsconfig.json says, with what it extends and references.
-
-    Args:
-        path: the file.
-        texts: all JSON files of the repository by path.
-    """
+    """What a tsconfig.json says, with what it extends and references."""
     own = _project(path, texts, set())
     if own.paths or own.base is not None:
         return own

@@ -6,10 +6,10 @@
     from a import *                 a
 
 A dotted name fits every path that ends in its parts. Of several such files those are preferred whose path counts from a
-root (a directory without `__init__`), and of these the nearest is taken; so a repository may have several roots (`src`,
+root (a directory without `__init__`), and of these the nearest is taken; a repository may have several roots (`src`,
 one per distribution) and vendored copies. Packages without `__init__` are found by the end of their path alone, and
-directories that setuptools renames (`package-dir`) by that name too. Names of the standard library mean files of the
-repository only for files below a root that holds them.
+directories that setuptools renames (`package-dir` in pyproject.toml or setup.cfg) by that name too. Names of the
+standard library mean files of the repository only for files below a root that holds them.
 
 Out of scope: `importlib.import_module` and `__import__`, changes of `sys.path`, names that no file stands for.
 """
@@ -18,15 +18,35 @@ from __future__ import annotations
 
 import posixpath
 import re
+import tomllib
 from collections.abc import Iterator
 
 import numpy as np
 
 from spark_jobs.code.imports.dependency import Dependency, Repository, evidence_of, utf8_of
-from spark_jobs.code.imports.nearest import Nearest, SuffixIndex
-from spark_jobs.code.imports.python_packages import renamed_directories
-from spark_jobs.code.imports.python_standard_library import STANDARD_LIBRARY
 from spark_jobs.code.imports.python_statements import INNER, LOADED, TYPE_ONLY, import_statements
+from spark_jobs.code.imports.source_names import Nearest, SuffixIndex
+
+_STANDARD_NAMES = """
+    abc aifc annotationlib antigravity argparse array ast asynchat asyncio asyncore atexit audioop base64 bdb binascii
+    bisect builtins bz2 cProfile calendar cgi cgitb chunk cmath cmd code codecs codeop collections colorsys compileall
+    compression concurrent configparser contextlib contextvars copy copyreg crypt csv ctypes curses dataclasses
+    datetime dbm decimal difflib dis distutils doctest email encodings ensurepip enum errno faulthandler fcntl filecmp
+    fileinput fnmatch fractions ftplib functools gc genericpath getopt getpass gettext glob graphlib grp gzip hashlib
+    heapq hmac html http idlelib imaplib imghdr imp importlib inspect io ipaddress itertools json keyword lib2to3
+    linecache locale logging lzma mailbox mailcap marshal math mimetypes mmap modulefinder msilib msvcrt
+    multiprocessing netrc nis nntplib nt ntpath nturl2path numbers opcode operator optparse os ossaudiodev pathlib pdb
+    pickle pickletools pipes pkgutil platform plistlib poplib posix posixpath pprint profile pstats pty pwd py_compile
+    pyclbr pydoc pydoc_data pyexpat queue quopri random re readline reprlib resource rlcompleter runpy sched secrets
+    select selectors shelve shlex shutil signal site smtpd smtplib sndhdr socket socketserver spwd sqlite3 sre_compile
+    sre_constants sre_parse ssl stat statistics string stringprep struct subprocess sunau symtable sys sysconfig syslog
+    tabnanny tarfile telnetlib tempfile termios textwrap this threading time timeit tkinter token tokenize tomllib
+    trace traceback tracemalloc tty turtle turtledemo types typing unicodedata unittest urllib uu uuid venv warnings
+    wave weakref webbrowser winreg winsound wsgiref xdrlib xml xmlrpc zipapp zipfile zipimport zlib zoneinfo
+"""
+STANDARD_LIBRARY = frozenset(_STANDARD_NAMES.split())
+"""Top-level modules of CPython 3.11 to 3.14, private ones left out; fixed, so that edges do not change with ours."""
+
 
 _KIND_NAMES = {LOADED: "import", INNER: "import_inner", TYPE_ONLY: "import_type"}
 _EXTENSIONS = (".py", ".pyw", ".pyx", ".pyi", ".pxd")  # of several files for one module, the first is meant
@@ -40,11 +60,7 @@ Target = tuple[int, str, str]
 
 
 def python_imports(repository: Repository) -> Iterator[Dependency]:
-    """Yield what the Python files of a repository import of each other, each statement's targets once.
-
-    Args:
-        repository: all its files.
-    """
+    """Yield what the Python files of a repository import of each other, each statement's targets once."""
     readers = [
         number
         for number, (path, language) in enumerate(zip(repository.paths, repository.languages, strict=True))
@@ -224,3 +240,46 @@ def _ancestor(directory: str, levels: int) -> str | None:
             return None
         directory = posixpath.dirname(directory)
     return directory
+
+
+def renamed_directories(repository: Repository) -> dict[str, str]:
+    """Directory -> the path, beside the manifest, that its modules are imported by."""
+    found = {}
+    for path, text in zip(repository.paths, repository.texts, strict=True):
+        above, name = posixpath.split(path)
+        if name in ("pyproject.toml", "setup.cfg"):
+            declared = _of_pyproject(text) if name == "pyproject.toml" else _of_setup(text)
+            for package, directory in declared.items():
+                place = posixpath.normpath(posixpath.join(above, directory)).removeprefix(".")
+                imported = posixpath.join(above, package.replace(".", "/"))
+                if package and not place.startswith(".") and place != imported:
+                    found[place] = imported
+    return found
+
+
+def _of_pyproject(text: str) -> dict[str, str]:
+    """Package -> directory; nothing where the text is no TOML or says something else."""
+    try:
+        table: object = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return {}
+    for key in ("tool", "setuptools", "package-dir"):
+        table = table.get(key) if isinstance(table, dict) else None
+    return {key: value for key, value in table.items() if isinstance(value, str)} if isinstance(table, dict) else {}
+
+
+def _of_setup(text: str) -> dict[str, str]:
+    """The same out of a setup.cfg, whose values go on in lines that begin with a blank."""
+    found = {}
+    section = key = ""
+    for line in text.splitlines():
+        if line.startswith("["):
+            section, key = line.strip(), ""
+        elif section == "[options]":
+            value = line
+            if not line[:1].isspace():
+                key, _, value = line.partition("=")
+            package, equals, directory = value.partition("=")
+            if key.strip() == "package_dir" and equals:
+                found[package.strip()] = directory.strip()
+    return found

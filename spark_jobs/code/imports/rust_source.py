@@ -80,9 +80,6 @@ class Scope:
 def read_rust(text: str) -> Scope:
     """Read one file.
 
-    Args:
-        text: the source.
-
     Returns:
         The module that the file is; modules inside it are `inner`.
     """
@@ -165,10 +162,6 @@ def _closing_brace(code: bytes, begin: int, end: int) -> int:
 
 def use_tree(tree: str, evidence: str) -> Iterator[Use]:
     """The names that a `use` brings in.
-
-    Args:
-        tree: what stands between `use` and `;`.
-        evidence: the statement.
 
     Yields:
         One `Use` per leaf: `a::{b, c as d, e::*}` gives three. `self` as a leaf is the path before it.

@@ -79,14 +79,7 @@ class Package:
 
 
 def rust_uses(repository: Repository) -> Iterator[Dependency]:
-    """Dependencies between the Rust files of a repository; every pair of files once, but for an extra `module`.
-
-    Args:
-        repository: its files; of other languages only `Cargo.toml` is read.
-
-    Yields:
-        Kinds `import`, `import_inner`, `module` and `symbol`.
-    """
+    """Dependencies between the Rust files of a repository; every pair of files once, but for an extra `module`."""
     scopes = {
         index: read_rust(repository.texts[index])
         for index, language in enumerate(repository.languages)
@@ -223,9 +216,6 @@ def find_path(module: Module, segments: tuple[str, ...], libraries: dict[str, Mo
         segments: its parts; "*" last for all names of a module.
         libraries: crates of the repository by name.
         is_use: whether it stands in a `use`.
-
-    Returns:
-        At most one index.
     """
     found = _follow(module, segments, libraries, is_use, _MOST_HOPS)
     return [] if found is None else [found]

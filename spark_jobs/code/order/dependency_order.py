@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import posixpath
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -24,7 +25,6 @@ from spark_jobs.arrays import BoolArray, Int64Array
 from spark_jobs.code.imports.dependency import KINDS
 from spark_jobs.code.order.arrangement import FileGraph, arranged_positions, file_graph
 from spark_jobs.code.order.file_graph import MAX_VERTICES, depth_first_positions, reachable
-from spark_jobs.code.order.late_files import is_late
 from spark_jobs.code.order.policy import Policy
 from spark_jobs.exceptions import InputError
 
@@ -86,10 +86,6 @@ def late_files(paths: Sequence[str], graph: FileGraph) -> BoolArray:
     """(V,) which files come last: tests, examples and documentation, unless other files import them.
 
     Imports inside functions count, and so do the imports of what is imported.
-
-    Args:
-        paths: (V,) the files.
-        graph: what they need.
     """
     late = np.fromiter((is_late(path) for path in paths), dtype=np.bool_, count=len(paths))
     binding = graph.only(graph.strength >= _PROMOTES)
@@ -144,3 +140,23 @@ def _two_level_positions(graph: FileGraph, directories: Int64Array) -> Int64Arra
     positions = np.empty(len(directories), dtype=np.int64)
     positions[np.lexsort((inside, of_directory[directories]))] = np.arange(len(directories))
     return positions
+
+
+_DIRECTORY = re.compile(
+    r"(?:^|[/#])(?:tests?|testing|unit_?tests?|__tests__|__mocks__|specs?|e2e|fixtures?|testdata|"
+    r"examples?|samples?|demos?|tutorials?|notebooks?|bench|benchmarks?|docs?|documentation)/",
+    re.IGNORECASE,
+)
+_NAME = re.compile(
+    r"(?:^|[/#])(?:test_[^/]*|[^/]*_tests?|[^/]*\.(?:test|spec|stories)|[^/]*[a-z0-9](?:Tests?|Spec|IT)|conftest|"
+    r"readme|changelog|changes|contributing|history|news)\.[A-Za-z0-9]+$"
+)
+_PROSE = re.compile(r"\.(?:mdx?|markdown|rst|txt|text|adoc)$", re.IGNORECASE)
+
+
+def is_late(path: str) -> bool:
+    """Whether a path is that of a test, an example, a benchmark or documentation.
+
+    Case counts in names of files (`HttpTest.java`, not `latest.py`), not in those of directories.
+    """
+    return bool(_DIRECTORY.search(path) or _NAME.search(path) or _PROSE.search(path))

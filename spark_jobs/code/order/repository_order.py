@@ -35,13 +35,7 @@ RANKED = pa.schema(
 
 @dataclass(frozen=True)
 class OrderRules:
-    """How the files of a repository are ordered.
-
-    Attributes:
-        policy: that of most repositories.
-        two_level_languages: where most code is of these, `two_level` is used in place of `dependencies_first`.
-        seed: of the policy `random`.
-    """
+    """The policy of most repositories; `two_level` takes the place of the default where code is of such languages."""
 
     policy: Policy
     two_level_languages: tuple[str, ...]

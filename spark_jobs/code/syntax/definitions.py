@@ -21,25 +21,14 @@ from tree_sitter import Language, Parser, Query, QueryCursor
 
 
 class Definitions(NamedTuple):
-    """Names of one file, each once, ascending.
-
-    Attributes:
-        defined: names that other files may use.
-        bound: names of the file's own variables and parameters.
-    """
+    """Names of a file that others may use, and those of its own variables and parameters."""
 
     defined: tuple[str, ...]
     bound: tuple[str, ...]
 
 
 class Grammar(NamedTuple):
-    """How a language is parsed.
-
-    Attributes:
-        module: that holds the grammar.
-        function: of the module, which gives the grammar.
-        query: captures `@defined` and `@bound`.
-    """
+    """A grammar by module and function, with a query that captures `@defined` and `@bound`."""
 
     module: str
     function: str
@@ -275,10 +264,6 @@ def _loaded(language: str) -> _Loaded:
 
 def read_definitions(language: str, source: bytes) -> Definitions:
     """Parse one file.
-
-    Args:
-        language: one of GRAMMARS.
-        source: UTF-8 text.
 
     Returns:
         What it defines and binds. A name that is both counts as defined.

@@ -58,12 +58,7 @@ Parse = Callable[[Sequence[tuple[str, bytes]]], Sequence[Definitions | str]]
 
 
 class SymbolEdges(NamedTuple):
-    """The dependencies of a repository that follow from symbols.
-
-    Attributes:
-        dependencies: of kind `symbol`; every pair of files at most once.
-        failures: index of a file to the reason why it could not be parsed.
-    """
+    """Dependencies of kind `symbol`, every pair of files at most once; and why files could not be parsed, by index."""
 
     dependencies: list[Dependency]
     failures: dict[int, str]
@@ -118,12 +113,7 @@ def symbol_edges(
 
 
 class Uses(NamedTuple):
-    """Words of one file that may name other files or what these define.
-
-    Attributes:
-        names: that other files may define.
-        stems: that may be names of files.
-    """
+    """Words of a file that other files may define, and those that may be names of files."""
 
     names: set[str]
     stems: set[str]

@@ -27,11 +27,12 @@ from functools import cache
 from types import TracebackType
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from spark_jobs.code.syntax.definitions import Definitions
 from spark_jobs.code.syntax.syntax_worker import LENGTH_BYTES
 from spark_jobs.exceptions import StepRunError
+from spark_jobs.lake.declare.step import ConfigModel
 
 PATIENCE: Final = 10
 _START_SECONDS: Final = 120
@@ -42,10 +43,8 @@ File = tuple[str, bytes]
 """Language and source."""
 
 
-class SyntaxLimits(BaseModel):
+class SyntaxLimits(ConfigModel):
     """Limits of parsing one file."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     parse_seconds: float = Field(
         2.0, gt=0, le=600, description="processor time per file, after which it is recorded as `timeout`"
@@ -259,9 +258,5 @@ def _child_of(process: int, limits: SyntaxLimits) -> SyntaxChild:
 
 
 def shared_child(limits: SyntaxLimits) -> SyntaxChild:
-    """The child of this process with these limits; it stays until the process ends.
-
-    Args:
-        limits: see `SyntaxLimits`.
-    """
+    """The child of this process with these limits; it stays until the process ends."""
     return _child_of(os.getpid(), limits)

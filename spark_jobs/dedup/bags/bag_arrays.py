@@ -51,9 +51,6 @@ def bags_from_columns(token_hashes: pa.Array, units: pa.Array, levels: pa.Array)
         units: (D,) binary or large_binary, 1 byte a token.
         levels: (D,) binary or large_binary, 1 byte a token.
 
-    Returns:
-        The bags, in the order of the rows.
-
     Raises:
         TableMismatchError: a null, or columns that disagree on the number of tokens.
     """

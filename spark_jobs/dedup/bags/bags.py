@@ -10,28 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from spark_jobs.arrays import Int64Array, UInt8Array, UInt64Array
 from spark_jobs.dedup.bags.features import Features
 from spark_jobs.dedup.bags.vocabulary import compared_members, compared_texts
 from spark_jobs.exceptions import InputError
-from spark_jobs.lake.declare.spark_types import ddl_names
-from spark_jobs.lake.declare.step import Scope, step
-from spark_jobs.lake.declare.tables import Check, Column, Table
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from spark_jobs.lake.declare.step import ConfigModel, Scope, step
+from spark_jobs.lake.declare.tables import Check, Column, Table, ddl_names
+from spark_jobs.spark_sql import DataFrame
 
 
-class BagsConfig(BaseModel):
+class BagsConfig(ConfigModel):
     """Features of bags, and the cap on the weight of a token."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     features: Features = Field(Features(), description="as the vocabulary's")
     max_level: int = Field(4, ge=1, le=16, description="occurrences of a token beyond it add no weight")
@@ -93,18 +87,7 @@ class Units:
 def bags(
     members: DataFrame, exact_duplicates: DataFrame, texts: DataFrame, vocabulary: DataFrame, config: BagsConfig
 ) -> DataFrame:
-    """Weigh the tokens of every document; one row per document with at least one token.
-
-    Args:
-        members: rows of `members` of the increment.
-        exact_duplicates: the same of `exact_duplicates`; the documents that they name are left out.
-        texts: the same of `texts`, of all datasets.
-        vocabulary: the frozen table.
-        config: levels and features.
-
-    Returns:
-        Rows of the table `bags`.
-    """
+    """Weigh the tokens of every document; one row per document with at least one token."""
     read = compared_texts(texts, compared_members(members, exact_duplicates))
     return read.mapInArrow(partial(_bag_batches, units=read_units(vocabulary), config=config), _ROW_DDL)
 

@@ -24,8 +24,9 @@ from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import model_validator
 
+from spark_jobs.lake.declare.step import ConfigModel
 from spark_jobs.lexing.lexers import lexer_of
 from spark_jobs.sources.source_config import KINDS
 
@@ -39,10 +40,8 @@ _CODES: Final = {"words": WORDS, "word_pairs": WORD_PAIRS, "words_and_structure"
 _OfText = Literal["words", "word_pairs"]
 
 
-class Features(BaseModel):
+class Features(ConfigModel):
     """The features that are compared, by kind of document; one name stands for all kinds."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     code: Literal["words", "word_pairs", "words_and_structure"] = "words_and_structure"
     prose: _OfText = "words"

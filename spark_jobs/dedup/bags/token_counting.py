@@ -13,14 +13,14 @@ entries are cached, and a number over all sources is part of their key (`compile
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numba import njit
 
 from spark_jobs.arrays import Int32Array, Int64Array, UInt8Array, UInt64Array
 from spark_jobs.dedup.bags.features import STRUCTURE_TOKENS, WORD_PAIRS, WORDS_AND_STRUCTURE
-from spark_jobs.lexing.compiled_sources import sources_number
+from spark_jobs.lexing.compiled_sources import compiled
 from spark_jobs.lexing.language_syntax import SyntaxTables
 from spark_jobs.lexing.lex import begin_text, lex, make_machine
 from spark_jobs.lexing.machine import KEYWORD, STATE_WORDS, TEXT, U64, Block, eight_bytes_at, new_block, store
@@ -231,96 +231,74 @@ def _only_words(block: Block, n: int) -> int:
     return made
 
 
-def _entries(sources: int) -> tuple[Any, Any]:
-    """The compiled entries. What a function encloses is part of the key that Numba caches it under."""
+@compiled(*_SOURCES)
+def count_texts(
+    data: UInt8Array,
+    offsets: Int64Array,
+    lexers: UInt8Array,
+    salts: UInt64Array,
+    features: UInt8Array,
+    syntax: SyntaxTables,
+    words: WordTables,
+) -> tuple[Int64Array, Counts, int]:
+    """Count the features of D texts.
 
-    @njit(cache=True)
-    def count_texts(
-        data: UInt8Array,
-        offsets: Int64Array,
-        lexers: UInt8Array,
-        salts: UInt64Array,
-        features: UInt8Array,
-        syntax: SyntaxTables,
-        words: WordTables,
-    ) -> tuple[Int64Array, Counts, int]:
-        """Count the features of D texts.
+    Memory beyond the result: two blocks of tokens, and slots for the distinct tokens of the largest text, 24 bytes
+    each.
 
-        Memory beyond the result: two blocks of tokens, and slots for the distinct tokens of the largest text, 24 bytes
-        each.
-
-        Returns:
-            (D + 1,) offsets into the counts, which ascend in each text; the counts; the number of them.
-        """
-        texts = offsets.size - 1 if sources >= 0 else 0  # always; the mention encloses `sources`
-        bounds = np.zeros(texts + 1, np.int64)
-        block, ngrams, held = (
-            new_block(_BLOCK_TOKENS),
-            new_block(_BLOCK_TOKENS),
-            np.zeros(STRUCTURE_TOKENS + 1, np.uint64),
-        )
-        state = np.empty(STATE_WORDS, np.int64)
-        slots = np.zeros(3 << _SLOT_BITS, np.uint64)
-        out = _new_counts(max(1024, (offsets[texts] - offsets[0]) // 8))
-        total = 0
-        for text in range(texts):
-            i, end, lexer = offsets[text], offsets[text + 1], np.int64(lexers[text])
-            structure = features[text] == WORDS_AND_STRUCTURE
-            begin_text(i, lexer, structure, syntax, state)
-            m = make_machine(data, end, lexer, syntax, words, state, block)
-            used, seen, ngram_count, slot_bits = 0, 0, 0, _FEWEST_SLOT_BITS
-            held[:] = ZERO
-            while i < end:
-                i, n = lex(m, i, lexer)
-                if structure:
-                    ngram_count, seen = _structure(block, n, ngrams, held, seen, salts[text])
-                    n = _only_words(block, n)
-                _finish_block(block, n, salts[text])
-                if features[text] == WORD_PAIRS:
-                    token_count, n = n, _pair(block, n, held, seen, i >= end)
-                    seen += token_count
-                new = n + ngram_count
-                if 4 * (used + new) > 3 << slot_bits:
-                    out = _with_room(out, total, used + 1)
-                    _drain(slots, slot_bits, out, total)
-                    while 4 * (used + new) > 3 << slot_bits:
-                        slot_bits += 1
-                    if 3 << slot_bits > slots.size:
-                        slots = np.zeros(3 << slot_bits, np.uint64)
-                    address = np.int64(slots.ctypes.data)
-                    for k in range(total, total + used):
-                        counted = np.int64(out.lengths[k]) << 32 | np.int64(out.counts[k])
-                        _add(address, slot_bits, out.hashes[k], out.starts[k], counted)
+    Returns:
+        (D + 1,) offsets into the counts, which ascend in each text; the counts; the number of them.
+    """
+    texts = offsets.size - 1
+    bounds = np.zeros(texts + 1, np.int64)
+    block, ngrams, held = new_block(_BLOCK_TOKENS), new_block(_BLOCK_TOKENS), np.zeros(STRUCTURE_TOKENS + 1, np.uint64)
+    state = np.empty(STATE_WORDS, np.int64)
+    slots = np.zeros(3 << _SLOT_BITS, np.uint64)
+    out = _new_counts(max(1024, (offsets[texts] - offsets[0]) // 8))
+    total = 0
+    for text in range(texts):
+        i, end, lexer = offsets[text], offsets[text + 1], np.int64(lexers[text])
+        structure = features[text] == WORDS_AND_STRUCTURE
+        begin_text(i, lexer, structure, syntax, state)
+        m = make_machine(data, end, lexer, syntax, words, state, block)
+        used, seen, ngram_count, slot_bits = 0, 0, 0, _FEWEST_SLOT_BITS
+        held[:] = ZERO
+        while i < end:
+            i, n = lex(m, i, lexer)
+            if structure:
+                ngram_count, seen = _structure(block, n, ngrams, held, seen, salts[text])
+                n = _only_words(block, n)
+            _finish_block(block, n, salts[text])
+            if features[text] == WORD_PAIRS:
+                token_count, n = n, _pair(block, n, held, seen, i >= end)
+                seen += token_count
+            new = n + ngram_count
+            if 4 * (used + new) > 3 << slot_bits:
+                out = _with_room(out, total, used + 1)
+                _drain(slots, slot_bits, out, total)
+                while 4 * (used + new) > 3 << slot_bits:
+                    slot_bits += 1
+                if 3 << slot_bits > slots.size:
+                    slots = np.zeros(3 << slot_bits, np.uint64)
                 address = np.int64(slots.ctypes.data)
-                used += _add_block(block, n, address, slot_bits) + _add_block(ngrams, ngram_count, address, slot_bits)
-            out = _with_room(out, total, used + 1)
-            _drain(slots, slot_bits, out, total)
-            _insertion_sort(out, total, total + used)
-            total += used
-            bounds[text + 1] = total
-        return bounds, out, total
-
-    @njit(cache=True)
-    def lex_text(data: UInt8Array, lexer: int, structure: bool, syntax: SyntaxTables, words: WordTables) -> Block:
-        """Every token of one text in order, for benchmarks and tests.
-
-        Args:
-            data: UTF-8 of the text.
-            lexer: its code, see `lexers`.
-            structure: whether keywords, punctuation and strings of code are tokens.
-            syntax: descriptions of the languages.
-            words: tables of all characters.
-
-        Returns:
-            All tokens, as a block that is full.
-        """
-        state = np.empty(STATE_WORDS if sources >= 0 else 0, np.int64)
-        block = new_block(data.size)
-        begin_text(0, lexer, structure, syntax, state)
-        _, n = lex(make_machine(data, data.size, lexer, syntax, words, state, block), 0, lexer)
-        return Block(block.hashes[:n], block.starts[:n], block.ends[:n], block.classes[:n])
-
-    return count_texts, lex_text
+                for k in range(total, total + used):
+                    counted = np.int64(out.lengths[k]) << 32 | np.int64(out.counts[k])
+                    _add(address, slot_bits, out.hashes[k], out.starts[k], counted)
+            address = np.int64(slots.ctypes.data)
+            used += _add_block(block, n, address, slot_bits) + _add_block(ngrams, ngram_count, address, slot_bits)
+        out = _with_room(out, total, used + 1)
+        _drain(slots, slot_bits, out, total)
+        _insertion_sort(out, total, total + used)
+        total += used
+        bounds[text + 1] = total
+    return bounds, out, total
 
 
-count_texts, lex_text = _entries(sources_number(_SOURCES))
+@compiled(*_SOURCES)
+def lex_text(data: UInt8Array, lexer: int, structure: bool, syntax: SyntaxTables, words: WordTables) -> Block:
+    """Every token of one text in order, as a block that is full; for benchmarks and tests."""
+    state = np.empty(STATE_WORDS, np.int64)
+    block = new_block(data.size)
+    begin_text(0, lexer, structure, syntax, state)
+    _, n = lex(make_machine(data, data.size, lexer, syntax, words, state, block), 0, lexer)
+    return Block(block.hashes[:n], block.starts[:n], block.ends[:n], block.classes[:n])

@@ -70,9 +70,6 @@ def count_tokens(
         salts: (D,) uint64, see `features.kind_salt`.
         features: (D,) uint8 codes, see `features`; without them the words are counted.
 
-    Returns:
-        Tokens of all documents.
-
     Raises:
         InputError: a null, a document of more than 2^31 - 1 bytes, an unknown lexer, or columns of unlike length.
     """

@@ -14,30 +14,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from spark_jobs.dedup.bags.features import Features
-from spark_jobs.lake.declare.step import Output, Scope, step
+from spark_jobs.lake.declare.step import ConfigModel, Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.sources.source_config import KINDS
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column as SparkColumn
-    from pyspark.sql import DataFrame
+from spark_jobs.spark_sql import Column as SparkColumn
+from spark_jobs.spark_sql import DataFrame, F
 
 _UNIT_SCALE = 8.0
 _MOST_TOKENS = 4_000_000
 _ROW_DDL = "kind string, token_hash bigint, token string, document_count bigint, occurrence_count bigint"
 
 
-class VocabularyConfig(BaseModel):
+class VocabularyConfig(ConfigModel):
     """The features that are counted, and how many distinct ones are kept."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     features: Features = Field(Features(), description="what a token is, by kind; see docs/deduplication.md")
     max_tokens: int = Field(
@@ -78,19 +73,7 @@ VOCABULARY = Table(
 
 @step(version="2", scope=Scope.FROZEN, tables=(VOCABULARY,))
 def vocabulary(members: DataFrame, exact_duplicates: DataFrame, texts: DataFrame, config: VocabularyConfig) -> Output:
-    """Count in how many documents each token occurs, and weigh it.
-
-    Args:
-        members: rows of `members` of the first increment.
-        exact_duplicates: the same of `exact_duplicates`.
-        texts: the same of `texts`, of all datasets.
-        config: what a token is.
-
-    Returns:
-        Rows of the table `vocabulary`.
-    """
-    from pyspark.sql import functions as F
-
+    """Count in how many documents each token occurs, and weigh it."""
     from spark_jobs.dedup.bags.token_counts import token_version
 
     compared = compared_members(members, exact_duplicates)
@@ -130,16 +113,12 @@ def vocabulary(members: DataFrame, exact_duplicates: DataFrame, texts: DataFrame
 
 def _unit(documents: SparkColumn, document_count: SparkColumn) -> SparkColumn:
     """The weight of one occurrence. It is stored, so the logarithm of another machine cannot change it later."""
-    from pyspark.sql import functions as F
-
     scaled = F.rint(_UNIT_SCALE * F.log((documents + 1) / (document_count + 1)))
     return F.greatest(F.lit(1), F.least(F.lit(255), scaled)).cast("int")
 
 
 def _least_document_count(counted: DataFrame, max_tokens: int) -> int:
     """The least document count that no more than `max_tokens` tokens reach; at least 2."""
-    from pyspark.sql import functions as F
-
     found = counted.groupBy("document_count").agg(F.count("*").alias("tokens")).toArrow()
     counts, tokens = (found.column(name).to_numpy() for name in ("document_count", "tokens"))
     order = np.argsort(counts)[::-1]

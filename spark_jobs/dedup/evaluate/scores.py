@@ -90,9 +90,6 @@ def score(
         representatives: (N,) by document the one that represents its exact class; itself where it repeats none.
         thresholds: similarities, compared exactly as the decimals that they are.
         witnesses: by threshold, (N,) the witness of each removed document, -1 of a kept one.
-
-    Returns:
-        One score for each threshold, in their order.
     """
     count = len(representatives)
     sizes = np.bincount(representatives, minlength=count).astype(np.int64)

@@ -17,10 +17,6 @@ name are its members.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pydantic import BaseModel, ConfigDict
-
 from spark_jobs.dedup.graph.connected_components import connected_components, with_vertex_count
 from spark_jobs.dedup.graph.dense_graph import DEFAULT_DRIVER_EDGES, DriverEdges, checkpointed
 from spark_jobs.dedup.graph.threshold_pairs import (
@@ -32,17 +28,13 @@ from spark_jobs.dedup.graph.threshold_pairs import (
     with_group,
 )
 from spark_jobs.dedup.pictures import draw_component_sizes
-from spark_jobs.lake.declare.step import Plot, Scope, step
+from spark_jobs.lake.declare.step import ConfigModel, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from spark_jobs.spark_sql import DataFrame, F
 
 
-class ComponentsConfig(BaseModel):
+class ComponentsConfig(ConfigModel):
     """The similarities at which documents are linked."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     thresholds: Thresholds = DEFAULT_THRESHOLDS
     driver_edges: DriverEdges = DEFAULT_DRIVER_EDGES
@@ -78,19 +70,7 @@ COMPONENTS = Table(
     ),
 )
 def components(pairs: DataFrame, components: DataFrame, increment: int, config: ComponentsConfig) -> DataFrame:
-    """Find the components that the pairs of an increment touch; one row per threshold and document of them.
-
-    Args:
-        pairs: rows of `pairs` of increments 0 to `increment`, with the column `increment`.
-        components: own rows of the increments before.
-        increment: the increment whose pairs are new.
-        config: thresholds.
-
-    Returns:
-        Rows of the table `components`.
-    """
-    from pyspark.sql import functions as F
-
+    """Find the components that the pairs of an increment touch; one row per threshold and document of them."""
     edges = pairs.where(F.col("increment") == increment).select(
         groups_reached(config.thresholds).alias("groups"),
         F.col("doc_id").alias("left"),
@@ -110,8 +90,6 @@ def components(pairs: DataFrame, components: DataFrame, increment: int, config: 
 
 def _extended(edges: DataFrame, known: DataFrame, driver_edges: int) -> DataFrame:
     """The components that the new edges touch, with the members known before, as rows of `connected_components`."""
-    from pyspark.sql import functions as F
-
     ends = edges.select("groups", F.explode(F.array("left", "right")).alias("doc_id"))
     met = ends.groupBy("doc_id").agg(F.bit_or("groups").alias("met"))
     links = (

@@ -31,10 +31,10 @@ import numpy as np
 
 from spark_jobs.dedup.graph.dense_graph import checkpointed, dense_graph, from_driver
 from spark_jobs.dedup.graph.threshold_pairs import group_numbers, one_group
+from spark_jobs.spark_sql import DataFrame, F
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
 
 _log = logging.getLogger(__name__)
 
@@ -53,8 +53,6 @@ def connected_components(edges: DataFrame, driver_edge_limit: int) -> DataFrame:
         Rows (group, vertex, component, vertex_count int), one per group and vertex; component is the least vertex in
         the order of the ids' type (strings by their UTF-8 bytes), and vertex_count how many vertices it has.
     """
-    from pyspark.sql import functions as F
-
     ends = (F.greatest("left", "right").alias("high"), F.least("left", "right").alias("low"))
     all_edges = checkpointed(edges.where("left <> right and groups <> 0").select("groups", *ends))
     if all_edges.count() <= driver_edge_limit:
@@ -66,8 +64,6 @@ def connected_components(edges: DataFrame, driver_edge_limit: int) -> DataFrame:
 
 def _in_rounds(edges: DataFrame, driver_edge_limit: int) -> DataFrame:
     """Solve rows (group, high, low), one for each group of an edge, by rounds on Spark."""
-    from pyspark.sql import functions as F
-
     rest, moved, rounds = edges, True, 0
     while moved:
         flagged = checkpointed(_small_star(_large_star(rest)))
@@ -85,8 +81,6 @@ def _in_rounds(edges: DataFrame, driver_edge_limit: int) -> DataFrame:
 
 def with_vertex_count(found: DataFrame) -> DataFrame:
     """Add to rows (group, vertex, component) how many vertices their component has."""
-    from pyspark.sql import functions as F
-
     sizes = found.groupBy("group", "component").agg(F.count("*").cast("int").alias("vertex_count"))
     return found.join(sizes, ["group", "component"]).select("group", "vertex", "component", "vertex_count")
 
@@ -126,8 +120,6 @@ def components_table(edges: pa.Table) -> pa.Table:
 
 def _large_star(edges: DataFrame) -> DataFrame:
     """Turn rows (group, high, low) into rows (group, high, least(low), moved)."""
-    from pyspark.sql import functions as F
-
     least = edges.groupBy("group", F.col("high").alias("low")).agg(F.min("low").alias("least"))
     return edges.join(least, ["group", "low"], "left").select(
         "group", "high", F.coalesce("least", "low").alias("low"), F.col("least").isNotNull().alias("moved")
@@ -136,8 +128,6 @@ def _large_star(edges: DataFrame) -> DataFrame:
 
 def _small_star(edges: DataFrame) -> DataFrame:
     """Turn rows (group, high, low, moved), with repeats, into distinct (group, low or high, least(high), moved)."""
-    from pyspark.sql import functions as F
-
     least = edges.groupBy("group", "high").agg(F.min("low").alias("least"))
     met = edges.join(least, ["group", "high"]).withColumn("beside", F.col("low") > F.col("least"))
     # An edge to the least end stays; any other is handed down to its low end.

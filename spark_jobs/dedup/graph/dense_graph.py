@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +17,7 @@ from pydantic import Field
 
 from spark_jobs.arrays import Int32Array, Int64Array
 from spark_jobs.lake.session.cluster import is_local
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from spark_jobs.spark_sql import DataFrame, SparkSession
 
 DriverEdges = Annotated[
     int,

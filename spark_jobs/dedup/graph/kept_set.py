@@ -40,10 +40,10 @@ import numpy as np
 from spark_jobs.dedup.graph.dense_graph import checkpointed, dense_graph, from_driver
 from spark_jobs.dedup.graph.threshold_pairs import without
 from spark_jobs.exceptions import InputError
+from spark_jobs.spark_sql import DataFrame, F
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
 
 _log = logging.getLogger(__name__)
 _MERGED_ROUNDS = 32  # rounds after which their results become one DataFrame, so that the plan stays short
@@ -116,8 +116,6 @@ def removed_table(edges: pa.Table) -> pa.Table:
 
 def _round(edges: DataFrame) -> tuple[DataFrame, DataFrame]:
     """One round: rows (vertex, groups) of the vertices that it removes, and the edges that are left."""
-    from pyspark.sql import functions as F
-
     waiting = edges.groupBy(F.col("worse").alias("better")).agg(F.bit_or("groups").alias("waiting"))
     free = without(F.col("groups"), F.col("waiting"))
     removed = checkpointed(
@@ -136,16 +134,12 @@ def _round(edges: DataFrame) -> tuple[DataFrame, DataFrame]:
 
 def _left(edges: DataFrame) -> tuple[int, int]:
     """The number of edges, and their number when each counts once in every group."""
-    from pyspark.sql import functions as F
-
     found = edges.agg(F.count("*"), F.coalesce(F.sum(F.bit_count("groups")), F.lit(0))).first()
     return (int(found[0]), int(found[1])) if found else (0, 0)
 
 
 def _merged(removed: Sequence[DataFrame]) -> DataFrame:
     """The vertices that several rounds removed, one row each: its groups may have been decided in different rounds."""
-    from pyspark.sql import functions as F
-
     if len(removed) == 1:
         return removed[0]
     together = functools.reduce(lambda one, other: one.unionByName(other), removed)

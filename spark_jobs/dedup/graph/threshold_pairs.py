@@ -14,12 +14,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+from spark_jobs.spark_sql import Column, DataFrame, F
 
 _DECIMALS = 6
 MOST_GROUPS = 31
@@ -55,16 +54,12 @@ def exact(threshold: float) -> Fraction:
 
 def reaches(threshold: float) -> Column:
     """Whether a row of `pairs` (shared_weight, united_weight) has J of at least a threshold, exactly."""
-    from pyspark.sql import functions as F
-
     bound = exact(threshold)
     return F.col("shared_weight") * F.lit(bound.denominator) >= F.col("united_weight") * F.lit(bound.numerator)
 
 
 def groups_reached(thresholds: Sequence[float]) -> Column:
     """Groups of a row of `pairs`: bit g is set if and only if its J is at least threshold number g."""
-    from pyspark.sql import functions as F
-
     bits = [
         F.when(reaches(threshold), F.lit(1 << group)).otherwise(F.lit(0)) for group, threshold in enumerate(thresholds)
     ]
@@ -73,36 +68,26 @@ def groups_reached(thresholds: Sequence[float]) -> Column:
 
 def group_numbers(groups: Column) -> Column:
     """The numbers of the groups whose bits are set, as an array."""
-    from pyspark.sql import functions as F
-
     return F.filter(F.sequence(F.lit(0), F.lit(MOST_GROUPS - 1)), lambda group: F.getbit(groups, group) == 1)
 
 
 def one_group(group: str) -> Column:
     """The bit of the group whose number is in a column."""
-    from pyspark.sql import functions as F
-
     return F.expr(f"shiftleft(1, {group})")
 
 
 def without(groups: Column, others: Column) -> Column:
     """The groups that are not among others; null others are none."""
-    from pyspark.sql import functions as F
-
     return groups.bitwiseAND(F.bitwise_not(F.coalesce(others, F.lit(0))))
 
 
 def threshold_of(group: Column, thresholds: Sequence[float]) -> Column:
     """The threshold of a group."""
-    from pyspark.sql import functions as F
-
     return F.element_at(F.array(*(F.lit(float(threshold)) for threshold in thresholds)), group + 1)
 
 
 def with_group(rows: DataFrame, thresholds: Sequence[float]) -> DataFrame:
     """Add the `group` of the column `threshold`; rows of thresholds that are not in the list are left out."""
-    from pyspark.sql import functions as F
-
     listed = F.array(*(F.lit(float(threshold)) for threshold in thresholds))
     group = (F.array_position(listed, F.col("threshold")) - 1).cast("int")
     return rows.withColumn("group", group).where("group >= 0")

@@ -28,15 +28,10 @@ that share letters are all revisions of one path, so it is enough to compare a m
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from spark_jobs.dedup.membership.standings import left_members, paths_of
+from spark_jobs.dedup.membership.revisions import left_members, paths_of
 from spark_jobs.lake.declare.step import NoConfig, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
+from spark_jobs.spark_sql import DataFrame, F
 
 EXACT_DUPLICATES = Table(
     name="exact_duplicates",
@@ -64,20 +59,8 @@ def exact_duplicates(
     config: NoConfig,
     revisions: DataFrame | None = None,
 ) -> DataFrame:
-    """Find the new members that repeat a kept one; one row per removed member.
-
-    Args:
-        members: rows of `members` of increments 0 to `increment`, with the column `increment`.
-        exact_duplicates: own rows of the increments before.
-        increment: the increment whose members are new.
-        config: nothing to configure.
-        revisions: rows of `revisions` of increments 0 to `increment`; without it no member is a revision of another.
-
-    Returns:
-        Rows of the table `exact_duplicates` for the new members.
-    """
+    """Find the new members that repeat a kept one; one row per removed member."""
     from pyspark.sql import Window
-    from pyspark.sql import functions as F
 
     narrow = members.select("increment", "dataset", "doc_id", "place", "content_sha256", "letters_sha256")
     compared = narrow.where(F.col("increment") == increment)

@@ -10,10 +10,8 @@ that is as good as random takes few parallel rounds (see `kept_set`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column
+from spark_jobs.spark_sql import Column, F
 
 CLASSES = 16
 HASH_BITS = 59
@@ -21,8 +19,6 @@ HASH_BITS = 59
 
 def place(priority: Column, identity: Column) -> Column:
     """The place of an identity (at least 15 hex digits) with a priority from 0 to 15."""
-    from pyspark.sql import functions as F
-
     first_bits = F.shiftright(F.conv(F.substring(identity, 1, 15), 16, 10).cast("long"), 60 - HASH_BITS)
     return F.shiftleft(priority, HASH_BITS) + first_bits
 
@@ -34,8 +30,6 @@ def priority(criteria: Sequence[str], levels: Mapping[str, tuple[int, Column]]) 
         criteria: names, the most important first.
         levels: how many levels each criterion has, and the level of a row from 0, the best; one level decides nothing.
     """
-    from pyspark.sql import functions as F
-
     found, classes = F.lit(0).cast("long"), 1
     for criterion in criteria:
         count, level = levels[criterion]

@@ -15,30 +15,26 @@ few parallel rounds (a class of its own for every document would take as many ro
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from spark_jobs.dedup.membership.keep_priority import CLASSES, place, priority
 from spark_jobs.dedup.membership.repository_facts import FORK_DEPTHS, stars, with_fork_depth
-from spark_jobs.dedup.membership.standings import PATH, Policy
-from spark_jobs.lake.declare.step import Scope, step
+from spark_jobs.dedup.membership.revisions import PATH, Policy
+from spark_jobs.lake.declare.step import ConfigModel, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.sources.reading.languages import VENDORED
 from spark_jobs.sources.revisions import landings_and_events, newest
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column as SparkColumn
-    from pyspark.sql import DataFrame
+from spark_jobs.spark_sql import Column as SparkColumn
+from spark_jobs.spark_sql import DataFrame, F
 
 Revisions = Literal["latest", "all"]
 Criterion = Literal["dataset", "original", "known_good", "starred", "licensed"]
 
 
-class MembersConfig(BaseModel):
+class MembersConfig(ConfigModel):
     """The documents that a corpus takes in, and the order in which duplicates among them are kept."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     datasets: tuple[str, ...] = Field(min_length=1, description="datasets of the corpus, by name")
     revisions: dict[str, Revisions] = Field(
@@ -125,12 +121,7 @@ def members(
         config: datasets and their policies.
         repositories: the same of `repositories`; without it no document counts as a fork's, or as starred.
         arrivals: the same of `arrivals`; without it no document has returned or is gone.
-
-    Returns:
-        Rows of the table `members`.
     """
-    from pyspark.sql import functions as F
-
     identity = ["dataset", "doc_id"]
     about = ["shard", "repository", "path", "kind", "language", "byte_count", "content_sha256", "licence"]
     candidates = documents.select(*identity, *about, "dataset_increment").where(F.col("dataset").isin(*config.datasets))
@@ -144,7 +135,6 @@ def members(
 def _entering(documents: DataFrame, arrivals: DataFrame | None, config: MembersConfig) -> DataFrame:
     """Leave out what a later revision of the same path replaces, and what is gone where the corpus says `excise`."""
     from pyspark.sql import Window
-    from pyspark.sql import functions as F
 
     if not config.latest and config.on_delete == "keep":
         return documents
@@ -157,8 +147,6 @@ def _entering(documents: DataFrame, arrivals: DataFrame | None, config: MembersC
 
 def _with_facts(documents: DataFrame, repositories: DataFrame | None) -> DataFrame:
     """Add `fork_depth` and `stars` of the document's repository, as its dataset increment knew them."""
-    from pyspark.sql import functions as F
-
     if repositories is None:
         return documents.withColumns({"fork_depth": F.lit(0), "stars": F.lit(None).cast("long")})
     keys = ["dataset", "dataset_increment", "repository"]
@@ -169,8 +157,6 @@ def _with_facts(documents: DataFrame, repositories: DataFrame | None) -> DataFra
 
 def _place(config: MembersConfig) -> SparkColumn:
     """Priority and hash in one number."""
-    from pyspark.sql import functions as F
-
     vendored = F.col("repository").isNotNull() & F.col("path").rlike(VENDORED)
     levels: dict[str, tuple[int, SparkColumn]] = {
         "dataset": (

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from spark_jobs.dedup.membership.keep_priority import CLASSES, place, priority
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+from spark_jobs.spark_sql import Column, DataFrame, F
 
 RepositoryCriterion = Literal["dataset", "known_good", "original", "newest", "starred", "licensed"]
 FORK_DEPTHS = 3
@@ -49,8 +47,6 @@ def repository_files(members: DataFrame) -> DataFrame:
     Returns:
         Rows (repository_id, first_increment, dataset, repository, doc_id, place, path, byte_count).
     """
-    from pyspark.sql import functions as F
-
     return members.where("repository IS NOT NULL").select(
         repository_id(F.col("dataset"), F.col("repository"), F.col("increment")).alias("repository_id"),
         F.col("increment").alias("first_increment"),
@@ -65,15 +61,11 @@ def repository_files(members: DataFrame) -> DataFrame:
 
 def repository_id(dataset: Column, repository: Column, increment: Column) -> Column:
     """Identity of what an increment brings of a repository: 32 hex digits of a SHA-256 over the three."""
-    from pyspark.sql import functions as F
-
     return F.substring(F.sha2(F.concat_ws("\n", dataset, increment.cast("string"), repository), 256), 1, 32)
 
 
 def newest_bags(repository_bags: DataFrame) -> DataFrame:
     """The rows of `repository_bags` that count: of each repository that of the highest increment."""
-    from pyspark.sql import functions as F
-
     newest = repository_bags.groupBy("repository_id").agg(F.max("increment").alias("increment"))
     return repository_bags.join(newest, ["repository_id", "increment"], "left_semi")
 
@@ -84,8 +76,6 @@ def newest_facts(repositories: DataFrame) -> DataFrame:
     Args:
         repositories: rows of `repositories` of all datasets, with `dataset`, `dataset_increment` and `increment`.
     """
-    from pyspark.sql import functions as F
-
     facts = F.struct(
         "increment",
         "dataset_increment",
@@ -106,8 +96,6 @@ def with_fork_depth(repositories: DataFrame) -> DataFrame:
     The parent of a fork is looked up by its name among the same rows, in any dataset; a parent that is not there counts
     as an original. Deeper forks are 2 as well, since places have few classes.
     """
-    from pyspark.sql import functions as F
-
     is_fork = F.col("fork_of").isNotNull() & (F.col("fork_of") != F.col("repository"))
     parents = repositories.where(is_fork).select(F.col("repository").alias("fork_of"), F.lit(2).alias("depth"))
     found = repositories.join(parents.distinct(), "fork_of", "left")
@@ -116,15 +104,11 @@ def with_fork_depth(repositories: DataFrame) -> DataFrame:
 
 def stars() -> Column:
     """Stars of a row of `repositories`; null where they are not known."""
-    from pyspark.sql import functions as F
-
     return F.expr("try_cast(metadata['stars'] AS bigint)")
 
 
 def with_place(bags: DataFrame, facts: DataFrame | None, wanted: Preference) -> DataFrame:
     """Add `place` to rows (repository_id, dataset, repository, ..); without facts none is a fork or licensed."""
-    from pyspark.sql import functions as F
-
     if facts is None:
         known = bags.withColumns({name: F.lit(None).cast("string") for name in ("licence", "version")}).withColumns(
             {"fork_depth": F.lit(0), "stars": F.lit(None).cast("long")}
@@ -139,7 +123,6 @@ def with_place(bags: DataFrame, facts: DataFrame | None, wanted: Preference) -> 
 def _with_newest(bags: DataFrame) -> DataFrame:
     """Add `newest`: whether no release of the same name in the frame has a higher version; unknown ones are lowest."""
     from pyspark.sql import Window
-    from pyspark.sql import functions as F
 
     written = F.coalesce(F.col("version"), F.regexp_extract("repository", _RELEASE, 0))
     digits = F.regexp_extract_all(F.regexp_extract(written, _VERSION, 1), F.lit("[0-9]+"), F.lit(0))
@@ -152,8 +135,6 @@ def _with_newest(bags: DataFrame) -> DataFrame:
 
 def _priority(wanted: Preference) -> Column:
     """The class of a repository, 0 to 15; a criterion in which rows cannot differ has one level."""
-    from pyspark.sql import functions as F
-
     never = F.lit(False)
     order = F.array(*(F.lit(name) for name in wanted.datasets)) if wanted.datasets else F.array(F.col("dataset"))
     levels: dict[str, tuple[int, Column]] = {
@@ -175,6 +156,4 @@ def _priority(wanted: Preference) -> Column:
 
 def _flag(condition: Column) -> Column:
     """1 where it holds, 0 where it does not or is unknown."""
-    from pyspark.sql import functions as F
-
     return F.coalesce(condition, F.lit(False)).cast("long")

@@ -23,24 +23,19 @@ until a new generation, because a document is packed with the increment that bro
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from spark_jobs.dedup.membership.standings import PATH, Policy, standings
-from spark_jobs.lake.declare.step import Scope, step
+from spark_jobs.lake.declare.step import ConfigModel, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.sources.revisions import latest_at_paths, same_path
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column as SparkColumn
-    from pyspark.sql import DataFrame
+from spark_jobs.spark_sql import Column as SparkColumn
+from spark_jobs.spark_sql import DataFrame, F
 
 
-class RevisionsConfig(BaseModel):
+class RevisionsConfig(ConfigModel):
     """The members that leave a corpus when their source has changed."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     latest: tuple[str, ...] = Field((), description="datasets of which only the latest document of a path counts")
     superseded: Policy = Field("keep", description="whether superseded members stay packed or are excised")
@@ -81,22 +76,8 @@ def revisions(
     increment: int,
     config: RevisionsConfig,
 ) -> DataFrame:
-    """Find the members whose standing changed; one row per member.
-
-    Args:
-        documents: rows of `documents` of all datasets of increments 0 to `increment`, with the columns `increment`,
-            `dataset` and `dataset_increment`; of those before the new increment none is read.
-        arrivals: the same of `arrivals`.
-        members: rows of `members` of increments 0 to `increment`, with the column `increment`.
-        revisions: own rows of the increments before.
-        increment: the new one.
-        config: the policies.
-
-    Returns:
-        Rows of the table `revisions`.
-    """
+    """Find the members whose standing changed; one row per member."""
     from pyspark.sql import Window
-    from pyspark.sql import functions as F
 
     newest = _newest(documents, arrivals, members, increment).alias("newest")
     met = (
@@ -137,8 +118,6 @@ def revisions(
 
 def _newest(documents: DataFrame, arrivals: DataFrame, members: DataFrame, increment: int) -> DataFrame:
     """The newest document at each path that had a member before, or that has an arrival with a doc_id."""
-    from pyspark.sql import functions as F
-
     now = F.col("increment") == F.lit(increment)
     told = arrivals.where(now & F.col("doc_id").isNotNull()).select(*PATH, "doc_id", "dataset_increment", "status")
     paths = members.where(~now).select(*PATH).unionByName(told.select(*PATH)).distinct()
@@ -153,8 +132,6 @@ def _newest(documents: DataFrame, arrivals: DataFrame, members: DataFrame, incre
 
 def _standing(is_newest: SparkColumn) -> SparkColumn:
     """The new standing of a member, from the old one (`was`)."""
-    from pyspark.sql import functions as F
-
     replaced = ~is_newest & F.col("follows_latest")
     still = F.col("was") == "latest"
     after_loss = (
@@ -166,15 +143,51 @@ def _standing(is_newest: SparkColumn) -> SparkColumn:
 
 def _leaves(config: RevisionsConfig) -> SparkColumn:
     """Whether the change takes a member out of the corpus, by its new standing (`now`)."""
-    from pyspark.sql import functions as F
-
     replaced = F.lit(config.superseded == "excise") & (F.col("now") == "superseded")
     return replaced | (F.lit(config.on_delete == "excise") & F.col("gone"))
 
 
 def _path_id() -> SparkColumn:
     """The identity of a path: 32 hex digits of a SHA-256 over dataset, repository or null, and path."""
-    from pyspark.sql import functions as F
-
     named = F.to_json(F.array("dataset", "repository", "path"))
     return F.substring(F.sha2(named, 256), 1, 32)
+
+
+Policy = Literal["keep", "excise"]
+"""Whether documents that were packed stay."""
+PATH = ("dataset", "repository", "path")
+"""Columns that identify a path among the members of a corpus."""
+
+
+def standings(revisions: DataFrame) -> DataFrame:
+    """The newest standing of each member that has any row: doc_id, standing, leaves."""
+    last = F.max(F.struct("increment", "standing", "leaves")).alias("last")
+    return revisions.groupBy("doc_id").agg(last).select("doc_id", "last.standing", "last.leaves")
+
+
+def paths_of(revisions: DataFrame) -> DataFrame:
+    """Members that share their path with another one: doc_id, path_id."""
+    return revisions.where("path_id IS NOT NULL").select("doc_id", "path_id").distinct()
+
+
+def left_members(revisions: DataFrame) -> DataFrame:
+    """Members that have left: doc_id."""
+    return revisions.where("leaves").select("doc_id").distinct()
+
+
+def counting_pairs(pairs: DataFrame, revisions: DataFrame) -> DataFrame:
+    """The pairs that count: the better end has not left by the pair's increment, and the paths of both differ."""
+    left = (
+        revisions.where("leaves")
+        .groupBy(F.col("doc_id").alias("better_doc_id"))
+        .agg(F.min("increment").alias("left_in"))
+    )
+    paths = paths_of(revisions)
+    better_paths = paths.withColumnsRenamed({"doc_id": "better_doc_id", "path_id": "better_path_id"})
+    return (
+        pairs.join(left, "better_doc_id", "left")
+        .join(paths, "doc_id", "left")
+        .join(better_paths, "better_doc_id", "left")
+        .where("(left_in <= increment) IS NOT TRUE AND (path_id = better_path_id) IS NOT TRUE")
+        .select(*pairs.columns)
+    )

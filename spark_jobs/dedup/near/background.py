@@ -7,27 +7,22 @@ All pairs of a sample of each kind are compared exactly; the sample is the docum
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from spark_jobs.dedup.membership.keep_priority import HASH_BITS
 from spark_jobs.dedup.pictures import draw_background
-from spark_jobs.lake.declare.step import Plot, Scope, step
+from spark_jobs.lake.declare.step import ConfigModel, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from spark_jobs.spark_sql import DataFrame, F
 
 BINS = 1000
 
 
-class BackgroundConfig(BaseModel):
+class BackgroundConfig(ConfigModel):
     """Size of the sample that is compared."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     sample_documents: int = Field(
         3000, ge=2, le=20_000, description="documents per kind, about; 3,000 give 4.5 million pairs in about a second"
@@ -56,17 +51,7 @@ BACKGROUND = Table(
     plot=Plot("similarity of unrelated documents", ("kind", "similarity", "pair_count"), draw_background),
 )
 def background(bags: DataFrame, config: BackgroundConfig) -> DataFrame:
-    """Compare all pairs of a sample of each kind; one row per kind and bin that has a pair.
-
-    Args:
-        bags: rows of `bags` of the first increment.
-        config: size of the sample.
-
-    Returns:
-        Rows of the table `background`.
-    """
-    from pyspark.sql import functions as F
-
+    """Compare all pairs of a sample of each kind; one row per kind and bin that has a pair."""
     sizes = {row["kind"]: int(row["count"]) for row in bags.groupBy("kind").count().collect()}
     place_hash = F.col("place").bitwiseAND(F.lit((1 << HASH_BITS) - 1))
     chosen = F.lit(False)

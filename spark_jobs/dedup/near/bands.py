@@ -114,9 +114,6 @@ def solve_bands(
             related documents rather than chance, and grow more slowly than N where a corpus grows by new kinds.
         most_bytes: what keys and false candidates of a document may take.
 
-    Returns:
-        The scheme, with its recall and what it costs.
-
     Raises:
         ConfigError: an argument is out of range, or the threshold is so low that nothing finds its pairs.
     """

@@ -7,16 +7,14 @@ in order are its earlier ones and then its new ones; two earlier ones are never 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
 from spark_jobs.arrays import Int64Array
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from spark_jobs.spark_sql import DataFrame, F
 
 CANDIDATES_DDL = "first bigint, second bigint"
 DEFAULT_MAX_BUCKET_PAIRS = 131_072
@@ -28,8 +26,6 @@ MaxBucketPairs = Annotated[
 
 def with_pair_count(buckets: DataFrame) -> DataFrame:
     """Add `pair_count`, the number of candidates that a bucket holds, to rows with members and earlier."""
-    from pyspark.sql import functions as F
-
     fresh, old = F.size("members").cast("long"), F.size("earlier").cast("long")
     return buckets.withColumn("pair_count", fresh * (fresh - 1) / 2 + fresh * old)
 

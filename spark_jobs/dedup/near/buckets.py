@@ -16,17 +16,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from spark_jobs.arrays import Int64Array, UInt64Array
 from spark_jobs.dedup.pictures import draw_bands
-from spark_jobs.lake.declare.spark_types import ddl_names
-from spark_jobs.lake.declare.step import Output, Plot, Scope, step
-from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.lake.declare.step import ConfigModel, Output, Plot, Scope, step
+from spark_jobs.lake.declare.tables import Check, Column, Table, ddl_names
+from spark_jobs.spark_sql import DataFrame, F
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from spark_jobs.dedup.near.bands import BandScheme
 
 _log = logging.getLogger(__name__)
@@ -46,10 +44,8 @@ RECORDS_DDL = "part int, keys binary, places binary, earlier boolean"
 BUCKETS_DDL = "band int, bucket bigint, member_count int, members array<bigint>, earlier array<bigint>"
 
 
-class BucketsConfig(BaseModel):
+class BucketsConfig(ConfigModel):
     """The pairs that the bands must find; the bands are solved from it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     threshold: float = Field(0.7, gt=0, le=1, description="lowest weighted Jaccard similarity of a duplicate")
     recall: float = Field(0.9999, gt=0, lt=1, description="wanted share of the pairs at the threshold that are found")
@@ -127,19 +123,7 @@ BANDS = Table(
     ),
 )
 def buckets(signatures: DataFrame, background: DataFrame, increment: int, config: BucketsConfig) -> Output:
-    """Put the documents of an increment, and the earlier ones that share a key with them, into buckets.
-
-    Args:
-        signatures: rows of `signatures` of increments 0 to `increment`.
-        background: the frozen table.
-        increment: the new one.
-        config: threshold and recall.
-
-    Returns:
-        Rows of `buckets` and of `bands`.
-    """
-    from pyspark.sql import functions as F
-
+    """Put the documents of an increment, and the earlier ones that share a key with them, into buckets."""
     from spark_jobs.dedup.near.bands import solve_bands
     from spark_jobs.dedup.near.key_filter import filter_of, passing_share
 

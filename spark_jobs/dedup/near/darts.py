@@ -85,9 +85,6 @@ def make_darts(
         max_level: most strips of a token that the table holds, usually the cap of the term frequency.
         hot_hashes: (H,) uint64 distinct tokens that many bags have; about 800 bytes each. 10,000 of them do.
         hot_units: (H,) uint8 their weights. A token that has another weight in a bag is drawn anew, not looked up.
-
-    Returns:
-        What `signatures` needs.
     """
     thresholds, guides, cell_bits = _poisson_tables()
     if hot_hashes is None or hot_units is None:

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from numba import njit
 
 from spark_jobs.arrays import BoolArray, UInt8Array, UInt64Array
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from spark_jobs.spark_sql import DataFrame
 
 KeysOf = Callable[[pa.RecordBatch], UInt64Array]
 

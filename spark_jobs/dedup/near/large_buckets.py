@@ -41,15 +41,14 @@ from spark_jobs.arrays import Int64Array, UInt32Array, UInt64Array
 from spark_jobs.dedup.graph.dense_graph import from_driver
 from spark_jobs.dedup.graph.kept_set import removed_table, removed_vertices
 from spark_jobs.dedup.graph.threshold_pairs import exact, groups_reached, without
-from spark_jobs.dedup.membership.standings import counting_pairs, left_members
+from spark_jobs.dedup.membership.revisions import counting_pairs, left_members
 from spark_jobs.dedup.near.bucket_members import CANDIDATES_DDL, all_members, all_pairs, candidate_batch
 from spark_jobs.dedup.near.buckets import PARTITION_RECORDS
 from spark_jobs.dedup.near.verification import BAG, PAIR_COLUMNS, Index, verified_pairs
 from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.spark_sql import DataFrame, F
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from spark_jobs.dedup.near.prefix_join import Members
 
 _log = logging.getLogger(__name__)
@@ -107,21 +106,10 @@ class BucketCounts:
 
 @dataclass
 class _Comparisons:
-    """The state of the rounds: what is compared, and what was found so far.
+    """The candidates of large buckets, round by round: what was found so far, and what every round needs.
 
-    Attributes:
-        pool: the documents of large buckets: doc_id, place, earlier, total_weight and the columns of their bags.
-        counters: how often tokens occur in the pool (`prefix_join`).
-        partition_count: partitions that lists of tokens are spread over.
-        increment: the new one.
-        history: rows of `pairs` of earlier increments.
-        revisions: rows of `revisions` up to this increment; None where none is a revision of another.
-        index: what candidates are verified with.
-        limits: thresholds and limits.
-        persisted: DataFrames to unpersist.
-        found: pairs verified so far.
-        done: candidates of the pool compared so far.
-        candidate_count: how many these are.
+    `pool` are the documents of large buckets (doc_id, place, earlier, total_weight and the columns of their bags) and
+    `counters` how often tokens occur in it (`prefix_join`); `done` are candidates compared, `candidate_count` of them.
     """
 
     pool: DataFrame
@@ -144,8 +132,6 @@ class _Comparisons:
 
     def kept_pool(self) -> tuple[DataFrame, list[int]]:
         """The pool with the groups in which each document is still kept, and how many are kept in each group."""
-        from pyspark.sql import functions as F
-
         every = (1 << len(self.thresholds)) - 1
         gone = self._removed()
         pool = self.pool.withColumn("groups", F.lit(every))
@@ -159,8 +145,6 @@ class _Comparisons:
 
     def _removed(self) -> DataFrame | None:
         """Rows (vertex, groups) of the documents that the pairs so far remove; None where there are no pairs."""
-        from pyspark.sql import functions as F
-
         columns = "increment", "doc_id", "better_doc_id", "place", "better_place", "shared_weight", "united_weight"
         pairs = self.history.select(*columns)
         if self.found is not None:
@@ -192,8 +176,6 @@ class _Comparisons:
             leaders: number of first members of a long list that are paired with all others; None for all pairs. With 1
                 short lists are left for later rounds: near-identical documents meet in a thousand of them.
         """
-        from pyspark.sql import functions as F
-
         records = pool.mapInArrow(
             partial(
                 prefix_records,
@@ -221,8 +203,6 @@ class _Comparisons:
             threshold: lowest weighted Jaccard similarity.
             beside: other distinct candidates to verify with them, and about how many these are.
         """
-        from pyspark.sql import functions as F
-
         ends = F.least("first", "second").alias("first"), F.greatest("first", "second").alias("second")
         fresh = chosen.select(*ends).distinct()
         if self.done is not None:
@@ -334,8 +314,6 @@ def large_bucket_rows(like: DataFrame, facts: Sequence[dict[str, Any]]) -> DataF
 
 def _one_leader_each(chosen: DataFrame) -> DataFrame:
     """Of several leaders of a member, the one with which it shares most long lists."""
-    from pyspark.sql import functions as F
-
     summed = chosen.groupBy("first", "second").agg(F.sum("shared").alias("shared"))
     return summed.groupBy("second").agg(F.max_by("first", F.struct("shared", -F.col("first"))).alias("first"))
 
@@ -348,8 +326,6 @@ def _places(batch: pa.RecordBatch) -> UInt64Array:
 
 def _pool(bags: DataFrame, inside: bytes, increment: int) -> DataFrame:
     """The bags of the documents whose place is in the filter."""
-    from pyspark.sql import functions as F
-
     earlier = (F.col("increment") < increment).alias("earlier")
     read = bags.select("doc_id", "place", earlier, "total_weight", *BAG)
     return read.mapInArrow(partial(_passing, inside=inside), read.schema)

@@ -10,9 +10,7 @@ by an exact join instead, until no pair is left that could change which document
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from spark_jobs.dedup.graph.dense_graph import DEFAULT_DRIVER_EDGES, DriverEdges
 from spark_jobs.dedup.graph.threshold_pairs import DEFAULT_THRESHOLDS, Thresholds, exact
@@ -26,17 +24,13 @@ from spark_jobs.dedup.near.bucket_members import (
 from spark_jobs.dedup.near.large_buckets import LARGE_BUCKETS, BucketCounts, compare_large, large_bucket_rows
 from spark_jobs.dedup.near.verification import PAIR_COLUMNS, Index, verified_pairs
 from spark_jobs.dedup.pictures import draw_pair_similarities
-from spark_jobs.lake.declare.step import Output, Plot, Scope, step
+from spark_jobs.lake.declare.step import ConfigModel, Output, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from spark_jobs.spark_sql import DataFrame, F
 
 
-class PairsConfig(BaseModel):
+class PairsConfig(ConfigModel):
     """The pairs that are stored, and the size from which on a bucket is large."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     thresholds: Thresholds = Field(DEFAULT_THRESHOLDS)
     max_bucket_pairs: MaxBucketPairs = DEFAULT_MAX_BUCKET_PAIRS
@@ -90,23 +84,7 @@ def pairs(
     config: PairsConfig,
     revisions: DataFrame | None = None,
 ) -> Output:
-    """Verify the candidates that the buckets of an increment hold.
-
-    Args:
-        buckets: rows of `buckets`, of which those of the increment are read.
-        signatures: rows of `signatures` of increments 0 to `increment`.
-        bags: rows of `bags` of the same.
-        pairs: own rows of the increments before.
-        increment: the new one.
-        config: thresholds and limits.
-        revisions: rows of `revisions` of increments 0 to `increment`, which large buckets need; without it no document
-            is a revision of another.
-
-    Returns:
-        Rows of `pairs` and of `large_buckets`.
-    """
-    from pyspark.sql import functions as F
-
+    """Verify the candidates that the buckets of an increment hold."""
     here = buckets.where(F.col("increment") == increment).select("members", "earlier")
     sized = with_pair_count(here)
     small = sized.where(F.col("pair_count") <= config.max_bucket_pairs)
@@ -130,7 +108,5 @@ def pairs(
 
 def _rows(verified: DataFrame) -> DataFrame:
     """Verified pairs as rows of the table."""
-    from pyspark.sql import functions as F
-
     similarity = F.col("shared_weight").cast("double") / F.col("united_weight").cast("double")
     return verified.selectExpr(*PAIR_COLUMNS).withColumn("similarity", similarity)

@@ -13,23 +13,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from spark_jobs.arrays import UInt8Array
-from spark_jobs.lake.declare.spark_types import ddl_names
-from spark_jobs.lake.declare.step import Scope, step
-from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.lake.declare.step import ConfigModel, Scope, step
+from spark_jobs.lake.declare.tables import Check, Column, Table, ddl_names
+from spark_jobs.spark_sql import DataFrame, F
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from spark_jobs.dedup.near.darts import Darts
 
 
-class SignaturesConfig(BaseModel):
+class SignaturesConfig(ConfigModel):
     """Seed of the darts, and the cache."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     seed: int = Field(1, ge=0, lt=1 << 63, description="another seed makes other, independent signatures")
     max_level: int = Field(4, ge=1, le=16, description="as the bags'")
@@ -75,18 +71,7 @@ _ROW_DDL = (
 
 @step(version="1", scope=Scope.INCREMENT, tables=(SIGNATURES,))
 def signatures(bags: DataFrame, vocabulary: DataFrame, config: SignaturesConfig) -> DataFrame:
-    """Make the signature of every bag.
-
-    Args:
-        bags: rows of `bags` of the increment.
-        vocabulary: the frozen table, for the tokens that occur most.
-        config: the seed.
-
-    Returns:
-        Rows of the table `signatures`, partitioned and ordered as the bags are.
-    """
-    from pyspark.sql import functions as F
-
+    """Make the signature of every bag."""
     known = vocabulary.where("token_hash IS NOT NULL")
     hot = known.orderBy(F.desc("document_count"), "token_hash").limit(config.hot_tokens)
     found = hot.select("token_hash", "unit").toArrow()

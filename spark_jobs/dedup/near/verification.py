@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -27,9 +26,7 @@ import pyarrow.compute as pc
 from spark_jobs.arrays import Int64Array
 from spark_jobs.dedup.graph.dense_graph import checkpointed
 from spark_jobs.dedup.near.signatures import signature_rows
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from spark_jobs.spark_sql import DataFrame, F
 
 ENDS = ("dataset", "doc_id", "increment", "place", "kind")
 """Columns of either document of a pair."""
@@ -68,13 +65,7 @@ PAIR_COLUMNS = (
 
 @dataclass(frozen=True)
 class Index:
-    """The tables that candidates are verified with.
-
-    Attributes:
-        signatures: rows of `signatures` of all increments so far.
-        bags: rows of `bags` of the same.
-        driver_candidates: candidates up to which they are verified in the driver's memory.
-    """
+    """Signatures and bags of all increments so far; up to `driver_candidates` are verified in the driver's memory."""
 
     signatures: DataFrame
     bags: DataFrame
@@ -120,8 +111,6 @@ def _brought(
 
     Candidates are distributed by their second end: those of one leader are spread, and the leader is in every part.
     """
-    from pyspark.sql import functions as F
-
     dealt = candidates.withColumn("part", F.pmod(F.xxhash64(ends[1]), F.lit(part_count)).cast("int"))
     wanted = dealt.select("part", F.explode(F.array(*ends)).alias(key)).distinct()
     brought = documents.join(F.broadcast(wanted) if few else wanted, key)
@@ -224,8 +213,6 @@ def verified_in_memory(candidates: pa.Table, signatures: DataFrame, bags: DataFr
 
 def _found(table: DataFrame, key: str, wanted: pa.Array | pa.ChunkedArray, columns: tuple[str, ...]) -> pa.Table:
     """Rows of a table with one of the wanted keys, by one scan."""
-    from pyspark.sql import functions as F
-
     if not len(wanted):
         return table.select(*columns).where("false").toArrow()
     keys = table.sparkSession.createDataFrame(pa.table({key: wanted}))

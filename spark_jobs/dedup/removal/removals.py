@@ -28,9 +28,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from spark_jobs.dedup.graph.dense_graph import DEFAULT_DRIVER_EDGES, DriverEdges
 from spark_jobs.dedup.graph.kept_set import removed_vertices
@@ -42,23 +41,19 @@ from spark_jobs.dedup.graph.threshold_pairs import (
     with_group,
     without,
 )
-from spark_jobs.dedup.membership.standings import counting_pairs
+from spark_jobs.dedup.membership.revisions import counting_pairs
 from spark_jobs.dedup.pictures import draw_witness_similarities
-from spark_jobs.lake.declare.step import Plot, Scope, step
+from spark_jobs.lake.declare.step import ConfigModel, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Proof, Table
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column as SparkColumn
-    from pyspark.sql import DataFrame
+from spark_jobs.spark_sql import Column as SparkColumn
+from spark_jobs.spark_sql import DataFrame, F
 
 _WEIGHT = "decimal(12,0)"
 _REACHED = f"cast(shared_weight as {_WEIGHT}) >= cast(threshold as decimal(7,6)) * cast(united_weight as {_WEIGHT})"
 
 
-class RemovalsConfig(BaseModel):
+class RemovalsConfig(ConfigModel):
     """The similarities from which on a document is removed."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     thresholds: Thresholds = DEFAULT_THRESHOLDS
     driver_edges: DriverEdges = DEFAULT_DRIVER_EDGES
@@ -75,17 +70,9 @@ def kept_pairs(
 ) -> DataFrame:
     """Counterexamples: pairs of the increment whose two documents are both kept at a threshold that they reach.
 
-    Args:
-        landed: rows of `removals` of the increment.
-        frames: `pairs`, `removals` of the increments before and, where there are any, `leaving` and `revisions`.
-        increment: the increment.
-        config: thresholds.
-
     Returns:
         Rows (threshold, doc_id, better_doc_id).
     """
-    from pyspark.sql import functions as F
-
     now = F.lit(increment)
     pairs = _counted(frames["pairs"], increment, frames.get("revisions"))
     leaves = F.lit(False)
@@ -108,12 +95,6 @@ def unjustified(
     landed: DataFrame, frames: Mapping[str, DataFrame], increment: int | None, config: RemovalsConfig
 ) -> DataFrame:
     """Counterexamples: removals whose witness is not kept, or is no pair of theirs with the weights written.
-
-    Args:
-        landed: rows of `removals` of the increment.
-        frames: `pairs`, `removals` of the increments before and, where there are any, `leaving` and `revisions`.
-        increment: the increment.
-        config: not needed here.
 
     Returns:
         Rows (threshold, doc_id, witness_doc_id).
@@ -209,12 +190,7 @@ def removals(
         config: thresholds.
         leaving: rows (doc_id, repository) of files of removed repositories, of any increment; None where none go.
         revisions: rows of `revisions` of increments 0 to `increment`; without it none is a revision of another.
-
-    Returns:
-        Rows of the table `removals`.
     """
-    from pyspark.sql import functions as F
-
     edges = _counted(pairs, increment, revisions).withColumns(
         {"groups": groups_reached(config.thresholds), "repository": F.lit(None).cast("string")}
     )
@@ -234,16 +210,12 @@ def removals(
 
 def _kept_better(edges: DataFrame, removed: DataFrame) -> DataFrame:
     """Edges, each in the groups in which its better end is not among the removed (doc_id, gone)."""
-    from pyspark.sql import functions as F
-
     met = edges.join(removed.withColumnRenamed("doc_id", "better_doc_id"), "better_doc_id", "left")
     return met.withColumn("groups", without(F.col("groups"), F.col("gone"))).drop("gone").where("groups <> 0")
 
 
 def _witnesses(justified: DataFrame, thresholds: Sequence[float]) -> DataFrame:
     """Rows of the table from edges to kept documents: of each document the best edge at each threshold."""
-    from pyspark.sql import functions as F
-
     witness = F.struct(
         (-_similarity_rank()).alias("rank"),
         "better_increment",
@@ -279,8 +251,6 @@ def _witnesses(justified: DataFrame, thresholds: Sequence[float]) -> DataFrame:
 
 def _with_leaving(edges: DataFrame, leaving: DataFrame, increment: int, every_group: int) -> DataFrame:
     """Edges with a leaving file of the increment as their worse end, in all groups; the other edges as they are."""
-    from pyspark.sql import functions as F
-
     ends = leaving.select("doc_id", F.col("repository").alias("own")).distinct()
     others = ends.withColumnsRenamed({"doc_id": "better_doc_id", "own": "other"})
     met = edges.join(ends, "doc_id", "left").join(others, "better_doc_id", "left")
@@ -299,8 +269,6 @@ def _with_leaving(edges: DataFrame, leaving: DataFrame, increment: int, every_gr
 
 def _counted(pairs: DataFrame, increment: int | None, revisions: DataFrame | None) -> DataFrame:
     """Pairs of the increment that count: the better end has not left, and their paths differ."""
-    from pyspark.sql import functions as F
-
     now = pairs.where(F.col("increment") == F.lit(increment))
     return now if revisions is None else counting_pairs(now, revisions)
 
@@ -311,7 +279,5 @@ def _similarity_rank() -> SparkColumn:
     Two fractions with denominators a and b differ by at least 1 / ab > 10^-24, so their ranks by at least 1; the six
     decimals that Spark keeps of the quotient are rounded, which never swaps two numbers.
     """
-    from pyspark.sql import functions as F
-
     scaled = F.col("shared_weight").cast(_WEIGHT) * F.lit("1" + "0" * 24).cast("decimal(25,0)")
     return scaled / F.col("united_weight").cast(_WEIGHT)

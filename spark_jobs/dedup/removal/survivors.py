@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pydantic import Field
 
-from pydantic import BaseModel, ConfigDict, Field
-
-from spark_jobs.lake.declare.step import Scope, step
+from spark_jobs.lake.declare.step import ConfigModel, Scope, step
 from spark_jobs.lake.declare.tables import Column, Table
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from spark_jobs.spark_sql import DataFrame, F
 
 
-class SurvivorsConfig(BaseModel):
+class SurvivorsConfig(ConfigModel):
     """The threshold that is applied."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     threshold: float = Field(0.8, gt=0, le=1, description="weighted Jaccard similarity, one of the thresholds compared")
 
@@ -41,19 +35,7 @@ def survivors(
     config: SurvivorsConfig,
     removals: DataFrame | None = None,
 ) -> DataFrame:
-    """Select the members that no level of deduplication removed; one row per document.
-
-    Args:
-        members: rows of `members` of the increment.
-        exact_duplicates: rows of `exact_duplicates` of the same increment.
-        config: the threshold that is applied.
-        removals: rows of `removals` of the same increment; None where near-duplicates stay.
-
-    Returns:
-        Rows of the table `survivors`.
-    """
-    from pyspark.sql import functions as F
-
+    """Select the members that no level of deduplication removed; one row per document."""
     gone = [exact_duplicates.select("doc_id")]
     if removals is not None:
         gone.append(removals.where(F.col("threshold") == config.threshold).select("doc_id"))

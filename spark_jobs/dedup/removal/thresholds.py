@@ -16,22 +16,20 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from spark_jobs.arrays import Int32Array
 from spark_jobs.dedup.graph.threshold_pairs import DEFAULT_THRESHOLDS, Thresholds, exact, one_group, reaches, with_group
 from spark_jobs.dedup.membership.keep_priority import HASH_BITS
-from spark_jobs.dedup.membership.standings import left_members, paths_of
+from spark_jobs.dedup.membership.revisions import left_members, paths_of
 from spark_jobs.dedup.near.verification import BAG
 from spark_jobs.dedup.pictures import draw_kept
-from spark_jobs.lake.declare.spark_types import ddl_names
-from spark_jobs.lake.declare.step import Plot, Scope, step
-from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.lake.declare.step import ConfigModel, Plot, Scope, step
+from spark_jobs.lake.declare.tables import Check, Column, Table, ddl_names
+from spark_jobs.spark_sql import Column as SparkColumn
+from spark_jobs.spark_sql import DataFrame, F
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column as SparkColumn
-    from pyspark.sql import DataFrame
-
     from spark_jobs.dedup.evaluate.recall import SampleIndex
 
 
@@ -48,10 +46,8 @@ _SAMPLE_TOKENS = 4_000_000  # of all sampled documents: about 100 MB for a worke
 _SIMILAR_DDL = "doc_id string, sampled_doc_id string, sampled_gone int, shared_weight bigint, united_weight bigint"
 
 
-class ThresholdsConfig(BaseModel):
+class ThresholdsConfig(ConfigModel):
     """The thresholds that are compared, and the recall that is required."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     thresholds: Thresholds = DEFAULT_THRESHOLDS
     sample_documents: int = Field(
@@ -128,24 +124,7 @@ def thresholds(
     config: ThresholdsConfig,
     revisions: DataFrame | None = None,
 ) -> DataFrame:
-    """Count what every threshold keeps; one row per threshold, also where nothing goes.
-
-    Args:
-        members: rows of `members` of increments 0 to `increment`, of which those of the increment are counted.
-        exact_duplicates: rows of `exact_duplicates` of the same.
-        removals: rows of `removals` of the same.
-        components: rows of `components` of the same.
-        bags: rows of `bags` of the same.
-        bands: rows of `bands` of the same.
-        increment: the increment that is counted.
-        config: thresholds and sample.
-        revisions: rows of `revisions` of the same; without it none is a revision of another.
-
-    Returns:
-        Rows of the table `thresholds`.
-    """
-    from pyspark.sql import functions as F
-
+    """Count what every threshold keeps; one row per threshold, also where nothing goes."""
     here = F.col("increment") == increment
     listed = members.sparkSession.createDataFrame([(value,) for value in config.thresholds], "threshold double")
     exact_ones = exact_duplicates.where(here).select("doc_id", F.lit(True).alias("exact"))
@@ -207,8 +186,6 @@ def _recall(
     bags: DataFrame, removals: DataFrame, revisions: DataFrame | None, increment: int, config: ThresholdsConfig
 ) -> DataFrame:
     """Rows (threshold, sampled_count, similar_count, found_count)."""
-    from pyspark.sql import functions as F
-
     spark = bags.sparkSession
     gone = with_group(removals, config.thresholds).select("doc_id", one_group("group").alias("bits"))
     lowest, every = exact(min(config.thresholds)), (1 << len(config.thresholds)) - 1
@@ -257,15 +234,11 @@ def _comparable(found: DataFrame, revisions: DataFrame) -> DataFrame:
 
 def _hashed(share: float) -> SparkColumn:
     """Whether a document belongs to a sample of a share of all, by the hash in its `place`."""
-    from pyspark.sql import functions as F
-
     return F.col("place").bitwiseAND(F.lit((1 << HASH_BITS) - 1)) < F.lit(int(min(1.0, share) * (1 << HASH_BITS)))
 
 
 def _with_gone(rows: DataFrame, gone: DataFrame) -> DataFrame:
     """Add the groups in which a row's document is removed, as a column `gone`."""
-    from pyspark.sql import functions as F
-
     named = gone.join(rows.select("doc_id").distinct(), "doc_id", "left_semi")
     joined = rows.join(named.groupBy("doc_id").agg(F.bit_or("bits").alias("gone")), "doc_id", "left")
     return joined.fillna(0, ["gone"])

@@ -31,11 +31,10 @@ check: of two repositories with J = 0.7, at most three tenths of their content l
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from spark_jobs.dedup.membership.repository_facts import (
     Preference,
@@ -44,19 +43,14 @@ from spark_jobs.dedup.membership.repository_facts import (
     repository_files,
     with_place,
 )
-from spark_jobs.lake.declare.spark_types import ddl_names
-from spark_jobs.lake.declare.step import Scope, step
-from spark_jobs.lake.declare.tables import Check, Column, Table
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column as SparkColumn
-    from pyspark.sql import DataFrame
+from spark_jobs.lake.declare.step import ConfigModel, Scope, step
+from spark_jobs.lake.declare.tables import Check, Column, Table, ddl_names
+from spark_jobs.spark_sql import Column as SparkColumn
+from spark_jobs.spark_sql import DataFrame, F
 
 
-class RepositoryBagsConfig(BaseModel):
+class RepositoryBagsConfig(ConfigModel):
     """Which files of repositories count as equal, and which of several similar repositories is kept."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     threshold: float = Field(
         0.7, gt=0, le=1, description="threshold whose components make files equal, one of those compared"
@@ -126,23 +120,7 @@ def repository_bags(
     config: RepositoryBagsConfig,
     repositories: DataFrame | None = None,
 ) -> DataFrame:
-    """Make the bags of the repositories of an increment, and again those that its components touch.
-
-    Args:
-        members: rows of `members` of increments 0 to `increment`, with the column `increment`.
-        exact_duplicates: the same of `exact_duplicates`.
-        components: the same of `components`.
-        bags: the same of `bags`, for the weights of documents.
-        repository_bags: own rows of the increments before.
-        increment: the new one.
-        config: which files are equal, and which repositories are kept first.
-        repositories: rows of `repositories` of all datasets, with `dataset`, `dataset_increment` and `increment`.
-
-    Returns:
-        Rows of the table `repository_bags`.
-    """
-    from pyspark.sql import functions as F
-
+    """Make the bags of the repositories of an increment, and again those that its components touch."""
     witnesses = exact_duplicates.select("doc_id", "witness_doc_id")
     files = repository_files(members).join(witnesses, "doc_id", "left")
     files = files.withColumn("identity", F.coalesce("witness_doc_id", "doc_id"))
@@ -169,8 +147,6 @@ def repository_bags(
 
 def _with_items(files: DataFrame, linked: DataFrame, bags: DataFrame) -> DataFrame:
     """Rows (repository_id, byte_count, item, unit): each file's group and its weight, null where it has no tokens."""
-    from pyspark.sql import functions as F
-
     component = F.max_by("component", "increment").alias("component")
     newest = linked.groupBy(F.col("doc_id").alias("identity")).agg(component)
     grouped = files.join(newest, "identity", "left").withColumn("group", F.coalesce("component", "identity"))
@@ -185,8 +161,6 @@ def _with_items(files: DataFrame, linked: DataFrame, bags: DataFrame) -> DataFra
 
 def _changed(linked: DataFrame, increment: int) -> DataFrame:
     """Documents (doc_id) whose component changed in this increment; a document without one was its own component."""
-    from pyspark.sql import functions as F
-
     former = (
         linked.where(F.col("increment") < increment)
         .groupBy("doc_id")
@@ -206,15 +180,11 @@ _BAG_DDL = (
 
 def item_hash(doc_id: SparkColumn) -> SparkColumn:
     """The first 60 bits of the doc_id that names a group, as a long; a doc_id is a hash already."""
-    from pyspark.sql import functions as F
-
     return F.conv(F.substring(doc_id, 1, 15), 16, 10).cast("long")
 
 
 def item_unit(total_weight: SparkColumn) -> SparkColumn:
     """The weight of a group, from 1 to 255: that of the bag of the document that names it, in steps of 256."""
-    from pyspark.sql import functions as F
-
     steps = F.floor((total_weight + WEIGHT_STEP // 2) / WEIGHT_STEP)
     return F.greatest(F.lit(1), F.least(F.lit(MOST_UNIT), steps)).cast("int")
 
@@ -231,8 +201,6 @@ def bags_of_items(files: DataFrame, max_level: int, min_files: int) -> DataFrame
     Returns:
         Rows (repository_id, file_count, byte_count, item_count, total_weight, item_hashes, units, levels).
     """
-    from pyspark.sql import functions as F
-
     grouped = files.groupBy("repository_id", "item").agg(
         F.max("unit").alias("unit"), F.count("*").alias("count"), F.sum("byte_count").alias("byte_count")
     )

@@ -17,11 +17,10 @@ are *pieces*; `repository_removals` counts a pair only where both ends lie in on
 from __future__ import annotations
 
 from functools import reduce
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from spark_jobs.dedup.graph.components import ComponentsConfig, components
 from spark_jobs.dedup.graph.connected_components import connected_components
@@ -29,22 +28,18 @@ from spark_jobs.dedup.graph.dense_graph import checkpointed, dense_graph
 from spark_jobs.dedup.graph.threshold_pairs import reaches
 from spark_jobs.dedup.membership.repository_facts import newest_facts, repository_files
 from spark_jobs.dedup.pictures import draw_component_sizes
-from spark_jobs.lake.declare.step import Plot, Scope, step
+from spark_jobs.lake.declare.step import ConfigModel, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column as SparkColumn
-    from pyspark.sql import DataFrame
+from spark_jobs.spark_sql import Column as SparkColumn
+from spark_jobs.spark_sql import DataFrame, F
 
 _LABEL_TERMS = 3
 _WEIGHT_SCALE = 1000
 _AS_DOCUMENTS = {"repository_id": "doc_id", "better_repository_id": "better_doc_id"}
 
 
-class RepositoryComponentsConfig(BaseModel):
+class RepositoryComponentsConfig(ConfigModel):
     """The links between repositories, the size of giant components, and where these are cut."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     threshold: float = Field(0.7, gt=0, le=1, description="as in repository_pairs")
     giant_fraction: float = Field(
@@ -109,22 +104,7 @@ def repository_components(
     config: RepositoryComponentsConfig,
     repositories: DataFrame | None = None,
 ) -> DataFrame:
-    """Find the components that the pairs of an increment touch, and the topics of giant ones.
-
-    Args:
-        repository_pairs: rows of `repository_pairs` of increments 0 to `increment`, with the column `increment`.
-        repository_bags: the same of `repository_bags`.
-        members: the same of `members`, for paths.
-        repository_components: own rows of the increments before.
-        increment: the new one.
-        config: what is giant, and where to cut.
-        repositories: rows of `repositories` of all datasets, with `dataset`, `dataset_increment` and `increment`.
-
-    Returns:
-        Rows of the table `repository_components`.
-    """
-    from pyspark.sql import functions as F
-
+    """Find the components that the pairs of an increment touch, and the topics of giant ones."""
     own = repository_components.select(
         "increment", F.col("repository_id").alias("doc_id"), "component", F.lit(config.threshold).alias("threshold")
     )
@@ -155,7 +135,6 @@ def repository_components(
 def _topics(giants: DataFrame, pairs: DataFrame, terms: DataFrame, driver_edges: int) -> DataFrame:
     """The topic of each repository in a giant component: rows (repository_id, topic)."""
     from pyspark.sql import Window
-    from pyspark.sql import functions as F
 
     strongest = pairs.select(
         F.lit(1).alias("groups"),
@@ -190,8 +169,6 @@ def community_table(edges: pa.Table) -> pa.Table:
 
 def _terms(giants: DataFrame, members: DataFrame, repositories: DataFrame | None) -> DataFrame:
     """Distinct rows (repository_id, term): what a repository declares, else the words of its name and its paths."""
-    from pyspark.sql import functions as F
-
     named = giants.select("repository_id", "dataset", "repository")
     declared = named.withColumn("terms", F.lit(None).cast("array<string>"))
     if repositories is not None:
@@ -208,8 +185,6 @@ def _terms(giants: DataFrame, members: DataFrame, repositories: DataFrame | None
 
 def _pieces(pairs: DataFrame, topics: DataFrame, config: RepositoryComponentsConfig) -> DataFrame:
     """Rows (repository_id, piece) of the repositories in giant components that have a pair left after the cut."""
-    from pyspark.sql import functions as F
-
     left = topics.select("repository_id", F.col("topic").alias("left_topic"))
     right = topics.select(F.col("repository_id").alias("better_repository_id"), F.col("topic").alias("right_topic"))
     listed = F.col("left_topic").isin(*config.cut) | F.col("right_topic").isin(*config.cut)
@@ -224,6 +199,4 @@ def _pieces(pairs: DataFrame, topics: DataFrame, config: RepositoryComponentsCon
 
 def _alone(config: RepositoryComponentsConfig) -> SparkColumn:
     """The piece of a repository without a pair left: its component where that is not giant, else itself."""
-    from pyspark.sql import functions as F
-
     return F.when(F.col("topic").isNull(), F.col("component")).otherwise(F.col("repository_id"))

@@ -20,29 +20,23 @@ make no candidates.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from spark_jobs.dedup.graph.dense_graph import checkpointed
 from spark_jobs.dedup.graph.threshold_pairs import exact
 from spark_jobs.dedup.membership.repository_facts import newest_bags
-from spark_jobs.lake.declare.spark_types import ddl_names
-from spark_jobs.lake.declare.step import Scope, step
-from spark_jobs.lake.declare.tables import Check, Column, Table
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from spark_jobs.lake.declare.step import ConfigModel, Scope, step
+from spark_jobs.lake.declare.tables import Check, Column, Table, ddl_names
+from spark_jobs.spark_sql import DataFrame, F
 
 _ITEMS_DDL = "repository_id string, first_increment int, total_weight bigint, item bigint, weight int"
 
 
-class RepositoryContainmentsConfig(BaseModel):
+class RepositoryContainmentsConfig(ConfigModel):
     """The share from which on a repository counts as contained."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     containment_threshold: float = Field(
         0.7, gt=0, le=1, description="share of the lesser repository's weight that the larger one has"
@@ -86,18 +80,7 @@ REPOSITORY_CONTAINMENTS = Table(
 def repository_containments(
     repository_bags: DataFrame, increment: int, config: RepositoryContainmentsConfig
 ) -> DataFrame:
-    """Find the repositories that lie inside larger ones, where at least one of the two is new.
-
-    Args:
-        repository_bags: rows of `repository_bags` of increments 0 to `increment`, with the column `increment`.
-        increment: the new one.
-        config: the threshold.
-
-    Returns:
-        Rows of the table `repository_containments`.
-    """
-    from pyspark.sql import functions as F
-
+    """Find the repositories that lie inside larger ones, where at least one of the two is new."""
     current = newest_bags(repository_bags)
     items = checkpointed(
         current.select("repository_id", "first_increment", "total_weight", "item_hashes", "units", "levels").mapInArrow(
@@ -145,7 +128,6 @@ def _items(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _candidates(items: DataFrame, increment: int, config: RepositoryContainmentsConfig) -> DataFrame:
     """Distinct candidates (repository_id, container_repository_id): they share an item of the lesser one's prefix."""
     from pyspark.sql import Window
-    from pyspark.sql import functions as F
 
     holders = items.groupBy("item").agg(F.count("*").alias("holders"))
     bound = exact(config.containment_threshold)

@@ -12,9 +12,8 @@ rows in any of the tables.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from spark_jobs.dedup.graph.dense_graph import DEFAULT_DRIVER_EDGES, DriverEdges
 from spark_jobs.dedup.membership.repository_facts import newest_bags
@@ -24,12 +23,9 @@ from spark_jobs.dedup.near.large_buckets import LARGE_BUCKETS
 from spark_jobs.dedup.near.pairs import PairsConfig, pairs
 from spark_jobs.dedup.near.signatures import SignaturesConfig, signatures
 from spark_jobs.dedup.pictures import draw_bands
-from spark_jobs.lake.declare.spark_types import spark_schema
-from spark_jobs.lake.declare.step import Output, Plot, Scope, step
-from spark_jobs.lake.declare.tables import Check, Column, Table
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from spark_jobs.lake.declare.step import ConfigModel, Output, Plot, Scope, step
+from spark_jobs.lake.declare.tables import Check, Column, Table, spark_schema
+from spark_jobs.spark_sql import DataFrame, F
 
 _KIND = "repository"
 _AS_DOCUMENTS = {
@@ -42,10 +38,8 @@ _AS_DOCUMENTS = {
 _NO_VOCABULARY = "token_hash bigint, unit int, document_count bigint"
 
 
-class RepositoryPairsConfig(BaseModel):
+class RepositoryPairsConfig(ConfigModel):
     """The similarity of pairs of repositories, and the recall of finding them."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     threshold: float = Field(
         0.7, gt=0, le=1, description="weighted Jaccard similarity of what their files are duplicates of"
@@ -103,19 +97,7 @@ _TABLES = (REPOSITORY_PAIRS, REPOSITORY_BANDS, REPOSITORY_LARGE_BUCKETS)
 def repository_pairs(
     repository_bags: DataFrame, repository_pairs: DataFrame, increment: int, config: RepositoryPairsConfig
 ) -> Output:
-    """Compare the repositories of an increment with each other and with all earlier ones.
-
-    Args:
-        repository_bags: rows of `repository_bags` of increments 0 to `increment`, with the column `increment`.
-        repository_pairs: own rows of the increments before.
-        increment: the new one.
-        config: threshold and recall.
-
-    Returns:
-        Rows of `repository_pairs`, and how they were found: `repository_bands`, `repository_large_buckets`.
-    """
-    from pyspark.sql import functions as F
-
+    """Compare the repositories of an increment with each other and with all earlier ones."""
     spark = repository_bags.sparkSession
     current = newest_bags(repository_bags).withColumns({"kind": F.lit(_KIND), "shard": F.lit(0)}).persist()
     if not current.where(F.col("first_increment") == increment).take(1):
@@ -155,8 +137,6 @@ def repository_pairs(
 
 def _named(found: DataFrame, current: DataFrame) -> DataFrame:
     """Turn pairs of documents into rows of the table, with the names of both repositories and their containment."""
-    from pyspark.sql import functions as F
-
     names = current.select("repository_id", "repository", "total_weight")
     better = names.withColumnsRenamed({name: f"better_{name}" for name in names.columns})
     turned = found.withColumnsRenamed({"doc_id": "repository_id", "better_doc_id": "better_repository_id"})

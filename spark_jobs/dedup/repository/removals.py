@@ -27,29 +27,24 @@ represents both.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from spark_jobs.dedup.graph.dense_graph import DEFAULT_DRIVER_EDGES, DriverEdges
 from spark_jobs.dedup.membership.repository_facts import repository_files
 from spark_jobs.dedup.near.bucket_members import DEFAULT_MAX_BUCKET_PAIRS, MaxBucketPairs, all_members, with_pair_count
 from spark_jobs.dedup.pictures import draw_witness_similarities
 from spark_jobs.dedup.removal.removals import RemovalsConfig, removals
-from spark_jobs.lake.declare.step import Output, Plot, Scope, step
+from spark_jobs.lake.declare.step import ConfigModel, Output, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Proof, Table
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from spark_jobs.spark_sql import DataFrame, F
 
 _AS_DOCUMENTS = {"repository_id": "doc_id", "better_repository_id": "better_doc_id"}
 
 
-class RepositoryRemovalsConfig(BaseModel):
+class RepositoryRemovalsConfig(ConfigModel):
     """The similarity from which on a repository is removed."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     threshold: float = Field(0.7, gt=0, le=1, description="as in repository_pairs")
     latest: tuple[str, ...] = Field((), description="datasets of which only the latest document of a path counts")
@@ -61,12 +56,6 @@ def kept_pairs(
     landed: DataFrame, frames: Mapping[str, DataFrame], increment: int | None, config: RepositoryRemovalsConfig
 ) -> DataFrame:
     """Counterexamples: pairs of the increment, inside a piece, whose two repositories are both kept.
-
-    Args:
-        landed: rows of `repository_removals` of the increment.
-        frames: `repository_pairs`, `repository_components` and `repository_removals` of the increments before.
-        increment: the increment.
-        config: datasets whose repositories have revisions.
 
     Returns:
         Rows (repository_id, better_repository_id).
@@ -82,12 +71,6 @@ def unjustified(
     landed: DataFrame, frames: Mapping[str, DataFrame], increment: int | None, config: RepositoryRemovalsConfig
 ) -> DataFrame:
     """Counterexamples: removals whose witness is not kept, or is no pair of theirs with the weights written.
-
-    Args:
-        landed: rows of `repository_removals` of the increment.
-        frames: `repository_pairs`, `repository_components` and `repository_removals` of the increments before.
-        increment: the increment.
-        config: datasets whose repositories have revisions.
 
     Returns:
         Rows (repository_id, witness_repository_id).
@@ -112,17 +95,9 @@ def lost_witnesses(
 ) -> DataFrame:
     """Counterexamples: exact duplicates of the increment that do not leave though their witness does.
 
-    Args:
-        landed: rows of `repository_removal_files` of the increment.
-        frames: `exact_duplicates`, among others.
-        increment: the increment.
-        config: not needed here.
-
     Returns:
         Rows (doc_id, witness_doc_id).
     """
-    from pyspark.sql import functions as F
-
     exact = frames["exact_duplicates"].where(F.col("increment") == F.lit(increment)).select("doc_id", "witness_doc_id")
     leaving = landed.select(F.col("doc_id").alias("witness_doc_id"))
     return exact.join(leaving, "witness_doc_id", "left_semi").join(landed, "doc_id", "left_anti")
@@ -194,23 +169,7 @@ def repository_removals(
     increment: int,
     config: RepositoryRemovalsConfig,
 ) -> Output:
-    """Remove the repositories of an increment that have a kept better neighbour, and list their files that leave.
-
-    Args:
-        repository_pairs: rows of `repository_pairs` of increments 0 to `increment`, with the column `increment`.
-        repository_components: the same of `repository_components`.
-        members: the same of `members`.
-        exact_duplicates: the same of `exact_duplicates`.
-        buckets: the same of `buckets`.
-        repository_removals: own rows of the increments before.
-        increment: the increment whose repositories are decided.
-        config: the threshold, and from when on a bucket is large.
-
-    Returns:
-        Rows of `repository_removals` and of `repository_removal_files`.
-    """
-    from pyspark.sql import functions as F
-
+    """Remove the repositories of an increment that have a kept better neighbour, and list their files that leave."""
     counted = _counted(repository_pairs, repository_components, increment, config)
     own = repository_removals.select(F.col("repository_id").alias("doc_id"), F.lit(config.threshold).alias("threshold"))
     deciding = RemovalsConfig(thresholds=(config.threshold,), driver_edges=config.driver_edges)
@@ -234,8 +193,6 @@ def _counted(
     pairs: DataFrame, components: DataFrame, increment: int | None, config: RepositoryRemovalsConfig
 ) -> DataFrame:
     """The pairs that count: their two ends lie in one piece and are no revisions of each other."""
-    from pyspark.sql import functions as F
-
     now = F.col("increment") == F.lit(increment)
     pieces = components.where(now).select("repository_id", "piece")
     better = pieces.withColumnRenamed("repository_id", "better_repository_id")
@@ -246,8 +203,6 @@ def _counted(
 
 def _leaving(removed: DataFrame, members: DataFrame, exact_duplicates: DataFrame, increment: int) -> DataFrame:
     """The files of removed repositories, without exact witnesses of files whose repository does not go."""
-    from pyspark.sql import functions as F
-
     now = F.col("increment") == F.lit(increment)
     files = repository_files(members.where(now)).join(removed.select("repository_id"), "repository_id", "left_semi")
     staying = exact_duplicates.where(now).join(files.select("doc_id"), "doc_id", "left_anti")
@@ -257,7 +212,5 @@ def _leaving(removed: DataFrame, members: DataFrame, exact_duplicates: DataFrame
 
 def _in_large(buckets: DataFrame, increment: int, most: int) -> DataFrame:
     """The places of the members of the large buckets of an increment."""
-    from pyspark.sql import functions as F
-
     large = with_pair_count(buckets.where(F.col("increment") == F.lit(increment))).where(F.col("pair_count") > most)
     return large.mapInArrow(all_members, "place bigint").distinct()

@@ -2,6 +2,10 @@
 
 A corpus runs it as soon as the registry holds an eval set, over all that survived deduplication, with the newest
 version of every set. `contaminated` keeps what was found, item by item.
+
+The scorer `contamination` says the same of a dataset's texts, for the benchmarks of the registry (`headrace evals add`)
+that its declaration names: `scorers: {contamination: {evals: [gsm8k@1, humaneval@1]}}`. A policy then leaves documents
+out by `contamination.max_share`.
 """
 
 from __future__ import annotations
@@ -14,25 +18,81 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pydantic import Field
 
 from spark_jobs.exceptions import InputError, did_you_mean
-from spark_jobs.filters.contamination.contamination import (
-    FINDINGS_CHECK,
-    FINDINGS_COLUMN,
-    SearchedEvals,
-    index_of_registered,
-)
 from spark_jobs.filters.contamination.eval_set import encode
+from spark_jobs.filters.contamination.index import ContaminationConfig, Contents
 from spark_jobs.filters.registry import REGISTRY, Entry, entries, record
+from spark_jobs.filters.scorer import scorer
 from spark_jobs.lake.declare.step import Output, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.lake.files.late_columns import map_joined
 from spark_jobs.lake.ledger.step_key import canonical_json
+from spark_jobs.spark_sql import DataFrame
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.catalog import Catalog
-    from pyspark.sql import DataFrame
 
+    from spark_jobs.filters.contamination.eval_set import EvalSet
     from spark_jobs.filters.contamination.index import Contents
+
+
+class SearchedEvals(ContaminationConfig):
+    """Which benchmarks are searched for, and how."""
+
+    evals: tuple[str, ...] = Field(min_length=1, description="eval sets of the registry, each as name@version")
+
+
+def registered(references: tuple[str, ...]) -> list[EvalSet]:
+    """Eval sets of the registry.
+
+    Raises:
+        InputError: one is not there; the message names the nearest.
+    """
+    from spark_jobs.filters.contamination.eval_set import EvalSet, decode
+    from spark_jobs.filters.registry import find_entries
+    from spark_jobs.lake.session.catalogue import open_catalogue
+    from spark_jobs.lake.session.settings import load_settings
+
+    found = find_entries(open_catalogue(load_settings()), "eval_set", references, "headrace evals add")
+    return [EvalSet(one.name, decode(one.content)) for one in found]
+
+
+def index_of_registered(config: SearchedEvals) -> Contents:
+    """What texts are searched for, made once on the driver."""
+    from spark_jobs.filters.contamination.index import index_of
+
+    return index_of(registered(config.evals), config)
+
+
+FINDINGS_COLUMN: Final = Column(
+    "findings!",
+    "list<struct<eval_set!: string, item!: string, kind!: string, start!: long, end!: long, share!: double>!>",
+    "items found, by start: eval set, item, exact, ngram or near, first byte and byte after the last in the UTF-8 of "
+    "what was searched, share of the item",
+)
+FINDINGS_CHECK: Final = Check(
+    "shares_in_bounds", "forall(findings, f -> f.share > 0 and f.share <= 1)", "a share is in (0, 1]"
+)
+
+
+@scorer(
+    name="contamination",
+    version="2",
+    columns=(
+        FINDINGS_COLUMN,
+        Column("max_share", "double", "largest share of an item that the text holds; null without findings"),
+    ),
+    config=SearchedEvals,
+    prepare=index_of_registered,
+    checks=(FINDINGS_CHECK,),
+)
+def contamination(content: pa.Array, contents: Contents) -> dict[str, pa.Array]:
+    """Items of benchmarks in texts, verified letter by letter."""
+    from spark_jobs.filters.contamination.findings import largest_shares, score
+
+    found = score(content, contents)
+    return {**found, "max_share": largest_shares(found["findings"])}
+
 
 EVALS_PROPERTY: Final = "headrace.evals"
 """Property of a packed table: `PresentEvals.digest` of the eval sets that its documents were searched for; `off` where
@@ -111,7 +171,7 @@ DECONTAMINATED = Table(
 
 def _draw_items(table: pa.Table) -> bytes:
     """Documents by eval set and kind of finding as bars, a PNG below 30 KB."""
-    from spark_jobs.filters.pictures import draw_bars
+    from spark_jobs.lake.declare.pictures import draw_bars
 
     counts: dict[str, int] = {}
     for findings in table.column("findings").to_pylist():
@@ -150,14 +210,6 @@ def decontaminated(survivors: DataFrame, documents: DataFrame, config: Decontami
 
     They are searched as they landed, not as their texts go on: a text whose mail addresses were replaced may hold an
     item no more to the letter, but it is the item.
-
-    Args:
-        survivors: dataset, shard, doc_id of the documents of the increment.
-        documents: dataset, shard, doc_id, content of at least these.
-        config: the benchmarks, and what a finding is.
-
-    Returns:
-        Rows of `decontaminated` and of `contaminated`.
 
     Raises:
         InputError: the registry lacks an eval set.

@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from spark_jobs.arrays import BoolArray, Int64Array, UInt8Array, UInt64Array
 from spark_jobs.exceptions import InputError
 from spark_jobs.filters.contamination.eval_set import EvalSet
 from spark_jobs.filters.contamination.folding import WORD, fold_tables, word_weights
+from spark_jobs.lake.declare.step import ConfigModel
 from spark_jobs.text.text_columns import utf8_arrays
 
 if TYPE_CHECKING:
@@ -40,10 +41,8 @@ _LETTERS_OF_A_WORD: Final = 3
 _BITS_OF_A_SEED: Final = 16  # in the filter: one letter in about 70 that begins no seed passes it
 
 
-class ContaminationConfig(BaseModel):
+class ContaminationConfig(ConfigModel):
     """What counts as an item of an eval set in a document."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     ngram_words: int = Field(13, ge=7, description="words of an n-gram (GPT-3, Brown et al. 2020, appendix C: 13)")
     min_words: int = Field(8, ge=7, description="fewest words of an item that is searched for (GPT-3: 8)")

@@ -9,26 +9,21 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from spark_jobs.arrays import Int64Array
 from spark_jobs.filters.scorer import scorer
-from spark_jobs.lake.declare.step import Output, Scope, step
+from spark_jobs.lake.declare.step import ConfigModel, Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.spark_sql import DataFrame, F
 from spark_jobs.text.hash_sample import smallest_hashes
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
-
-class TemplateLinesConfig(BaseModel):
+class TemplateLinesConfig(ConfigModel):
     """Which lines are a template's."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     min_documents: int = Field(10, ge=2, description="documents of the sample that share a line of a template")
     min_characters: int = Field(
@@ -63,13 +58,7 @@ TEMPLATE_LINES = Table(
 
 @step(version="1", scope=Scope.FROZEN, tables=(TEMPLATE_LINES,))
 def template_lines(texts: DataFrame, config: TemplateLinesConfig) -> Output:
-    """Count the lines that documents of a sample share; it is read twice, since only lines that are kept are spelled.
-
-    Returns:
-        Rows of the table `template_lines`.
-    """
-    from pyspark.sql import functions as F
-
+    """Count the lines that documents of a sample share; it is read twice, as only lines that are kept are spelled."""
     rows = texts.select(F.xxhash64("doc_id").alias("hash"), "content")
     sample = smallest_hashes(rows, config.sample_bytes).select("content")
     count = functools.partial(_counted, min_characters=config.min_characters)
@@ -117,8 +106,6 @@ def templates(content: pa.Array, lines: Int64Array) -> dict[str, pa.Array]:
 
 def _least_count(shared: DataFrame, config: TemplateLinesConfig) -> int:
     """The least document count that no more than `max_lines` lines reach."""
-    from pyspark.sql import functions as F
-
     found = shared.groupBy("document_count").agg(F.count("*").alias("lines")).orderBy("document_count").toArrow()
     counts, lines = (found[name].to_numpy() for name in ("document_count", "lines"))
     fits = counts[np.cumsum(lines[::-1])[::-1] <= config.max_lines]

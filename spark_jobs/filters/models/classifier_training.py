@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from spark_jobs.arrays import BoolArray, Float64Array, Int64Array
 from spark_jobs.exceptions import ConfigError, InputError, did_you_mean
 from spark_jobs.filters.models.classifier import Classifier, FeaturesConfig, kernel_arguments
+from spark_jobs.lake.declare.step import ConfigModel
 from spark_jobs.text.text_columns import utf8_buffer
 
 if TYPE_CHECKING:
@@ -28,10 +29,8 @@ _CURVE_POINTS = 101
 _CALIBRATION_BINS = 10
 
 
-class TrainingConfig(BaseModel):
+class TrainingConfig(ConfigModel):
     """Where texts and labels are, what is held back, and how firmly the weights are held down."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     text_column: str = Field("content", description="column of strings")
     label_column: str = Field("label", description="column of labels, which are taken as text")
@@ -92,10 +91,6 @@ def train(table: pa.Table, config: TrainingConfig | None = None) -> tuple[Classi
     """Train a classifier, and evaluate it on the texts that were held back.
 
     Source: scikit-learn's LogisticRegression (L-BFGS, multinomial for three labels or more).
-
-    Args:
-        table: of texts and labels, in the columns that the configuration names.
-        config: none for the defaults.
 
     Raises:
         ConfigError: a column is missing.

@@ -78,10 +78,6 @@ class FastTextModel:
 def read_fasttext(data: Any, name: str) -> FastTextModel:
     """Read a supervised model.
 
-    Args:
-        data: the file as bytes or any buffer, such as a memory map: an unquantized matrix stays where it lies there.
-        name: how errors call it.
-
     Raises:
         InputError: the bytes are no such model, are of another version, or end early.
     """

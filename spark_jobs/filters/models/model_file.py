@@ -1,14 +1,21 @@
 """The file of a model that headrace trains: canonical bytes, known by the SHA-256 that ends them.
 
 kind, a line | version, length of the header | header: JSON | body | SHA-256 of all before
+
+Of a causal language model the body is a folder's files, one behind another ({"kind": "folder", "files": {name:
+bytes}}), or parameters by name, float32 ({"kind": "bytes", "shape": {..}}). So a folder in the layout of Hugging Face
+has one SHA-256 and is copied as one. Weights are taken as safetensors alone: other formats are pickles, and reading a
+pickle may run what somebody put into it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 import struct
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from spark_jobs.exceptions import InputError
@@ -39,12 +46,6 @@ def write_model_file(kind: bytes, header: Mapping[str, Any], body: bytes) -> byt
 def read_model_file(kind: bytes, data: bytes, name: str, hint: str) -> tuple[dict[str, Any], memoryview]:
     """Header and body of a file.
 
-    Args:
-        kind: what it must begin with.
-        data: the file.
-        name: how errors call it.
-        hint: what to do where it is of another kind.
-
     Raises:
         InputError: the bytes are of another kind or version, or damaged.
     """
@@ -65,3 +66,42 @@ def read_model_file(kind: bytes, data: bytes, name: str, hint: str) -> tuple[dic
     except ValueError as error:
         raise InputError(f"{name}: its header makes no sense to this headrace; train it again") from error
     return header, view[start + header_bytes : -DIGEST_BYTES]
+
+
+MAGIC: Final = b"headrace causal model\n"
+_WANTED: Final = re.compile(r"config\.json|tokenizer\.json|[\w.-]+\.safetensors(\.index\.json)?")
+_WEIGHTS: Final = ".safetensors"
+
+
+def pack_folder(folder: Path, name: str) -> bytes:
+    """A folder of config.json, tokenizer.json and weights as one file; equal folders give equal bytes.
+
+    Raises:
+        InputError: one of them is not there.
+    """
+    files = {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if _WANTED.fullmatch(path.name)}
+    for wanted in ("config.json", "tokenizer.json", _WEIGHTS):
+        if not any(found.endswith(wanted) for found in files):
+            how = "save it with save_pretrained, whose weights are safetensors; pickles (.bin) are not read"
+            raise InputError(f"{name}: {folder} has no {wanted}, it is no causal model in Hugging Face's layout; {how}")
+    sizes = {found: len(data) for found, data in files.items()}
+    return write_model_file(MAGIC, {"kind": "folder", "files": list(sizes.items())}, b"".join(files.values()))
+
+
+def unpack_folder(files: list[tuple[str, int]], body: memoryview, folder: Path, name: str) -> None:
+    """Write the files of a packed folder.
+
+    Raises:
+        InputError: a file has a name that no packed folder has.
+    """
+    start = 0
+    for found, size in files:
+        if not _WANTED.fullmatch(found):
+            raise InputError(f"{name}: holds a file {found!r}, which no folder of a model has; add the folder again")
+        (folder / found).write_bytes(body[start : start + size])
+        start += size
+
+
+def byte_model_file(shape: Mapping[str, int], parameters: bytes) -> bytes:
+    """The file of a model over bytes; equal models have equal bytes."""
+    return write_model_file(MAGIC, {"kind": "bytes", "shape": dict(shape)}, parameters)

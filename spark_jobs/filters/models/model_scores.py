@@ -15,11 +15,12 @@ import dataclasses
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from spark_jobs.exceptions import InputError, did_you_mean
 from spark_jobs.filters.models.registered import PERPLEXITY
 from spark_jobs.filters.scorer import Scorer, scorer
+from spark_jobs.lake.declare.step import ConfigModel
 from spark_jobs.lake.declare.tables import Column
 
 if TYPE_CHECKING:
@@ -32,10 +33,8 @@ Wanted = tuple[tuple[str, "ModelFile", tuple[str, ...]], ...]
 """Name, file and labels of each model."""
 
 
-class ModelScoresConfig(BaseModel):
+class ModelScoresConfig(ConfigModel):
     """Which models score texts, and of which labels the probability is kept."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     models: dict[str, tuple[str, ...]] = Field(
         default_factory=dict,

@@ -25,11 +25,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from spark_jobs.arrays import Float32Array, Float64Array, Int64Array, UInt64Array
 from spark_jobs.exceptions import InputError, SetupError
 from spark_jobs.filters.models.model_file import DIGEST_BYTES, read_model_file, write_model_file
+from spark_jobs.lake.declare.step import ConfigModel
 
 if TYPE_CHECKING:
     from spark_jobs.filters.models.ngram_kernel import NgramTable, Words
@@ -40,10 +41,8 @@ MAGIC: Final = b"headrace n-grams\n"
 _MOST_ORDER: Final = 5
 
 
-class NgramConfig(BaseModel):
+class NgramConfig(ConfigModel):
     """How long n-grams are, and which are kept."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     text_column: str = Field("content", description="column of strings")
     order: int = Field(5, ge=1, le=5, description="most words of an n-gram")

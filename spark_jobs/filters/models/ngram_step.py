@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pydantic import Field
 
 from spark_jobs.filters.models.model_file import DIGEST_BYTES, SHA256_CHECK, SHA256_COLUMN
 from spark_jobs.filters.models.ngram_model import NgramConfig
 from spark_jobs.lake.declare.step import Scope, step
 from spark_jobs.lake.declare.tables import Column, Table
+from spark_jobs.spark_sql import DataFrame, F
 from spark_jobs.text.hash_sample import smallest_hashes
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 class NgramsConfig(NgramConfig):
@@ -41,15 +37,10 @@ NGRAMS = Table(
 def ngrams(texts: DataFrame, config: NgramsConfig) -> DataFrame:
     """Train an n-gram model with modified Kneser-Ney smoothing; the one row is the model.
 
-    Args:
-        texts: rows with `doc_id` and the column of texts; those with the smallest hashes of their ids are counted.
-        config: of the training.
-
     Raises:
         InputError: there is no text.
     """
     import pyarrow as pa
-    from pyspark.sql import functions as F
 
     from spark_jobs.filters.models.ngram_training import train_on_spark
 

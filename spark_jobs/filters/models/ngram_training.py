@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -30,10 +30,8 @@ from spark_jobs.arrays import Float64Array, Int64Array, UInt64Array
 from spark_jobs.exceptions import ConfigError, InputError, did_you_mean
 from spark_jobs.filters.models.ngram_kernel import EMPTY, NgramTable, hash_ngram, list_ngrams, look_up, ngram_table
 from spark_jobs.filters.models.ngram_model import NgramConfig, NgramModel, splitting
+from spark_jobs.spark_sql import DataFrame, F
 from spark_jobs.text.text_columns import utf8_arrays
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 NGRAM_COUNTS: Final = pa.schema([(name, pa.int64()) for name in ("ngram", "prefix", "suffix", "words", "ngram_count")])
 """Hash of an n-gram, of it without its last and without its first word (bits of uint64), words, occurrences."""
@@ -57,10 +55,6 @@ _SPECIALS: Final = pa.table([*[_CONTEXTS] * 3, [0, 0], [0, 0]], schema=NGRAM_COU
 def train(table: pa.Table, config: NgramConfig | None = None) -> NgramModel:
     """Make a model of a column of texts.
 
-    Args:
-        table: of texts, in the column that the configuration names.
-        config: none for the defaults.
-
     Raises:
         ConfigError: the column is missing.
         InputError: there is no word in it.
@@ -75,8 +69,6 @@ def train(table: pa.Table, config: NgramConfig | None = None) -> NgramModel:
 
 def train_on_spark(texts: DataFrame, config: NgramConfig) -> NgramModel:
     """The same model, of texts that Spark counts; the driver gets the n-grams that may be kept, 56 bytes each."""
-    from pyspark.sql import functions as F
-
     content = texts.select(config.text_column).where(F.col(config.text_column).isNotNull())
     ddl = ", ".join(f"{name} bigint" for name in NGRAM_COUNTS.names)
     counted = content.mapInArrow(functools.partial(_count_batches, order=config.order), ddl)

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict
 
 from spark_jobs.exceptions import InputError, SetupError
 from spark_jobs.filters.models.model_file import DIGEST_BYTES
 from spark_jobs.filters.registry import Entry, entries, find_entries, record
+from spark_jobs.lake.declare.step import ConfigModel
 from spark_jobs.lake.files.lookups import read_rows
 from spark_jobs.lake.files.storage import create, open_input
 from spark_jobs.lake.ledger.step_key import canonical_json
@@ -52,10 +52,8 @@ _HEAD_BYTES: Final = 1 << 16  # comments may stand before it
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,40}")
 
 
-class LabelFacts(BaseModel):
+class LabelFacts(ConfigModel):
     """How well a trained model tells one label from the others, on texts that it was not shown."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     label: str
     test_count: int
@@ -66,10 +64,8 @@ class LabelFacts(BaseModel):
     calibration_error: float
 
 
-class ModelFacts(BaseModel):
+class ModelFacts(ConfigModel):
     """What the registry says of a model."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: Literal["classifier", "fasttext", "ngrams", "causal"]
     labels: tuple[str, ...]  # of an n-gram model or a causal one `perplexity` alone
@@ -107,11 +103,11 @@ def read_model(data: Any, name: str) -> Model:
         InputError: the bytes are none, of another version, or damaged.
         SetupError: the model needs torch, which is not installed.
     """
-    from spark_jobs.filters.models import causal_file, classifier, ngram_model
+    from spark_jobs.filters.models import classifier, model_file, ngram_model
     from spark_jobs.filters.models.fasttext_model import read_fasttext
 
     begins = bytes(memoryview(data)[:64])
-    if begins.startswith(causal_file.MAGIC):
+    if begins.startswith(model_file.MAGIC):
         try:
             from spark_jobs.filters.models.causal_model import read_causal_model
         except ImportError as error:

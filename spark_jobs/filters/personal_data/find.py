@@ -78,9 +78,6 @@ def resolve(spans: list[Span]) -> list[Span]:
     """Those of a text that stay where some overlap: the longest, then the surest, then by kind, rule and start.
 
     Each is weighed against those that overlap it and stay themselves, so the order in which they come says nothing.
-
-    Returns:
-        Spans that do not overlap, by start.
     """
     if len(spans) < 2:
         return spans

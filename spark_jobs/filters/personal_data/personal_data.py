@@ -1,23 +1,27 @@
-"""The scorer `personal_data`: what was found in each text, span by span."""
+"""The scorer `personal_data`: what was found in each text, span by span; where a dataset redacts, what is done too."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import functools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from spark_jobs.exceptions import ConfigError, did_you_mean
 from spark_jobs.filters.personal_data.rules import KINDS
 from spark_jobs.filters.scorer import scorer
+from spark_jobs.lake.declare.step import ConfigModel
 from spark_jobs.lake.declare.tables import Check, Column
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from spark_jobs.filters.personal_data.tagger import Tagger
 
-class PersonalDataConfig(BaseModel):
+
+class PersonalDataConfig(ConfigModel):
     """What is reported."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     min_confidence: float = Field(0.5, ge=0, le=1, description="findings below it are left out")
 
@@ -44,3 +48,114 @@ def personal_data(content: pa.Array, config: PersonalDataConfig) -> dict[str, pa
     from spark_jobs.filters.personal_data.find import score
 
     return score(content, config.min_confidence)
+
+
+Action = Literal["keep", "replace", "drop"]
+
+
+class AuditConfig(PersonalDataConfig):
+    """What is reported, and what is done about it."""
+
+    actions: dict[str, Action] = Field(
+        default_factory=dict, description="keep (the default), replace or drop (the document), by kind"
+    )
+    tagger: str | None = Field(
+        None, description="a tagger of the registry (headrace tagger train), as name@version; it finds further kinds"
+    )
+
+
+class Wanted(NamedTuple):
+    """What texts are searched for: the config, and the model of its tagger."""
+
+    config: AuditConfig
+    model: bytes | None
+
+
+def with_model(config: AuditConfig) -> Wanted:
+    """The config with the model that it names, read once on the driver."""
+    from spark_jobs.filters.personal_data.registered_tagger import registered_tagger
+
+    return Wanted(config, registered_tagger(config.tagger) if config.tagger else None)
+
+
+def checked_actions(redact: Mapping[str, str], tagger: str | None = None) -> dict[str, Action]:
+    """What a dataset does about kinds of personal data, those left out that it keeps.
+
+    Raises:
+        InputError: the registry has no such tagger.
+        ConfigError: a kind or an action is unknown (the message names the nearest), or the tagger is for nothing.
+    """
+    known, kinds, nobody = get_args(Action), list(KINDS), "no rule finds"
+    if tagger:
+        from spark_jobs.filters.personal_data.registered_tagger import registered_tagger
+        from spark_jobs.filters.personal_data.tagger import load
+
+        kinds, nobody = [*KINDS, *load(registered_tagger(tagger)).kinds], f"neither a rule nor {tagger} finds"
+    for kind, action in redact.items():
+        if kind not in kinds:
+            raise ConfigError(f"redact: {nobody} {kind!r}{did_you_mean(kind, kinds)}")
+        if action not in known:
+            raise ConfigError(f"redact: {kind}: there is no action {action!r}{did_you_mean(str(action), known)}")
+    actions = {kind: action for kind, action in redact.items() if action != "keep"}
+    if tagger and not actions:
+        raise ConfigError(f"personal_data: tagger {tagger} is of use where kinds are redacted; write redact too")
+    return actions  # type: ignore[return-value]
+
+
+@scorer(
+    name="personal_data_audit",
+    version="1",
+    columns=(
+        Column(
+            "spans!",
+            "list<struct<start!: long, end!: long, kind!: string, rule!: string, confidence!: double, "
+            "action!: string>!>",
+            "findings by start, none overlapping: first byte and byte after the last in the UTF-8 of `raw_texts`, what "
+            "it is, what found it, how sure that is (a judgement, no frequency), and keep, replace or drop; what a "
+            "document is dropped for is replaced too",
+        ),
+        *(Column(f"{kind}_count!", "long", f"findings of kind {kind}") for kind in KINDS),
+        Column("drop_count!", "long", "findings that the document is dropped for"),
+    ),
+    config=AuditConfig,
+    prepare=with_model,
+    checks=(
+        *personal_data.table.checks,
+        Check("actions_are_known", "forall(spans, s -> s.action in ('keep', 'replace', 'drop'))", "no other action"),
+    ),
+)
+def personal_data_audit(content: pa.Array, wanted: Wanted) -> dict[str, pa.Array]:
+    """Mail addresses, numbers and secrets of people, and whether they are kept, replaced or a reason to drop the text.
+
+    A dataset with `redact` has this as its table `personal_data`.
+    """
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from spark_jobs.filters.personal_data.find import found_spans, resolve, spans_with_counts
+
+    config, found = wanted.config, found_spans(content, wanted.config.min_confidence)
+    if wanted.model:
+        for own, tagged in zip(found, _loaded(wanted.model).tag(content), strict=True):
+            own += [span for span in tagged if span.confidence >= config.min_confidence]
+    columns = spans_with_counts([resolve(own) for own in found])
+    spans = columns["spans"]
+    flat = spans.flatten()
+    kinds = pc.struct_field(flat, "kind").to_pylist()
+    actions = pa.array([config.actions.get(kind, "keep") for kind in kinds], pa.string())
+    acted = pa.StructArray.from_arrays([*flat.flatten(), actions], [*(field.name for field in flat.type), "action"])
+    dropping = pc.list_parent_indices(spans).filter(pc.equal(actions, "drop")).to_numpy()
+    return {
+        **columns,
+        "spans": pa.ListArray.from_arrays(spans.offsets, acted),
+        "drop_count": pa.array(np.bincount(dropping, minlength=len(content))),
+    }
+
+
+@functools.cache
+def _loaded(model: bytes) -> Tagger:
+    """A tagger, read once per process."""
+    from spark_jobs.filters.personal_data.tagger import load
+
+    return load(model)

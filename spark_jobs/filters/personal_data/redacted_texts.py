@@ -6,25 +6,29 @@
 
 Values that a document is dropped for are replaced as well: the row stays, with a verdict that rejects it, and nobody
 who looks at a rejected text sees what it was rejected for.
+
+A placeholder is stable inside a document: values that differ only in case, blanks and punctuation get one number.
+Numbers count by kind from 1 in order of appearance, past those of placeholders that the text itself holds. Edits are
+those of the table `texts` (see `spark_jobs.text.normalization`), with the rule `redacted`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_jobs.filters.personal_data.find import Span
 from spark_jobs.lake.declare.step import Output, Scope, step
 from spark_jobs.lake.files.late_columns import map_joined
+from spark_jobs.spark_sql import DataFrame, F
+from spark_jobs.text.normalization import NO_EDITS, REDACTED, Edits
 from spark_jobs.text.texts import TEXTS, TEXTS_DDL, TextsConfig
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 _KEYS = ["shard", "doc_id"]
 _NARROW = [*_KEYS, "kind", "language", "letters_sha256"]
@@ -41,17 +45,7 @@ def redacted_texts(raw_texts: DataFrame, personal_data: DataFrame, config: Texts
     """Replace personal data in every text; one row per document.
 
     A dataset with `redact` has this as its table `texts`.
-
-    Args:
-        raw_texts: rows of the table `texts`, computed with the same config.
-        personal_data: shard, doc_id and spans with an action, of the same texts.
-        config: which texts are compared by their letters.
-
-    Returns:
-        Rows of the table `texts`.
     """
-    from pyspark.sql import functions as F
-
     acted = F.filter("spans", lambda span: span["action"] != "keep")
     found = personal_data.select(*_KEYS, acted.alias("spans"))
     redacted = partial(redacted_batches, min_letters=config.min_letters)
@@ -62,7 +56,7 @@ def redacted_texts(raw_texts: DataFrame, personal_data: DataFrame, config: Texts
 def redacted_batches(batches: Iterable[pa.RecordBatch], min_letters: int) -> Iterator[pa.RecordBatch]:
     """Turn batches of raw texts with the spans that are replaced into batches of the table `texts`."""
     from spark_jobs.filters.personal_data.find import Span
-    from spark_jobs.filters.personal_data.redaction import redact
+    from spark_jobs.filters.personal_data.redacted_texts import redact
     from spark_jobs.text.normalization import compose
     from spark_jobs.text.text_columns import edits_column, edits_of, letters_column
 
@@ -87,3 +81,36 @@ def redacted_batches(batches: Iterable[pa.RecordBatch], min_letters: int) -> Ite
             places[changed.to_numpy(zero_copy_only=False)] = len(batch) + np.arange(len(texts))
             columns["edits"] = pa.concat_arrays([edits, edits_column(composed).cast(edits.type)]).take(pa.array(places))
         yield pa.RecordBatch.from_pydict({column.name: columns[column.name] for column in TEXTS.columns})
+
+
+def redact(content: str, spans: Sequence[Span]) -> tuple[str, Edits]:
+    """Replace spans by placeholders.
+
+    Args:
+        content: a text.
+        spans: personal data in it, by start, none overlapping.
+
+    Returns:
+        The text with placeholders, and the edits that lead back to `content`.
+    """
+    if not spans:
+        return content, NO_EDITS
+    source = content.encode("utf-8")
+    placeholders: dict[tuple[str, str], bytes] = {}
+    taken = {name.encode() for name in re.findall(r"<[A-Z_]+_\d+>", content)}
+    next_number: dict[str, int] = {}
+    pieces, lengths, last = [], [], 0
+    for span in spans:
+        value = source[span.start : span.end].decode("utf-8").casefold()
+        key = (span.kind, re.sub(r"[\W_]", "", value) or value)
+        while key not in placeholders:
+            number = next_number[span.kind] = next_number.get(span.kind, 0) + 1
+            placeholder = f"<{span.kind.upper()}_{number}>".encode()
+            if placeholder not in taken:
+                placeholders[key] = placeholder
+        pieces += [source[last : span.start], placeholders[key]]
+        lengths.append(len(placeholders[key]))
+        last = span.end
+    starts, ends = (np.array([getattr(span, name) for span in spans], dtype=np.int64) for name in ("start", "end"))
+    edits = Edits(np.full(len(spans), REDACTED, dtype=np.int64), starts, ends, np.array(lengths, dtype=np.int64))
+    return b"".join([*pieces, source[last:]]).decode("utf-8"), edits

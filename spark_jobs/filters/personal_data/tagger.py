@@ -81,9 +81,6 @@ def train(table: pa.Table, seed: int, epochs: int = 8, lists: Mapping[str, Itera
         epochs: how often each is seen.
         lists: words and phrases by name, such as of cities; which of them a capitalized word is in is a feature.
 
-    Returns:
-        The model, for `load`.
-
     Raises:
         InputError: a column is missing, or no span has a kind.
     """

@@ -12,10 +12,11 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from spark_jobs.exceptions import ConfigError, did_you_mean
 from spark_jobs.filters.scorer import scorer
+from spark_jobs.lake.declare.step import ConfigModel
 from spark_jobs.lake.declare.tables import Column
 
 if TYPE_CHECKING:
@@ -32,14 +33,12 @@ LISTS: Final = {
 """Lists of glin-profanity by ISO 639-1."""
 
 
-class ProfanityConfig(BaseModel):
+class ProfanityConfig(ConfigModel):
     """Which words are counted.
 
     What the lists and the file hold decides the rows: `words_sha256` is filled in when the config is made, and texts
     are measured again when it changes.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     languages: tuple[str, ...] = Field(
         ("en",), description=f"lists of glin-profanity: {', '.join(LISTS)}; may be empty"

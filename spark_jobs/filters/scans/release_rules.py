@@ -12,7 +12,9 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from spark_jobs.lake.declare.step import ConfigModel
 
 _COLUMNS: Mapping[str, str] = {
     "malware": "malware_count",
@@ -22,10 +24,8 @@ _COLUMNS: Mapping[str, str] = {
 }
 
 
-class ReleaseRules(BaseModel):
+class ReleaseRules(ConfigModel):
     """The largest shares of documents with findings, and the least trust, with which an increment is released."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     malware: float | None = Field(None, ge=0, le=1, description="share of documents in which malware was found")
     secrets: float | None = Field(None, ge=0, le=1, description="share with keys, tokens or passwords")
@@ -35,11 +35,7 @@ class ReleaseRules(BaseModel):
     source_trust: float | None = Field(None, ge=0, le=1, description="least trust in the source")
 
     def judge(self, scans: pa.Table) -> tuple[bool, str]:
-        """Whether the rules release an increment, and what they found, in one line.
-
-        Args:
-            scans: its rows of the table `scans`.
-        """
+        """Whether the rules release an increment, and what they found, in one line."""
         held: list[str] = []
         said: list[str] = []
         total = max(scans.num_rows, 1)

@@ -1,35 +1,37 @@
-"""Step: scan the documents of a quarantined dataset; counts and names of what was found, never what was found."""
+"""Step: scan the documents of a quarantined dataset; counts and names of what was found, never what was found.
+
+Signs that a document is a fixture or made up are such as real documents rarely bear: RFCs name example.com, so a few
+such names are no sign, many are.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from spark_jobs.exceptions import InputError
-from spark_jobs.filters.scans.look_alikes import signs
 from spark_jobs.filters.scans.malware import SHIPPED, clamd_findings, compiled, yara_findings
-from spark_jobs.lake.declare.step import Scope, step
+from spark_jobs.lake.declare.step import ConfigModel, Scope, step
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files.late_columns import map_rows
+from spark_jobs.spark_sql import Column as SparkColumn
+from spark_jobs.spark_sql import DataFrame, F
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column as SparkColumn
-    from pyspark.sql import DataFrame
 
 _COUNTED = ("malware", "secret", "personal_data", "fixture")
 
 
-class ScansConfig(BaseModel):
+class ScansConfig(ConfigModel):
     """What is looked for, beside secrets, personal data and signs of test data."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     yara_rules: str | None = Field(None, description="file of YARA rules; without one, the EICAR test file alone")
     yara_sha256: str = Field("", description="SHA-256 of that file, so that other rules scan again; filled in")
@@ -74,16 +76,7 @@ class _Rules(NamedTuple):
 
 @step(version="1", scope=Scope.INCREMENT, tables=(SCANS,))
 def scans(documents: DataFrame, repositories: DataFrame, provenance: DataFrame, config: ScansConfig) -> DataFrame:
-    """Scan every document of an increment.
-
-    Args:
-        documents: those that landed in quarantine.
-        repositories: theirs, of which licences are read.
-        provenance: the one row of the increment, with the licence that the dataset declares.
-        config: what is looked for.
-    """
-    from pyspark.sql import functions as F
-
+    """Scan every document of an increment."""
     rules = _Rules(yara_source(config), config.clamd, config.min_confidence)
     compiled(rules.yara)  # a mistake in it ends here, not in a worker
     columns = ["shard", "doc_id", "repository", "licence", "path"]
@@ -121,8 +114,6 @@ def is_allowed(licence: SparkColumn, allowed: Iterable[str]) -> SparkColumn:
 
     Of `A OR B` one is enough, `A AND B` needs both; of an expression with brackets all are needed.
     """
-    from pyspark.sql import functions as F
-
     names = list(allowed)
     if not names:
         return F.lit(None).cast("boolean")
@@ -183,3 +174,42 @@ def findings(
         counts.update({f"fixture.{name}": count for name, count in signs(path, text)})
         found.append(dict(sorted(counts.items())))
     return found
+
+
+_TEST_PATH: Final = re.compile(
+    r"(?:^|/)(?:tests?|testing|testdata|test[_-]data|fixtures?|__fixtures__|mocks?|__mocks__|cassettes|__snapshots__)/"
+    r"|(?:^|/)(?:conftest\.py|test_[^/]*\.py|[^/]*_test\.(?:py|go|rb)|[^/]*\.(?:spec|test)\.[jt]sx?)$"
+)
+_LOREM: Final = re.compile(r"(?i)\blorem\s+ipsum\b")
+_EXAMPLE_NAME: Final = re.compile(r"(?i)(?:[@.]|//)example\.(?:com|org|net)\b")
+_EXAMPLES: Final = 3  # of such names, in a text that has one for each so many characters
+_EXAMPLE_CHARACTERS: Final = 400
+# Forms of the addresses and soldiers' boxes that Faker makes in its default language, and few others do.
+_STREETS: Final = (
+    "Burg", "Crossroad", "Glen", "Isle", "Junction", "Knoll", "Mews", "Orchard", "Port", "Shoal", "Spur", "Stravenue",
+    "Throughway", "Trafficway", "Underpass", "Viaduct", "Village",
+)  # fmt: skip
+_BOXES: Final = ("APO A", "FPO A", "DPO A")
+_FAKER: Final = re.compile(
+    rf"\b\d{{3,5}} [A-Z][\w']+ (?:{'|'.join(_STREETS)})s?\b"
+    r"|\b[AFD]PO A[AEP] \d{5}\b"
+    r"|\b(?:Apt\.|Suite) \d{3}\n[A-Z][a-z]+ ?[A-Za-z]*(?:ville|town|mouth|berg|burgh|shire|chester|side|bury|fort|land"
+    r"|stad|view|ton|port|haven|furt), [A-Z]{2} \d{5}\b"
+)
+_FAKER_WORDS: Final = (*_STREETS, *_BOXES, "Apt. ", "Suite ")
+_FAKER_FORMS: Final = 2
+
+
+def signs(path: str, text: str) -> Iterator[tuple[str, int]]:
+    """Each sign that a document bears, and how often."""
+    if _TEST_PATH.search(path):
+        yield "test_path", 1
+    lower = text.lower()  # searching for words first is ten times as fast as the expressions
+    if "ipsum" in lower and (count := len(_LOREM.findall(text))):
+        yield "lorem_ipsum", count
+    if "example." in lower:
+        count = len(_EXAMPLE_NAME.findall(text))
+        if count >= _EXAMPLES and count * _EXAMPLE_CHARACTERS >= len(text):
+            yield "example_names", count
+    if any(word in text for word in _FAKER_WORDS) and (count := len(_FAKER.findall(text))) >= _FAKER_FORMS:
+        yield "faker", count

@@ -37,11 +37,11 @@ from pydantic import BaseModel, ConfigDict
 
 from spark_jobs.exceptions import StepDeclarationError
 from spark_jobs.lake.declare.tables import Table
+from spark_jobs.spark_sql import DataFrame
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.catalog import Catalog
-    from pyspark.sql import DataFrame
 
 Discover: TypeAlias = "Callable[[Any, pa.Table, bool, Catalog | None], pa.Table | None]"
 SPECIAL_PARAMETERS = frozenset({"context", "spark", "config", "increment", "base", "objects"})
@@ -57,10 +57,14 @@ class Scope(enum.Enum):
     WHOLE = "whole"
 
 
-class NoConfig(BaseModel):
-    """A step that has nothing to configure."""
+class ConfigModel(BaseModel):
+    """Base of all config models: values do not change, and a field that does not exist is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class NoConfig(ConfigModel):
+    """A step that has nothing to configure."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ A `Table` is what a step promises about its output. It is written in Iceberg's o
     )
 
 Every table whose partition names `increment` gets the column `increment! int` first: `lake` writes it, steps do not.
-This module needs PyIceberg alone, so that Dagster's definitions load without Spark.
+This module needs PyIceberg alone, so that Dagster's definitions load without Spark (`spark_schema` imports it).
 """
 
 from __future__ import annotations
@@ -27,35 +27,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pyiceberg import types
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
 from pyiceberg.transforms import DayTransform, IdentityTransform
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DoubleType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    ListType,
-    LongType,
-    MapType,
-    NestedField,
-    StringType,
-    StructType,
-    TimestampType,
-    TimestamptzType,
-)
+from pyiceberg.types import IcebergType
 
 from spark_jobs.exceptions import TableDeclarationError
+from spark_jobs.spark_sql import DataFrame
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
 _PARTITION = re.compile(r"(?:days\((?P<days>\w+)\)|(?P<identity>\w+))")
@@ -83,16 +69,16 @@ _METADATA_TABLES = frozenset(
     ]
 )
 _PRIMITIVES: Mapping[str, IcebergType] = {
-    "boolean": BooleanType(),
-    "int": IntegerType(),
-    "long": LongType(),
-    "float": FloatType(),
-    "double": DoubleType(),
-    "date": DateType(),
-    "timestamp": TimestampType(),
-    "timestamptz": TimestamptzType(),
-    "string": StringType(),
-    "binary": BinaryType(),
+    "boolean": types.BooleanType(),
+    "int": types.IntegerType(),
+    "long": types.LongType(),
+    "float": types.FloatType(),
+    "double": types.DoubleType(),
+    "date": types.DateType(),
+    "timestamp": types.TimestampType(),
+    "timestamptz": types.TimestamptzType(),
+    "string": types.StringType(),
+    "binary": types.BinaryType(),
 }
 
 
@@ -243,7 +229,9 @@ class Table:
         for column in self.all_columns:
             field_id = ids.next()
             parsed = parse_type(column.type, ids)
-            fields.append(NestedField(field_id, column.name, parsed, required=column.required, doc=column.comment))
+            fields.append(
+                types.NestedField(field_id, column.name, parsed, required=column.required, doc=column.comment)
+            )
         return Schema(*fields)
 
     def partition_spec(self, schema: Schema) -> PartitionSpec:
@@ -330,11 +318,13 @@ def parse_type(text: str, ids: _Ids | None = None) -> IcebergType:
     if head == "list" and len(parts) == 1:
         element_id = ids.next()
         inner = parts[0]
-        return ListType(element_id, parse_type(inner.removesuffix("!"), ids), element_required=inner.endswith("!"))
+        return types.ListType(
+            element_id, parse_type(inner.removesuffix("!"), ids), element_required=inner.endswith("!")
+        )
     if head == "map" and len(parts) == 2:
         key_id, value_id = ids.next(), ids.next()
         key, value = parts
-        return MapType(
+        return types.MapType(
             key_id,
             parse_type(key.removesuffix("!"), ids),
             value_id,
@@ -342,30 +332,30 @@ def parse_type(text: str, ids: _Ids | None = None) -> IcebergType:
             value_required=value.endswith("!"),
         )
     if head == "struct":
-        return StructType(*(_struct_field(part, ids) for part in parts))
+        return types.StructType(*(_struct_field(part, ids) for part in parts))
     raise TableDeclarationError(f"type {text!r}: {head}<..> with {len(parts)} parts is no Iceberg type")
 
 
 def type_text(kind: IcebergType) -> str:
     """A type as `parse_type` reads it, without the ids that a catalogue assigns anew."""
-    if isinstance(kind, ListType):
+    if isinstance(kind, types.ListType):
         return f"list<{type_text(kind.element_type)}{'!' if kind.element_required else ''}>"
-    if isinstance(kind, MapType):
+    if isinstance(kind, types.MapType):
         value = f"{type_text(kind.value_type)}{'!' if kind.value_required else ''}"
         return f"map<{type_text(kind.key_type)}, {value}>"
-    if isinstance(kind, StructType):
+    if isinstance(kind, types.StructType):
         fields = (f"{f.name}{'!' if f.required else ''}: {type_text(f.field_type)}" for f in kind.fields)
         return f"struct<{', '.join(fields)}>"
     return str(kind)
 
 
-def _struct_field(text: str, ids: _Ids) -> NestedField:
+def _struct_field(text: str, ids: _Ids) -> types.NestedField:
     """`name!: type` as a field."""
     name, colon, kind = text.partition(":")
     if not colon:
         raise TableDeclarationError(f"struct field {text!r}: write name: type")
     field_id = ids.next()
-    return NestedField(
+    return types.NestedField(
         field_id, name.strip().removesuffix("!"), parse_type(kind, ids), required=name.strip().endswith("!")
     )
 
@@ -379,3 +369,15 @@ def _split(text: str) -> list[str]:
             parts.append(text[start:position].strip())
             start = position + 1
     return [*parts, text[start:].strip()]
+
+
+def spark_schema(table: Table) -> StructType:
+    """Spark's schema of a declared table, `increment` included where it has one."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(table.schema().as_arrow(), prefer_timestamp_ntz=True)
+
+
+def ddl_names(ddl: str) -> list[str]:
+    """Names of the columns of a schema in DDL, `place long, doc_id string`, whose types have no fields of their own."""
+    return [column.split()[0] for column in ddl.split(", ")]

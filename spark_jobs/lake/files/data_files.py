@@ -44,13 +44,7 @@ Batches = Iterable[pa.RecordBatch]
 
 
 def file_rules(table: IcebergTable, declared: Table, laid_out: bool) -> FileRules | None:
-    """How workers write the files of a table; None where Spark must write them.
-
-    Args:
-        table: the table.
-        declared: its declaration.
-        laid_out: whether the rows come in the order that the files must have.
-    """
+    """How workers write the files of a table; None where Spark must write them."""
     schema = table.schema()
     arrow = file_schema(schema_to_pyarrow(schema))
     if (
@@ -133,14 +127,6 @@ def write_data_files(
     properties: Mapping[str, str],
 ) -> tuple[DataVersion, dict[str, int]]:
     """Have workers write rows, and commit their files as one snapshot of a branch.
-
-    Args:
-        table: as it is with the branch.
-        rules: how its files are written.
-        made: the rows.
-        branch: of the table.
-        replaced: rows to remove, which fill whole data files.
-        properties: of the snapshot.
 
     Returns:
         Data version of the rows, and bad rows by check.

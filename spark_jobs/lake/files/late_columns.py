@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -29,9 +28,7 @@ import pyarrow.parquet as pq
 from spark_jobs.arrays import Int64Array
 from spark_jobs.lake.declare.step import ArrowRows
 from spark_jobs.lake.files.storage import open_input
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from spark_jobs.spark_sql import DataFrame, F, SparkSession
 
 Batches = Iterable[pa.RecordBatch]
 
@@ -45,8 +42,6 @@ def located(frame: DataFrame) -> DataFrame | None:
     Returns:
         None where the rows do not come straight from files: made in memory, joined or put together of several tables.
     """
-    from pyspark.sql import functions as F
-
     if _has_metadata(frame, "_file"):
         return frame.withColumns({FILE: F.col("_file"), ROW: F.col("_pos")})
     if _has_metadata(frame, "_metadata"):
@@ -83,8 +78,6 @@ def map_rows(
         function: from batches of those columns, the late ones last, to batches of `ddl`.
         ddl: columns of the result.
     """
-    from pyspark.sql import functions as F
-
     rows = located(frame)
     if rows is None:
         return ArrowRows(frame.select(*columns, *late), function, ddl)
@@ -115,8 +108,6 @@ def map_joined(
         function: as of `map_rows`.
         ddl: columns of the result.
     """
-    from pyspark.sql import functions as F
-
     rows = located(frame)
     if rows is None:
         return ArrowRows(frame.join(others, list(keys)).select(*columns, *late), function, ddl)
@@ -174,9 +165,6 @@ class LateColumns:
 
     def groups(self, batches: Batches) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch, Int64Array]]:
         """Read the row groups that rows lie in, one after the other.
-
-        Args:
-            batches: as for `fetch`.
 
         Yields:
             Some rows; the late columns of rows that hold them all, a row group where no column of it has more than

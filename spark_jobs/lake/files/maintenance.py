@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
 
 from spark_jobs.lake.ledger.lease import WAIT_SECONDS, table_leases
 from spark_jobs.lake.session.catalogue import spark_identifier
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from spark_jobs.spark_sql import SparkSession
 
 _MIN_FILES = 2  # Iceberg's own default, 5, leaves groups of up to four files unmerged
 
@@ -51,16 +48,6 @@ def expire(
 ) -> int:
     """Remove snapshots older than a moment, and the files that only they used; heads and tagged snapshots stay.
 
-    Args:
-        spark: a session of this lake.
-        catalogue: its catalogue.
-        identifier: the table.
-        older_than: aware time; younger snapshots stay.
-        wait_seconds: how long another writer is waited for.
-
-    Returns:
-        Snapshots removed.
-
     Raises:
         LeaseError: another writer held the table for longer.
     """
@@ -91,17 +78,6 @@ def remove_orphans(
     wait_seconds: float = WAIT_SECONDS,
 ) -> list[str]:
     """Remove files below a table's location that no snapshot, branch or tag names.
-
-    Args:
-        spark: a session of this lake.
-        catalogue: its catalogue.
-        identifier: the table.
-        older_than: aware time; younger files stay, since a writer may be about to publish them.
-        dry_run: whether they are only told.
-        wait_seconds: how long another writer is waited for.
-
-    Returns:
-        Locations of the files.
 
     Raises:
         LeaseError: another writer held the table for longer.

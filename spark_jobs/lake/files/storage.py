@@ -23,12 +23,7 @@ def local_path(path: str) -> str | None:
 
 
 def open_input(path: str, properties: Mapping[str, str]) -> pa.NativeFile:
-    """Open a file to read, a local one as a memory map.
-
-    Args:
-        path: of a local file, or a URI.
-        properties: of PyIceberg's FileIO, for URIs of other schemes than `file`.
-    """
+    """Open a file to read, a local one as a memory map."""
     local = local_path(path)
     if local is not None:
         return pa.memory_map(local)

@@ -30,9 +30,8 @@ from pyiceberg.table.update import (
 )
 
 from spark_jobs.exceptions import AuditError, CheckResult, LeaseError, TableMismatchError
-from spark_jobs.lake.declare.spark_types import spark_schema
 from spark_jobs.lake.declare.step import ArrowRows
-from spark_jobs.lake.declare.tables import Table, partition_column
+from spark_jobs.lake.declare.tables import Table, partition_column, spark_schema
 from spark_jobs.lake.files.audit import (
     IN_PLACE,
     Evidence,
@@ -47,12 +46,11 @@ from spark_jobs.lake.files.data_files import file_rules, write_data_files
 from spark_jobs.lake.ledger.data_version import DataVersion, digest, digest_columns, row_hash, version_of
 from spark_jobs.lake.ledger.lease import is_abandoned, writer_branch
 from spark_jobs.lake.ledger.ledger import LAST_PROPERTY
-from spark_jobs.lake.ledger.materialization import Materialization
-from spark_jobs.lake.ledger.place import Place
+from spark_jobs.lake.ledger.materialization import Materialization, Place
 from spark_jobs.lake.session.catalogue import commit, remove_ref, spark_identifier
+from spark_jobs.spark_sql import Column, DataFrame, F, SparkSession
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 _log = logging.getLogger(__name__)
@@ -213,7 +211,6 @@ def _write_by_spark(
 ) -> tuple[DataVersion, dict[str, int]]:
     """Write rows by Spark; gives their data version and bad rows by check, observed in the same pass."""
     from pyspark.sql import Observation
-    from pyspark.sql import functions as F
 
     declared = target.declared
     layout = [*(partition_column(p) for p in declared.partition if p != "increment"), *declared.sort]

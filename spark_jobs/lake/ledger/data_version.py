@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from spark_jobs.exceptions import TableMismatchError
+from spark_jobs.spark_sql import Column, DataFrame, F
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructField, StructType
 
 
@@ -79,8 +79,6 @@ def digest_columns(row: str) -> dict[str, Column]:
 
     The sum is kept in two halves, because a sum of 64-bit hashes overflows under ANSI rules and decimals are slower.
     """
-    from pyspark.sql import functions as F
-
     return {
         "digest_count": F.expr("count(1)"),
         "digest_xor": F.expr(f"bit_xor({row})"),

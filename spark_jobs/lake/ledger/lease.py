@@ -91,10 +91,6 @@ def is_abandoned(catalogue: Catalog, name: str) -> bool:
     The caller holds the lease of the table, so every other writer's branch is abandoned. In a catalogue without leases
     the process named by the branch is looked up, and a branch of another host counts as abandoned after a week. Names
     made by earlier versions of headrace name no process; such branches count as abandoned.
-
-    Args:
-        catalogue: of the table, whose lease is held where it has leases.
-        name: of the branch.
     """
     found = _BRANCH.fullmatch(name)
     if found is None:  # a branch that a user made

@@ -195,10 +195,6 @@ class Ledger:
         """Mark increments of some tables to be computed anew, in one commit; called by a writer under their leases.
 
         Readers see the present rows until then. The first increment that is computed removes all later ones.
-
-        Args:
-            identifiers: the tables.
-            since: first increment that is marked.
         """
         with self._lock:
             self.settle(identifiers)
@@ -208,12 +204,7 @@ class Ledger:
                 self.record(rows)
 
     def record(self, rows: Iterable[Materialization], now: datetime | None = None) -> None:
-        """Append rows, in one commit.
-
-        Args:
-            rows: what was published.
-            now: time written beside them; the clock's by default.
-        """
+        """Append rows, in one commit."""
         new = list(rows)
         with self._lock:
             table = ensure_table(self.catalogue, LEDGER, MATERIALIZATIONS, {SCOPE_PROPERTY: "ledger"}, grows=True)

@@ -25,12 +25,7 @@ from spark_jobs.lake.session.catalogue import GENERATION_PROPERTY
 
 
 def valid_rows(table: IcebergTable, rows: Sequence[Materialization]) -> dict[str, Materialization]:
-    """The row that holds, by place.
-
-    Args:
-        table: as it is now.
-        rows: all that was recorded of it, in that order.
-    """
+    """The row that holds, by place."""
     ids, cut = _chain_ids(table)
     uuid = str(table.metadata.table_uuid)
     taken_back = {row.snapshot_id for row in rows if row.is_withdrawal}

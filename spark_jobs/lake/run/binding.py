@@ -15,11 +15,11 @@ from spark_jobs.exceptions import StepDeclarationError
 from spark_jobs.lake.declare.step import Output, Scope, Step
 from spark_jobs.lake.declare.tables import check_identifier
 from spark_jobs.lake.files.objects import ObjectFolder
-from spark_jobs.lake.ledger.place import Place
+from spark_jobs.lake.ledger.materialization import Place
+from spark_jobs.spark_sql import DataFrame, SparkSession
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
-    from pyspark.sql import DataFrame, SparkSession
 
 Source = str | tuple[str, ...]
 

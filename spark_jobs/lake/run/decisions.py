@@ -34,18 +34,10 @@ _PLACES = ("path", "directories", "repositories", "url", "urls")  # fields of so
 
 @dataclass(frozen=True)
 class Waiting:
-    """An increment of a quarantined dataset, with what was decided about it.
+    """An increment of a quarantined dataset: version, number and bytes of its documents, and what was decided about it.
 
-    Attributes:
-        increment: its number.
-        version: data version of its documents.
-        documents: how many there are.
-        byte_count: size of their data files.
-        state: `waits`, `release` or `refuse`.
-        who: who decided; empty while it waits.
-        why: the reason; empty while it waits.
-        at: when it was decided; None while it waits.
-        carried: whether the dataset's own tables hold any of it.
+    The state is `waits`, `release` or `refuse`; while it waits, who and why are empty and `at` is None. `carried` says
+    whether the dataset's own tables hold any of it.
     """
 
     increment: int

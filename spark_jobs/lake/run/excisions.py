@@ -50,18 +50,7 @@ _DECLARED = Table(
 def record_excisions(
     catalogue: Catalog, table: str | None, doc_ids: Collection[str], run_id: str, now: datetime | None = None
 ) -> int:
-    """List documents as out of a packed table, or of all.
-
-    Args:
-        catalogue: the lake's.
-        table: the packed table; None for all.
-        doc_ids: the documents; those that are listed already are left.
-        run_id: of the command.
-        now: time written beside them; the clock's by default.
-
-    Returns:
-        Rows that were written.
-    """
+    """List documents as out of a packed table, or of all."""
     listed = ensure_table(catalogue, EXCISIONS, _DECLARED, {SCOPE_PROPERTY: "excisions"})
     new = sorted(set(doc_ids) - excised_documents(catalogue, table))
     if new:
@@ -104,10 +93,6 @@ def excisions_of(catalogue: Catalog, doc_id: str) -> list[dict[str, Any]]:
 def excisions_read(ledger: Ledger, binding: Binding) -> dict[str, dict[str, Any]]:
     """The list as an input of a step, as the ledger records it: its snapshot, and a digest of the documents.
 
-    Args:
-        ledger: gives the list's table.
-        binding: the step and its table.
-
     Returns:
         The list by its name, as other inputs are recorded; nothing where the step's rows are not numbered or no
         document is out of its table.
@@ -134,15 +119,6 @@ def without_excised(ledger: Ledger, binding: Binding, reads: Reads, excised: Map
     """What a step reads, without the documents that are excised from its table.
 
     Only inputs with a column `doc_id` are narrowed. Parquet files are read as they are.
-
-    Args:
-        ledger: gives the input tables.
-        binding: the step and its table.
-        reads: what it would read.
-        excised: the list, as `excisions_read` gives it.
-
-    Returns:
-        The same reads with a condition, pinned to the snapshot of the list.
     """
     if EXCISIONS not in excised:
         return reads

@@ -99,12 +99,7 @@ class _Upcoming:
 
 
 def forecast(ledger: Ledger, bindings: Iterable[Binding]) -> list[StepForecast]:
-    """Forecast a run of some steps.
-
-    Args:
-        ledger: as it is before the run.
-        bindings: the steps, each after those whose tables it reads.
-    """
+    """Forecast a run of some steps."""
     upcoming = _Upcoming()
     found = []
     for binding in bindings:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from spark_jobs.lake.declare.step import NoConfig, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from spark_jobs.spark_sql import DataFrame, F
 
 INCREMENTS = Table(
     name="increments",
@@ -27,12 +23,5 @@ INCREMENTS = Table(
 
 @step(version="1", scope=Scope.INTAKE, tables=(INCREMENTS,))
 def increments(arrivals: DataFrame, config: NoConfig) -> DataFrame:
-    """List what arrived in the datasets since the corpus last looked; one row per dataset increment.
-
-    Args:
-        arrivals: rows of the datasets' `arrivals` that no earlier increment of the corpus took in.
-        config: nothing to configure.
-    """
-    from pyspark.sql import functions as F
-
+    """List what arrived in the datasets since the corpus last looked; one row per dataset increment."""
     return arrivals.groupBy("dataset", "dataset_increment").agg(F.count("*").alias("arrival_count"))

@@ -34,13 +34,7 @@ _YOUNGEST_ORPHAN_DAYS = 1.0
 
 @dataclass(frozen=True)
 class Done:
-    """What a task did to one table.
-
-    Attributes:
-        table: identifier.
-        count: files merged or removed, snapshots removed, rows recovered.
-        text: the same in words.
-    """
+    """What a task did to one table: how many files, snapshots or rows it merged, removed or recovered; in words too."""
 
     table: str
     count: int

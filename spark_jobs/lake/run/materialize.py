@@ -21,7 +21,6 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table as IcebergTable
@@ -61,9 +60,7 @@ from spark_jobs.lake.session.catalogue import (
 from spark_jobs.lake.session.session import metered
 from spark_jobs.lake.session.shuffle_partitions import follow_input, listed_size
 from spark_jobs.lake.session.spark_errors import failure_line, lost_database
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from spark_jobs.spark_sql import DataFrame, F, SparkSession
 
 _log = logging.getLogger(__name__)
 
@@ -335,8 +332,6 @@ def _require_properties(lake: Lake, binding: Binding, task: Task, table: Iceberg
 
 
 def _with_increment(frame: DataFrame, increment: int | None, wanted: bool) -> DataFrame:
-    from pyspark.sql import functions as F
-
     return frame.withColumn("increment", F.lit(increment or 0)) if wanted else frame
 
 

@@ -24,8 +24,7 @@ from pyiceberg.expressions import AlwaysTrue
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import Scope
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.ledger.materialization import Materialization
-from spark_jobs.lake.ledger.place import Place
+from spark_jobs.lake.ledger.materialization import Materialization, Place
 from spark_jobs.lake.ledger.step_key import config_json, step_key
 from spark_jobs.lake.run.binding import Binding
 from spark_jobs.lake.run.decisions import (

@@ -11,7 +11,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.quarantined import (
@@ -26,9 +25,7 @@ from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.binding import Binding
 from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, spark_identifier
 from spark_jobs.lake.session.shuffle_partitions import Size
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+from spark_jobs.spark_sql import Column, DataFrame, F, SparkSession
 
 
 @dataclass(frozen=True)
@@ -269,8 +266,6 @@ def frames(spark: SparkSession, binding: Binding, reads: Reads) -> dict[str, Dat
 
 
 def _frame(spark: SparkSession, read: Read) -> DataFrame:
-    from pyspark.sql import functions as F
-
     if is_path(read.table):
         return spark.read.parquet(read.table)
     frame = spark.read.option("versionAsOf", str(read.snapshot_id)).table(spark_identifier(read.table))
@@ -293,8 +288,6 @@ def _frame(spark: SparkSession, read: Read) -> DataFrame:
 
 def _renumbered(increments: Mapping[int, int]) -> Column:
     """The column `increment`, from the table's numbers to the reader's."""
-    from pyspark.sql import functions as F
-
     if len(set(increments.values())) == 1:
         return F.lit(next(iter(increments.values())))
     pairs = [F.lit(number) for pair in increments.items() for number in pair]
@@ -303,8 +296,6 @@ def _renumbered(increments: Mapping[int, int]) -> Column:
 
 def _empty(spark: SparkSession, binding: Binding, parameter: str) -> DataFrame:
     """No rows, with the columns of the table that the parameter is bound to."""
-    from pyspark.sql import functions as F
-
     if parameter in {own.name for own in binding.step.own_history}:
         return spark.table(spark_identifier(f"{binding.namespace}.{parameter}")).where("false")
     source = binding.inputs[parameter]

@@ -49,16 +49,9 @@ _DECLARED = Table(
 
 @dataclass(frozen=True)
 class Release:
-    """A named set of snapshots.
+    """A named set of snapshots, with the data version of every table.
 
-    Attributes:
-        name: of the release.
-        snapshots: snapshot by table.
-        versions: data version by table.
-        digest: SHA-256 over tables and data versions; equal releases of two lakes have equal digests.
-        note: what its maker said of it.
-        made_by: user.
-        made_at: time.
+    The digest is over tables and data versions: equal releases of two lakes have equal digests.
     """
 
     name: str
@@ -98,13 +91,6 @@ def create_release(
     catalogue: Catalog, name: str, namespaces: Sequence[str], note: str = "", now: datetime | None = None
 ) -> Release:
     """Name the present snapshots of all tables of some namespaces.
-
-    Args:
-        catalogue: the lake's.
-        name: small letters, digits, `_`, `.` and `-`.
-        namespaces: a corpus and its datasets.
-        note: what to remember of it.
-        now: the clock's time by default.
 
     Raises:
         InputError: the name is taken or has another form, or a namespace holds no table.

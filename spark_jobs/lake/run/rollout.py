@@ -16,16 +16,13 @@ import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from spark_jobs.exceptions import ConfigError, RolloutError
 from spark_jobs.lake.declare.step import Output, Scope
 from spark_jobs.lake.declare.tables import Table
 from spark_jobs.lake.run.binding import Binding
 from spark_jobs.lake.session.catalogue import spark_identifier
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+from spark_jobs.spark_sql import Column, DataFrame, F, SparkSession
 
 STAGES_TAG, DRIFT_TAG = "headrace/rollout", "headrace/max-drift"
 _NUMBERS = ("int", "long", "float", "double")
@@ -106,15 +103,6 @@ def try_on_shards(
 ) -> None:
     """Compute a step for more and more of the shards of its inputs, and compare what comes out with what is published.
 
-    Args:
-        rollout: the stages, and what is allowed.
-        spark: the session.
-        binding: a step that `can_be_tried`.
-        increment: the one that is computed.
-        base: rows of earlier increments.
-        given: the inputs by parameter, of this increment.
-        published: increments that the table holds.
-
     Raises:
         RolloutError: a column moved too far.
     """
@@ -188,8 +176,6 @@ def _tried(
     columns: Mapping[str, str],
 ) -> _Sums:
     """Sums over what the step makes of some shards."""
-    from pyspark.sql import functions as F
-
     some = {
         name: frame.where(F.col("shard").isin(*shards)) if "shard" in frame.columns else frame
         for name, frame in given.items()
@@ -211,8 +197,6 @@ def _published(
     columns: Mapping[str, str],
 ) -> _Sums:
     """Sums over published rows; empty where there are none."""
-    from pyspark.sql import functions as F
-
     if not increments:
         return {}
     frame = spark.table(spark_identifier(binding.tables[0])).where(F.col("increment").isin(*increments))
@@ -220,8 +204,6 @@ def _published(
 
 
 def _sums(frame: DataFrame, columns: Mapping[str, str]) -> _Sums:
-    from pyspark.sql import functions as F
-
     there = {name: F.expr(sql) for name, sql in columns.items() if name.removeprefix("size of ") in frame.columns}
     asked: list[Column] = [
         part for value in there.values() for part in (F.count(value), F.sum(value), F.sum(value * value))

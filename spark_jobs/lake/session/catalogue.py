@@ -274,12 +274,6 @@ def commit(
 ) -> None:
     """Apply several updates as one commit, with retries from fresh metadata when another commit came between.
 
-    Args:
-        catalogue: of the table.
-        identifier: the table.
-        requirements: what must hold of the table as it is now.
-        updates: what to change of it; nothing is committed where this is empty.
-
     Raises:
         CommitFailedException: a requirement does not hold, or every retry lost against another commit.
     """

@@ -14,14 +14,12 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spark_jobs.exceptions import SetupError
 from spark_jobs.lake.session.jars import CORE, jar_directory, jar_paths, locked_jars
 from spark_jobs.lake.session.java import java_home
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from spark_jobs.spark_sql import F, SparkSession
 
 # An archive that does not fit the JVM after all is left aside without a word.
 _QUIET = ("-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
@@ -89,7 +87,6 @@ def make(purposes: frozenset[str] = CORE) -> Path:
 def _load_classes(session: SparkSession) -> None:
     """Write, read, join, group, sort, observe and map rows as steps do."""
     from pyspark.sql import Observation
-    from pyspark.sql import functions as F
 
     session.sql("CREATE NAMESPACE lake.a")
     columns = "shard int, n bigint, name string, many array<int>"

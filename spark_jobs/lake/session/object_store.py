@@ -39,12 +39,7 @@ def quick_retries() -> S3RetryStrategy:
 
 
 def store_fault(error: OSError, store: str) -> CatalogueError | None:
-    """What an error of PyArrow's S3 means, with its mend; None for other errors.
-
-    Args:
-        error: as PyArrow raised it; the name of AWS's error is in its text alone.
-        store: address or warehouse, for the message.
-    """
+    """What an error of PyArrow's S3 means, with its mend; None for other errors."""
     text = " ".join(str(error).split())
     if "AWS Error" not in text:
         return None

@@ -20,7 +20,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spark_jobs.exceptions import SetupError
 from spark_jobs.lake.session.class_archive import java_options
@@ -29,9 +29,7 @@ from spark_jobs.lake.session.jars import jar_paths
 from spark_jobs.lake.session.java import java_home
 from spark_jobs.lake.session.settings import CATALOGUE, LakeSettings
 from spark_jobs.lake.session.shuffle_partitions import FOLLOW, SHUFFLE_PARTITIONS, default_count
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from spark_jobs.spark_sql import SparkSession
 
 # Java's optimising compiler (C2) waits for ten times its default counts. It took a third of the CPU of a run before,
 # mostly for methods of Spark's planner that are called some thousand times and then never again; loops over many rows

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow.compute as pc
 
+from spark_jobs.spark_sql import SparkSession
+
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
 
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 FOLLOW = "spark.headrace.partitions-follow-input"

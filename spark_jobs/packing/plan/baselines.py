@@ -38,12 +38,7 @@ Sequence = Literal["next_fit", "concat_and_slice"]
 
 @dataclass
 class OpenWindow:
-    """The window that the next piece goes into.
-
-    Attributes:
-        number: windows before the open one.
-        fill: tokens in it.
-    """
+    """The open window: how many came before it, and the tokens in it."""
 
     number: int = 0
     fill: int = 0

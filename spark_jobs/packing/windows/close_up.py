@@ -26,9 +26,6 @@ def excise_windows(
         doc_ids: the documents that are taken out.
         window_tokens: L.
         padding_id: token after the last segment.
-
-    Yields:
-        The same rows in the same order.
     """
     gone = pa.array(sorted(doc_ids), pa.string())
     for batch in windows:

@@ -10,9 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blender_service.auth.bearer_tokens import bearer_of, digest_of, parse_tokens
-from blender_service.auth.namespace_rules import parse_rules
-from blender_service.auth.reloading_file import RELOAD_SECONDS, ReloadingFile
+from blender_service.auth.access_files import (
+    RELOAD_SECONDS,
+    ReloadingFile,
+    bearer_of,
+    digest_of,
+    parse_rules,
+    parse_tokens,
+)
 from blender_service.exceptions import AccessConfigError
 
 LONG = "a-token-that-is-long-enough"

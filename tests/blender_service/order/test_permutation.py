@@ -6,8 +6,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blender_service.order.permutation import grouping, mix, permute, shuffle, source_key, tweak
+from blender_service.order.resolve import source_key
 from tests.blender_service import simulator
+from tests.blender_service.order.plain_permutation import grouping, mix, permute, shuffle, tweak
 from tests.tiers import tries
 
 words = st.integers(0, 2**64 - 1)

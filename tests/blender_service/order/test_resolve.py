@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blender_service.order.interleave import reduce_weights
-from blender_service.order.permutation import shuffle, source_key, tweak
-from blender_service.order.resolve import BlendOrder, ResolvedRows
+from blender_service.order.resolve import BlendOrder, ResolvedRows, source_key
 from blender_service.order.segments import Pin, SourceOrder, resolve_segments
+from tests.blender_service.order.plain_permutation import resolve_with_numpy, shuffle, tweak
 from tests.blender_service.simulator import SimulatedSource, simulate
 from tests.tiers import tries
 
@@ -88,7 +88,7 @@ def test_compiled_order_equals_numpy_in_any_order_of_offsets(sources: list[Shape
     """The kernel and the NumPy form agree bit for bit, however far and in whatever order the offsets are."""
     order = build([source._replace(max_epochs=0) for source in sources])
     asked = np.array(offsets, dtype=np.int64)
-    for compiled, plain in zip(order.resolve(asked), order.resolve_with_numpy(asked), strict=True):
+    for compiled, plain in zip(order.resolve(asked), resolve_with_numpy(order, asked), strict=True):
         assert np.array_equal(compiled, plain)
 
 
@@ -178,4 +178,4 @@ def test_golden_digests_hold_for_the_numpy_form(offset: int) -> None:
     """The readable form gives the digests that the compiled one is pinned to (on 2,000 of their rows)."""
     large = build([Shape(5, 10**6, 0, True), Shape(3, 70_001, 0, True)], block_rows=2048, group_blocks=16)
     rows = np.arange(offset, offset + 2000)
-    assert digest(large.resolve(rows)) == digest(large.resolve_with_numpy(rows))
+    assert digest(large.resolve(rows)) == digest(resolve_with_numpy(large, rows))

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from spark_jobs.code.imports.resolvers import RESOLVERS
+from spark_jobs.code.repository_edges import RESOLVERS
 from spark_jobs.code.syntax.definitions import Definitions
 from spark_jobs.code.syntax.symbols import read_uses
 from tests.spark_jobs.code.made_repository import check, repository_of

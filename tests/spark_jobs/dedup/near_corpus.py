@@ -22,8 +22,8 @@ from spark_jobs.dedup.near.buckets import BucketsConfig, buckets
 from spark_jobs.dedup.near.pairs import PAIRS, PairsConfig, pairs
 from spark_jobs.dedup.near.signatures import SignaturesConfig, signatures
 from spark_jobs.dedup.removal.removals import REMOVALS, RemovalsConfig, removals
-from spark_jobs.lake.declare.spark_types import spark_schema
 from spark_jobs.lake.declare.step import Output
+from spark_jobs.lake.declare.tables import spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

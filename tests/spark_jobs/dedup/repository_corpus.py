@@ -31,8 +31,8 @@ from spark_jobs.dedup.repository.removals import (
     RepositoryRemovalsConfig,
     repository_removals,
 )
-from spark_jobs.lake.declare.spark_types import spark_schema
 from spark_jobs.lake.declare.step import Output
+from spark_jobs.lake.declare.tables import spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

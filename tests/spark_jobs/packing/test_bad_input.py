@@ -11,7 +11,7 @@ from spark_jobs.exceptions import SparkJobsError, TableMismatchError
 from spark_jobs.lake.run.binding import Binding
 from spark_jobs.lake.run.materialize import Lake, materialize
 from spark_jobs.packing.packed import packed_step
-from spark_jobs.packing.packed_config import PackedConfig
+from spark_jobs.packing.packed_table import PackedConfig
 from tests.conftest import LakeAt
 from tests.spark_jobs.packing.test_excise import TABLE, rows, written
 from tests.spark_jobs.packing.test_packed import Corpus, L, corpus

@@ -32,7 +32,7 @@ from spark_jobs.packing.excise import excise
 from spark_jobs.packing.generations import successors
 from spark_jobs.packing.ordinals import find_windows, ordinal_runs
 from spark_jobs.packing.packed import packed_step
-from spark_jobs.packing.packed_config import PackedConfig
+from spark_jobs.packing.packed_table import PackedConfig
 from spark_jobs.packing.windows.assemble import WINDOWS_SCHEMA
 from spark_jobs.packing.windows.close_up import excise_windows
 from spark_jobs.tokens.tokenizer import TOKENIZER

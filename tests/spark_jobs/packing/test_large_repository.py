@@ -10,7 +10,7 @@ import pytest
 
 from spark_jobs.code.ordered import OrderedConfig, ordered
 from spark_jobs.packing.packed import packed_step
-from spark_jobs.packing.packed_config import PackedConfig
+from spark_jobs.packing.packed_table import PackedConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

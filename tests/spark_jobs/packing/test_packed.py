@@ -19,8 +19,7 @@ import pytest
 from spark_jobs.exceptions import ConfigError, InputError
 from spark_jobs.lake.declare.step import Output
 from spark_jobs.packing.packed import packed_step
-from spark_jobs.packing.packed_config import PackedConfig
-from spark_jobs.packing.packed_table import lost_tokens, packed_table
+from spark_jobs.packing.packed_table import PackedConfig, lost_tokens, packed_table
 from spark_jobs.packing.windows.assemble import WINDOWS_SCHEMA
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ import pytest
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.shape.rates import ShapeConfig
-from spark_jobs.shape.shape import SHAPE, SHAPED, shape
-from spark_jobs.shape.shape_histogram import SHAPE_HISTOGRAM, shape_histogram
+from spark_jobs.shape.shape import SHAPE, SHAPE_HISTOGRAM, SHAPED, shape, shape_histogram
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.text.letters import letters, letters_sha256
+from spark_jobs.text.text_columns import letters, letters_sha256
 
 texts = st.text(alphabet=st.characters(codec="utf-8"), max_size=60) | st.text(
     alphabet="aB1 \n.-+=ΣσςİIıßẞé\u0301\u200b\ue000\u0378「」", max_size=40

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.text.letters import letters_sha256
 from spark_jobs.text.normalization import RULES, normalize
-from spark_jobs.text.text_columns import EDITS_TYPE, letters_column, normalized, utf8_buffer
+from spark_jobs.text.text_columns import EDITS_TYPE, letters_column, letters_sha256, normalized, utf8_buffer
 
 columns = st.lists(st.text(alphabet="aé\r\ne\u0301 \u0327\u212b", max_size=12) | st.just("plain"), max_size=12)
 arrow_types = st.sampled_from([pa.string(), pa.large_string()])

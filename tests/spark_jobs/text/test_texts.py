@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from spark_jobs.text.letters import letters_sha256
 from spark_jobs.text.normalization import RULES, normalize
+from spark_jobs.text.text_columns import letters_sha256
 from spark_jobs.text.texts import TEXTS, TextsConfig, texts
 
 if TYPE_CHECKING:

@@ -7,21 +7,20 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.code.imports.c_directives import ANGLED, QUOTED, include_lines
-from spark_jobs.code.imports.c_includes import c_includes
+from spark_jobs.code.imports.c_includes import c_includes, include_lines
 from tests.spark_jobs.code.made_repository import edges, targets
 
+QUOTED, ANGLED = False, True
 
-def includes(text: str) -> list[tuple[str, int]]:
+
+def includes(text: str) -> list[tuple[str, bool]]:
     """Names of a text with the form of their quotes."""
     data = text.encode()
-    rows = include_lines(np.frombuffer(data, dtype=np.uint8)).tolist()
-    return [(data[begin:end].decode(), form) for _, begin, end, form in rows]
+    return [(data[begin:end].decode(), angled) for _, begin, end, angled in include_lines(data)]
 
 
 @pytest.mark.parametrize(
@@ -46,13 +45,15 @@ def includes(text: str) -> list[tuple[str, int]]:
         ('#include MACRO\n#includes "a.h"\n#if __has_include(<a.h>)', []),
         ('#include "open\n#include "a.h"', [("a.h", QUOTED)]),
         ('#if 0\n#include "a.h"\n#endif', [("a.h", QUOTED)]),
+        ('#include "a.h"\nint include;', [("a.h", QUOTED)]),
+        ('#include /*\n "no" */ "a.h"\n', [("a.h", QUOTED)]),
         ("", []),
         ("#", []),
         ("/*", []),
         ('"', []),
     ],
 )
-def test_lines_are_found_outside_of_comments_and_strings(text: str, expected: list[tuple[str, int]]) -> None:
+def test_lines_are_found_outside_of_comments_and_strings(text: str, expected: list[tuple[str, bool]]) -> None:
     """Each trap on its own."""
     assert includes(text) == expected
 

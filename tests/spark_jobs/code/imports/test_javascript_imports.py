@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,8 +15,9 @@ from tests.spark_jobs.code.made_repository import edges, repository_of, targets
 def references(text: str) -> list[tuple[str, int]]:
     """Names of a text with their kinds."""
     data = text.encode()
-    rows = module_references(np.frombuffer(data, dtype=np.uint8)).tolist()
-    return [(data[begin:end].decode(), kind) for _, begin, end, kind in rows]
+    found = [[*module_references(data, language)] for language in ("JavaScript", "TypeScript")]
+    assert found[0] == found[1]
+    return [(data[begin:end].decode(), kind) for _, begin, end, kind in found[0]]
 
 
 @pytest.mark.parametrize(

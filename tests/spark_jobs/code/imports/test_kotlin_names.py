@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_jobs.code.imports.kotlin_names import kotlin_names
+from spark_jobs.code.imports.java_names import kotlin_names
 from tests.spark_jobs.code.made_repository import as_paths, repository_of
 
 

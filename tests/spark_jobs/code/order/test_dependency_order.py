@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from spark_jobs.code.imports.dependency import KINDS
 from spark_jobs.code.order.arrangement import arranged_positions, file_graph
-from spark_jobs.code.order.dependency_order import Edges, order_files
-from spark_jobs.code.order.late_files import is_late
+from spark_jobs.code.order.dependency_order import Edges, is_late, order_files
 from spark_jobs.code.order.policy import Policy
 from spark_jobs.exceptions import InputError
 from tests.spark_jobs.code.graphs import Edge, arrange, closure, columns, components, graphs, strongest

@@ -8,7 +8,7 @@ import pytest
 
 from spark_jobs.dedup.bags.bags import BAGS
 from spark_jobs.dedup.removal.thresholds import THRESHOLDS, ThresholdsConfig, thresholds
-from spark_jobs.lake.declare.spark_types import spark_schema
+from spark_jobs.lake.declare.tables import spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

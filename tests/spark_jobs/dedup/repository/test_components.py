@@ -13,7 +13,7 @@ from spark_jobs.dedup.repository.components import (
     repository_components,
 )
 from spark_jobs.dedup.repository.removals import RepositoryRemovalsConfig, repository_removals
-from spark_jobs.lake.declare.spark_types import spark_schema
+from spark_jobs.lake.declare.tables import spark_schema
 from tests.spark_jobs.dedup.repository_corpus import Corpus, Fact, File, stored
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from spark_jobs.dedup.repository.removals import (
     lost_witnesses,
     unjustified,
 )
-from spark_jobs.lake.declare.spark_types import spark_schema
+from spark_jobs.lake.declare.tables import spark_schema
 from tests.spark_jobs.dedup.repository_corpus import (
     THRESHOLD,
     Corpus,

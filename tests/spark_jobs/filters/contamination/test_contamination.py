@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from dagster_project.cli.quality.evals import evals
 from spark_jobs.exceptions import InputError
-from spark_jobs.filters.contamination.contamination import SearchedEvals, contamination
+from spark_jobs.filters.contamination.decontaminated import SearchedEvals, contamination
 from spark_jobs.filters.scorer import check_scorer
 from spark_jobs.lake.session.settings import settings_at
 

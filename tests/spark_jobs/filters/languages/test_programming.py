@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from spark_jobs.filters.languages.programming import score_programming
+from spark_jobs.filters.languages.languages import score_programming
 
 pytest.importorskip("magika", reason="magika is in the extra filters")
 PYTHON = "import os\n\n\ndef first(path: str) -> str:\n    return os.path.dirname(path)\n" * 4

@@ -15,7 +15,7 @@ from pyiceberg.catalog import Catalog
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from spark_jobs.exceptions import InputError
-from spark_jobs.filters.models.causal_file import pack_folder
+from spark_jobs.filters.models.model_file import pack_folder
 from spark_jobs.filters.models.registered import ModelFacts, add_model, find_models
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import settings_at

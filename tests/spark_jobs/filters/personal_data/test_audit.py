@@ -9,12 +9,11 @@ import pytest
 
 from spark_jobs.exceptions import ConfigError
 from spark_jobs.filters.judge import PERSONAL_DATA_RULE
-from spark_jobs.filters.personal_data.audit import AuditConfig, checked_actions, personal_data_audit
 from spark_jobs.filters.personal_data.find import score
+from spark_jobs.filters.personal_data.personal_data import AuditConfig, checked_actions, personal_data_audit
 from spark_jobs.filters.personal_data.redacted_texts import redacted_batches
 from spark_jobs.filters.scorer import check_scorer
-from spark_jobs.text.letters import letters_sha256
-from spark_jobs.text.text_columns import text_batches
+from spark_jobs.text.text_columns import letters_sha256, text_batches
 
 TEXT = "Mail ada@lovelace.org from 81.3.4.200, card 4111 1111 1111 1111 or 4111 1111 1111 1111"
 ACTIONS = {"mail": "replace", "card": "drop"}

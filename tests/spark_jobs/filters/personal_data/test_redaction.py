@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_jobs.filters.personal_data.find import Span, score
-from spark_jobs.filters.personal_data.redaction import redact
+from spark_jobs.filters.personal_data.redacted_texts import redact
 from spark_jobs.text.normalization import NO_EDITS, REDACTED, Edits, compose, normalize, source_spans
 from spark_jobs.text.text_columns import EDITS_TYPE, edits_column, edits_of
 

@@ -8,7 +8,7 @@ import pytest
 from pyiceberg.types import StringType
 
 from spark_jobs.exceptions import StepRunError
-from spark_jobs.lake.files.verification import changed_places
+from spark_jobs.lake.files.audit import changed_places
 from spark_jobs.lake.ledger.data_version import DataVersion
 from spark_jobs.lake.run.materialize import Lake, materialize
 from tests.spark_jobs.lake.steps import FolderConfig, bind, land, numbers

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from spark_jobs.exceptions import AuditError, StepRunError
-from spark_jobs.lake.declare.spark_types import spark_schema
 from spark_jobs.lake.declare.step import Scope, step
-from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.lake.declare.tables import Check, Column, Table, spark_schema
 from spark_jobs.lake.files.audit import check_names
 from spark_jobs.lake.ledger.data_version import digest
 from spark_jobs.lake.run.materialize import Lake, materialize
@@ -82,7 +81,7 @@ def test_checks_hold_when_metrics_are_wrong(lake: Lake, doubled_metrics: None) -
 
 def test_rows_out_of_their_partition_are_refused(lake: Lake, request: pytest.FixtureRequest) -> None:
     """An overwrite appends such rows without a word; the audit counts them, by what was observed and by what landed."""
-    from spark_jobs.lake.ledger.place import Place
+    from spark_jobs.lake.ledger.materialization import Place
 
     table = Table(
         "parted", "rows by name", (Column("n!", "long", "n"), Column("name!", "string", "x")), partition=("name",)

@@ -1,48 +1,24 @@
-"""Shuffle a source by a keyed permutation: a pure function of (key, epoch, position), nothing stored.
+"""The keyed permutation in NumPy: the readable form that the compiled one must equal bit for bit.
 
-`permute` is a six-round alternating Feistel network on the smallest domain of at least 8 bits that holds the rows,
-walked until it lands inside, then rotated (a Feistel alone makes even permutations only). `shuffle` composes it twice,
-so that a reader needs a few blocks at a time and not the whole table::
-
-    size 10, blocks of 2 rows, groups of 2 blocks:   blocks 0 1 2 3 4
-    permute the blocks over the whole source         slots  3 0 | 4 1 | 2        (groups of two slots)
-    permute the rows inside each group               ordinals 1 6 0 7 | 9 3 8 2 | 5 4
-
-The last block may be short; in its group it counts as the last slot, so every group is a plain range of positions.
-
-This module is the NumPy form: the reference that `resolve_kernel` must equal bit for bit. All words are unsigned 64 bit
-and wrap. The round count and the floor of 8 bits were chosen by chi-square over all orders of small tables.
+`permute` is a six-round alternating Feistel network, see `blender_service.order.resolve_kernel`; `shuffle` composes it
+twice, first blocks over the whole source, then rows inside each group of blocks.
 """
 
 from __future__ import annotations
 
-import hashlib
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from blender_service.arrays import Int64Array, UInt64Array
+from blender_service.order.epochs import stretch_of
+from blender_service.order.resolve import BlendOrder, ResolvedRows
+from blender_service.order.resolve_kernel import FIRST_MULTIPLIER, GOLDEN, SECOND_MULTIPLIER
+from blender_service.order.segments import Segment
 
-GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
-FIRST_MULTIPLIER: Final = np.uint64(0xBF58476D1CE4E5B9)
-SECOND_MULTIPLIER: Final = np.uint64(0x94D049BB133111EB)
 ROUNDS: Final = 6
 MIN_DOMAIN_BITS: Final = 8
 _MASK: Final = (1 << 64) - 1
-
-
-def source_key(seed: int, name: str) -> int:
-    """Give the 64-bit key of a source: the same for the same seed and name, in every blend.
-
-    Args:
-        seed: of the blend, 0 <= seed < 2**64.
-        name: of the source inside the blend, its identity; renaming the table changes nothing.
-
-    Returns:
-        First 8 bytes, little-endian, of SHA-256("headrace.blend.order.1", NUL, seed in decimal, NUL, name).
-    """
-    text = f"headrace.blend.order.1\0{seed}\0{name}"
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
 
 
 def mix(word: int) -> int:
@@ -194,3 +170,40 @@ def _shuffle_group(
         slot = np.where(slot == last, np.uint64(blocks.short_slot), shifted)
     block = permute(slot, word ^ 1, blocks.block_count)
     return block * np.uint64(block_rows) + permuted % np.uint64(block_rows)
+
+
+def resolve_with_numpy(order: BlendOrder, offsets: Int64Array) -> ResolvedRows:
+    """Resolve in NumPy alone."""
+    resolved = ResolvedRows(*(np.empty(offsets.size, dtype=np.int64) for _ in range(3)))
+    for index, members in order._by_segment(offsets):
+        segment, arrays = order.segments[index], order._arrays_of(index)
+        cycle = segment.cycle
+        turn, position = np.divmod(offsets[members] - segment.origin, cycle.rows)
+        local = cycle.source[position].astype(np.int64)
+        k = arrays.parts[local, 1] + turn * arrays.parts[local, 0] + cycle.rank[position]
+        resolved.source[members] = arrays.source[local]
+        for part in np.unique(local):
+            own = members[local == part]
+            resolved.epoch[own], resolved.ordinal[own] = _rows_of(order, segment, int(part), k[local == part])
+    return resolved
+
+
+def _rows_of(order: BlendOrder, segment: Segment, part: int, k: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """Give epoch and ordinal of the k-th rows of one source."""
+    stretches = segment.parts[part].stretches
+    key = int(order._keys[order._index[segment.parts[part].name]])
+    stretch_index = np.array([stretches.index(stretch_of(stretches, int(row))) for row in k])
+    epochs, ordinals = np.empty_like(k), np.empty_like(k)
+    for index in np.unique(stretch_index):
+        stretch, members = stretches[index], np.flatnonzero(stretch_index == index)
+        turn, position = np.divmod(k[members] - stretch.first, stretch.size or 1 << 62)
+        epochs[members] = stretch.epoch + turn
+        for epoch in np.unique(epochs[members]) if stretch.size else ():
+            same = epochs[members] == epoch
+            word = tweak(key, 0, int(epoch), stretch.base)
+            positions = position[same].astype(np.uint64)
+            position[same] = shuffle(positions, word, stretch.size, order._block_rows, order._group_blocks).astype(
+                np.int64
+            )
+        ordinals[members] = stretch.base + position
+    return epochs, ordinals

@@ -1,0 +1,56 @@
+"""What the plots of tables share: an empty figure of a size that the UI shows, its labels, the PNG."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = ("#2f6f9f", "#c2622d", "#4f8f4f", "#8f5fa8", "#7f7f7f")
+
+
+def new_axes(width: float = 5, height: float = 3) -> Axes:
+    """The axes of an empty figure, in inches of 80 pixels."""
+    return new_figure(width, height).add_subplot()
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure, in inches of 80 pixels."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=80, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def describe(axes: Axes, horizontal: str, vertical: str) -> None:
+    """Write what the two axes show, and the legend of what has a label."""
+    axes.set_xlabel(horizontal)
+    axes.set_ylabel(vertical)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize=7)
+
+
+def png(axes: Axes) -> bytes:
+    """The figure of some axes as a PNG of a few kilobytes."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png")
+    return stream.getvalue()
+
+
+def draw_bars(counts: Mapping[str, int], label: str) -> bytes:
+    """Counts by name as bars, the largest on top."""
+    bars = sorted((count, name) for name, count in counts.items())
+    axes = new_axes(6, 1 + 0.3 * len(bars))
+    drawn = axes.barh([name for _, name in bars], [count for count, _ in bars])
+    axes.bar_label(drawn, padding=2)
+    axes.margins(x=0.1)
+    axes.set_xlabel(label)
+    return png(axes)

@@ -79,7 +79,10 @@ def epoch_span(stretches: Stretches, epoch: int) -> tuple[int, int]:
 
 
 def covered_rows(stretches: Stretches, consumed: int) -> int:
-    """Count the ordinals that a source has read by the end of its epoch; an update needs a table of that many."""
+    """Count the ordinals that a source has read by the end of its epoch; an update needs a table of that many.
+
+    `consumed` is the number of rows read so far, at least 1.
+    """
     return max(stretch.reach for stretch in _to_end_of_epoch(stretches, consumed))
 
 

@@ -133,7 +133,7 @@ class BlendReader:
         return self._read(offset, rows, part, most_rows, Wait(wait_seconds, stopped))
 
     def gather(self, offset: int, rows: int) -> RowBatch:
-        """Give the rows [offset, offset + rows) in one batch."""
+        """Give the rows [offset, offset + rows) in one batch: at least one, and all inside the blend."""
         return decode(self._message(self._plan([_Span(offset, rows)]), 0, _Span(offset, rows)).message)
 
     def prewarm(self, offset: int, rows: int) -> None:

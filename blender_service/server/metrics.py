@@ -82,7 +82,7 @@ class Metrics:
             self._seconds.labels(call.method).observe(call.seconds)
 
     def serve(self, host: str, port: int) -> tuple[int, Callable[[], None]]:
-        """Answer Prometheus over HTTP.
+        """Answer Prometheus over HTTP; port 0 takes any that is free.
 
         Returns:
             The port, and what stops it.

@@ -220,7 +220,7 @@ def serve(
     reuse_port: bool = False,
     started: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT, then stop gracefully; for the main thread of a process."""
+    """Serve until SIGTERM or SIGINT, then stop gracefully; for the main thread of a process. Port 0 is any free one."""
     use_one_heap()
     running = start(None, host, port, cache_bytes, operation, reuse_port)
     started()

@@ -108,7 +108,10 @@ def shape(
     clusters: DataFrame | None = None,
     losses: DataFrame | None = None,
 ) -> Output:
-    """Leave out survivors by the rates of their classes; one row per document that is left out."""
+    """Leave out survivors by the rates of their classes; one row per document that is left out.
+
+    `clusters` is None for a corpus without clusters, `losses` where no rule asks for them.
+    """
     counted = {"classified_by": "string", "class": "long", "document_count": "long"}
     measured = None if losses is None else _rows(losses, {"cluster": "long", "loss": "double"})
     documents = classified(survivors, members, clusters)

@@ -59,7 +59,10 @@ def exact_duplicates(
     config: NoConfig,
     revisions: DataFrame | None = None,
 ) -> DataFrame:
-    """Find the new members that repeat a kept one; one row per removed member."""
+    """Find the new members that repeat a kept one; one row per removed member.
+
+    Without `revisions` no member counts as a revision of another.
+    """
     from pyspark.sql import Window
 
     narrow = members.select("increment", "dataset", "doc_id", "place", "content_sha256", "letters_sha256")

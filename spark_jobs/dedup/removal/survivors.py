@@ -35,7 +35,10 @@ def survivors(
     config: SurvivorsConfig,
     removals: DataFrame | None = None,
 ) -> DataFrame:
-    """Select the members that no level of deduplication removed; one row per document."""
+    """Select the members that no level of deduplication removed; one row per document.
+
+    `removals` is None where near-duplicates stay.
+    """
     gone = [exact_duplicates.select("doc_id")]
     if removals is not None:
         gone.append(removals.where(F.col("threshold") == config.threshold).select("doc_id"))

@@ -124,7 +124,10 @@ def thresholds(
     config: ThresholdsConfig,
     revisions: DataFrame | None = None,
 ) -> DataFrame:
-    """Count what every threshold keeps; one row per threshold, also where nothing goes."""
+    """Count what every threshold keeps; one row per threshold, also where nothing goes.
+
+    Without `revisions` no member counts as a revision of another.
+    """
     here = F.col("increment") == increment
     listed = members.sparkSession.createDataFrame([(value,) for value in config.thresholds], "threshold double")
     exact_ones = exact_duplicates.where(here).select("doc_id", F.lit(True).alias("exact"))

@@ -47,7 +47,7 @@ class LanguagesConfig(ConfigModel):
 
 
 def score(content: pa.Array, config: LanguagesConfig | None = None) -> dict[str, pa.Array]:
-    """Identify the languages of a column of texts.
+    """Identify the languages of a column of texts, which are in NFC and not null.
 
     Returns:
         (D,) columns: `language` (ISO 639 as the model names it), `confidence` (mean probability in the windows that

@@ -50,7 +50,7 @@ _DECLARED = Table(
 def record_excisions(
     catalogue: Catalog, table: str | None, doc_ids: Collection[str], run_id: str, now: datetime | None = None
 ) -> int:
-    """List documents as out of a packed table, or of all."""
+    """List documents as out of a packed table, or of all (None)."""
     listed = ensure_table(catalogue, EXCISIONS, _DECLARED, {SCOPE_PROPERTY: "excisions"})
     new = sorted(set(doc_ids) - excised_documents(catalogue, table))
     if new:

@@ -39,7 +39,7 @@ class RowStream(Iterator[RowBatch]):
         backoff: Backoff,
         silence_seconds: float,
     ) -> None:
-        """Prepare to read; the first batch asked for opens the stream, and `silence_seconds` is the longest wait in it."""
+        """Prepare to read; the first batch asked for opens the stream, `silence_seconds` bounds waits in it."""
         self.clock = InputClock()
         self._request = request
         self._part = part

@@ -215,7 +215,8 @@ class Blender:
     def list_page(self, page_size: int = 0, token: str = "") -> Page:
         """List a page of blends, ascending by id; one that is created between two pages is listed if its id is ahead.
 
-        A page has at most `page_size` blends (0: 100), and begins after that whose `next_token` is given (empty: the first).
+        A page has at most `page_size` blends (0: 100) and begins after the one whose `next_token` is given (empty: the
+        first).
 
         Raises:
             InvalidReadError: there can be no page of that size or token.

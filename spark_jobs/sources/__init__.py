@@ -2,10 +2,10 @@
 
 documents.py       the step: config, tables documents, repositories and arrivals; provenance.py its fourth table
 source_config.py   the kinds of sources a user declares
-listing.py         which files there are, and which arrived before
+listing.py         which files there are, and which arrived before; listing_rows.py its columns
 file_trees.py      files below a path, here or elsewhere (remote_trees.py)
 git/               the same for git repositories, with the bytes of their objects
-api/               paged APIs: fetched page by page, then listed and read like files; streams.py for what never ends
+api/               paged APIs and lists of addresses: fetched, then read like files; streams.py for what never ends
 repositories/      what is known about repositories and packages
 reading/           the bytes of listed files become rows
 formats/           the formats whose text has to be extracted or taken apart

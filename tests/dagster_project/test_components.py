@@ -211,7 +211,7 @@ def test_the_level_repository_leads_into_removals(declare: WriteDefs, tmp_path: 
             id="unknown source kind",
         ),
         pytest.param(dataset("", "{path: x}"), "source.kind is missing; write one of python_code, ", id="no kind"),
-        pytest.param(dataset("", "{kind: files}"), "source.path is missing; write it", id="source without path"),
+        pytest.param(dataset("", "{kind: files}"), "path is missing; write it, or urls", id="source without path"),
         pytest.param(dataset("", "{kind: files, pth: x}"), "source.pth: there is no such field; did", id="source path"),
         pytest.param(dataset("shard: 2"), "shard: there is no such field; did you mean 'shards'?", id="field"),
         pytest.param(

@@ -18,10 +18,10 @@ import tempfile
 import threading
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -74,7 +74,7 @@ def packed(write: Callable[[IO[bytes]], None], codec: str) -> Callable[[IO[bytes
 
     def write_packed(file: IO[bytes]) -> None:
         with gzip.open(file, "wb", 1) if codec == "gz" else pa.CompressedOutputStream(file, "zstd") as stream:
-            write(stream)
+            write(cast("IO[bytes]", stream))
 
     return write_packed
 
@@ -334,7 +334,7 @@ def main() -> None:
                 peak.reset()
                 start = time.perf_counter()
 
-                def read(_: Iterator[pa.RecordBatch], listed: Any = listing, by: Any = rules) -> Iterator[Any]:
+                def read(_: Iterable[pa.RecordBatch], listed: Any = listing, by: Any = rules) -> Iterator[Any]:
                     return read_files(iter(listed.to_batches()), by)
 
                 rows = session.range(1).coalesce(1).mapInArrow(read, from_arrow_schema(READ_ROWS))

@@ -96,10 +96,10 @@ def archive_records(
                 detail = f"{record.content_length} bytes; max_document_bytes is {max_bytes}"
                 yield Refused(number, Refusal(Reason.TOO_LARGE, detail))
                 continue
-            block = bytes(record.reader.read(record.content_length))
-            if len(block) < record.content_length:
-                raise OSError(f"{len(block)} of the record's {record.content_length} bytes are there")
-            found = _document(record, block, extract, max_bytes)
+            block = [bytes(record.reader.read(record.content_length))]
+            if len(block[0]) < record.content_length:
+                raise OSError(f"{len(block[0])} of the record's {record.content_length} bytes are there")
+            found = _document(record, block.pop(), extract, max_bytes)  # nothing else holds it
             if isinstance(found, Refusal):
                 yield Refused(number, found)
                 continue
@@ -132,9 +132,10 @@ def _archive_facts(record: WarcRecord) -> dict[str, str]:
 
 def _document(record: WarcRecord, block: bytes, extract: Extract, max_bytes: int) -> Extracted | Refusal:
     """The text in a record, or why there is none."""
-    content_type, facts, body = (record.headers.get("Content-Type") or ""), dict[str, str](), block
+    content_type, facts = (record.headers.get("Content-Type") or ""), dict[str, str]()
     if str(record.record_type) == "response" and "application/http" in (content_type or "application/http"):
         response = parse_response(block)
+        del block
         if response is None:
             return Refusal(Reason.BAD_RECORD, "the response does not begin with a status line of HTTP")
         if not 200 <= response.status < 300:
@@ -142,9 +143,9 @@ def _document(record: WarcRecord, block: bytes, extract: Extract, max_bytes: int
         found = decoded_body(response, max_bytes)
         if isinstance(found, Refusal):
             return found
-        content_type, facts, body = response.headers.get("content-type", ""), {"status": str(response.status)}, found
+        content_type, facts, block = response.headers.get("content-type", ""), {"status": str(response.status)}, found
     cut = bool(record.headers.get("WARC-Truncated"))
-    extracted = _text_of(body, content_type, cut, extract)
+    extracted = _text_of(block, content_type, cut, extract)
     if isinstance(extracted, Refusal):
         return extracted
     facts |= {"content_type": content_type} if content_type else {}

@@ -114,7 +114,12 @@ def test_a_member_becomes_what_it_would_be_as_a_file(files_config: Configs, data
     (data / "b.tar.gz").write_bytes(gzip.compress(tar({"in/a.zip": inner, "in/b.tar.bz2": bz2.compress(tar(files))})))
     documents, arrivals = landing.land(files_config(text_column="body"))
     kept = ("kind", "language", "media_type", "content", "encoding", "content_sha256", "byte_count")
-    places = {"plain/": set(), "a.zip#": set(), "b.tar.gz#in/a.zip#": set(), "b.tar.gz#in/b.tar.bz2#": set()}
+    places: dict[str, set[Any]] = {
+        "plain/": set(),
+        "a.zip#": set(),
+        "b.tar.gz#in/a.zip#": set(),
+        "b.tar.gz#in/b.tar.bz2#": set(),
+    }
     for row in documents:
         prefix = max((place for place in places if row["path"].startswith(place)), key=len)
         places[prefix].add((row["path"].removeprefix(prefix), *(row[name] for name in kept)))

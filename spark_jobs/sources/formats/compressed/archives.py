@@ -17,7 +17,7 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator
-from typing import IO, NamedTuple
+from typing import IO, NamedTuple, cast
 
 import pyarrow as pa
 
@@ -157,7 +157,7 @@ def _zip_members(file: IO[bytes], unpacking: Unpacking) -> Iterator[Member]:
         if not (is_whole and isinstance(error, UnicodeDecodeError)):  # of a name, whose member is refused below
             fault = _damage(f"no directory of a zip file: {_message(error)}")
         archive = zipfile.ZipFile(io.BytesIO(b"PK\x05\x06" + bytes(18)))
-        archive.fp = guarded
+        archive.fp = cast("IO[bytes]", guarded)
     overlapping = _overlapping(members)
     for info in members:
         unpacking.count_member()

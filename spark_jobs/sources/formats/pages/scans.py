@@ -48,6 +48,8 @@ def picture(data: bytes, number: int, side: int) -> NDArray[Any] | None:
     if image.mode in ("LA", "PA", "RGBA") or "transparency" in image.info:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    if image.mode in ("L", "RGB"):  # before it is copied
+        image.thumbnail((side, side), reducing_gap=3.0)
     image = ImageOps.exif_transpose(image.convert("RGB"))
     image.thumbnail((side, side), reducing_gap=3.0)
     return np.ascontiguousarray(np.asarray(image)[:, :, ::-1])

@@ -33,10 +33,9 @@ from depsort_truth import (
 )
 
 from spark_jobs.code.imports.dependency import KINDS, Dependency, Repository
-from spark_jobs.code.imports.resolvers import RESOLVERS
 from spark_jobs.code.order.dependency_order import Edges, order_files
 from spark_jobs.code.order.file_graph import strong_components
-from spark_jobs.code.repository_edges import merged
+from spark_jobs.code.repository_edges import RESOLVERS, merged
 
 SETS: dict[str, tuple[Callable[[str, Path], Truth], Sequence[str]]] = {
     "Python": (python_truth, tuple(PYTHON)),

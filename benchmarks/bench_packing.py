@@ -29,7 +29,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spark_jobs.packing.packed_config import PackedConfig
+from spark_jobs.packing.packed_table import PackedConfig
 from spark_jobs.packing.plan.affinity import choose_plan
 from spark_jobs.packing.plan.best_fit import plan_slots
 from spark_jobs.packing.plan.line_cuts import line_end_tokens, soft_line_cuts

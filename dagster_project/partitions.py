@@ -14,7 +14,7 @@ from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOr
 from pyiceberg.table import Table as IcebergTable
 
 from spark_jobs.lake.declare.tables import Table, partition_column, type_text
-from spark_jobs.lake.ledger.place import Place
+from spark_jobs.lake.ledger.materialization import Place
 
 # Spark's names of the types that a window can be compared with; its own `timestamp` has a zone.
 _WINDOWED = {"date": "date", "timestamp": "timestamp_ntz", "timestamptz": "timestamp"}

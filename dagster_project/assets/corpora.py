@@ -32,8 +32,7 @@ from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.packing.packed import packed_step
 from spark_jobs.packing.supersede import excise_superseded, reinstate
 from spark_jobs.shape.rates import ShapeConfig
-from spark_jobs.shape.shape import shape
-from spark_jobs.shape.shape_histogram import shape_histogram
+from spark_jobs.shape.shape import shape, shape_histogram
 from spark_jobs.tokens.token_statistics import token_statistics
 from spark_jobs.tokens.tokenizer import tokenizer
 from spark_jobs.tokens.tokens import tokens

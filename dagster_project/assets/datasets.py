@@ -18,7 +18,7 @@ from dagster_project.run_config import bind_config
 from dagster_project.table_asset import Link, Presentation, Upkeep, step_asset
 from spark_jobs.code.dependencies import dependencies
 from spark_jobs.exceptions import SparkJobsError, did_you_mean
-from spark_jobs.filters.personal_data.audit import checked_actions, personal_data_audit
+from spark_jobs.filters.personal_data.personal_data import checked_actions, personal_data_audit
 from spark_jobs.filters.personal_data.redacted_texts import redacted_texts
 from spark_jobs.filters.policy import DEFAULT, LANGUAGES, Columns, Policy, check_signals, resolve, signal_columns
 from spark_jobs.filters.quality import QualityConfig, check_components, quality_step

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_jobs.packing.packed_config import PackedConfig
+from spark_jobs.packing.packed_table import PackedConfig
 from spark_jobs.registry import config_model, find_step, step_names
 
 

@@ -69,7 +69,7 @@ def verify_dataset(name: str, as_json: bool) -> None:
     """Read what landed and all rows again; compare hashes with `arrivals`, and data versions with the ledger."""
     from dagster_project.inspect.documents.landed_source import landed_faults
     from spark_jobs.exceptions import StepRunError
-    from spark_jobs.lake.files.verification import changed_places
+    from spark_jobs.lake.files.audit import changed_places
     from spark_jobs.lake.session.session import start_session
 
     dataset_file(name)

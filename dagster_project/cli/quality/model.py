@@ -37,7 +37,7 @@ def add(name: str, file: Path, version: str | None) -> None:
 
     A folder is a causal model in the layout of Hugging Face: config.json, tokenizer.json and weights as safetensors.
     """
-    from spark_jobs.filters.models.causal_file import pack_folder
+    from spark_jobs.filters.models.model_file import pack_folder
     from spark_jobs.filters.models.registered import ModelFacts, add_model
 
     data = pack_folder(file, f"model {name}") if file.is_dir() else file.read_bytes()

@@ -18,17 +18,20 @@ import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_jobs.filters.personal_data.find import Span
 from spark_jobs.lake.declare.step import Output, Scope, step
 from spark_jobs.lake.files.late_columns import map_joined
 from spark_jobs.spark_sql import DataFrame, F
 from spark_jobs.text.normalization import NO_EDITS, REDACTED, Edits
 from spark_jobs.text.texts import TEXTS, TEXTS_DDL, TextsConfig
+
+if TYPE_CHECKING:
+    from spark_jobs.filters.personal_data.find import Span
 
 _KEYS = ["shard", "doc_id"]
 _NARROW = [*_KEYS, "kind", "language", "letters_sha256"]

@@ -17,7 +17,8 @@ import zstandard
 
 from spark_jobs.sources.file_trees import open_file
 from spark_jobs.sources.listing import discover
-from spark_jobs.sources.reading.files import read_files, rows
+from spark_jobs.sources.reading import rows
+from spark_jobs.sources.reading.files import read_files
 from spark_jobs.sources.reading.identity import document_id, sha256_hex
 from spark_jobs.sources.reading.rows import READ_ROWS, ReadingRules
 from spark_jobs.sources.source_config import DocumentsConfig

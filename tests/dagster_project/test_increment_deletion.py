@@ -19,8 +19,8 @@ from dagster_project.exceptions import CommandError
 from dagster_project.increment_deletion import delete_increment, plan_increment
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files import objects
+from spark_jobs.lake.files.audit import changed_places
 from spark_jobs.lake.files.objects import ObjectFolder
-from spark_jobs.lake.files.verification import changed_places
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.binding import Binding

@@ -17,6 +17,7 @@ from dagster_project.cli import run_command
 from dagster_project.cli.project import dagster_home, load_definitions, select
 from dagster_project.lake_asset import AUTOMATION
 from dagster_project.resources import LakeResource
+from dagster_project.retention import TASKS
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import load_settings
@@ -63,7 +64,9 @@ def test_jobs_are_there_and_what_runs_by_itself_is_off(notes: Path) -> None:
     assert {"everything", "ingest", "maintenance", "notes", "small"} <= set(jobs)
     selected = {name: {key.to_user_string() for key in jobs[name].asset_layer.executable_asset_keys} for name in jobs}
     assert selected["ingest"] == {"notes/arrivals", "notes/documents", "notes/provenance", "notes/repositories"}
-    assert selected["everything"] == selected["notes"] | selected["small"] and len(selected["maintenance"]) == 4
+    assert selected["everything"] == selected["notes"] | selected["small"] and len(selected["maintenance"]) == len(
+        TASKS
+    )
     assert {one.name: one.default_status.value for one in repository.schedule_defs} == {
         "nightly_ingest": "STOPPED",
         "weekly_maintenance": "STOPPED",

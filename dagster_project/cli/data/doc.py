@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from dagster_project.inspect.documents.document_lookup import FoundDocument
-    from dagster_project.inspect.documents.document_story import Finding, Witness
+    from dagster_project.inspect.documents.findings import Finding, Witness
     from dagster_project.inspect.documents.neighbours import Neighbour
     from dagster_project.inspect.lake.corpus_facts import CorpusFacts
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC
 from typing import Any
 
@@ -27,49 +26,13 @@ from dagster_project.inspect.documents.document_lookup import (
     FoundDocument,
     extraction_place,
     landing_of,
-    members_named,
     other_revisions,
 )
-from dagster_project.inspect.documents.neighbours import removed_of
+from dagster_project.inspect.documents.duplicate_findings import duplicate_findings
+from dagster_project.inspect.documents.findings import Finding, Witness, missing, named
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts
 from spark_jobs.lake.files.lookups import read_columns, read_rows
 from spark_jobs.lake.run.excisions import EXCISIONS, excisions_of
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What one table says about the document.
-
-    Attributes:
-        table: identifier.
-        outcome: one word: landed, kept, rejected, member, removed, survivor, missing, ...
-        sentence: the finding for people.
-        facts: the finding for programs.
-    """
-
-    table: str
-    outcome: str
-    sentence: str
-    facts: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Witness:
-    """The kept document that justifies a removal at the applied threshold.
-
-    Attributes:
-        corpus: of the removal.
-        doc_id: the witness.
-        why: bytes, letters, or near.
-        shared_weight: numerator of J; 1 for exact duplicates.
-        united_weight: denominator of J; 1 for exact duplicates.
-    """
-
-    corpus: str
-    doc_id: str
-    why: str
-    shared_weight: int = 1
-    united_weight: int = 1
 
 
 def dataset_findings(catalogue: Catalog, document: FoundDocument) -> Iterator[Finding]:
@@ -106,11 +69,11 @@ def corpus_findings(
         Finding(corpus.own("members"), "member", f"taken in with increment {increment}", {"increment": increment})
     ]
     findings += _standing(catalogue, corpus, document)
-    duplicates, witness = _duplicates(catalogue, corpus, document, increment)
+    duplicates, witness = duplicate_findings(catalogue, corpus, document, increment)
     findings += duplicates
     survivors = read_rows(catalogue, corpus.own("survivors"), ("doc_id",), of_increment)
     if not survivors and all(finding.outcome != "removed" for finding in findings):
-        return [*findings, _missing(corpus.own("survivors"))], witness
+        return [*findings, missing(corpus.own("survivors"))], witness
     if not survivors:
         return [*findings, Finding(corpus.own("survivors"), "gone", "it does not go on")], witness
     findings.append(Finding(corpus.own("survivors"), "survivor", "it goes on"))
@@ -160,15 +123,11 @@ def _contaminated(catalogue: Catalog, corpus: CorpusFacts, of_increment: Boolean
     return Finding(table, outcome, sentence, rows[0])
 
 
-def _missing(table: str) -> Finding:
-    return Finding(table, "missing", f"says nothing of it yet; bring it up to date: headrace run {table}")
-
-
 def _arrival(catalogue: Catalog, document: FoundDocument) -> Finding:
     """The file that it came from, and where its bytes are kept."""
     table = f"{document.dataset}.arrivals"
     if not catalogue.table_exists(table):
-        return _missing(table)
+        return missing(table)
     file = landing_of(catalogue, document)
     if file is None:
         several = f"from one of several files of increment {document.increment} at its path"
@@ -199,7 +158,7 @@ def _standing(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument) 
     if not rows:
         return []
     last = max(rows, key=lambda row: int(row["increment"]))
-    other = last["other_doc_id"] and _named(catalogue, corpus, last["other_doc_id"])
+    other = last["other_doc_id"] and named(catalogue, corpus, last["other_doc_id"])
     words = {
         "superseded": f"superseded by {other}",
         "latest": f"the latest at its path, after {other}" if other else "the latest at its path again",
@@ -215,7 +174,7 @@ def _text(catalogue: Catalog, document: FoundDocument) -> Finding:
     table = f"{document.dataset}.texts"
     rows = read_rows(catalogue, table, ("doc_id", "edits.element.rule"), document.row)
     if not rows:
-        return _missing(table)
+        return missing(table)
     counts = Counter(edit["rule"] for edit in rows[0]["edits"])
     if not counts:
         return Finding(table, "unchanged", "as it came: no edit", {"edits": {}})
@@ -228,7 +187,7 @@ def _verdict(catalogue: Catalog, document: FoundDocument) -> Finding:
     table = f"{document.dataset}.verdicts"
     rows = read_rows(catalogue, table, ("kept", "failed"), document.row)
     if not rows:
-        return _missing(table)
+        return missing(table)
     failed = rows[0]["failed"]
     if rows[0]["kept"]:
         return Finding(table, "kept", "no rule failed", {"failed": []})
@@ -249,7 +208,7 @@ def _cluster(catalogue: Catalog, corpus: CorpusFacts, row: And) -> list[Finding]
     table = corpus.own("clusters")
     rows = read_rows(catalogue, table, ("coarse", "cluster", "distance"), row)
     if not rows or rows[0]["cluster"] is None:
-        return [Finding(table, "none", "in no cluster: no word of it weighs anything")] if rows else [_missing(table)]
+        return [Finding(table, "none", "in no cluster: no word of it weighs anything")] if rows else [missing(table)]
     own = EqualTo("cluster", rows[0]["cluster"])
     named = read_rows(catalogue, corpus.own("centroids"), ("cluster", "label"), own)
     words = f" ({', '.join(named[0]['label'])})" if named else ""
@@ -265,7 +224,7 @@ def _shape(catalogue: Catalog, corpus: CorpusFacts, row: And) -> Finding:
         said = ", ".join(_rule(one) for one in lost[0]["failed"])
         return Finding(table, "left_out", f"left out by {said}", {"failed": lost[0]["failed"]})
     stays = read_rows(catalogue, corpus.own("shaped"), ("doc_id",), row)
-    return Finding(corpus.own("shaped"), "stays", "it goes on") if stays else _missing(table)
+    return Finding(corpus.own("shaped"), "stays", "it goes on") if stays else missing(table)
 
 
 def _no_member(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument) -> Finding:
@@ -290,7 +249,7 @@ def _no_member(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument)
     verdict = read_rows(catalogue, judged, ("kept",), document.row)
     if verdict and not verdict[0]["kept"]:
         return Finding(table, "rejected", f"not a member: its verdict rejected it{_variant(judged)}")
-    return _replaced(catalogue, table, document, taken) or _missing(table)
+    return _replaced(catalogue, table, document, taken) or missing(table)
 
 
 def _variant(judged: str) -> str:
@@ -322,128 +281,6 @@ def _replaced(catalogue: Catalog, table: str, document: FoundDocument, taken: Ma
     return None
 
 
-def _duplicates(
-    catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument, increment: int
-) -> tuple[list[Finding], Witness | None]:
-    """Findings of the levels of deduplication, in the order of the levels."""
-    row = And(EqualTo("increment", increment), EqualTo("doc_id", document.doc_id))
-    of_repository = list(_repository(catalogue, corpus, document, increment))
-    exact = corpus.own("exact_duplicates")
-    found = read_rows(catalogue, exact, ("witness_doc_id", "matched"), row)
-    if found:
-        witness = Witness(corpus.name, found[0]["witness_doc_id"], found[0]["matched"])
-        sentence = f"removed: the same {witness.why} as {_named(catalogue, corpus, witness.doc_id)}"
-        level = removed_of(catalogue, corpus, [witness.doc_id]).get(witness.doc_id)
-        sentence += f", which the level {level} removed in its turn" if level is not None else ""
-        return [Finding(exact, "removed", sentence, dict(found[0])), *of_repository], witness
-    copies = read_rows(catalogue, exact, ("doc_id",), EqualTo("witness_doc_id", document.doc_id))
-    count = len(copies)
-    stands = "" if count == 0 else f"; it stands for {count} {'other' if count == 1 else 'others'} that repeat it"
-    findings = [Finding(exact, "kept", f"repeats no member before it{stands}", {"stands_for": len(copies)})]
-    if "bags" in corpus.tables:
-        findings.append(_bag(catalogue, corpus, row))
-    if "components" in corpus.tables:
-        findings += _components(catalogue, corpus, document)
-    findings += of_repository
-    if "removals" not in corpus.tables:
-        return findings, None
-    removals, near = _removals(catalogue, corpus, row)
-    return findings + removals, near
-
-
-def _bag(catalogue: Catalog, corpus: CorpusFacts, row: And) -> Finding:
-    rows = read_rows(catalogue, corpus.own("bags"), ("token_count", "total_weight"), row)
-    if not rows:
-        return Finding(corpus.own("bags"), "empty", "no token to compare, so it is nobody's near-duplicate")
-    sentence = f"{rows[0]['token_count']:,} distinct tokens, total weight {rows[0]['total_weight']:,}"
-    return Finding(corpus.own("bags"), "weighed", sentence, rows[0])
-
-
-def _components(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument) -> list[Finding]:
-    """Its component at the applied threshold, by the newest row."""
-    if corpus.applied is None:
-        return []
-    at = And(EqualTo("threshold", corpus.applied), EqualTo("doc_id", document.doc_id))
-    columns = ("increment", "component", "document_count")
-    rows = sorted(read_rows(catalogue, corpus.own("components"), columns, at), key=lambda one: int(one["increment"]))
-    if not rows:
-        return []
-    sentence = f"one of {rows[-1]['document_count']:,} documents that pairs link at {corpus.applied:g}"
-    return [Finding(corpus.own("components"), "linked", sentence, rows[-1])]
-
-
-def _repository(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument, increment: int) -> Iterator[Finding]:
-    """Containments of its repository, and its removal: for which other one, and how similar the two are."""
-    name = document.repository
-    if name is None:
-        return
-    if "repository_containments" in corpus.tables:
-        yield from _containments(catalogue, corpus, document)
-    if "repository_removals" not in corpus.tables:
-        return
-    own = And(EqualTo("increment", increment), EqualTo("dataset", document.dataset), EqualTo("repository", name))
-    columns = ("witness_dataset", "witness_repository", "shared_weight", "united_weight", "similarity", "containment")
-    for one in read_rows(catalogue, corpus.own("repository_removals"), columns, own):
-        file = And(EqualTo("increment", increment), EqualTo("doc_id", document.doc_id))
-        leaves = bool(read_rows(catalogue, corpus.own("repository_removal_files"), ("doc_id",), file))
-        sentence = (
-            f"its repository {name} goes for {one['witness_repository']} of {one['witness_dataset']}, "
-            f"J = {one['shared_weight']:,} / {one['united_weight']:,} = {one['similarity']:.4f}, "
-            f"containment {one['containment']:.4f}; of its files those go that something kept is like"
-        )
-        sentence += "" if leaves else "; this one is judged by itself"
-        yield Finding(corpus.own("repository_removals"), "leaves" if leaves else "stays", sentence, dict(one))
-
-
-def _containments(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument) -> Iterator[Finding]:
-    """One finding for each repository that contains its own, or is contained in it."""
-    table = corpus.own("repository_containments")
-    columns = ("dataset", "repository", "container_dataset", "container_repository", "containment", "similarity")
-    for side, outcome in (("", "contained"), ("container_", "contains")):
-        own = And(EqualTo(f"{side}dataset", document.dataset), EqualTo(f"{side}repository", document.repository))
-        rows = read_rows(catalogue, table, columns, own)
-        for one in sorted(rows, key=lambda row: (-row["containment"], row["repository"], row["container_repository"])):
-            sentence = (
-                f"{one['containment']:.4f} of repository {one['repository']} of {one['dataset']} is in "
-                f"{one['container_repository']} of {one['container_dataset']}, J = {one['similarity']:.4f}"
-            )
-            yield Finding(table, outcome, sentence, dict(one))
-
-
-def _removals(catalogue: Catalog, corpus: CorpusFacts, row: And) -> tuple[list[Finding], Witness | None]:
-    """Kept or removed at every threshold; the witness of the one that is applied."""
-    table = corpus.own("removals")
-    columns = ("threshold", "witness_doc_id", "shared_weight", "united_weight", "similarity", "repository")
-    by_threshold = {float(one["threshold"]): one for one in read_rows(catalogue, table, columns, row)}
-    findings, witness = [], None
-    for threshold in corpus.thresholds:
-        applied = threshold == corpus.applied
-        at = f"at {threshold:g}{' (applied)' if applied else ''}"
-        one = by_threshold.get(threshold)
-        if one is None:
-            sentence = f"{at}: kept, no better document that is kept reaches it"
-            outcome = "kept" if applied else "would_be_kept"
-            findings.append(Finding(table, outcome, sentence, {"threshold": threshold, "applied": applied}))
-            continue
-        removed = "removed" if one.get("repository") is None else "removed with its repository"
-        sentence = (
-            f"{at}: {removed}, J = {one['shared_weight']:,} / {one['united_weight']:,} = {one['similarity']:.4f} to "
-            f"{_named(catalogue, corpus, one['witness_doc_id'])}"
-        )
-        outcome = "removed" if applied else "would_be_removed"
-        findings.append(Finding(table, outcome, sentence, {**one, "applied": applied}))
-        if applied:
-            weights = (int(one["shared_weight"]), int(one["united_weight"]))
-            witness = Witness(corpus.name, one["witness_doc_id"], "near", *weights)
-    return findings, witness
-
-
-def _named(catalogue: Catalog, corpus: CorpusFacts, doc_id: str) -> str:
-    """A doc_id with its dataset and path."""
-    about = members_named(catalogue, corpus, [doc_id]).get(doc_id)
-    return doc_id if about is None else f"{doc_id} ({about['dataset']} {about['path']})"
-
-
 def _after(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument, increment: int) -> Iterator[Finding]:
     """Findings about a survivor: its rank, its tokens, its windows."""
     row = And(EqualTo("increment", increment), EqualTo("doc_id", document.doc_id))
@@ -452,10 +289,10 @@ def _after(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument, inc
         where = f"of repository {document.repository}" if document.repository else "alone, it has no repository"
         yield Finding(corpus.own("ordered"), "ranked", f"rank {ranks[0]['rank']:,} {where}", ranks[0])
     else:
-        yield _missing(corpus.own("ordered"))
+        yield missing(corpus.own("ordered"))
     tokens = read_rows(catalogue, corpus.own("tokens"), ("token_count",), row)
     if not tokens:
-        yield _missing(corpus.own("tokens"))
+        yield missing(corpus.own("tokens"))
         return
     yield Finding(corpus.own("tokens"), "encoded", f"{tokens[0]['token_count']:,} tokens", tokens[0])
     prefix = f"packed_{document.dataset}_"
@@ -476,7 +313,7 @@ def _windows(catalogue: Catalog, table: str, doc_id: str, increment: int) -> Fin
     if rows is not None and len(rows):
         ordinals = sorted({int(ordinal) for ordinal in _holding(rows, doc_id)})
     if rows is None or not len(rows):
-        return _missing(table)
+        return missing(table)
     if not ordinals and any(row["table"] in (None, table) for row in excisions_of(catalogue, doc_id)):
         return Finding(table, "excised", f"in no window of increment {increment}: it was excised", {"ordinals": []})
     if not ordinals:

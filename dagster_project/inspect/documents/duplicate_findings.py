@@ -1,0 +1,133 @@
+"""What the levels of deduplication found about one document of a corpus, and for whom it was removed.
+
+exact_duplicates, bags, components, repository_containments, repository_removals, removals
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import And, EqualTo
+
+from dagster_project.inspect.documents.document_lookup import FoundDocument
+from dagster_project.inspect.documents.findings import Finding, Witness, named
+from dagster_project.inspect.documents.neighbours import removed_of
+from dagster_project.inspect.lake.corpus_facts import CorpusFacts
+from spark_jobs.lake.files.lookups import read_rows
+
+
+def duplicate_findings(
+    catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument, increment: int
+) -> tuple[list[Finding], Witness | None]:
+    """Findings of the levels of deduplication, in the order of the levels."""
+    row = And(EqualTo("increment", increment), EqualTo("doc_id", document.doc_id))
+    of_repository = list(_repository(catalogue, corpus, document, increment))
+    exact = corpus.own("exact_duplicates")
+    found = read_rows(catalogue, exact, ("witness_doc_id", "matched"), row)
+    if found:
+        witness = Witness(corpus.name, found[0]["witness_doc_id"], found[0]["matched"])
+        sentence = f"removed: the same {witness.why} as {named(catalogue, corpus, witness.doc_id)}"
+        level = removed_of(catalogue, corpus, [witness.doc_id]).get(witness.doc_id)
+        sentence += f", which the level {level} removed in its turn" if level is not None else ""
+        return [Finding(exact, "removed", sentence, dict(found[0])), *of_repository], witness
+    copies = read_rows(catalogue, exact, ("doc_id",), EqualTo("witness_doc_id", document.doc_id))
+    count = len(copies)
+    stands = "" if count == 0 else f"; it stands for {count} {'other' if count == 1 else 'others'} that repeat it"
+    findings = [Finding(exact, "kept", f"repeats no member before it{stands}", {"stands_for": len(copies)})]
+    if "bags" in corpus.tables:
+        findings.append(_bag(catalogue, corpus, row))
+    if "components" in corpus.tables:
+        findings += _components(catalogue, corpus, document)
+    findings += of_repository
+    if "removals" not in corpus.tables:
+        return findings, None
+    removals, near = _removals(catalogue, corpus, row)
+    return findings + removals, near
+
+
+def _bag(catalogue: Catalog, corpus: CorpusFacts, row: And) -> Finding:
+    rows = read_rows(catalogue, corpus.own("bags"), ("token_count", "total_weight"), row)
+    if not rows:
+        return Finding(corpus.own("bags"), "empty", "no token to compare, so it is nobody's near-duplicate")
+    sentence = f"{rows[0]['token_count']:,} distinct tokens, total weight {rows[0]['total_weight']:,}"
+    return Finding(corpus.own("bags"), "weighed", sentence, rows[0])
+
+
+def _components(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument) -> list[Finding]:
+    """Its component at the applied threshold, by the newest row."""
+    if corpus.applied is None:
+        return []
+    at = And(EqualTo("threshold", corpus.applied), EqualTo("doc_id", document.doc_id))
+    columns = ("increment", "component", "document_count")
+    rows = sorted(read_rows(catalogue, corpus.own("components"), columns, at), key=lambda one: int(one["increment"]))
+    if not rows:
+        return []
+    sentence = f"one of {rows[-1]['document_count']:,} documents that pairs link at {corpus.applied:g}"
+    return [Finding(corpus.own("components"), "linked", sentence, rows[-1])]
+
+
+def _repository(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument, increment: int) -> Iterator[Finding]:
+    """Containments of its repository, and its removal: for which other one, and how similar the two are."""
+    name = document.repository
+    if name is None:
+        return
+    if "repository_containments" in corpus.tables:
+        yield from _containments(catalogue, corpus, document)
+    if "repository_removals" not in corpus.tables:
+        return
+    own = And(EqualTo("increment", increment), EqualTo("dataset", document.dataset), EqualTo("repository", name))
+    columns = ("witness_dataset", "witness_repository", "shared_weight", "united_weight", "similarity", "containment")
+    for one in read_rows(catalogue, corpus.own("repository_removals"), columns, own):
+        file = And(EqualTo("increment", increment), EqualTo("doc_id", document.doc_id))
+        leaves = bool(read_rows(catalogue, corpus.own("repository_removal_files"), ("doc_id",), file))
+        sentence = (
+            f"its repository {name} goes for {one['witness_repository']} of {one['witness_dataset']}, "
+            f"J = {one['shared_weight']:,} / {one['united_weight']:,} = {one['similarity']:.4f}, "
+            f"containment {one['containment']:.4f}; of its files those go that something kept is like"
+        )
+        sentence += "" if leaves else "; this one is judged by itself"
+        yield Finding(corpus.own("repository_removals"), "leaves" if leaves else "stays", sentence, dict(one))
+
+
+def _containments(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument) -> Iterator[Finding]:
+    """One finding for each repository that contains its own, or is contained in it."""
+    table = corpus.own("repository_containments")
+    columns = ("dataset", "repository", "container_dataset", "container_repository", "containment", "similarity")
+    for side, outcome in (("", "contained"), ("container_", "contains")):
+        own = And(EqualTo(f"{side}dataset", document.dataset), EqualTo(f"{side}repository", document.repository))
+        rows = read_rows(catalogue, table, columns, own)
+        for one in sorted(rows, key=lambda row: (-row["containment"], row["repository"], row["container_repository"])):
+            sentence = (
+                f"{one['containment']:.4f} of repository {one['repository']} of {one['dataset']} is in "
+                f"{one['container_repository']} of {one['container_dataset']}, J = {one['similarity']:.4f}"
+            )
+            yield Finding(table, outcome, sentence, dict(one))
+
+
+def _removals(catalogue: Catalog, corpus: CorpusFacts, row: And) -> tuple[list[Finding], Witness | None]:
+    """Kept or removed at every threshold; the witness of the one that is applied."""
+    table = corpus.own("removals")
+    columns = ("threshold", "witness_doc_id", "shared_weight", "united_weight", "similarity", "repository")
+    by_threshold = {float(one["threshold"]): one for one in read_rows(catalogue, table, columns, row)}
+    findings, witness = [], None
+    for threshold in corpus.thresholds:
+        applied = threshold == corpus.applied
+        at = f"at {threshold:g}{' (applied)' if applied else ''}"
+        one = by_threshold.get(threshold)
+        if one is None:
+            sentence = f"{at}: kept, no better document that is kept reaches it"
+            outcome = "kept" if applied else "would_be_kept"
+            findings.append(Finding(table, outcome, sentence, {"threshold": threshold, "applied": applied}))
+            continue
+        removed = "removed" if one.get("repository") is None else "removed with its repository"
+        sentence = (
+            f"{at}: {removed}, J = {one['shared_weight']:,} / {one['united_weight']:,} = {one['similarity']:.4f} to "
+            f"{named(catalogue, corpus, one['witness_doc_id'])}"
+        )
+        outcome = "removed" if applied else "would_be_removed"
+        findings.append(Finding(table, outcome, sentence, {**one, "applied": applied}))
+        if applied:
+            weights = (int(one["shared_weight"]), int(one["united_weight"]))
+            witness = Witness(corpus.name, one["witness_doc_id"], "near", *weights)
+    return findings, witness

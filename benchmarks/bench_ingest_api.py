@@ -41,12 +41,13 @@ from spark_jobs.sources.source_config import DocumentsConfig
 
 PAGE = 20
 SYLLABLES = [first + last for first in "bcdfghklmnprstvw" for last in ("a", "e", "in", "or", "um", "ai")]
-WORDS = [one + other for one in SYLLABLES for other in SYLLABLES]
+WORDS = [one + other + last for one in SYLLABLES for other in SYLLABLES for last in SYLLABLES[:12]]
+USED = list(itertools.accumulate(1 / rank for rank in range(1, len(WORDS) + 1)))  # Zipf's law, as in real texts
 
 
 def text_of(row: int) -> str:
     """About 2 kB that are like no other document's."""
-    return f"{row} {' '.join(random.Random(row).choices(WORDS, k=370))}."
+    return f"{row} {' '.join(random.Random(row).choices(WORDS, cum_weights=USED, k=300))}."
 
 
 def serve(port: Any, count: int, per_second: float, server_seconds: float) -> None:

@@ -2,7 +2,7 @@
 
 documents.py       the step: config, tables documents, repositories and arrivals; provenance.py its fourth table
 source_config.py   the kinds of sources a user declares
-listing.py         which files there are, and which arrived before; listing_rows.py its columns
+listed_files.py    which files there are; listing.py which of them are new, changed or gone; listing_rows.py its columns
 file_trees.py      files below a path, here or elsewhere (remote_trees.py)
 git/               the same for git repositories, with the bytes of their objects
 api/               paged APIs and lists of addresses: fetched, then read like files; streams.py for what never ends

@@ -14,81 +14,37 @@ The listing is one Arrow table on the driver, sorted by location, with the colum
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import fs
 
-from spark_jobs.exceptions import InputError
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.sources.api.api_config import ApiSource, PagedSource
 from spark_jobs.sources.api.checkpoints import Checkpoints
 from spark_jobs.sources.file_trees import (
     FoundFile,
-    absolute,
-    find_files,
-    glob_pattern,
     is_uri,
     same_file,
-    stat_file,
-    stat_web_file,
 )
+from spark_jobs.sources.listed_files import Listed, list_files, listed_file
 from spark_jobs.sources.listing_rows import LISTING, listing_row, why
-from spark_jobs.sources.reading.languages import PLAIN_TEXT, Language, is_manifest, language_of
-from spark_jobs.sources.reading.readers import is_picture, told_by_name
-from spark_jobs.sources.refusals import Reason, Refusal
-from spark_jobs.sources.remote_trees import file_system_of, has_validator, is_web
-from spark_jobs.sources.repositories.packages import list_packages
-from spark_jobs.sources.repositories.repositories import (
-    Facts,
-    Repository,
-    directory_repositories,
-    installed_repositories,
-    stable_path,
-)
+from spark_jobs.sources.reading.languages import PLAIN_TEXT, language_of
+from spark_jobs.sources.refusals import Reason
+from spark_jobs.sources.remote_trees import has_validator, is_web
 from spark_jobs.sources.repositories.stated_facts import facts_json
 from spark_jobs.sources.source_config import (
-    COLUMN_READERS,
-    FACTS_FILE,
     DocumentsConfig,
     FilesSource,
     GitSource,
     PackagesSource,
-    PythonCodeSource,
     PythonDocsSource,
-    TreeSource,
 )
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
-
-_LICENCE_TEXTS = r"(?:LICEN[CS]E|COPYING|COPYRIGHT|NOTICE|AUTHORS|CONTRIBUTORS)[^/]*"
-_README_OR_CHANGES = r"(?:README|CHANGE|HISTORY|NEWS|RELEASE)[^/.]*(?:\.txt)?"
-_PROSE = re.compile(
-    rf"(?i)(?:\.(?:mdx?|markdown|rst)$|(?:^|/)(?:{_LICENCE_TEXTS}|{_README_OR_CHANGES})$|\.dist-info/licenses/)"
-)
-_DESCRIPTION = re.compile(r"(?:\.dist-info/METADATA|\.egg-info/PKG-INFO)$")
-_MAKES_PAGES = re.compile(r"(?i)\.(?:php\d?|aspx?|jspx?|cgi|pl|do|cfm)$")
-_INFO_DIRECTORY = re.compile(r"^[^/]+\.(?:dist|egg)-info/")
-
-
-@dataclass(frozen=True)
-class _Listed:
-    """A file, and what is known about the document in it before it is read."""
-
-    file: FoundFile
-    path: str
-    reader: str | None
-    language: Language | None
-    facts: Facts | None = None
-    refusal: Refusal | None = None
-    object: str | None = None
 
 
 def discover(
@@ -150,188 +106,6 @@ def fetch(config: DocumentsConfig, catalogue: Catalog, objects: ObjectFolder, wa
         fetch_source(config.dataset, config.source, catalogue, objects, wait_seconds)
 
 
-def list_files(
-    config: DocumentsConfig, earlier: Mapping[str, dict[str, Any]], store: Checkpoints | None = None
-) -> list[_Listed]:
-    """Every file of the source, by location; a location that two repositories claim goes to the first by name.
-
-    Args:
-        config: the step's config.
-        earlier: the latest arrival at each location, where files that are as they were need not be read again.
-        store: what was fetched of a list of addresses.
-
-    Raises:
-        InputError: the source holds no file, what it names does not exist, or records have no text column.
-    """
-    source = config.source
-    assert not isinstance(source, GitSource | PagedSource)  # listed by `git.listing` and `api.pages`
-    by_location = (
-        {} if isinstance(source, PackagesSource) else {file.file.location: file for file in _list_facts(source)}
-    )
-    facts_count = len(by_location)
-    files: Iterator[_Listed]
-    if isinstance(source, PackagesSource):
-        found = list_packages(source, earlier)
-        files = (_Listed(file, ".", "package", PLAIN_TEXT, facts, refusal) for file, facts, refusal in found)
-    elif store is not None and isinstance(source, FilesSource):
-        from spark_jobs.sources.api.addresses import found_addresses
-
-        files = (replace(_listed_file(file, source), object=kept) for file, kept in found_addresses(source, store))
-    else:
-        files = _list_tree(source) if isinstance(source, FilesSource) else _list_repositories(source)
-    for listed in files:
-        by_location.setdefault(listed.file.location, listed)
-    if len(by_location) == facts_count and not config.allow_empty:
-        raise InputError(
-            f"dataset {config.dataset}: the source holds no file ({source.kind}); check what it names, or declare "
-            "`allow_empty: true` if all of its files were deleted"
-        )
-    if isinstance(source, FilesSource):
-        _require_packages(config.dataset, source, by_location.values())
-    if isinstance(source, FilesSource) and source.text_column is None:
-        records = [file.path for file in by_location.values() if file.reader in COLUMN_READERS]
-        if records:
-            raise InputError(
-                f"dataset {config.dataset}: {len(records)} files of records (such as {min(records)}) "
-                "and no text_column; name the column that holds the text, or leave such files out by `glob`"
-            )
-    return [by_location[location] for location in sorted(by_location)]
-
-
-def _require_packages(dataset: str, source: FilesSource, files: Iterable[_Listed]) -> None:
-    """Fail if a reader of the listed files needs a package that is not installed, or a pattern that is no pattern.
-
-    Raises:
-        InputError: names the package, a file, and the extra; or the pattern.
-    """
-    from spark_jobs.sources.formats.extraction import missing_package
-
-    examples = {file.reader: file.path for file in files if file.reader is not None}
-    for reader, path in sorted(examples.items()):
-        if package := missing_package(reader, source):
-            raise InputError(
-                f"dataset {dataset}: {path} needs {package}, which is not installed; pip install "
-                "'headrace[ingest,ocr]', or leave such files out by `glob`"
-            )
-    if "log" in examples:
-        from spark_jobs.sources.formats.log_lines import compiled_pattern
-
-        try:
-            compiled_pattern(source)
-        except InputError as error:
-            raise InputError(f"dataset {dataset}: {error}") from error
-
-
-def _list_facts(source: TreeSource) -> Iterator[_Listed]:
-    """Files of facts about repositories: the one that is named, else those in the root of the source.
-
-    A root is `path`, or the folder that holds the directories. Records without a repository need no facts, and so their
-    file may have any name.
-    """
-    if source.repositories is not None:
-        found: Iterable[FoundFile] = find_files(absolute(source.repositories))
-    elif isinstance(source, FilesSource):
-        has_repositories = source.repository_column is not None or source.text_column is None
-        needed = has_repositories and not source.urls and not source.fact_columns
-        root = absolute(source.path)
-        if needed and is_web(root):  # a server that answers to everything would have it link to more
-            file = stat_web_file(f"{root}/{FACTS_FILE}", FACTS_FILE, source.stall_seconds)
-            found = () if file.refusal else (file,)
-        else:
-            found = find_files(f"{root}/{FACTS_FILE}") if needed and _is_file(f"{root}/{FACTS_FILE}") else ()
-    else:
-        roots = sorted({os.path.dirname(absolute(pattern)) for pattern in source.directories})
-        found = [stat_file(f"{root}/{FACTS_FILE}", FACTS_FILE) for root in roots if _is_file(f"{root}/{FACTS_FILE}")]
-    for file in found:
-        yield _Listed(file, file.path, "repositories", None)
-
-
-def _is_file(location: str) -> bool:
-    """Whether a file is there, at a path or a URI."""
-    if not is_uri(location):
-        return os.path.isfile(location)
-    try:
-        file_system, path = file_system_of(location)
-        return bool(file_system.get_file_info(path).type == fs.FileType.File)
-    except (OSError, pa.ArrowException) as error:
-        raise InputError(f"{location}: {str(error).splitlines()[0]}; check the URI and the credentials") from error
-
-
-def _list_repositories(source: PythonCodeSource | PythonDocsSource) -> Iterator[_Listed]:
-    """Files of installed distributions or of directories, repository by repository."""
-    if source.directories:
-        repositories = directory_repositories(source.directories)
-    else:
-        repositories = installed_repositories(source.distributions)
-    for repository in repositories:
-        yield from (
-            _list_code(repository, source) if isinstance(source, PythonCodeSource) else _list_docs(repository, source)
-        )
-
-
-def _list_code(repository: Repository, source: PythonCodeSource) -> Iterator[_Listed]:
-    """Source files, by their extension, and manifests; files that describe the distribution are left out."""
-
-    def wanted(path: str) -> bool:
-        language = language_of(path)
-        taken = (language is not None and language.kind in source.kinds) or is_manifest(path)
-        return taken and not _INFO_DIRECTORY.match(path)
-
-    for file in repository.files(wanted):
-        yield _Listed(file, file.path, "text", language_of(file.path), repository.facts)
-
-
-def _list_docs(repository: Repository, source: PythonDocsSource) -> Iterator[_Listed]:
-    """Prose files, the long description, and the docstring of each module."""
-
-    def wanted(path: str) -> bool:
-        reader = _prose_reader(path)
-        return reader is not None and (source.docstrings or reader != "docstring")
-
-    for file in repository.files(wanted):
-        path, reader = stable_path(file.path), _prose_reader(file.path)
-        part = "" if reader == "text" else f"#{reader}"
-        language = language_of(path) if reader == "text" else None
-        yield _Listed(file, path + part, reader, language or PLAIN_TEXT, repository.facts)
-
-
-def _prose_reader(path: str) -> str | None:
-    """The reader for the prose in a file of a repository, or None where there is none in it."""
-    if path.endswith(".py"):
-        return "docstring"
-    if _DESCRIPTION.search(path):
-        return "description"
-    language = language_of(path)
-    return "text" if _PROSE.search(path) and (language is None or language.kind == "prose") else None
-
-
-def _list_tree(source: FilesSource) -> Iterator[_Listed]:
-    """Files below the path of a source, each with the reader for its format."""
-    wanted = None if source.glob is None else glob_pattern(source.glob)
-    for file in find_files(absolute(source.path), source.stall_seconds):
-        if wanted is not None and not wanted.fullmatch(file.path) and not file.path.endswith("/"):
-            continue
-        yield _listed_file(file, source)
-
-
-def _listed_file(file: FoundFile, source: FilesSource) -> _Listed:
-    """A file below the path of a source, with the reader for its format and what its documents are."""
-    name = file.path if source.urls is None else _name_at(file.path)
-    reader, language = told_by_name(name, source, source.format)
-    reader = reader or ("detect" if source.urls is not None else None)
-    refusal = None
-    if reader is None:
-        mend = "`ocr: rapidocr` reads text in pictures" if is_picture(file.path) else "state `format`"
-        refusal = Refusal(Reason.UNKNOWN_FORMAT, f"no reader for this extension; {mend}, or narrow `glob`")
-    return _Listed(file, file.path, reader, language, None, refusal)
-
-
-def _name_at(address: str) -> str:
-    """The name of the file at a web address; empty where none is named, or what is named makes pages."""
-    parts = urlsplit(address)
-    return "" if parts.query or _MAKES_PAGES.search(parts.path) else parts.path.rpartition("/")[2]
-
-
 def listed_again(config: DocumentsConfig, arrival: Mapping[str, Any]) -> dict[str, Any]:
     """The row of the listing (`LISTING`) of a file that arrived, to read it once more; the source is not asked.
 
@@ -342,18 +116,18 @@ def listed_again(config: DocumentsConfig, arrival: Mapping[str, Any]) -> dict[st
     path, location = str(arrival["path"]), arrival["location"]
     file = FoundFile(location, path, arrival["byte_count"], None)
     if isinstance(config.source, FilesSource):
-        listed = _listed_file(file, config.source)
+        listed = listed_file(file, config.source)
     elif isinstance(config.source, PackagesSource | PagedSource):
-        listed = _Listed(file, path, "package" if isinstance(config.source, PackagesSource) else "page", PLAIN_TEXT)
+        listed = Listed(file, path, "package" if isinstance(config.source, PackagesSource) else "page", PLAIN_TEXT)
     else:
         part = path.rpartition("#")[2] if isinstance(config.source, PythonDocsSource) else ""
         reader = part if part in ("docstring", "description") else "text"
-        listed = _Listed(file, path, reader, language_of(path) or PLAIN_TEXT)
+        listed = Listed(file, path, reader, language_of(path) or PLAIN_TEXT)
     blob = location.removesuffix(f":{path}").rpartition("@")[2] if isinstance(config.source, GitSource) else None
     return {**_row(listed, None, arrival["object"]), "repository": arrival["repository"], "blob": blob}
 
 
-def _row(listed: _Listed, before: dict[str, Any] | None, kept: str | None) -> dict[str, Any]:
+def _row(listed: Listed, before: dict[str, Any] | None, kept: str | None) -> dict[str, Any]:
     """One row of the listing, without the columns that depend on other rows.
 
     Args:
@@ -382,7 +156,7 @@ def _row(listed: _Listed, before: dict[str, Any] | None, kept: str | None) -> di
     )
 
 
-def _gone_rows(files: Iterable[_Listed], earlier: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+def _gone_rows(files: Iterable[Listed], earlier: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows of the files that arrived before and are not listed any more.
 
     Where another location has the file's path now, as after an upgrade or a move of the source, no document went with
@@ -432,7 +206,7 @@ def _deleted_hashes(arrivals: pa.Table) -> dict[str, str]:
     return found
 
 
-def _is_unchanged(listed: _Listed, before: dict[str, Any], config: DocumentsConfig) -> bool:
+def _is_unchanged(listed: Listed, before: dict[str, Any], config: DocumentsConfig) -> bool:
     """Whether a file has not changed since its arrival, nor has the cause of its refusal."""
     file = listed.file
     is_told = not is_web(file.location) or has_validator(file.location, file.modified)
@@ -454,7 +228,7 @@ def _is_unchanged(listed: _Listed, before: dict[str, Any], config: DocumentsConf
     return True
 
 
-def _add_repository_facts(rows: list[dict[str, Any]], files: Iterable[_Listed]) -> None:
+def _add_repository_facts(rows: list[dict[str, Any]], files: Iterable[Listed]) -> None:
     """Put the facts of a repository on its first file that is new or changed, or on any where a file of facts is."""
     stated_anew = any(row["reader"] == "repositories" and not row["unchanged"] for row in rows)
     done: set[str] = set()

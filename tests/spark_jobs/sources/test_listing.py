@@ -16,7 +16,8 @@ from pydantic import ValidationError
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.sources.file_trees import FoundFile
-from spark_jobs.sources.listing import _gone_rows, _Listed, discover
+from spark_jobs.sources.listed_files import Listed
+from spark_jobs.sources.listing import _gone_rows, discover
 from spark_jobs.sources.listing_rows import LISTING
 from spark_jobs.sources.refusals import Reason, Refusal
 from spark_jobs.sources.source_config import DocumentsConfig
@@ -281,7 +282,7 @@ def test_what_cannot_be_listed_is_not_gone(files_config: Configs, data: Path, la
     (data / "below").symlink_to("below")
     listed = [row for row in landing.arrivals if row["path"] == "below/b.txt"]
     hidden = FoundFile(str(data / "below"), "below/", None, None, Refusal(Reason.UNREADABLE, "no"))
-    assert _gone_rows([_Listed(hidden, "below/", None, None)], {row["location"]: row for row in listed}) == []
+    assert _gone_rows([Listed(hidden, "below/", None, None)], {row["location"]: row for row in listed}) == []
     (data / "below").unlink()
     (data / "a.txt").unlink()
     arrivals = pa.Table.from_pylist(landing.arrivals)

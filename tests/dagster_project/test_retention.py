@@ -109,7 +109,7 @@ def test_bytes_freeze_as_declared_and_come_back(declare: WriteDefs, lake: Catalo
 def test_what_fails_of_one_dataset_stops_no_other(
     declare: WriteDefs, lake: Catalog, tmp_path: Path, capfd: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither its freezing, to a folder that cannot be written, nor a deletion; paths are as definitions resolve them."""
+    """Neither its freezing, to a folder that cannot be written, nor a deletion; paths are as definitions have them."""
     monkeypatch.setattr(increment_deletion, "expire", expired)
     monkeypatch.setattr("spark_jobs.lake.session.session.start_session", lambda *_: None)
     publish(lake, "bad", SEEN, 0, [{"location": "/a", "status": "landed"}])

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import io
 import time
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
@@ -66,8 +67,11 @@ def found_addresses(source: FilesSource, store: Checkpoints) -> Iterator[tuple[F
     for page in store.pages(*_OWN):
         if page.cursor not in newest or page.reading >= newest[page.cursor].reading:
             newest[page.cursor] = page
-    for url, refusal in listed_addresses(source):
-        one, path = newest.get(url), url.rstrip("/")
+    listed = list(listed_addresses(source))
+    count = Counter(url.rstrip("/") for url, _ in listed)
+    for url, refusal in listed:
+        one, bare = newest.get(url), url.rstrip("/")
+        path = url if count[bare] > 1 else bare  # often the same page, which would be one document twice
         if refusal is not None:
             yield FoundFile(url, path, None, None, refusal), None
         elif one is not None:

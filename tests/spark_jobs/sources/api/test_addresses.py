@@ -150,3 +150,13 @@ def test_what_was_deleted_is_neither_kept_again_nor_gone(handler: Any, inbox: In
         landed = inbox.land(config) or ([], [])
         assert len(landed[0]) == lands and not any(row["status"] == "gone" for row in landed[1])
         assert {Path(one).read_bytes() for one in objects.older(float("inf"))} <= {b"other"}
+
+
+def test_an_address_with_and_without_a_slash_are_two_documents(handler: Any, inbox: Inbox, tmp_path: Path) -> None:
+    """Most servers give the same page for both; two documents of one identity would stop all others from landing."""
+    handler.answers |= dict.fromkeys(("/p", "/p/", "/q/"), (200, PAGE, {}))
+    config = _config(tmp_path, [f"{handler.url}{path}" for path in ("/p", "/p/", "/q/")])
+    _fetch(inbox, config)
+    landed = inbox.land(config)
+    assert landed is not None and len({row["doc_id"] for row in landed[0]}) == 3
+    assert {row["path"].removeprefix(handler.url) for row in landed[0]} == {"/p", "/p/", "/q"}

@@ -165,8 +165,9 @@ def delete_increment(lake: Lake, plan: IncrementDeletion, why: str, with_duplica
     catalogue = lake.catalogue
     of_it = EqualTo("subject", plan.dataset)
     noted = {"act": DELETE, "subject": plan.dataset, "increment": plan.number, "why": why}
-    if not plan.done and noted not in read_rows(catalogue, AUDIT_TABLE, tuple(noted), of_it):
-        note_act(catalogue, DELETE, plan.dataset, increment=plan.number, why=why)
+    with table_leases(catalogue, [AUDIT_TABLE], lake.wait_seconds):  # two at once leave one row
+        if not plan.done and noted not in read_rows(catalogue, AUDIT_TABLE, tuple(noted), of_it):
+            note_act(catalogue, DELETE, plan.dataset, increment=plan.number, why=why)
     if plan.documents:
         more = known_duplicates(catalogue, plan.documents) if with_duplicates else {}
         doc_ids = plan.documents | more.keys()

@@ -20,9 +20,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import EqualTo
 
-from dagster_project.exceptions import CommandError, DefinitionError
+from dagster_project.exceptions import DagsterProjectError, DefinitionError
 from dagster_project.run_config import bind_config
-from spark_jobs.exceptions import InputError, LeaseError
+from spark_jobs.exceptions import InputError, SparkJobsError
 from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.files.lookups import read_rows
 from spark_jobs.lake.files.objects import ObjectFolder
@@ -50,7 +50,7 @@ class Retention(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    days: float = Field(gt=0, description="age from which an increment is not to be kept any more")
+    days: float = Field(gt=0, le=36_525, description="age from which an increment is not to be kept any more")
     then: Literal["report", "delete"] = Field("report", description="whether maintenance deletes it, or people do")
 
 
@@ -90,6 +90,11 @@ def declare_keeping(name: str, keeping: Keeping) -> None:
     _DECLARED[name] = keeping
 
 
+def declared_freezing() -> dict[str, Freezing]:
+    """When and where kept bytes of each dataset of the loaded project move, where it says so."""
+    return {name: one.freezing for name, one in _DECLARED.items() if one.freezing is not None}
+
+
 def declared_retention() -> dict[str, Retention]:
     """How long each dataset of the loaded project keeps its increments, where it says so."""
     return {name: one.retention for name, one in _DECLARED.items() if one.retention is not None}
@@ -115,18 +120,21 @@ def overdue(catalogue: Catalog, ledger: Ledger, dataset: str, days: float, now: 
 
 def freeze_old(lake: Lake, days: float, dry_run: bool) -> Iterator[Done]:
     """Moves the kept bytes of datasets that declare `freeze_after` to their cold folder, once they are that old."""
-    for name, keeping in sorted(_DECLARED.items()):
-        if keeping.freezing is not None:
-            before = time.time() - keeping.freezing.days * _DAY_SECONDS
-            folders = [ObjectFolder.of(lake.catalogue, space) for space in (name, quarantine_of(name))]
-            try:
-                if dry_run:
-                    count = sum(len(folder.older(before)) for folder in folders)
-                else:
-                    count = sum(folder.freeze(keeping.freezing.to, before) for folder in folders)
-            except OSError as error:
-                raise InputError(f"dataset {name}: freeze_after: {error}") from error
-            yield Done(name, count, f"{count:,} objects {'to move' if dry_run else 'moved'} to {keeping.freezing.to}")
+    failed = []
+    for name, freezing in sorted(declared_freezing().items()):
+        before = time.time() - freezing.days * _DAY_SECONDS
+        folders = [ObjectFolder.of(lake.catalogue, space) for space in (name, quarantine_of(name))]
+        try:
+            if dry_run:
+                count = sum(len(folder.older(before)) for folder in folders)
+            else:
+                count = sum(folder.freeze(freezing.to, before) for folder in folders)
+        except (InputError, OSError) as error:  # it stops no other
+            failed.append(f"dataset {name}: freeze_after: {error}")
+        else:
+            yield Done(name, count, f"{count:,} objects {'to move' if dry_run else 'moved'} to {freezing.to}")
+    if failed:
+        raise InputError(f"{len(failed)} datasets could not be frozen, run it again; first {failed[0]}")
 
 
 def keep_retention(lake: Lake, days: float, dry_run: bool) -> Iterator[Done]:
@@ -143,10 +151,10 @@ def keep_retention(lake: Lake, days: float, dry_run: bool) -> Iterator[Done]:
             elif dry_run:
                 yield Done(name, 1, f"{told}, to delete")
             else:
-                plan, why = plan_increment(lake.catalogue, name, number), f"retention: {retention.days:g} days"
                 try:
-                    lines = list(delete_increment(lake, plan, why))
-                except (CommandError, LeaseError) as error:
+                    plan = plan_increment(lake.catalogue, name, number)
+                    lines = list(delete_increment(lake, plan, f"retention: {retention.days:g} days"))
+                except (DagsterProjectError, SparkJobsError, OSError) as error:  # it stops no other
                     failed.append(str(error))
                 else:
                     yield Done(name, len(lines), f"{told}, deleted; {plan.follow_up()}")
@@ -154,4 +162,5 @@ def keep_retention(lake: Lake, days: float, dry_run: bool) -> Iterator[Done]:
         raise InputError(f"{len(failed)} increments could not be deleted, run it again; first {failed[0]}")
 
 
-TASKS: dict[str, Task] = {**maintenance.TASKS, "freezing": freeze_old, "retention": keep_retention}
+# Retention comes first: a cold store that does not answer keeps nothing that is to go.
+TASKS: dict[str, Task] = {**maintenance.TASKS, "retention": keep_retention, "freezing": freeze_old}

@@ -13,7 +13,7 @@ from dagster_project.retention import TASKS
 from spark_jobs.lake.session.catalogue import catalogue_errors, open_catalogue
 from spark_jobs.lake.session.settings import load_settings
 
-DECLARED = ("freezing", "retention")  # tasks that do what a project declares
+DECLARED = ("retention", "freezing")  # tasks that do what a project declares
 
 
 @click.command()

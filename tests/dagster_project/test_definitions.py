@@ -50,7 +50,7 @@ def test_the_demo_declares_exactly_these_tables(loaded: dg.Definitions) -> None:
     """Two datasets and a corpus, each in the group of its name, and what maintains the lake."""
     graph = loaded.resolve_asset_graph()
     groups = {".".join(asset.path): graph.get(asset).group_name for asset in graph.get_all_asset_keys()}
-    tasks = ("ledger", "compaction", "expiry", "orphans", "freezing", "retention")
+    tasks = ("ledger", "compaction", "expiry", "orphans", "retention", "freezing")
     upkeep = {f"maintenance.{task}": "maintenance" for task in tasks}
     assert groups == {**TABLES, **upkeep}
 

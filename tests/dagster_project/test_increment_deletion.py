@@ -17,6 +17,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from dagster_project import increment_deletion
 from dagster_project.exceptions import CommandError
 from dagster_project.increment_deletion import delete_increment, plan_increment
+from dagster_project.inspect.documents.document_lookup import find_document
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files import objects
 from spark_jobs.lake.files.audit import changed_places
@@ -177,6 +178,9 @@ def test_a_deletion_that_is_killed_between_two_changes_is_finished(
     assert [(row["act"], row["subject"], row["increment"]) for row in acts] == [("delete", "web", 0)]
     with pytest.raises(CommandError, match="no increment 7; there are 0, 1"):
         plan_increment(catalogue, "web", 7)
+    for named in ("a" * 32, "a"):
+        with pytest.raises(CommandError, match="was deleted for good with increment 0 of web"):
+            find_document(catalogue, named)
 
 
 def run(lake: Lake, source: Path, **more: Any) -> None:

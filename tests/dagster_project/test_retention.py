@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,7 +20,7 @@ from tests.dagster_project.conftest import WriteDefs
 from tests.dagster_project.test_increment_deletion import expired, rows, small_lake
 from tests.dagster_project.test_quarantine import acts, dataset, states
 from tests.dagster_project.test_quarantine import lake as lake_that_waits
-from tests.dagster_project.waiting_lake import SEEN, publish
+from tests.dagster_project.waiting_lake import SEEN, TEXTS, publish
 
 __all__ = ["lake_that_waits"]
 Said = pytest.CaptureFixture[str]
@@ -38,6 +39,7 @@ def lake(lake_env: Path) -> Catalog:
         ("landing: copy\n  freeze_after: {days: 90}", "dataset web: freeze_after: config to"),
         ("landing: copy\n  freeze_after: {day: 90, to: /cold}", "did you mean 'days'?"),
         ("retention: {days: 0}", "dataset web: retention: config days"),
+        ("retention: {days: 1000000}", "dataset web: retention: config days"),  # before the year 1
         ("retention: {days: 9, then: forget}", "dataset web: retention: config then"),
     ],
 )
@@ -102,6 +104,37 @@ def test_bytes_freeze_as_declared_and_come_back(declare: WriteDefs, lake: Catalo
     assert run_command(["dataset", "freeze", "web", "--thaw"]) == 0 and len(folder.older(float("inf"))) == 3
     assert run_command(["dataset", "freeze", "web", "--days", "0"]) == 0 and folder.older(float("inf")) == []
     assert folder.cold_folders() == [f"{tmp_path}/cold/web"]
+
+
+def test_what_fails_of_one_dataset_stops_no_other(
+    declare: WriteDefs, lake: Catalog, tmp_path: Path, capfd: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither its freezing, to a folder that cannot be written, nor a deletion; paths are as definitions have them."""
+    monkeypatch.setattr(increment_deletion, "expire", expired)
+    monkeypatch.setattr("spark_jobs.lake.session.session.start_session", lambda *_: None)
+    publish(lake, "bad", SEEN, 0, [{"location": "/a", "status": "landed"}])
+    publish(lake, "bad", TEXTS, 0, [{"doc_id": "a", "content": "a"}])
+    ObjectFolder.of(lake, "bad").keep(io.BytesIO(b"a"))
+    (tmp_path / "file").touch()
+    keeps = "landing: copy\n  retention: {days: 1.0e-9, then: delete}\n  freeze_after: {days: 0, to: "
+    declare("bad", dataset("bad", more=f"{keeps}{tmp_path}/file/cold}}"))
+    declare("web", dataset(more=f"{keeps}'{{{{ project_root }}}}/cold'}}"))
+    assert run_command(["maintain", "--only", "freezing"]) == 2
+    assert "1 datasets could not be frozen, run it again; first dataset bad: freeze_after" in capfd.readouterr().err
+    (cold,) = ObjectFolder.of(lake, "web").cold_folders()
+    assert cold.endswith("/cold/web") and os.path.isdir(cold) and "{" not in cold
+    planned = increment_deletion.plan_increment
+
+    def plan(catalogue: Catalog, name: str, number: int) -> increment_deletion.IncrementDeletion:
+        if name == "bad":
+            raise OSError("the store is away")
+        return planned(catalogue, name, number)
+
+    monkeypatch.setattr(increment_deletion, "plan_increment", plan)
+    assert run_command(["maintain", "--only", "retention"]) == 2
+    assert "1 increments could not be deleted, run it again; first the store is away" in capfd.readouterr().err
+    assert rows(lake, "documents") == [] and {subject for _, subject, *_ in acts(lake)} == {"web"}
+    assert [file for file in Path(cold).rglob("*") if file.is_file()] == [], "cold bytes went along"
 
 
 def test_a_deleted_increment_is_not_in_quarantine_and_other_decisions_stay(

@@ -6,8 +6,10 @@ import time
 
 import click
 
-from dagster_project.cli.declared import complete_names, dataset_file, declared_keeping
+from dagster_project.cli.declared import complete_names, dataset_file
+from dagster_project.cli.project import load_definitions
 from dagster_project.exceptions import CommandError
+from dagster_project.retention import declared_freezing
 from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.session.catalogue import open_catalogue
@@ -28,7 +30,8 @@ def freeze(name: str, cold: str | None, days: float | None, thaw: bool) -> None:
     `freeze_after` declares is done by headrace maintain, too.
     """
     dataset_file(name)
-    declared = declared_keeping()[name].freezing
+    load_definitions()  # they resolve what YAML says, such as {{ project_root }}
+    declared = declared_freezing().get(name)
     if declared is not None:
         cold, days = cold or declared.to, declared.days if days is None else days
     catalogue = open_catalogue(load_settings())

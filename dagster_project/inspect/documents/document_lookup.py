@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
-from pyiceberg.expressions import And, BooleanExpression, EqualTo, In, StartsWith
+from pyiceberg.expressions import And, BooleanExpression, EqualTo, In, Or, StartsWith
 
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, namespaces_with
@@ -89,6 +89,7 @@ def find_document(catalogue: Catalog, given: str) -> FoundDocument:
         found = _matching(catalogue, datasets, EqualTo("path", given))
     if not found:
         _say_where_it_waits(catalogue, given)
+        _say_that_it_was_deleted(catalogue, given)
         raise CommandError(
             f"document {given} is in no table of documents ({', '.join(datasets) or 'no dataset was run'}); give a "
             "doc_id, its first 6 or more hex digits, or a path as in NAME.documents"
@@ -111,6 +112,21 @@ def _say_where_it_waits(catalogue: Catalog, given: str) -> None:
             raise CommandError(
                 f"document {given} is in quarantine ({space}, increment {row['increment']}); see headrace quarantine "
                 f"show {space.removesuffix(SUFFIX)} --increment {row['increment']}"
+            )
+
+
+def _say_that_it_was_deleted(catalogue: Catalog, given: str) -> None:
+    """Say of a document that was deleted for good with which increment.
+
+    Raises:
+        CommandError: it was.
+    """
+    deleted = And(EqualTo("status", "deleted"), Or(EqualTo("doc_id", given.lower()), EqualTo("path", given)))
+    for dataset in namespaces_with(catalogue, "arrivals"):
+        for row in read_rows(catalogue, f"{dataset}.arrivals", ("increment",), deleted):
+            raise CommandError(
+                f"document {given} was deleted for good with increment {row['increment']} of {dataset}; "
+                "headrace table show system.audit says by whom and why"
             )
 
 

@@ -154,16 +154,23 @@ class ObjectFolder:
         leaves it in both places.
 
         Args:
-            cold: path or URI of the folder, in which the namespace has one of its own.
+            cold: path or URI of the folder, in which the namespace has one of its own; it is noted once it can be
+                written, since whatever asks for an object looks there from then on.
             before: seconds since 1970.
 
         Raises:
             InputError: the objects are in a store, whose own rules of life cycle move them.
             OSError: an object cannot be read or written, or has other bytes than its name says; the others move.
         """
-        old = self.older(before)
+        old, local = self.older(before), local_path(cold)
+        cold = cold if local is None else os.path.abspath(os.path.expanduser(local))
         cold = f"{cold.rstrip('/')}/{self.root.split('/')[-2]}"
         if old and cold not in self.cold_folders():
+            try:
+                create(probe := f"{cold}/.probe", dict(self.properties)).close()
+                remove(probe, dict(self.properties))
+            except ValueError as error:  # of a scheme that nothing knows
+                raise OSError(f"{cold}: {error}") from error
             with open(f"{local_path(self.root)}/{_COLD}", "a", encoding="utf-8") as names:
                 names.write(f"{cold}\n")
         unequal = list[str]()

@@ -11,16 +11,18 @@ from __future__ import annotations
 import asyncio
 import io
 import time
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
 from spark_jobs.exceptions import InputError
-from spark_jobs.lake.files.objects import ObjectFolder
+from spark_jobs.lake.files.objects import ObjectFolder, sha256_of
 from spark_jobs.sources.api.checkpoints import Checkpoints, Reading, StoredPage
 from spark_jobs.sources.api.client import Answer, ApiClient, Fault, tried, validators
 from spark_jobs.sources.api.endpoint import Fetched
 from spark_jobs.sources.api.rate import Pace
+from spark_jobs.sources.deleted import DELETED
 from spark_jobs.sources.file_trees import FoundFile, absolute, open_file
 from spark_jobs.sources.refusals import Reason, Refusal
 from spark_jobs.sources.source_config import FilesSource
@@ -62,15 +64,19 @@ def listed_addresses(source: FilesSource) -> Iterator[tuple[str, Refusal | None]
 def found_addresses(source: FilesSource, store: Checkpoints) -> Iterator[tuple[FoundFile, str | None]]:
     """Addresses that were asked and lines that are none, as files, each with the object of its bytes."""
     newest = dict[str, StoredPage]()
-    for page in store.all_pages().get(_OWN[0], ()):
+    for page in store.pages(*_OWN):
         if page.cursor not in newest or page.reading >= newest[page.cursor].reading:
             newest[page.cursor] = page
-    for url, refusal in listed_addresses(source):
-        one, path = newest.get(url), url.rstrip("/")
+    listed = list(listed_addresses(source))
+    count = Counter(url.rstrip("/") for url, _ in listed)
+    for url, refusal in listed:
+        one, bare = newest.get(url), url.rstrip("/")
+        path = url if count[bare] > 1 else bare  # often the same page, which would be one document twice
         if refusal is not None:
             yield FoundFile(url, path, None, None, refusal), None
         elif one is not None:
-            yield FoundFile(url, path, one.byte_count, one.fetched, one.refusal), one.object
+            why = one.refusal or (DELETED if one.object is None else None)
+            yield FoundFile(url, path, one.byte_count, one.fetched, why), one.object
 
 
 def fetch_addresses(source: FilesSource, store: Checkpoints, objects: ObjectFolder, seed: int = 0) -> Fetched:
@@ -89,7 +95,8 @@ def fetch_addresses(source: FilesSource, store: Checkpoints, objects: ObjectFold
     for url, refusal in listed_addresses(source):
         if refusal is None and url not in there:
             hosts.setdefault(urlsplit(url).netloc, []).append(url)
-    fetch = _AddressFetch(source, store, objects, known, number, seed)
+    deleted = {(page.cursor, page.digest) for page in pages if page.refusal is None and page.object is None}
+    fetch = _AddressFetch(source, store, objects, known, deleted, number, seed)
     asyncio.run(fetch.ask_hosts(hosts))
     if not fetch.done.paused:
         store.begin(*_OWN, Reading(number, True, None, None))
@@ -98,12 +105,13 @@ def fetch_addresses(source: FilesSource, store: Checkpoints, objects: ObjectFold
 
 @dataclass
 class _AddressFetch:
-    """One fetch; `known` is the newest page of each address that gave one."""
+    """One fetch; `known` is the newest page of each address that gave one, `deleted` what each gave that is deleted."""
 
     source: FilesSource
     store: Checkpoints
     objects: ObjectFolder
     known: Mapping[str, StoredPage]
+    deleted: Collection[tuple[str, str | None]]
     number: int
     seed: int
     done: Fetched = field(default_factory=Fetched)
@@ -145,7 +153,10 @@ class _AddressFetch:
         await pace.turn()
         async with self.slots:
             self.done.requests += 1
-            return await self.client.get(url, {}, validators(self.known.get(url)))
+            got = await self.client.get(url, {}, validators(self.known.get(url)))
+        if isinstance(got, Answer) and got.data is None and url not in self.known:
+            return Fault(Refusal(Reason.HTTP_ERROR, "status 304, and the address is not known"), again=True)
+        return got
 
     def _note(self, url: str, got: Answer | Fault) -> None:
         """Keep what an address gave, or note why it gave nothing."""
@@ -153,10 +164,14 @@ class _AddressFetch:
         if isinstance(got, Fault):
             self.store.refuse(*_OWN, replace(page, refusal=got.refusal))
             self.done.refusals.append(f"{url}: {got.refusal.detail} ({got.refusal.reason})")
-        elif got.data is None and url in self.known:
+        elif got.data is None:
             self.store.save(*_OWN, replace(self.known[url], reading=self.number))
         else:
-            kept = self.objects.keep(io.BytesIO(got.data or b""))
-            page = replace(page, object=kept.location, byte_count=kept.byte_count, digest=kept.sha256)
-            page = replace(page, record_count=1, etag=got.etag, modified=got.modified)
-            self.done.pages += self.store.save(*_OWN, page)
+            digest = sha256_of(io.BytesIO(got.data))
+            page = replace(page, digest=digest, byte_count=len(got.data), record_count=1)
+            page = replace(page, etag=got.etag, modified=got.modified)
+            if (url, digest) in self.deleted:
+                self.store.save(*_OWN, page)
+            else:
+                page = replace(page, object=self.objects.keep(io.BytesIO(got.data)).location)
+                self.done.pages += self.store.save(*_OWN, page)

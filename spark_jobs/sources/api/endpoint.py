@@ -96,6 +96,7 @@ class EndpointFetch:
         self.reading = Reading(-1, True, None, None)
         self.there: dict[str, StoredPage] = {}  # pages of this reading, by the cursor of their row
         self.known: dict[str, StoredPage] = {}  # the newest page of any reading, by the cursor of its row
+        self.deleted: set[tuple[str, str | None]] = set()  # cursors and digests of pages that were deleted for good
         self.digests: dict[str, StoredPage] = {}
         self.end: int | None = None  # the first page without records
         self.totals: list[Any] = []
@@ -125,6 +126,7 @@ class EndpointFetch:
             self.reading = before
         pages = self.store.pages(self.name, self.request)
         self.known = {page.cursor: page for page in pages if page.refusal is None}
+        self.deleted = {(page.cursor, page.digest) for page in pages if page.refusal is None and page.object is None}
         holes = (page for page in pages if page.refusal is None or page.failures >= _HOLE_FAILURES)
         self.there = {page.cursor: page for page in holes if page.reading == self.reading.number and page.place >= 0}
         self.digests = {page.digest: page for page in self.there.values() if page.digest}
@@ -352,8 +354,9 @@ class EndpointFetch:
     async def _keep(self, page: StoredPage, data: bytes | None) -> StoredPage:
         """Keep a page's bytes, then note it: from here on it is not asked for again in this reading."""
         before = self.known.get(page.cursor)
-        deleted = before is not None and before.object is None and before.digest == page.digest
-        if data is not None and page.record_count and not deleted:
+        if before is not None and before.digest == page.digest:  # kept already, or deleted for good
+            page = replace(page, object=before.object, byte_count=before.byte_count)
+        elif data is not None and page.record_count and (page.cursor, page.digest) not in self.deleted:
             kept = await asyncio.to_thread(self.objects.keep, io.BytesIO(data))
             page = replace(page, object=kept.location, byte_count=kept.byte_count)
         async with self.saving:

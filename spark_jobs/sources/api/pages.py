@@ -85,7 +85,8 @@ def _gone(
     """Rows of superseded pages, and of their records that no page of the list has."""
 
     def records(page: StoredPage) -> Iterator[Record]:
-        assert page.object is not None
+        if page.object is None:  # deleted for good, and in the list as it was
+            return
         with objects.open(page.object) as file:
             data = bytes(file.read())
         found = page_records(data, source.records_path(endpoint), source, endpoint, config.max_document_bytes)

@@ -96,7 +96,8 @@ def read_file(file: Row, rules: ReadingRules, blobs: BlobReaders | None = None) 
     elif file["reader"] == "repositories" and file["reason"] in (None, Reason.DELETED):
         yield from read_facts(file)
     elif file["reason"] is not None:
-        yield arrival(file, Refusal(Reason(file["reason"]), file["detail"]))
+        row = arrival(file, Refusal(Reason(file["reason"]), file["detail"]))
+        yield {**row, "status": "unchanged"} if file["reason"] == Reason.DELETED else row
     elif file.get("content_sha256") and (found := _deleted_hash(file, rules)):
         yield {**arrival(file, DELETED, found), "status": "unchanged"}
     elif file["reader"] != "detect" and (refusal := _size_refusal(file, rules)):

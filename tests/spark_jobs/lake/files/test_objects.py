@@ -64,6 +64,22 @@ def test_frozen_objects_are_read_from_where_they_are(tmp_path: Path) -> None:
         folder.open(f"{folder.root}/ab/{'ab' * 32}")
 
 
+def test_a_cold_folder_that_cannot_be_written_is_not_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Since nothing could be deleted or come back then; one is noted by its whole path, wherever it was named."""
+    folder = ObjectFolder(str(tmp_path / "lake" / "web" / "landed"))
+    kept = folder.keep(io.BytesIO(b"one"))
+    with pytest.raises(OSError, match="Unrecognized"), pytest.warns(UserWarning, match="s4"):
+        folder.freeze("s4://cold", float("inf"))
+    with pytest.raises(NotADirectoryError):
+        folder.freeze(f"{kept.location}/cold", float("inf"))
+    monkeypatch.chdir(tmp_path)
+    assert folder.cold_folders() == [] and folder.freeze("cold", float("inf")) == 1
+    monkeypatch.chdir("/")
+    with folder.open(kept.location) as stream:
+        assert stream.read() == b"one"
+    assert folder.delete(kept.sha256) and [file for file in (tmp_path / "cold").rglob("*") if file.is_file()] == []
+
+
 def test_frozen_objects_come_back(tmp_path: Path) -> None:
     """All but a damaged one, which stays cold; also where it was in both places; a deleted one is in neither."""
     folder, cold = ObjectFolder(str(tmp_path / "lake" / "web" / "landed")), tmp_path / "cold"

@@ -128,3 +128,35 @@ def test_a_host_is_asked_at_its_rate_and_no_more_once_it_is_silent(handler: Any,
     assert len(handler.asked) == count + 1
     late = _config(tmp_path, many, fetch_seconds=1e-9)
     assert [_fetch(inbox, late).paused, _fetch(inbox, config).requests] == [True, 5]
+
+
+def test_what_was_deleted_is_neither_kept_again_nor_gone(handler: Any, inbox: Inbox, tmp_path: Path) -> None:
+    """Though its server still gives it, and after other bytes or none; 304 of what is not known is a fault."""
+    handler.answers |= {"/b.txt": (200, b"two", {"ETag": '"x"'}), "/new": (304, b"", {})}
+    config = _config(tmp_path, [f"{handler.url}{path}" for path in ("/a.txt", "/b.txt", "/new")])
+    handler.answers["/a.txt"] = (200, b"one", {})
+    _fetch(inbox, config)
+    landed = inbox.land(config)
+    assert landed is not None and {row["location"][-3:]: row["reason"] for row in landed[1]}["new"] == "http_error"
+    objects = ObjectFolder.of(inbox.catalogue, "items")
+    told = {"status": "deleted", "reason": "deleted", "object": None}
+    names = {row["content_sha256"] for row in inbox.arrived if row["content_sha256"]}
+    Checkpoints(inbox.catalogue, "items").forget_objects(names)
+    assert len(names) == 2 and all(map(objects.delete, names))
+    inbox.arrived = [row | told if row["content_sha256"] else row for row in inbox.arrived]
+    for body, lands in ((b"one", 0), (b"other", 1), (b"one", 0), (b"", 0), (b"one", 0)):
+        handler.answers["/a.txt"] = (200 if body else 404, body, {})
+        assert _fetch(inbox, config).pages == lands
+        landed = inbox.land(config) or ([], [])
+        assert len(landed[0]) == lands and not any(row["status"] == "gone" for row in landed[1])
+        assert {Path(one).read_bytes() for one in objects.older(float("inf"))} <= {b"other"}
+
+
+def test_an_address_with_and_without_a_slash_are_two_documents(handler: Any, inbox: Inbox, tmp_path: Path) -> None:
+    """Most servers give the same page for both; two documents of one identity would stop all others from landing."""
+    handler.answers |= dict.fromkeys(("/p", "/p/", "/q/"), (200, PAGE, {}))
+    config = _config(tmp_path, [f"{handler.url}{path}" for path in ("/p", "/p/", "/q/")])
+    _fetch(inbox, config)
+    landed = inbox.land(config)
+    assert landed is not None and len({row["doc_id"] for row in landed[0]}) == 3
+    assert {row["path"].removeprefix(handler.url) for row in landed[0]} == {"/p", "/p/", "/q"}

@@ -30,8 +30,10 @@ def test_every_record_lands_once_by_every_paginator(style: str, inbox: Inbox) ->
         assert landed is not None
         assert texts_of(landed[0]) == {key: [text] for key, text in api.truth.items()}
         assert len(landed[0]) == 45 and first.refusals == []
+        kept = ObjectFolder.of(inbox.catalogue, "items").older(float("inf"))
         again = inbox.fetch(config)
         assert (again.pages, again.refusals) == (0, []) and again.requests <= first.requests + 4
+        assert ObjectFolder.of(inbox.catalogue, "items").older(float("inf")) == kept, "though answers are other bytes"
         assert inbox.land(config) is None
 
 
@@ -121,10 +123,18 @@ def test_deleted_pages_neither_land_nor_are_kept_again(style: str, inbox: Inbox)
         for reread in (False, True):
             assert inbox.fetch(config).refusals == [] and inbox.land(config, reread) is None
             assert objects.older(float("inf")) == []
+        before = api.records[3]
         api.put(3, "other")
         assert inbox.fetch(config).pages == len(objects.older(float("inf"))) == 1
         landed = inbox.land(config)
         assert landed is not None and texts_of(landed[0])[3] == ["other"]
+        api.records[3] = before
+        inbox.fetch(config)
+        assert inbox.land(config) is None and len(objects.older(float("inf"))) == 1
+        gone = api_config(api, lists_all=True)
+        inbox.fetch(gone)
+        landed = inbox.land(gone)
+        assert landed is not None and {row["status"] for row in landed[1]} == {"gone"}, "other is in the list no more"
 
 
 def test_a_broken_reading_goes_on_where_it_stopped(inbox: Inbox) -> None:

@@ -42,9 +42,9 @@ from dagster_project.assets.datasets import DatasetDeclaration, dataset_assets
 from dagster_project.assets.deduplication import Deduplication
 from dagster_project.assets.models import ModelDeclaration, model_assets
 from dagster_project.assets.quarantine import quarantine_of_yaml
+from dagster_project.deletion.retention import declare_keeping, keeping_of
 from dagster_project.metadata import Samples
 from dagster_project.restrictions import parse_visibility
-from dagster_project.retention import declare_keeping, keeping_of
 from dagster_project.run_config import bind_config
 from spark_jobs.filters.policy import located
 

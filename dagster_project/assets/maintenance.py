@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from dagster_project.retention import TASKS
+from dagster_project.deletion.retention import TASKS
 from spark_jobs.exceptions import SparkJobsError
 from spark_jobs.lake.run.maintenance import Done
 from spark_jobs.lake.run.materialize import Lake

@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterator, Sequence
 
 import dagster as dg
 
+from dagster_project.deletion.retention import declared_retention
 from dagster_project.inspect.lake.lake_status import Thresholds, lake_status
 from dagster_project.resources import LakeResource
-from dagster_project.retention import declared_retention
 
 # By table: the alerts (`lake_status.Alert.name`) that its check is about, and what the check promises.
 _CHECKS = {

@@ -9,8 +9,8 @@ import click
 
 from dagster_project.cli.diagnosis import COMPONENTS, read_yaml, short_path
 from dagster_project.cli.project import project_folder
+from dagster_project.deletion.retention import Keeping, keeping_of
 from dagster_project.exceptions import CommandError
-from dagster_project.retention import Keeping, keeping_of
 from spark_jobs.exceptions import nearest
 
 DATASET, CORPUS = COMPONENTS[:2]

@@ -8,8 +8,8 @@ import click
 
 from dagster_project.cli.output import print_styled
 from dagster_project.cli.project import load_definitions, project_folder
+from dagster_project.deletion.retention import TASKS
 from dagster_project.exceptions import CommandError
-from dagster_project.retention import TASKS
 from spark_jobs.lake.session.catalogue import catalogue_errors, open_catalogue
 from spark_jobs.lake.session.settings import load_settings
 

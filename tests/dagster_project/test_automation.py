@@ -15,9 +15,9 @@ import pytest
 
 from dagster_project.cli import run_command
 from dagster_project.cli.project import dagster_home, load_definitions, select
+from dagster_project.deletion.retention import TASKS
 from dagster_project.lake_asset import AUTOMATION
 from dagster_project.resources import LakeResource
-from dagster_project.retention import TASKS
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import load_settings

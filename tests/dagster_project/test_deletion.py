@@ -64,7 +64,7 @@ def test_nothing_is_dropped_where_windows_could_not_be_rewritten(
     lake: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Because `documents` says what is to be excised."""
-    from dagster_project.excised_tables import TableExcision
+    from dagster_project.deletion.excised_tables import TableExcision
     from spark_jobs.packing.excise import Excised
 
     carry(lake, 0, ["one", "two"])

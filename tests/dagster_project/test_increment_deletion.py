@@ -15,8 +15,8 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 
 from dagster_project import increment_deletion
+from dagster_project.deletion.increments import delete_increment, plan_increment
 from dagster_project.exceptions import CommandError
-from dagster_project.increment_deletion import delete_increment, plan_increment
 from dagster_project.inspect.documents.document_lookup import find_document
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files import objects

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dagster_project.cli import run_command
-from dagster_project.retention import TASKS
+from dagster_project.deletion.retention import TASKS
 
 Said = pytest.CaptureFixture[str]
 

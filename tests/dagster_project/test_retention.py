@@ -12,8 +12,8 @@ from pyiceberg.catalog import Catalog
 
 from dagster_project import increment_deletion
 from dagster_project.cli import run_command
+from dagster_project.deletion.retention import Retention, overdue
 from dagster_project.inspect.lake.lake_status import Thresholds, lake_status
-from dagster_project.retention import Retention, overdue
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.ledger import Ledger
 from tests.dagster_project.conftest import WriteDefs

@@ -40,9 +40,9 @@ def delete_command(
     What was killed in the middle is finished by the same command. The declaration stays: headrace dataset remove NAME.
     With --increment that increment alone goes, and its files do not land again unless their bytes change.
     """
-    from dagster_project.deletion import delete_dataset, plan_deletion
-    from dagster_project.excised_tables import duplicate_lines, known_duplicates
-    from dagster_project.increment_deletion import delete_increment, plan_increment
+    from dagster_project.deletion.datasets import delete_dataset, plan_deletion
+    from dagster_project.deletion.excised_tables import duplicate_lines, known_duplicates
+    from dagster_project.deletion.increments import delete_increment, plan_increment
     from spark_jobs.lake.run.materialize import Lake
     from spark_jobs.lake.session.session import start_session
 

@@ -8,8 +8,8 @@ import click
 
 from dagster_project.cli.declared import complete_names, dataset_file
 from dagster_project.cli.project import load_definitions
+from dagster_project.deletion.retention import declared_freezing
 from dagster_project.exceptions import CommandError
-from dagster_project.retention import declared_freezing
 from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.session.catalogue import open_catalogue

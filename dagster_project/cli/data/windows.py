@@ -89,7 +89,12 @@ def excise(
     Every snapshot that blends or tags pin is rewritten, in every generation. Without --table the documents are left out
     of all later packing as well. Their duplicates are listed; --with-duplicates removes them too.
     """
-    from dagster_project.excised_tables import duplicate_lines, excise_documents, excision_lines, known_duplicates
+    from dagster_project.deletion.excised_tables import (
+        duplicate_lines,
+        excise_documents,
+        excision_lines,
+        known_duplicates,
+    )
     from spark_jobs.lake.ledger.ledger import Ledger
     from spark_jobs.lake.run.excisions import record_excisions
     from spark_jobs.lake.run.materialize import Lake

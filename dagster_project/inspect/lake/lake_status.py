@@ -24,9 +24,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import EqualTo
 
+from dagster_project.deletion.retention import Retention, overdue
 from dagster_project.exceptions import DefinitionError
 from dagster_project.inspect.lake.corpus_facts import namespaces_with
-from dagster_project.retention import Retention, overdue
 from spark_jobs.exceptions import nearest
 from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.files.lookups import read_columns

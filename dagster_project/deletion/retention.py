@@ -139,7 +139,7 @@ def freeze_old(lake: Lake, days: float, dry_run: bool) -> Iterator[Done]:
 
 def keep_retention(lake: Lake, days: float, dry_run: bool) -> Iterator[Done]:
     """Deletes increments for good that datasets with `retention: {then: delete}` do not keep any longer."""
-    from dagster_project.increment_deletion import delete_increment, plan_increment
+    from dagster_project.deletion.increments import delete_increment, plan_increment
 
     failed = []
     for name, retention in sorted(declared_retention().items()):

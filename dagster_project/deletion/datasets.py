@@ -20,8 +20,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import EqualTo, In
 
 from blender_service.auth.visibility import VISIBILITY_TABLE, recorded_visibility
+from dagster_project.deletion.excised_tables import excise_documents, excision_lines
 from dagster_project.exceptions import CommandError
-from dagster_project.excised_tables import excise_documents, excision_lines
 from dagster_project.inspect.documents.document_windows import packed_tables
 from dagster_project.inspect.lake.corpus_facts import namespaces_with
 from dagster_project.inspect.lake.dependent_blends import dependent_blends

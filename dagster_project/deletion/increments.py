@@ -25,9 +25,9 @@ from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 
-from dagster_project.deletion import require_dataset
+from dagster_project.deletion.datasets import require_dataset
+from dagster_project.deletion.excised_tables import excise_documents, excision_lines, known_duplicates
 from dagster_project.exceptions import CommandError
-from dagster_project.excised_tables import excise_documents, excision_lines, known_duplicates
 from dagster_project.inspect.documents.document_windows import packed_tables
 from dagster_project.inspect.lake.corpus_facts import namespaces_with
 from dagster_project.inspect.lake.dependent_blends import dependent_blends

@@ -1,0 +1,1 @@
+"""What goes for good: datasets, increments and documents, by a command or by age."""

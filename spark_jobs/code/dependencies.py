@@ -93,7 +93,7 @@ DEPENDENCY_METHODS = Table(
 )
 
 
-@step(version="5", scope=Scope.INCREMENT, tables=(DEPENDENCIES, DEPENDENCY_METHODS))
+@step(version="6", scope=Scope.INCREMENT, tables=(DEPENDENCIES, DEPENDENCY_METHODS))
 def dependencies(documents: DataFrame, texts: DataFrame, config: DependenciesConfig) -> Output:
     """Find what the files of each repository need of each other; all files of a repository are in one task.
 

@@ -165,7 +165,7 @@ _FACTS_TYPE = (
 
 
 @step(
-    version="8",
+    version="9",
     scope=Scope.HISTORY,
     tables=(DOCUMENTS, REPOSITORIES, PROVENANCE, ARRIVALS),
     discover=discover,

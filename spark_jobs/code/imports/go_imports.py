@@ -24,7 +24,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from spark_jobs.code.imports.dependency import Dependency, Repository, evidence_of
+from spark_jobs.code.imports.dependency import Dependency, Repository, evidence_of, utf8_of
 from spark_jobs.code.imports.source_names import dotted_names
 from spark_jobs.lexing.blank import blank
 
@@ -74,7 +74,7 @@ class GoPackage(NamedTuple):
 
 def read_go(text: str) -> GoSource:
     """Read the names of one file."""
-    source = text.encode()
+    source = utf8_of(text)
     code = blank(source, "Go")
     package = _PACKAGE.search(code)
     imports, begin = [], 0

@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from spark_jobs.code.imports.dependency import MAX_EVIDENCE_CHARACTERS, Dependency, Repository, evidence_of
+from spark_jobs.code.imports.dependency import MAX_EVIDENCE_CHARACTERS, Dependency, Repository, evidence_of, utf8_of
 from spark_jobs.code.imports.source_names import dotted_names, nearest
 from spark_jobs.lexing.blank import blank
 
@@ -48,7 +48,7 @@ class JavaSource(NamedTuple):
 
 def read_java(path: str, text: str) -> JavaSource:
     """Read the names of one file."""
-    code = blank(text.encode(), "Java")
+    code = blank(utf8_of(text), "Java")
     package = _PACKAGE.search(code)
     stem = path.rpartition("/")[2].partition(".")[0]
     types = frozenset(found.decode() for found in _TYPE.findall(code)) | {stem}
@@ -180,7 +180,7 @@ class KotlinSource(NamedTuple):
 
 def read_kotlin(text: str) -> KotlinSource:
     """Read the names of one file."""
-    code = blank(text.encode(), "Kotlin")
+    code = blank(utf8_of(text), "Kotlin")
     package = _KOTLIN_PACKAGE.search(code)
     types = {found.decode() for found in _KOTLIN_TYPE.findall(code)}
     members = [(receiver, name.decode()) for receiver, name in _MEMBER.findall(code)]

@@ -70,7 +70,8 @@ def read_files(batches: Iterator[pa.RecordBatch], rules: ReadingRules) -> Iterat
             for file in batch.to_pylist():
                 for row in read_file(file, rules, blobs):
                     rows.append(row)
-                    held += row["byte_count"] or 0 if row["doc_id"] else 0
+                    if row["doc_id"]:
+                        held += row["byte_count"] + sum(map(len, row["metadata"].values()))
                     if held >= BATCH_BYTES or len(rows) >= _BATCH_ROWS:
                         yield pa.RecordBatch.from_pylist(rows, READ_ROWS)
                         rows, held = [], 0

@@ -284,6 +284,19 @@ def test_a_zip_without_its_directory_gives_the_members_whose_headers_say_where_t
     assert members(renamed) == ({name: files[name] for name in ("a.txt", "empty.txt")}, ["\udcff\udcfe.txt"])
 
 
+def test_the_directory_of_a_zip_inside_is_not_taken_for_that_of_the_file() -> None:
+    """Of a cut zip that holds a stored one; of concatenated ones what is up to the first directory, and a word."""
+    inner = zipped({"inner.txt": b"inner"})
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w") as archive:
+        for name, data in {"a.txt": b"a", "inner.zip": inner, "b.txt": b"b" * 90}.items():
+            archive.writestr(name, data)
+    packed = written.getvalue()
+    cut = packed[: packed.index(b"b" * 90) + 40]
+    assert members(cut) == ({"a.txt": b"a", "inner.zip": inner}, ["b.txt", None])
+    assert members(inner + packed) == ({"inner.txt": b"inner"}, [None])
+
+
 class Unseekable(io.BytesIO):
     """A file as a pipe is one: zip writers put sizes behind the members then."""
 

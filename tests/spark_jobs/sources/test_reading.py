@@ -300,6 +300,14 @@ def test_batches_are_bounded_by_their_text(files_config: Configs, data: Path, em
     assert all(batch.schema == READ_ROWS for batch in found)
 
 
+def test_metadata_count_for_the_size_of_a_batch(files_config: Configs, data: Path, empty_arrivals: pa.Table) -> None:
+    """Records of a few characters with much metadata, which gave one batch of 10,000 of them."""
+    lines = [json.dumps({"body": str(number), "about": "x" * (5 << 20)}) for number in range(10)]
+    (data / "a.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode(), 1))
+    config = files_config(text_column="body", metadata_columns=["about"])
+    assert [batch.num_rows for batch in batches(config, discover(config, empty_arrivals))] == [4, 4, 3]
+
+
 def test_python_docs_are_prose_of_their_own(tmp_path: Path, landing: Any) -> None:
     """A docstring's bytes are its own UTF-8; modules without one are told, not lost."""
     package = tmp_path / "pkg"

@@ -22,7 +22,7 @@ from typing import IO, NamedTuple, cast
 import pyarrow as pa
 
 from spark_jobs.sources.formats.compressed.compression import ZIP_MAGIC, codec_of, decompressed
-from spark_jobs.sources.formats.compressed.zip_headers import FREE_BYTES, members_by_headers
+from spark_jobs.sources.formats.compressed.zip_headers import FREE_BYTES, check_directory, members_by_headers
 from spark_jobs.sources.reading.records import Stream
 from spark_jobs.sources.reading.rows import HashedFile
 from spark_jobs.sources.refusals import Reason, Refusal, RefusedError
@@ -149,6 +149,7 @@ def _zip_members(file: IO[bytes], unpacking: Unpacking) -> Iterator[Member]:
     guarded, fault = _GuardedFile(file, unpacking.limits.max_members * _ENTRY_BYTES), None
     try:
         archive = zipfile.ZipFile(guarded)
+        check_directory(file, archive.start_dir)
         members = sorted(archive.infolist(), key=lambda info: info.header_offset)
     except RefusedError:
         raise

@@ -1,4 +1,4 @@
-"""List the members of a zip file whose directory is missing or cannot be read, by the headers before each of them."""
+"""List the members of a zip file that has no directory of its own, by the headers before each of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,21 @@ FREE_BYTES = 16 << 20
 _HEADER = struct.Struct("<4s2xHH4xLLLHH")
 _SIZES_FOLLOW, _UTF8_NAME = 0x8, 0x800
 _ZIP64, _CHUNK_BYTES = 0xFFFFFFFF, 1 << 18
+_END_BYTES = 22 + 0xFFFF  # of the end of a directory, with the longest comment
 _ENDS = (b"PK\x01\x02", b"PK\x05\x06")  # a directory, or the end of an empty one
+
+
+def check_directory(file: IO[bytes], place: int) -> None:
+    """Tell the directory of a zip file from that of a stored one inside of it, the last of a file that was cut.
+
+    Raises:
+        zipfile.BadZipFile: the directory at this place says that it is elsewhere; so it is in concatenated files.
+    """
+    file.seek(max(file.seek(0, 2) - _END_BYTES, 0))
+    tail = file.read(_END_BYTES)
+    (stated,) = struct.unpack_from("<L", tail, tail.rfind(b"PK\x05\x06") + 16)
+    if stated not in (place, _ZIP64):
+        raise zipfile.BadZipFile(f"that at {place} is of a zip file inside of it or after it")
 
 
 def members_by_headers(file: IO[bytes], limits: ArchiveLimits) -> tuple[list[zipfile.ZipInfo], bool]:

@@ -32,6 +32,12 @@ def test_an_import_leads_to_the_files_whose_names_are_used() -> None:
     }
 
 
+def test_a_byte_order_mark_hides_no_package() -> None:
+    """A package clause on the first line."""
+    marked = {path: f"\ufeff{text}" for path, text in _TEXT.items()}
+    assert found(marked) == {("text/a.go", "text/b.go", "symbol")} and read_go(marked["text/a.go"]).package == "text"
+
+
 def test_an_import_without_a_name_leads_to_the_whole_package() -> None:
     """`_` imports and a raw string as a path."""
     main = "package main\n\nimport _ `example.org/m/text`\n"

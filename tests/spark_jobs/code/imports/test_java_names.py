@@ -31,6 +31,12 @@ def test_names_are_looked_up_as_the_compiler_does() -> None:
     }
 
 
+def test_a_byte_order_mark_hides_no_package_and_no_import() -> None:
+    """Each is the first word of its file."""
+    files = {"A.java": "\ufeffpackage a; public class A {}", "User.java": "\ufeffimport a.A; class User { A a; }"}
+    assert needed_by("User.java", files) == {("A.java", "import")}
+
+
 def test_an_explicit_import_hides_the_own_package() -> None:
     """`import b.A` makes `A` that one, also where the type is from outside."""
     user = "package a;\nimport b.A;\nimport other.B;\nclass User { A a; B b; }\n"

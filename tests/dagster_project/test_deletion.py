@@ -10,9 +10,9 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 from blender_service.auth.visibility import recorded_visibility
-from dagster_project import deletion
 from dagster_project.cli import run_command
 from dagster_project.cli.project import load_definitions
+from dagster_project.deletion import datasets as deletion
 from dagster_project.exceptions import CommandError
 from dagster_project.restrictions import record_visibility
 from spark_jobs.lake.run.decisions import RELEASE, decide

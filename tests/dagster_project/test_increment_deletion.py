@@ -14,7 +14,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 
-from dagster_project import increment_deletion
+from dagster_project.deletion import increments
 from dagster_project.deletion.increments import delete_increment, plan_increment
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.document_lookup import find_document
@@ -139,7 +139,7 @@ def test_a_deletion_that_is_killed_between_two_changes_is_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool
 ) -> None:
     """By the same command, again and again; two of them at once are one. Other increments are as they were."""
-    monkeypatch.setattr(increment_deletion, "expire", expired)
+    monkeypatch.setattr(increments, "expire", expired)
     catalogue = small_lake(tmp_path)
     before = {table: rows(catalogue, table, [1]) for table in ("documents", "lengths")}
     tagged = catalogue.load_table("web.documents")

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog import Catalog
 
-from dagster_project import increment_deletion
 from dagster_project.cli import run_command
+from dagster_project.deletion import increments
 from dagster_project.deletion.retention import Retention, overdue
 from dagster_project.inspect.lake.lake_status import Thresholds, lake_status
 from spark_jobs.lake.files.objects import ObjectFolder
@@ -57,7 +57,7 @@ def test_old_increments_are_named_until_they_are_deleted(
     declare: WriteDefs, lake: Catalog, capfd: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the status, its check and its metrics; with `delete`, maintenance deletes them, each once."""
-    monkeypatch.setattr(increment_deletion, "expire", expired)
+    monkeypatch.setattr(increments, "expire", expired)
     monkeypatch.setattr("spark_jobs.lake.session.session.start_session", lambda *_: None)
     declare("web", dataset(more="landing: copy\n  retention: {days: 1.0e-9}"))
     (status,) = lake_status(lake, Thresholds(), retention={"web": Retention(days=1e-9)})
@@ -110,7 +110,7 @@ def test_what_fails_of_one_dataset_stops_no_other(
     declare: WriteDefs, lake: Catalog, tmp_path: Path, capfd: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither its freezing, to a folder that cannot be written, nor a deletion; paths are as definitions have them."""
-    monkeypatch.setattr(increment_deletion, "expire", expired)
+    monkeypatch.setattr(increments, "expire", expired)
     monkeypatch.setattr("spark_jobs.lake.session.session.start_session", lambda *_: None)
     publish(lake, "bad", SEEN, 0, [{"location": "/a", "status": "landed"}])
     publish(lake, "bad", TEXTS, 0, [{"doc_id": "a", "content": "a"}])
@@ -123,14 +123,14 @@ def test_what_fails_of_one_dataset_stops_no_other(
     assert "1 datasets could not be frozen, run it again; first dataset bad: freeze_after" in capfd.readouterr().err
     (cold,) = ObjectFolder.of(lake, "web").cold_folders()
     assert cold.endswith("/cold/web") and os.path.isdir(cold) and "{" not in cold
-    planned = increment_deletion.plan_increment
+    planned = increments.plan_increment
 
-    def plan(catalogue: Catalog, name: str, number: int) -> increment_deletion.IncrementDeletion:
+    def plan(catalogue: Catalog, name: str, number: int) -> increments.IncrementDeletion:
         if name == "bad":
             raise OSError("the store is away")
         return planned(catalogue, name, number)
 
-    monkeypatch.setattr(increment_deletion, "plan_increment", plan)
+    monkeypatch.setattr(increments, "plan_increment", plan)
     assert run_command(["maintain", "--only", "retention"]) == 2
     assert "1 increments could not be deleted, run it again; first the store is away" in capfd.readouterr().err
     assert rows(lake, "documents") == [] and {subject for _, subject, *_ in acts(lake)} == {"web"}
@@ -144,14 +144,14 @@ def test_a_deleted_increment_is_not_in_quarantine_and_other_decisions_stay(
     from spark_jobs.lake.run.decisions import REFUSE, decide
     from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY
 
-    monkeypatch.setattr(increment_deletion, "expire", expired)
+    monkeypatch.setattr(increments, "expire", expired)
     monkeypatch.setattr("spark_jobs.lake.session.session.start_session", lambda *_: None)
     declare("web", dataset())
     decide(lake_that_waits, "web", [0], REFUSE, "from whom?")
     with lake_that_waits.load_table("web_quarantine.documents").transaction() as change:
         change.set_properties({SCOPE_PROPERTY: "history"})
-    monkeypatch.setattr(increment_deletion, "tombstones", lambda rows, _: list(rows))
-    monkeypatch.setattr(increment_deletion.Gone, "of", lambda *_: increment_deletion.Gone(frozenset(), frozenset(), ()))
+    monkeypatch.setattr(increments, "tombstones", lambda rows, _: list(rows))
+    monkeypatch.setattr(increments.Gone, "of", lambda *_: increments.Gone(frozenset(), frozenset(), ()))
     asked = ["dataset", "delete", "web", "--increment", "1"]
     assert run_command([*asked, "--plan"]) == 0 and run_command([*asked, "--yes"]) == 2
     assert "give --yes --reason" in capfd.readouterr().err and states(lake_that_waits)[1] == "waits"

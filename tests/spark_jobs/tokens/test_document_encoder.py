@@ -155,6 +155,7 @@ def test_nul_is_a_character_like_others() -> None:
     assert ids(encoder(), ["a\0b\0\0"]) == [reference_ids(trained_tokenizer(), "a\0b\0\0")]
 
 
+@pytest.mark.nightly
 def test_a_long_document_has_the_references_ids() -> None:
     """Megabytes of real code, on both ways: the slow one in pieces cut at line ends."""
     text = "".join(SOURCES)

@@ -163,6 +163,7 @@ def test_columns_are_those_of_the_table(spark: SparkSession) -> None:
     assert found.where(" and ".join(f"({check.predicate})" for check in TOKENIZER.checks)).count() == 1
 
 
+@pytest.mark.nightly
 def test_the_certificate_lies_beside_the_tokenizer(spark: SparkSession) -> None:
     """Its row is what `certify` says of the tokenizer's file, and can be read back from the table's columns."""
     rows = frame(spark, documents(20))

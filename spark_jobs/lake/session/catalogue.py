@@ -6,6 +6,7 @@ import contextlib
 import functools
 import logging
 import os
+import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -72,6 +73,7 @@ def open_catalogue(settings: LakeSettings, look_at_store: bool = True) -> Catalo
     try:
         if settings.database is not None:
             settings.database.parent.mkdir(parents=True, exist_ok=True)
+            _write_ahead(settings.database)
         catalogue = _load(settings)
         # From here on a lost server may come back; at the first connection a wrong address must fail at once.
         if isinstance(catalogue, SqlCatalog) and catalogue.engine.dialect.name != "sqlite":
@@ -83,6 +85,15 @@ def open_catalogue(settings: LakeSettings, look_at_store: bool = True) -> Catalo
         reason = str(error).splitlines()[0]
         address = settings.properties.get("uri", "").split("@")[-1]
         raise CatalogueError(f"catalogue lake at {address}: {reason}; check PYICEBERG_CATALOG__LAKE__URI") from error
+
+
+def _write_ahead(database: Path) -> None:
+    """Have SQLite keep a write-ahead log from the start, as Spark's connections ask for.
+
+    The first of them would switch otherwise, and that fails at once, without waiting, while another connection writes.
+    """
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(database)) as connection:
+        connection.execute("PRAGMA journal_mode=WAL")
 
 
 def _load(settings: LakeSettings) -> Catalog:

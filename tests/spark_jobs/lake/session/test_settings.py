@@ -230,3 +230,13 @@ def test_other_errors_of_files_stay_what_they_are() -> None:
     """A full disk is told by those who know of disks."""
     with pytest.raises(OSError, match="No space left"), catalogue.catalogue_errors():
         raise OSError(28, "No space left on device")
+
+
+def test_a_new_lake_keeps_a_write_ahead_log_before_spark_asks_for_it(tmp_path: Path) -> None:
+    """A connection that switches later fails at once, with whatever patience, while another one writes."""
+    settings = settings_at(tmp_path)
+    open_catalogue(settings)
+    writer = sqlite3.connect(str(settings.database), isolation_level=None)
+    writer.execute("BEGIN IMMEDIATE")
+    assert sqlite3.connect(str(settings.database)).execute("PRAGMA journal_mode=WAL").fetchone() == ("wal",)
+    writer.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
@@ -139,6 +140,7 @@ class Checkpoints:
             )
         self._engine: sa.Engine = catalogue.engine
         self._dataset = dataset
+        self._adding = threading.Lock()  # a new row's number is read and written; pages and refusals come side by side
         try:
             _METADATA.create_all(self._engine)
         except (OperationalError, ProgrammingError, IntegrityError):  # another process made them after the look
@@ -197,7 +199,7 @@ class Checkpoints:
         own = (*self._of(_PAGES, endpoint, request), _PAGES.c.cursor_key == _key(page.cursor))
         newest = sa.select(_PAGES).where(*own, _PAGES.c.reason.is_(None)).order_by(_PAGES.c.sequence.desc()).limit(1)
         change = sa.update(_PAGES).where(*own)
-        with self._engine.begin() as connection:
+        with self._adding, self._engine.begin() as connection:
             before = connection.execute(newest).mappings().first()
             connection.execute(change.where(_PAGES.c.reading == page.reading).values(reading=_SUPERSEDED))
             if before is None or before["digest"] != page.digest:
@@ -213,7 +215,7 @@ class Checkpoints:
         assert page.refusal is not None
         own = (*self._of(_PAGES, endpoint, request), _PAGES.c.cursor_key == _key(page.cursor))
         own = (*own, _PAGES.c.reason == str(page.refusal.reason))
-        with self._engine.begin() as connection:
+        with self._adding, self._engine.begin() as connection:
             before = connection.execute(sa.select(_PAGES).where(*own)).mappings().first()
             again = before["failures"] + 1 if before is not None and before["reading"] == page.reading else 1
             if before is None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,9 @@ import pytest
 from spark_jobs.exceptions import ConfigError, InputError
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.sources.api import Page
-from spark_jobs.sources.api.checkpoints import Checkpoints
+from spark_jobs.sources.api.checkpoints import Checkpoints, StoredPage
 from spark_jobs.sources.landed import find_document
+from spark_jobs.sources.refusals import Reason, Refusal
 from tests.spark_jobs.sources.api.api_server import MOVES, TRANSIENT, Api, records, serving
 from tests.spark_jobs.sources.api.conftest import PAGINATORS, Inbox, api_config, texts_of
 from tests.tiers import tries
@@ -334,3 +337,20 @@ def test_an_answer_that_is_too_long_or_that_is_refused_is_a_row(inbox: Inbox) ->
         assert "status 401; check auth" in done.refusals[0] and len(api.asked) == 1
     done = inbox.fetch(api_config(api, limits={"tries": 2}))
     assert "no_answer" in done.refusals[0]
+
+
+def test_pages_and_refusals_that_come_at_the_same_time_have_a_number_each(inbox: Inbox) -> None:
+    """A page is noted in a thread while the loop notes that another one was refused."""
+    store = Checkpoints(inbox.catalogue, "items")
+    refusal = Refusal(Reason.HTTP_ERROR, "status 500")
+
+    def note(number: int) -> None:
+        page = StoredPage(str(number), number, digest=str(number), record_count=1)
+        if number % 2:
+            store.refuse("items", "all", replace(page, refusal=refusal, record_count=0, digest=None))
+        else:
+            store.save("items", "all", page)
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(note, range(200)))
+    assert sorted(page.sequence for page in store.pages("items", "all")) == list(range(200))

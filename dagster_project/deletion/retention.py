@@ -17,16 +17,13 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
-from pyiceberg.catalog import Catalog
-from pyiceberg.expressions import EqualTo
 
 from dagster_project.exceptions import DagsterProjectError, DefinitionError
 from dagster_project.run_config import bind_config
 from spark_jobs.exceptions import InputError, SparkJobsError
 from spark_jobs.lake.declare.quarantined import quarantine_of
-from spark_jobs.lake.files.lookups import read_rows
 from spark_jobs.lake.files.objects import ObjectFolder
-from spark_jobs.lake.ledger.ledger import LEDGER, Ledger
+from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run import maintenance
 from spark_jobs.lake.run.maintenance import Done, Task
 
@@ -100,19 +97,11 @@ def declared_retention() -> dict[str, Retention]:
     return {name: one.retention for name, one in _DECLARED.items() if one.retention is not None}
 
 
-def overdue(catalogue: Catalog, ledger: Ledger, dataset: str, days: float, now: datetime) -> dict[int, datetime]:
+def overdue(ledger: Ledger, dataset: str, days: float, now: datetime) -> dict[int, datetime]:
     """Increments with documents that landed longer ago than some days, in order, and when they landed."""
     held = quarantine_of(dataset)
     space = held if ledger.table(f"{held}.arrivals") is not None else dataset
-    arrivals = ledger.table(f"{space}.arrivals")
-    if arrivals is None:
-        return {}
-    landed: dict[str, datetime] = {}
-    columns = ("place", "table_uuid", "recorded_at")
-    for row in read_rows(catalogue, LEDGER, columns, EqualTo("table", f"{space}.arrivals")):
-        if row["table_uuid"] == str(arrivals.metadata.table_uuid):  # not that of a table of this name that was dropped
-            landed[row["place"]] = min(row["recorded_at"], landed.get(row["place"], row["recorded_at"]))
-    before = now - timedelta(days=days)
+    landed, before = ledger.first_recorded(f"{space}.arrivals"), now - timedelta(days=days)
     there = {number for number, row in ledger.increments(f"{space}.documents").items() if row.row_count}
     found = {int(place): at for place, at in landed.items() if at < before and place.isdigit() and int(place) in there}
     return dict(sorted(found.items()))
@@ -144,7 +133,7 @@ def keep_retention(lake: Lake, days: float, dry_run: bool) -> Iterator[Done]:
     failed = []
     for name, retention in sorted(declared_retention().items()):
         lake.ledger.refresh()
-        for number, at in overdue(lake.catalogue, lake.ledger, name, retention.days, datetime.now(UTC)).items():
+        for number, at in overdue(lake.ledger, name, retention.days, datetime.now(UTC)).items():
             told = f"increment {number}, landed {at:%Y-%m-%d}"
             if retention.then == "report":
                 yield Done(name, 0, f"{told}: headrace dataset delete {name} --increment {number} --plan")
@@ -163,4 +152,5 @@ def keep_retention(lake: Lake, days: float, dry_run: bool) -> Iterator[Done]:
 
 
 # Retention comes first: a cold store that does not answer keeps nothing that is to go.
-TASKS: dict[str, Task] = {**maintenance.TASKS, "retention": keep_retention, "freezing": freeze_old}
+DECLARED_TASKS: dict[str, Task] = {"retention": keep_retention, "freezing": freeze_old}
+TASKS: dict[str, Task] = {**maintenance.TASKS, **DECLARED_TASKS}

@@ -80,14 +80,14 @@ def test_old_increments_are_named_until_they_are_deleted(
 def test_the_age_is_that_of_the_first_landing_of_the_table_there_is(lake: Catalog) -> None:
     """A row that is recorded again changes nothing; a dropped table of the same name does not make the new one old."""
     ledger, now = Ledger.fresh(lake), datetime.now(UTC)
-    assert list(overdue(lake, ledger, "web", 1, now + timedelta(days=2))) == [0, 1]
-    assert overdue(lake, ledger, "web", 1, now) == overdue(lake, ledger, "none", 1, now) == {}
+    assert list(overdue(ledger, "web", 1, now + timedelta(days=2))) == [0, 1]
+    assert overdue(ledger, "web", 1, now) == overdue(ledger, "none", 1, now) == {}
     ledger.record([ledger.increments("web.arrivals")[0]], now=now - timedelta(days=400))
     ledger.record([ledger.increments("web.arrivals")[0]], now=now)
-    assert list(overdue(lake, Ledger.fresh(lake), "web", 365, now)) == [0]
+    assert list(overdue(Ledger.fresh(lake), "web", 365, now)) == [0]
     lake.drop_table("web.arrivals")
     publish(lake, "web", SEEN, 0, [{"location": "/a", "status": "landed"}])
-    assert overdue(lake, Ledger.fresh(lake), "web", 365, now) == {}
+    assert overdue(Ledger.fresh(lake), "web", 365, now) == {}
 
 
 def test_bytes_freeze_as_declared_and_come_back(declare: WriteDefs, lake: Catalog, tmp_path: Path, capfd: Said) -> None:

@@ -171,7 +171,7 @@ def lake_status(
         retention: how long datasets keep their increments, by name.
     """
     ledger, now = Ledger.fresh(catalogue), now or datetime.now(UTC)
-    history = _History(catalogue)
+    history = _rows_by_namespace(catalogue)
     corpora = namespaces_with(catalogue, "members")
     backlogs = _backlogs(ledger, history, corpora)
     found = []
@@ -181,7 +181,7 @@ def lake_status(
                 continue
             one = _namespace(catalogue, ledger, history, name, kind, backlogs, thresholds)
             if kind == "dataset" and name in retention:
-                late, days = overdue(catalogue, ledger, name, retention[name].days, now), retention[name].days
+                late, days = overdue(ledger, name, retention[name].days, now), retention[name].days
                 since = min(late.values(), default=None)
                 one = replace(one, overdue=tuple(late), overdue_since=since, retention_days=days)
             alerts = tuple(_alerts(one, thresholds, now))
@@ -189,21 +189,17 @@ def lake_status(
     return found
 
 
-class _History:
-    """All rows of the ledger, old ones too: when each place of each table was computed, by which run, how long."""
+_History = defaultdict[str, list[dict[str, Any]]]  # rows of the ledger by namespace, as recorded
 
-    def __init__(self, catalogue: Catalog) -> None:
-        columns = ("table", "place", "step", "seconds", "run_id", "recorded_at", "snapshot_id")
-        rows = read_columns(catalogue, LEDGER, columns)
-        self.rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
-        self._first: dict[tuple[str, str], datetime] = {}
-        for row in rows.sort_by("recorded_at").to_pylist() if rows is not None else []:
-            self.rows[row["table"].partition(".")[0]].append(row)
-            self._first.setdefault((row["table"], row["place"]), row["recorded_at"])
 
-    def arrived(self, table: str, place: str) -> datetime | None:
-        """When a place was computed first."""
-        return self._first.get((table, place))
+def _rows_by_namespace(catalogue: Catalog) -> _History:
+    """All rows of the ledger, old ones too: which table and place was computed when, by which run, how long."""
+    columns = ("table", "place", "step", "seconds", "run_id", "recorded_at", "snapshot_id")
+    rows = read_columns(catalogue, LEDGER, columns)
+    found: _History = defaultdict(list)
+    for row in rows.sort_by("recorded_at").to_pylist() if rows is not None else []:
+        found[row["table"].partition(".")[0]].append(row)
+    return found
 
 
 def _namespace(
@@ -216,7 +212,7 @@ def _namespace(
     thresholds: Thresholds,
 ) -> NamespaceStatus:
     """The facts of one dataset or corpus, without alerts."""
-    rows = history.rows[name]
+    rows = history[name]
     clock = f"{name}.{'arrivals' if kind == 'dataset' else 'increments'}"
     main = f"{name}.{'documents' if kind == 'dataset' else 'members'}"
     numbers = list(ledger.increments(clock))
@@ -234,7 +230,7 @@ def _namespace(
         "documents": sum(row.row_count for row in places.values()),
         "increments": len(numbers),
         "last_run": rows[-1]["recorded_at"] if rows else None,
-        "newest": history.arrived(clock, newest),
+        "newest": ledger.first_recorded(clock).get(newest),
         "rate": count / seconds if seconds else None,
         "unchanged_steps": len(tables - computed),
         "tables": len(tables),
@@ -249,7 +245,7 @@ def _namespace(
     return NamespaceStatus(
         **common,
         error_share=_error_share(catalogue, name, numbers),
-        **_waiting(ledger, history, name),
+        **_waiting(ledger, name),
         rejected=rejected,
         rejected_before=before,
         signals=_signal_means(catalogue, name, thresholds.least_rows),
@@ -269,7 +265,7 @@ def _backlogs(ledger: Ledger, history: _History, corpora: Collection[str]) -> di
     found: dict[str, _Backlog] = defaultdict(_Backlog)
     for corpus in corpora:
         taken = taken_increments(ledger, f"{corpus}.increments")
-        packed = {row["table"] for row in history.rows[corpus] if row["table"].startswith(f"{corpus}.packed_")}
+        packed = {row["table"] for row in history[corpus] if row["table"].startswith(f"{corpus}.packed_")}
         datasets = {dataset for part in taken.values() for dataset in part}
         done = [set(ledger.increments(table)) for table in sorted(packed)] or [set()]
         whole = set.intersection(*done)
@@ -279,18 +275,19 @@ def _backlogs(ledger: Ledger, history: _History, corpora: Collection[str]) -> di
             one = found[dataset]
             one.documents[corpus] = sum(row.row_count for row in waiting.values())
             if one.documents[corpus]:
-                times = [history.arrived(f"{dataset}.documents", str(number)) for number in waiting]
-                known = [time for time in [one.since, *times] if time is not None]
+                first = ledger.first_recorded(f"{dataset}.documents")
+                known = [time for time in [one.since, *map(first.get, map(str, waiting))] if time is not None]
                 one.since = min(known, default=None)
     return dict(found)
 
 
-def _waiting(ledger: Ledger, history: _History, name: str) -> dict[str, Any]:
+def _waiting(ledger: Ledger, name: str) -> dict[str, Any]:
     """What of a dataset is in quarantine, and since when; nothing where it has no quarantine."""
     landed = increments_of(ledger, name)
     undecided = [one for one in landed if one.state == "waits"]
     refused = sum(one.documents for one in landed if one.state == REFUSE)
-    times = [history.arrived(f"{quarantine_of(name)}.arrivals", str(one.increment)) for one in undecided]
+    landed_at = ledger.first_recorded(f"{quarantine_of(name)}.arrivals")
+    times = [landed_at.get(str(one.increment)) for one in undecided]
     return {
         "waiting": (sum(one.documents for one in undecided), refused) if landed else None,
         "waiting_bytes": sum(one.byte_count for one in undecided),

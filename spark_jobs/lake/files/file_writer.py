@@ -77,7 +77,7 @@ def write_task(batches: Batches, rules: FileRules) -> Iterator[pa.RecordBatch]:
     Yields:
         One row of `RESULT_SCHEMA`: data version, bad rows by check, and the files with their footers.
     """
-    from spark_jobs.lake.files.row_hashes import row_hashes
+    from spark_jobs.lake.files.row_hashes import version_of_batch
 
     version = DataVersion()
     bad = np.zeros(1 + len(rules.checks), dtype=np.int64)
@@ -88,9 +88,7 @@ def write_task(batches: Batches, rules: FileRules) -> Iterator[pa.RecordBatch]:
             bad[0] += batch.num_rows - rows.num_rows
             for number, holds in enumerate(rules.checks.values(), 1):
                 bad[number] += rows.num_rows - int(np.count_nonzero(holds(rows)))
-            hashes = row_hashes(rows)
-            total = (int((hashes >> 32).sum()) << 32) + int((hashes & 0xFFFFFFFF).sum())
-            version += DataVersion(rows.num_rows, total, int(np.bitwise_xor.reduce(hashes)))
+            version += version_of_batch(rows)
             files.add(rows)
         written = files.close()
     except BaseException:  # an interrupt too: no snapshot will name these files, so nothing else removes them

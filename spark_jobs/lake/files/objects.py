@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import tempfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -84,21 +85,17 @@ class ObjectFolder:
                 byte_count += len(chunk)
             part.flush()
             name = digest.hexdigest()
-            kept = KeptObject(self._of(name), name, byte_count)
+            kept = KeptObject(_below(self.root, name), name, byte_count)
             if not exists(kept.location, dict(self.properties)):
                 self._publish(part.name, kept.location)
         return kept
-
-    def _of(self, name: str) -> str:
-        return f"{self.root}/{name[:2]}/{name}"
 
     def _publish(self, part: str, location: str) -> None:
         """Give a complete file its name."""
         path = local_path(location)
         if path is None:
             with open(part, "rb") as source, create(location, dict(self.properties)) as target:
-                while chunk := source.read(_CHUNK_BYTES):
-                    target.write(chunk)
+                shutil.copyfileobj(source, target, _CHUNK_BYTES)
             return
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(part, "rb") as source:
@@ -129,7 +126,7 @@ class ObjectFolder:
             self._publish(part.name, location)
 
     def _of_result(self, key: str) -> str:
-        return f"{self.root.removesuffix(_FOLDER)}results/{key[:2]}/{key}"
+        return _below(f"{self.root.removesuffix(_FOLDER)}results", key)
 
     def open(self, location: str) -> pa.NativeFile:
         """Open an object to read at any offset, where it is kept or frozen.
@@ -142,7 +139,7 @@ class ObjectFolder:
             return open_input(location, dict(self.properties))
         if not os.path.exists(path):
             for cold in self.cold_folders():
-                frozen = f"{cold}/{'/'.join(path.split('/')[-2:])}"
+                frozen = _below(cold, os.path.basename(path))
                 if exists(frozen, dict(self.properties)):
                     return open_input(frozen, dict(self.properties))
         return pa.OSFile(path, "r")
@@ -175,10 +172,9 @@ class ObjectFolder:
                 names.write(f"{cold}\n")
         unequal = list[str]()
         for path in old:
-            target = f"{cold}/{'/'.join(path.split('/')[-2:])}"
+            target = _below(cold, os.path.basename(path))
             with open(path, "rb") as source, create(target, dict(self.properties)) as copy:
-                while chunk := source.read(_CHUNK_BYTES):
-                    copy.write(chunk)
+                shutil.copyfileobj(source, copy, _CHUNK_BYTES)
             with open_input(target, dict(self.properties)) as copy:
                 if sha256_of(copy) != os.path.basename(path):
                     unequal.append(path)
@@ -220,7 +216,7 @@ class ObjectFolder:
                 if equal:
                     with open_input(frozen, properties) as stream:
                         self.keep(stream)
-                    with self.open(self._of(name)) as here:  # which may have been here before, and damaged
+                    with self.open(_below(self.root, name)) as here:  # which may have been here before, and damaged
                         equal = sha256_of(here) == name
                 if not equal:
                     unequal.append(frozen)
@@ -236,7 +232,7 @@ class ObjectFolder:
     def delete(self, name: str) -> bool:
         """Delete the object of a SHA-256 for good, here and in cold folders; returns whether there was one."""
         properties = dict(self.properties)
-        places = (self._of(name), *(f"{cold}/{name[:2]}/{name}" for cold in self.cold_folders()))
+        places = (_below(self.root, name), *(_below(cold, name) for cold in self.cold_folders()))
         found = [place for place in places if exists(place, properties)]
         for one in found:
             remove(one, properties)
@@ -249,6 +245,11 @@ class ObjectFolder:
                 return names.read().split("\n")[:-1]
         except FileNotFoundError:
             return []
+
+
+def _below(folder: str, name: str) -> str:
+    """Where the object of a SHA-256 is in a folder of objects."""
+    return f"{folder}/{name[:2]}/{name}"
 
 
 def sha256_of(stream: _Readable) -> str:

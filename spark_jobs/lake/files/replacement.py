@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from pyiceberg.expressions import EqualTo
 from pyiceberg.io.pyarrow import schema_to_pyarrow
@@ -67,10 +66,9 @@ def replace_increment(ledger: Ledger, former: Materialization, rows: pa.Table | 
 
 def version_of_rows(rows: pa.Table, schema: pa.Schema) -> DataVersion:
     """The data version of rows, with the columns of a table in its order."""
-    from spark_jobs.lake.files.row_hashes import row_hashes
+    from spark_jobs.lake.files.row_hashes import version_of_batch
 
     version = DataVersion()
     for batch in rows.select(schema.names).cast(file_schema(schema)).to_batches(_BATCH_ROWS):
-        hashes = row_hashes(batch)
-        version += DataVersion(batch.num_rows, sum(hashes.tolist()), int(np.bitwise_xor.reduce(hashes)))
+        version += version_of_batch(batch)
     return version

@@ -77,9 +77,10 @@ class Ledger:
         self.catalogue = catalogue
         self._snapshot_id: int | None = None
         self._rows: dict[str, list[Materialization]] = {}
+        self._first: dict[tuple[str, str, str], datetime] = {}  # by table, its UUID and place: when first recorded
         self._tables: dict[str, IcebergTable | None] = {}
         self._places: dict[str, dict[str, Materialization]] = {}
-        self._lock = threading.RLock()  # over all that changes the four above
+        self._lock = threading.RLock()  # over all that changes the five above
 
     @classmethod
     def fresh(cls, catalogue: Catalog) -> Ledger:
@@ -99,9 +100,9 @@ class Ledger:
         table = load_table(self.catalogue, LEDGER)
         snapshot = table.current_snapshot() if table is not None else None
         if table is None or snapshot is None:
-            self._rows, self._snapshot_id = {}, None
+            self._rows, self._first, self._snapshot_id = {}, {}, None
         elif snapshot.snapshot_id != self._snapshot_id:
-            self._rows = _by_table(table.scan().to_arrow())
+            self._rows, self._first = _by_table(table.scan().to_arrow())
             self._snapshot_id = snapshot.snapshot_id
 
     def table(self, identifier: str) -> IcebergTable | None:
@@ -159,6 +160,15 @@ class Ledger:
         """Valid rows of a table by increment, ascending."""
         return _by_increment(self.places(identifier))
 
+    def first_recorded(self, identifier: str) -> dict[str, datetime]:
+        """When each place of a table was computed first, in UTC; not of an earlier table of its name."""
+        table = self.table(identifier)
+        if table is None:
+            return {}
+        own = (identifier, str(table.metadata.table_uuid))
+        with self._lock:
+            return {key[2]: at for key, at in self._first.items() if key[:2] == own}
+
     def increments_there(self, identifier: str) -> dict[int, Materialization]:
         """As `increments`, with those that are marked to be computed anew and whose rows the table still holds."""
         return _by_increment(self._standing(identifier))
@@ -208,9 +218,11 @@ class Ledger:
         new = list(rows)
         with self._lock:
             table = ensure_table(self.catalogue, LEDGER, MATERIALIZATIONS, {SCOPE_PROPERTY: "ledger"}, grows=True)
-            table.append(_to_arrow(new, now or datetime.now(UTC), table))
+            now = now or datetime.now(UTC)
+            table.append(_to_arrow(new, now, table))
             for row in new:
                 self._rows.setdefault(row.table, []).append(row)
+                self._first.setdefault((row.table, row.table_uuid, row.place), now)
                 self._tables.pop(row.table, None)
                 self._places.pop(row.table, None)
             snapshot = table.current_snapshot()
@@ -226,15 +238,16 @@ def _order(place: str) -> tuple[int, str]:
     return (int(place), "") if place.isdigit() else (-1, place)
 
 
-def _by_table(rows: pa.Table) -> dict[str, list[Materialization]]:
-    """Rows by table, in the order recorded."""
+def _by_table(rows: pa.Table) -> tuple[dict[str, list[Materialization]], dict[tuple[str, str, str], datetime]]:
+    """Rows by table, in the order recorded; and the first time of each place, by table, UUID and place."""
     found: dict[str, list[Materialization]] = {}
+    first: dict[tuple[str, str, str], datetime] = {}
     for values in rows.sort_by([("recorded_at", "ascending"), ("sequence_number", "ascending")]).to_pylist():
-        del values["recorded_at"]
+        first.setdefault((values["table"], values["table_uuid"], values["place"]), values.pop("recorded_at"))
         values["inputs"] = json.loads(values["inputs"])
         values["data_version"] = DataVersion.parse(values["data_version"])
         found.setdefault(values["table"], []).append(Materialization(**values))
-    return found
+    return found, first
 
 
 def _last(table: IcebergTable) -> Materialization | None:

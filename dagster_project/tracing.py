@@ -41,7 +41,7 @@ def step_span(table: str, run_id: str) -> Iterator[Note]:
     span = traces.begin(table, run_id)
     try:
         yield lambda attributes: span.set_attributes(dict(attributes))
-    except Exception as error:
+    except Exception as error:  # whatever ends a step ends its span
         traces.fail(span, " ".join(str(error).split()))
         raise
     finally:

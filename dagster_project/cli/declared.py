@@ -61,6 +61,18 @@ def declared_keeping() -> dict[str, Keeping]:
     return {one["name"]: keeping_of(one["name"], one) for _, one in declarations(DATASET)}
 
 
+def refuse_in_corpora(name: str) -> None:
+    """Refuse what would take a dataset away while a corpus is declared that names it.
+
+    Raises:
+        CommandError: names the first such corpus, and its file.
+    """
+    for where, declared in declarations(CORPUS):
+        if name in declared["datasets"]:
+            mend = f"take it out of {short_path(where)} first"
+            raise CommandError(f"dataset {name}: corpus {declared['name']} names it; {mend}")
+
+
 def complete_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Names of datasets and corpora for the tab key; none where a declaration cannot be read."""
     try:

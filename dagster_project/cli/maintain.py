@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-
 import click
 
 from dagster_project.cli.output import print_styled
-from dagster_project.cli.project import load_definitions, project_folder
-from dagster_project.deletion.retention import TASKS
+from dagster_project.cli.project import load_definitions, open_lake, project_folder
+from dagster_project.deletion.retention import DECLARED_TASKS, TASKS
 from dagster_project.exceptions import CommandError
-from spark_jobs.lake.session.catalogue import catalogue_errors, open_catalogue
-from spark_jobs.lake.session.settings import load_settings
-
-DECLARED = ("retention", "freezing")  # tasks that do what a project declares
+from spark_jobs.lake.session.catalogue import catalogue_errors
 
 
 @click.command()
@@ -28,16 +23,9 @@ def maintain(tasks: tuple[str, ...], days: float, dry_run: bool) -> None:
     Snapshots that blends, tags and releases pin stay. A table that another run is writing is left to the next time.
     No row, digest or ordinal changes, but where a dataset declares `retention: {then: delete}`.
     """
-    from spark_jobs.lake.ledger.ledger import Ledger
-    from spark_jobs.lake.run.materialize import Lake
-    from spark_jobs.lake.session.session import start_session
-
-    settings = load_settings()
-    catalogue = open_catalogue(settings)
-    session = functools.cache(lambda: start_session(settings))
-    lake = Lake(catalogue, Ledger(catalogue), session)
+    lake = open_lake()
     for name in tasks or TASKS:
-        if name in DECLARED and not _load_declarations():
+        if name in DECLARED_TASKS and not _load_declarations():
             continue
         looked = changed = 0
         with catalogue_errors():

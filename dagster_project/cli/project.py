@@ -6,11 +6,13 @@ module `definitions` and a folder `defs`. The commands take the one that the wor
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import re
 import sys
 import tomllib
+import uuid
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,10 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_project.exceptions import CommandError, DefinitionError
 from spark_jobs.exceptions import did_you_mean
-from spark_jobs.lake.session.settings import load_settings
+from spark_jobs.lake.session.settings import load_settings, user_name
 
 if TYPE_CHECKING:
     import dagster as dg
+
+    from spark_jobs.lake.run.materialize import Lake
 
 _SHIPPED = Path(__file__).parents[1]
 _INSTANCE = """\
@@ -114,6 +118,28 @@ def dagster_home() -> Path:
         settings.write_text(_INSTANCE)
     os.environ["DAGSTER_HOME"] = str(home)
     return home
+
+
+def open_lake(run_id: str | None = None) -> Lake:
+    """The lake of this user's settings, for one command; Spark starts when it is first needed.
+
+    Args:
+        run_id: what the ledger says of who wrote; None for a new one.
+    """
+    from spark_jobs.lake.ledger.ledger import Ledger
+    from spark_jobs.lake.run.materialize import Lake
+    from spark_jobs.lake.session.catalogue import open_catalogue
+    from spark_jobs.lake.session.session import start_session
+
+    settings = load_settings()
+    catalogue = open_catalogue(settings)
+    session = functools.cache(lambda: start_session(settings))
+    return Lake(catalogue, Ledger(catalogue), session, run_id or uuid.uuid4().hex)
+
+
+def run_id_of(command: str) -> str:
+    """What the ledger says of a command that changes rows: which, by whom, and a part of its own."""
+    return f"headrace {command} by {user_name()}, {uuid.uuid4().hex}"
 
 
 def load_definitions() -> dg.Definitions:

@@ -171,7 +171,7 @@ def score_batches(
             found = score(content) if config is None else score(content, config)
         except InputError:  # it says what to do
             raise
-        except Exception as error:
+        except Exception as error:  # a user's code may raise anything
             raise StepRunError(f"scorer {name}: {type(error).__name__}: {error}; it may refuse no text") from error
         scored = _conformed(name, found, columns, len(content))
         own = ["shard", "doc_id", "kind"]

@@ -10,6 +10,7 @@ import click
 from dagster_project.cli.data.versions import diff_command
 from dagster_project.cli.declared import CORPUS, declarations
 from dagster_project.cli.output import print_rows
+from dagster_project.cli.project import open_lake
 from dagster_project.exceptions import CommandError
 from spark_jobs.exceptions import nearest
 from spark_jobs.lake.ledger.ledger import Ledger
@@ -85,17 +86,14 @@ def refreeze(name: str, yes: bool) -> None:
     """
     from dagster_project.inspect.documents.document_windows import packed_tables
     from dagster_project.inspect.lake.dependent_blends import dependent_blends, effect_of_repacking
-    from spark_jobs.lake.run.materialize import Lake
     from spark_jobs.lake.run.refreeze import refreeze as forget
     from spark_jobs.lake.run.refreeze import refrozen_tables
-    from spark_jobs.lake.session.session import start_session
 
     if name not in (known := [declared["name"] for _, declared in declarations(CORPUS)]):
         near = nearest(name, known)
         raise CommandError(f"corpus {name} is not declared{near}; `headrace corpus list` shows those that are")
-    settings = load_settings()
-    catalogue = open_catalogue(settings)
-    lake = Lake(catalogue, Ledger(catalogue), lambda: start_session(settings))
+    lake = open_lake()
+    catalogue = lake.catalogue
     lake.ledger.refresh()
     refrozen_tables(lake.ledger, name, tables_in(catalogue, name))
     packed = [table for table in packed_tables(catalogue) if table.startswith(f"{name}.")]
@@ -120,14 +118,11 @@ def supersede(name: str, deleted: bool, as_json: bool) -> None:
     """Excise packed documents that a newer revision has replaced, whatever policy the corpus declares."""
     from dagster_project.inspect.documents.document_windows import packed_tables
     from dagster_project.inspect.lake.corpus_facts import find_corpus
-    from spark_jobs.lake.run.materialize import Lake
-    from spark_jobs.lake.session.session import start_session
     from spark_jobs.packing.supersede import excise_superseded
 
-    settings = load_settings()
-    catalogue = open_catalogue(settings)
+    lake = open_lake()
+    catalogue = lake.catalogue
     facts = find_corpus(catalogue, name)
-    lake = Lake(catalogue, Ledger(catalogue), lambda: start_session(settings))
     standing = ("superseded", "gone") if deleted else ("superseded",)
     tables = [table for table in packed_tables(catalogue) if table.split(".")[0] == name]
     done = [excise_superseded(lake, table, facts.applied, standing) for table in tables]

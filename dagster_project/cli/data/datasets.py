@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-import uuid
 
 import click
 
 from dagster_project.cli.data.declare import add_dataset, remove_dataset
 from dagster_project.cli.data.landing import freeze
 from dagster_project.cli.data.versions import diff_command
-from dagster_project.cli.declared import CORPUS, DATASET, complete_names, dataset_file, declarations
-from dagster_project.cli.diagnosis import short_path
+from dagster_project.cli.declared import DATASET, complete_names, dataset_file, declarations, refuse_in_corpora
 from dagster_project.cli.output import print_rows
+from dagster_project.cli.project import open_lake, run_id_of
 from dagster_project.exceptions import CheckFailedError, CommandError
 from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.session.catalogue import open_catalogue, tables_in
-from spark_jobs.lake.session.settings import load_settings, user_name
+from spark_jobs.lake.session.settings import load_settings
 
 
 @click.group()
@@ -43,13 +42,9 @@ def delete_command(
     from dagster_project.deletion.datasets import delete_dataset, plan_deletion
     from dagster_project.deletion.excised_tables import duplicate_lines, known_duplicates
     from dagster_project.deletion.increments import delete_increment, plan_increment
-    from spark_jobs.lake.run.materialize import Lake
-    from spark_jobs.lake.session.session import start_session
 
-    settings = load_settings()
-    catalogue = open_catalogue(settings)
-    run_id = f"headrace dataset delete by {user_name()}, {uuid.uuid4().hex}"
-    lake = Lake(catalogue, Ledger(catalogue), lambda: start_session(settings), run_id)
+    lake = open_lake(run_id_of("dataset delete"))
+    catalogue = lake.catalogue
     if increment is not None:
         part = plan_increment(catalogue, name, increment)
         for line in (*part.lines(), *duplicate_lines(known_duplicates(catalogue, part.documents), with_duplicates)):
@@ -65,10 +60,7 @@ def delete_command(
         click.echo(line)
     if only_plan:
         return
-    users = [(where, one["name"]) for where, one in declarations(CORPUS) if name in one["datasets"]]
-    if users:
-        where, corpus_name = users[0]
-        raise CommandError(f"dataset {name}: corpus {corpus_name} names it; take it out of {short_path(where)} first")
+    refuse_in_corpora(name)
     _require_reason(name, yes, reason)
     for line in delete_dataset(lake, plan, str(reason)):
         click.echo(line)
@@ -146,7 +138,6 @@ def follow_dataset(name: str, once: bool) -> None:
     from dagster_project.cli.project import load_definitions
     from dagster_project.cli.run import execute, print_line, require_done
     from dagster_project.lake_asset import declared_source
-    from spark_jobs.lake.declare.quarantined import quarantine_of
     from spark_jobs.lake.files.objects import ObjectFolder
     from spark_jobs.lake.run.decisions import refuse_around_quarantine
     from spark_jobs.lake.session.session import start_session
@@ -160,13 +151,13 @@ def follow_dataset(name: str, once: bool) -> None:
     if binding is None or not isinstance(config, DocumentsConfig) or not isinstance(config.source, StreamSource):
         raise CommandError(f"dataset {name}: its source is no stream; bring it up to date by `headrace run {name}`")
     settings = load_settings()
-    refuse_around_quarantine(Ledger.fresh(open_catalogue(load_settings())), binding)
+    catalogue = open_catalogue(settings)
+    refuse_around_quarantine(Ledger.fresh(catalogue), binding)
     spark = start_session(settings, extra=session_settings(config.source, settings))
 
     def seal() -> None:
         require_done(execute((name,), None, print_line))
 
-    catalogue = open_catalogue(settings)
     objects = ObjectFolder.of(catalogue, binding.namespace)
     count = follow(name, config.source, catalogue, objects, spark, seal, follower_state(name), once)
     click.echo(f"{count} records kept and sealed. Look: headrace dataset list")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagster_project.cli.declared import CORPUS, DATASET, complete_names, dataset_file, declarations
+from dagster_project.cli.declared import CORPUS, DATASET, complete_names, dataset_file, declarations, refuse_in_corpora
 from dagster_project.cli.diagnosis import read_yaml, short_path
 from dagster_project.cli.project import project_folder
 from dagster_project.exceptions import CommandError, DefinitionError
@@ -115,10 +115,7 @@ def add_dataset(
 def remove_dataset(name: str, tables: bool, yes: bool) -> None:
     """Remove the declaration of a dataset; refused while a corpus names it."""
     file = dataset_file(name)
-    users = [(where, declared["name"]) for where, declared in declarations(CORPUS) if name in declared["datasets"]]
-    if users:
-        where, corpus_name = users[0]
-        raise CommandError(f"dataset {name}: corpus {corpus_name} names it; take it out of {short_path(where)} first")
+    refuse_in_corpora(name)
     catalogue = open_catalogue(load_settings())
     there = tables_in(catalogue, name)
     if not yes:

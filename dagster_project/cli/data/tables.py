@@ -20,8 +20,10 @@ from spark_jobs.lake.session.catalogue import load_table, open_catalogue, tables
 from spark_jobs.lake.session.settings import load_settings
 
 if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
     from pyiceberg.expressions import BooleanExpression
     from pyiceberg.table import Table
+    from pyspark.sql import SparkSession
 
 _SYSTEM = "system"
 _SHOWN_ROWS = 20
@@ -121,13 +123,8 @@ def show_table(identifier: str, row_count: int | None, where: str | None, quaran
 def compact_tables(identifiers: tuple[str, ...]) -> None:
     """Merge small data files; rows, digests and ordinals stay as they are."""
     from spark_jobs.lake.files.maintenance import compact
-    from spark_jobs.lake.session.session import start_session
 
-    settings = load_settings()
-    catalogue = open_catalogue(settings)
-    for identifier in identifiers:
-        _require(catalogue, identifier)
-    spark = start_session(settings)
+    catalogue, spark = _opened(identifiers)
     for identifier in identifiers:
         before, after = compact(spark, catalogue, identifier)
         click.echo(f"{identifier}: {before} files are now {after}")
@@ -139,13 +136,8 @@ def compact_tables(identifiers: tuple[str, ...]) -> None:
 def expire_tables(identifiers: tuple[str, ...], days: float) -> None:
     """Remove old snapshots and the files that only they use; snapshots that blends have pinned stay."""
     from spark_jobs.lake.files.maintenance import expire
-    from spark_jobs.lake.session.session import start_session
 
-    settings = load_settings()
-    catalogue = open_catalogue(settings)
-    for identifier in identifiers:
-        _require(catalogue, identifier)
-    spark = start_session(settings)
+    catalogue, spark = _opened(identifiers)
     for identifier in identifiers:
         gone = expire(spark, catalogue, identifier, datetime.now(UTC) - timedelta(days=days))
         click.echo(f"{identifier}: {gone} snapshots removed")
@@ -162,6 +154,17 @@ def drop_table(identifiers: tuple[str, ...]) -> None:
     for identifier in identifiers:
         catalogue.drop_table(identifier)
         click.echo(f"dropped {identifier}. Next: headrace run {identifier}")
+
+
+def _opened(identifiers: tuple[str, ...]) -> tuple[Catalog, SparkSession]:
+    """The catalogue, in which the tables must be, and Spark."""
+    from spark_jobs.lake.session.session import start_session
+
+    settings = load_settings()
+    catalogue = open_catalogue(settings)
+    for identifier in identifiers:
+        _require(catalogue, identifier)
+    return catalogue, start_session(settings)
 
 
 def _require(catalogue: Any, identifier: str) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import uuid
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,9 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 from dagster_project.cli.output import print_table
+from dagster_project.cli.project import open_lake, run_id_of
 from dagster_project.exceptions import CommandError
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import load_settings, user_name
+from spark_jobs.lake.session.settings import load_settings
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -95,13 +95,11 @@ def excise(
         excision_lines,
         known_duplicates,
     )
-    from spark_jobs.lake.ledger.ledger import Ledger
     from spark_jobs.lake.run.excisions import record_excisions
-    from spark_jobs.lake.run.materialize import Lake
-    from spark_jobs.lake.session.session import start_session
 
-    settings = load_settings()
-    catalogue = open_catalogue(settings)
+    run_id = run_id_of("excise")
+    lake = open_lake(run_id)
+    catalogue = lake.catalogue
     wanted = {doc_id for one in increments for doc_id in _documents_of(catalogue, one)}
     wanted |= {*doc_ids, *(Path(listed).read_text().split() if listed else ())}
     wrong = sorted(one for one in wanted if len(one) != 32 or not set(one) <= set("0123456789abcdef"))
@@ -114,8 +112,6 @@ def excise(
         wanted |= duplicates.keys()
     if not yes:
         click.confirm(f"{len(wanted)} documents go from packed tables for good. Go on?", abort=True, err=as_json)
-    run_id = f"headrace excise by {user_name()}, {uuid.uuid4().hex}"
-    lake = Lake(catalogue, Ledger(catalogue), lambda: start_session(settings), run_id)
     if not tables:
         record_excisions(catalogue, None, wanted, run_id)
     done = excise_documents(lake, tables, wanted)

@@ -22,7 +22,7 @@ def imported(reference: str) -> Any:
     module, _, name = reference.partition(":")
     try:
         return getattr(importlib.import_module(module), name)
-    except Exception as error:
+    except Exception as error:  # a user's module may raise anything when it is imported
         raise ConfigError(f"source.pages {reference!r}: {error}; correct the name, or mend the module") from error
 
 

@@ -54,7 +54,7 @@ def discover_pages(
                 superseded.append((location, page))
             elif reread or last.get(location, "gone") == "gone":
                 rows.append(_row(source, endpoint, location, page))
-        if superseded and there:
+        if superseded:
             rows += _gone(config, source, endpoint, superseded, there.values(), objects)
     if not rows:
         return None

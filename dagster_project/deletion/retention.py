@@ -53,7 +53,7 @@ class Retention(BaseModel):
 
 @dataclass(frozen=True)
 class Keeping:
-    """What a dataset declares of it; None for what it does not.
+    """What a dataset declares about how long its bytes and increments are kept; None where it declares nothing.
 
     Attributes:
         freezing: when kept bytes move.

@@ -62,7 +62,10 @@ class Gone:
         return cls(files, objects, tuple(sorted(set(named["increment"].to_pylist()))))
 
     def told(self, rows: pa.Table) -> pa.Table:
-        """The arrivals of another increment without the bytes that go, and with the reason at the same files."""
+        """The arrivals of another increment as they have to be: no row names deleted bytes as kept any more.
+
+        Rows of a deleted file that was read again there, and brought nothing, get the reason `deleted`.
+        """
         same = pc.is_in(pa.array(_files(rows), pa.string()), pa.array(sorted(self.files), pa.string()))
         again = pc.is_in(rows["status"], pa.array(_READ_AGAIN, rows.schema.field("status").type))
         gone = pc.and_(again, _named(rows, self.files, self.objects))
@@ -79,7 +82,7 @@ def _files(rows: pa.Table) -> list[str]:
 
 
 def _named(rows: pa.Table, files: Iterable[str], objects: Iterable[str]) -> pa.ChunkedArray:
-    """Which arrivals are of some files, or name some bytes that are kept."""
+    """A mask of arrivals: those of the given files, and those whose kept bytes are among the given objects."""
     same = pc.is_in(pa.array(_files(rows), pa.string()), pa.array(sorted(files), pa.string()))
     kept = pc.is_in(rows["content_sha256"].cast(pa.string()), pa.array(sorted(objects), pa.string()))
     return pc.or_(same, pc.and_(kept, pc.is_valid(rows["object"])))

@@ -97,6 +97,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return project
 
 
+@pytest.mark.nightly
 def test_a_trained_model_is_entered_by_its_hash(lake: Project) -> None:
     """The bytes in the table, the file in the warehouse and the entry are one model; a second run adds none."""
     catalogue = open_catalogue(settings_at(lake.root))
@@ -119,6 +120,7 @@ def test_a_trained_model_is_entered_by_its_hash(lake: Project) -> None:
     assert Path(file.location).read_bytes() == row["file"] and not is_unrecorded(catalogue, "quality", "classifier")
 
 
+@pytest.mark.nightly
 def test_a_rule_judges_by_a_model(lake: Project) -> None:
     """`model_scores.quality_reference below 0.5` leaves out what is like the raw dataset; values are the model's."""
     catalogue = open_catalogue(settings_at(lake.root))
@@ -181,6 +183,7 @@ def test_a_rule_judges_by_a_model(lake: Project) -> None:
             fit_weights(catalogue, "crawl", "metadata.of", label, [signal])
 
 
+@pytest.mark.nightly
 def test_a_bad_model_is_not_published(lake: Project) -> None:
     """Neither rows nor an entry; one label alone and a column that is not there are one line each."""
     said = [

@@ -66,6 +66,7 @@ def made(spark: SparkSession) -> Made:
     return run(spark)
 
 
+@pytest.mark.nightly
 def test_planted_topics_are_the_coarse_clusters(made: Made) -> None:
     """Every document of a topic, those that came later too, is in the coarse cluster of that topic."""
     topics = defaultdict(set)
@@ -75,6 +76,7 @@ def test_planted_topics_are_the_coarse_clusters(made: Made) -> None:
     assert sorted(map(sorted, topics.values())) == [["court"], ["kernel"], ["mill"]]
 
 
+@pytest.mark.nightly
 def test_a_centroid_says_what_it_is_of(made: Made) -> None:
     """Its words are those of its topic, its typical documents are in it, and the sizes add up to the sample."""
     where = {row.doc_id: row for row in made[2]}
@@ -89,6 +91,7 @@ def test_a_centroid_says_what_it_is_of(made: Made) -> None:
     assert sum(row.document_count for row in coarse) == sum(row.document_count for row in fine) == 3 * PER_TOPIC
 
 
+@pytest.mark.nightly
 def test_typical_documents_are_the_nearest_by_the_table(made: Made) -> None:
     """The five documents of the sample with the least distance, of equal ones the lower id."""
     sample = planted(PER_TOPIC)
@@ -98,6 +101,7 @@ def test_typical_documents_are_the_nearest_by_the_table(made: Made) -> None:
             assert row.typical == [doc_id for _, doc_id in sorted(own)[:5]]
 
 
+@pytest.mark.nightly
 def test_a_document_is_at_the_nearest_centroid_of_its_coarse_cluster(made: Made) -> None:
     """Against distances in float64 to all centroids, from vectors made anew."""
     from spark_jobs.clusters.embedding import embed

@@ -201,6 +201,7 @@ def test_long_stretches_beyond_ascii_take_pieces_and_others_the_library(monkeypa
     assert took == ["pieces"] * 3 + ["library"] * 6
 
 
+@pytest.mark.nightly
 def test_all_languages_have_the_references_ids(real_data: Path) -> None:
     """Sentences in 75 languages, with GPT-2's vocabulary and with one of their own of 32,768."""
     texts = ["\n".join(path.read_text().splitlines()[::8]) for path in sorted(real_data.glob("languages/??.txt"))]

@@ -19,7 +19,10 @@ _ENDS = (b"PK\x01\x02", b"PK\x05\x06")  # a directory, or the end of an empty on
 
 
 def check_directory(file: IO[bytes], place: int) -> None:
-    """Tell the directory of a zip file from that of a stored one inside of it, the last of a file that was cut.
+    """Check that a directory of members belongs to this zip file.
+
+    A zip file that was cut may end with a zip file that is a stored member of it, and a reader finds that one's
+    directory. A directory states its own place, counted from where its zip file begins, which tells the two apart.
 
     Raises:
         zipfile.BadZipFile: the directory at this place says that it is elsewhere; so it is in concatenated files.
